@@ -1,0 +1,224 @@
+// Package discovery says which GPUs a node has and which files their drivers
+// want inside a container.
+//
+// A [Source] lists [Device] values and tells of changes. Where the values come
+// from (an inventory file, the operating system) is the source's business;
+// nothing above this package asks.
+package discovery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Device is one GPU of the node.
+//
+// A Device is a value: sources hand out copies that the receiver may keep, and
+// nobody changes one in place.
+type Device struct {
+	// InstanceID is the PnP device instance ID, for example
+	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It is
+	// the device's identity here: unique on the node, and the same after a
+	// reboot. On Linux nodes it is whatever names the device on its bus.
+	// https://learn.microsoft.com/windows-hardware/drivers/install/device-instance-ids
+	InstanceID string
+
+	// Description is the text a person knows the device by ("NVIDIA Tesla T4").
+	Description string
+
+	// VendorID is the PCI vendor ID, 0 when it is not known.
+	VendorID VendorID
+
+	// LocationPath is the PCIe location path, for example
+	// `PCIROOT(0)#PCI(1B00)`: the first value of DEVPKEY_Device_LocationPaths.
+	// Empty when the device has none; a Windows container cannot be given
+	// such a device.
+	LocationPath string
+
+	// LUID is the adapter's locally unique ID. It changes with every boot and
+	// every driver restart, so it identifies a device to a person or a
+	// program now, never in a record. 0 when there is none.
+	LUID LUID
+
+	// DriverVersion is the version of the installed driver package, in
+	// Windows' four-part form.
+	DriverVersion string
+
+	// DriverStorePath is the folder of the driver package,
+	// `C:\Windows\System32\DriverStore\FileRepository\…`. The sources of
+	// System32 and SysWOW64 are relative to it.
+	DriverStorePath string
+
+	// DedicatedMemory is the device's own memory in bytes.
+	DedicatedMemory uint64
+
+	// NUMANode is the NUMA node the device is closest to, nil when the
+	// platform does not say.
+	NUMANode *int
+
+	// Integrated tells a GPU that shares the processor's memory.
+	Integrated bool
+
+	// Detachable tells a GPU that can be unplugged while the node runs.
+	Detachable bool
+
+	// SupportsDisplay tells the full WDDM driver model: display and compute.
+	SupportsDisplay bool
+
+	// SupportsCompute tells that compute work runs on the device. With
+	// SupportsDisplay false it is a compute-only device (MCDM).
+	SupportsCompute bool
+
+	// Health says whether the device can be given to containers now.
+	Health Health
+
+	// System32 and SysWOW64 are the driver's runtime files for 64-bit and for
+	// 32-bit programs, in the order in which the driver lists them.
+	System32 []RuntimeFile
+	SysWOW64 []RuntimeFile
+
+	// DeviceNodes and Libraries are what a Linux container needs in place of
+	// a location path and runtime files.
+	DeviceNodes []DeviceNode
+	Libraries   []Library
+}
+
+// RuntimeFile is one driver file to be mounted into a Windows container.
+type RuntimeFile struct {
+	// Source is the file's path relative to the driver store path.
+	Source string
+	// Destination is the file's name in System32 or SysWOW64. It differs from
+	// the last element of Source where the driver says so
+	// (nvcuda_loader64.dll is mounted as nvcuda.dll).
+	Destination string
+}
+
+// DeviceNode is one device node of a Linux node.
+type DeviceNode struct {
+	// Path is the node on the host, for example /dev/dxg.
+	Path string
+	// ContainerPath is where it appears in the container.
+	ContainerPath string
+}
+
+// Library is one file or folder of a Linux node's user-mode driver.
+type Library struct {
+	// Source is the path on the host.
+	Source string
+	// Destination is the path in the container.
+	Destination string
+}
+
+// Health says whether a device can be used, and why not. The zero value means
+// healthy.
+type Health struct {
+	// Reason is empty for a healthy device, and otherwise one line for a
+	// person: what is wrong with the device.
+	Reason string
+}
+
+// OK tells whether the device can be used.
+func (h Health) OK() bool { return h.Reason == "" }
+
+func (h Health) String() string {
+	if h.OK() {
+		return "healthy"
+	}
+	return h.Reason
+}
+
+// VendorID is a PCI vendor ID.
+// https://pcisig.com/membership/member-companies
+type VendorID uint16
+
+// PCI vendor IDs of the vendors with DirectX drivers.
+const (
+	VendorAMD       VendorID = 0x1002
+	VendorNVIDIA    VendorID = 0x10DE
+	VendorMicrosoft VendorID = 0x1414
+	VendorQualcomm  VendorID = 0x5143
+	VendorIntel     VendorID = 0x8086
+)
+
+func (v VendorID) String() string {
+	switch v {
+	case 0:
+		return "unknown"
+	case VendorAMD:
+		return "AMD"
+	case VendorNVIDIA:
+		return "NVIDIA"
+	case VendorMicrosoft:
+		return "Microsoft"
+	case VendorQualcomm:
+		return "Qualcomm"
+	case VendorIntel:
+		return "Intel"
+	}
+	return fmt.Sprintf("0x%04X", uint16(v))
+}
+
+// LUID is a locally unique identifier: HighPart in the upper 32 bits, LowPart
+// in the lower ones.
+// https://learn.microsoft.com/windows/win32/api/winnt/ns-winnt-luid
+type LUID uint64
+
+func (l LUID) String() string { return fmt.Sprintf("0x%08X_0x%08X", uint32(l>>32), uint32(l)) }
+
+// Kind is the resource class a device belongs to. Each device belongs to at
+// most one, so that no device is promised twice.
+type Kind string
+
+// The kinds of device.
+const (
+	// KindDisplay devices have the full WDDM driver model.
+	KindDisplay Kind = "display"
+	// KindCompute devices are compute-only (MCDM).
+	KindCompute Kind = "compute"
+	// KindNone devices support neither and are never offered.
+	KindNone Kind = ""
+)
+
+// Kind returns the resource class of d.
+func (d Device) Kind() Kind {
+	switch {
+	case d.SupportsDisplay:
+		return KindDisplay
+	case d.SupportsCompute:
+		return KindCompute
+	}
+	return KindNone
+}
+
+// Name names the device for a person: its location path where it has one, for
+// that is what a container is given, and otherwise its instance ID.
+func (d Device) Name() string {
+	if d.LocationPath != "" {
+		return d.LocationPath
+	}
+	return d.InstanceID
+}
+
+// Clone returns a deep copy of d.
+func (d Device) Clone() Device {
+	if d.NUMANode != nil {
+		node := *d.NUMANode
+		d.NUMANode = &node
+	}
+	d.System32 = slices.Clone(d.System32)
+	d.SysWOW64 = slices.Clone(d.SysWOW64)
+	d.DeviceNodes = slices.Clone(d.DeviceNodes)
+	d.Libraries = slices.Clone(d.Libraries)
+	return d
+}
+
+// Find returns the device with the given instance ID. PnP compares instance
+// IDs without regard to case.
+func Find(devices []Device, instanceID string) (Device, bool) {
+	i := slices.IndexFunc(devices, func(d Device) bool { return strings.EqualFold(d.InstanceID, instanceID) })
+	if i < 0 {
+		return Device{}, false
+	}
+	return devices[i], true
+}

@@ -1,0 +1,21 @@
+package discovery
+
+import "context"
+
+// Source lists a node's devices and tells of changes. Its methods may be
+// called by several goroutines at once.
+type Source interface {
+	// Devices returns the devices as they are now, in a stable order. It
+	// never answers from something that it could know to be out of date.
+	//
+	// A source that has answered once goes on to answer: when it can no longer
+	// read where its devices come from, it keeps the last good list and logs
+	// why. An error means that there never was a good list.
+	Devices(ctx context.Context) ([]Device, error)
+
+	// Watch calls changed after each change of the list, until ctx ends or
+	// the source can watch no more; the caller owns the goroutine that it
+	// blocks. Changes close to each other may be told as one. changed is
+	// called from one goroutine at a time, and must not block.
+	Watch(ctx context.Context, changed func()) error
+}
