@@ -1,0 +1,455 @@
+package allocation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+)
+
+const display = "directx.microsoft.com/display"
+
+func quiet() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+func openRecorder(t testing.TB, folder string) *Recorder {
+	t.Helper()
+	r, err := OpenRecorder(folder, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func record(t testing.TB, r *Recorder, ids ...string) Token {
+	t.Helper()
+	var replicas []Replica
+	for _, id := range ids {
+		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
+	}
+	token, err := r.Record(context.Background(), display, replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func bind(t testing.TB, folder string, token Token, pod, container string) {
+	t.Helper()
+	if _, err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: container}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func live(t testing.TB, r *Recorder) []Token {
+	t.Helper()
+	records, err := r.Live()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens []Token
+	for _, r := range records {
+		tokens = append(tokens, r.Token)
+	}
+	return tokens
+}
+
+func TestParseToken(t *testing.T) {
+	t.Parallel()
+	if token := NewToken(); token == NewToken() {
+		t.Error("two tokens are the same")
+	} else if parsed, err := ParseToken(string(token)); err != nil || parsed != token {
+		t.Errorf("ParseToken(%q) = %q, %v", string(token), string(parsed), err)
+	}
+	for _, bad := range []string{
+		"", "0", strings.Repeat("A", 32), strings.Repeat("a", 31), strings.Repeat("a", 33),
+		"../../../../../../etc/passwd\x00\x00\x00\x00", strings.Repeat("a", 31) + "/", strings.Repeat("é", 16),
+	} {
+		if _, err := ParseToken(bad); !errors.Is(err, ErrMalformedToken) {
+			t.Errorf("ParseToken(%q): error %v, want ErrMalformedToken", bad, err)
+		}
+	}
+	if s := NewToken().String(); len([]rune(s)) != 9 {
+		t.Errorf("a token prints as %q: it must not print whole", s)
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for resource, want := range map[string][2]string{
+		"directx.microsoft.com/display": {"DIRECTX_ALLOCATION_DISPLAY", "directx.microsoft.com/allocation.display"},
+		"directx.microsoft.com/compute": {"DIRECTX_ALLOCATION_COMPUTE", "directx.microsoft.com/allocation.compute"},
+		"microsoft.com/directx":         {"DIRECTX_ALLOCATION_MICROSOFT_COM_DIRECTX", "directx.microsoft.com/allocation.microsoft.com.directx"},
+	} {
+		if got := [2]string{EnvKey(resource), AnnotationKey(resource)}; got != want {
+			t.Errorf("%s: %q, want %q", resource, got, want)
+		}
+	}
+}
+
+func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, folder), "gpu::0", "gpu::1")
+	store := OpenStore(folder)
+
+	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
+	for range 2 { // again, as after a restart of the container
+		got, err := store.Bind(token, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []Replica{{"gpu::0", `PCI\gpu::0`}, {"gpu::1", `PCI\gpu::1`}}
+		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
+			t.Errorf("record of %s (-want +got):\n%s", got.Resource, diff)
+		}
+	}
+	for _, other := range []Holder{
+		{PodUID: "uid-2", Container: "main"},
+		{PodUID: "uid-1", Container: "sidecar"},
+	} {
+		if _, err := store.Bind(token, other); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "default/a") {
+			t.Errorf("%s: error %v, want ErrHeld with the holder's name", other, err)
+		}
+	}
+	if _, err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
+		t.Errorf("made-up token: error %v, want ErrNotFound", err)
+	}
+}
+
+func TestBindHasOneWinner(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, folder), "gpu::0")
+	var mu sync.Mutex
+	var winners []string
+	var group sync.WaitGroup
+	for i := range 16 {
+		group.Go(func() {
+			pod := fmt.Sprintf("uid-%d", i)
+			// A store of its own, as another process has.
+			_, err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: "main"})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				winners = append(winners, pod)
+			} else if !errors.Is(err, ErrHeld) {
+				t.Errorf("%s: %v", pod, err)
+			}
+		})
+	}
+	group.Wait()
+	holder, ok, err := OpenStore(folder).Holder(token)
+	if err != nil || !ok || len(winners) != 1 || winners[0] != holder.PodUID {
+		t.Fatalf("winners %q, holder %v, %v", winners, holder, err)
+	}
+}
+
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	// Each entry is "pod/container", or "" when nobody has presented it;
+	// oldest first. want are the positions of those that have ended.
+	for name, test := range map[string]struct {
+		entries []string
+		want    []int
+	}{
+		"nothing":                                      {nil, nil},
+		"one waiting":                                  {[]string{""}, nil},
+		"one held":                                     {[]string{"a/main"}, nil},
+		"newer one waits":                              {[]string{"a/main", ""}, nil},
+		"another pod holds it":                         {[]string{"a/main", "b/main"}, []int{0}},
+		"init and main container":                      {[]string{"a/init", "a/main"}, nil},
+		"init runs, main waits":                        {[]string{"a/init", ""}, nil},
+		"init containers of the next pod":              {[]string{"a/init", "a/main", "b/init", ""}, []int{0, 1}},
+		"pod that never started":                       {[]string{"", "b/main"}, []int{0}},
+		"pod that never started, next one waits":       {[]string{"a/main", "", ""}, nil},
+		"static pod made again":                        {[]string{"a/main", "a/main"}, []int{0}},
+		"static pod with init container made again":    {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
+		"static pod made again, only its init has run": {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var entries []*entry
+			for i, holder := range test.entries {
+				e := &entry{record: Record{Sequence: uint64(i)}}
+				if pod, container, ok := strings.Cut(holder, "/"); ok {
+					e.holder = &Holder{PodUID: pod, Container: container}
+				}
+				entries = append(entries, e)
+			}
+			var got []int
+			for _, e := range ended(entries) {
+				got = append(got, int(e.record.Sequence))
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("ended (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRecordEndsWhenADifferentPodPresentsANewerOne(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	old := record(t, r, "gpu::0", "gpu::1")
+	bind(t, folder, old, "pod-a", "main")
+	// The kubelet handed one of the two out again.
+	next := record(t, r, "gpu::1")
+	if diff := cmp.Diff([]Token{old, next}, live(t, r)); diff != "" {
+		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
+	}
+	bind(t, folder, next, "pod-b", "main")
+	if diff := cmp.Diff([]Token{next}, live(t, r)); diff != "" {
+		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
+	}
+	if _, err := OpenStore(folder).Get(old); !errors.Is(err, ErrNotFound) {
+		t.Errorf("ended record: error %v, want ErrNotFound", err)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 2 {
+		t.Errorf("%d files, %v; want the record that lives and its binding", len(files), err)
+	}
+}
+
+func TestRecordsOfPodsThatNeverStartAreBounded(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	held := record(t, r, "gpu::0")
+	bind(t, folder, held, "pod-a", "main")
+	var last Token
+	for range 3 * maxUnbound {
+		last = record(t, r, "gpu::0")
+	}
+	tokens := live(t, r)
+	if len(tokens) != maxUnbound+1 || tokens[0] != held || tokens[maxUnbound] != last {
+		t.Errorf("%d records live; want the one that is held and the newest %d", len(tokens), maxUnbound)
+	}
+}
+
+func TestRecorderReadsWhatAnEarlierOneWrote(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	first := openRecorder(t, folder)
+	a, b := record(t, first, "gpu::0"), record(t, first, "gpu::0")
+	bind(t, folder, a, "pod-a", "main")
+
+	second := openRecorder(t, folder)
+	if diff := cmp.Diff([]Token{a, b}, live(t, second)); diff != "" {
+		t.Fatalf("records (-want +got):\n%s", diff)
+	}
+	c := record(t, second, "gpu::0")
+	bind(t, folder, c, "pod-c", "main")
+	if diff := cmp.Diff([]Token{c}, live(t, second)); diff != "" {
+		t.Errorf("a record written after a restart is not newer (-want +got):\n%s", diff)
+	}
+}
+
+func TestRecorderLeavesAlone(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, folder), "gpu::0")
+	whole, err := os.ReadFile(filepath.Join(folder, string(token)+recordSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	torn, misnamed := NewToken(), NewToken()
+	files := map[string][]byte{
+		string(torn) + recordSuffix:     whole[:len(whole)/2],
+		string(misnamed) + recordSuffix: whole,
+		"README":                        []byte("hello"),
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := filepath.Join(folder, ".directx-nri-tmp-1")
+	orphan := filepath.Join(folder, string(NewToken())+bindingSuffix)
+	for _, path := range []string{stale, orphan} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	r := openRecorder(t, folder)
+	if diff := cmp.Diff([]Token{token}, live(t, r)); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	for name, content := range files {
+		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s was changed: %q, %v", name, got, err)
+		}
+	}
+	for _, path := range []string{stale, orphan} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
+	}
+	for _, bad := range []Token{torn, misnamed} {
+		_, err := OpenStore(folder).Bind(bad, Holder{PodUID: "a", Container: "main"})
+		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad)+recordSuffix) {
+			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
+		}
+	}
+}
+
+func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	token := record(t, r, "gpu::0")
+	path := filepath.Join(folder, string(token)+bindingSuffix)
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OpenStore(folder).Bind(token, Holder{PodUID: "a", Container: "main"})
+	if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v, want ErrUnreadable with the file's name", err)
+	}
+	next := record(t, r, "gpu::0")
+	bind(t, folder, next, "pod-b", "main")
+	if diff := cmp.Diff([]Token{token, next}, live(t, r)); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryDamageIsSeen(t *testing.T) {
+	t.Parallel()
+	token := NewToken()
+	whole, err := encode(kindRecord, Record{Token: token, Sequence: 1, Resource: display, Replicas: []Replica{{"gpu::0", "gpu"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := decodeRecord(whole, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		if i < len(whole)-2 { // the last byte is a newline, without which the record is whole
+			if _, err := decodeRecord(whole[:i], token); !errors.Is(err, errContent) {
+				t.Errorf("cut after %d bytes: error %v", i, err)
+			}
+		}
+		damaged := bytes.Clone(whole)
+		damaged[i] ^= 1
+		if got, err := decodeRecord(damaged, token); err == nil && !cmp.Equal(got, want) {
+			t.Errorf("byte %d changed: read as %+v", i, got)
+		}
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	token := record(t, r, "gpu::0")
+	if err := r.Discard(token); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 0 {
+		t.Errorf("%d files left, %v", len(files), err)
+	}
+	if err := r.Discard(token); !errors.Is(err, ErrNotFound) {
+		t.Errorf("second time: error %v, want ErrNotFound", err)
+	}
+}
+
+func TestReadersBesideTheWriter(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	tokens := make(chan Token, 64)
+	var group sync.WaitGroup
+	group.Go(func() {
+		defer close(tokens)
+		for i := range 64 {
+			tokens <- record(t, r, fmt.Sprintf("gpu::%d", i))
+		}
+	})
+	for i := range 4 {
+		group.Go(func() {
+			for token := range tokens {
+				bind(t, folder, token, fmt.Sprintf("pod-%d", i), "main")
+			}
+		})
+	}
+	group.Wait()
+	if got := len(live(t, r)); got != 64 {
+		t.Errorf("%d records live, want 64", got)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	token := Token(strings.Repeat("ab", 16))
+	for _, body := range []any{
+		Record{Token: token, Sequence: 7, Resource: display, Replicas: []Replica{{`PCI\VEN_10DE::0`, `PCI\VEN_10DE`}}},
+		binding{Token: token, Holder: Holder{PodUID: "uid", Container: "main"}},
+	} {
+		for _, kind := range []string{kindRecord, kindBinding} {
+			data, err := encode(kind, body)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+			f.Add(data[:len(data)/2])
+		}
+	}
+	f.Add([]byte("{}"))
+	f.Add([]byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":null,"sha256":""}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := decodeRecord(data, token)
+		switch {
+		case err != nil && !errors.Is(err, errContent):
+			t.Errorf("record: error %v does not match errContent", err)
+		case err == nil && (r.Token != token || r.Resource == "" || len(r.Replicas) == 0):
+			t.Errorf("a record without content was believed: %+v", r)
+		}
+		b, err := decodeBinding(data, token)
+		switch {
+		case err != nil && !errors.Is(err, errContent):
+			t.Errorf("binding: error %v does not match errContent", err)
+		case err == nil && (b.Token != token || b.Holder.PodUID == "" || b.Holder.Container == ""):
+			t.Errorf("a binding without content was believed: %+v", b)
+		}
+	})
+}
+
+func BenchmarkRecord(b *testing.B) {
+	for _, live := range []int{8, 16384} {
+		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
+			folder := filepath.Join(b.TempDir(), "records")
+			r := openRecorder(b, folder)
+			for i := range live {
+				r.add(&entry{record: Record{Token: NewToken(), Replicas: []Replica{{fmt.Sprintf("gpu::%d", i), "gpu"}}}})
+			}
+			for i := 0; b.Loop(); i++ {
+				if err := r.Discard(record(b, r, fmt.Sprintf("gpu::%d", i%live))); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkBindAgain(b *testing.B) {
+	folder := filepath.Join(b.TempDir(), "records")
+	token := record(b, openRecorder(b, folder), "gpu::0")
+	for b.Loop() {
+		bind(b, folder, token, "pod", "main")
+	}
+}

@@ -1,0 +1,209 @@
+package allocation
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Token is what an allocation is looked up by: 128 random bits as 32 lower-case
+// hexadecimal digits. Whoever knows it may present it, so it is never logged
+// whole.
+type Token string
+
+const tokenBytes = 16
+
+// ErrMalformedToken tells a text that cannot be a token.
+var ErrMalformedToken = errors.New("not an allocation token")
+
+// NewToken returns a token that nobody can guess.
+func NewToken() Token {
+	random := make([]byte, tokenBytes)
+	// crypto/rand.Read never fails: it ends the program first.
+	_, _ = rand.Read(random)
+	return Token(hex.EncodeToString(random))
+}
+
+// ParseToken returns s as a token. It accepts one spelling only, because
+// tokens become file names, and some file systems ignore case.
+func ParseToken(s string) (Token, error) {
+	if len(s) != 2*tokenBytes || strings.Trim(s, "0123456789abcdef") != "" {
+		return "", fmt.Errorf("%q is %w", shorten(s, 40), ErrMalformedToken)
+	}
+	return Token(s), nil
+}
+
+// String returns the token's first digits: enough to find its record by, too
+// little to present it.
+func (t Token) String() string { return shorten(string(t), 8) }
+
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// Replica is one replica of one GPU.
+type Replica struct {
+	// ID is the device ID that the kubelet knows the replica by.
+	ID string `json:"id"`
+	// InstanceID is the PnP instance ID of the replica's GPU.
+	InstanceID string `json:"instanceID"`
+}
+
+// Record says what was promised to one container for one resource.
+type Record struct {
+	Token Token `json:"token"`
+	// Sequence orders the records of a node: a newer one has a larger number.
+	// Clocks are set back, so that CreatedAt is for people.
+	Sequence uint64 `json:"sequence"`
+	// Resource is the extended resource's name, directx.microsoft.com/display.
+	Resource string `json:"resource"`
+	// Replicas are what the kubelet chose, in its order.
+	Replicas  []Replica `json:"replicas"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// Holder is the container that a record is bound to.
+type Holder struct {
+	// PodUID and Container identify the holder.
+	PodUID    string `json:"podUID"`
+	Container string `json:"container"`
+	// PodNamespace and PodName are for people.
+	PodNamespace string `json:"podNamespace,omitempty"`
+	PodName      string `json:"podName,omitempty"`
+}
+
+// Same tells whether h and other are one container of one pod. A restarted
+// container is the same; that of a pod made anew under the same name is not.
+func (h Holder) Same(other Holder) bool {
+	return h.PodUID == other.PodUID && h.Container == other.Container
+}
+
+func (h Holder) String() string {
+	return fmt.Sprintf("container %q of pod %s/%s (%s)", h.Container, h.PodNamespace, h.PodName, h.PodUID)
+}
+
+// binding is the content of a binding file.
+type binding struct {
+	Token   Token     `json:"token"`
+	Holder  Holder    `json:"holder"`
+	BoundAt time.Time `json:"boundAt"`
+}
+
+const (
+	apiVersion  = "directx.microsoft.com/v1alpha1"
+	kindRecord  = "Allocation"
+	kindBinding = "AllocationBinding"
+
+	// maxFileBytes is far above the largest record: 1,024 replicas with
+	// instance IDs of 200 characters, each named twice.
+	maxFileBytes = 1 << 20
+)
+
+// envelope is the outer form of both kinds of file. The checksum is of the
+// body's bytes as they stand in the file, so that damage is seen wherever it
+// is, in what json would forgive too.
+type envelope struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Body       json.RawMessage `json:"body"`
+	SHA256     string          `json:"sha256"`
+}
+
+// errContent tells a file that is not one of ours, or no longer whole.
+var errContent = errors.New("content cannot be used")
+
+func encode(kind string, body any) ([]byte, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: kind, Body: raw, SHA256: checksum(raw)})
+	if err != nil {
+		return nil, err
+	}
+	return append(data, '\n'), nil
+}
+
+func decode(data []byte, kind string, body any) error {
+	if len(data) > maxFileBytes {
+		return fmt.Errorf("%w: it is longer than %d bytes", errContent, maxFileBytes)
+	}
+	var e envelope
+	if err := strictJSON(data, &e); err != nil {
+		return fmt.Errorf("%w: %w", errContent, err)
+	}
+	switch {
+	case e.Kind != kind:
+		return fmt.Errorf("%w: it says kind %q, not %q", errContent, e.Kind, kind)
+	case e.APIVersion != apiVersion:
+		return fmt.Errorf("%w: it has version %q and this program reads %q", errContent, e.APIVersion, apiVersion)
+	case e.SHA256 != checksum(e.Body):
+		return fmt.Errorf("%w: its checksum does not match", errContent)
+	}
+	if err := strictJSON(e.Body, body); err != nil {
+		return fmt.Errorf("%w: %w", errContent, err)
+	}
+	return nil
+}
+
+func decodeRecord(data []byte, token Token) (Record, error) {
+	var r Record
+	if err := decode(data, kindRecord, &r); err != nil {
+		return Record{}, err
+	}
+	if r.Token != token {
+		return Record{}, fmt.Errorf("%w: it is the record of another token (%s)", errContent, r.Token)
+	}
+	if r.Resource == "" || len(r.Replicas) == 0 {
+		return Record{}, fmt.Errorf("%w: it names no resource or no replica", errContent)
+	}
+	for _, replica := range r.Replicas {
+		if replica.ID == "" || replica.InstanceID == "" {
+			return Record{}, fmt.Errorf("%w: it has a replica without an ID", errContent)
+		}
+	}
+	return r, nil
+}
+
+func decodeBinding(data []byte, token Token) (binding, error) {
+	var b binding
+	if err := decode(data, kindBinding, &b); err != nil {
+		return binding{}, err
+	}
+	if b.Token != token {
+		return binding{}, fmt.Errorf("%w: it is the binding of another token (%s)", errContent, b.Token)
+	}
+	if b.Holder.PodUID == "" || b.Holder.Container == "" {
+		return binding{}, fmt.Errorf("%w: it names no pod or no container", errContent)
+	}
+	return b, nil
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// strictJSON decodes the whole of data, and nothing but what v has a place
+// for.
+func strictJSON(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the end")
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package allocation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/internal/durable"
+)
+
+// maxUnbound is how many records of one replica may wait for their container.
+// A pod's init containers and its main container share a replica, each with a
+// record of its own, all made at admission: so it must be above the number of
+// containers that any pod has. Beyond it the oldest is ended, for pods that
+// are admitted and never start would fill the disk otherwise.
+const maxUnbound = 64
+
+// Recorder writes records and ends them. One process at a time has one; any
+// number may read beside it with a [Store].
+type Recorder struct {
+	store *Store
+	log   logrus.FieldLogger
+
+	mu       sync.Mutex
+	sequence uint64
+	// byReplica lists the records that have not ended by replica ID, oldest
+	// first.
+	byReplica map[string][]*entry
+	byToken   map[Token]*entry
+}
+
+type entry struct {
+	record Record
+	// holder is nil as long as no binding was seen.
+	holder *Holder
+}
+
+// OpenRecorder makes folder if it must and reads the records in it. Files that
+// are not ours, or cannot be read, are logged and left as they are.
+func OpenRecorder(folder string, log logrus.FieldLogger) (*Recorder, error) {
+	if err := durable.MakePrivate(folder); err != nil {
+		return nil, fmt.Errorf("open allocation records: %w", err)
+	}
+	r := &Recorder{
+		store:     OpenStore(folder),
+		log:       log,
+		byReplica: map[string][]*entry{},
+		byToken:   map[Token]*entry{},
+	}
+	if err := r.load(); err != nil {
+		return nil, fmt.Errorf("open allocation records in %s: %w", folder, err)
+	}
+	return r, nil
+}
+
+// Record writes down that replicas of resource were promised to a container,
+// and returns the token by which the container will ask for them. The record
+// is on disk when it returns. Records that have ended by what happened since
+// are removed.
+func (r *Recorder) Record(ctx context.Context, resource string, replicas []Replica) (Token, error) {
+	if resource == "" || len(replicas) == 0 {
+		return "", errors.New("record allocation: no resource or no replica")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
+	}
+
+	r.sequence++
+	record := Record{
+		Token:     NewToken(),
+		Sequence:  r.sequence,
+		Resource:  resource,
+		Replicas:  slices.Clone(replicas),
+		CreatedAt: time.Now().UTC(),
+	}
+	data, err := encode(kindRecord, record)
+	if err != nil {
+		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
+	}
+	if err := durable.Replace(r.store.path(record.Token, recordSuffix), data, 0o600); err != nil {
+		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
+	}
+	r.add(&entry{record: record})
+	for _, replica := range replicas {
+		r.endSuperseded(replica.ID)
+	}
+	return record.Token, nil
+}
+
+// Discard removes a record whose token was never handed out.
+func (r *Recorder) Discard(token Token) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.byToken[token]
+	if !ok {
+		return fmt.Errorf("discard allocation %s: %w", token, ErrNotFound)
+	}
+	if err := r.end(e); err != nil {
+		return fmt.Errorf("discard allocation %s: %w", token, err)
+	}
+	return nil
+}
+
+// Live returns the records that have not ended, oldest first.
+func (r *Recorder) Live() ([]Record, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.byReplica {
+		r.endSuperseded(id)
+	}
+	records := make([]Record, 0, len(r.byToken))
+	for _, e := range r.byToken {
+		record := e.record
+		record.Replicas = slices.Clone(record.Replicas)
+		records = append(records, record)
+	}
+	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return records, nil
+}
+
+// endSuperseded removes the records of replica that have ended.
+//
+// A failure to remove one is logged: the record stays in the index, and the
+// next call tries again. What it holds is not handed out by it any more
+// anyway, for the container it was made for is gone.
+func (r *Recorder) endSuperseded(replica string) {
+	var known []*entry
+	for _, e := range r.byReplica[replica] {
+		if r.readHolder(e) {
+			known = append(known, e)
+		}
+	}
+	for _, e := range ended(known) {
+		if err := r.end(e); err != nil {
+			r.log.WithError(err).WithField("allocation", e.record.Token).Warn("an allocation record that has ended cannot be removed, trying again later")
+		}
+	}
+}
+
+// ended returns those of one replica's records, oldest first, that nobody will
+// present again.
+//
+// The kubelet hands a replica out again in two cases: to a later container of
+// the pod that holds it (an init container's replicas), or when that pod is
+// gone. So a newer record alone proves nothing. A newer record that a
+// different pod has presented proves that the older record's pod is gone. One
+// that the same container has presented proves that the kubelet has forgotten
+// the older (a static pod made again has its old UID). And a pod's containers
+// present theirs in the order in which they were admitted, so an older record
+// that nobody has presented by then never will be.
+func ended(entries []*entry) []*entry {
+	var gone []*entry
+	unbound := 0
+	// newer are the holders of the records after the one looked at.
+	var newer []Holder
+	for _, e := range slices.Backward(entries) {
+		if e.holder == nil {
+			unbound++
+			if len(newer) > 0 || unbound > maxUnbound {
+				gone = append(gone, e)
+			}
+			continue
+		}
+		if slices.ContainsFunc(newer, func(n Holder) bool { return n.PodUID != e.holder.PodUID || n.Same(*e.holder) }) {
+			gone = append(gone, e)
+			continue
+		}
+		newer = append(newer, *e.holder)
+	}
+	return gone
+}
+
+// readHolder looks whether e was bound meanwhile, and tells whether that is
+// known. A binding that cannot be read says that somebody has the record but
+// not who, so nothing may be concluded from it: the record stays.
+func (r *Recorder) readHolder(e *entry) (known bool) {
+	if e.holder != nil {
+		return true
+	}
+	holder, ok, err := r.store.Holder(e.record.Token)
+	if err != nil {
+		r.log.WithError(err).WithField("allocation", e.record.Token).Warn("cannot tell who holds an allocation, so its record is kept")
+		return false
+	}
+	if ok {
+		e.holder = &holder
+	}
+	return true
+}
+
+func (r *Recorder) add(e *entry) {
+	r.byToken[e.record.Token] = e
+	for _, id := range replicaIDs(e.record) {
+		r.byReplica[id] = append(r.byReplica[id], e)
+	}
+}
+
+// end removes e's files, the record before its binding: a record without a
+// binding could be taken by somebody else, a binding without a record grants
+// nothing.
+func (r *Recorder) end(e *entry) error {
+	for _, suffix := range []string{recordSuffix, bindingSuffix} {
+		if err := os.Remove(r.store.path(e.record.Token, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	delete(r.byToken, e.record.Token)
+	for _, id := range replicaIDs(e.record) {
+		rest := slices.DeleteFunc(r.byReplica[id], func(other *entry) bool { return other == e })
+		if len(rest) == 0 {
+			delete(r.byReplica, id)
+			continue
+		}
+		r.byReplica[id] = rest
+	}
+	return nil
+}
+
+func replicaIDs(record Record) []string {
+	ids := make([]string, 0, len(record.Replicas))
+	for _, replica := range record.Replicas {
+		if !slices.Contains(ids, replica.ID) {
+			ids = append(ids, replica.ID)
+		}
+	}
+	return ids
+}
+
+func (r *Recorder) load() error {
+	files, err := os.ReadDir(r.store.folder)
+	if err != nil {
+		return err
+	}
+	var entries []*entry
+	bindings := map[Token]bool{}
+	records := map[Token]bool{}
+	for _, file := range files {
+		name := file.Name()
+		if durable.IsTemp(name) {
+			// We are the folder's only writer of records, and a binding that
+			// loses its unfinished file is tried again.
+			if err := os.Remove(filepath.Join(r.store.folder, name)); err != nil {
+				r.log.WithError(err).Warn("an unfinished file of an earlier run cannot be removed")
+			}
+			continue
+		}
+		token, suffix, ok := splitName(name)
+		if !ok {
+			r.log.WithField("file", filepath.Join(r.store.folder, name)).Warn("a file among the allocation records is not one of ours and is left alone; move it away")
+			continue
+		}
+		if suffix == bindingSuffix {
+			bindings[token] = true
+			continue
+		}
+		records[token] = true
+		record, err := r.store.Get(token)
+		if err != nil {
+			r.log.WithError(err).Error("an allocation record cannot be used; the container that holds it will not start again: delete its pod, then remove the file")
+			continue
+		}
+		entries = append(entries, &entry{record: record})
+	}
+	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.record.Sequence, b.record.Sequence) })
+	for _, e := range entries {
+		r.add(e)
+		r.sequence = max(r.sequence, e.record.Sequence)
+	}
+	for token := range bindings {
+		if records[token] {
+			continue
+		}
+		if err := os.Remove(r.store.path(token, bindingSuffix)); err != nil {
+			r.log.WithError(err).Warn("the binding of an ended allocation cannot be removed")
+		}
+	}
+	return nil
+}
+
+func splitName(name string) (token Token, suffix string, ok bool) {
+	for _, suffix := range []string{recordSuffix, bindingSuffix} {
+		base, found := strings.CutSuffix(name, suffix)
+		if !found {
+			continue
+		}
+		if token, err := ParseToken(base); err == nil {
+			return token, suffix, true
+		}
+	}
+	return "", "", false
+}
