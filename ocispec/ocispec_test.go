@@ -1,0 +1,437 @@
+package ocispec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/discovery"
+)
+
+// fakeFiles maps paths to what they resolve to, and names device nodes.
+type fakeFiles struct {
+	resolve map[string]string
+	nodes   map[string]specs.LinuxDevice
+}
+
+func (f fakeFiles) Resolve(path string) (string, error) {
+	if resolved, ok := f.resolve[path]; ok {
+		return resolved, nil
+	}
+	return "", &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+}
+
+func (f fakeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	if node, ok := f.nodes[path]; ok {
+		return node, nil
+	}
+	return specs.LinuxDevice{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+}
+
+const store = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`
+
+func t4(locationPath, driver string) discovery.Device {
+	return discovery.Device{
+		InstanceID: `PCI\VEN_10DE&DEV_1EB8\` + locationPath, LocationPath: locationPath,
+		SupportsDisplay: true, SupportsCompute: true, DriverStorePath: driver,
+		System32: []discovery.RuntimeFile{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}, {Source: "nvapi64.dll", Destination: "nvapi64.dll"}},
+		SysWOW64: []discovery.RuntimeFile{{Source: "nvcuda_loader32.dll", Destination: "nvcuda.dll"}},
+	}
+}
+
+func onDisk(folders ...string) fakeFiles {
+	f := fakeFiles{resolve: map[string]string{}}
+	for _, folder := range folders {
+		for _, name := range []string{"nvcuda_loader64.dll", "nvapi64.dll", "nvcuda_loader32.dll"} {
+			f.resolve[folder+`\`+name] = folder + `\` + name
+		}
+	}
+	return f
+}
+
+func ro(source, destination string) specs.Mount {
+	return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
+}
+
+func TestForDevicesWindows(t *testing.T) {
+	t.Parallel()
+	const other = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_2`
+	one := []specs.Mount{
+		ro(store+`\nvcuda_loader64.dll`, `C:\Windows\System32\nvcuda.dll`),
+		ro(store+`\nvapi64.dll`, `C:\Windows\System32\nvapi64.dll`),
+		ro(store+`\nvcuda_loader32.dll`, `C:\Windows\SysWOW64\nvcuda.dll`),
+	}
+	escaping := t4("PCIROOT(0)#PCI(1B00)", store)
+	escaping.System32 = append(escaping.System32,
+		discovery.RuntimeFile{Source: `..\..\..\config\SAM`, Destination: "sam.dll"},
+		discovery.RuntimeFile{Source: `nvapi64.dll`, Destination: `..\..\evil.dll`})
+	linked := onDisk(store)
+	linked.resolve[store+`\nvapi64.dll`] = `D:\real\nvapi64.dll`
+	missing := onDisk(store)
+	delete(missing.resolve, store+`\nvapi64.dll`)
+
+	for name, test := range map[string]struct {
+		devices []discovery.Device
+		files   fakeFiles
+		devs    []string
+		mounts  []specs.Mount
+		notes   []string
+	}{
+		"one GPU": {[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store), []string{"PCIROOT(0)#PCI(1B00)"}, one, nil},
+		"two GPUs of one driver share its files": {
+			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store)}, onDisk(store),
+			[]string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(1C00)"}, one, nil,
+		},
+		"the first of two drivers wins": {
+			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", other)}, onDisk(store, other),
+			[]string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(1C00)"}, one,
+			[]string{"PCI(1C00): " + other + `\nvcuda_loader64.dll: C:\Windows\System32\nvcuda.dll is taken`, "nvapi64", "SysWOW64"},
+		},
+		"a file that is not on disk is left out": {
+			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, missing,
+			[]string{"PCIROOT(0)#PCI(1B00)"}, []specs.Mount{one[0], one[2]}, []string{"not on disk"},
+		},
+		"a symbolic link is resolved": {
+			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, linked,
+			[]string{"PCIROOT(0)#PCI(1B00)"}, []specs.Mount{one[0], ro(`D:\real\nvapi64.dll`, `C:\Windows\System32\nvapi64.dll`), one[2]}, nil,
+		},
+		"a path that leads out is left out": {
+			[]discovery.Device{escaping}, onDisk(store),
+			[]string{"PCIROOT(0)#PCI(1B00)"}, one, []string{"leads out", "leads out"},
+		},
+		"no GPU": {nil, onDisk(store), nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, notes, err := ForDevices(Windows, test.devices, test.files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want Edits
+			for _, d := range test.devs {
+				want.WindowsDevices = append(want.WindowsDevices, specs.WindowsDevice{ID: d, IDType: "vpci-location-path"})
+			}
+			want.Mounts = test.mounts
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("edits (-want +got):\n%s", diff)
+			}
+			if len(notes) != len(test.notes) {
+				t.Fatalf("notes %v, want %d", notes, len(test.notes))
+			}
+			for i, want := range test.notes {
+				if !strings.Contains(notes[i].String(), want) {
+					t.Errorf("note %q does not say %q", notes[i], want)
+				}
+			}
+		})
+	}
+}
+
+func mode(m os.FileMode) *os.FileMode { return &m }
+
+func number(n uint32) *uint32 { return &n }
+
+func dxg() discovery.Device {
+	return discovery.Device{
+		InstanceID: `VMBUS\{1}\0`, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
+		Libraries:   []discovery.Library{{Source: "/usr/lib/wsl/lib/libd3d12.so", Destination: "/usr/lib/wsl/lib/libd3d12.so"}},
+	}
+}
+
+func linuxFiles() fakeFiles {
+	return fakeFiles{
+		resolve: map[string]string{"/usr/lib/wsl/lib/libd3d12.so": "/usr/lib/wsl/lib/libd3d12.so"},
+		nodes: map[string]specs.LinuxDevice{
+			"/dev/dxg": {Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: mode(0o666), UID: number(0), GID: number(44)},
+		},
+	}
+}
+
+func TestForDevicesLinux(t *testing.T) {
+	t.Parallel()
+	got, notes, err := ForDevices(Linux, []discovery.Device{dxg(), dxg()}, linuxFiles())
+	if err != nil || len(notes) != 0 {
+		t.Fatal(err, notes)
+	}
+	want := Edits{
+		LinuxDevices: []specs.LinuxDevice{{Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: mode(0o666), UID: number(0), GID: number(44)}},
+		Mounts: []specs.Mount{{
+			Source: "/usr/lib/wsl/lib/libd3d12.so", Destination: "/usr/lib/wsl/lib/libd3d12.so", Type: "bind",
+			Options: []string{"rbind", "ro", "rprivate", "nosuid", "nodev"},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("two devices behind one node (-want +got):\n%s", diff)
+	}
+}
+
+func TestForDevicesRefuses(t *testing.T) {
+	t.Parallel()
+	noPath := t4("", store)
+	noNode := dxg()
+	noNode.DeviceNodes = nil
+	for name, test := range map[string]struct {
+		os     OS
+		device discovery.Device
+		want   error
+	}{
+		"Windows, no location path": {Windows, noPath, ErrNotAssignable},
+		"Linux, no device node":     {Linux, noNode, ErrNotAssignable},
+		"Linux, node is gone":       {Linux, dxg(), fs.ErrNotExist},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := ForDevices(test.os, []discovery.Device{test.device}, fakeFiles{})
+			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.device.InstanceID) {
+				t.Errorf("error %v, want %v with the device's name", err, test.want)
+			}
+		})
+	}
+}
+
+func TestAdjustmentLeavesTheContainersOwnMounts(t *testing.T) {
+	t.Parallel()
+	windows, _, err := ForDevices(Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	linux, _, err := ForDevices(Linux, []discovery.Device{dxg()}, linuxFiles())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		os       OS
+		edits    Edits
+		existing string
+		want     int
+	}{
+		"Windows, no mount":              {Windows, windows, `C:\data`, 3},
+		"Windows, other case and slash":  {Windows, windows, `c:/windows/SYSTEM32/NvCuda.dll`, 2},
+		"Linux, no mount":                {Linux, linux, "/data", 1},
+		"Linux, the same written oddly":  {Linux, linux, "/usr/lib/wsl//lib/../lib/libd3d12.so", 0},
+		"Linux, case makes a difference": {Linux, linux, "/usr/lib/WSL/lib/libd3d12.so", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := test.edits.Adjustment(test.os, []*api.Mount{{Destination: test.existing}})
+			if got := len(a.GetMounts()); got != test.want {
+				t.Errorf("%d mounts, want %d: %v", got, test.want, a.GetMounts())
+			}
+		})
+	}
+}
+
+func TestDeviceNamesComeBack(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(0100)#PCI(0000)", "_", "a_b", `x\y=z`, "ü", "A-B.C"} {
+		want := specs.WindowsDevice{ID: id, IDType: "vpci-location-path"}
+		name := encodeDevice(want)
+		if got, ok := decodeDevice(name); !ok || got != want {
+			t.Errorf("%q travels as %q and comes back as %+v, %t", id, name, got, ok)
+		}
+	}
+	if got, want := encodeDevice(specs.WindowsDevice{ID: "PCIROOT(0)#PCI(1B00)", IDType: "vpci-location-path"}),
+		"directx.microsoft.com/vpci-location-path=PCIROOT_280_29_23PCI_281B00_29"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, foreign := range []string{
+		"", "nvidia.com/gpu=0", "directx.microsoft.com/vpci-location-path=", "directx.microsoft.com/vpci-location-path",
+		"directx.microsoft.com/other=a", "directx.microsoft.com/vpci-location-path=a_2", "directx.microsoft.com/vpci-location-path=a_zz",
+		"directx.microsoft.com/vpci-location-path=a(b", "directx.microsoft.com/vpci-location-path=a_41", "directx.microsoft.com/vpci-location-path=_2d",
+	} {
+		if d, ok := decodeDevice(foreign); ok {
+			t.Errorf("%q is taken for the device %+v", foreign, d)
+		}
+	}
+}
+
+func adjustmentFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) *api.ContainerAdjustment {
+	t.Helper()
+	edits, _, err := ForDevices(os, devices, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := edits.Adjustment(os, nil)
+	a.AddAnnotation("directx.microsoft.com/adjusted", "yes")
+	return a
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	windows := adjustmentFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := adjustmentFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
+	env := &api.ContainerAdjustment{}
+	env.AddEnv("A", "new")
+
+	for name, test := range map[string]struct {
+		adjustment *api.ContainerAdjustment
+		in, want   string
+	}{
+		"Windows": {
+			windows,
+			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},"windows":{"layerFolders":["C:\\l"],"new":true}}`,
+			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},` +
+				`"windows":{"layerFolders":["C:\\l"],"new":true,"devices":[{"id":"PCIROOT(0)#PCI(1B00)","idType":"vpci-location-path"}]},` +
+				`"annotations":{"directx.microsoft.com/adjusted":"yes"},` +
+				`"mounts":[{"destination":"C:\\Windows\\System32\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader64.dll","options":["ro"]},` +
+				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
+				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}]}`,
+		},
+		"Windows, the pod has a mount and a device of its own": {
+			windows,
+			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1}],"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
+			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1},` +
+				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
+				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}],` +
+				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<","directx.microsoft.com/adjusted":"yes"}}`,
+		},
+		"Linux": {
+			linux,
+			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]}},"mounts":null}`,
+			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
+				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
+				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["rbind","ro","rprivate","nosuid","nodev"]}],` +
+				`"annotations":{"directx.microsoft.com/adjusted":"yes"}}`,
+		},
+		"environment": {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
+		"nothing":     {&api.ContainerAdjustment{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"nil":         {nil, `{ "a" : 1 }`, `{ "a" : 1 }`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Apply([]byte(test.in), test.adjustment)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			again, err := Apply(got, test.adjustment)
+			if err != nil || !bytes.Equal(again, got) {
+				t.Errorf("applied twice: %v\n%s", err, again)
+			}
+		})
+	}
+}
+
+func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
+
+func TestApplyRefuses(t *testing.T) {
+	t.Parallel()
+	adjustment := adjustmentFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	for _, spec := range []string{
+		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
+		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`, `{"annotations":{"a":1}}`,
+	} {
+		if got, err := Apply([]byte(spec), adjustment); !errors.Is(err, ErrSpec) {
+			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
+		}
+	}
+	unsupported := map[string]func(*api.ContainerAdjustment){
+		"hooks":              func(a *api.ContainerAdjustment) { a.AddHooks(&api.Hooks{Prestart: []*api.Hook{{Path: "/x"}}}) },
+		"CDI device":         func(a *api.ContainerAdjustment) { a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=0"}) },
+		"cgroups path":       func(a *api.ContainerAdjustment) { a.SetLinuxCgroupsPath("/x") },
+		"mount removal":      func(a *api.ContainerAdjustment) { a.RemoveMount("/x") },
+		"device removal":     func(a *api.ContainerAdjustment) { a.RemoveDevice("/x") },
+		"variable removal":   func(a *api.ContainerAdjustment) { a.RemoveEnv("X") },
+		"annotation removal": func(a *api.ContainerAdjustment) { a.RemoveAnnotation("x") },
+	}
+	for name, change := range unsupported {
+		a := &api.ContainerAdjustment{}
+		change(a)
+		if got, err := Apply([]byte(`{}`), a); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%s: %s, error %v, want ErrUnsupported", name, got, err)
+		}
+	}
+}
+
+func TestParseOS(t *testing.T) {
+	t.Parallel()
+	for name, ok := range map[string]bool{"windows": true, "linux": true, "Windows": false, "": false, "darwin": false} {
+		if _, err := ParseOS(name); (err == nil) != ok {
+			t.Errorf("ParseOS(%q): %v", name, err)
+		}
+	}
+}
+
+func FuzzApply(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"mounts":null,"linux":null,"windows":null}`, `{"windows":{"devices":[{"id":"x","idType":"class"}]}}`,
+		`{"linux":{"devices":[],"resources":{"devices":[{"allow":false,"access":"rwm"}]}},"mounts":[{"destination":"/x","source":"y"}]}`,
+		`{"annotations":{"directx.microsoft.com/adjusted":"forged"},"process":{"env":["DIRECTX_ALLOCATION=x"]}}`,
+		`{"\u006dounts":[],"MOUNTS":[]}`, `{"a":1e999,"b":"\ud800"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	windows := adjustmentFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := adjustmentFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
+	f.Fuzz(func(t *testing.T, spec []byte) {
+		for _, adjustment := range []*api.ContainerAdjustment{windows, linux, nil} {
+			once, err := Apply(spec, adjustment)
+			if err != nil {
+				if !errors.Is(err, ErrSpec) {
+					t.Fatalf("error %v does not match ErrSpec", err)
+				}
+				continue
+			}
+			twice, err := Apply(once, adjustment)
+			if err != nil || !bytes.Equal(once, twice) {
+				t.Fatalf("applied twice: %v\nonce  %s\ntwice %s", err, once, twice)
+			}
+			var before, after map[string]json.RawMessage
+			if err := json.Unmarshal(spec, &before); err != nil {
+				t.Fatalf("accepted what is no JSON object: %v", err)
+			}
+			if err := json.Unmarshal(once, &after); err != nil {
+				t.Fatalf("made invalid JSON: %v\n%s", err, once)
+			}
+			for key := range before {
+				if _, ok := after[key]; !ok {
+					t.Fatalf("%q was lost", key)
+				}
+			}
+			var typed specs.Spec
+			if json.Unmarshal(spec, &typed) == nil {
+				if err := json.Unmarshal(once, &typed); err != nil {
+					t.Fatalf("made a spec that the runtimes cannot read: %v", err)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkForDevicesAndAdjustment(b *testing.B) {
+	devices := []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store)}
+	files := onDisk(store)
+	for b.Loop() {
+		edits, _, err := ForDevices(Windows, devices, files)
+		if err != nil {
+			b.Fatal(err)
+		}
+		edits.Adjustment(Windows, nil)
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	adjustment := adjustmentFor(b, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	var mounts []string
+	for i := range 30 {
+		mounts = append(mounts, fmt.Sprintf(`{"destination":"C:\\m%d","source":"C:\\s%d"}`, i, i))
+	}
+	spec := []byte(`{"windows":{"layerFolders":["C:\\l"]},"mounts":[` + strings.Join(mounts, ",") + `]}`)
+	for b.Loop() {
+		if _, err := Apply(spec, adjustment); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
