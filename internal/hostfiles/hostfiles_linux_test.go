@@ -1,0 +1,76 @@
+package hostfiles
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, folder := range []string{"usr/lib/wsl/lib", "C:/Windows/System32"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"usr/lib/wsl/lib/libd3d12.so.1", "C:/Windows/System32/a.dll"} {
+		if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"usr/lib/wsl/lib/libd3d12.so": "libd3d12.so.1",
+		"opt":                         "/usr/lib",
+		"dangling":                    "/nowhere",
+		"out":                         "../../../../../../etc/hostname",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{
+		"/usr/lib/wsl/lib/libd3d12.so.1": "/usr/lib/wsl/lib/libd3d12.so.1",
+		"/usr/lib/wsl/lib/libd3d12.so":   "/usr/lib/wsl/lib/libd3d12.so.1",
+		"/opt/wsl/lib/libd3d12.so":       "/usr/lib/wsl/lib/libd3d12.so.1",
+		"/usr/lib/wsl":                   "/usr/lib/wsl",
+		`C:\Windows\System32\a.dll`:      `C:\Windows\System32\a.dll`,
+		"/dangling":                      "",
+		"/out":                           "",
+		"/missing":                       "",
+		`C:\Windows\System32\b.dll`:      "",
+	} {
+		got, err := Root(root).Resolve(path)
+		if want == "" {
+			if !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s resolves to %q, error %v; want fs.ErrNotExist", path, got, err)
+			}
+			continue
+		}
+		if err != nil || got != want {
+			t.Errorf("%s resolves to %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+func TestDeviceNode(t *testing.T) {
+	t.Parallel()
+	got, err := Root("/").DeviceNode("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := specs.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}
+	if got.Path != want.Path || got.Type != want.Type || got.Major != want.Major || got.Minor != want.Minor || got.FileMode.Perm() != 0o666 {
+		t.Errorf("/dev/null is %+v", got)
+	}
+	if _, err := Root("/").DeviceNode("/etc/hostname"); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file: error %v", err)
+	}
+	if _, err := Root("/").DeviceNode("/dev/no-such-node"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing: error %v, want fs.ErrNotExist", err)
+	}
+}

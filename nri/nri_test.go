@@ -1,0 +1,385 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/ocispec"
+)
+
+const (
+	display = "directx.microsoft.com/display"
+	compute = "directx.microsoft.com/compute"
+
+	displayKey = "DIRECTX_ALLOCATION_DISPLAY"
+	computeKey = "DIRECTX_ALLOCATION_COMPUTE"
+)
+
+func quiet() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// fixedSource is a list of devices, or an error, or one that never answers.
+type fixedSource struct {
+	devices []discovery.Device
+	err     error
+	block   chan struct{}
+}
+
+func (s fixedSource) Devices(context.Context) ([]discovery.Device, error) {
+	if s.block != nil {
+		<-s.block
+	}
+	return s.devices, s.err
+}
+
+func (s fixedSource) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// allFiles has every file, and every device node as a character device.
+type allFiles struct{}
+
+func (allFiles) Resolve(path string) (string, error) { return path, nil }
+
+func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	if strings.Contains(path, "missing") {
+		return specs.LinuxDevice{}, &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
+	}
+	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: int64(path[len(path)-1] - '0')}, nil
+}
+
+func gpu(n string) discovery.Device {
+	return discovery.Device{
+		InstanceID: `VMBUS\` + n, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg" + n, ContainerPath: "/dev/dxg" + n}},
+		Libraries:   []discovery.Library{{Source: "/lib/d3d12.so", Destination: "/usr/lib/wsl/lib/d3d12.so"}},
+	}
+}
+
+// bed is a plugin's surroundings: records, devices, and a pod.
+type bed struct {
+	*Adjuster
+	recorder *allocation.Recorder
+	folder   string
+}
+
+func newBed(t testing.TB, devices ...discovery.Device) *bed {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(folder, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bed{
+		Adjuster: &Adjuster{
+			Source: fixedSource{devices: devices}, Store: allocation.OpenStore(folder),
+			Files: allFiles{}, OS: ocispec.Linux, Log: quiet(),
+		},
+		recorder: recorder, folder: folder,
+	}
+}
+
+// allocate records GPUs, by their number, and returns the token.
+func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
+	t.Helper()
+	var replicas []allocation.Replica
+	for i, n := range gpus {
+		replicas = append(replicas, allocation.Replica{ID: `VMBUS\` + n + "::" + string(rune('0'+i)), InstanceID: `VMBUS\` + n})
+	}
+	token, err := b.recorder.Record(context.Background(), resource, replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(token)
+}
+
+func testPod() *api.PodSandbox {
+	return &api.PodSandbox{Id: "sandbox-1", Name: "web", Namespace: "default", Uid: "uid-1"}
+}
+
+func testContainer(env ...string) *api.Container {
+	return &api.Container{Id: "container-1", PodSandboxId: "sandbox-1", Name: "main", Env: append([]string{"PATH=/bin"}, env...)}
+}
+
+func devicePaths(a *api.ContainerAdjustment) []string {
+	var paths []string
+	for _, d := range a.GetLinux().GetDevices() {
+		paths = append(paths, d.GetPath())
+	}
+	return paths
+}
+
+func TestAdjustGivesWhatWasAllocated(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"), gpu("1"), gpu("2"))
+	for name, test := range map[string]struct {
+		env  []string
+		want []string
+	}{
+		"one":                   {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
+		"two":                   {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+		"two replicas of one":   {[]string{displayKey + "=" + b.allocate(t, display, "1", "1")}, []string{"/dev/dxg1"}},
+		"both resources":        {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+		"a request by variable": {[]string{"DIRECTX_VISIBLE_DEVICES=all"}, nil},
+		"another system's case": {[]string{"directx_allocation_display=x"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			container := testContainer(test.env...)
+			for range 2 { // again, as after a restart of the container
+				got, err := b.Adjust(context.Background(), testPod(), container)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(test.want, devicePaths(got)); diff != "" {
+					t.Errorf("devices (-want +got):\n%s", diff)
+				}
+				if test.want == nil {
+					if got != nil {
+						t.Errorf("a container that is not ours gets %v", got)
+					}
+					continue
+				}
+				if len(got.GetMounts()) != 1 {
+					t.Errorf("mounts %v, want the one library", got.GetMounts())
+				}
+				container.Annotations = got.GetAnnotations()
+				if Unadjusted(ocispec.Linux, container) {
+					t.Error("the adjusted container does not carry the mark")
+				}
+			}
+		})
+	}
+}
+
+func TestAdjustRefuses(t *testing.T) {
+	t.Parallel()
+	failed := gpu("3")
+	failed.Health.Reason = "driver is not started (code 10)"
+	noNode := gpu("4")
+	noNode.DeviceNodes[0].Path = "/dev/missing"
+	b := newBed(t, gpu("0"), failed, noNode)
+	madeUp := string(allocation.NewToken())
+	others := b.allocate(t, display, "0")
+	if _, err := b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	gone := b.allocate(t, display, "9")
+	own := b.allocate(t, display, "0")
+	noUID := testPod()
+	noUID.Uid = ""
+
+	for name, test := range map[string]struct {
+		pod         *api.PodSandbox
+		env         []string
+		annotations map[string]string
+		want        error
+		says        []string
+	}{
+		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.folder, "remove variables"}},
+		"no token at all":    {env: []string{displayKey + "="}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
+		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, want: allocation.ErrMalformedToken},
+		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=x"}, want: allocation.ErrMalformedToken},
+		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
+		"other resource's variable": {
+			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, want: errWrongVariable, says: []string{displayKey},
+		},
+		"GPU is gone":   {env: []string{displayKey + "=" + gone}, want: errDeviceGone, says: []string{`VMBUS\9`, display, "bring the GPU back"}},
+		"GPU is broken": {env: []string{displayKey + "=" + b.allocate(t, display, "3")}, want: errDeviceFailed, says: []string{"code 10", `VMBUS\3`}},
+		"node is gone":  {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
+		"good and bad":  {env: []string{displayKey + "=" + b.allocate(t, display, "0"), "DIRECTX_ALLOCATION_X=" + madeUp}, want: allocation.ErrNotFound},
+		"no pod UID":    {pod: noUID, env: []string{displayKey + "=" + b.allocate(t, display, "0")}, says: []string{"no pod UID"}},
+		"the pod hides its allocation": {
+			annotations: map[string]string{"directx.microsoft.com/allocation.display": own}, says: []string{display, displayKey, "remove variables"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := test.pod
+			if pod == nil {
+				pod = testPod()
+			}
+			container := testContainer(test.env...)
+			container.Annotations = test.annotations
+			got, err := b.Adjust(context.Background(), pod, container)
+			if err == nil {
+				t.Fatalf("not refused, but given %v", got)
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
+			}
+			for _, says := range append(test.says, `container "main" of pod default/web`) {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("error %q does not say %q", err, says)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error is more than one line: %q", err)
+			}
+			for _, secret := range []string{others, gone, own, madeUp} {
+				if strings.Contains(strings.ReplaceAll(err.Error(), secret+".json", ""), secret) && secret != madeUp {
+					t.Errorf("error tells a token: %q", err)
+				}
+			}
+		})
+	}
+}
+
+func TestAnnotationsOfAPodsOwnAreNotOurs(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	container := testContainer("DIRECTX_VISIBLE_DEVICES=all")
+	container.Annotations = map[string]string{
+		"directx.microsoft.com/allocation.display": string(allocation.NewToken()),
+		"directx.microsoft.com/allocation.other":   "0",
+		"directx.microsoft.com/adjusted":           "yes",
+		"directx.microsoft.com/extra-mounts":       `C:\`,
+	}
+	if got, err := b.Adjust(context.Background(), testPod(), container); got != nil || err != nil {
+		t.Errorf("adjustment %v, error %v; want neither", got, err)
+	}
+}
+
+func TestAdjustWithoutDevices(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.Source = fixedSource{err: errors.New("inventory.yaml:3: unknown key")}
+	_, err := b.Adjust(context.Background(), testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
+	if err == nil || !strings.Contains(err.Error(), "inventory.yaml:3") {
+		t.Errorf("error %v, want the source's", err)
+	}
+	if got, err := b.Adjust(context.Background(), testPod(), testContainer()); got != nil || err != nil {
+		t.Errorf("a container without a request: %v, %v; a broken source must not touch it", got, err)
+	}
+}
+
+func TestPresented(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		os   ocispec.OS
+		env  []string
+		want []presentation
+	}{
+		"nothing":             {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION=1"}, nil},
+		"sorted, each once":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
+		"twice, two values":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
+		"no value":            {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, []presentation{{"DIRECTX_ALLOCATION", ""}}},
+		"other case, Linux":   {ocispec.Linux, []string{"directx_allocation_a=1"}, nil},
+		"other case, Windows": {ocispec.Windows, []string{"directx_Allocation_a=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(test.want, presented(test.os, test.env), cmp.AllowUnexported(presentation{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMissed(t *testing.T) {
+	t.Parallel()
+	token := displayKey + "=" + string(allocation.NewToken())
+	adjusted := testContainer(token)
+	adjusted.Annotations = map[string]string{AdjustedAnnotation: mark(presented(ocispec.Linux, adjusted.Env))}
+	forged := testContainer(token)
+	forged.Annotations = map[string]string{AdjustedAnnotation: mark(nil)}
+	for name, test := range map[string]struct {
+		container *api.Container
+		state     api.ContainerState
+		want      bool
+	}{
+		"runs without":           {testContainer(token), api.ContainerState_CONTAINER_RUNNING, true},
+		"paused without":         {testContainer(token), api.ContainerState_CONTAINER_PAUSED, true},
+		"runs with":              {adjusted, api.ContainerState_CONTAINER_RUNNING, false},
+		"another's mark":         {forged, api.ContainerState_CONTAINER_RUNNING, true},
+		"is not started":         {testContainer(token), api.ContainerState_CONTAINER_CREATED, false},
+		"has ended":              {testContainer(token), api.ContainerState_CONTAINER_STOPPED, false},
+		"has no allocation":      {testContainer(), api.ContainerState_CONTAINER_RUNNING, false},
+		"has some made-up token": {testContainer("DIRECTX_ALLOCATION_X=1"), api.ContainerState_CONTAINER_RUNNING, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &api.Container{Env: test.container.Env, Annotations: test.container.Annotations, State: test.state}
+			if got := len(missed(ocispec.Linux, []*api.Container{c})) == 1; got != test.want {
+				t.Errorf("to be stopped: %t, want %t", got, test.want)
+			}
+			startErr := NewGuard(ocispec.Linux).StartContainer(context.Background(), testPod(), c)
+			if refused := startErr != nil; refused != Unadjusted(ocispec.Linux, c) {
+				t.Errorf("start refused: %v", startErr)
+			}
+		})
+	}
+}
+
+func TestCreateContainerAnswersInTime(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	block := make(chan struct{})
+	b.Source = fixedSource{block: block}
+	p := NewPlugin(b.Adjuster, nil)
+	p.timeout = 20 * time.Millisecond
+	_, _, err := p.CreateContainer(context.Background(), testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
+	if !errors.Is(err, errTooSlow) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
+		t.Errorf("error %v, want errTooSlow with the container's name", err)
+	}
+	close(block)
+	p.Wait()
+}
+
+func FuzzPresented(f *testing.F) {
+	f.Add("DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef")
+	f.Add("directx_allocation=")
+	f.Add("DIRECTX_ALLOCATION\x00=../..")
+	f.Add("=")
+	b := newBed(f, gpu("0"))
+	f.Fuzz(func(t *testing.T, variable string) {
+		for _, os := range []ocispec.OS{ocispec.Linux, ocispec.Windows} {
+			adjuster := *b.Adjuster
+			adjuster.OS = os
+			got, err := adjuster.Adjust(context.Background(), testPod(), testContainer(variable))
+			// Nothing was allocated, so nothing may be given.
+			if got != nil {
+				t.Fatalf("%q is given %v", variable, got)
+			}
+			ours := strings.HasPrefix(variable, "DIRECTX_ALLOCATION")
+			if ours && err == nil {
+				t.Fatalf("%q is not refused", variable)
+			}
+		}
+	})
+}
+
+func BenchmarkHook(b *testing.B) {
+	for name, env := range map[string]func(*bed) []string{
+		"no request": func(*bed) []string { return nil },
+		"one GPU":    func(bed *bed) []string { return []string{displayKey + "=" + bed.allocate(b, display, "0")} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			bed := newBed(b, gpu("0"))
+			p := NewPlugin(bed.Adjuster, nil)
+			container := testContainer(env(bed)...)
+			for b.Loop() {
+				if _, _, err := p.CreateContainer(context.Background(), testPod(), container); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,348 @@
+//go:build unix
+
+package nri
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// These tests run the plugin against NRI's own runtime side, the library that
+// containerd has in it, over a real socket.
+
+// shortDir returns a temporary folder whose path leaves room for a socket's
+// name, of which the kernel takes 107 bytes.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "dx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	return folder
+}
+
+func startRuntime(t testing.TB, socket string, running ...*api.Container) *adaptation.Adaptation {
+	t.Helper()
+	synchronize := func(ctx context.Context, callback adaptation.SyncCB) error {
+		_, err := callback(ctx, []*api.PodSandbox{testPod()}, running)
+		return err
+	}
+	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
+	runtime, err := adaptation.New("test", "v1.7.35", synchronize, update,
+		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(filepath.Dir(socket)+"/none"),
+		adaptation.WithPluginConfigPath(filepath.Dir(socket)+"/none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runtime.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return runtime
+}
+
+// serving receives what a Runner tells.
+type serving chan bool
+
+func (s serving) await(t testing.TB, want bool) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-s:
+			if got == want {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("the plugin did not become serving=%t", want)
+		}
+	}
+}
+
+func startRunner(t testing.TB, socket string, hooks func(func()) any) serving {
+	t.Helper()
+	told := make(serving, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	runner := &Runner{
+		Socket: socket, Name: "directx", Index: "50", Hooks: hooks, Log: quiet(),
+		Serving: func(on bool) { told <- on },
+		// Short, so that the watchdog is seen at work.
+		StartTimeout: 500 * time.Millisecond, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := runner.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+	return told
+}
+
+func TestPluginThroughNRI(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	socket := filepath.Join(shortDir(t), "nri.sock")
+	runtime := startRuntime(t, socket)
+	defer runtime.Stop()
+	p := NewPlugin(b.Adjuster, nil)
+	startRunner(t, socket, p.Hooks).await(t, true)
+	// The runtime counts the plugin in only after its answer has arrived.
+	block := runtime.BlockPluginSync()
+	defer block.Unblock()
+
+	create := func(container *api.Container) (*api.ContainerAdjustment, error) {
+		response, err := runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: testPod(), Container: container})
+		return response.GetAdjust(), err
+	}
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	got, err := create(container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if paths := devicePaths(got); len(paths) != 1 || paths[0] != "/dev/dxg0" || len(got.GetMounts()) != 1 {
+		t.Errorf("adjustment %v", got)
+	}
+	if got, err := create(testContainer()); err != nil || len(got.GetMounts()) != 0 || len(got.GetAnnotations()) != 0 {
+		t.Errorf("container without a request: %v, %v", got, err)
+	}
+	if _, err := create(testContainer(displayKey + "=x")); err == nil {
+		t.Error("a made-up token is not refused")
+	}
+	start := func(container *api.Container) error {
+		return runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: testPod(), Container: container})
+	}
+	if err := start(testContainer(container.Env...)); err == nil {
+		t.Error("a container that was created without its adjustment starts")
+	}
+	container.Annotations = got.GetAnnotations()
+	if err := start(container); err != nil {
+		t.Errorf("an adjusted container does not start: %v", err)
+	}
+}
+
+func TestGuardThroughNRI(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(shortDir(t), "nri.sock")
+	runtime := startRuntime(t, socket)
+	defer runtime.Stop()
+	startRunner(t, socket, NewGuard("linux").Hooks).await(t, true)
+	block := runtime.BlockPluginSync()
+	defer block.Unblock()
+	request := &api.StartContainerRequest{Pod: testPod(), Container: testContainer(displayKey + "=x")}
+	if err := runtime.StartContainer(context.Background(), request); err == nil {
+		t.Error("a container that was created without its adjustment starts")
+	}
+	request.Container = testContainer()
+	if err := runtime.StartContainer(context.Background(), request); err != nil {
+		t.Errorf("a container without a request does not start: %v", err)
+	}
+}
+
+func TestRunnerComesBack(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	folder := shortDir(t)
+	behind, front := filepath.Join(folder, "runtime.sock"), filepath.Join(folder, "nri.sock")
+	runtime := startRuntime(t, behind)
+	defer runtime.Stop()
+	told := startRunner(t, front, NewPlugin(b.Adjuster, nil).Hooks)
+	for range 3 {
+		hangUp := relay(t, front, behind)
+		told.await(t, true)
+		hangUp()
+		told.await(t, false)
+	}
+}
+
+// relay passes one connection to front on to behind, until it hangs up. The
+// library's own Stop leaves the connections of plugins open: a runtime that ends
+// closes them by ending.
+func relay(t *testing.T, front, behind string) (hangUp func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	done := make(chan struct{})
+	group.Go(func() {
+		near, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer near.Close()
+		far, err := net.Dial("unix", behind)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer far.Close()
+		group.Go(func() { _, _ = io.Copy(near, far) })
+		group.Go(func() { _, _ = io.Copy(far, near) })
+		<-done
+	})
+	return func() {
+		close(done)
+		listener.Close()
+		group.Wait()
+	}
+}
+
+// TestRunnerSurvivesARuntimeThatLeavesInTheMiddle has a runtime that takes the
+// registration and closes the connection before it configures the plugin: the
+// stub's Start hangs then.
+func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	socket := filepath.Join(shortDir(t), "nri.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := startRunner(t, socket, NewPlugin(b.Adjuster, nil).Hooks)
+	for range 2 {
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		registerOnly(t, conn)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	runtime := startRuntime(t, socket)
+	defer runtime.Stop()
+	told.await(t, true)
+}
+
+// registerOnly answers RegisterPlugin on conn, and closes it.
+func registerOnly(t *testing.T, conn net.Conn) {
+	t.Helper()
+	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
+	listener, err := mux.Listen(multiplex.RuntimeServiceConn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	registered := make(registration)
+	api.RegisterRuntimeService(server, registered)
+	var group sync.WaitGroup
+	group.Go(func() { _ = server.Serve(context.Background(), listener) })
+	mux.Unblock()
+	select {
+	case <-registered:
+	case <-time.After(20 * time.Second):
+		t.Error("the plugin did not register")
+	}
+	if err := server.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	mux.Close()
+	group.Wait()
+}
+
+// registration is closed by the first plugin that registers.
+type registration chan struct{}
+
+func (r registration) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
+	close(r)
+	return &api.Empty{}, nil
+}
+
+func (r registration) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "not in this test")
+}
+
+// stopper is a runtime's CRI side: it fails the first call, as a runtime that
+// restarts does.
+type stopper struct {
+	cri.UnimplementedRuntimeServiceServer
+	stopped chan string
+	mu      sync.Mutex
+	failed  bool
+}
+
+func (s *stopper) StopContainer(_ context.Context, request *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.failed:
+		s.failed = true
+		return nil, status.Error(codes.Unavailable, "restarting")
+	case request.GetContainerId() == "gone":
+		return nil, status.Error(codes.NotFound, "no such container")
+	case request.GetTimeout() != 0:
+		return nil, status.Error(codes.InvalidArgument, "it may go on for a while")
+	}
+	s.stopped <- request.GetContainerId()
+	return &cri.StopContainerResponse{}, nil
+}
+
+func TestContainersThatMissedTheirAdjustmentAreStopped(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	folder := shortDir(t)
+	listener, err := net.Listen("unix", filepath.Join(folder, "cri.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, service := grpc.NewServer(), &stopper{stopped: make(chan string, 10)}
+	cri.RegisterRuntimeServiceServer(server, service)
+	var group sync.WaitGroup
+	group.Go(func() { _ = server.Serve(listener) })
+	defer group.Wait()
+	defer server.Stop()
+
+	evictor := NewEvictor(filepath.Join(folder, "cri.sock"), quiet())
+	evictor.Retry = time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	group.Go(func() { _ = evictor.Run(ctx) })
+	defer cancel()
+
+	lost := testContainer(displayKey + "=x")
+	lost.State = api.ContainerState_CONTAINER_RUNNING
+	gone := testContainer(displayKey + "=x")
+	gone.Id, gone.State = "gone", api.ContainerState_CONTAINER_RUNNING
+	other := testContainer()
+	other.Id, other.State = "other", api.ContainerState_CONTAINER_RUNNING
+	runtime := startRuntime(t, filepath.Join(folder, "nri.sock"), gone, lost, other)
+	defer runtime.Stop()
+	startRunner(t, filepath.Join(folder, "nri.sock"), NewPlugin(b.Adjuster, evictor.Stop).Hooks).await(t, true)
+
+	select {
+	case id := <-service.stopped:
+		if id != lost.Id {
+			t.Errorf("stopped %q, want %q", id, lost.Id)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing was stopped")
+	}
+	select {
+	case id := <-service.stopped:
+		t.Errorf("%q was stopped too", id)
+	default:
+	}
+}
