@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // Errors of [Apply].
@@ -88,14 +89,27 @@ func checkSupported(adjustment *api.ContainerAdjustment) error {
 	rest.Annotations, rest.Env, rest.Mounts, rest.CDIDevices = nil, nil, nil, nil
 	if rest.Linux != nil {
 		rest.Linux.Devices = nil
-		if proto.Size(rest.Linux) == 0 {
-			rest.Linux = nil
-		}
 	}
-	if proto.Size(rest) != 0 {
+	if asks(rest.ProtoReflect()) {
 		return fmt.Errorf("%w: it asks for %s", ErrUnsupported, rest)
 	}
 	return nil
+}
+
+// asks tells whether message has anything in it. NRI's runtime side merges the
+// answers of several plugins into one with empty messages in it. An optional
+// value is one whatever it is, for it is left out when it is not meant.
+func asks(message protoreflect.Message) bool {
+	found := false
+	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if field.Message() == nil || field.IsList() || field.IsMap() || strings.HasPrefix(string(field.Message().Name()), "Optional") {
+			found = true
+		} else {
+			found = asks(value.Message())
+		}
+		return !found
+	})
+	return found
 }
 
 func applyAnnotations(root *object, adjustment *api.ContainerAdjustment) (bool, error) {

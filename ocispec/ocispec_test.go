@@ -305,7 +305,11 @@ func TestApply(t *testing.T) {
 		},
 		"environment": {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
 		"nothing":     {&api.ContainerAdjustment{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
-		"nil":         {nil, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"nothing, merged": {
+			&api.ContainerAdjustment{Hooks: &api.Hooks{}, Linux: &api.LinuxContainerAdjustment{Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}}}},
+			`{ "a" : 1 }`, `{ "a" : 1 }`,
+		},
+		"nil": {nil, `{ "a" : 1 }`, `{ "a" : 1 }`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -340,6 +344,10 @@ func TestApplyRefuses(t *testing.T) {
 	unsupported := map[string]func(*api.ContainerAdjustment){
 		"hooks":              func(a *api.ContainerAdjustment) { a.AddHooks(&api.Hooks{Prestart: []*api.Hook{{Path: "/x"}}}) },
 		"CDI device":         func(a *api.ContainerAdjustment) { a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=0"}) },
+		"OOM score of 0":     func(a *api.ContainerAdjustment) { zero := 0; a.SetLinuxOomScoreAdj(&zero) },
+		"CPU shares":         func(a *api.ContainerAdjustment) { a.SetLinuxCPUShares(2) },
+		"arguments":          func(a *api.ContainerAdjustment) { a.SetArgs([]string{"x"}) },
+		"rlimit":             func(a *api.ContainerAdjustment) { a.AddRlimit("RLIMIT_NOFILE", 1, 1) },
 		"cgroups path":       func(a *api.ContainerAdjustment) { a.SetLinuxCgroupsPath("/x") },
 		"mount removal":      func(a *api.ContainerAdjustment) { a.RemoveMount("/x") },
 		"device removal":     func(a *api.ContainerAdjustment) { a.RemoveDevice("/x") },

@@ -1,0 +1,76 @@
+# Everything a person does with this repository, one target each: `make help`.
+
+SHELL := /bin/bash -o pipefail
+.DEFAULT_GOAL := help
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BINARIES := directx-advertiser directx-nri
+PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
+HOST     := $(shell go env GOHOSTOS)-$(shell go env GOHOSTARCH)
+
+export CGO_ENABLED = 0
+GOBUILD := go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+
+# How long each fuzz target runs, for `make fuzz`.
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: $(PLATFORMS:%=build-%) bin ## build static binaries for linux and windows, amd64 and arm64, into bin/
+
+.PHONY: $(PLATFORMS:%=build-%)
+$(PLATFORMS:%=build-%): build-%:
+	@mkdir -p bin/$*
+	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(GOBUILD) -o bin/$*/ $(BINARIES:%=./cmd/%)
+
+.PHONY: bin
+bin: ## build for this machine alone, into bin/
+	@mkdir -p bin
+	$(GOBUILD) -o bin/ $(BINARIES:%=./cmd/%)
+
+.PHONY: test
+test: ## run the unit tests (no root, no network), and vet
+	go vet ./...
+	go test ./...
+
+.PHONY: test-race
+test-race: ## run the unit tests with the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME
+	@set -e; go list -f '{{$$p := .ImportPath}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{$$p}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{$$p}}{{"\n"}}{{end}}' ./... | \
+	while read -r file package; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			echo "== $$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done
+
+.PHONY: demo
+demo: bin ## show the main job on this machine: no root, no GPU, no Windows, no containerd
+	go run ./test/demo --bin bin
+
+.PHONY: parts
+parts: ## build the real containerd and kubelet for the end-to-end suite, into .parts/
+	test/parts/build.sh
+
+.PHONY: e2e
+e2e: bin parts ## run the end-to-end suite: real kubelet, containerd and runc (root)
+	go test -tags e2e -count=1 -timeout 40m ./test/e2e
+
+.PHONY: lint
+lint: ## run golangci-lint, at the version that tools/go.mod names
+	go tool -modfile=tools/go.mod golangci-lint run ./...
+	GOOS=windows go vet ./...
+
+.PHONY: bench
+bench: ## print the benchmarks (whole container starts too, as root)
+	go test -run '^$$' -bench . -benchmem ./advertiser ./nri ./ocispec ./discovery/... ./internal/...
+
+.PHONY: clean
+clean: ## remove what was built, the parts of the end-to-end suite included
+	rm -rf bin .parts

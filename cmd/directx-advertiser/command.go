@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"directx-nri/advertiser"
+	"directx-nri/discovery/inventory"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/cli"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/readiness"
+	"directx-nri/nri"
+	"directx-nri/ocispec"
+)
+
+type options struct {
+	logging         cli.Logging
+	inventory       string
+	replicas        int
+	kubeletDir      string
+	podResources    string
+	stateDir        string
+	runtimeDir      string
+	guardSocket     string
+	failOnInitError bool
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	places := paths.OfThisSystem()
+	command := &cobra.Command{
+		Use:   "directx-advertiser",
+		Short: "Offer this node's GPUs to the kubelet and record what it hands out",
+		Long: `directx-advertiser is a Kubernetes device plugin for two resources:
+
+  directx.microsoft.com/display   GPUs with the full WDDM driver model
+  directx.microsoft.com/compute   compute-only devices (MCDM)
+
+It offers --replicas replicas of each GPU and writes down which ones the kubelet
+gave to which container. The container gets a token for that record and nothing
+else: directx-nri adds the GPU when containerd creates the container. As long as
+directx-nri is not there to do so, containers that hold a GPU are not started.
+
+It needs no access to the cluster, and runs as root. The kubelet and containerd
+may be restarted at any time.`,
+		Example: `  # four containers may share each GPU of the inventory file
+  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --replicas 4`,
+		Version: cli.Version(version),
+		RunE: func(c *cobra.Command, _ []string) error {
+			log, err := o.logging.New(c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return o.run(c.Context(), log)
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs (required)")
+	flags.IntVar(&o.replicas, "replicas", 1, "how many containers may share a GPU, 1 to 1024")
+	flags.BoolVar(&o.failOnInitError, "fail-on-init-error", false, "end with an error when there is no GPU at the start, instead of waiting for one")
+	flags.StringVar(&o.stateDir, "state-dir", places.State, "folder of the allocation records; the same as the plugin's")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the plugin is seen to be there; the same as the plugin's")
+	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's folder for device plugins")
+	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources socket, to see whether pods still hold a GPU that is gone")
+	flags.StringVar(&o.guardSocket, "nri-socket", places.NRI, "containerd's NRI socket, to refuse the start of containers whose GPU the plugin could not add; \"\" does without that guard")
+	o.logging.AddFlags(flags)
+	return command
+}
+
+func (o *options) run(ctx context.Context, log *logrus.Logger) error {
+	if o.inventory == "" {
+		return cli.Usage("--inventory is required: there is no other way yet to find this node's GPUs")
+	}
+	recorder, err := allocation.OpenRecorder(paths.Allocations(o.stateDir), log)
+	if err != nil {
+		return err
+	}
+	plugin := paths.PluginSocket(o.runtimeDir)
+	device, err := advertiser.New(advertiser.Config{
+		Source:          inventory.Open(o.inventory, log),
+		Recorder:        recorder,
+		Replicas:        o.replicas,
+		KubeletDir:      o.kubeletDir,
+		Ready:           func(ctx context.Context) error { return readiness.Check(ctx, plugin) },
+		Holders:         advertiser.PodResourcesHolders(o.podResources),
+		FailOnInitError: o.failOnInitError,
+		Log:             log,
+	})
+	if err != nil {
+		return err
+	}
+
+	log.WithField("version", cli.Version(version)).Info("directx-advertiser starts")
+	defer log.Info("directx-advertiser ends")
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return device.Run(ctx) })
+	if o.guardSocket != "" {
+		group.Go(func() error { return o.guard(log).Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// guard returns the NRI plugin that refuses containers which directx-nri did
+// not adjust. It runs here because it must not share a fate with directx-nri:
+// containerd drops a plugin that does not answer and starts the container
+// without it, and then there must be another one that says no.
+func (o *options) guard(log *logrus.Logger) *nri.Runner {
+	return &nri.Runner{
+		Socket: o.guardSocket, Name: "directx-guard", Index: "99",
+		Hooks: nri.NewGuard(ocispec.OS(runtime.GOOS)).Hooks, Log: log,
+	}
+}

@@ -1,0 +1,193 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"directx-nri/discovery"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Source lists the devices of an inventory file. Make one with [Open].
+type Source struct {
+	path   string
+	log    logrus.FieldLogger
+	reader reader
+	timing timing
+
+	// state is what is known of the file, nil before the first look. It is
+	// replaced and never changed, so reading it takes no lock.
+	state atomic.Pointer[state]
+	// reading holds one token: who has it reads the file.
+	reading chan struct{}
+}
+
+var _ discovery.Source = (*Source)(nil)
+
+// timing is what Watch waits for.
+type timing struct {
+	debounce time.Duration // from the first event to the look at the file
+	poll     time.Duration // between looks without events
+	search   time.Duration // between looks while the folder cannot be watched
+}
+
+// state is one look at the file.
+type state struct {
+	// stamp is the version that was read, nil when the file must be read again
+	// whatever its stamp.
+	stamp fs.FileInfo
+	// devices is the last good list. It is shared: hand out clones only.
+	devices []discovery.Device
+	// generation counts the changes of devices. 0: there never was a good list.
+	generation int
+	// first is the generation that the first look came to, 0 or 1.
+	first int
+	// err is why the file's present content is not in force.
+	err error
+}
+
+// Open returns a source of the inventory file at path. It does not touch the
+// file yet, which need not be there. The path is taken from the present
+// working folder.
+func Open(path string, log logrus.FieldLogger) *Source {
+	// Without a working folder the relative path is as good as any.
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return &Source{
+		path:    path,
+		log:     log.WithField("inventory", path),
+		reader:  newReader(path),
+		timing:  timing{debounce: 50 * time.Millisecond, poll: 5 * time.Second, search: 500 * time.Millisecond},
+		reading: make(chan struct{}, 1),
+	}
+}
+
+// Devices returns the devices that the file lists now, as copies. It looks at
+// the file each time and reads it when it has changed; a file that was written
+// a moment ago it reads again until that has settled, half a second at most.
+//
+// While the file cannot be read or has errors, the answer is its last good
+// list; [Source.Err] and the log then say why. It is an error if there never
+// was a good list, or when ctx ended while the file was being read.
+func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
+	st, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if st.generation == 0 {
+		return nil, st.err
+	}
+	return clone(st.devices), nil
+}
+
+// Err returns why the file's present content, as of the last look at it, is
+// not in force, and nil when it is. [Problems] are found in it with errors.As.
+func (s *Source) Err() error {
+	if st := s.state.Load(); st != nil {
+		return st.err
+	}
+	return nil
+}
+
+// look returns the state of the file now. The error is that of ctx.
+func (s *Source) look(ctx context.Context) (*state, error) {
+	if st := s.state.Load(); s.fresh(st) {
+		return st, nil
+	}
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read inventory %s: %w", s.path, context.Cause(ctx))
+	}
+	old := s.state.Load()
+	if s.fresh(old) { // another has just read it
+		return old, nil
+	}
+	data, stamp, err := s.reader.read(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("read inventory %s: %w", s.path, context.Cause(ctx))
+	}
+	var devices []discovery.Device
+	if err != nil {
+		err = fmt.Errorf("read inventory %s: %w", s.path, err)
+	} else if devices, err = Parse(s.path, data); err != nil {
+		err = fmt.Errorf("inventory has errors: %w", err)
+	}
+	next := old.next(stamp, devices, err)
+	s.tell(old, next)
+	s.state.Store(next)
+	return next, nil
+}
+
+// fresh tells whether the file is still the one that st was made from.
+func (s *Source) fresh(st *state) bool {
+	if st == nil || st.stamp == nil {
+		return false
+	}
+	info, err := os.Stat(s.path)
+	return err == nil && sameVersion(info, st.stamp)
+}
+
+// next returns the state that a look leads to from st, which is nil before the
+// first.
+func (st *state) next(stamp fs.FileInfo, devices []discovery.Device, err error) *state {
+	next := &state{stamp: stamp, err: err}
+	if st != nil {
+		next.devices, next.generation, next.first = st.devices, st.generation, st.first
+	}
+	if err == nil && (next.generation == 0 || !reflect.DeepEqual(next.devices, devices)) {
+		next.devices = devices
+		next.generation++
+	}
+	if st == nil {
+		next.first = next.generation
+	}
+	return next
+}
+
+// tell logs what has changed from one look to the next.
+func (s *Source) tell(old, next *state) {
+	log := s.log.WithField("devices", len(next.devices))
+	switch {
+	case next.err != nil:
+		if old != nil && old.err != nil && old.err.Error() == next.err.Error() && sameStamp(old.stamp, next.stamp) {
+			return
+		}
+		if next.generation == 0 {
+			log.WithError(next.err).Error("The inventory file cannot be used and there are no devices; correct it, it is read again by itself")
+		} else {
+			log.WithError(next.err).Error("The inventory file cannot be used and its last good list stays in force; correct it, it is read again by itself")
+		}
+	case old == nil:
+		log.Info("Read the inventory file")
+	case old.err != nil:
+		log.Info("The inventory file is good again")
+	case old.generation != next.generation:
+		log.Info("The inventory file has changed")
+	}
+}
+
+// sameStamp tells whether two looks found the same version, or both none.
+func sameStamp(a, b fs.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return sameVersion(a, b)
+}
+
+func clone(devices []discovery.Device) []discovery.Device {
+	out := make([]discovery.Device, len(devices))
+	for i, d := range devices {
+		out[i] = d.Clone()
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+// Package cli is what our programs' command lines have in common: signals,
+// exit statuses, logging and the version.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// usageError is an error in how a program was called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Main runs command with the process' arguments until it returns or the
+// process is told to end, and returns the exit status. An error is printed
+// here and nowhere else.
+func Main(command *cobra.Command) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	return run(ctx, command, os.Args[1:], os.Stdout, os.Stderr)
+}
+
+func run(ctx context.Context, command *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(stderr)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.CompletionOptions.DisableDefaultCmd = true
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	command.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	command.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError{fmt.Errorf("%q is not expected here: everything is said by flags", args[0])}
+		}
+		return nil
+	}
+	err := command.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
+	if _, usage := err.(usageError); usage {
+		fmt.Fprintf(stderr, "Try '%s --help'.\n", command.Name())
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// Version returns the program's version: set, when the build said one, and
+// otherwise what Go knows of the build.
+func Version(set string) string {
+	if set != "" {
+		return set
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+// Logging is the flags of the log.
+type Logging struct {
+	level, format string
+}
+
+// AddFlags adds the flags to flags.
+func (l *Logging) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&l.level, "log-level", "info", "least important messages that are logged: error, warn, info or debug")
+	flags.StringVar(&l.format, "log-format", "text", "form of the log on standard error: text or json")
+}
+
+// New returns the log that the flags ask for.
+func (l *Logging) New(w io.Writer) (*logrus.Logger, error) {
+	level, err := logrus.ParseLevel(l.level)
+	if err != nil || level > logrus.DebugLevel || level < logrus.ErrorLevel {
+		return nil, usageError{fmt.Errorf("--log-level %q is none of error, warn, info, debug", l.level)}
+	}
+	log := logrus.New()
+	log.SetOutput(w)
+	log.SetLevel(level)
+	switch strings.ToLower(l.format) {
+	case "text":
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	case "json":
+		log.SetFormatter(&logrus.JSONFormatter{})
+	default:
+		return nil, usageError{fmt.Errorf("--log-format %q is neither text nor json", l.format)}
+	}
+	return log, nil
+}
+
+// Usage returns an error that says that the program was called wrongly.
+func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -1,0 +1,58 @@
+// Package paths says where things are on a node unless a flag says otherwise.
+package paths
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Defaults are the places that two of our programs must agree on, and those
+// that others lay down.
+type Defaults struct {
+	// State is our folder that survives a reboot, as the kubelet's own
+	// checkpoint of allocations does.
+	State string
+	// Runtime is our folder for sockets.
+	Runtime string
+	// DevicePlugins is the kubelet's folder for device plugins' sockets.
+	DevicePlugins string
+	// PodResources is the kubelet's PodResources socket.
+	PodResources string
+	// NRI is containerd's socket for NRI plugins, "" where it calls none.
+	NRI string
+	// CRI is containerd's CRI socket.
+	CRI string
+}
+
+// OfThisSystem returns the defaults of the operating system we run on.
+func OfThisSystem() Defaults {
+	if runtime.GOOS != "windows" {
+		return Defaults{
+			State:         "/var/lib/directx-nri",
+			Runtime:       "/run/directx-nri",
+			DevicePlugins: "/var/lib/kubelet/device-plugins",
+			PodResources:  "/var/lib/kubelet/pod-resources/kubelet.sock",
+			NRI:           "/var/run/nri/nri.sock",
+			CRI:           "/run/containerd/containerd.sock",
+		}
+	}
+	data := os.Getenv("ProgramData")
+	if data == "" {
+		data = `C:\ProgramData`
+	}
+	return Defaults{
+		State:         filepath.Join(data, "directx-nri"),
+		Runtime:       filepath.Join(data, "directx-nri", "run"),
+		DevicePlugins: `C:\var\lib\kubelet\device-plugins`,
+		PodResources:  `C:\var\lib\kubelet\pod-resources\kubelet.sock`,
+		CRI:           `\\.\pipe\containerd-containerd`,
+	}
+}
+
+// Allocations returns the folder of the allocation records in a state folder.
+func Allocations(state string) string { return filepath.Join(state, "allocations") }
+
+// PluginSocket returns the socket in a runtime folder on which the NRI plugin
+// says whether it is there.
+func PluginSocket(runtime string) string { return filepath.Join(runtime, "nri.sock") }

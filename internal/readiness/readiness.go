@@ -1,0 +1,178 @@
+// Package readiness is how one process on the node asks another whether the
+// NRI plugin is there to honour an allocation.
+//
+// The plugin serves the gRPC health checking protocol on a Unix socket; the
+// advertiser asks before each container start that needs a GPU.
+// https://github.com/grpc/grpc/blob/master/doc/health-checking.md
+package readiness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"directx-nri/internal/readiness/unixsocket"
+)
+
+// Service is the name of the NRI plugin in the health checking protocol.
+const Service = "directx.nri.v1.Plugin"
+
+// SocketName is the socket's name in the runtime folder.
+const SocketName = "nri.sock"
+
+// checkTimeout bounds one Check. A container start waits for it.
+const checkTimeout = time.Second
+
+// What Check finds wrong.
+var (
+	// ErrNotRunning: nobody listens on the socket.
+	ErrNotRunning = errors.New("the NRI plugin is not running")
+	// ErrNotServing: the plugin runs and has no working connection to the
+	// container runtime.
+	ErrNotServing = errors.New("the NRI plugin is not connected to the container runtime")
+	// ErrNoAnswer: the plugin is there and hangs.
+	ErrNoAnswer = errors.New("the NRI plugin does not answer")
+)
+
+// Server answers readiness checks for the NRI plugin.
+type Server struct {
+	path   string
+	health *health.Server
+}
+
+// NewServer returns a server for the socket at path, which says that the
+// plugin is not serving.
+func NewServer(path string) *Server {
+	s := &Server{path: path, health: health.NewServer()}
+	s.SetServing(false)
+	return s
+}
+
+// SetServing sets what the server answers from now on. The plugin is serving
+// only while it is registered and synchronized with the container runtime.
+func (s *Server) SetServing(serving bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus(Service, state)
+}
+
+// Run answers checks until ctx ends, and removes the socket. It makes the
+// socket's folder when it must. The error matches [unixsocket.ErrInUse] when
+// another process answers on the socket.
+func (s *Server) Run(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return fmt.Errorf("serve readiness: %w", err)
+	}
+	listener, err := unixsocket.Listen(ctx, s.path)
+	if errors.Is(err, unixsocket.ErrInUse) {
+		return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
+	}
+	if err != nil {
+		return fmt.Errorf("serve readiness: %w", err)
+	}
+	server := grpc.NewServer(grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
+	healthpb.RegisterHealthServer(server, s.health)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+
+	select {
+	case <-ctx.Done():
+		// A check in flight takes no time, and a client that watches would
+		// keep a graceful stop waiting for ever.
+		server.Stop()
+		<-served
+		return nil
+	case err := <-served:
+		return fmt.Errorf("serve readiness on %s: %w", s.path, errors.Join(err, listener.Close()))
+	}
+}
+
+// Check returns nil when the NRI plugin that serves the socket at path is
+// there to honour allocations, and otherwise an error that says what is wrong
+// and matches [ErrNotRunning], [ErrNotServing] or [ErrNoAnswer] where one of
+// them is the reason. It takes at most a second.
+//
+// Each call connects anew: a connection that is kept could tell of a plugin
+// that is no longer there.
+func Check(ctx context.Context, path string) error {
+	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	conn, err := dial(bounded, path)
+	if err != nil {
+		return err
+	}
+	// The client owns conn once it has asked for it; closing twice is harmless.
+	defer func() { _ = conn.Close() }()
+	state, err := ask(bounded, conn)
+	switch {
+	case err == nil && state == healthpb.HealthCheckResponse_SERVING:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w (it says %s on %s)", ErrNotServing, state, path)
+	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
+	case status.Code(err) == codes.DeadlineExceeded || bounded.Err() != nil:
+		return fmt.Errorf("%w within %s on %s", ErrNoAnswer, checkTimeout, path)
+	case status.Code(err) == codes.Unavailable:
+		return fmt.Errorf("%w any more: it closed the connection on %s", ErrNotRunning, path)
+	}
+	return fmt.Errorf("ask the NRI plugin on %s: %w", path, err)
+}
+
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return nil, fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("ask the NRI plugin: %w: run as the account that directx-nri runs as", err)
+	case unixsocket.IsBusy(err):
+		return nil, fmt.Errorf("%w: it does not accept connections on %s", ErrNoAnswer, path)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: there is no socket %s", ErrNotRunning, path)
+	}
+	return nil, fmt.Errorf("%w: nobody listens on %s", ErrNotRunning, path)
+}
+
+// ask makes one health check over conn.
+func ask(ctx context.Context, conn net.Conn) (healthpb.HealthCheckResponse_ServingStatus, error) {
+	once := make(chan net.Conn, 1)
+	once <- conn
+	client, err := grpc.NewClient("passthrough:///directx-nri",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			select {
+			case conn := <-once:
+				return conn, nil
+			default:
+				return nil, errors.New("the connection is closed")
+			}
+		}))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = client.Close() }()
+	answer, err := healthpb.NewHealthClient(client).Check(ctx, &healthpb.HealthCheckRequest{Service: Service})
+	if err != nil {
+		return 0, err
+	}
+	return answer.GetStatus(), nil
+}

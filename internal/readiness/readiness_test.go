@@ -1,0 +1,241 @@
+package readiness
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"directx-nri/internal/readiness/unixsocket"
+)
+
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// start runs a server on path until the returned function is called.
+func start(t *testing.T, path string) (s *Server, stop func()) {
+	t.Helper()
+	s = NewServer(path)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	waitFor(t, func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
+	return s, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen within 10 s")
+		}
+	}
+}
+
+func TestCheckFollowsTheServer(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), "run", SocketName)
+	s, stop := start(t, path)
+	for _, serving := range []bool{false, true, false, true} {
+		s.SetServing(serving)
+		err := Check(t.Context(), path)
+		if serving && err != nil {
+			t.Errorf("serving: %v", err)
+		}
+		if !serving && !errors.Is(err, ErrNotServing) {
+			t.Errorf("not serving: %v", err)
+		}
+	}
+	for name, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		if info, err := os.Lstat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: mode %v, error %v, want %v", name, info.Mode(), err, want)
+		}
+	}
+	stop()
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	if err := Check(t.Context(), path); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestCheckSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	listen := func(t *testing.T, path string) *net.UnixListener {
+		t.Helper()
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	for _, test := range []struct {
+		name    string
+		prepare func(t *testing.T, path string)
+		want    error
+	}{
+		{name: "no socket", prepare: func(*testing.T, string) {}, want: ErrNotRunning},
+		{name: "socket of a dead process", prepare: func(t *testing.T, path string) {
+			l := listen(t, path)
+			l.SetUnlinkOnClose(false)
+			_ = l.Close()
+		}, want: ErrNotRunning},
+		{name: "stopped process", prepare: func(t *testing.T, path string) {
+			// The kernel accepts connections for a process that does nothing.
+			listen(t, path)
+		}, want: ErrNoAnswer},
+		{name: "dies while it is asked", prepare: func(t *testing.T, path string) {
+			l := listen(t, path)
+			ended := make(chan struct{})
+			t.Cleanup(func() { _ = l.Close(); <-ended })
+			go func() {
+				defer close(ended)
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_ = conn.Close()
+				}
+			}()
+		}, want: ErrNotRunning},
+		{name: "says unknown", prepare: func(t *testing.T, path string) {
+			h := health.NewServer()
+			h.SetServingStatus(Service, healthpb.HealthCheckResponse_UNKNOWN)
+			serve(t, listen(t, path), h)
+		}, want: ErrNotServing},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(shortDir(t), SocketName)
+			test.prepare(t, path)
+			begin := time.Now()
+			if err := Check(t.Context(), path); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+			if took := time.Since(begin); took > checkTimeout+time.Second {
+				t.Errorf("took %s, longer than its bound of %s", took, checkTimeout)
+			}
+		})
+	}
+}
+
+func TestCheckRefusesAnotherService(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), SocketName)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, l, health.NewServer())
+	if err := Check(t.Context(), path); err == nil {
+		t.Error("a server that does not know the plugin passes for it")
+	}
+}
+
+func TestCheckEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), SocketName)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Check(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's end", err)
+	}
+}
+
+func TestRunRefusesASocketInUse(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), SocketName)
+	_, stop := start(t, path)
+	defer stop()
+	if err := NewServer(path).Run(t.Context()); !errors.Is(err, unixsocket.ErrInUse) {
+		t.Errorf("second server: %v", err)
+	}
+	if err := Check(t.Context(), path); !errors.Is(err, ErrNotServing) {
+		t.Errorf("the first server is gone: %v", err)
+	}
+}
+
+func TestRunTakesOverAStaleSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), SocketName)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, stop := start(t, path)
+	defer stop()
+	s.SetServing(true)
+	if err := Check(t.Context(), path); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	dir, err := os.MkdirTemp("", "dx")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, SocketName)
+	ctx, cancel := context.WithCancel(b.Context())
+	s := NewServer(path)
+	s.SetServing(true)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for Check(ctx, path) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	for b.Loop() {
+		if err := Check(ctx, path); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
+
+func serve(t *testing.T, l net.Listener, h *health.Server) {
+	t.Helper()
+	server := grpc.NewServer()
+	healthpb.RegisterHealthServer(server, h)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-ended
+	})
+}

@@ -1,0 +1,173 @@
+package unixsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// shortDir returns a folder whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestListen(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		prepare func(t *testing.T, path string)
+		wantErr string
+	}{
+		{name: "nothing there", prepare: func(*testing.T, string) {}},
+		{name: "left behind by a killed process", prepare: func(t *testing.T, path string) {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.SetUnlinkOnClose(false)
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "a live process", prepare: func(t *testing.T, path string) {
+			l, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+		}, wantErr: ErrInUse.Error()},
+		{name: "an ordinary file", prepare: func(t *testing.T, path string) {
+			if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, wantErr: "move it away"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(shortDir(t), "s.sock")
+			test.prepare(t, path)
+			before, _ := os.Lstat(path)
+			l, err := Listen(t.Context(), path)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.Contains(err.Error(), path) {
+					t.Errorf("error %v, want one with %q and the path", err, test.wantErr)
+				}
+				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+					t.Errorf("what was there was touched: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("mode %v, error %v, want 0600", info.Mode(), err)
+			}
+			if !l.Intact() {
+				t.Error("a new listener is not intact")
+			}
+			if err := l.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if err := l.Close(); err != nil {
+				t.Errorf("second Close: %v", err)
+			}
+			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the socket is still there: %v", err)
+			}
+		})
+	}
+}
+
+func TestListenSaysThatAPathIsTooLong(t *testing.T) {
+	t.Parallel()
+	_, err := Listen(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("x", 108)))
+	if err == nil || !strings.Contains(err.Error(), "shorter folder") {
+		t.Errorf("error %v does not say what to do", err)
+	}
+}
+
+func TestCloseLeavesAnothersSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), "s.sock")
+	ours, err := Listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if ours.Intact() {
+		t.Error("intact without its file")
+	}
+	theirs, err := Listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = theirs.Close() }()
+	if ours.Intact() {
+		t.Error("intact although the file is another's")
+	}
+	if err := ours.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if !theirs.Intact() {
+		t.Error("the other's socket was removed")
+	}
+}
+
+func TestIsBusy(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EAGAIN)}, want: true},
+		{err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, want: true},
+		{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, want: false},
+		{err: fs.ErrNotExist, want: false},
+	} {
+		t.Run(fmt.Sprint(test.err), func(t *testing.T) {
+			t.Parallel()
+			if got := IsBusy(test.err); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestZeroIdentityIsNothing(t *testing.T) {
+	t.Parallel()
+	if (Identity{}).Same(Identity{}) {
+		t.Error("two absent files are the same file")
+	}
+}
+
+func TestListenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(shortDir(t), "s.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	if _, err := Listen(ctx, path); err == nil {
+		t.Error("no error although the context had ended")
+	}
+}

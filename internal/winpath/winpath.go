@@ -1,0 +1,348 @@
+// Package winpath handles Windows paths as Windows paths on every operating
+// system, which path/filepath does on Windows only: an inventory, a record and
+// an OCI spec for a Windows container are also read and tested on Linux.
+//
+// All functions are pure and purely lexical. Both separators are accepted and
+// `\` is produced. The forms that are told apart:
+//
+//	C:\Windows            drive-absolute
+//	C:Windows             relative to the drive's current folder
+//	\Windows              relative to the current drive
+//	Windows               relative
+//	\\server\share\file   UNC
+//	\\?\C:\Windows        device paths; also \\.\ and \??\, and \\?\UNC\server\share
+//
+// https://learn.microsoft.com/dotnet/standard/io/file-path-formats
+package winpath
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Clean returns the shortest path that names the same thing: one `\` between
+// elements, `.` and `..` resolved, the drive letter in upper case. Elements
+// keep their case. What comes before the first element (drive, UNC share, \\?\
+// device) is kept, and `..` cannot leave it. The empty path is ".".
+//
+// Windows does not resolve dots below \\?\; Clean does, since a literal ".."
+// has no use in any path of ours.
+func Clean(p string) string { return parse(p).String() }
+
+// Join appends the elements of all further arguments to the first non-empty
+// one and cleans the result. Only that first argument can make the result
+// absolute or give it a drive: what follows is always below it, except for
+// `..` elements (see [IsLocal]). Join of nothing is "".
+func Join(elem ...string) string {
+	first := slices.IndexFunc(elem, func(e string) bool { return e != "" })
+	if first < 0 {
+		return ""
+	}
+	p := parse(elem[first])
+	for _, e := range elem[first+1:] {
+		for _, name := range split(e) {
+			p.push(name)
+		}
+	}
+	return Clean(p.String())
+}
+
+// Base returns the last element of the cleaned path: `\` when it is a root,
+// "." when there is no element.
+func Base(p string) string {
+	c := parse(p)
+	switch {
+	case len(c.elements) > 0:
+		return c.elements[len(c.elements)-1]
+	case c.absolute():
+		return `\`
+	}
+	return "."
+}
+
+// Dir returns all but the last element of the cleaned path. The folder of a
+// root is that root.
+func Dir(p string) string {
+	c := parse(p)
+	if n := len(c.elements); n > 0 {
+		c.elements = c.elements[:n-1]
+	}
+	return c.String()
+}
+
+// IsAbs tells whether p names the same thing whatever the current drive and
+// folder are: a drive letter with a separator behind it, a UNC share or a
+// device path.
+func IsAbs(p string) bool {
+	c := parse(p)
+	switch c.kind {
+	case drive:
+		return c.rooted
+	case unc, device:
+		return c.complete
+	}
+	return false
+}
+
+// IsLocal tells whether p can be joined below a folder and is sure to stay
+// there and to name a plain file or folder: it is relative, has no drive
+// letter, no leading separator, no `..` that leaves it, and no element that
+// Windows reads as something else (a stream `name:stream`, a wildcard, a
+// device such as NUL, an element of dots and spaces).
+func IsLocal(p string) bool {
+	if p == "" || isSeparator(p[0]) {
+		return false
+	}
+	depth := 0
+	for _, name := range split(p) {
+		switch {
+		case name == ".":
+		case name == "..":
+			if depth--; depth < 0 {
+				return false
+			}
+		case !plainName(name):
+			return false
+		default:
+			depth++
+		}
+	}
+	return true
+}
+
+// Key returns a string that is the same for paths that Windows takes for the
+// same file, to be used as a map key and never as a path. Beyond [Clean] it
+// folds case, drops the dots and spaces that Win32 drops at the end of names,
+// and drops \\?\ before a drive or a UNC share. Short (8.3) names and links
+// are not seen.
+func Key(p string) string {
+	c := parse(p).withoutDevicePrefix()
+	for i, name := range c.elements {
+		if trimmed := strings.TrimRight(name, ". "); trimmed != "" {
+			c.elements[i] = trimmed
+		}
+	}
+	// An element of dots and spaces is a name of its own inside of a path, and
+	// nothing at the end of one.
+	for len(c.elements) > 0 {
+		last := c.elements[len(c.elements)-1]
+		if last == ".." || strings.TrimRight(last, ". ") != "" {
+			break
+		}
+		c.elements = c.elements[:len(c.elements)-1]
+	}
+	return strings.Map(upper, strings.TrimRight(c.String(), `\`))
+}
+
+// Equal tells whether Windows takes a and b for the same file, as far as the
+// paths alone can say; see [Key].
+func Equal(a, b string) bool { return Key(a) == Key(b) }
+
+// kind is what a path begins with.
+type kind int
+
+const (
+	none   kind = iota // elements only, rooted or not
+	drive              // C:
+	unc                // \\server\share
+	device             // \\?\C:, \\.\pipe, \??\Volume{…}, \\?\UNC\server\share
+)
+
+// winPath is a path taken apart.
+type winPath struct {
+	kind     kind
+	volume   string   // what comes before the elements, without separator at its end
+	complete bool     // the volume has all its parts
+	share    bool     // the volume is a network share: a root with or without separator
+	rooted   bool     // a separator follows the volume
+	elements []string // resolved; ".." only at the front of a path that is not absolute
+}
+
+// parse takes p apart and resolves it.
+func parse(p string) winPath {
+	p = strings.ReplaceAll(p, "/", `\`)
+	c, rest := parseVolume(p)
+	c.rooted = strings.HasPrefix(rest, `\`)
+	for _, name := range split(rest) {
+		c.push(name)
+	}
+	return c
+}
+
+func parseVolume(p string) (c winPath, rest string) {
+	switch {
+	case len(p) >= 2 && isDriveLetter(p[0]) && p[1] == ':':
+		return winPath{kind: drive, volume: upperDrive(p[:2]), complete: true}, p[2:]
+	case p == `\??` || strings.HasPrefix(p, `\??\`):
+		return parseDevice(`\??`, p[len(`\??`):])
+	case strings.HasPrefix(p, `\\`):
+		server, rest := cut(p)
+		switch server {
+		case "":
+			return winPath{}, `\`
+		case "?", ".":
+			return parseDevice(`\\`+server, rest)
+		}
+		if len(p) > 2 && p[2] == '\\' { // \\\x: no server, hence no UNC path
+			return winPath{}, p
+		}
+		c = winPath{kind: unc, volume: `\\` + server, share: true}
+		return c.withShare(rest)
+	}
+	return winPath{}, p
+}
+
+// parseDevice reads what follows the prefix of a device path.
+func parseDevice(prefix, rest string) (winPath, string) {
+	name, after := cut(rest)
+	c := winPath{kind: device, volume: prefix + `\` + upperDrive(name), complete: true}
+	switch {
+	case name == "":
+		c.volume, c.complete = prefix, false
+		return c, `\`
+	case strings.EqualFold(name, "UNC"):
+		c.share, c.complete = true, false
+		server, rest := cut(after)
+		if server == "" {
+			return c, ""
+		}
+		c.volume += `\` + server
+		return c.withShare(rest)
+	}
+	return c, after
+}
+
+// withShare reads the share's name, which follows the server's.
+func (c winPath) withShare(rest string) (winPath, string) {
+	share, after := cut(rest)
+	if share == "" {
+		return c, ""
+	}
+	c.volume += `\` + share
+	c.complete = true
+	return c, after
+}
+
+// absolute tells that no ".." can lead out of the path.
+func (c winPath) absolute() bool { return c.rooted || c.kind == unc || c.kind == device }
+
+// push appends one element, resolving dots.
+func (c *winPath) push(name string) {
+	n := len(c.elements)
+	switch {
+	case name == ".":
+	case name != "..":
+		c.elements = append(c.elements, name)
+	case n > 0 && c.elements[n-1] != "..":
+		c.elements = c.elements[:n-1]
+	case !c.absolute():
+		c.elements = append(c.elements, "..")
+	}
+}
+
+func (c winPath) String() string {
+	names := strings.Join(c.elements, `\`)
+	switch {
+	case c.kind == drive && c.rooted:
+		return c.volume + `\` + names
+	case c.kind == drive && names == "":
+		return c.volume + "."
+	case c.kind == drive:
+		return c.volume + names
+	case c.kind == unc, c.kind == device:
+		if names != "" || c.rooted && !c.share {
+			return c.volume + `\` + names
+		}
+		return c.volume
+	case c.rooted && len(c.elements) > 0 && c.elements[0] == "??":
+		return `\.\` + names // or it would read as a device path
+	case c.rooted:
+		return `\` + names
+	case names == "":
+		return "."
+	case len(names) >= 2 && isDriveLetter(names[0]) && names[1] == ':':
+		return `.\` + names // or it would read as a drive
+	}
+	return names
+}
+
+// withoutDevicePrefix returns `\\?\C:\x` as `C:\x` and `\\?\UNC\s\x` as `\\s\x`.
+func (c winPath) withoutDevicePrefix() winPath {
+	if c.kind != device || !c.complete {
+		return c
+	}
+	name := c.volume[len(`\\?\`):]
+	switch {
+	case c.share:
+		c.kind, c.volume = unc, `\\`+name[len(`UNC\`):]
+	case len(name) == 2 && isDriveLetter(name[0]) && name[1] == ':':
+		c.kind, c.volume, c.rooted = drive, name, true
+	}
+	return c
+}
+
+// cut returns the first element of p, leading separators skipped, and what
+// follows it, separator included.
+func cut(p string) (name, rest string) {
+	p = strings.TrimLeft(p, `\`)
+	if i := strings.IndexByte(p, '\\'); i >= 0 {
+		return p[:i], p[i:]
+	}
+	return p, ""
+}
+
+// split returns the elements of p as they stand.
+func split(p string) []string {
+	return strings.FieldsFunc(p, func(r rune) bool { return r == '\\' || r == '/' })
+}
+
+func isSeparator(b byte) bool { return b == '\\' || b == '/' }
+
+func isDriveLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
+
+// upperDrive returns "c:" as "C:" and any other name as it is.
+func upperDrive(name string) string {
+	if len(name) == 2 && isDriveLetter(name[0]) && name[1] == ':' {
+		return strings.ToUpper(name)
+	}
+	return name
+}
+
+// plainName tells whether a file can have this name and no other thing than a
+// file is meant by it.
+// https://learn.microsoft.com/windows/win32/fileio/naming-a-file
+func plainName(name string) bool {
+	if strings.ContainsFunc(name, unicode.IsControl) || strings.ContainsAny(name, `<>:"|?*`) {
+		return false
+	}
+	if strings.TrimRight(name, ". ") == "" {
+		return false
+	}
+	stem, _, _ := strings.Cut(name, ".")
+	return !reserved(strings.ToUpper(strings.TrimRight(stem, " ")))
+}
+
+// reserved tells the DOS devices, which exist in every folder, whatever the
+// extension.
+func reserved(stem string) bool {
+	switch stem {
+	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
+		return true
+	}
+	port, isPort := strings.CutPrefix(stem, "COM")
+	if !isPort {
+		port, isPort = strings.CutPrefix(stem, "LPT")
+	}
+	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
+}
+
+// upper folds case as NTFS does: one UTF-16 unit to one other, and never a
+// letter from outside ASCII to one inside, as Unicode has it for ı and ſ.
+func upper(r rune) rune {
+	u := unicode.ToUpper(r)
+	if r > 0xFFFF || u > 0xFFFF || (r > unicode.MaxASCII && u <= unicode.MaxASCII) {
+		return r
+	}
+	return u
+}

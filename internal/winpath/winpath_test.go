@@ -1,0 +1,219 @@
+package winpath
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestClean(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ in, want string }{
+		{``, `.`},
+		{`.`, `.`},
+		{`..`, `..`},
+		{`a/b\c`, `a\b\c`},
+		{`a\\b//c\`, `a\b\c`},
+		{`a\.\b\..\c`, `a\c`},
+		{`a\..`, `.`},
+		{`a\..\..`, `..`},
+		{`..\..\a\..`, `..\..`},
+		{`c:`, `C:.`},
+		{`c:.`, `C:.`},
+		{`c:a`, `C:a`},
+		{`c:..\a`, `C:..\a`},
+		{`c:\`, `C:\`},
+		{`c:/windows/System32/`, `C:\windows\System32`},
+		{`C:\..\a`, `C:\a`},
+		{`C:\a\..\..\..`, `C:\`},
+		{`C:\a. \b.`, `C:\a. \b.`},
+		{`\`, `\`},
+		{`\a\..\..\b`, `\b`},
+		{`\\`, `\`},
+		{`\\\a`, `\a`},
+		{`\\server`, `\\server`},
+		{`\\server\`, `\\server`},
+		{`//server/share/`, `\\server\share`},
+		{`\\server\share\a\..\..\..\b`, `\\server\share\b`},
+		{`\\server\\share\\a`, `\\server\share\a`},
+		{`\\?\c:\a\.\b`, `\\?\C:\a\b`},
+		{`\\?\c:\..`, `\\?\C:\`},
+		{`\\?\c:`, `\\?\C:`},
+		{`//?/c:/a`, `\\?\C:\a`},
+		{`\??\c:\a`, `\??\C:\a`},
+		{`\\?\`, `\\?\`},
+		{`\\?`, `\\?\`},
+		{`\\?\UNC\server\share\..\a\`, `\\?\UNC\server\share\a`},
+		{`\\?\unc\server`, `\\?\unc\server`},
+		{`\\.\pipe\name`, `\\.\pipe\name`},
+		{`\\?\Volume{b75e2c83-0000-0000-0000-602f00000000}\`, `\\?\Volume{b75e2c83-0000-0000-0000-602f00000000}\`},
+		// What becomes first must not become a drive or a device.
+		{`a\..\c:\b`, `.\c:\b`},
+		{`\a\..\??\c:\b`, `\.\??\c:\b`},
+	}
+	for _, tc := range tests {
+		if got := Clean(tc.in); got != tc.want {
+			t.Errorf("Clean(%q) = %q, want %q", tc.in, got, tc.want)
+		}
+	}
+}
+
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		in   []string
+		want string
+	}{
+		{nil, ``},
+		{[]string{``, ``}, ``},
+		{[]string{``, `a`}, `a`},
+		{[]string{`C:\Windows`, `System32`, `nvcuda.dll`}, `C:\Windows\System32\nvcuda.dll`},
+		{[]string{`c:/Windows/`, ``, `/System32/`}, `C:\Windows\System32`},
+		{[]string{`C:`, `a`}, `C:a`},
+		{[]string{`C:\a`, `..\b`}, `C:\b`},
+		{[]string{`C:\a`, `D:\b`}, `C:\a\D:\b`},
+		{[]string{`.`, `D:\b`}, `.\D:\b`},
+		{[]string{`\`, `\\server\share`}, `\server\share`},
+		{[]string{`\\server\share`, `..`, `a`}, `\\server\share\a`},
+		{[]string{`\\?\C:\`, `a/b`}, `\\?\C:\a\b`},
+		{[]string{`..`, `..`}, `..\..`},
+	}
+	for _, tc := range tests {
+		if got := Join(tc.in...); got != tc.want {
+			t.Errorf("Join(%q) = %q, want %q", tc.in, got, tc.want)
+		}
+	}
+}
+
+func TestBaseAndDir(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ in, base, dir string }{
+		{``, `.`, `.`},
+		{`a`, `a`, `.`},
+		{`a\b/`, `b`, `a`},
+		{`C:\`, `\`, `C:\`},
+		{`c:/a`, `a`, `C:\`},
+		{`C:\a\b.dll`, `b.dll`, `C:\a`},
+		{`C:a`, `a`, `C:.`},
+		{`C:`, `.`, `C:.`},
+		{`\a`, `a`, `\`},
+		{`\\server\share`, `\`, `\\server\share`},
+		{`\\server\share\a`, `a`, `\\server\share`},
+		{`\\?\C:\a`, `a`, `\\?\C:\`},
+	}
+	for _, tc := range tests {
+		if got := Base(tc.in); got != tc.base {
+			t.Errorf("Base(%q) = %q, want %q", tc.in, got, tc.base)
+		}
+		if got := Dir(tc.in); got != tc.dir {
+			t.Errorf("Dir(%q) = %q, want %q", tc.in, got, tc.dir)
+		}
+	}
+}
+
+func TestIsAbs(t *testing.T) {
+	t.Parallel()
+	for _, p := range []string{`C:\`, `c:/a`, `\\server\share`, `//server/share/a`, `\\?\C:\a`, `\\?\UNC\server\share`, `\\.\pipe\x`, `\??\C:\a`} {
+		if !IsAbs(p) {
+			t.Errorf("IsAbs(%q) = false", p)
+		}
+	}
+	for _, p := range []string{``, `.`, `a`, `C:`, `C:a`, `1:\a`, `\`, `\a`, `/a`, `\\`, `\\server`, `\\server\`, `\\?\`, `\\?`, `\\?\UNC\server`, `\\\a`} {
+		if IsAbs(p) {
+			t.Errorf("IsAbs(%q) = true", p)
+		}
+	}
+}
+
+func TestIsLocal(t *testing.T) {
+	t.Parallel()
+	for _, p := range []string{`a`, `.`, `a\b/c`, `a\..\b`, `a\..`, `nvcuda64.dll`, `a. `, `.hidden`, `NULL`, `COM10`, `console.dll`, `COMx`, `ä\ß.dll`} {
+		if !IsLocal(p) {
+			t.Errorf("IsLocal(%q) = false", p)
+		}
+	}
+	for _, p := range []string{
+		``, `\`, `/a`, `\a`, `\\server\share`, `C:`, `C:a`, `C:\a`, `..`, `a\..\..`, `../a`, `a\..\..\a`,
+		`a:stream`, `a\b:c`, `\\?\C:\a`, `...`, `.. `, `. .\a`, `a\ \b`, `nul`, `NUL.txt`, `a\Con `, `aux .c`, `com1`, `LPT³.x`, `conin$`,
+		"a\x00", "a\nb", `a*`, `a?`, `a|b`, `"a"`, `<a>`,
+	} {
+		if IsLocal(p) {
+			t.Errorf("IsLocal(%q) = true", p)
+		}
+	}
+}
+
+func TestEqual(t *testing.T) {
+	t.Parallel()
+	same := [][]string{
+		{`C:\Windows\System32\nvcuda.dll`, `c:/windows/SYSTEM32/NVCUDA.DLL`, `C:\Windows\.\System32\x\..\nvcuda.dll`, `C:\Windows.\System32 \nvcuda.dll. .`,
+			`\\?\C:\Windows\System32\nvcuda.dll`, `\??\c:\windows\System32\nvcuda.dll\`},
+		{`C:\`, `c:/`, `C:\..`, `C:\...`, `\\.\C:\`, `\\?\C:`},
+		{`C:\a`, `C:\a\`, `C:\a\...`, `C:\a\. .`, `C:\a\.. `, `C:\A...`},
+		{`\\Server\Share\a`, `//server/share/A`, `\\?\UNC\server\share\a`},
+		{`a`, `A`, `.\a.`},
+		{``, `.`, `a\..`, `...`},
+		{`Ä`, `ä`},
+		{`..`, `..\`, `a\..\..`},
+	}
+	for i, group := range same {
+		for _, p := range group {
+			if !Equal(group[0], p) {
+				t.Errorf("Equal(%q, %q) = false; keys %q and %q", group[0], p, Key(group[0]), Key(p))
+			}
+		}
+		for j, other := range same {
+			if i != j && Equal(group[0], other[0]) {
+				t.Errorf("Equal(%q, %q) = true", group[0], other[0])
+			}
+		}
+	}
+	for _, pair := range [][2]string{
+		{`C:\a`, `D:\a`}, {`C:a`, `C:\a`}, {`C:\a`, `C:\a b`}, {`C:\.a`, `C:\a`}, {`C:\a`, `\\?\D:\a`}, {`C:\a\...\b`, `C:\a\b`},
+		{`nvıdia`, `nvidia`}, {`C:\ a`, `C:\a`}, {`..`, `.`}, {`\a`, `a`}, {`\\server\share`, `\server\share`}, {`C:`, `C:\`},
+	} {
+		if Equal(pair[0], pair[1]) {
+			t.Errorf("Equal(%q, %q) = true; key %q", pair[0], pair[1], Key(pair[0]))
+		}
+	}
+}
+
+// FuzzPath holds what every path must obey.
+func FuzzPath(f *testing.F) {
+	seeds := []string{
+		``, `.`, `..\..`, `c:a`, `C:\Windows\..\x`, `\\server\share\..\x`, `\\?\c:\a\..`, `\\?\UNC\s\h\x`, `\??\c:`, `\a\..\??\x`,
+		`a\..\c:\b`, `nvcuda64.dll`, `sub/./x.dll`, `\\\a`, `...`, `a. \b .`, `NUL`, "\xff", `\\?\UNC`, `\\?`, `\\.\pipe\x`, `//`,
+	}
+	for _, s := range seeds {
+		f.Add(s, `C:\base`)
+		f.Add(`x\y.dll`, s)
+	}
+	f.Fuzz(func(t *testing.T, p, base string) {
+		c := Clean(p)
+		if again := Clean(c); again != c {
+			t.Errorf("Clean(%q) = %q, and of that %q", p, c, again)
+		}
+		if strings.Contains(c, "/") {
+			t.Errorf("Clean(%q) = %q has a slash", p, c)
+		}
+		if IsAbs(p) != IsAbs(c) {
+			t.Errorf("IsAbs(%q) = %v, of the cleaned %q %v", p, IsAbs(p), c, IsAbs(c))
+		}
+		if !Equal(p, c) || !Equal(p, strings.ToUpper(p)) && isASCII(p) {
+			t.Errorf("%q, its clean form %q and its upper case are not equal", p, c)
+		}
+		if dir := Dir(p); dir != Clean(dir) {
+			t.Errorf("Dir(%q) = %q is not clean", p, dir)
+		}
+		if IsLocal(p) && IsAbs(base) {
+			joined := Join(base, p)
+			root, below := strings.TrimRight(Clean(base), `\`), joined+`\`
+			if !strings.HasPrefix(below, root+`\`) {
+				t.Errorf("Join(%q, %q) = %q has left the folder", base, p, joined)
+			}
+		}
+	})
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 })
+}
