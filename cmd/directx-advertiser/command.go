@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"runtime"
 
 	"github.com/sirupsen/logrus"
@@ -81,7 +82,7 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 	if err != nil {
 		return err
 	}
-	plugin := paths.PluginSocket(o.runtimeDir)
+	plugin := filepath.Join(o.runtimeDir, readiness.SocketName)
 	device, err := advertiser.New(advertiser.Config{
 		Source:          inventory.Open(o.inventory, log),
 		Recorder:        recorder,

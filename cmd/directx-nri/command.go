@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"regexp"
 	"runtime"
 
@@ -78,7 +79,7 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 	if _, err := source.Devices(ctx); err != nil {
 		return err
 	}
-	ready := readiness.NewServer(paths.PluginSocket(o.runtimeDir))
+	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
 	evictor := nri.NewEvictor(o.criSocket, log)
 	plugin := nri.NewPlugin(&nri.Adjuster{
 		Source: source,
@@ -125,4 +126,3 @@ func (o *options) check() (ocispec.OS, error) {
 	}
 	return os, nil
 }
-

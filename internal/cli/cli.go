@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,7 +58,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
-	if _, usage := err.(usageError); usage {
+	if usage := (usageError{}); errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", command.Name())
 		return exitUsage
 	}

@@ -52,7 +52,3 @@ func OfThisSystem() Defaults {
 
 // Allocations returns the folder of the allocation records in a state folder.
 func Allocations(state string) string { return filepath.Join(state, "allocations") }
-
-// PluginSocket returns the socket in a runtime folder on which the NRI plugin
-// says whether it is there.
-func PluginSocket(runtime string) string { return filepath.Join(runtime, "nri.sock") }

@@ -20,16 +20,15 @@ func main() {
 	inventory := flag.String("inventory", "deployments/inventory/windows-g4dn.yaml", "inventory file of the simulated node")
 	replicas := flag.Int("replicas", 4, "replicas of each GPU")
 	flag.Parse()
-
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	if err := run(ctx, *bin, *inventory, *replicas); err != nil {
+	if err := run(*bin, *inventory, *replicas); err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bin, inventory string, replicas int) (err error) {
+func run(bin, inventory string, replicas int) (err error) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
 	// Sockets go there, and their paths must be short.
 	folder, err := os.MkdirTemp("", "dxdemo")
 	if err != nil {

@@ -160,7 +160,7 @@ func (s *scene) startPlugin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for readiness.Check(ctx, paths.PluginSocket(s.path("run"))) != nil {
+	for readiness.Check(ctx, filepath.Join(s.path("run"), readiness.SocketName)) != nil {
 		select {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("directx-nri did not register: %w", context.Cause(ctx)), s.plugin.trouble())

@@ -1,0 +1,644 @@
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/readiness/unixsocket"
+)
+
+func computeGPU(id string) discovery.Device {
+	return discovery.Device{InstanceID: id, SupportsCompute: true}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		change  func(*Config)
+		wantErr string
+	}{
+		{name: "nothing", change: func(*Config) {}},
+		{name: "no source", change: func(c *Config) { c.Source = nil }, wantErr: "a source"},
+		{name: "no recorder", change: func(c *Config) { c.Recorder = nil }, wantErr: "a recorder"},
+		{name: "no readiness check", change: func(c *Config) { c.Ready = nil }, wantErr: "a readiness check"},
+		{name: "no log", change: func(c *Config) { c.Log = nil }, wantErr: "a log"},
+		{name: "no folder", change: func(c *Config) { c.KubeletDir = "" }, wantErr: "folder"},
+		{name: "no replica", change: func(c *Config) { c.Replicas = 0 }, wantErr: "choose 1 to 1024"},
+		{name: "fewer than none", change: func(c *Config) { c.Replicas = -1 }, wantErr: "choose 1 to 1024"},
+		{name: "too many", change: func(c *Config) { c.Replicas = 1025 }, wantErr: "choose 1 to 1024"},
+		{name: "as many as possible", change: func(c *Config) { c.Replicas = 1024 }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			config := testConfig(t, t.TempDir(), newSource())
+			test.change(&config)
+			_, err := New(config)
+			if test.wantErr == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("error %v, want one with %q", err, test.wantErr)
+			}
+		})
+	}
+}
+
+func TestRegistersBothResources(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	run(t, testConfig(t, dir, newSource(displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})))
+	k.await(ResourceDisplay, "D::0 D::1")
+	k.await(ResourceCompute, "C::0 C::1")
+
+	want := map[string]*v1beta1.RegisterRequest{}
+	for resource, name := range map[string]string{ResourceDisplay: "directx-display.sock", ResourceCompute: "directx-compute.sock"} {
+		want[resource] = &v1beta1.RegisterRequest{Version: "v1beta1", Endpoint: name, ResourceName: resource, Options: &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}}
+		got, err := k.client(resource).GetDevicePluginOptions(t.Context(), &v1beta1.Empty{})
+		if diff := cmp.Diff(want[resource].GetOptions(), got, protocmp.Transform()); err != nil || diff != "" {
+			t.Errorf("%s: options: %v %s", resource, err, diff)
+		}
+		if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
+		}
+	}
+	got := map[string]*v1beta1.RegisterRequest{}
+	for _, request := range k.registrations() {
+		got[request.GetResourceName()] = request
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestChangesReachTheKubelet(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	source := newSource()
+	run(t, testConfig(t, dir, source))
+	k.await(ResourceDisplay, "")
+	k.await(ResourceCompute, "")
+
+	source.set(nil, displayGPU("A"), displayGPU("B"))
+	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
+	sick := displayGPU("A")
+	sick.Health.Reason = "driver stopped"
+	source.set(nil, sick, displayGPU("B"))
+	k.await(ResourceDisplay, "A::0! A::1! B::0 B::1")
+	source.set(errors.New("half a file"))
+	source.set(nil, displayGPU("B"), computeGPU("A"))
+	k.await(ResourceCompute, "A::0 A::1")
+	k.await(ResourceDisplay, "B::0 B::1")
+	if got := k.client(ResourceCompute).count(); got != 2 {
+		t.Errorf("the kubelet got %d lists of compute, want one at once and one for the change", got)
+	}
+}
+
+// TestMissingGPUs follows a GPU that leaves while a pod holds it.
+func TestMissingGPUs(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	source := newSource(displayGPU("A"), displayGPU("B"))
+	config := testConfig(t, dir, source)
+	var answer atomic.Pointer[map[string]bool] // nil: the kubelet cannot be asked
+	var asked atomic.Int32
+	config.Holders = func(context.Context) (map[string]bool, error) {
+		asked.Add(1)
+		if held := answer.Load(); held != nil {
+			return *held, nil
+		}
+		return nil, errors.New("no such socket")
+	}
+	r := run(t, config)
+	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
+	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the kubelet was asked %d times though nothing is missing", n)
+	}
+
+	source.set(nil)
+	k.await(ResourceDisplay, "A::0! A::1!")
+	_, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no longer found") {
+		t.Errorf("allocated a missing GPU: %v", err)
+	}
+
+	// Another process knows of the GPU from the record only.
+	r.stop(t)
+	run(t, config)
+	k.await(ResourceDisplay, "A::0! A::1!")
+
+	answer.Store(&map[string]bool{"A::1": true})
+	seen := asked.Load()
+	eventually(t, "further questions", func() bool { return asked.Load() > seen+10 })
+	k.await(ResourceDisplay, "A::0! A::1!")
+
+	answer.Store(&map[string]bool{})
+	k.await(ResourceDisplay, "")
+	source.set(nil, displayGPU("A"))
+	k.await(ResourceDisplay, "A::0 A::1")
+}
+
+func TestStart(t *testing.T) {
+	t.Parallel()
+	none := discovery.Device{InstanceID: "N"}
+	for _, test := range []struct {
+		name    string
+		source  *memorySource
+		fail    bool
+		change  func(*Config)
+		wantErr string
+	}{
+		{name: "no GPU", source: newSource(none)},
+		{name: "no answer", source: &memorySource{err: errors.New("no file"), broken: make(chan error)}},
+		{name: "no GPU, asked to fail", source: newSource(none), fail: true, wantErr: "no GPU"},
+		{name: "no answer, asked to fail", source: &memorySource{err: errors.New("no file")}, fail: true, wantErr: "no file"},
+		{name: "GPU, asked to fail", source: newSource(computeGPU("C")), fail: true},
+		{name: "records cannot be read", source: newSource(), change: func(c *Config) {
+			c.Recorder = &memoryRecorder{err: errors.New("bad disk")}
+		}, wantErr: "bad disk"},
+		{name: "more than the kubelet takes", source: newSource(bigNode(64)...), change: func(c *Config) { c.Replicas = 1024 }, wantErr: "lower --replicas"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := shortDir(t)
+			k := startKubelet(t, dir)
+			config := testConfig(t, dir, test.source)
+			config.FailOnInitError = test.fail
+			if test.change != nil {
+				test.change(&config)
+			}
+			if test.wantErr != "" {
+				a, err := New(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("error %v, want one with %q", err, test.wantErr)
+				}
+				return
+			}
+			run(t, config)
+			k.client(ResourceDisplay)
+			test.source.set(nil, displayGPU("A"))
+			k.await(ResourceDisplay, "A::0 A::1")
+		})
+	}
+}
+
+// TestReadsAgainWithoutBeingTold: a source whose first answer was an error may
+// have nothing to tell later.
+func TestReadsAgainWithoutBeingTold(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	source := newSource()
+	source.err = errors.New("no file")
+	run(t, testConfig(t, dir, source))
+	k.await(ResourceDisplay, "")
+	source.mu.Lock()
+	source.devices, source.err = []discovery.Device{displayGPU("A")}, nil
+	source.mu.Unlock()
+	k.await(ResourceDisplay, "A::0 A::1")
+}
+
+func TestBackgroundFailureEndsRun(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{err: errors.New("inotify is gone"), want: "inotify is gone"},
+		{err: nil, want: "stopped telling"},
+	} {
+		t.Run(test.want, func(t *testing.T) {
+			t.Parallel()
+			dir := shortDir(t)
+			k := startKubelet(t, dir)
+			source := newSource(displayGPU("A"))
+			r := run(t, testConfig(t, dir, source))
+			k.await(ResourceDisplay, "A::0 A::1")
+			source.broken <- test.err
+			if err := r.wait(t); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Run returned %v, want an error with %q", err, test.want)
+			}
+			r.ended <- nil
+			for _, o := range r.offers {
+				if _, err := os.Lstat(filepath.Join(dir, o.socket)); !os.IsNotExist(err) {
+					t.Errorf("%s is still there: %v", o.socket, err)
+				}
+			}
+		})
+	}
+}
+
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(displayGPU("A")))
+	entered := make(chan struct{})
+	config.Ready = func(ctx context.Context) error {
+		close(entered)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	r := run(t, config, func(a *Advertiser) { a.timing.stop = 10 * time.Millisecond })
+	c := k.client(ResourceDisplay)
+	k.await(ResourceDisplay, "A::0 A::1")
+	called := make(chan error, 1)
+	go func() {
+		_, err := c.PreStartContainer(context.Background(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
+		called <- err
+	}()
+	<-entered
+	begin := time.Now()
+	r.stop(t)
+	if took := time.Since(begin); took > readyTimeout {
+		t.Errorf("Run took %s to end: it waited for a call", took)
+	}
+	if err := <-called; err == nil {
+		t.Error("a call that was cut off succeeded")
+	}
+	eventually(t, "end of the stream", func() bool { return c.end() != nil })
+	left, err := filepath.Glob(filepath.Join(dir, "directx-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestEndClosesStreamsCleanly(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
+	k.await(ResourceDisplay, "A::0 A::1")
+	r.stop(t)
+	c := k.client(ResourceDisplay)
+	eventually(t, "end of the stream", func() bool { return c.end() != nil })
+	if !errors.Is(c.end(), io.EOF) {
+		t.Errorf("the stream ended with %v, want its regular end", c.end())
+	}
+}
+
+// TestKubeletRestarts does not run in parallel: it counts the process's
+// goroutines and open files.
+func TestKubeletRestarts(t *testing.T) {
+	dir := shortDir(t)
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	k := startKubelet(t, dir)
+	r := run(t, testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C"))))
+	registered := func() {
+		t.Helper()
+		k.await(ResourceDisplay, "A::0 A::1")
+		k.await(ResourceCompute, "C::0 C::1")
+	}
+	registered()
+	atFirst, filesAtFirst := runtime.NumGoroutine(), openFiles(t)
+	for range 8 {
+		k.stop()
+		k = startKubelet(t, dir)
+		registered()
+	}
+	eventually(t, "no goroutine more than before the restarts", func() bool { return runtime.NumGoroutine() <= atFirst })
+	eventually(t, "no file more than before the restarts", func() bool { return openFiles(t) <= filesAtFirst })
+	r.stop(t)
+	k.stop()
+	eventually(t, "no goroutine more than before the start", func() bool { return runtime.NumGoroutine() <= goroutines })
+	eventually(t, "no file more than before the start", func() bool { return openFiles(t) <= files })
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("open files can be counted on Linux only")
+	}
+	return len(entries)
+}
+
+func TestRegistersAgain(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		// happen is what happens to a registered advertiser; it returns the
+		// kubelet from then on.
+		happen func(t *testing.T, k *kubelet) *kubelet
+	}{
+		{name: "the kubelet is down for a while", happen: func(t *testing.T, k *kubelet) *kubelet {
+			k.stop()
+			time.Sleep(30 * time.Millisecond) // some attempts fail
+			return startKubelet(t, k.dir)
+		}},
+		{name: "the folder is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
+			k.stop()
+			k.emptyFolder()
+			eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
+			return startKubelet(t, k.dir)
+		}},
+		{name: "the folder is removed and made again", happen: func(t *testing.T, k *kubelet) *kubelet {
+			k.stop()
+			if err := os.RemoveAll(k.dir); err != nil {
+				t.Fatal(err)
+			}
+			return startKubelet(t, k.dir)
+		}},
+		{name: "our sockets are removed", happen: func(t *testing.T, k *kubelet) *kubelet {
+			for _, name := range []string{"directx-display.sock", "directx-compute.sock"} {
+				if err := os.Remove(filepath.Join(k.dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return k
+		}},
+		{name: "the kubelet's connections are closed", happen: func(_ *testing.T, k *kubelet) *kubelet {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for _, c := range k.clients {
+				_ = c.conn.Close()
+			}
+			return k
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(shortDir(t), "dp")
+			k := startKubelet(t, dir)
+			source := newSource(displayGPU("A"))
+			run(t, testConfig(t, dir, source))
+			k.await(ResourceDisplay, "A::0 A::1")
+			k.await(ResourceCompute, "")
+			k = test.happen(t, k)
+			source.set(nil, displayGPU("B"), displayGPU("A"), computeGPU("C"))
+			k.await(ResourceDisplay, "B::0 B::1 A::0 A::1")
+			k.await(ResourceCompute, "C::0 C::1")
+		})
+	}
+}
+
+func sockets(t *testing.T, dir string) int {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "directx-*.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+func TestWaitsForTheKubeletsFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(shortDir(t), "kubelet", "dp")
+	run(t, testConfig(t, dir, newSource(displayGPU("A"))))
+	k := startKubelet(t, dir)
+	k.await(ResourceDisplay, "A::0 A::1")
+}
+
+// TestFrozenKubelet: connections are accepted by the kernel and nothing is
+// ever answered. That must not keep the advertiser from ending.
+func TestFrozenKubelet(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan net.Conn)
+	go func() {
+		defer close(accepted)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))), func(a *Advertiser) { a.timing.call = time.Hour })
+	first, second := <-accepted, <-accepted
+	r.stop(t)
+	_ = listener.Close()
+	_, _ = first.Close(), second.Close()
+	if _, more := <-accepted; more {
+		t.Error("more than one attempt for each resource within the time of one")
+	}
+}
+
+// TestTwoAdvertisers: the second waits until the first is gone, as when a
+// DaemonSet is updated.
+func TestTwoAdvertisers(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := startKubelet(t, dir)
+	first := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
+	k.await(ResourceDisplay, "A::0 A::1")
+	before, err := unixsocket.Identify(filepath.Join(dir, "directx-display.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := testConfig(t, dir, newSource(displayGPU("B")))
+	run(t, second)
+	time.Sleep(50 * time.Millisecond) // for some attempts
+	if now, err := unixsocket.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
+		t.Errorf("the first one's socket was taken away: %v", err)
+	}
+	k.await(ResourceDisplay, "A::0 A::1")
+	first.stop(t)
+	k.await(ResourceDisplay, "B::0 B::1")
+}
+
+func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
+	request := &v1beta1.AllocateRequest{}
+	for _, ids := range containers {
+		request.ContainerRequests = append(request.ContainerRequests, &v1beta1.ContainerAllocateRequest{DevicesIds: ids})
+	}
+	return request
+}
+
+// TestWholeWay runs the calls of one pod's admission and start over the
+// socket, with records in files.
+func TestWholeWay(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	folder := filepath.Join(dir, "records")
+	recorder, err := allocation.OpenRecorder(folder, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := startKubelet(t, filepath.Join(dir, "dp"))
+	config := testConfig(t, k.dir, newSource(displayGPU("A"), displayGPU("B")))
+	config.Recorder = recorder
+	var down atomic.Bool
+	config.Ready = func(context.Context) error {
+		if down.Load() {
+			return errors.New("the NRI plugin is not running")
+		}
+		return nil
+	}
+	run(t, config)
+	c := k.client(ResourceDisplay)
+
+	preferred, err := c.GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{
+		{AvailableDeviceIDs: []string{"B::1", "A::1", "A::0", "B::0"}, AllocationSize: 2},
+		{AvailableDeviceIDs: []string{"B::1", "A::1"}, MustIncludeDeviceIDs: []string{"B::1"}, AllocationSize: 1},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"A::0", "B::0"}, preferred.GetContainerResponses()[0].GetDeviceIDs()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"B::1"}, preferred.GetContainerResponses()[1].GetDeviceIDs()); diff != "" {
+		t.Error(diff)
+	}
+
+	answer, err := c.Allocate(t.Context(), allocateRequest([]string{"A::0", "B::0"}, []string{"A::1"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := allocation.OpenStore(folder)
+	for i, want := range [][]allocation.Replica{{{ID: "A::0", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}}, {{ID: "A::1", InstanceID: "A"}}} {
+		got := answer.GetContainerResponses()[i]
+		token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		only := &v1beta1.ContainerAllocateResponse{
+			Envs:        map[string]string{"DIRECTX_ALLOCATION_DISPLAY": string(token)},
+			Annotations: map[string]string{"directx.microsoft.com/allocation.display": string(token)},
+		}
+		if diff := cmp.Diff(only, got, protocmp.Transform()); diff != "" {
+			t.Errorf("the answer has more or less than the token: %s", diff)
+		}
+		record, err := store.Get(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, record.Replicas); diff != "" || record.Resource != ResourceDisplay {
+			t.Errorf("recorded for %s: %s", record.Resource, diff)
+		}
+	}
+
+	if _, err := c.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::1"}}); err != nil {
+		t.Error(err)
+	}
+	down.Store(true)
+	_, err = c.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::1"}})
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("PreStartContainer: %v", err)
+	}
+	for _, part := range []string{"the container is not started", "the NRI plugin is not running", "tries again", "is directx-nri running on this node, and is NRI enabled in containerd?"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not say %q", err, part)
+		}
+	}
+}
+
+func TestAllocateRefuses(t *testing.T) {
+	t.Parallel()
+	full := fmt.Errorf("write /var/lib/x.json: %w", errDiskFull)
+	for _, test := range []struct {
+		name       string
+		containers [][]string
+		fail       func(n int) error
+		wantCode   codes.Code
+		wantErr    string
+		discarded  int
+	}{
+		{name: "nothing asked", containers: nil, wantCode: codes.OK},
+		{name: "bad ID in the last container", containers: [][]string{{"A::0"}, {"A::1", "X::0"}}, wantCode: codes.InvalidArgument, wantErr: `"X::0"`},
+		{name: "container without ID", containers: [][]string{{"A::0"}, {}}, wantCode: codes.InvalidArgument, wantErr: "names no replica"},
+		{name: "disk full", containers: [][]string{{"A::0"}}, fail: func(int) error { return full }, wantCode: codes.ResourceExhausted, wantErr: "/var/lib/x.json"},
+		{name: "second record fails", containers: [][]string{{"A::0"}, {"A::1"}}, fail: func(n int) error {
+			if n == 1 {
+				return errors.New("disk /dev/x broke")
+			}
+			return nil
+		}, wantCode: codes.Internal, wantErr: "disk /dev/x broke", discarded: 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			recorder := &memoryRecorder{fail: test.fail}
+			s := testService(recorder, displayGPU("A"))
+			_, err := s.Allocate(t.Context(), allocateRequest(test.containers...))
+			if status.Code(err) != test.wantCode || err != nil && !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("error %v, want %s with %q", err, test.wantCode, test.wantErr)
+			}
+			if len(recorder.live) != 0 || len(recorder.discarded) != test.discarded {
+				t.Errorf("%d records are left and %d taken back, want none and %d", len(recorder.live), len(recorder.discarded), test.discarded)
+			}
+		})
+	}
+}
+
+func TestAllocateTakesBackWhatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	recorder := &memoryRecorder{fail: func(int) error { cancel(); return nil }}
+	if _, err := testService(recorder, displayGPU("A")).Allocate(ctx, allocateRequest([]string{"A::0"})); status.Code(err) != codes.Canceled {
+		t.Errorf("got %v", err)
+	}
+	if len(recorder.live) != 0 {
+		t.Error("the record is still there")
+	}
+}
+
+func TestPreferredAllocationRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := testService(&memoryRecorder{}, displayGPU("A")).GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{
+		ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: []string{"A::0"}, AllocationSize: 2}}})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPreStartIsBounded(t *testing.T) {
+	t.Parallel()
+	s := testService(&memoryRecorder{}, displayGPU("A"))
+	s.ready = func(ctx context.Context) error {
+		deadline, ok := ctx.Deadline()
+		if !ok || time.Until(deadline) > readyTimeout {
+			t.Errorf("deadline %v, %v", deadline, ok)
+		}
+		return nil
+	}
+	if _, err := s.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func testService(recorder Recorder, devices ...discovery.Device) *service {
+	return &service{
+		feed:     newFeed(poolOf(4, devices...)),
+		recorder: recorder,
+		ready:    func(context.Context) error { return nil },
+		log:      quiet(),
+		stopping: make(chan struct{}),
+		watchers: newWatchers(),
+	}
+}

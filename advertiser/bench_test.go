@@ -1,0 +1,91 @@
+package advertiser
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/internal/allocation"
+)
+
+// BenchmarkSocket measures calls over the real socket of a running advertiser,
+// as the kubelet makes them.
+func BenchmarkSocket(b *testing.B) {
+	for _, size := range []struct{ gpus, replicas int }{{2, 4}, {64, 256}} {
+		_, ids := bigPool(size.gpus, size.replicas)
+		name := fmt.Sprintf("%dx%d", size.gpus, size.replicas)
+		b.Run("AllocateInMemory/"+name, func(b *testing.B) {
+			c := benchClient(b, size.gpus, size.replicas, &memoryRecorder{})
+			benchAllocate(b, c, ids)
+		})
+		b.Run("Allocate/"+name, func(b *testing.B) {
+			recorder, err := allocation.OpenRecorder(filepath.Join(shortDir(b), "records"), quiet())
+			if err != nil {
+				b.Fatal(err)
+			}
+			benchAllocate(b, benchClient(b, size.gpus, size.replicas, recorder), ids)
+		})
+		b.Run("GetPreferredAllocation/"+name, func(b *testing.B) {
+			c := benchClient(b, size.gpus, size.replicas, &memoryRecorder{})
+			request := &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: ids, AllocationSize: 2}}}
+			for b.Loop() {
+				if _, err := c.GetPreferredAllocation(b.Context(), request); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("BareRoundTrip", func(b *testing.B) {
+		socket := filepath.Join(shortDir(b), "bare.sock")
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			b.Fatal(err)
+		}
+		server := grpc.NewServer()
+		v1beta1.RegisterDevicePluginServer(server, bare{})
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		b.Cleanup(func() { server.Stop(); <-served })
+		conn, err := dialUnix(socket)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = conn.Close() })
+		benchAllocate(b, v1beta1.NewDevicePluginClient(conn), []string{"A::0"})
+	})
+}
+
+// bare answers Allocate with nothing.
+type bare struct {
+	v1beta1.UnimplementedDevicePluginServer
+}
+
+func (bare) Allocate(context.Context, *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	return &v1beta1.AllocateResponse{}, nil
+}
+
+func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.DevicePluginClient {
+	b.Helper()
+	dir := shortDir(b)
+	k := startKubelet(b, dir)
+	config := testConfig(b, dir, newSource(bigNode(gpus)...))
+	config.Replicas, config.Recorder = replicas, recorder
+	run(b, config, func(a *Advertiser) { a.timing = defaultTiming() })
+	return k.client(ResourceDisplay)
+}
+
+func benchAllocate(b *testing.B, c v1beta1.DevicePluginClient, ids []string) {
+	b.Helper()
+	n := 0
+	for b.Loop() {
+		if _, err := c.Allocate(b.Context(), allocateRequest([]string{ids[n%len(ids)]})); err != nil {
+			b.Fatal(err)
+		}
+		n++
+	}
+}

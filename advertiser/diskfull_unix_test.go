@@ -1,0 +1,7 @@
+//go:build !windows
+
+package advertiser
+
+import "syscall"
+
+const errDiskFull = syscall.ENOSPC

@@ -1,0 +1,395 @@
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+)
+
+// patienceOfTests is how long a test waits for what must happen.
+const patienceOfTests = 20 * time.Second
+
+func quiet() logrus.FieldLogger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// shortDir returns a folder whose path leaves room for a socket's name.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// eventually waits until done says so.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patienceOfTests); !done(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, patienceOfTests)
+		}
+	}
+}
+
+// memorySource is a source that a test changes.
+type memorySource struct {
+	mu      sync.Mutex
+	devices []discovery.Device
+	err     error
+	changed []func()
+	// broken ends Watch with its error.
+	broken chan error
+}
+
+func newSource(devices ...discovery.Device) *memorySource {
+	return &memorySource{devices: devices, broken: make(chan error)}
+}
+
+func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.devices), errors.Join(s.err, ctx.Err())
+}
+
+func (s *memorySource) Watch(ctx context.Context, changed func()) error {
+	s.mu.Lock()
+	s.changed = append(s.changed, changed)
+	s.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-s.broken:
+		return err
+	}
+}
+
+func (s *memorySource) set(err error, devices ...discovery.Device) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.devices, s.err = devices, err
+	for _, changed := range s.changed {
+		changed()
+	}
+}
+
+// memoryRecorder is a recorder without files.
+type memoryRecorder struct {
+	mu        sync.Mutex
+	live      []allocation.Record
+	discarded []allocation.Token
+	// fail, when set, is asked before the nth record, from 0.
+	fail func(n int) error
+	made int
+	err  error
+}
+
+func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.made
+	r.made++
+	if r.fail != nil {
+		if err := r.fail(n); err != nil {
+			return "", err
+		}
+	}
+	record := allocation.Record{Token: allocation.Token(fmt.Sprintf("%032x", n)), Resource: resource, Replicas: replicas}
+	r.live = append(r.live, record)
+	return record.Token, nil
+}
+
+func (r *memoryRecorder) Discard(token allocation.Token) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.discarded = append(r.discarded, token)
+	r.live = slices.DeleteFunc(r.live, func(record allocation.Record) bool { return record.Token == token })
+	return nil
+}
+
+func (r *memoryRecorder) Live() ([]allocation.Record, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.live), r.err
+}
+
+// kubelet stands in for the kubelet's device manager: it empties its folder
+// when it starts, takes registrations, connects back, asks for the options and
+// watches the list.
+type kubelet struct {
+	v1beta1.UnimplementedRegistrationServer
+
+	t      testing.TB
+	dir    string
+	server *grpc.Server
+	served chan struct{}
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	clients map[string]*client
+	// requests are all registrations, oldest first.
+	requests []*v1beta1.RegisterRequest
+	watches  sync.WaitGroup
+}
+
+type client struct {
+	v1beta1.DevicePluginClient
+	conn *grpc.ClientConn
+
+	mu sync.Mutex
+	// lists are all lists received, ended is why no more will come.
+	lists [][]*v1beta1.Device
+	ended error
+}
+
+func startKubelet(t testing.TB, dir string) *kubelet {
+	t.Helper()
+	k := &kubelet{t: t, dir: dir, clients: map[string]*client{}, served: make(chan struct{})}
+	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(t.Context()))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	k.emptyFolder()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, kubeletSocket), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A kubelet that is killed leaves its socket.
+	listener.SetUnlinkOnClose(false)
+	k.server = grpc.NewServer()
+	v1beta1.RegisterRegistrationServer(k.server, k)
+	go func() {
+		defer close(k.served)
+		_ = k.server.Serve(listener)
+	}()
+	t.Cleanup(k.stop)
+	return k
+}
+
+func (k *kubelet) emptyFolder() {
+	k.t.Helper()
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if err := os.Remove(filepath.Join(k.dir, entry.Name())); err != nil {
+			k.t.Log(err)
+		}
+	}
+}
+
+// stop ends the kubelet as a kill does. It may be called again.
+func (k *kubelet) stop() {
+	k.cancel()
+	k.server.Stop()
+	<-k.served
+	k.mu.Lock()
+	for _, c := range k.clients {
+		_ = c.conn.Close()
+	}
+	k.mu.Unlock()
+	k.watches.Wait()
+}
+
+func (k *kubelet) Register(ctx context.Context, request *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
+	conn, err := dialUnix(filepath.Join(k.dir, request.GetEndpoint()))
+	if err != nil {
+		return nil, err
+	}
+	c := &client{DevicePluginClient: v1beta1.NewDevicePluginClient(conn), conn: conn}
+	if _, err := c.GetDevicePluginOptions(ctx, &v1beta1.Empty{}); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	stream, err := c.ListAndWatch(k.ctx, &v1beta1.Empty{})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() != nil {
+		return nil, errors.Join(k.ctx.Err(), conn.Close())
+	}
+	if old := k.clients[request.GetResourceName()]; old != nil {
+		_ = old.conn.Close()
+	}
+	k.clients[request.GetResourceName()] = c
+	k.requests = append(k.requests, request)
+	k.watches.Add(1)
+	go func() {
+		defer k.watches.Done()
+		for {
+			list, err := stream.Recv()
+			c.mu.Lock()
+			if err != nil {
+				c.ended = err
+				c.mu.Unlock()
+				return
+			}
+			c.lists = append(c.lists, list.GetDevices())
+			c.mu.Unlock()
+		}
+	}()
+	return &v1beta1.Empty{}, nil
+}
+
+func (k *kubelet) registrations() []*v1beta1.RegisterRequest {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.requests)
+}
+
+// client returns the newest client for resource, waiting for it.
+func (k *kubelet) client(resource string) *client {
+	k.t.Helper()
+	var c *client
+	eventually(k.t, "registration of "+resource, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		c = k.clients[resource]
+		return c != nil
+	})
+	return c
+}
+
+// await waits until the newest list of resource is want: IDs in the order of
+// the list, "!" after those that are Unhealthy.
+func (k *kubelet) await(resource, want string) {
+	k.t.Helper()
+	got := "no list"
+	deadline := time.Now().Add(patienceOfTests)
+	for got != want {
+		if time.Now().After(deadline) {
+			k.t.Fatalf("%s: got %q, want %q", resource, got, want)
+		}
+		k.mu.Lock()
+		if c := k.clients[resource]; c != nil {
+			got = c.newest()
+		}
+		k.mu.Unlock()
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (c *client) newest() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil || len(c.lists) == 0 {
+		return fmt.Sprintf("no list (%v)", c.ended)
+	}
+	var words []string
+	for _, d := range c.lists[len(c.lists)-1] {
+		word := d.GetID()
+		if d.GetHealth() != v1beta1.Healthy {
+			word += "!"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func (c *client) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.lists)
+}
+
+func (c *client) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// running is an advertiser under test.
+type running struct {
+	*Advertiser
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// fastTiming makes everything happen soon. Nothing below depends on how soon.
+func fastTiming() timing {
+	return timing{
+		poll:       50 * time.Millisecond,
+		recheck:    20 * time.Millisecond,
+		patience:   60 * time.Millisecond,
+		firstRetry: time.Millisecond,
+		lastRetry:  20 * time.Millisecond,
+		call:       5 * time.Second,
+		watch:      500 * time.Millisecond,
+		stop:       time.Second,
+		holders:    time.Second,
+	}
+}
+
+func testConfig(t testing.TB, dir string, source discovery.Source) Config {
+	t.Helper()
+	return Config{
+		Source:     source,
+		Recorder:   &memoryRecorder{},
+		Replicas:   2,
+		KubeletDir: dir,
+		Ready:      func(context.Context) error { return nil },
+		Log:        quiet(),
+	}
+}
+
+func run(t testing.TB, config Config, change ...func(*Advertiser)) *running {
+	t.Helper()
+	a, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.timing = fastTiming()
+	for _, c := range change {
+		c(a)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r := &running{Advertiser: a, cancel: cancel, ended: make(chan error, 1)}
+	go func() { r.ended <- a.Run(ctx) }()
+	t.Cleanup(func() { r.stop(t) })
+	return r
+}
+
+// stop ends Run, which must return nil. It may be called again.
+func (r *running) stop(t testing.TB) {
+	t.Helper()
+	r.cancel()
+	if err := r.wait(t); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	r.ended <- nil
+}
+
+// wait returns what Run returns.
+func (r *running) wait(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(patienceOfTests):
+		t.Fatal("Run does not return")
+		return nil
+	}
+}

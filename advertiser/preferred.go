@@ -1,0 +1,314 @@
+package advertiser
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// prefer chooses size of the available replicas for one container. In this
+// order, an earlier rule beating all later ones:
+//
+//  1. every replica of mustInclude is chosen;
+//  2. all GPUs are of one vendor and driver version. The GPUs of mustInclude
+//     decide which; without any, the choice that does best by the later rules
+//     does. Drivers are mixed only when no single one has enough replicas
+//     available (or mustInclude mixes them already and those are not enough);
+//  3. as many different GPUs as possible;
+//  4. the GPUs with the fewest replicas in use. In use are the replicas that
+//     are not available. Once every GPU has given one, each further replica
+//     comes from the GPU with the fewest in use, those chosen here included;
+//  5. GPUs of one NUMA node, known nodes before unknown ones;
+//  6. the order of the source, and of a GPU the lowest numbers.
+//
+// The answer has mustInclude first, and depends on nothing but the arguments:
+// not on the order of available. IDs in available that are not known, or whose
+// GPU has a fault, are passed over, for the kubelet may not have heard of a
+// change yet; replicas of mustInclude count as available. Errors match
+// [ErrInvalidRequest].
+func (p *pool) prefer(available, mustInclude []string, size int) ([]string, error) {
+	c := newChoice(p)
+	for _, id := range available {
+		if i, number, err := p.find(id); err == nil && p.gpus[i].usable() {
+			c.offer(i, number)
+		}
+	}
+	for _, id := range mustInclude {
+		i, number, err := p.find(id)
+		if err != nil {
+			return nil, fmt.Errorf("must-include %w", err)
+		}
+		if c.taken[i].has(number) {
+			return nil, fmt.Errorf("%w: must-include names %q twice", ErrInvalidRequest, id)
+		}
+		c.offer(i, number)
+		c.taken[i].set(number)
+	}
+	total := 0
+	for i := range p.gpus {
+		c.free[i] = c.open[i].count() - c.taken[i].count()
+		c.inUse[i] = p.replicas - c.open[i].count()
+		c.given[i] = c.taken[i].count()
+		total += c.open[i].count()
+	}
+	switch {
+	case size < len(mustInclude):
+		return nil, fmt.Errorf("%w: %d replicas of %s wanted and %d that must be included", ErrInvalidRequest, size, p.resource, len(mustInclude))
+	case size > total:
+		return nil, fmt.Errorf("%w: %d replicas of %s wanted and %d available", ErrInvalidRequest, size, p.resource, total)
+	}
+	best := c.best(size - len(mustInclude))
+	chosen := make([]string, 0, size)
+	chosen = append(chosen, mustInclude...)
+	for i, n := range best.picks {
+		chosen = append(chosen, c.lowest(i, n)...)
+	}
+	return chosen, nil
+}
+
+// choice is one request for a preferred allocation, counted out. Its slices
+// have one element for each GPU of the pool.
+type choice struct {
+	pool *pool
+	// open has the replicas that may be chosen, taken those that must be.
+	open, taken []bitset
+	// free is how many may still be chosen, inUse how many containers have,
+	// given how many mustInclude has.
+	free, inUse, given []int
+}
+
+func newChoice(p *pool) *choice {
+	n := len(p.gpus)
+	c := &choice{pool: p, open: make([]bitset, n), taken: make([]bitset, n), free: make([]int, n), inUse: make([]int, n), given: make([]int, n)}
+	words := (p.replicas + 63) / 64
+	backing := make(bitset, 2*n*words)
+	for i := range n {
+		c.open[i], backing = backing[:words:words], backing[words:]
+		c.taken[i], backing = backing[:words:words], backing[words:]
+	}
+	return c
+}
+
+func (c *choice) offer(i, number int) { c.open[i].set(number) }
+
+// lowest returns the n lowest-numbered replicas of GPU i that may be chosen.
+func (c *choice) lowest(i, n int) []string {
+	ids := make([]string, 0, n)
+	for number := 0; len(ids) < n; number++ {
+		if c.open[i].has(number) && !c.taken[i].has(number) {
+			ids = append(ids, replicaID(c.pool.gpus[i].instanceID, number))
+		}
+	}
+	return ids
+}
+
+// plan is one way to choose, and how good it is.
+type plan struct {
+	// picks is the number of replicas chosen of each GPU of the pool.
+	picks []int
+	// gpus is the number of different GPUs, mustInclude's among them.
+	gpus int
+	// load adds up, for each replica chosen, how many of its GPU were in use
+	// before it.
+	load int
+	// nodes is the number of NUMA nodes; each GPU on an unknown one counts as
+	// a node.
+	nodes int
+}
+
+// best returns the best plan for need further replicas.
+func (c *choice) best(need int) plan {
+	sets := c.candidates(need)
+	best := c.plan(sets[0], need)
+	for _, set := range sets[1:] {
+		// The sets are in source order, so that the earlier wins a tie.
+		if p := c.plan(set, need); p.compare(best) < 0 {
+			best = p
+		}
+	}
+	return best
+}
+
+// compare is negative when p is the better plan.
+func (p plan) compare(other plan) int {
+	return cmp.Or(
+		-cmp.Compare(p.gpus, other.gpus),
+		cmp.Compare(p.load, other.load),
+		cmp.Compare(p.nodes, other.nodes),
+	)
+}
+
+// candidates returns the sets of GPUs from one of which all of need replicas
+// should come: by rule 2, the GPUs of one driver each, and otherwise one set
+// with all of them.
+func (c *choice) candidates(need int) [][]int {
+	var drivers []driver
+	sets := map[driver][]int{}
+	required := map[driver]bool{}
+	all := make([]int, 0, len(c.pool.gpus))
+	for i, g := range c.pool.gpus {
+		if _, ok := sets[g.driver]; !ok {
+			drivers = append(drivers, g.driver)
+		}
+		sets[g.driver] = append(sets[g.driver], i)
+		all = append(all, i)
+		if c.given[i] > 0 {
+			required[g.driver] = true
+		}
+	}
+	var enough [][]int
+	if len(required) > 0 {
+		set := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !required[c.pool.gpus[i].driver] })
+		if c.sum(set) >= need {
+			enough = append(enough, set)
+		}
+	} else {
+		for _, d := range drivers {
+			if c.sum(sets[d]) >= need {
+				enough = append(enough, sets[d])
+			}
+		}
+	}
+	if len(enough) == 0 {
+		return [][]int{all}
+	}
+	return enough
+}
+
+func (c *choice) sum(set []int) (free int) {
+	for _, i := range set {
+		free += c.free[i]
+	}
+	return free
+}
+
+// plan chooses need replicas of the GPUs in set, by rules 3 to 6. The set has
+// enough.
+func (c *choice) plan(set []int, need int) plan {
+	p := plan{picks: make([]int, len(c.pool.gpus))}
+	pick := func(i int) {
+		p.load += c.inUse[i] + c.given[i] + p.picks[i]
+		p.picks[i]++
+		need--
+	}
+	for _, i := range c.different(set, need) {
+		pick(i)
+	}
+	for need > 0 {
+		pick(slices.MinFunc(set, func(a, b int) int {
+			return cmp.Or(
+				cmp.Compare(exhausted(c.free[a]-p.picks[a]), exhausted(c.free[b]-p.picks[b])),
+				cmp.Compare(c.inUse[a]+c.given[a]+p.picks[a], c.inUse[b]+c.given[b]+p.picks[b]),
+			)
+		}))
+	}
+	nodes := map[int]bool{}
+	for i, g := range c.pool.gpus {
+		if c.given[i]+p.picks[i] == 0 {
+			continue
+		}
+		p.gpus++
+		if g.numaNode == nil {
+			p.nodes++
+			continue
+		}
+		nodes[*g.numaNode] = true
+	}
+	p.nodes += len(nodes)
+	return p
+}
+
+func exhausted(free int) int {
+	if free > 0 {
+		return 0
+	}
+	return 1
+}
+
+// different returns up to need GPUs of set that have a replica to give and
+// are not in mustInclude: those with the fewest replicas in use, and where
+// more of them have equally many than are needed, those that keep the choice
+// on one NUMA node.
+func (c *choice) different(set []int, need int) []int {
+	var idle []int
+	for _, i := range set {
+		if c.free[i] > 0 && c.given[i] == 0 {
+			idle = append(idle, i)
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b int) int { return cmp.Compare(c.inUse[a], c.inUse[b]) })
+	if len(idle) <= need {
+		return idle
+	}
+	if need == 0 {
+		return nil
+	}
+	limit := c.inUse[idle[need-1]]
+	first := slices.IndexFunc(idle, func(i int) bool { return c.inUse[i] == limit })
+	last := first
+	for last < len(idle) && c.inUse[idle[last]] == limit {
+		last++
+	}
+	chosen := idle[:first:first]
+	return append(chosen, c.near(idle[first:last], chosen, need-first)...)
+}
+
+// near returns need of the tied GPUs, on as few NUMA nodes as it finds: a node
+// that is already used first, then one that has enough, then the one that has
+// most.
+func (c *choice) near(tied, chosen []int, need int) []int {
+	used := map[int]int{}
+	count := func(i int) {
+		if node := c.pool.gpus[i].numaNode; node != nil {
+			used[*node]++
+		}
+	}
+	for i, given := range c.given {
+		if given > 0 {
+			count(i)
+		}
+	}
+	for _, i := range chosen {
+		count(i)
+	}
+	var nodes []int
+	on := map[int][]int{}
+	var unknown []int
+	for _, i := range tied {
+		node := c.pool.gpus[i].numaNode
+		if node == nil {
+			unknown = append(unknown, i)
+			continue
+		}
+		if len(on[*node]) == 0 {
+			nodes = append(nodes, *node)
+		}
+		on[*node] = append(on[*node], i)
+	}
+	var result []int
+	for left := need; left > 0 && len(nodes) > 0; left = need - len(result) {
+		node := slices.MinFunc(nodes, func(a, b int) int {
+			return cmp.Or(
+				-cmp.Compare(used[a], used[b]),
+				-cmp.Compare(min(len(on[a]), left), min(len(on[b]), left)),
+			)
+		})
+		result = append(result, on[node][:min(len(on[node]), left)]...)
+		nodes = slices.DeleteFunc(nodes, func(n int) bool { return n == node })
+	}
+	return append(result, unknown[:min(len(unknown), need-len(result))]...)
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+func (b bitset) set(n int)      { b[n/64] |= 1 << (n % 64) }
+func (b bitset) has(n int) bool { return b[n/64]&(1<<(n%64)) != 0 }
+
+func (b bitset) count() (n int) {
+	for _, word := range b {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}

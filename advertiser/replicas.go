@@ -1,0 +1,306 @@
+package advertiser
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+)
+
+// idSeparator stands between instance ID and number in a replica ID. Instance
+// IDs may contain it, so the last one counts.
+const idSeparator = "::"
+
+// maxReplicas is the largest number of replicas of one GPU.
+const maxReplicas = 1024
+
+// replicaID returns the ID of one replica of a GPU. It depends on nothing
+// else, so it is the same after every restart.
+func replicaID(instanceID string, number int) string {
+	return instanceID + idSeparator + strconv.Itoa(number)
+}
+
+// parseReplicaID is the inverse of replicaID, for IDs that replicaID made and
+// for no others.
+func parseReplicaID(id string) (instanceID string, number int, ok bool) {
+	i := strings.LastIndex(id, idSeparator)
+	if i < 0 {
+		return "", 0, false
+	}
+	digits := id[i+len(idSeparator):]
+	if len(digits) == 0 || len(digits) > len("1023") || digits[0] == '0' && len(digits) > 1 {
+		return "", 0, false
+	}
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return "", 0, false
+		}
+		number = 10*number + int(c-'0')
+	}
+	return id[:i], number, true
+}
+
+// pool is what one resource offers: GPUs, each as a number of replicas. A pool
+// never changes; the next one is made from it.
+//
+// Replica IDs are never kept. They are made when they are sent and taken apart
+// when they come back, for 64 GPUs of 256 replicas would be 16,384 of them.
+type pool struct {
+	resource string
+	// replicas is the number of replicas that each GPU is offered as.
+	replicas int
+	// gpus are in the order of the source, those that it no longer lists at
+	// the end.
+	gpus  []gpu
+	index map[string]int
+	// generation changes whenever the kubelet must be told.
+	generation uint64
+}
+
+type gpu struct {
+	instanceID string
+	// name is what a person knows the GPU by.
+	name   string
+	driver driver
+	// numaNode is nil when it is not known.
+	numaNode *int
+	// fault says why the GPU cannot be allocated, "" when it can.
+	fault string
+	// missingSince is when the source stopped listing the GPU for this
+	// resource, zero while it does.
+	missingSince time.Time
+	// listed is the number of replicas that the kubelet is told of. It is more
+	// than the pool's replicas after that number was lowered, as long as a pod
+	// holds one of those that are no longer offered.
+	listed int
+	// freeSince is since when nothing holds what is listed beyond the offer,
+	// zero while something does.
+	freeSince time.Time
+}
+
+// driver is what GPUs must have in common for one program to use them together
+// without surprises.
+type driver struct {
+	vendor  discovery.VendorID
+	version string
+}
+
+// faultMissing is the fault of a GPU that the source does not list any more, or
+// lists for another resource.
+const faultMissing = "it is no longer found"
+
+func (g gpu) missing() bool { return !g.missingSince.IsZero() }
+func (g gpu) usable() bool  { return g.fault == "" }
+
+// newPool returns the pool to begin with, before any device is known: the GPUs
+// that live records name. The kubelet must go on hearing of them, whether the
+// source lists them or not.
+func newPool(resource string, replicas int, live []allocation.Record, now time.Time) *pool {
+	p := &pool{resource: resource, replicas: replicas}
+	for instanceID, listed := range heldReplicas(live, resource, nil) {
+		p.gpus = append(p.gpus, gpu{
+			instanceID:   instanceID,
+			name:         instanceID,
+			fault:        faultMissing,
+			missingSince: now,
+			listed:       min(max(replicas, listed), maxReplicas),
+		})
+	}
+	slices.SortFunc(p.gpus, func(a, b gpu) int { return strings.Compare(a.instanceID, b.instanceID) })
+	p.makeIndex()
+	return p
+}
+
+// merge returns the pool after p, given the devices of p's resource as they are
+// now. A GPU that is no longer among them stays, as one that cannot be
+// allocated, until prune takes it out.
+func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
+	next := &pool{resource: p.resource, replicas: p.replicas, gpus: make([]gpu, 0, len(devices))}
+	present := make(map[string]bool, len(devices))
+	for _, d := range devices {
+		if present[d.InstanceID] || offerable(d) != nil {
+			continue
+		}
+		present[d.InstanceID] = true
+		before := gpu{listed: p.replicas}
+		if i, ok := p.index[d.InstanceID]; ok {
+			before = p.gpus[i]
+		}
+		next.gpus = append(next.gpus, gpu{
+			instanceID: d.InstanceID,
+			name:       d.Name(),
+			driver:     driver{vendor: d.VendorID, version: d.DriverVersion},
+			numaNode:   d.NUMANode,
+			fault:      d.Health.Reason,
+			listed:     before.listed,
+			freeSince:  before.freeSince,
+		})
+	}
+	for _, g := range p.gpus {
+		if present[g.instanceID] {
+			continue
+		}
+		if !g.missing() {
+			g.missingSince, g.fault = now, faultMissing
+		}
+		next.gpus = append(next.gpus, g)
+	}
+	return next.after(p)
+}
+
+// offerable says why a device cannot be offered whatever its health: its
+// instance ID would not survive the way to the kubelet and back.
+func offerable(d discovery.Device) error {
+	switch {
+	case d.InstanceID == "":
+		return errors.New("it has no instance ID")
+	case !utf8.ValidString(d.InstanceID):
+		return errors.New("its instance ID is not valid UTF-8")
+	}
+	return nil
+}
+
+// leftovers tells whether p has anything that prune might take out.
+func (p *pool) leftovers() bool {
+	return slices.ContainsFunc(p.gpus, func(g gpu) bool { return g.missing() || g.listed > p.replicas })
+}
+
+// prune returns p without what nothing has held for at least patience: missing
+// GPUs, and replicas beyond the number offered. held has, by instance ID, how
+// many replicas must stay listed.
+//
+// The patience is for the kubelet (v1.34, pkg/kubelet/cm/devicemanager). It
+// looks devices that it has allocated up in our list, and crashes when one is
+// not there: after Allocate has answered (allocateContainerResources), and for
+// containers that it finds running after a restart (GetTopologyHints), which
+// is also when it does not say yet which pods hold what.
+func (p *pool) prune(held map[string]int, now time.Time, patience time.Duration) *pool {
+	next := &pool{resource: p.resource, replicas: p.replicas, gpus: make([]gpu, 0, len(p.gpus))}
+	for _, g := range p.gpus {
+		needed := held[g.instanceID]
+		asNeeded := needed > 0
+		if !g.missing() {
+			needed = max(p.replicas, needed)
+			asNeeded = needed >= g.listed
+		}
+		switch {
+		case asNeeded:
+			g.freeSince = time.Time{}
+		case g.freeSince.IsZero():
+			g.freeSince = now
+		case now.Sub(g.freeSince) < patience:
+		case needed == 0:
+			continue
+		default:
+			g.listed, g.freeSince = needed, time.Time{}
+		}
+		next.gpus = append(next.gpus, g)
+	}
+	return next.after(p)
+}
+
+// heldReplicas returns how many replicas of each GPU of resource must stay
+// listed, by instance ID: one more than the highest number held. A replica is
+// held when a live record names it and the kubelet does not deny it. holders
+// are the replica IDs that pods hold according to the kubelet, nil when it
+// cannot be asked.
+func heldReplicas(live []allocation.Record, resource string, holders map[string]bool) map[string]int {
+	held := map[string]int{}
+	for _, record := range live {
+		if record.Resource != resource {
+			continue
+		}
+		for _, replica := range record.Replicas {
+			if holders != nil && !holders[replica.ID] {
+				continue
+			}
+			_, number, _ := parseReplicaID(replica.ID)
+			held[replica.InstanceID] = max(held[replica.InstanceID], number+1)
+		}
+	}
+	return held
+}
+
+// after completes p as the successor of previous.
+func (p *pool) after(previous *pool) *pool {
+	p.makeIndex()
+	p.generation = previous.generation
+	if !slices.EqualFunc(p.gpus, previous.gpus, toldAlike) {
+		p.generation++
+	}
+	return p
+}
+
+func (p *pool) makeIndex() {
+	p.index = make(map[string]int, len(p.gpus))
+	for i, g := range p.gpus {
+		p.index[g.instanceID] = i
+	}
+}
+
+// toldAlike tells whether the kubelet is told the same of a and b.
+func toldAlike(a, b gpu) bool {
+	return a.instanceID == b.instanceID && a.listed == b.listed && a.usable() == b.usable() && sameNode(a.numaNode, b.numaNode)
+}
+
+func sameNode(a, b *int) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// ErrInvalidRequest tells a request of the kubelet's that cannot be met as it
+// stands, as opposed to one that something on the node made fail.
+var ErrInvalidRequest = errors.New("invalid request")
+
+// find returns the index of the GPU and the number that a replica ID stands
+// for, whether the GPU is usable or not. Its error matches [ErrInvalidRequest].
+func (p *pool) find(id string) (i, number int, err error) {
+	instanceID, number, ok := parseReplicaID(id)
+	if !ok {
+		return 0, 0, fmt.Errorf("%w: %q is not a replica ID of %s: delete the pod, so that it is admitted afresh", ErrInvalidRequest, id, p.resource)
+	}
+	i, ok = p.index[instanceID]
+	if !ok {
+		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is admitted afresh", ErrInvalidRequest, id, p.resource)
+	}
+	if number >= p.replicas {
+		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is admitted afresh, or raise --replicas again", ErrInvalidRequest, id, p.replicas)
+	}
+	return i, number, nil
+}
+
+// validate returns the replicas that one container's request names, or an
+// error that matches [ErrInvalidRequest] and names the first ID that cannot be
+// allocated. The same ID in two containers' requests is no error: a pod's
+// later containers take over what its init containers had.
+func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("%w: a container asks for %s and names no replica", ErrInvalidRequest, p.resource)
+	}
+	seen := make(map[string]bool, len(ids))
+	replicas := make([]allocation.Replica, 0, len(ids))
+	for _, id := range ids {
+		i, _, err := p.find(id)
+		if err != nil {
+			return nil, err
+		}
+		g := p.gpus[i]
+		if !g.usable() {
+			return nil, fmt.Errorf("%w: %q cannot be allocated, for its GPU %s has a fault (%s): mend it, or let the pod run on another node", ErrInvalidRequest, id, g.name, g.fault)
+		}
+		if seen[id] {
+			return nil, fmt.Errorf("%w: %q is named twice for one container: delete the pod, so that it is admitted afresh", ErrInvalidRequest, id)
+		}
+		seen[id] = true
+		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.instanceID})
+	}
+	return replicas, nil
+}

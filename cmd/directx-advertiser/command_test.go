@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no inventory":   {nil, "--inventory is required"},
+		"no replica":     {[]string{"--inventory=x", "--replicas=0"}, "0 replicas"},
+		"negative":       {[]string{"--inventory=x", "--replicas=-1"}, "-1 replicas"},
+		"too many":       {[]string{"--inventory=x", "--replicas=1025"}, "1025 replicas"},
+		"no number":      {[]string{"--replicas=many"}, "--replicas"},
+		"state folder":   {[]string{"--inventory=x", "--state-dir=/dev/null"}, "/dev/null"},
+		"wrong log form": {[]string{"--inventory=x", "--log-format=xml"}, "--log-format"},
+		"no GPU": {
+			[]string{"--inventory=/nowhere/inventory.yaml", "--fail-on-init-error", "--nri-socket="}, "/nowhere/inventory.yaml",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := newCommand()
+			folder := t.TempDir()
+			command.SetArgs(append([]string{"--state-dir", folder + "/state", "--kubelet-dir", folder}, test.args...))
+			command.SilenceErrors, command.SilenceUsage = true, true
+			command.SetErr(new(bytes.Buffer))
+			err := command.ExecuteContext(context.Background())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one that says %q", err, test.want)
+			}
+		})
+	}
+}

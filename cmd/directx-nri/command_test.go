@@ -1,0 +1,35 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no inventory":       {nil, "--inventory is required"},
+		"no NRI":             {[]string{"--inventory=x", "--nri-socket="}, "--nri-socket is required"},
+		"index":              {[]string{"--inventory=x", "--nri-socket=x", "--nri-index=7"}, `--nri-index "7"`},
+		"container OS":       {[]string{"--inventory=x", "--nri-socket=x", "--container-os=plan9"}, `"plan9" is neither`},
+		"inventory is gone":  {[]string{"--inventory=/nowhere/inventory.yaml", "--nri-socket=x"}, "/nowhere/inventory.yaml"},
+		"log level is wrong": {[]string{"--log-level=x"}, "--log-level"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := newCommand()
+			command.SetArgs(test.args)
+			command.SilenceErrors, command.SilenceUsage = true, true
+			command.SetErr(new(bytes.Buffer))
+			err := command.ExecuteContext(context.Background())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one that says %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"directx-nri/test/e2e/node"
+)
+
+// testDevices: what a container with a GPU has, and that its neighbour has
+// nothing of it.
+func (s *suite) testDevices(t *testing.T) {
+	s.run(t, "the container that asks has all, the other has nothing", func(t *testing.T) {
+		pod := s.Apply(t, node.Pod{Name: "device", Containers: []node.Container{
+			{Name: "main", Display: 1}, {Name: "side"},
+		}})
+		s.WaitRunning(t, pod)
+		gpus := s.AssignedGPUs(t, pod, "main")
+		if len(gpus) != 1 {
+			t.Fatalf("the kubelet assigned GPUs %v, want one", gpus)
+		}
+		gpu := s.inventory.GPUs[gpus[0]]
+		main := s.MustHave(t, pod, "main", gpu.Index)
+		s.mustOpen(t, main, gpu)
+		s.mustNotWrite(t, main)
+
+		side := s.MustHave(t, pod, "side")
+		if len(side.Tokens) > 0 {
+			t.Errorf("container side has tokens: %v", side.Tokens)
+		}
+		s.mustNotOpen(t, side, gpu)
+	})
+}
+
+// mustOpen fails the test unless the container may open its device node. There
+// is no driver behind it, and the kernel says so only to who may ask.
+func (s *suite) mustOpen(t *testing.T, view node.View, gpu node.GPU) {
+	t.Helper()
+	output, _ := s.Exec(t, view.ID, "cat "+gpu.ContainerPath())
+	if !strings.Contains(output, "No such device or address") {
+		t.Errorf("opening %s in the container says %q, want the answer of a device without a driver", gpu.ContainerPath(), output)
+	}
+}
+
+// mustNotOpen fails the test when the container may open a GPU's device node
+// that it makes for itself.
+func (s *suite) mustNotOpen(t *testing.T, view node.View, gpu node.GPU) {
+	t.Helper()
+	output, _ := s.Exec(t, view.ID, fmt.Sprintf("mknod /tmp/own c 61 %d && cat /tmp/own", gpu.Index))
+	if !strings.Contains(output, "Operation not permitted") {
+		t.Errorf("opening a device node of GPU %d that the container made says %q, want a refusal", gpu.Index, output)
+	}
+}
+
+// mustNotWrite fails the test when one of the container's runtime files can be
+// changed from inside, or a file can be added to a mounted folder.
+func (s *suite) mustNotWrite(t *testing.T, view node.View) {
+	t.Helper()
+	for path := range view.Files {
+		targets := []string{path}
+		if strings.Contains(path, ".inf/") {
+			targets = append(targets, path+".new")
+		}
+		for _, target := range targets {
+			output, status := s.Exec(t, view.ID, "echo changed >"+target)
+			if status == 0 || !strings.Contains(output, "Read-only file system") {
+				t.Errorf("writing to %s in the container says %q (status %d), want a read-only file system", target, output, status)
+			}
+		}
+	}
+}
+
+// testSharing: which GPUs pods get when there are several, and when there are
+// no more.
+func (s *suite) testSharing(t *testing.T) {
+	s.run(t, "two pods get different GPUs, eight fit, the ninth is refused", func(t *testing.T) {
+		perGPU := make(map[int]int)
+		var pods []string
+		for i := range 8 {
+			pod := s.Apply(t, node.GPUPod("share", 1))
+			s.WaitRunning(t, pod)
+			gpus := s.AssignedGPUs(t, pod, "main")
+			s.MustHave(t, pod, "main", gpus...)
+			perGPU[gpus[0]]++
+			pods = append(pods, pod)
+			if i == 1 && len(perGPU) != 2 {
+				t.Errorf("the first two pods share a GPU: %v", perGPU)
+			}
+		}
+		if perGPU[0] != 4 || perGPU[1] != 4 {
+			t.Errorf("eight pods are on these GPUs: %v, want four on each", perGPU)
+		}
+		ninth := s.Apply(t, node.GPUPod("ninth", 1))
+		mustContain(t, "the refusal of the ninth pod", s.WaitRefused(t, ninth), node.Display)
+
+		s.Remove(t, append(pods, ninth)...)
+		tenth := s.Apply(t, node.GPUPod("after", 1))
+		s.WaitRunning(t, tenth)
+	})
+
+	s.run(t, "a container that asks for two gets two GPUs, each once", func(t *testing.T) {
+		pod := s.Apply(t, node.GPUPod("two", 2))
+		s.WaitRunning(t, pod)
+		if gpus := s.AssignedGPUs(t, pod, "main"); !slices.Equal(gpus, []int{0, 1}) {
+			t.Errorf("the kubelet assigned replicas of GPUs %v, want one each of 0 and 1", gpus)
+		}
+		view := s.MustHave(t, pod, "main", 0, 1)
+		for _, gpu := range s.inventory.GPUs[:2] {
+			s.mustOpen(t, view, gpu)
+		}
+		s.mustNotOpen(t, view, s.inventory.GPUs[2])
+	})
+}

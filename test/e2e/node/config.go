@@ -1,0 +1,134 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// containerdConfig is containerd's configuration: its root, state, sockets and
+// sandbox image go into it.
+const containerdConfig = `version = 2
+root = %[1]q
+state = %[2]q
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+
+[grpc]
+  address = %[3]q
+
+[debug]
+  level = "info"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %[4]q
+  stream_server_port = "0"
+  # Some kernels refuse a negative oom_score_adj below another container.
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    conf_dir = %[5]q
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  disable_connections = false
+  socket_path = %[6]q
+  plugin_path = %[5]q
+  plugin_config_path = %[5]q
+`
+
+func (n *Node) writeContainerdConfig(t testing.TB) string {
+	t.Helper()
+	path := func(name string) string { return filepath.Join(n.Dir, name) }
+	return writeFile(t, path("containerd.toml"), fmt.Sprintf(containerdConfig,
+		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), path("nri.sock")))
+}
+
+// kubeletConfig is the kubelet's configuration. It is as quick as a kubelet
+// can be told to be: a crashed container is started again after a second, and
+// nothing on the machine makes it evict a pod. What stays is the 10 to 15
+// seconds after which it tries a container again whose creation failed.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+staticPodPath: %[1]s
+fileCheckFrequency: 1s
+syncFrequency: 1s
+containerRuntimeEndpoint: unix://%[2]s
+podLogsDir: %[3]s
+volumePluginDir: %[4]s
+address: 127.0.0.1
+port: %[5]d
+readOnlyPort: %[6]d
+healthzPort: 0
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+cgroupDriver: cgroupfs
+cgroupRoot: %[7]s
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+failSwapOn: false
+failCgroupV1: false
+localStorageCapacityIsolation: false
+makeIPTablesUtilChains: false
+oomScoreAdj: 0
+resolvConf: ""
+registerNode: false
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%, imagefs.inodesFree: 0%%}
+featureGates: {KubeletCrashLoopBackOffMax: true}
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+`
+
+func (n *Node) writeKubeletConfig(t testing.TB) string {
+	t.Helper()
+	n.readOnlyPort = freePort(t)
+	path := func(name string) string { return filepath.Join(n.Dir, name) }
+	return writeFile(t, path("kubelet.yaml"), fmt.Sprintf(kubeletConfig,
+		n.manifests, path(containerdAddress), path("pods"), path("empty"), freePort(t), n.readOnlyPort,
+		n.cgroup))
+}
+
+// quickReconnect makes gRPC look again for a service several times a second.
+func quickReconnect() grpc.ConnectParams {
+	return grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.2, MaxDelay: 250 * time.Millisecond},
+		MinConnectTimeout: time.Second,
+	}
+}
+
+// writeFile writes a file in one step, so that nobody reads half of it, and
+// returns its path.
+func writeFile(t testing.TB, path, content string) string {
+	t.Helper()
+	// A dot in front keeps the kubelet from reading a half-written manifest.
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// mountTmpfs puts a file system of the given size in bytes over dir until the
+// test ends.
+func mountTmpfs(t testing.TB, dir string, size int) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", size)); err != nil {
+		t.Fatalf("mount a small file system over %s: %v", dir, err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // The namespace's end does it too.
+}

@@ -1,0 +1,377 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// criTimeout bounds a call to containerd. NRI may hold a creation for 2 s for
+// each plugin.
+const criTimeout = 30 * time.Second
+
+// containers returns containerd's containers of a pod, the newest first.
+func (n *Node) containers(pod string) ([]*cri.Container, error) {
+	return n.listContainers(map[string]string{"io.kubernetes.pod.name": staticName(pod)})
+}
+
+func (n *Node) listContainers(labels map[string]string) ([]*cri.Container, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := n.CRI.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: labels}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	containers := response.GetContainers()
+	slices.SortFunc(containers, func(a, b *cri.Container) int { return int(b.GetCreatedAt() - a.GetCreatedAt()) })
+	return containers, nil
+}
+
+// Info is what containerd knows about a container.
+type Info struct {
+	PID    int `json:"pid"`
+	Config struct {
+		Envs []struct{ Key, Value string } `json:"envs"`
+	} `json:"config"`
+	// RuntimeSpec is the OCI runtime spec that runc was given.
+	RuntimeSpec json.RawMessage `json:"runtimeSpec"`
+}
+
+// Info returns what containerd knows about a container.
+func (n *Node) Info(id string) (Info, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := n.CRI.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return Info{}, fmt.Errorf("ask containerd about container %s: %w", id, err)
+	}
+	var info Info
+	if err := json.Unmarshal([]byte(response.GetInfo()["info"]), &info); err != nil {
+		return Info{}, fmt.Errorf("read what containerd knows about container %s: %w", id, err)
+	}
+	return info, nil
+}
+
+// Exec runs a shell script in a container and returns its output and exit
+// status.
+func (n *Node) Exec(t testing.TB, id, script string) (output string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := n.CRI.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: []string{"/bin/sh", "-c", script}, Timeout: 20})
+	if err != nil {
+		t.Fatalf("run %q in container %s: %v", script, id, err)
+	}
+	return string(response.GetStdout()) + string(response.GetStderr()), int(response.GetExitCode())
+}
+
+// View is what a running container has of ours, seen from the outside.
+type View struct {
+	ID  string
+	PID int
+	// Tokens are the variables that begin with DIRECTX_ALLOCATION.
+	Tokens map[string]string
+	// GPUs are the GPUs whose device nodes it has, by index, in order.
+	GPUs []int
+	// Files are the files below /usr/lib/wsl, with their content.
+	Files map[string]string
+	// Writable are the mounts below /usr/lib/wsl that are not read-only.
+	Writable []string
+	// Mounts is how many mounts there are below /usr/lib/wsl.
+	Mounts int
+}
+
+// Look looks at a container of a pod that runs.
+func (n *Node) Look(t testing.TB, pod, container string) View {
+	t.Helper()
+	view, err := n.view(n.ContainerID(t, pod, container))
+	if err != nil {
+		t.Fatalf("look into container %s of pod %s: %v", container, pod, err)
+	}
+	return view
+}
+
+// view looks at a container by its process's root folder.
+func (n *Node) view(id string) (View, error) {
+	info, err := n.Info(id)
+	if err != nil {
+		return View{}, err
+	}
+	if info.PID == 0 {
+		return View{}, fmt.Errorf("container %s does not run", id)
+	}
+	view := View{ID: id, PID: info.PID, Tokens: make(map[string]string), Files: make(map[string]string)}
+	proc := fmt.Sprintf("/proc/%d", info.PID)
+	environ, err := os.ReadFile(proc + "/environ")
+	if err != nil {
+		return View{}, err
+	}
+	for entry := range strings.SplitSeq(string(environ), "\x00") {
+		if name, value, found := strings.Cut(entry, "="); found && strings.HasPrefix(name, "DIRECTX_ALLOCATION") {
+			view.Tokens[name] = value
+		}
+	}
+	nodes, err := os.ReadDir(proc + "/root/dev")
+	if err != nil {
+		return View{}, err
+	}
+	for _, node := range nodes {
+		var stat unix.Stat_t
+		if err := unix.Stat(filepath.Join(proc, "root/dev", node.Name()), &stat); err != nil {
+			continue // A link to a descriptor of a process that ended.
+		}
+		if stat.Mode&unix.S_IFMT == unix.S_IFCHR && unix.Major(stat.Rdev) == gpuMajor {
+			view.GPUs = append(view.GPUs, int(unix.Minor(stat.Rdev)))
+		}
+	}
+	slices.Sort(view.GPUs)
+	if err := view.readFiles(proc + "/root"); err != nil {
+		return View{}, err
+	}
+	return view, view.readMounts(proc + "/mountinfo")
+}
+
+// readFiles reads the files below /usr/lib/wsl of a container's root.
+func (v *View) readFiles(root string) error {
+	return filepath.WalkDir(root+"/usr/lib/wsl", func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		v.Files[strings.TrimPrefix(path, root)] = string(data)
+		return err
+	})
+}
+
+// readMounts finds the mounts below /usr/lib/wsl in a container's mount table.
+// https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
+func (v *View) readMounts(mountinfo string) error {
+	file, err := os.Open(mountinfo)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || !strings.HasPrefix(fields[4], "/usr/lib/wsl/") {
+			continue
+		}
+		v.Mounts++
+		if !slices.Contains(strings.Split(fields[5], ","), "ro") {
+			v.Writable = append(v.Writable, fields[4])
+		}
+	}
+	return nil
+}
+
+// Compare returns how a container differs from one that has exactly the given
+// GPUs, nil when it does not.
+func (n *Node) Compare(view View, gpus ...int) error {
+	want := slices.Sorted(slices.Values(gpus))
+	if !slices.Equal(view.GPUs, want) {
+		return fmt.Errorf("it has the device nodes of GPUs %v, want %v", view.GPUs, want)
+	}
+	files := make(map[string]string)
+	mounts := make(map[string]bool)
+	for _, index := range gpus {
+		gpu := GPU{Index: index}
+		for _, known := range n.Inventory.GPUs {
+			if known.Index == index {
+				gpu = known
+			}
+		}
+		for path, content := range gpu.files(n.Dir) {
+			files[path] = content
+		}
+		for _, lib := range gpu.libraries(n.Dir) {
+			mounts[lib.destination] = true
+		}
+	}
+	for path, content := range files {
+		if got, found := view.Files[path]; !found {
+			return fmt.Errorf("runtime file %s is missing", path)
+		} else if got != content {
+			return fmt.Errorf("runtime file %s holds %q, want %q", path, got, content)
+		}
+	}
+	for path := range view.Files {
+		if _, wanted := files[path]; !wanted {
+			return fmt.Errorf("file %s belongs to no GPU of the container", path)
+		}
+	}
+	if view.Mounts != len(mounts) {
+		return fmt.Errorf("it has %d mounts of runtime files, want %d", view.Mounts, len(mounts))
+	}
+	if len(view.Writable) > 0 {
+		return fmt.Errorf("these mounts can be written to: %v", view.Writable)
+	}
+	return nil
+}
+
+// MustHave fails the test unless the running container has exactly the given
+// GPUs, with all their files, read-only. It returns what it saw.
+func (n *Node) MustHave(t testing.TB, pod, container string, gpus ...int) View {
+	t.Helper()
+	view := n.Look(t, pod, container)
+	if err := n.Compare(view, gpus...); err != nil {
+		t.Fatalf("container %s of pod %s: %v", container, pod, err)
+	}
+	t.Logf("container %s of pod %s has GPUs %v, %d files in %d read-only mounts", container, pod, view.GPUs, len(view.Files), view.Mounts)
+	return view
+}
+
+// AssignedGPUs returns the indices of the GPUs that the kubelet gave to a
+// container, one for each replica, in order.
+func (n *Node) AssignedGPUs(t testing.TB, pod, container string) []int {
+	t.Helper()
+	var gpus []int
+	for _, ids := range n.Assigned(t, pod, container) {
+		for _, id := range ids {
+			gpus = append(gpus, gpuOfReplica(t, id))
+		}
+	}
+	slices.Sort(gpus)
+	return gpus
+}
+
+// gpuOfReplica returns which GPU a device ID, `<instance ID>::<replica>`,
+// stands for.
+func gpuOfReplica(t testing.TB, id string) int {
+	t.Helper()
+	cut := strings.LastIndex(id, "::")
+	if cut < 0 {
+		t.Fatalf("device ID %q is not of the form <instance ID>::<replica>", id)
+	}
+	for index := range 1024 {
+		if (GPU{Index: index}).InstanceID() == id[:cut] {
+			return index
+		}
+	}
+	t.Fatalf("device ID %q names no GPU of the inventory", id)
+	return 0
+}
+
+// CheckDevices fails the test when a running container of any pod has other
+// GPUs than those that the kubelet assigned to it.
+func (n *Node) CheckDevices(t testing.TB) {
+	t.Helper()
+	pods, err := n.pods()
+	if err != nil {
+		t.Errorf("check the devices of all pods: %v", err)
+		return
+	}
+	for name, status := range pods {
+		pod := strings.TrimSuffix(name, "-"+Name)
+		for _, c := range status.Status.ContainerStatuses {
+			if c.State.Running == nil {
+				continue
+			}
+			view, err := n.View(c)
+			if err != nil {
+				t.Errorf("look into container %s of pod %s: %v", c.Name, pod, err)
+				continue
+			}
+			assigned := slices.Compact(n.AssignedGPUs(t, pod, c.Name))
+			if err := n.Compare(view, assigned...); err != nil {
+				t.Errorf("container %s of pod %s runs with other devices than the kubelet assigned (%v): %v", c.Name, pod, assigned, err)
+			}
+		}
+	}
+}
+
+// Crash kills the first process of a running container and waits until the
+// kubelet has started the container again. It returns what the new one has.
+func (n *Node) Crash(t testing.TB, pod, container string) View {
+	t.Helper()
+	old := n.Look(t, pod, container)
+	n.KillContainer(t, old)
+	nudged := time.Now()
+	n.WaitStatus(t, pod, "container "+container+" was started again", func(s Status) error {
+		c, _ := s.Container(container)
+		if c.State.Running != nil && !strings.HasSuffix(c.ContainerID, old.ID) {
+			return nil
+		}
+		// Later than the kubelet's back-off after a crash.
+		if time.Since(nudged) > 1500*time.Millisecond {
+			n.Nudge(t, pod)
+			nudged = time.Now()
+		}
+		return errors.New("not yet")
+	})
+	return n.Look(t, pod, container)
+}
+
+// KillContainer kills the first process of a container.
+func (n *Node) KillContainer(t testing.TB, view View) {
+	t.Helper()
+	if err := syscall.Kill(view.PID, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill process %d of container %s: %v", view.PID, view.ID, err)
+	}
+}
+
+// KillSandbox kills the pause process of a pod's sandbox.
+func (n *Node) KillSandbox(t testing.TB, pod string) {
+	t.Helper()
+	sandboxes, err := n.sandboxes(pod)
+	if err != nil || len(sandboxes) != 1 {
+		t.Fatalf("find the sandbox of pod %s: %d found, %v", pod, len(sandboxes), err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	status, err := n.CRI.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandboxes[0].GetId(), Verbose: true})
+	if err != nil {
+		t.Fatalf("ask about the sandbox of pod %s: %v", pod, err)
+	}
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.PID == 0 {
+		t.Fatalf("read the sandbox's process ID of pod %s: %d, %v", pod, info.PID, err)
+	}
+	if err := syscall.Kill(info.PID, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill the sandbox of pod %s: %v", pod, err)
+	}
+}
+
+// WaitSandbox waits until a pod's sandbox is ready.
+func (n *Node) WaitSandbox(t testing.TB, pod string) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < podTimeout; time.Sleep(5 * time.Millisecond) {
+		if sandboxes, err := n.sandboxes(pod); err == nil && len(sandboxes) > 0 {
+			return
+		}
+	}
+	t.Fatalf("pod %s has no sandbox after %v", pod, podTimeout)
+}
+
+// sandboxes returns a pod's sandboxes that are ready.
+func (n *Node) sandboxes(pod string) ([]*cri.PodSandbox, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	list, err := n.CRI.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": staticName(pod)},
+	}})
+	return list.GetItems(), err
+}
+
+// View looks at the container that a status tells of.
+func (n *Node) View(c ContainerStatus) (View, error) {
+	return n.view(strings.TrimPrefix(c.ContainerID, "containerd://"))
+}

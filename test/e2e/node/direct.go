@@ -1,0 +1,134 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// Direct is a pod sandbox that a test made through CRI itself, in the kubelet's
+// place, to choose the moment of each step.
+type Direct struct {
+	n      *Node
+	id     string
+	config *cri.PodSandboxConfig
+	next   uint32
+}
+
+// RunSandbox makes a pod sandbox as the kubelet would, and removes it when the
+// test ends. A kubelet that runs removes it too: it does not know the pod.
+func (n *Node) RunSandbox(t testing.TB, name string) *Direct {
+	t.Helper()
+	n.nextPod++
+	unique := fmt.Sprintf("%s-%d", name, n.nextPod)
+	d := &Direct{n: n, config: &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: unique, Uid: "uid-of-" + unique, Namespace: "default"},
+		Labels: map[string]string{
+			"io.kubernetes.pod.name": unique, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "uid-of-" + unique,
+		},
+		LogDirectory: filepath.Join(n.Dir, "direct"),
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent: n.cgroup,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER},
+			},
+		},
+	}}
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := n.CRI.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: d.config})
+	if err != nil {
+		t.Fatalf("make a pod sandbox: %v", err)
+	}
+	d.id = response.GetPodSandboxId()
+	t.Cleanup(func() { d.Remove(t) })
+	return d
+}
+
+// Create creates a container in the sandbox with the given variables and
+// returns its ID.
+func (d *Direct) Create(name string, env map[string]string) (id string, err error) {
+	config := &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: name, Attempt: d.next},
+		Image:    &cri.ImageSpec{Image: Image},
+		Command:  []string{"/bin/sh", "-c", forever},
+		Labels:   map[string]string{"io.kubernetes.container.name": name},
+		Linux:    &cri.LinuxContainerConfig{},
+	}
+	for key, value := range env {
+		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
+	}
+	d.next++
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := d.n.CRI.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: d.id, Config: config, SandboxConfig: d.config})
+	return response.GetContainerId(), err
+}
+
+// Start starts a created container.
+func (d *Direct) Start(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	_, err := d.n.CRI.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// State returns a container's state.
+func (d *Direct) State(id string) (cri.ContainerState, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := d.n.CRI.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+	return response.GetStatus().GetState(), err
+}
+
+// View looks at a container that runs.
+func (d *Direct) View(id string) (View, error) { return d.n.view(id) }
+
+// RemoveContainer ends and removes a container.
+func (d *Direct) RemoveContainer(t testing.TB, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	if _, err := d.n.CRI.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id}); err != nil {
+		t.Errorf("remove container %s: %v", id, err)
+	}
+}
+
+// Remove ends and removes the sandbox with its containers. Doing it again
+// changes nothing.
+func (d *Direct) Remove(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	if _, err := d.n.CRI.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: d.id}); err != nil {
+		t.Errorf("stop the pod sandbox: %v", err)
+	}
+	if _, err := d.n.CRI.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: d.id}); err != nil {
+		t.Errorf("remove the pod sandbox: %v", err)
+	}
+}
+
+// Allocate asks the advertiser for one replica of a display GPU, as the
+// kubelet does, and returns the variables that the container is to get.
+func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) map[string]string {
+	t.Helper()
+	client := deviceplugin.NewDevicePluginClient(dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := client.Allocate(ctx, &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
+		DevicesIds: []string{fmt.Sprintf("%s::%d", gpu.InstanceID(), replica)},
+	}}})
+	if err != nil {
+		t.Fatalf("allocate replica %d of GPU %d: %v", replica, gpu.Index, err)
+	}
+	if len(response.GetContainerResponses()) != 1 {
+		t.Fatalf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
+	}
+	return response.GetContainerResponses()[0].GetEnvs()
+}

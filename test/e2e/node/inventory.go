@@ -1,0 +1,205 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// gpuMajor is the major number of the simulated GPUs' device nodes. It is kept
+// free for local use and has no driver: opening such a node says ENXIO to who
+// may use it, and EPERM to who may not, because the control group is asked
+// first. https://www.kernel.org/doc/html/latest/admin-guide/devices.html
+const gpuMajor = 61
+
+// GPU is one simulated GPU.
+type GPU struct {
+	// Index tells the GPUs apart: it is the minor number of the device node.
+	Index int
+	// Compute makes it a compute-only device.
+	Compute bool
+	// Unhealthy is why it cannot be used, empty when it can.
+	Unhealthy string
+	// Libraries is how many further library files it has.
+	Libraries int
+}
+
+// Inventory is what an inventory file describes.
+type Inventory struct{ GPUs []GPU }
+
+// NewInventory describes GPUs for display and, after them, compute-only ones.
+func NewInventory(display, compute int) *Inventory {
+	inventory := &Inventory{}
+	for i := range display + compute {
+		inventory.GPUs = append(inventory.GPUs, GPU{Index: i, Compute: i >= display})
+	}
+	return inventory
+}
+
+// Without returns the inventory without a GPU.
+func (v *Inventory) Without(index int) *Inventory {
+	rest := &Inventory{}
+	for _, gpu := range v.GPUs {
+		if gpu.Index != index {
+			rest.GPUs = append(rest.GPUs, gpu)
+		}
+	}
+	return rest
+}
+
+// WithUnhealthy returns the inventory with one GPU that cannot be used.
+func (v *Inventory) WithUnhealthy(index int, reason string) *Inventory {
+	changed := &Inventory{GPUs: append([]GPU(nil), v.GPUs...)}
+	for i := range changed.GPUs {
+		if changed.GPUs[i].Index == index {
+			changed.GPUs[i].Unhealthy = reason
+		}
+	}
+	return changed
+}
+
+// Offered returns how many devices of each resource a node with this inventory
+// offers.
+func (v *Inventory) Offered(replicas int) map[string]int {
+	counts := map[string]int{Display: 0, Compute: 0}
+	for _, gpu := range v.GPUs {
+		if gpu.Unhealthy == "" {
+			counts[gpu.Resource()] += replicas
+		}
+	}
+	return counts
+}
+
+// Resource is the resource that the GPU is offered as.
+func (g GPU) Resource() string {
+	if g.Compute {
+		return Compute
+	}
+	return Display
+}
+
+// InstanceID is the GPU's identity.
+func (g GPU) InstanceID() string {
+	return fmt.Sprintf(`VMBUS\{5B45201D-F2F2-4F3B-85BB-%012X}\0`, g.Index)
+}
+
+// LocationPath is the GPU's location path, which messages name it by.
+func (g GPU) LocationPath() string { return fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1b+g.Index) }
+
+// ContainerPath is where its device node appears in a container.
+func (g GPU) ContainerPath() string { return fmt.Sprintf("/dev/dxg%d", g.Index) }
+
+// rdev is its device number.
+func (g GPU) rdev() uint64 { return unix.Mkdev(gpuMajor, uint32(g.Index)) }
+
+// library is one mount of a GPU: a file or a folder.
+type library struct{ source, destination string }
+
+// libraries returns the GPU's mounts on a node in dir. Two of them are the same
+// for all GPUs; one is a folder.
+func (g GPU) libraries(dir string) []library {
+	gpus := filepath.Join(dir, "gpus")
+	own := fmt.Sprintf("gpu%d", g.Index)
+	all := []library{
+		{filepath.Join(gpus, "lib", "libd3d12.so"), "/usr/lib/wsl/lib/libd3d12.so"},
+		{filepath.Join(gpus, "lib", "libdxcore.so"), "/usr/lib/wsl/lib/libdxcore.so"},
+		{filepath.Join(gpus, own, "libumd.so"), "/usr/lib/wsl/drivers/" + own + "/libumd.so"},
+		{filepath.Join(gpus, own+".inf"), "/usr/lib/wsl/drivers/" + own + ".inf"},
+	}
+	for i := range g.Libraries {
+		file := fmt.Sprintf("libextra%02d.so", i)
+		all = append(all, library{filepath.Join(gpus, own, file), "/usr/lib/wsl/drivers/" + own + "/" + file})
+	}
+	return all
+}
+
+// files returns the files that a container with the GPU must have, by their
+// path in it, with their content.
+func (g GPU) files(dir string) map[string]string {
+	files := make(map[string]string)
+	for _, lib := range g.libraries(dir) {
+		if strings.HasSuffix(lib.source, ".inf") { // the folder
+			for _, name := range []string{"a.dat", "sub/b.dat"} {
+				files[lib.destination+"/"+name] = "data of " + filepath.Join(lib.source, name) + "\n"
+			}
+			continue
+		}
+		files[lib.destination] = "data of " + lib.source + "\n"
+	}
+	return files
+}
+
+// makeGPU makes the device node and the files of a GPU.
+func (n *Node) makeGPU(t testing.TB, g GPU) {
+	t.Helper()
+	path := n.DeviceNode(g)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(g.rdev())); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatalf("make the device node %s: %v", path, err)
+	}
+	for _, lib := range g.libraries(n.Dir) {
+		sources := []string{lib.source}
+		if strings.HasSuffix(lib.source, ".inf") {
+			sources = []string{lib.source + "/a.dat", lib.source + "/sub/b.dat"}
+		}
+		for _, source := range sources {
+			if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(source, []byte("data of "+source+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// DeviceNode returns the path of a GPU's device node on the host.
+func (n *Node) DeviceNode(g GPU) string {
+	return filepath.Join(n.Dir, "gpus", fmt.Sprintf("node%d", g.Index))
+}
+
+// WriteInventory makes what the inventory describes and puts its file in
+// force.
+func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\n")
+	if len(inventory.GPUs) == 0 {
+		b.WriteString("devices: []\n")
+	} else {
+		b.WriteString("devices:\n")
+	}
+	for _, g := range inventory.GPUs {
+		n.makeGPU(t, g)
+		fmt.Fprintf(&b, "  - instanceID: '%s'\n", g.InstanceID())
+		fmt.Fprintf(&b, "    description: Simulated GPU %d\n", g.Index)
+		fmt.Fprintf(&b, "    vendorID: 0x10DE\n")
+		fmt.Fprintf(&b, "    locationPath: '%s'\n", g.LocationPath())
+		fmt.Fprintf(&b, "    driver: {version: 31.0.15.5222}\n")
+		fmt.Fprintf(&b, "    dedicatedMemory: %d\n", 15<<30)
+		fmt.Fprintf(&b, "    display: %t\n", !g.Compute)
+		fmt.Fprintf(&b, "    compute: true\n")
+		if g.Unhealthy != "" {
+			fmt.Fprintf(&b, "    health: {reason: %q}\n", g.Unhealthy)
+		}
+		fmt.Fprintf(&b, "    linux:\n      deviceNodes: [{path: %s, containerPath: %s}]\n      libraries:\n", n.DeviceNode(g), g.ContainerPath())
+		for _, lib := range g.libraries(n.Dir) {
+			fmt.Fprintf(&b, "        - {source: %s, destination: %s}\n", lib.source, lib.destination)
+		}
+	}
+	writeFile(t, n.inventory, b.String())
+	n.Inventory = inventory
+}
+
+// InventoryFile returns the path of the inventory file.
+func (n *Node) InventoryFile() string { return n.inventory }

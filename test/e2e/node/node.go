@@ -1,0 +1,398 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"directx-nri/internal/readiness"
+)
+
+// The node's resources.
+const (
+	Display = "directx.microsoft.com/display"
+	Compute = "directx.microsoft.com/compute"
+)
+
+// Name is the node's name; the kubelet appends it to the names of static pods.
+const Name = "node"
+
+// Folders and sockets whose place the kubelet fixes.
+const (
+	kubeletRoot       = "/var/lib/kubelet"
+	DevicePluginDir   = kubeletRoot + "/device-plugins"
+	podResourcesSock  = kubeletRoot + "/pod-resources/kubelet.sock"
+	startTimeout      = 60 * time.Second
+	maxMessage        = 16 << 20
+	containerdAddress = "cd.sock"
+)
+
+// Options say what a node is to look like.
+type Options struct {
+	// Replicas is how many times each GPU is offered.
+	Replicas int
+	// Inventory is what the node's GPUs are at first.
+	Inventory *Inventory
+	// NoKubelet leaves the kubelet and the product's daemons to the test.
+	NoKubelet bool
+	// StateDirSize, in bytes, puts the product's state on a file system of
+	// that size. 0 leaves it on the disk.
+	StateDirSize int
+}
+
+// Node is a running node.
+type Node struct {
+	Containerd, Kubelet, Advertiser, Plugin *Process
+
+	// Dir is the node's folder, StateDir and RuntimeDir the product's.
+	Dir, StateDir, RuntimeDir string
+	// Inventory is the inventory file in force.
+	Inventory *Inventory
+
+	// CRI and Images are containerd's services.
+	CRI    cri.RuntimeServiceClient
+	Images cri.ImageServiceClient
+
+	cgroup       string // the control group of all containers
+	replicas     int
+	inventory    string // the inventory file
+	manifests    string // the kubelet's static pod folder
+	readOnlyPort int
+	parts        parts
+	podResources podresources.PodResourcesListerClient
+	nextPod      int
+	applied      map[string]*applied
+}
+
+// Start starts a node and stops it when the test ends. It skips the test when
+// the machine cannot run one.
+func Start(t *testing.T, opts Options) *Node {
+	t.Helper()
+	if reason := os.Getenv(skipVar); reason != "" {
+		t.Skip(reason)
+	}
+	parts, err := findParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(os.Getenv(dirVar), "n")
+	if err != nil {
+		t.Fatalf("make the node's folder: %v", err)
+	}
+	n := &Node{
+		Dir:        dir,
+		StateDir:   filepath.Join(dir, "state"),
+		RuntimeDir: filepath.Join(dir, "runtime"),
+		Inventory:  opts.Inventory,
+		cgroup:     cgroupRoot(os.Getenv(dirVar)),
+		replicas:   opts.Replicas,
+		applied:    make(map[string]*applied),
+		inventory:  filepath.Join(dir, "inventory", "inventory.yaml"),
+		manifests:  filepath.Join(dir, "manifests"),
+		parts:      parts,
+	}
+	if err := emptyFolder(kubeletRoot); err != nil {
+		t.Fatalf("forget an earlier node: %v", err)
+	}
+	for _, folder := range []string{n.manifests, filepath.Dir(n.inventory)} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatalf("make a folder of the node: %v", err)
+		}
+	}
+	if opts.StateDirSize > 0 {
+		if err := os.Mkdir(n.StateDir, 0o700); err != nil {
+			t.Fatalf("make the state folder: %v", err)
+		}
+		mountTmpfs(t, n.StateDir, opts.StateDirSize)
+	}
+	n.declareProcesses(t)
+	t.Cleanup(func() { n.stop(t) })
+
+	n.Containerd.Start(t)
+	n.CRI = cri.NewRuntimeServiceClient(dial(t, filepath.Join(n.Dir, containerdAddress)))
+	n.Images = cri.NewImageServiceClient(dial(t, filepath.Join(n.Dir, containerdAddress)))
+	n.podResources = podresources.NewPodResourcesListerClient(dial(t, podResourcesSock))
+	n.WaitContainerd(t)
+	n.importImages(t)
+	if opts.Inventory != nil {
+		n.WriteInventory(t, opts.Inventory)
+	}
+	if opts.NoKubelet {
+		return n
+	}
+	n.Plugin.Start(t)
+	n.Kubelet.Start(t)
+	n.WaitKubelet(t)
+	n.Advertiser.Start(t)
+	n.WaitReady(t)
+	return n
+}
+
+// stop ends the node's processes and checks that the product's end well.
+func (n *Node) stop(t *testing.T) {
+	for _, p := range []*Process{n.Advertiser, n.Plugin} {
+		if p.Running() {
+			p.Stop(t)
+		}
+	}
+	for _, p := range []*Process{n.Kubelet, n.Containerd} {
+		if p.Running() {
+			p.Terminate(t)
+		}
+	}
+	if t.Failed() {
+		t.Logf("all logs are in %s", filepath.Dir(n.Kubelet.log))
+	}
+}
+
+// Processes returns the node's processes, the runtime first.
+func (n *Node) Processes() []*Process {
+	return []*Process{n.Containerd, n.Kubelet, n.Plugin, n.Advertiser}
+}
+
+// Recover brings the node back to where a test found it, whatever the test did
+// to it: every process runs, and the inventory is the given one.
+func (n *Node) Recover(t testing.TB, inventory *Inventory) {
+	t.Helper()
+	for _, p := range n.Processes() {
+		if !p.Running() {
+			p.Start(t)
+		} else {
+			p.Thaw(t)
+		}
+		if p == n.Containerd {
+			n.WaitContainerd(t)
+		}
+	}
+	if n.Inventory != inventory {
+		n.WriteInventory(t, inventory)
+	}
+	n.WaitKubelet(t)
+	n.WaitReady(t)
+}
+
+// DumpLogs logs the end of every process's log.
+func (n *Node) DumpLogs(t testing.TB) {
+	t.Helper()
+	for _, p := range n.Processes() {
+		t.Log(p.Tail(15))
+	}
+}
+
+func (n *Node) declareProcesses(t testing.TB) {
+	t.Helper()
+	logs := filepath.Join(n.parts.root, "out", "e2e", time.Now().Format("20060102-150405.000"))
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		t.Fatalf("make the folder for logs: %v", err)
+	}
+	path := func(name string) string { return filepath.Join(n.Dir, name) }
+	containerdConfig := n.writeContainerdConfig(t)
+	kubeletConfig := n.writeKubeletConfig(t)
+	daemon := func(program string, args ...string) func() *exec.Cmd {
+		return func() *exec.Cmd {
+			return exec.Command(n.parts.product(program), append([]string{
+				"--inventory", n.inventory,
+				"--state-dir", n.StateDir,
+				"--runtime-dir", n.RuntimeDir,
+				"--nri-socket", path("nri.sock"),
+				"--log-level", "debug",
+			}, args...)...)
+		}
+	}
+	n.Containerd = newProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
+		cmd := exec.Command(n.parts.part("containerd"), "--config", containerdConfig)
+		// containerd looks for the shim beside itself and on PATH.
+		cmd.Env = append(os.Environ(), "PATH="+n.parts.dir+":"+os.Getenv("PATH"))
+		return cmd
+	})
+	n.Kubelet = newProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
+		return exec.Command(n.parts.part("kubelet"),
+			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
+	})
+	n.Advertiser = newProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
+		daemon("directx-advertiser", "--replicas", fmt.Sprint(n.replicas)))
+	n.Plugin = newProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
+		daemon("directx-nri", "--cri-socket", path(containerdAddress)))
+}
+
+// WaitContainerd waits until containerd serves CRI.
+func (n *Node) WaitContainerd(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTimeout, "containerd serves CRI", func() error {
+		if !n.Containerd.Running() {
+			t.Fatalf("containerd ended\n%s", n.Containerd.Tail(30))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		status, err := n.CRI.Status(ctx, &cri.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range status.GetStatus().GetConditions() {
+			if condition.GetType() == cri.RuntimeReady && !condition.GetStatus() {
+				return errors.New(condition.GetMessage())
+			}
+		}
+		return nil
+	})
+}
+
+// WaitKubelet waits until the kubelet answers and takes device plugins.
+func (n *Node) WaitKubelet(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTimeout, "the kubelet is up", func() error {
+		if !n.Kubelet.Running() {
+			t.Fatalf("the kubelet ended\n%s", n.Kubelet.Tail(30))
+		}
+		if _, err := n.pods(); err != nil {
+			return err
+		}
+		_, err := os.Stat(filepath.Join(DevicePluginDir, "kubelet.sock"))
+		return err
+	})
+}
+
+// WaitPlugin waits until the plugin says that it is connected to containerd.
+func (n *Node) WaitPlugin(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTimeout, "the plugin is connected to containerd", func() error {
+		if !n.Plugin.Running() {
+			t.Fatalf("the plugin ended\n%s", n.Plugin.Tail(30))
+		}
+		return readiness.Check(context.Background(), filepath.Join(n.RuntimeDir, readiness.SocketName))
+	})
+}
+
+// WaitReady waits until the plugin is connected and the kubelet offers every
+// healthy replica of the inventory.
+func (n *Node) WaitReady(t testing.TB) {
+	t.Helper()
+	n.WaitPlugin(t)
+	want := n.Inventory.Offered(n.replicas)
+	Eventually(t, startTimeout, "the kubelet offers the node's GPUs", func() error {
+		if !n.Advertiser.Running() {
+			t.Fatalf("the advertiser ended\n%s", n.Advertiser.Tail(30))
+		}
+		got, err := n.Allocatable()
+		if err != nil {
+			return err
+		}
+		for resource, count := range want {
+			if got[resource] != count {
+				return fmt.Errorf("allocatable %s is %d, want %d", resource, got[resource], count)
+			}
+		}
+		return nil
+	})
+}
+
+// Allocatable returns how many devices of each resource the kubelet can
+// allocate.
+func (n *Node) Allocatable() (map[string]int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	response, err := n.podResources.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[string]int)
+	for _, devices := range response.GetDevices() {
+		counts[devices.GetResourceName()] += len(devices.GetDeviceIds())
+	}
+	return counts, nil
+}
+
+// Assigned returns the device IDs that the kubelet gave to a container of a
+// pod, by resource.
+func (n *Node) Assigned(t testing.TB, pod, container string) map[string][]string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	response, err := n.podResources.List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatalf("ask the kubelet what it assigned to %s/%s: %v", pod, container, err)
+	}
+	assigned := make(map[string][]string)
+	for _, p := range response.GetPodResources() {
+		if p.GetName() != staticName(pod) {
+			continue
+		}
+		for _, c := range p.GetContainers() {
+			if c.GetName() != container {
+				continue
+			}
+			for _, devices := range c.GetDevices() {
+				assigned[devices.GetResourceName()] = append(assigned[devices.GetResourceName()], devices.GetDeviceIds()...)
+			}
+		}
+	}
+	return assigned
+}
+
+// dial connects to a gRPC service on a Unix socket, whenever it is there.
+func dial(t testing.TB, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		// The service is restarted often: look for it again soon.
+		grpc.WithConnectParams(quickReconnect()))
+	if err != nil {
+		t.Fatalf("connect to %s: %v", socket, err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// emptyFolder removes what is in a folder.
+func emptyFolder(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freePort returns a TCP port of 127.0.0.1 that nobody listened on just now.
+func freePort(t testing.TB) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("find a free port: %v", err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// get reads a page of the kubelet's read-only port.
+func (n *Node) get(path string) (*http.Response, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", n.readOnlyPort, path))
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		response.Body.Close()
+		return nil, fmt.Errorf("the kubelet answers %s to %s", response.Status, path)
+	}
+	return response, nil
+}

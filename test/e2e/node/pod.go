@@ -1,0 +1,407 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// podTimeout bounds how long a pod may take to come up or to go. The kubelet
+// alone waits for 10 to 15 seconds before it tries a failed container again.
+const podTimeout = 90 * time.Second
+
+// Pod is a pod to run. Its name is made unique on the node.
+type Pod struct {
+	Name        string
+	Annotations map[string]string
+	Init        []Container
+	Containers  []Container
+}
+
+// Container is one container of a pod.
+type Container struct {
+	Name             string
+	Display, Compute int // how many GPUs it asks for
+	Env              map[string]string
+	// Script is what it runs with sh -c, by default a wait without end.
+	Script string
+}
+
+// forever waits until it is told to end, and then ends at once.
+const forever = "trap 'exit 0' TERM; sleep 2147483647 & wait"
+
+// GPUPod is a pod of one container, "main", that asks for display GPUs.
+func GPUPod(name string, display int) Pod {
+	return Pod{Name: name, Containers: []Container{{Name: "main", Display: display}}}
+}
+
+// staticName is the name the kubelet gives a static pod.
+func staticName(pod string) string { return pod + "-" + Name }
+
+// Apply hands a pod to the kubelet and returns its name. The pod is removed
+// when the test ends.
+func (n *Node) Apply(t testing.TB, pod Pod) string {
+	t.Helper()
+	n.nextPod++
+	name := fmt.Sprintf("%s-%d", pod.Name, n.nextPod)
+	n.applied[name] = &applied{Pod: pod, uid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n.nextPod)}
+	n.writeManifest(t, name)
+	t.Cleanup(func() { n.Remove(t, name) })
+	return name
+}
+
+// applied is a pod that was handed to the kubelet.
+type applied struct {
+	Pod
+	uid    string
+	nudges int
+}
+
+// Nudge makes the kubelet look at a pod again now, as any change of it would,
+// instead of when its 10 to 15 seconds after a failure are over.
+func (n *Node) Nudge(t testing.TB, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		n.applied[pod].nudges++
+		n.writeManifest(t, pod)
+	}
+}
+
+func (n *Node) writeManifest(t testing.TB, name string) {
+	t.Helper()
+	pod := n.applied[name]
+	annotations := map[string]string{"test/nudges": fmt.Sprint(pod.nudges)}
+	maps.Copy(annotations, pod.Annotations)
+	spec := map[string]any{
+		"hostNetwork":                   true,
+		"restartPolicy":                 "Always",
+		"terminationGracePeriodSeconds": 1,
+		"enableServiceLinks":            false,
+		"containers":                    containerSpecs(pod.Containers),
+	}
+	if len(pod.Init) > 0 {
+		spec["initContainers"] = containerSpecs(pod.Init)
+	}
+	manifest, err := json.Marshal(map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Pod",
+		// Without a UID here the kubelet makes one of the file's content, and
+		// a nudge would make it another pod.
+		"metadata": map[string]any{"name": name, "namespace": "default", "uid": pod.uid, "annotations": annotations},
+		"spec":     spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, n.manifest(name), string(manifest))
+}
+
+func (n *Node) manifest(pod string) string { return filepath.Join(n.manifests, pod+".json") }
+
+func containerSpecs(containers []Container) []map[string]any {
+	specs := make([]map[string]any, 0, len(containers))
+	for _, c := range containers {
+		limits := map[string]string{}
+		if c.Display > 0 {
+			limits[Display] = fmt.Sprint(c.Display)
+		}
+		if c.Compute > 0 {
+			limits[Compute] = fmt.Sprint(c.Compute)
+		}
+		env := []map[string]string{}
+		for name, value := range c.Env {
+			env = append(env, map[string]string{"name": name, "value": value})
+		}
+		script := c.Script
+		if script == "" {
+			script = forever
+		}
+		specs = append(specs, map[string]any{
+			"name":            c.Name,
+			"image":           Image,
+			"imagePullPolicy": "Never",
+			"command":         []string{"/bin/sh", "-c", script},
+			"env":             env,
+			"resources":       map[string]any{"limits": limits},
+		})
+	}
+	return specs
+}
+
+// Delete takes pods away from the kubelet without waiting for their end.
+func (n *Node) Delete(t testing.TB, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		if err := os.Remove(n.manifest(pod)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Remove takes pods away and waits until nothing of them runs or holds a
+// device any more.
+func (n *Node) Remove(t testing.TB, pods ...string) {
+	t.Helper()
+	n.Delete(t, pods...)
+	for _, pod := range pods {
+		Eventually(t, podTimeout, "pod "+pod+" is gone", func() error {
+			all, err := n.pods()
+			if err != nil {
+				return err
+			}
+			if _, found := all[staticName(pod)]; found {
+				return errors.New("the kubelet still has it")
+			}
+			containers, err := n.containers(pod)
+			if err != nil {
+				return err
+			}
+			for _, c := range containers {
+				if c.GetState() == cri.ContainerState_CONTAINER_RUNNING {
+					return fmt.Errorf("its container %s still runs", c.GetMetadata().GetName())
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Status is what the kubelet says about a pod.
+type Status struct {
+	Metadata struct {
+		Name string
+		UID  string
+	}
+	Status struct {
+		Phase                 string
+		Reason                string
+		Message               string
+		ContainerStatuses     []ContainerStatus
+		InitContainerStatuses []ContainerStatus
+	}
+}
+
+// ContainerStatus is what the kubelet says about a container.
+type ContainerStatus struct {
+	Name         string
+	ContainerID  string
+	RestartCount int
+	State        ContainerState
+	LastState    ContainerState
+}
+
+// ContainerState is a container's state: one of the three is set.
+type ContainerState struct {
+	Waiting    *struct{ Reason, Message string }
+	Running    *struct{ StartedAt time.Time }
+	Terminated *struct {
+		ExitCode        int
+		Reason, Message string
+	}
+}
+
+func (s ContainerState) String() string {
+	switch {
+	case s.Waiting != nil:
+		return fmt.Sprintf("waiting (%s: %s)", s.Waiting.Reason, s.Waiting.Message)
+	case s.Running != nil:
+		return "running"
+	case s.Terminated != nil:
+		return fmt.Sprintf("terminated (%s: %s, exit status %d)", s.Terminated.Reason, s.Terminated.Message, s.Terminated.ExitCode)
+	}
+	return "unknown"
+}
+
+func (s Status) String() string {
+	text := fmt.Sprintf("phase %s %s %s", s.Status.Phase, s.Status.Reason, s.Status.Message)
+	for _, c := range append(append([]ContainerStatus(nil), s.Status.InitContainerStatuses...), s.Status.ContainerStatuses...) {
+		text += fmt.Sprintf("; %s %v, %d restarts", c.Name, c.State, c.RestartCount)
+	}
+	return text
+}
+
+// Container returns the status of a container or init container.
+func (s Status) Container(name string) (ContainerStatus, bool) {
+	for _, list := range [][]ContainerStatus{s.Status.ContainerStatuses, s.Status.InitContainerStatuses} {
+		for _, c := range list {
+			if c.Name == name {
+				return c, true
+			}
+		}
+	}
+	return ContainerStatus{}, false
+}
+
+// pods returns the kubelet's pods by name.
+func (n *Node) pods() (map[string]Status, error) {
+	response, err := n.get("/pods")
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var list struct{ Items []Status }
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		return nil, fmt.Errorf("read the kubelet's pods: %w", err)
+	}
+	pods := make(map[string]Status, len(list.Items))
+	for _, pod := range list.Items {
+		pods[pod.Metadata.Name] = pod
+	}
+	return pods, nil
+}
+
+// Status returns what the kubelet says about a pod now.
+func (n *Node) Status(pod string) (Status, error) {
+	all, err := n.pods()
+	if err != nil {
+		return Status{}, err
+	}
+	status, found := all[staticName(pod)]
+	if !found {
+		return Status{}, fmt.Errorf("the kubelet does not know pod %s", pod)
+	}
+	return status, nil
+}
+
+// WaitStatus waits for a pod's status to satisfy check and returns it.
+func (n *Node) WaitStatus(t testing.TB, pod, what string, check func(Status) error) Status {
+	t.Helper()
+	var status Status
+	Eventually(t, podTimeout, "pod "+pod+": "+what, func() (err error) {
+		status, err = n.Status(pod)
+		if err != nil {
+			return err
+		}
+		if err := check(status); err != nil {
+			return fmt.Errorf("%w: %v%s", err, status, eventsText(n.Events(pod)))
+		}
+		return nil
+	})
+	return status
+}
+
+// WaitRunning waits until every container of a pod runs.
+func (n *Node) WaitRunning(t testing.TB, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		n.WaitStatus(t, pod, "all containers run", running)
+	}
+}
+
+func running(s Status) error {
+	if s.Status.Phase == "Failed" {
+		return errors.New("the kubelet refused it")
+	}
+	if len(s.Status.ContainerStatuses) == 0 {
+		return errors.New("no container yet")
+	}
+	for _, c := range s.Status.ContainerStatuses {
+		if c.State.Running == nil {
+			return fmt.Errorf("container %s does not run", c.Name)
+		}
+	}
+	return nil
+}
+
+// WaitRefused waits until the kubelet has refused to admit a pod and returns
+// its words.
+func (n *Node) WaitRefused(t testing.TB, pod string) string {
+	t.Helper()
+	status := n.WaitStatus(t, pod, "the kubelet refuses it", func(s Status) error {
+		if s.Status.Phase != "Failed" {
+			return errors.New("it is not refused")
+		}
+		return nil
+	})
+	return status.Status.Reason + ": " + status.Status.Message
+}
+
+// WaitNotStarted waits until the kubelet tells of a failure to start a
+// container of the pod that happened after its log's mark, and returns the
+// event's message. It ends the test when the container runs instead.
+func (n *Node) WaitNotStarted(t testing.TB, pod, container string, since Mark) string {
+	t.Helper()
+	var message string
+	n.WaitStatus(t, pod, "an event says why container "+container+" does not start", func(s Status) error {
+		for _, event := range n.EventsSince(pod, since) {
+			if event.Reason == "Failed" && strings.Contains(event.Object, "{"+container+"}") {
+				message = event.Message
+				return nil
+			}
+		}
+		return errors.New("no such event")
+	})
+	return message
+}
+
+// ContainerID returns the ID of a container that runs.
+func (n *Node) ContainerID(t testing.TB, pod, container string) string {
+	t.Helper()
+	status, err := n.Status(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, found := status.Container(container)
+	if !found || c.State.Running == nil {
+		t.Fatalf("container %s of pod %s does not run: %v", container, pod, status)
+	}
+	return strings.TrimPrefix(c.ContainerID, "containerd://")
+}
+
+// Event is something the kubelet told about a pod.
+type Event struct{ Type, Reason, Object, Message string }
+
+// Events returns the kubelet's events of a pod, the oldest first.
+func (n *Node) Events(pod string) []Event { return n.EventsSince(pod, 0) }
+
+// EventsSince returns a pod's events after a mark of the kubelet's log.
+func (n *Node) EventsSince(pod string, since Mark) []Event {
+	var events []Event
+	for line := range strings.Lines(n.Kubelet.Log(since)) {
+		_, fields, found := strings.Cut(line, `"Event occurred" `)
+		if !found || !strings.Contains(fields, fmt.Sprintf(`object="default/%s"`, staticName(pod))) {
+			continue
+		}
+		events = append(events, Event{
+			Type:    field(fields, "type"),
+			Reason:  field(fields, "reason"),
+			Object:  field(fields, "fieldPath"),
+			Message: field(fields, "message"),
+		})
+	}
+	return events
+}
+
+func eventsText(events []Event) string {
+	text := "\n  events:"
+	for _, e := range events {
+		text += fmt.Sprintf("\n    %s %s %s: %s", e.Type, e.Reason, e.Object, e.Message)
+	}
+	return text
+}
+
+// field returns the value of name="value" in a structured log line.
+func field(line, name string) string {
+	_, rest, found := strings.Cut(line, " "+name+"=")
+	if !found {
+		if rest, found = strings.CutPrefix(line, name+"="); !found {
+			return ""
+		}
+	}
+	var value string
+	if _, err := fmt.Sscanf(rest, "%q", &value); err != nil {
+		return ""
+	}
+	return value
+}

@@ -1,0 +1,178 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stopTimeout bounds how long a program may take to end after SIGTERM.
+const stopTimeout = 30 * time.Second
+
+// Process is one program of the node, started and ended as often as a test
+// likes. It is for one goroutine: the test's.
+type Process struct {
+	// Name names it in messages.
+	Name string
+
+	cmd func() *exec.Cmd
+	log string
+
+	running *exec.Cmd
+	ended   chan struct{} // closed when running ended and was waited for
+}
+
+// newProcess makes a process that is not running yet. Each start calls cmd for
+// a fresh command; its output is appended to the file log.
+func newProcess(name, log string, cmd func() *exec.Cmd) *Process {
+	return &Process{Name: name, cmd: cmd, log: log}
+}
+
+// Start starts the process, which must not run.
+func (p *Process) Start(t testing.TB) {
+	t.Helper()
+	if p.Running() {
+		t.Fatalf("start %s: it runs already", p.Name)
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatalf("open the log of %s: %v", p.Name, err)
+	}
+	defer log.Close()
+	cmd := p.cmd()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", p.Name, err)
+	}
+	p.running, p.ended = cmd, make(chan struct{})
+	go func(ended chan struct{}) { // Ends with the process; stop and Kill wait for it.
+		defer close(ended)
+		_ = cmd.Wait() // The status is read from cmd.ProcessState.
+	}(p.ended)
+}
+
+// Running tells whether the process was started and has not ended.
+func (p *Process) Running() bool {
+	if p.ended == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID returns the process ID of a process that was started.
+func (p *Process) PID() int { return p.running.Process.Pid }
+
+// Stop asks the process to end and expects exit status 0.
+func (p *Process) Stop(t testing.TB) {
+	t.Helper()
+	if code := p.Terminate(t); code != 0 {
+		t.Errorf("%s ended with status %d after SIGTERM, want 0\n%s", p.Name, code, p.Tail(15))
+	}
+}
+
+// Terminate asks the process to end and returns its exit status, -1 when a
+// signal ended it. It fails the test when the process does not end in time.
+func (p *Process) Terminate(t testing.TB) int {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		_ = p.running.Process.Kill()
+		<-p.ended
+		t.Errorf("%s did not end within %v of SIGTERM\n%s", p.Name, stopTimeout, p.Tail(15))
+	}
+	return p.running.ProcessState.ExitCode()
+}
+
+// Kill ends the process at once, as a crash would.
+func (p *Process) Kill(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGKILL)
+	<-p.ended
+}
+
+// Freeze stops the process where it is, until Thaw.
+func (p *Process) Freeze(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	Eventually(t, 10*time.Second, p.Name+" stands still", func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		if err != nil {
+			return err
+		}
+		// "pid (name) state ...": the name may hold anything.
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if !strings.HasPrefix(rest, "T") {
+			return fmt.Errorf("its state is %.1s", rest)
+		}
+		return nil
+	})
+}
+
+// Thaw lets a frozen process go on.
+func (p *Process) Thaw(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGCONT)
+}
+
+func (p *Process) signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if !p.Running() {
+		t.Fatalf("send %v to %s: it does not run\n%s", sig, p.Name, p.Tail(15))
+	}
+	if err := p.running.Process.Signal(sig); err != nil {
+		t.Fatalf("send %v to %s: %v", sig, p.Name, err)
+	}
+}
+
+// Mark is a place in a process's log.
+type Mark int
+
+// Mark returns the log's present end.
+func (p *Process) Mark() Mark { return Mark(len(p.Log(0))) }
+
+// Log returns what the process logged since mark, over all of its starts.
+func (p *Process) Log(since Mark) string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return "" // It was never started.
+	}
+	return string(data[min(int(since), len(data)):])
+}
+
+// Tail returns the log's last n lines under a heading.
+func (p *Process) Tail(n int) string {
+	lines := bytes.Split(bytes.TrimSpace([]byte(p.Log(0))), []byte("\n"))
+	lines = lines[max(0, len(lines)-n):]
+	return fmt.Sprintf("---- %s, the last lines of %s\n%s", p.Name, p.log, bytes.Join(lines, []byte("\n")))
+}
+
+// RSS returns the process's resident memory in bytes.
+func (p *Process) RSS(t testing.TB) uint64 {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		t.Fatalf("read the memory of %s: %v", p.Name, err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var kib uint64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	t.Fatalf("read the memory of %s: no VmRSS in its status", p.Name)
+	return 0
+}

@@ -1,0 +1,310 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"directx-nri/test/e2e/node"
+)
+
+// recordFile returns the file of the record of a running container.
+func (s *suite) recordFile(t *testing.T, pod string) string {
+	t.Helper()
+	token := s.Look(t, pod, "main").Tokens[displayToken]
+	if token == "" {
+		t.Fatalf("container main of pod %s has no token", pod)
+	}
+	return filepath.Join(s.StateDir, "allocations", token+".json")
+}
+
+// testRecords: the records through crashes of their writer and damage.
+func (s *suite) testRecords(t *testing.T) {
+	s.run(t, "the advertiser is killed at any moment while pods come and go", s.testKills)
+	s.run(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
+	s.run(t, "foreign files in the folder do no harm", s.testForeign)
+}
+
+// testKills kills the advertiser again and again under pods that come and go.
+func (s *suite) testKills(t *testing.T) {
+	steady := s.Apply(t, node.GPUPod("steady", 1))
+	s.WaitRunning(t, steady)
+	before := s.Look(t, steady, "main")
+	var pods []string
+	for i := range 14 {
+		// Offered again, so that the pod is not refused before Allocate.
+		s.WaitReady(t)
+		pods = append(pods, s.Apply(t, node.GPUPod("churn", 1)))
+		if len(pods) > 5 {
+			s.Delete(t, pods[len(pods)-6])
+		}
+		// The kubelet sees the pod after some 10 to 200 ms, and calls
+		// Allocate then.
+		time.Sleep(time.Duration(i*i) * time.Millisecond) // The moment is what varies here.
+		s.Advertiser.Kill(t)
+		s.mustReadRecords(t)
+		s.Advertiser.Start(t)
+	}
+	s.WaitReady(t)
+	var ran, refused int
+	for _, pod := range pods[len(pods)-5:] {
+		s.WaitStatus(t, pod, "it runs with its GPU or is refused", func(status node.Status) error {
+			if status.Status.Phase == "Failed" {
+				refused++
+				return nil
+			}
+			err := s.runsWithGPU(t, pod)
+			if err == nil {
+				ran++
+			}
+			return err
+		})
+	}
+	t.Logf("after 14 kills: of the last 5 pods %d run, %d were refused while the advertiser was away", ran, refused)
+	if now := s.MustHave(t, steady, "main", before.GPUs...); now.ID != before.ID {
+		t.Error("the pod that ran all the time was started again")
+	}
+	s.CheckDevices(t)
+	s.Remove(t, pods...)
+	s.crash(t, steady)
+	pod := s.Apply(t, node.GPUPod("after", 1))
+	s.WaitRunning(t, pod)
+	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+}
+
+// mustReadRecords fails the test when a record's file is not whole.
+func (s *suite) mustReadRecords(t *testing.T) {
+	t.Helper()
+	folder := filepath.Join(s.StateDir, "allocations")
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := 0
+	for _, entry := range entries {
+		if suffix := filepath.Ext(entry.Name()); suffix != ".json" && suffix != ".bound" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // It ended meanwhile.
+		}
+		if err != nil || !json.Valid(data) {
+			t.Errorf("record file %s is not whole: %q, %v", entry.Name(), data, err)
+		}
+		records++
+	}
+	if records == 0 {
+		t.Error("there is no record, though a container with a GPU runs")
+	}
+}
+
+// testDamage damages the records of running containers, each in another way,
+// and ends the containers.
+func (s *suite) testDamage(t *testing.T) {
+	type damaged struct {
+		name, pod, file string
+		content         []byte
+		view            node.View
+		mark            node.Mark
+	}
+	var all []*damaged
+	for _, name := range []string{"torn", "empty", "changed", "swapped", "removed", "binding-torn"} {
+		d := &damaged{name: name, pod: s.Apply(t, node.GPUPod(name, 1))}
+		s.WaitRunning(t, d.pod)
+		d.view = s.Look(t, d.pod, "main")
+		d.file = s.recordFile(t, d.pod)
+		if name == "binding-torn" {
+			d.file = strings.TrimSuffix(d.file, ".json") + ".bound"
+		}
+		var err error
+		if d.content, err = os.ReadFile(d.file); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	write := func(path string, data []byte) {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range all {
+		switch d.name {
+		case "torn", "binding-torn":
+			write(d.file, d.content[:len(d.content)/2])
+		case "empty":
+			write(d.file, nil)
+		case "changed": // a wrong device that is well-formed
+			gpu := s.inventory.GPUs[d.view.GPUs[0]]
+			wrong := s.inventory.GPUs[1-d.view.GPUs[0]]
+			quoted := func(g node.GPU) []byte { return []byte(strings.Trim(fmt.Sprintf("%q", g.InstanceID()), `"`)) }
+			changed := bytes.ReplaceAll(d.content, quoted(gpu), quoted(wrong))
+			if bytes.Equal(changed, d.content) {
+				t.Fatalf("the record does not name its GPU %s: %s", gpu.InstanceID(), d.content)
+			}
+			write(d.file, changed)
+		case "swapped": // another container's record
+			write(d.file, all[0].content)
+		case "removed":
+			if err := os.Remove(d.file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, d := range all {
+		d.mark = s.Kubelet.Mark()
+		s.KillContainer(t, d.view)
+	}
+	for _, d := range all {
+		mustContain(t, "the event of a container whose record is "+d.name, s.WaitNotStarted(t, d.pod, "main", d.mark), d.file)
+		s.mustNotRun(t, d.pod)
+	}
+	// Neither daemon may be kept from starting by it.
+	s.Advertiser.Stop(t)
+	s.Plugin.Stop(t)
+	s.Advertiser.Start(t)
+	s.Plugin.Start(t)
+	s.WaitReady(t)
+	for _, d := range all {
+		write(d.file, d.content)
+	}
+	for _, d := range all {
+		s.Nudge(t, d.pod)
+		s.WaitRunning(t, d.pod)
+		s.MustHave(t, d.pod, "main", d.view.GPUs...)
+	}
+}
+
+// testForeign puts what does not belong there into the folder of records.
+func (s *suite) testForeign(t *testing.T) {
+	owner := s.Apply(t, node.GPUPod("native", 1))
+	s.WaitRunning(t, owner)
+	folder := filepath.Join(s.StateDir, "allocations")
+	garbage := strings.Repeat("f0", 16)
+	foreign := map[string]string{
+		"README.txt":             "not a record\n",
+		garbage + ".json":        "\x00\xff garbage",
+		garbage + ".bound":       "{}",
+		"not-a-token.json":       "{}",
+		".hidden":                "",
+		"record.json.tmp":        "half of a rec",
+		"RECORD WITH SPACE.json": "[]",
+	}
+	for name, content := range foreign {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(path) })
+	}
+	directory := filepath.Join(folder, strings.Repeat("e0", 16)+".json")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+
+	mark := s.Advertiser.Mark()
+	s.Advertiser.Stop(t)
+	s.Plugin.Stop(t)
+	s.Advertiser.Start(t)
+	s.Plugin.Start(t)
+	s.WaitReady(t)
+	s.crash(t, owner)
+	pod := s.Apply(t, node.GPUPod("beside", 1))
+	s.WaitRunning(t, pod)
+	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+	if log := s.Advertiser.Log(mark); !strings.Contains(log, garbage+".json") {
+		t.Errorf("the advertiser's log does not name the file that it could not read\n%s", log)
+	}
+	for name := range foreign {
+		if name == "README.txt" || name == "RECORD WITH SPACE.json" {
+			if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+				t.Errorf("somebody else's file is gone: %v", err)
+			}
+		}
+	}
+
+	since := s.Kubelet.Mark()
+	thief := s.Apply(t, node.Pod{Name: "thief", Containers: []node.Container{
+		{Name: "garbage", Env: map[string]string{displayToken: garbage}},
+		{Name: "folder", Env: map[string]string{displayToken: strings.Repeat("e0", 16)}},
+	}})
+	mustContain(t, "the event of a token whose file is garbage", s.WaitNotStarted(t, thief, "garbage", since), garbage+".json")
+	mustContain(t, "the event of a token whose file is a folder", s.WaitNotStarted(t, thief, "folder", since), directory)
+}
+
+// TestFullDisk has a node of its own, whose state is on a small disk.
+func TestFullDisk(t *testing.T) {
+	s := &suite{inventory: node.NewInventory(2, 0)}
+	s.Node = node.Start(t, node.Options{Replicas: 4, Inventory: s.inventory, StateDirSize: 256 << 10})
+	s.run(t, "7 a full disk fails pods with a reason, and hurts no other", func(t *testing.T) {
+		running := s.Apply(t, node.GPUPod("running", 1))
+		s.WaitRunning(t, running)
+		// Recorded, and to be bound when the disk is full.
+		s.Plugin.Stop(t)
+		mark := s.Kubelet.Mark()
+		unbound := s.Apply(t, node.GPUPod("unbound", 1))
+		s.WaitNotStarted(t, unbound, "main", mark)
+
+		filler := filepath.Join(s.StateDir, "filler")
+		if err := fill(filler); err != nil {
+			t.Fatal(err)
+		}
+		mark = s.Kubelet.Mark()
+		s.Plugin.Start(t)
+		s.WaitPlugin(t)
+		folder := filepath.Join(s.StateDir, "allocations")
+		node.Eventually(t, 60*time.Second, "an event tells why the container cannot be bound", func() error {
+			for _, event := range s.EventsSince(unbound, mark) {
+				if strings.Contains(event.Message, folder) && strings.Contains(event.Message, "no space left on device") {
+					t.Logf("the event of a container that cannot be bound: %s", event.Message)
+					return nil
+				}
+			}
+			return fmt.Errorf("the events are %v", s.EventsSince(unbound, mark))
+		})
+		refused := s.Apply(t, node.GPUPod("refused", 1))
+		mustContain(t, "the refusal of a pod that cannot be recorded", s.WaitRefused(t, refused), folder, "no space left on device")
+		s.crash(t, running)
+		s.Advertiser.Stop(t)
+		s.Advertiser.Start(t)
+		s.WaitReady(t)
+		s.crash(t, running)
+		s.mustReadRecords(t)
+
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		s.WaitRunning(t, unbound)
+		s.MustHave(t, unbound, "main", s.AssignedGPUs(t, unbound, "main")...)
+		pod := s.Apply(t, node.GPUPod("after", 1))
+		s.WaitRunning(t, pod)
+		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+	})
+}
+
+// fill writes a file until the file system is full.
+func fill(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	// Ever smaller pieces, so that not a byte is left.
+	for size := 64 << 10; size > 0; size /= 2 {
+		for {
+			if _, err := file.Write(make([]byte, size)); err != nil {
+				break
+			}
+		}
+	}
+	return nil
+}

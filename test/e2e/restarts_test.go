@@ -1,0 +1,109 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"syscall"
+	"testing"
+
+	"directx-nri/test/e2e/node"
+)
+
+// testRestarts: crashes and restarts of a container and of each program of the
+// node. Two pods run through all of it.
+func (s *suite) testRestarts(t *testing.T) {
+	a := s.Apply(t, node.GPUPod("long-a", 1))
+	b := s.Apply(t, node.Pod{Name: "long-b", Containers: []node.Container{{Name: "main", Display: 2}, {Name: "side"}}})
+	s.WaitRunning(t, a, b)
+
+	s.run(t, "a crashed container has the same GPUs again", func(t *testing.T) {
+		s.crash(t, a)
+		s.crash(t, b)
+	})
+
+	terminate := func(t *testing.T, p *node.Process) {
+		if p == s.Advertiser || p == s.Plugin {
+			p.Stop(t)
+			return
+		}
+		p.Terminate(t) // How the others end is theirs to know.
+	}
+	kill := func(t *testing.T, p *node.Process) { p.Kill(t) }
+	for _, row := range []struct {
+		name  string
+		end   func(*testing.T, *node.Process)
+		which []*node.Process
+	}{
+		{"the kubelet is restarted", terminate, []*node.Process{s.Kubelet}},
+		{"containerd is restarted", terminate, []*node.Process{s.Containerd}},
+		{"the advertiser is restarted", terminate, []*node.Process{s.Advertiser}},
+		{"the plugin is restarted", terminate, []*node.Process{s.Plugin}},
+		{"all are restarted", terminate, []*node.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
+		{"the kubelet is killed", kill, []*node.Process{s.Kubelet}},
+		{"containerd is killed", kill, []*node.Process{s.Containerd}},
+		{"the advertiser is killed", kill, []*node.Process{s.Advertiser}},
+		{"the plugin is killed", kill, []*node.Process{s.Plugin}},
+		{"all are killed", kill, []*node.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
+	} {
+		s.run(t, row.name, func(t *testing.T) {
+			before := []node.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")}
+			for _, p := range row.which {
+				row.end(t, p)
+			}
+			for _, view := range before {
+				if err := syscall.Kill(view.PID, 0); err != nil {
+					t.Errorf("container %s ended with a program of the node", view.ID)
+				}
+			}
+			s.startAgain(t, row.which)
+			s.WaitRunning(t, a, b) // A kubelet that was restarted has to find them.
+			for i, now := range []node.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")} {
+				if now.ID != before[i].ID || now.PID != before[i].PID {
+					t.Errorf("a running container was replaced: %s with process %d is now %s with %d",
+						before[i].ID, before[i].PID, now.ID, now.PID)
+				}
+			}
+			s.crash(t, a)
+			s.crash(t, b)
+			pod := s.Apply(t, node.GPUPod("new", 1))
+			s.WaitRunning(t, pod)
+			s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+		})
+	}
+}
+
+// startAgain starts programs. The product's come first and have to wait for
+// theirs; a kubelet without containerd ends, so that it comes last.
+func (s *suite) startAgain(t *testing.T, which []*node.Process) {
+	t.Helper()
+	for _, p := range []*node.Process{s.Advertiser, s.Plugin, s.Containerd, s.Kubelet} {
+		for _, wanted := range which {
+			if wanted == p {
+				p.Start(t)
+			}
+		}
+		if p == s.Containerd {
+			s.WaitContainerd(t)
+		}
+	}
+	s.WaitKubelet(t)
+	s.WaitReady(t)
+}
+
+// crash kills the container "main" of a pod and expects the same GPUs in its
+// successor.
+func (s *suite) crash(t *testing.T, pod string) {
+	t.Helper()
+	assigned := s.AssignedGPUs(t, pod, "main")
+	before := s.Look(t, pod, "main")
+	if err := s.Compare(before, assigned...); err != nil {
+		t.Fatalf("before the crash, pod %s: %v", pod, err)
+	}
+	s.Crash(t, pod, "main")
+	after := s.MustHave(t, pod, "main", before.GPUs...)
+	for name, token := range before.Tokens {
+		if after.Tokens[name] != token {
+			t.Errorf("%s of pod %s changed with the restart", name, pod)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"directx-nri/test/e2e/node"
+)
+
+// The variables that carry the tokens.
+const (
+	displayToken = "DIRECTX_ALLOCATION_DISPLAY"
+	computeToken = "DIRECTX_ALLOCATION_COMPUTE"
+)
+
+// testTokens: what a pod says itself grants nothing, and what the kubelet
+// allocated is granted, for every kind of container.
+func (s *suite) testTokens(t *testing.T) {
+	s.run(t, "a pod's own request variables and annotations grant nothing", func(t *testing.T) {
+		owner := s.Apply(t, node.GPUPod("owner", 1))
+		s.WaitRunning(t, owner)
+		token := s.Look(t, owner, "main").Tokens[displayToken]
+		if len(token) != 32 {
+			t.Fatalf("the token of a container with a GPU is %q, want 32 digits", token)
+		}
+		pod := s.Apply(t, node.Pod{
+			Name: "wishes",
+			Annotations: map[string]string{
+				"directx.microsoft.com/allocation.display": token,
+				"directx.microsoft.com/allocation.compute": strings.Repeat("0", 32),
+				"directx.microsoft.com/extra-mounts":       s.DeviceNode(s.inventory.GPUs[0]),
+				"directx.microsoft.com/devices":            s.inventory.GPUs[0].LocationPath(),
+				"directx.microsoft.com/adjustment":         "{}",
+			},
+			Containers: []node.Container{{Name: "main", Env: map[string]string{
+				"DIRECTX_VISIBLE_DEVICES": "all",
+			}}},
+		})
+		s.WaitRunning(t, pod)
+		view := s.MustHave(t, pod, "main")
+		s.mustNotOpen(t, view, s.inventory.GPUs[0])
+	})
+
+	s.run(t, "a token that nobody gave out starts nothing and is told", func(t *testing.T) {
+		mark := s.Kubelet.Mark()
+		tokens := map[string]map[string]string{
+			"made-up":     {displayToken: "0123456789abcdef0123456789abcdef"},
+			"compute":     {computeToken: "0123456789abcdef0123456789abcdef"},
+			"no-resource": {"DIRECTX_ALLOCATION": "0123456789abcdef0123456789abcdef"},
+			"malformed":   {displayToken: "1"},
+			"path":        {displayToken: "../../../../../../etc/passwd"},
+		}
+		var containers []node.Container
+		for name, env := range tokens {
+			containers = append(containers, node.Container{Name: name, Env: env})
+		}
+		pod := s.Apply(t, node.Pod{Name: "forger", Containers: containers})
+		for name, env := range tokens {
+			for variable := range env {
+				mustContain(t, "the event of container "+name, s.WaitNotStarted(t, pod, name, mark), name, variable)
+			}
+		}
+	})
+
+	s.run(t, "another pod's token starts nothing, is told, and does not hurt its owner", func(t *testing.T) {
+		owner := s.Apply(t, node.GPUPod("victim", 1))
+		s.WaitRunning(t, owner)
+		token := s.Look(t, owner, "main").Tokens[displayToken]
+		mark := s.Kubelet.Mark()
+		thief := s.Apply(t, node.Pod{Name: "thief", Containers: []node.Container{
+			{Name: "main", Env: map[string]string{displayToken: token}},
+			{Name: "second", Env: map[string]string{computeToken: token}},
+		}})
+		message := s.WaitNotStarted(t, thief, "main", mark)
+		mustContain(t, "the event of a container with another pod's token", message, "main", "another")
+		mustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, thief, "second", mark), "second")
+		if strings.Contains(message, token) {
+			t.Error("the event tells the whole token to everybody who may read events")
+		}
+		s.crash(t, owner)
+	})
+
+	s.run(t, "a pod that spoils the token it was given does not start", func(t *testing.T) {
+		mark := s.Kubelet.Mark()
+		pod := s.Apply(t, node.Pod{Name: "spoiler", Containers: []node.Container{
+			{Name: "main", Display: 1, Env: map[string]string{displayToken: strings.Repeat("a", 32)}},
+			{Name: "empty", Display: 1, Env: map[string]string{displayToken: ""}},
+		}})
+		mustContain(t, "the event of a spoiled token", s.WaitNotStarted(t, pod, "main", mark), "main", displayToken)
+		mustContain(t, "the event of an emptied token", s.WaitNotStarted(t, pod, "empty", mark), "empty", displayToken)
+	})
+
+	s.run(t, "a container that holds both resources gets both", func(t *testing.T) {
+		pod := s.Apply(t, node.Pod{Name: "both", Containers: []node.Container{{Name: "main", Display: 1, Compute: 1}}})
+		s.WaitRunning(t, pod)
+		gpus := s.AssignedGPUs(t, pod, "main")
+		if len(gpus) != 2 || gpus[1] != 2 {
+			t.Errorf("the kubelet assigned GPUs %v, want one for display and number 2", gpus)
+		}
+		view := s.MustHave(t, pod, "main", gpus...)
+		if view.Tokens[displayToken] == view.Tokens[computeToken] || len(view.Tokens) != 2 {
+			t.Errorf("the container's tokens are %v, want two different ones", view.Tokens)
+		}
+		s.crash(t, pod)
+	})
+
+	s.run(t, "an init container and the main container both have a GPU, also in a second sandbox", s.testInit)
+}
+
+// testInit: the kubelet gives the init container's replica to the main
+// container as well.
+func (s *suite) testInit(t *testing.T) {
+	pod := s.Apply(t, node.Pod{
+		Name: "init",
+		// Each step fails, and the pod with it, without a GPU.
+		Init: []node.Container{
+			{Name: "first", Display: 1, Script: "ls /dev/dxg* /usr/lib/wsl/lib/libd3d12.so"},
+			{Name: "second", Display: 2, Script: "ls /dev/dxg0 /dev/dxg1"},
+			{Name: "none", Script: "! ls /dev/dxg*"},
+		},
+		Containers: []node.Container{{Name: "main", Display: 1}, {Name: "other", Display: 1}},
+	})
+	s.WaitRunning(t, pod)
+	for range 2 {
+		before, err := s.Status(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gpus := make(map[string][]int)
+		for _, name := range []string{"main", "other"} {
+			gpus[name] = s.MustHave(t, pod, name, s.AssignedGPUs(t, pod, name)...).GPUs
+		}
+		s.KillSandbox(t, pod)
+		after := s.WaitStatus(t, pod, "init containers ran again and the others run", func(now node.Status) error {
+			for _, name := range []string{"first", "second", "none", "main", "other"} {
+				was, _ := before.Container(name)
+				is, _ := now.Container(name)
+				if is.ContainerID == was.ContainerID {
+					return errors.New("container " + name + " is the old one")
+				}
+			}
+			for _, name := range []string{"main", "other"} {
+				if c, _ := now.Container(name); c.State.Running == nil {
+					return errors.New("container " + name + " does not run")
+				}
+			}
+			return nil
+		})
+		for _, name := range []string{"main", "other"} {
+			s.MustHave(t, pod, name, gpus[name]...)
+		}
+		for _, c := range after.Status.InitContainerStatuses {
+			if c.State.Terminated == nil || c.State.Terminated.ExitCode != 0 {
+				t.Errorf("init container %s is %v, want exit status 0", c.Name, c.State)
+			}
+		}
+	}
+}
