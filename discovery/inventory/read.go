@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"directx-nri/internal/durable"
 )
 
 // errUnsettled tells that the file changes faster than it can be read.
@@ -33,7 +35,7 @@ type reader struct {
 func newReader(path string) reader {
 	return reader{
 		path:   path,
-		open:   func(path string) (fs.File, error) { return os.Open(path) },
+		open:   func(path string) (fs.File, error) { return durable.Open(path) },
 		now:    time.Now,
 		wait:   wait,
 		settle: 25 * time.Millisecond,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -126,7 +125,7 @@ func (s *Store) path(token Token, suffix string) string {
 // read returns the content of a record or binding file, and refuses to
 // believe what somebody else could have put into the folder.
 func (s *Store) read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := durable.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

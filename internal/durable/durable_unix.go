@@ -20,6 +20,10 @@ func linkFile(temp, path string) error {
 	return os.Remove(temp)
 }
 
+// Open opens path for reading, in a way that keeps nobody from renaming or
+// removing it meanwhile.
+func Open(path string) (*os.File, error) { return os.Open(path) }
+
 func syncFolder(folder string) error {
 	f, err := os.Open(folder)
 	if err != nil {

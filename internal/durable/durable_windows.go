@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -33,6 +34,33 @@ func moveFile(from, to string, flags uint32) error {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
 	return nil
+}
+
+// sharingPatience is how long Open waits for the others to let go.
+const sharingPatience = 200 * time.Millisecond
+
+// Open opens path for reading, in a way that keeps nobody from renaming or
+// removing it meanwhile. A file that is just being renamed can be opened by
+// nobody for a moment, so Open tries for a while.
+// https://learn.microsoft.com/windows/win32/fileio/creating-and-opening-files
+func Open(path string) (*os.File, error) {
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	deadline := time.Now().Add(sharingPatience)
+	for {
+		handle, err := windows.CreateFile(name, windows.GENERIC_READ,
+			windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil,
+			windows.OPEN_EXISTING, windows.FILE_ATTRIBUTE_NORMAL, 0)
+		if err == nil {
+			return os.NewFile(uintptr(handle), path), nil
+		}
+		if !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || time.Now().After(deadline) {
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // syncFolder has nothing to do: MOVEFILE_WRITE_THROUGH did it.
