@@ -123,7 +123,7 @@ func (e *endpoint) serve(ctx context.Context, listener *unixsocket.Listener) err
 	stopping := make(chan struct{})
 	w := newWatchers()
 	server := grpc.NewServer(
-		grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(8<<10), grpc.WriteBufferSize(8<<10),
+		grpc.ReadBufferSize(8<<10), grpc.WriteBufferSize(8<<10),
 		// A request for a preferred allocation lists every replica available.
 		grpc.MaxRecvMsgSize(16<<20),
 	)

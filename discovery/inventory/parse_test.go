@@ -197,7 +197,7 @@ func TestParseProblems(t *testing.T) {
 		{"another version and kind", "apiVersion: directx.microsoft.com/v2\nkind: 1\nnew: {}\n", []string{
 			`1: apiVersion: the string "directx.microsoft.com/v2" is not known; write directx.microsoft.com/v1alpha1`,
 			"2: kind: the number 1 is not known; write Inventory"}},
-		{"devices missing", head[:strings.Index(head, "devices")], []string{`1: devices is missing; write "devices: []" for a node without any`}},
+		{"devices missing", strings.TrimSuffix(head, "devices:\n"), []string{`1: devices is missing; write "devices: []" for a node without any`}},
 		{"devices null", head, []string{"3: devices: must be a list, not nothing (null); an empty one is written []"}},
 		{"devices a mapping", head[:len(head)-1] + " {a: b}", []string{"3: devices: must be a list, not a mapping; an empty one is written []"}},
 		{"unknown key on top", "kind: Inventory\nDevices: []\nextra: 1\n" + "apiVersion: " + APIVersion + "\ndevices: []", []string{

@@ -84,7 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve readiness: %w", err)
 	}
-	server := grpc.NewServer(grpc.SharedWriteBuffer(true), grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
+	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
 	healthpb.RegisterHealthServer(server, s.health)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -94,8 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 		// A check in flight takes no time, and a client that watches would
 		// keep a graceful stop waiting for ever.
 		server.Stop()
-		<-served
-		return nil
+		return <-served
 	case err := <-served:
 		return fmt.Errorf("serve readiness on %s: %w", s.path, errors.Join(err, listener.Close()))
 	}
