@@ -23,6 +23,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/testutil"
 )
 
 func computeGPU(id string) discovery.Device {
@@ -67,7 +68,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestRegistersBothResources(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	run(t, testConfig(t, dir, newSource(displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})))
 	k.await(ResourceDisplay, "D::0 D::1")
@@ -95,7 +96,7 @@ func TestRegistersBothResources(t *testing.T) {
 
 func TestChangesReachTheKubelet(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	source := newSource()
 	run(t, testConfig(t, dir, source))
@@ -120,7 +121,7 @@ func TestChangesReachTheKubelet(t *testing.T) {
 // TestMissingGPUs follows a GPU that leaves while a pod holds it.
 func TestMissingGPUs(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	source := newSource(displayGPU("A"), displayGPU("B"))
 	config := testConfig(t, dir, source)
@@ -187,7 +188,7 @@ func TestStart(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dir := shortDir(t)
+			dir := testutil.ShortDir(t)
 			k := startKubelet(t, dir)
 			config := testConfig(t, dir, test.source)
 			config.FailOnInitError = test.fail
@@ -216,7 +217,7 @@ func TestStart(t *testing.T) {
 // have nothing to tell later.
 func TestReadsAgainWithoutBeingTold(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	source := newSource()
 	source.err = errors.New("no file")
@@ -239,7 +240,7 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 	} {
 		t.Run(test.want, func(t *testing.T) {
 			t.Parallel()
-			dir := shortDir(t)
+			dir := testutil.ShortDir(t)
 			k := startKubelet(t, dir)
 			source := newSource(displayGPU("A"))
 			r := run(t, testConfig(t, dir, source))
@@ -260,7 +261,7 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A")))
 	entered := make(chan struct{})
@@ -295,7 +296,7 @@ func TestEnd(t *testing.T) {
 
 func TestEndClosesStreamsCleanly(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
 	k.await(ResourceDisplay, "A::0 A::1")
@@ -310,7 +311,7 @@ func TestEndClosesStreamsCleanly(t *testing.T) {
 // TestKubeletRestarts does not run in parallel: it counts the process's
 // goroutines and open files.
 func TestKubeletRestarts(t *testing.T) {
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 	k := startKubelet(t, dir)
 	r := run(t, testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C"))))
@@ -388,7 +389,7 @@ func TestRegistersAgain(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(shortDir(t), "dp")
+			dir := filepath.Join(testutil.ShortDir(t), "dp")
 			k := startKubelet(t, dir)
 			source := newSource(displayGPU("A"))
 			run(t, testConfig(t, dir, source))
@@ -413,7 +414,7 @@ func sockets(t *testing.T, dir string) int {
 
 func TestWaitsForTheKubeletsFolder(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(shortDir(t), "kubelet", "dp")
+	dir := filepath.Join(testutil.ShortDir(t), "kubelet", "dp")
 	run(t, testConfig(t, dir, newSource(displayGPU("A"))))
 	k := startKubelet(t, dir)
 	k.await(ResourceDisplay, "A::0 A::1")
@@ -423,7 +424,7 @@ func TestWaitsForTheKubeletsFolder(t *testing.T) {
 // ever answered. That must not keep the advertiser from ending.
 func TestFrozenKubelet(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
 	if err != nil {
 		t.Fatal(err)
@@ -453,7 +454,7 @@ func TestFrozenKubelet(t *testing.T) {
 // DaemonSet is updated.
 func TestTwoAdvertisers(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	first := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
 	k.await(ResourceDisplay, "A::0 A::1")
@@ -484,9 +485,9 @@ func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
 // socket, with records in files.
 func TestWholeWay(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testutil.ShortDir(t)
 	folder := filepath.Join(dir, "records")
-	recorder, err := allocation.OpenRecorder(folder, quiet())
+	recorder, err := allocation.OpenRecorder(folder, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -637,7 +638,7 @@ func testService(recorder Recorder, devices ...discovery.Device) *service {
 		feed:     newFeed(poolOf(4, devices...)),
 		recorder: recorder,
 		ready:    func(context.Context) error { return nil },
-		log:      quiet(),
+		log:      testutil.Quiet(),
 		stopping: make(chan struct{}),
 		watchers: newWatchers(),
 	}

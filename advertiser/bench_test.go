@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
 )
 
 // BenchmarkSocket measures calls over the real socket of a running advertiser,
@@ -24,7 +25,7 @@ func BenchmarkSocket(b *testing.B) {
 			benchAllocate(b, c, ids)
 		})
 		b.Run("Allocate/"+name, func(b *testing.B) {
-			recorder, err := allocation.OpenRecorder(filepath.Join(shortDir(b), "records"), quiet())
+			recorder, err := allocation.OpenRecorder(filepath.Join(testutil.ShortDir(b), "records"), testutil.Quiet())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -41,7 +42,7 @@ func BenchmarkSocket(b *testing.B) {
 		})
 	}
 	b.Run("BareRoundTrip", func(b *testing.B) {
-		socket := filepath.Join(shortDir(b), "bare.sock")
+		socket := filepath.Join(testutil.ShortDir(b), "bare.sock")
 		listener, err := net.Listen("unix", socket)
 		if err != nil {
 			b.Fatal(err)
@@ -71,7 +72,7 @@ func (bare) Allocate(context.Context, *v1beta1.AllocateRequest) (*v1beta1.Alloca
 
 func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.DevicePluginClient {
 	b.Helper()
-	dir := shortDir(b)
+	dir := testutil.ShortDir(b)
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
 	config.Replicas, config.Recorder = replicas, recorder

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,33 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
 )
 
 // patienceOfTests is how long a test waits for what must happen.
 const patienceOfTests = 20 * time.Second
-
-func quiet() logrus.FieldLogger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
-}
-
-// shortDir returns a folder whose path leaves room for a socket's name.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
 
 // eventually waits until done says so.
 func eventually(t testing.TB, what string, done func() bool) {
@@ -351,7 +333,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Replicas:   2,
 		KubeletDir: dir,
 		Ready:      func(context.Context) error { return nil },
-		Log:        quiet(),
+		Log:        testutil.Quiet(),
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"directx-nri/internal/testutil"
+
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -48,7 +50,7 @@ func TestPodResourcesHolders(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			socket := filepath.Join(shortDir(t), "kubelet.sock")
+			socket := filepath.Join(testutil.ShortDir(t), "kubelet.sock")
 			listener, err := net.Listen("unix", socket)
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +78,7 @@ func TestPodResourcesHolders(t *testing.T) {
 
 func TestPodResourcesHoldersWithoutKubelet(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(shortDir(t), "kubelet.sock")
+	socket := filepath.Join(testutil.ShortDir(t), "kubelet.sock")
 	holders, err := PodResourcesHolders(socket)(t.Context())
 	if err == nil || holders != nil || !strings.Contains(err.Error(), socket) {
 		t.Errorf("got %v, %v", holders, err)

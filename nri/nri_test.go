@@ -3,7 +3,6 @@ package nri
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -13,10 +12,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
 	"directx-nri/ocispec"
 )
 
@@ -27,12 +26,6 @@ const (
 	displayKey = "DIRECTX_ALLOCATION_DISPLAY"
 	computeKey = "DIRECTX_ALLOCATION_COMPUTE"
 )
-
-func quiet() *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
-}
 
 // fixedSource is a list of devices, or an error, or one that never answers.
 type fixedSource struct {
@@ -83,14 +76,14 @@ type bed struct {
 func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(folder, quiet())
+	recorder, err := allocation.OpenRecorder(folder, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &bed{
 		Adjuster: &Adjuster{
 			Source: fixedSource{devices: devices}, Store: allocation.OpenStore(folder),
-			Files: allFiles{}, OS: ocispec.Linux, Log: quiet(),
+			Files: allFiles{}, OS: ocispec.Linux, Log: testutil.Quiet(),
 		},
 		recorder: recorder, folder: folder,
 	}

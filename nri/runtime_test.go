@@ -6,11 +6,12 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	"directx-nri/internal/testutil"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
@@ -24,18 +25,6 @@ import (
 
 // These tests run the plugin against NRI's own runtime side, the library that
 // containerd has in it, over a real socket.
-
-// shortDir returns a temporary folder whose path leaves room for a socket's
-// name, of which the kernel takes 107 bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	folder, err := os.MkdirTemp("", "dx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	return folder
-}
 
 func startRuntime(t testing.TB, socket string, running ...*api.Container) *adaptation.Adaptation {
 	t.Helper()
@@ -79,7 +68,7 @@ func startRunner(t testing.TB, socket string, hooks func(func()) any) serving {
 	told := make(serving, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	runner := &Runner{
-		Socket: socket, Name: "directx", Index: "50", Hooks: hooks, Log: quiet(),
+		Socket: socket, Name: "directx", Index: "50", Hooks: hooks, Log: testutil.Quiet(),
 		Serving: func(on bool) { told <- on },
 		// Short, so that the watchdog is seen at work.
 		StartTimeout: 500 * time.Millisecond, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
@@ -100,7 +89,7 @@ func startRunner(t testing.TB, socket string, hooks func(func()) any) serving {
 func TestPluginThroughNRI(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
-	socket := filepath.Join(shortDir(t), "nri.sock")
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
 	p := NewPlugin(b.Adjuster, nil)
@@ -141,7 +130,7 @@ func TestPluginThroughNRI(t *testing.T) {
 
 func TestGuardThroughNRI(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(shortDir(t), "nri.sock")
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
 	startRunner(t, socket, NewGuard("linux").Hooks).await(t, true)
@@ -160,7 +149,7 @@ func TestGuardThroughNRI(t *testing.T) {
 func TestRunnerComesBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	folder := shortDir(t)
+	folder := testutil.ShortDir(t)
 	behind, front := filepath.Join(folder, "runtime.sock"), filepath.Join(folder, "nri.sock")
 	runtime := startRuntime(t, behind)
 	defer runtime.Stop()
@@ -214,7 +203,7 @@ func relay(t *testing.T, front, behind string) (hangUp func()) {
 func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	socket := filepath.Join(shortDir(t), "nri.sock")
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +293,7 @@ func (s *stopper) StopContainer(_ context.Context, request *cri.StopContainerReq
 func TestContainersThatMissedTheirAdjustmentAreStopped(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	folder := shortDir(t)
+	folder := testutil.ShortDir(t)
 	listener, err := net.Listen("unix", filepath.Join(folder, "cri.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +305,7 @@ func TestContainersThatMissedTheirAdjustmentAreStopped(t *testing.T) {
 	defer group.Wait()
 	defer server.Stop()
 
-	evictor := NewEvictor(filepath.Join(folder, "cri.sock"), quiet())
+	evictor := NewEvictor(filepath.Join(folder, "cri.sock"), testutil.Quiet())
 	evictor.Retry = time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	group.Go(func() { _ = evictor.Run(ctx) })

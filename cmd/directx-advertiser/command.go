@@ -52,14 +52,8 @@ may be restarted at any time.`,
 		Example: `  # four containers may share each GPU of the inventory file
   directx-advertiser --inventory /etc/directx-nri/inventory.yaml --replicas 4`,
 		Version: cli.Version(version),
-		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := o.logging.New(c.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			return o.run(c.Context(), log)
-		},
 	}
+	command.RunE = o.logging.Run(o.run)
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs (required)")

@@ -48,14 +48,8 @@ registered for as long as it runs: containerd may be restarted at any time.`,
 		Example: `  # GPUs as an inventory file describes them
   directx-nri --inventory /etc/directx-nri/inventory.yaml`,
 		Version: cli.Version(version),
-		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := o.logging.New(c.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			return o.run(c.Context(), log)
-		},
 	}
+	command.RunE = o.logging.Run(o.run)
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs (required)")

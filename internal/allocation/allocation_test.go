@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,21 +12,16 @@ import (
 	"sync"
 	"testing"
 
+	"directx-nri/internal/testutil"
+
 	"github.com/google/go-cmp/cmp"
-	"github.com/sirupsen/logrus"
 )
 
 const display = "directx.microsoft.com/display"
 
-func quiet() *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
-}
-
 func openRecorder(t testing.TB, folder string) *Recorder {
 	t.Helper()
-	r, err := OpenRecorder(folder, quiet())
+	r, err := OpenRecorder(folder, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,6 +89,18 @@ func (l *Logging) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.format, "log-format", "text", "form of the log on standard error: text or json")
 }
 
+// Run returns what a cobra command does that runs with the log that the flags
+// ask for, on its standard error.
+func (l *Logging) Run(run func(ctx context.Context, log *logrus.Logger) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		log, err := l.New(c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), log)
+	}
+}
+
 // New returns the log that the flags ask for.
 func (l *Logging) New(w io.Writer) (*logrus.Logger, error) {
 	level, err := logrus.ParseLevel(l.level)

@@ -15,17 +15,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/testutil"
 )
-
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
 
 // start runs a server on path until the returned function is called.
 func start(t *testing.T, path string) (s *Server, stop func()) {
@@ -54,7 +45,7 @@ func waitFor(t *testing.T, done func() bool) {
 
 func TestCheckFollowsTheServer(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), "run", SocketName)
+	path := filepath.Join(testutil.ShortDir(t), "run", SocketName)
 	s, stop := start(t, path)
 	for _, serving := range []bool{false, true, false, true} {
 		s.SetServing(serving)
@@ -129,7 +120,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(shortDir(t), SocketName)
+			path := filepath.Join(testutil.ShortDir(t), SocketName)
 			test.prepare(t, path)
 			begin := time.Now()
 			if err := Check(t.Context(), path); !errors.Is(err, test.want) {
@@ -144,7 +135,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 
 func TestCheckRefusesAnotherService(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), SocketName)
+	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +148,7 @@ func TestCheckRefusesAnotherService(t *testing.T) {
 
 func TestCheckEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), SocketName)
+	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +163,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 
 func TestRunRefusesASocketInUse(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), SocketName)
+	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	_, stop := start(t, path)
 	defer stop()
 	if err := NewServer(path).Run(t.Context()); !errors.Is(err, unixsocket.ErrInUse) {
@@ -185,7 +176,7 @@ func TestRunRefusesASocketInUse(t *testing.T) {
 
 func TestRunTakesOverAStaleSocket(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), SocketName)
+	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

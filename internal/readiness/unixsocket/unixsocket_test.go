@@ -12,18 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// shortDir returns a folder whose path leaves room for a socket's name.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
+	"directx-nri/internal/testutil"
+)
 
 func TestListen(t *testing.T) {
 	t.Parallel()
@@ -58,7 +49,7 @@ func TestListen(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(shortDir(t), "s.sock")
+			path := filepath.Join(testutil.ShortDir(t), "s.sock")
 			test.prepare(t, path)
 			before, _ := os.Lstat(path)
 			l, err := Listen(t.Context(), path)
@@ -103,7 +94,7 @@ func TestListenSaysThatAPathIsTooLong(t *testing.T) {
 
 func TestCloseLeavesAnothersSocket(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), "s.sock")
+	path := filepath.Join(testutil.ShortDir(t), "s.sock")
 	ours, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +150,7 @@ func TestZeroIdentityIsNothing(t *testing.T) {
 
 func TestListenEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(shortDir(t), "s.sock")
+	path := filepath.Join(testutil.ShortDir(t), "s.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
