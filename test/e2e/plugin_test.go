@@ -159,7 +159,7 @@ func (s *suite) testGoneDuringCreation(t *testing.T) {
 // testFreezes freezes the plugin around the creation of real pods, each time
 // at another moment after the pod's sandbox is there.
 func (s *suite) testFreezes(t *testing.T) {
-	for _, delay := range []time.Duration{0, 15, 30, 60, 120} {
+	for _, delay := range []time.Duration{0, 10, 20, 30, 60} {
 		delay *= time.Millisecond
 		pod := s.Apply(t, node.GPUPod("freeze", 1))
 		s.WaitSandbox(t, pod)

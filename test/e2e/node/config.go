@@ -53,7 +53,7 @@ func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, path("containerd.toml"), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), path("nri.sock")))
+		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket))
 }
 
 // kubeletConfig is the kubelet's configuration. It is as quick as a kubelet

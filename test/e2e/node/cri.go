@@ -201,8 +201,8 @@ func (n *Node) Compare(view View, gpus ...int) error {
 		for path, content := range gpu.files(n.Dir) {
 			files[path] = content
 		}
-		for _, lib := range gpu.libraries(n.Dir) {
-			mounts[lib.destination] = true
+		for _, lib := range gpu.Mounts(n.Dir) {
+			mounts[lib.Destination] = true
 		}
 	}
 	for path, content := range files {

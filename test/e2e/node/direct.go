@@ -118,17 +118,59 @@ func (d *Direct) Remove(t testing.TB) {
 // kubelet does, and returns the variables that the container is to get.
 func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) map[string]string {
 	t.Helper()
-	client := deviceplugin.NewDevicePluginClient(dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := client.Allocate(ctx, &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
-		DevicesIds: []string{fmt.Sprintf("%s::%d", gpu.InstanceID(), replica)},
-	}}})
+	env, err := n.DevicePlugin(t).Allocate(gpu.Replica(replica))
 	if err != nil {
 		t.Fatalf("allocate replica %d of GPU %d: %v", replica, gpu.Index, err)
 	}
-	if len(response.GetContainerResponses()) != 1 {
-		t.Fatalf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
+	return env
+}
+
+// Replica returns the device ID of a replica.
+func (g GPU) Replica(replica int) string { return fmt.Sprintf("%s::%d", g.InstanceID(), replica) }
+
+// DevicePlugin is the advertiser as the kubelet sees it.
+type DevicePlugin struct {
+	client deviceplugin.DevicePluginClient
+}
+
+// DevicePlugin connects to the advertiser's socket for display GPUs, now and
+// whenever it is there again.
+func (n *Node) DevicePlugin(t testing.TB) DevicePlugin {
+	t.Helper()
+	return DevicePlugin{deviceplugin.NewDevicePluginClient(dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))}
+}
+
+// Preferred asks which of the available devices are best for a container that
+// asks for size of them.
+func (p DevicePlugin) Preferred(available []string, size int) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := p.client.GetPreferredAllocation(ctx, &deviceplugin.PreferredAllocationRequest{
+		ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs: available, AllocationSize: int32(size),
+		}},
+	})
+	if err != nil {
+		return nil, err
 	}
-	return response.GetContainerResponses()[0].GetEnvs()
+	if answers := response.GetContainerResponses(); len(answers) == 1 {
+		return answers[0].GetDeviceIDs(), nil
+	}
+	return nil, fmt.Errorf("GetPreferredAllocation answered for %d containers, want 1", len(response.GetContainerResponses()))
+}
+
+// Allocate asks for one device and returns the variables of the answer.
+func (p DevicePlugin) Allocate(id string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+	defer cancel()
+	response, err := p.client.Allocate(ctx, &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
+		DevicesIds: []string{id},
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	if answers := response.GetContainerResponses(); len(answers) == 1 {
+		return answers[0].GetEnvs(), nil
+	}
+	return nil, fmt.Errorf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
 }

@@ -100,15 +100,16 @@ func (g GPU) ContainerPath() string { return fmt.Sprintf("/dev/dxg%d", g.Index) 
 // rdev is its device number.
 func (g GPU) rdev() uint64 { return unix.Mkdev(gpuMajor, uint32(g.Index)) }
 
-// library is one mount of a GPU: a file or a folder.
-type library struct{ source, destination string }
+// Mount is one mount of a GPU, a file or a folder, on the host and in the
+// container.
+type Mount struct{ Source, Destination string }
 
-// libraries returns the GPU's mounts on a node in dir. Two of them are the same
+// Mounts returns the GPU's mounts on a node in dir. Two of them are the same
 // for all GPUs; one is a folder.
-func (g GPU) libraries(dir string) []library {
+func (g GPU) Mounts(dir string) []Mount {
 	gpus := filepath.Join(dir, "gpus")
 	own := fmt.Sprintf("gpu%d", g.Index)
-	all := []library{
+	all := []Mount{
 		{filepath.Join(gpus, "lib", "libd3d12.so"), "/usr/lib/wsl/lib/libd3d12.so"},
 		{filepath.Join(gpus, "lib", "libdxcore.so"), "/usr/lib/wsl/lib/libdxcore.so"},
 		{filepath.Join(gpus, own, "libumd.so"), "/usr/lib/wsl/drivers/" + own + "/libumd.so"},
@@ -116,7 +117,7 @@ func (g GPU) libraries(dir string) []library {
 	}
 	for i := range g.Libraries {
 		file := fmt.Sprintf("libextra%02d.so", i)
-		all = append(all, library{filepath.Join(gpus, own, file), "/usr/lib/wsl/drivers/" + own + "/" + file})
+		all = append(all, Mount{filepath.Join(gpus, own, file), "/usr/lib/wsl/drivers/" + own + "/" + file})
 	}
 	return all
 }
@@ -125,14 +126,14 @@ func (g GPU) libraries(dir string) []library {
 // path in it, with their content.
 func (g GPU) files(dir string) map[string]string {
 	files := make(map[string]string)
-	for _, lib := range g.libraries(dir) {
-		if strings.HasSuffix(lib.source, ".inf") { // the folder
+	for _, lib := range g.Mounts(dir) {
+		if strings.HasSuffix(lib.Source, ".inf") { // the folder
 			for _, name := range []string{"a.dat", "sub/b.dat"} {
-				files[lib.destination+"/"+name] = "data of " + filepath.Join(lib.source, name) + "\n"
+				files[lib.Destination+"/"+name] = "data of " + filepath.Join(lib.Source, name) + "\n"
 			}
 			continue
 		}
-		files[lib.destination] = "data of " + lib.source + "\n"
+		files[lib.Destination] = "data of " + lib.Source + "\n"
 	}
 	return files
 }
@@ -147,10 +148,10 @@ func (n *Node) makeGPU(t testing.TB, g GPU) {
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(g.rdev())); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatalf("make the device node %s: %v", path, err)
 	}
-	for _, lib := range g.libraries(n.Dir) {
-		sources := []string{lib.source}
-		if strings.HasSuffix(lib.source, ".inf") {
-			sources = []string{lib.source + "/a.dat", lib.source + "/sub/b.dat"}
+	for _, lib := range g.Mounts(n.Dir) {
+		sources := []string{lib.Source}
+		if strings.HasSuffix(lib.Source, ".inf") {
+			sources = []string{lib.Source + "/a.dat", lib.Source + "/sub/b.dat"}
 		}
 		for _, source := range sources {
 			if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
@@ -193,8 +194,8 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 			fmt.Fprintf(&b, "    health: {reason: %q}\n", g.Unhealthy)
 		}
 		fmt.Fprintf(&b, "    linux:\n      deviceNodes: [{path: %s, containerPath: %s}]\n      libraries:\n", n.DeviceNode(g), g.ContainerPath())
-		for _, lib := range g.libraries(n.Dir) {
-			fmt.Fprintf(&b, "        - {source: %s, destination: %s}\n", lib.source, lib.destination)
+		for _, lib := range g.Mounts(n.Dir) {
+			fmt.Fprintf(&b, "        - {source: %s, destination: %s}\n", lib.Source, lib.Destination)
 		}
 	}
 	writeFile(t, n.inventory, b.String())

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +51,8 @@ type Options struct {
 	Inventory *Inventory
 	// NoKubelet leaves the kubelet and the product's daemons to the test.
 	NoKubelet bool
+	// LogLevel is the daemons' log level, by default debug.
+	LogLevel string
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -60,6 +64,8 @@ type Node struct {
 
 	// Dir is the node's folder, StateDir and RuntimeDir the product's.
 	Dir, StateDir, RuntimeDir string
+	// NRISocket is containerd's socket for NRI plugins.
+	NRISocket string
 	// Inventory is the inventory file in force.
 	Inventory *Inventory
 
@@ -69,13 +75,17 @@ type Node struct {
 
 	cgroup       string // the control group of all containers
 	replicas     int
+	logLevel     string
 	inventory    string // the inventory file
 	manifests    string // the kubelet's static pod folder
 	readOnlyPort int
 	parts        parts
 	podResources podresources.PodResourcesListerClient
 	nextPod      int
-	applied      map[string]*applied
+	// registering is where the kubelet's log ended when the kubelet or the
+	// advertiser was last started: they find each other after it.
+	registering Mark
+	applied     map[string]*applied
 }
 
 // Start starts a node and stops it when the test ends. It skips the test when
@@ -97,9 +107,11 @@ func Start(t *testing.T, opts Options) *Node {
 		Dir:        dir,
 		StateDir:   filepath.Join(dir, "state"),
 		RuntimeDir: filepath.Join(dir, "runtime"),
+		NRISocket:  filepath.Join(dir, "nri.sock"),
 		Inventory:  opts.Inventory,
 		cgroup:     cgroupRoot(os.Getenv(dirVar)),
 		replicas:   opts.Replicas,
+		logLevel:   cmp.Or(opts.LogLevel, "debug"),
 		applied:    make(map[string]*applied),
 		inventory:  filepath.Join(dir, "inventory", "inventory.yaml"),
 		manifests:  filepath.Join(dir, "manifests"),
@@ -208,8 +220,8 @@ func (n *Node) declareProcesses(t testing.TB) {
 				"--inventory", n.inventory,
 				"--state-dir", n.StateDir,
 				"--runtime-dir", n.RuntimeDir,
-				"--nri-socket", path("nri.sock"),
-				"--log-level", "debug",
+				"--nri-socket", n.NRISocket,
+				"--log-level", n.logLevel,
 			}, args...)...)
 		}
 	}
@@ -225,8 +237,24 @@ func (n *Node) declareProcesses(t testing.TB) {
 	})
 	n.Advertiser = newProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
 		daemon("directx-advertiser", "--replicas", fmt.Sprint(n.replicas)))
+	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
+		p.onStart = func() { n.registering = n.Kubelet.Mark() }
+	}
 	n.Plugin = newProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
 		daemon("directx-nri", "--cri-socket", path(containerdAddress)))
+}
+
+// registered returns nil when the kubelet has the advertiser's devices of all
+// resources since the last start of either. What it could allocate before is no
+// proof: it may not have noticed yet that the advertiser ended.
+func (n *Node) registered() error {
+	log := n.Kubelet.Log(n.registering)
+	for _, resource := range []string{Display, Compute} {
+		if !strings.Contains(log, fmt.Sprintf(`"State pushed for device plugin" resource=%q`, resource)) {
+			return fmt.Errorf("the kubelet was not told of %s devices yet", resource)
+		}
+	}
+	return nil
 }
 
 // WaitContainerd waits until containerd serves CRI.
@@ -286,6 +314,9 @@ func (n *Node) WaitReady(t testing.TB) {
 	Eventually(t, startTimeout, "the kubelet offers the node's GPUs", func() error {
 		if !n.Advertiser.Running() {
 			t.Fatalf("the advertiser ended\n%s", n.Advertiser.Tail(30))
+		}
+		if err := n.registered(); err != nil {
+			return err
 		}
 		got, err := n.Allocatable()
 		if err != nil {
@@ -395,4 +426,16 @@ func (n *Node) get(path string) (*http.Response, error) {
 		return nil, fmt.Errorf("the kubelet answers %s to %s", response.Status, path)
 	}
 	return response, nil
+}
+
+// WaitGuard waits until the advertiser's guard is registered with containerd,
+// going by its log, which must be at level debug.
+func (n *Node) WaitGuard(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTimeout, "the guard is registered with containerd", func() error {
+		if !strings.Contains(n.Advertiser.Log(n.Advertiser.started), "Started plugin 99-directx-guard") {
+			return errors.New("the advertiser's log does not say so")
+		}
+		return nil
+	})
 }

@@ -329,7 +329,7 @@ func (n *Node) WaitRefused(t testing.TB, pod string) string {
 
 // WaitNotStarted waits until the kubelet tells of a failure to start a
 // container of the pod that happened after its log's mark, and returns the
-// event's message. It ends the test when the container runs instead.
+// event's message.
 func (n *Node) WaitNotStarted(t testing.TB, pod, container string, since Mark) string {
 	t.Helper()
 	var message string

@@ -22,9 +22,11 @@ type Process struct {
 	// Name names it in messages.
 	Name string
 
-	cmd func() *exec.Cmd
-	log string
+	cmd     func() *exec.Cmd
+	log     string
+	onStart func() // called before each start, may be nil
 
+	started Mark // where the log ended at the last start
 	running *exec.Cmd
 	ended   chan struct{} // closed when running ended and was waited for
 }
@@ -41,6 +43,10 @@ func (p *Process) Start(t testing.TB) {
 	if p.Running() {
 		t.Fatalf("start %s: it runs already", p.Name)
 	}
+	if p.onStart != nil {
+		p.onStart()
+	}
+	p.started = p.Mark()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatalf("open the log of %s: %v", p.Name, err)
@@ -160,19 +166,33 @@ func (p *Process) Tail(n int) string {
 	return fmt.Sprintf("---- %s, the last lines of %s\n%s", p.Name, p.log, bytes.Join(lines, []byte("\n")))
 }
 
-// RSS returns the process's resident memory in bytes.
-func (p *Process) RSS(t testing.TB) uint64 {
+// Memory is what a process keeps in memory, in bytes.
+type Memory struct {
+	// Resident is all of it, Anonymous the part that is not pages of files,
+	// which the kernel takes back when it needs them.
+	Resident, Anonymous uint64
+	// Peak is the most that was resident at any time.
+	Peak uint64
+}
+
+// Memory returns what the process keeps in memory now.
+func (p *Process) Memory(t testing.TB) Memory {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		t.Fatalf("read the memory of %s: %v", p.Name, err)
 	}
+	var m Memory
 	for line := range strings.Lines(string(data)) {
-		var kib uint64
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
-			return kib << 10
+		for name, value := range map[string]*uint64{"VmRSS": &m.Resident, "RssAnon": &m.Anonymous, "VmHWM": &m.Peak} {
+			var kib uint64
+			if _, err := fmt.Sscanf(line, name+": %d kB", &kib); err == nil {
+				*value = kib << 10
+			}
 		}
 	}
-	t.Fatalf("read the memory of %s: no VmRSS in its status", p.Name)
-	return 0
+	if m.Resident == 0 {
+		t.Fatalf("read the memory of %s: no VmRSS in its status", p.Name)
+	}
+	return m
 }
