@@ -11,8 +11,9 @@ HOST     := $(shell go env GOHOSTOS)-$(shell go env GOHOSTARCH)
 export CGO_ENABLED = 0
 GOBUILD := go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 
-# How long each fuzz target runs, for `make fuzz`.
+# How long each fuzz target runs, for `make fuzz`, and each benchmark.
 FUZZTIME ?= 10s
+BENCHTIME ?= 1s
 
 .PHONY: help
 help: ## say what there is to make
@@ -68,8 +69,10 @@ lint: ## run golangci-lint, at the version that tools/go.mod names
 	GOOS=windows go vet ./...
 
 .PHONY: bench
-bench: ## print the benchmarks (whole container starts too, as root)
-	go test -run '^$$' -bench . -benchmem ./advertiser ./nri ./ocispec ./discovery/... ./internal/...
+bench: bin ## print the benchmarks; as root also whole container starts on real parts
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri ./ocispec ./discovery/... ./internal/...
+	@if [ "$$(id -u)" = 0 ]; then test/parts/build.sh && go test -tags e2e -count=1 -v -timeout 20m ./test/bench; \
+	else echo "bench: whole container starts are measured as root only"; fi
 
 .PHONY: clean
 clean: ## remove what was built, the parts of the end-to-end suite included

@@ -11,6 +11,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/durable"
 	"directx-nri/ocispec"
 )
 
@@ -55,18 +56,19 @@ func (a *Adjuster) adjust(ctx context.Context, pod *api.PodSandbox, container *a
 		return nil, fmt.Errorf("the GPUs of this node are not known: %w", err)
 	}
 	var devices []discovery.Device
-	for _, p := range shown {
-		record, err := a.redeem(p, holder)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
-		}
-		if devices, err = appendDevices(devices, record, present); err != nil {
-			return nil, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
+	// All are looked at before the first is bound: a container that is refused
+	// takes nothing away from the one that an allocation was made for.
+	for _, redeem := range []func(allocation.Token, allocation.Holder) (allocation.Record, error){a.Store.Check, a.Store.Bind} {
+		if devices, err = redeemAll(shown, holder, present, redeem); err != nil {
+			return nil, err
 		}
 	}
 	edits, notes, err := ocispec.ForDevices(a.OS, devices, a.Files)
 	if err != nil {
 		return nil, fmt.Errorf("%w; %s", err, advice(err))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("it took too long: %w", err)
 	}
 	adjustment := edits.Adjustment(a.OS, container.GetMounts())
 	adjustment.AddAnnotation(AdjustedAnnotation, mark(shown))
@@ -74,13 +76,32 @@ func (a *Adjuster) adjust(ctx context.Context, pod *api.PodSandbox, container *a
 	return adjustment, nil
 }
 
-// redeem returns the record behind what p presents, bound to holder.
-func (a *Adjuster) redeem(p presentation, holder allocation.Holder) (allocation.Record, error) {
+// redeemAll returns the devices behind all that shown presents.
+func redeemAll(shown []presentation, holder allocation.Holder, present []discovery.Device,
+	redeem func(allocation.Token, allocation.Holder) (allocation.Record, error),
+) ([]discovery.Device, error) {
+	var devices []discovery.Device
+	for _, p := range shown {
+		record, err := redeemOne(p, holder, redeem)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+		}
+		if devices, err = appendDevices(devices, record, present); err != nil {
+			return nil, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
+		}
+	}
+	return devices, nil
+}
+
+// redeemOne returns the record behind what p presents.
+func redeemOne(p presentation, holder allocation.Holder,
+	redeem func(allocation.Token, allocation.Holder) (allocation.Record, error),
+) (allocation.Record, error) {
 	token, err := allocation.ParseToken(p.value)
 	if err != nil {
 		return allocation.Record{}, err
 	}
-	record, err := a.Store.Bind(token, holder)
+	record, err := redeem(token, holder)
 	if err != nil {
 		return allocation.Record{}, err
 	}
@@ -144,8 +165,10 @@ func advice(err error) string {
 		return "bring the GPU back, or delete the pod, and its replacement is given another one"
 	case errors.Is(err, ocispec.ErrNotAssignable):
 		return "check how discovery describes the device on this node"
+	case errors.Is(err, durable.ErrNotPrivate):
+		return "no container on this node is given a GPU until then"
 	}
-	return "see the log of directx-nri on this node"
+	return "it is tried again; see the log of directx-nri on this node"
 }
 
 func (a *Adjuster) report(pod *api.PodSandbox, container *api.Container, devices []discovery.Device, notes []ocispec.Note) {

@@ -18,7 +18,14 @@ import (
 // before that fails the container, as it should.
 const hookTimeout = 1200 * time.Millisecond
 
-var errTooSlow = errors.New("no answer in time from this node's disk")
+// maxWorkers is how many hooks may be at work at once. The runtime asks one at
+// a time; more are those that it no longer waits for, on a disk that hangs.
+const maxWorkers = 16
+
+var (
+	errTooSlow = errors.New("the records or the runtime files of this node could not be read in time")
+	errStuck   = errors.New("the records or the runtime files of this node cannot be read: the disk does not answer")
+)
 
 // Plugin is the NRI plugin's hooks.
 type Plugin struct {
@@ -29,6 +36,7 @@ type Plugin struct {
 
 	timeout time.Duration
 	workers sync.WaitGroup
+	slots   chan struct{}
 }
 
 // NewPlugin returns the hooks around adjuster. stop is called for each
@@ -37,6 +45,7 @@ type Plugin struct {
 func NewPlugin(adjuster *Adjuster, stop func(pod, containerID string)) *Plugin {
 	return &Plugin{
 		adjuster: adjuster, stop: stop, log: adjuster.Log, timeout: hookTimeout,
+		slots: make(chan struct{}, maxWorkers),
 		guard: NewGuard(adjuster.OS),
 	}
 }
@@ -93,29 +102,40 @@ func missed(os ocispec.OS, containers []*api.Container) []*api.Container {
 // CreateContainer answers with the adjustment for a container that holds an
 // allocation.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	adjustment, err := p.adjust(ctx, pod, container)
+	if err != nil {
+		p.log.WithError(err).Error("container refused")
+	}
+	return adjustment, nil, err
+}
+
+func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("directx-nri: %s is not started: %w", describe(pod, container), errStuck)
+	}
 	type answer struct {
 		adjustment *api.ContainerAdjustment
 		err        error
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	// Reading a file cannot be called off, so the work has to be left behind
 	// when it takes too long.
 	answers := make(chan answer, 1)
 	p.workers.Go(func() {
+		defer func() { <-p.slots }()
 		adjustment, err := p.adjuster.Adjust(ctx, pod, container)
 		answers <- answer{adjustment, err}
 	})
 	select {
 	case a := <-answers:
-		if a.err != nil {
-			p.log.WithError(a.err).Error("container refused")
-		}
-		return a.adjustment, nil, a.err
+		return a.adjustment, a.err
 	case <-ctx.Done():
-		err := fmt.Errorf("directx-nri: %s is not started: %w (%s); it is tried again", describe(pod, container), errTooSlow, p.timeout)
-		p.log.WithError(err).Error("container refused")
-		return nil, nil, err
+		return nil, fmt.Errorf("directx-nri: %s is not started: %w (waited %s); it is tried again",
+			describe(pod, container), errTooSlow, time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -124,8 +144,14 @@ func (p *Plugin) StartContainer(ctx context.Context, pod *api.PodSandbox, contai
 	return p.guard.StartContainer(ctx, pod, container)
 }
 
-// Wait returns when no hook's work is under way any more.
-func (p *Plugin) Wait() { p.workers.Wait() }
+// Drain waits until no hook is at work, so that what the runtime waits for is
+// answered before the connection goes. It does not wait for longer than a hook
+// may take: what is at work then hangs, and has been answered for.
+func (p *Plugin) Drain() {
+	for deadline := time.Now().Add(p.timeout); len(p.slots) > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Guard is an NRI plugin of its own that does one thing: it refuses the start
 // of a container that holds an allocation and was created without its

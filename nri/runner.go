@@ -27,6 +27,9 @@ type Runner struct {
 	// of the stub package's interfaces, Synchronize among them, which calls
 	// synchronized when it is done.
 	Hooks func(synchronized func()) any
+	// Drain waits until no hook is at work, for a time that it bounds itself.
+	// nil when no hook takes any time.
+	Drain func()
 	// Serving is told when the plugin becomes registered and synchronized,
 	// and when it no longer is. nil when nobody wants to know.
 	Serving func(bool)
@@ -89,7 +92,10 @@ func (r *Runner) session(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithCancel(ctx)
+	// The stub calls hooks with the context that it is started with. A hook
+	// that is at work when ours ends is to answer all the same: the runtime
+	// would create its container without us.
+	hooks, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
 	life := &life{tell: r.Serving}
@@ -110,13 +116,13 @@ func (r *Runner) session(ctx context.Context) error {
 	}
 
 	started := make(chan error, 1)
-	go func() { started <- plugin.Start(ctx) }()
+	go func() { started <- plugin.Start(hooks) }()
 	select {
 	case err = <-started:
 	case <-time.After(r.startTimeout()):
-		err = errors.Join(errStartHangs, release(ctx, conn, plugin, started))
+		err = errors.Join(errStartHangs, release(hooks, conn, plugin, started))
 	case <-ctx.Done():
-		err = errors.Join(ctx.Err(), release(ctx, conn, plugin, started))
+		err = errors.Join(ctx.Err(), release(hooks, conn, plugin, started))
 	}
 	if err != nil {
 		return err
@@ -126,29 +132,47 @@ func (r *Runner) session(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	life.end()
+	if ctx.Err() != nil && r.Drain != nil {
+		r.Drain()
+		// The stub sends an answer after the hook has returned.
+		time.Sleep(answerTime)
+	}
 	plugin.Stop()
 	return nil
 }
 
+// answerTime is ample for an answer's way through a Unix socket.
+const answerTime = 20 * time.Millisecond
+
 // release ends a Start that may hang for good: one that waits for Configure on
-// a connection that the runtime has closed. Closing the connection does not
-// end that wait; a Configure does, whoever calls it.
+// a connection that the runtime has closed. Closing the connection ends Start
+// everywhere else, and only when it has not done so, Start waits there: then a
+// Configure ends it, whoever calls it.
 func release(ctx context.Context, conn net.Conn, plugin stub.Stub, started <-chan error) error {
 	closeErr := conn.Close()
 	service, ok := plugin.(interface {
 		Configure(context.Context, *api.ConfigureRequest) (*api.ConfigureResponse, error)
 	})
-	if ok {
-		if _, err := service.Configure(context.WithoutCancel(ctx), &api.ConfigureRequest{}); err != nil {
-			closeErr = errors.Join(closeErr, err)
+	var err error
+	for released := false; !released; {
+		select {
+		case err = <-started:
+			released = true
+		case <-time.After(releaseTime):
+			if ok {
+				_, _ = service.Configure(ctx, &api.ConfigureRequest{})
+			}
 		}
 	}
-	if err := <-started; err != nil {
-		return errors.Join(closeErr, err)
+	if err == nil {
+		plugin.Stop()
 	}
-	plugin.Stop()
-	return closeErr
+	return errors.Join(closeErr, err)
 }
+
+// releaseTime is how long a Start may take to see that its connection is
+// closed.
+const releaseTime = 200 * time.Millisecond
 
 // life lets word of a session's synchronization through only as long as the
 // session lives: its hook may still be at work when the connection is gone.

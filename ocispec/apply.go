@@ -195,7 +195,9 @@ func applyLinuxDevices(root *object, adjustment *api.ContainerAdjustment) (bool,
 	for _, d := range adjustment.GetLinux().GetDevices() {
 		node := d.ToOCI()
 		nodes = append(nodes, node)
-		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: node.Type, Major: &node.Major, Minor: &node.Minor, Access: "rwm"})
+		// The access that NRI's own generator gives, so that what it has done is
+		// seen to be done.
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: node.Type, Major: &node.Major, Minor: &node.Minor, Access: d.AccessString()})
 	}
 	if len(nodes) == 0 {
 		return false, nil

@@ -143,8 +143,14 @@ func (b *builder) addLinux(d discovery.Device) error {
 			return fmt.Errorf("device node %s: %w", n.Path, err)
 		}
 		node.Path = n.ContainerPath
-		if b.take(d, n.Path, n.ContainerPath) {
+		key := destinationKey(b.os, n.ContainerPath)
+		switch first, taken := b.taken[key]; {
+		case !taken:
+			b.taken[key] = n.Path
 			b.edits.LinuxDevices = append(b.edits.LinuxDevices, node)
+		case first != n.Path:
+			// A file can be done without. A device was promised.
+			return fmt.Errorf("%w together with the others: its device node %s would be at %s, where %s is", ErrNotAssignable, n.Path, n.ContainerPath, first)
 		}
 	}
 	for _, l := range d.Libraries {

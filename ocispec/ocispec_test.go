@@ -180,19 +180,29 @@ func TestForDevicesRefuses(t *testing.T) {
 	noPath := t4("", store)
 	noNode := dxg()
 	noNode.DeviceNodes = nil
+	conflict := dxg()
+	conflict.InstanceID = `VMBUS\{2}\0`
+	conflict.DeviceNodes = append(conflict.DeviceNodes, discovery.DeviceNode{Path: "/dev/dxg1", ContainerPath: "/dev/dxg"})
+	hidden := dxg()
+	hidden.DeviceNodes[0] = discovery.DeviceNode{Path: "/dev/dxg1", ContainerPath: "/usr/lib/wsl/lib/libd3d12.so"}
+	files := linuxFiles()
+	files.nodes["/dev/dxg1"] = files.nodes["/dev/dxg"]
 	for name, test := range map[string]struct {
-		os     OS
-		device discovery.Device
-		want   error
+		os      OS
+		devices []discovery.Device
+		files   fakeFiles
+		want    error
 	}{
-		"Windows, no location path": {Windows, noPath, ErrNotAssignable},
-		"Linux, no device node":     {Linux, noNode, ErrNotAssignable},
-		"Linux, node is gone":       {Linux, dxg(), fs.ErrNotExist},
+		"Windows, no location path":      {Windows, []discovery.Device{noPath}, fakeFiles{}, ErrNotAssignable},
+		"Linux, no device node":          {Linux, []discovery.Device{noNode}, fakeFiles{}, ErrNotAssignable},
+		"Linux, node is gone":            {Linux, []discovery.Device{dxg()}, fakeFiles{}, fs.ErrNotExist},
+		"Linux, two nodes at one place":  {Linux, []discovery.Device{dxg(), conflict}, files, ErrNotAssignable},
+		"Linux, a library at the node's": {Linux, []discovery.Device{dxg(), hidden}, files, ErrNotAssignable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := ForDevices(test.os, []discovery.Device{test.device}, fakeFiles{})
-			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.device.InstanceID) {
+			_, _, err := ForDevices(test.os, test.devices, test.files)
+			if last := test.devices[len(test.devices)-1]; !errors.Is(err, test.want) || !strings.Contains(err.Error(), last.InstanceID) {
 				t.Errorf("error %v, want %v with the device's name", err, test.want)
 			}
 		})
@@ -298,7 +308,7 @@ func TestApply(t *testing.T) {
 		"Linux": {
 			linux,
 			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]}},"mounts":null}`,
-			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
+			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
 				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
 				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["rbind","ro","rprivate","nosuid","nodev"]}],` +
 				`"annotations":{"directx.microsoft.com/adjusted":"yes"}}`,
@@ -325,6 +335,24 @@ func TestApply(t *testing.T) {
 				t.Errorf("applied twice: %v\n%s", err, again)
 			}
 		})
+	}
+}
+
+// TestApplyAfterNRI applies an adjustment to a spec that containerd has applied
+// it to already. What NRI's generator writes of a device is given here by hand:
+// AdjustDevices of nri v0.8 to v0.12, pkg/runtime-tools/generate.
+func TestApplyAfterNRI(t *testing.T) {
+	t.Parallel()
+	adjustment := adjustmentFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
+	mounts, err := json.Marshal([]specs.Mount{adjustment.GetMounts()[0].ToOCI(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := []byte(`{"linux":{"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}],` +
+		`"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}]}},` +
+		`"annotations":{"directx.microsoft.com/adjusted":"yes"},"mounts":` + string(mounts) + `}`)
+	if got, err := Apply(done, adjustment); err != nil || !bytes.Equal(got, done) {
+		t.Errorf("%v\nNRI    %s\nthen us %s", err, done, got)
 	}
 }
 

@@ -71,7 +71,9 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 	}
 	source := inventory.Open(o.inventory, log)
 	if _, err := source.Devices(ctx); err != nil {
-		return err
+		// Staying up keeps the node's other containers going, and needs nobody
+		// once the file is mended.
+		log.WithError(err).Error("the GPUs of this node are not known; containers that hold one are refused until this is mended")
 	}
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
 	evictor := nri.NewEvictor(o.criSocket, log)
@@ -82,10 +84,9 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 		OS:     os,
 		Log:    log,
 	}, evictor.Stop)
-	defer plugin.Wait()
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex,
-		Hooks: plugin.Hooks, Log: log,
+		Hooks: plugin.Hooks, Drain: plugin.Drain, Log: log,
 		Serving: func(serving bool) {
 			ready.SetServing(serving)
 			if serving {

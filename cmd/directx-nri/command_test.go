@@ -17,7 +17,7 @@ func TestFlags(t *testing.T) {
 		"no NRI":             {[]string{"--inventory=x", "--nri-socket="}, "--nri-socket is required"},
 		"index":              {[]string{"--inventory=x", "--nri-socket=x", "--nri-index=7"}, `--nri-index "7"`},
 		"container OS":       {[]string{"--inventory=x", "--nri-socket=x", "--container-os=plan9"}, `"plan9" is neither`},
-		"inventory is gone":  {[]string{"--inventory=/nowhere/inventory.yaml", "--nri-socket=x"}, "/nowhere/inventory.yaml"},
+		"runtime folder":     {[]string{"--inventory=x", "--nri-socket=x", "--runtime-dir=/dev/null"}, "/dev/null"},
 		"log level is wrong": {[]string{"--log-level=x"}, "--log-level"},
 	} {
 		t.Run(name, func(t *testing.T) {

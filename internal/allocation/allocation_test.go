@@ -11,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"directx-nri/internal/durable"
 	"directx-nri/internal/testutil"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,10 +23,11 @@ const display = "directx.microsoft.com/display"
 
 func openRecorder(t testing.TB, folder string) *Recorder {
 	t.Helper()
-	r, err := OpenRecorder(folder, testutil.Quiet())
+	r, err := OpenRecorder(context.Background(), folder, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
 
@@ -48,17 +51,17 @@ func bind(t testing.TB, folder string, token Token, pod, container string) {
 	}
 }
 
-func live(t testing.TB, r *Recorder) []Token {
+func live(t testing.TB, r *Recorder) []ID {
 	t.Helper()
 	records, err := r.Live()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tokens []Token
+	var ids []ID
 	for _, r := range records {
-		tokens = append(tokens, r.Token)
+		ids = append(ids, r.ID)
 	}
-	return tokens
+	return ids
 }
 
 func TestParseToken(t *testing.T) {
@@ -76,8 +79,11 @@ func TestParseToken(t *testing.T) {
 			t.Errorf("ParseToken(%q): error %v, want ErrMalformedToken", bad, err)
 		}
 	}
-	if s := NewToken().String(); len([]rune(s)) != 9 {
-		t.Errorf("a token prints as %q: it must not print whole", s)
+	token := NewToken()
+	for _, verb := range []string{"%s", "%v", "%+v", "%#v", "%q"} {
+		if s := fmt.Sprintf(verb, token); strings.Contains(s, string(token)) || !strings.Contains(s, string(token.ID())) {
+			t.Errorf("with %s a token prints as %q: it must print as its ID", verb, s)
+		}
 	}
 }
 
@@ -121,6 +127,74 @@ func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 	}
 	if _, err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("made-up token: error %v, want ErrNotFound", err)
+	}
+}
+
+func TestCheckBindsNothing(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, folder), "gpu::0")
+	store := OpenStore(folder)
+	thief, owner := Holder{PodUID: "thief", Container: "main"}, Holder{PodUID: "owner", Container: "main"}
+	if _, err := store.Check(token, thief); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Bind(token, owner); err != nil {
+		t.Errorf("a mere check took the record: %v", err)
+	}
+	if _, err := store.Check(token, thief); !errors.Is(err, ErrHeld) {
+		t.Errorf("error %v, want ErrHeld", err)
+	}
+}
+
+// TestNothingOnDiskTellsAToken reads everything in the folder: what is there
+// must not let anybody present an allocation.
+func TestNothingOnDiskTellsAToken(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, folder), "gpu::0")
+	bind(t, folder, token, "pod-a", "main")
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(folder, file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(file.Name()+string(content), string(token)) {
+			t.Errorf("%s tells the token", file.Name())
+		}
+	}
+}
+
+func TestResourcesKeepBooksOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	asDisplay := record(t, r, "gpu::0")
+	bind(t, folder, asDisplay, "pod-a", "main")
+	asCompute, err := r.Record(context.Background(), "directx.microsoft.com/compute", []Replica{{"gpu::0", `PCI\gpu`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind(t, folder, asCompute, "pod-b", "main")
+	if diff := cmp.Diff([]ID{asDisplay.ID(), asCompute.ID()}, live(t, r)); diff != "" {
+		t.Errorf("a GPU that moved to another resource (-want +got):\n%s", diff)
+	}
+}
+
+func TestForeignFolderIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, folder), "gpu::0")
+	if err := os.Chmod(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OpenStore(folder).Get(token)
+	if !errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
+		t.Errorf("error %v, want ErrNotPrivate alone", err)
 	}
 }
 
@@ -204,18 +278,18 @@ func TestRecordEndsWhenADifferentPodPresentsANewerOne(t *testing.T) {
 	bind(t, folder, old, "pod-a", "main")
 	// The kubelet handed one of the two out again.
 	next := record(t, r, "gpu::1")
-	if diff := cmp.Diff([]Token{old, next}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{old.ID(), next.ID()}, live(t, r)); diff != "" {
 		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
 	}
 	bind(t, folder, next, "pod-b", "main")
-	if diff := cmp.Diff([]Token{next}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{next.ID()}, live(t, r)); diff != "" {
 		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
 	}
 	if _, err := OpenStore(folder).Get(old); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ended record: error %v, want ErrNotFound", err)
 	}
-	if files, err := os.ReadDir(folder); err != nil || len(files) != 2 {
-		t.Errorf("%d files, %v; want the record that lives and its binding", len(files), err)
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 3 {
+		t.Errorf("%d files, %v; want the record that lives, its binding and the lock", len(files), err)
 	}
 }
 
@@ -230,7 +304,7 @@ func TestRecordsOfPodsThatNeverStartAreBounded(t *testing.T) {
 		last = record(t, r, "gpu::0")
 	}
 	tokens := live(t, r)
-	if len(tokens) != maxUnbound+1 || tokens[0] != held || tokens[maxUnbound] != last {
+	if len(tokens) != maxUnbound+1 || tokens[0] != held.ID() || tokens[maxUnbound] != last.ID() {
 		t.Errorf("%d records live; want the one that is held and the newest %d", len(tokens), maxUnbound)
 	}
 }
@@ -242,30 +316,98 @@ func TestRecorderReadsWhatAnEarlierOneWrote(t *testing.T) {
 	a, b := record(t, first, "gpu::0"), record(t, first, "gpu::0")
 	bind(t, folder, a, "pod-a", "main")
 
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
 	second := openRecorder(t, folder)
-	if diff := cmp.Diff([]Token{a, b}, live(t, second)); diff != "" {
+	if diff := cmp.Diff([]ID{a.ID(), b.ID()}, live(t, second)); diff != "" {
 		t.Fatalf("records (-want +got):\n%s", diff)
 	}
 	c := record(t, second, "gpu::0")
 	bind(t, folder, c, "pod-c", "main")
-	if diff := cmp.Diff([]Token{c}, live(t, second)); diff != "" {
+	if diff := cmp.Diff([]ID{c.ID()}, live(t, second)); diff != "" {
 		t.Errorf("a record written after a restart is not newer (-want +got):\n%s", diff)
+	}
+}
+
+// TestRecorderWaitsForAnotherToEnd hands a folder over as an update does: the
+// new process is there before the old one has ended.
+func TestRecorderWaitsForAnotherToEnd(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	first := openRecorder(t, folder)
+	opened := make(chan *Recorder)
+	var group sync.WaitGroup
+	group.Go(func() { opened <- openRecorder(t, folder) })
+	var old Token
+	for range 5 {
+		old = record(t, first, "gpu::0")
+	}
+	bind(t, folder, old, "pod-a", "main")
+	select {
+	case <-opened:
+		t.Error("a second recorder was opened beside the first")
+	case <-time.After(2 * lockRetry):
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := <-opened
+	group.Wait()
+	next := record(t, second, "gpu::0")
+	bind(t, folder, next, "pod-b", "main")
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]ID{next.ID()}, live(t, openRecorder(t, folder))); diff != "" {
+		t.Errorf("records after a third has read them (-want +got):\n%s", diff)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if _, err := OpenRecorder(ctx, folder, testutil.Quiet()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a wait that is called off: error %v", err)
+	}
+}
+
+func TestRecordIsNeverLargerThanWhatIsRead(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	id := strings.Repeat("&", 200)
+	replicas := make([]Replica, 16384)
+	for i := range replicas {
+		replicas[i] = Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id}
+	}
+	token, err := r.Record(context.Background(), display, replicas[:4096])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := OpenStore(folder).Get(token); err != nil || len(got.Replicas) != 4096 {
+		t.Errorf("%d replicas, %v", len(got.Replicas), err)
+	}
+	if _, err := r.Record(context.Background(), display, replicas); err == nil || !strings.Contains(err.Error(), "ask for fewer") {
+		t.Errorf("a record that could not be read: error %v", err)
 	}
 }
 
 func TestRecorderLeavesAlone(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, folder), "gpu::0")
-	whole, err := os.ReadFile(filepath.Join(folder, string(token)+recordSuffix))
+	before := openRecorder(t, folder)
+	token := record(t, before, "gpu::0")
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(filepath.Join(folder, string(token.ID())+recordSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}
 	torn, misnamed := NewToken(), NewToken()
 	files := map[string][]byte{
-		string(torn) + recordSuffix:     whole[:len(whole)/2],
-		string(misnamed) + recordSuffix: whole,
-		"README":                        []byte("hello"),
+		string(torn.ID()) + recordSuffix:     whole[:len(whole)/2],
+		string(misnamed.ID()) + recordSuffix: whole,
+		"README":                             []byte("hello"),
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
@@ -273,7 +415,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 		}
 	}
 	stale := filepath.Join(folder, ".directx-nri-tmp-1")
-	orphan := filepath.Join(folder, string(NewToken())+bindingSuffix)
+	orphan := filepath.Join(folder, string(NewToken().ID())+bindingSuffix)
 	for _, path := range []string{stale, orphan} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -281,7 +423,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 	}
 
 	r := openRecorder(t, folder)
-	if diff := cmp.Diff([]Token{token}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{token.ID()}, live(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	for name, content := range files {
@@ -296,7 +438,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 	}
 	for _, bad := range []Token{torn, misnamed} {
 		_, err := OpenStore(folder).Bind(bad, Holder{PodUID: "a", Container: "main"})
-		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad)+recordSuffix) {
+		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+recordSuffix) {
 			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 		}
 	}
@@ -307,7 +449,7 @@ func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, folder)
 	token := record(t, r, "gpu::0")
-	path := filepath.Join(folder, string(token)+bindingSuffix)
+	path := filepath.Join(folder, string(token.ID())+bindingSuffix)
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +459,7 @@ func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 	}
 	next := record(t, r, "gpu::0")
 	bind(t, folder, next, "pod-b", "main")
-	if diff := cmp.Diff([]Token{token, next}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{token.ID(), next.ID()}, live(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 }
@@ -325,23 +467,23 @@ func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 func TestEveryDamageIsSeen(t *testing.T) {
 	t.Parallel()
 	token := NewToken()
-	whole, err := encode(kindRecord, Record{Token: token, Sequence: 1, Resource: display, Replicas: []Replica{{"gpu::0", "gpu"}}})
+	whole, err := encode(kindRecord, Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{"gpu::0", "gpu"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := decodeRecord(whole, token)
+	want, err := decodeRecord(whole, token.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range whole {
 		if i < len(whole)-2 { // the last byte is a newline, without which the record is whole
-			if _, err := decodeRecord(whole[:i], token); !errors.Is(err, errContent) {
+			if _, err := decodeRecord(whole[:i], token.ID()); !errors.Is(err, errContent) {
 				t.Errorf("cut after %d bytes: error %v", i, err)
 			}
 		}
 		damaged := bytes.Clone(whole)
 		damaged[i] ^= 1
-		if got, err := decodeRecord(damaged, token); err == nil && !cmp.Equal(got, want) {
+		if got, err := decodeRecord(damaged, token.ID()); err == nil && !cmp.Equal(got, want) {
 			t.Errorf("byte %d changed: read as %+v", i, got)
 		}
 	}
@@ -355,8 +497,8 @@ func TestDiscard(t *testing.T) {
 	if err := r.Discard(token); err != nil {
 		t.Fatal(err)
 	}
-	if files, err := os.ReadDir(folder); err != nil || len(files) != 0 {
-		t.Errorf("%d files left, %v", len(files), err)
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 1 {
+		t.Errorf("%d files left, %v; want the lock alone", len(files), err)
 	}
 	if err := r.Discard(token); !errors.Is(err, ErrNotFound) {
 		t.Errorf("second time: error %v, want ErrNotFound", err)
@@ -389,10 +531,10 @@ func TestReadersBesideTheWriter(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	token := Token(strings.Repeat("ab", 16))
+	id := ID(strings.Repeat("ab", 16))
 	for _, body := range []any{
-		Record{Token: token, Sequence: 7, Resource: display, Replicas: []Replica{{`PCI\VEN_10DE::0`, `PCI\VEN_10DE`}}},
-		binding{Token: token, Holder: Holder{PodUID: "uid", Container: "main"}},
+		Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{`PCI\VEN_10DE::0`, `PCI\VEN_10DE`}}},
+		binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 	} {
 		for _, kind := range []string{kindRecord, kindBinding} {
 			data, err := encode(kind, body)
@@ -406,18 +548,18 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("{}"))
 	f.Add([]byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":null,"sha256":""}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := decodeRecord(data, token)
+		r, err := decodeRecord(data, id)
 		switch {
 		case err != nil && !errors.Is(err, errContent):
 			t.Errorf("record: error %v does not match errContent", err)
-		case err == nil && (r.Token != token || r.Resource == "" || len(r.Replicas) == 0):
+		case err == nil && (r.ID != id || r.Resource == "" || len(r.Replicas) == 0):
 			t.Errorf("a record without content was believed: %+v", r)
 		}
-		b, err := decodeBinding(data, token)
+		b, err := decodeBinding(data, id)
 		switch {
 		case err != nil && !errors.Is(err, errContent):
 			t.Errorf("binding: error %v does not match errContent", err)
-		case err == nil && (b.Token != token || b.Holder.PodUID == "" || b.Holder.Container == ""):
+		case err == nil && (b.ID != id || b.Holder.PodUID == "" || b.Holder.Container == ""):
 			t.Errorf("a binding without content was believed: %+v", b)
 		}
 	})
@@ -429,7 +571,7 @@ func BenchmarkRecord(b *testing.B) {
 			folder := filepath.Join(b.TempDir(), "records")
 			r := openRecorder(b, folder)
 			for i := range live {
-				r.add(&entry{record: Record{Token: NewToken(), Replicas: []Replica{{fmt.Sprintf("gpu::%d", i), "gpu"}}}})
+				r.add(&entry{record: Record{ID: NewToken().ID(), Replicas: []Replica{{fmt.Sprintf("gpu::%d", i), "gpu"}}}})
 			}
 			for i := 0; b.Loop(); i++ {
 				if err := r.Discard(record(b, r, fmt.Sprintf("gpu::%d", i%live))); err != nil {

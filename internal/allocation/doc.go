@@ -2,7 +2,7 @@
 // which container: the only way in which a pod comes to a device.
 //
 // A record is one small file in a folder that only root (SYSTEM and
-// Administrators on Windows) can read, named by an unguessable [Token]. The
+// Administrators on Windows) can read, named by the digest of an unguessable [Token]. The
 // advertiser writes it when the kubelet calls Allocate, and hands the token to
 // the container in a variable. Who adjusts the container's spec binds the
 // record to the first pod UID and container name that presents the token; any

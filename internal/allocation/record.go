@@ -14,9 +14,13 @@ import (
 )
 
 // Token is what an allocation is looked up by: 128 random bits as 32 lower-case
-// hexadecimal digits. Whoever knows it may present it, so it is never logged
-// whole.
+// hexadecimal digits. Whoever knows it may present it, so it stands nowhere but
+// in the advertiser's answer: not in a log, an error, a file or a file's name.
 type Token string
+
+// ID names an allocation to people and in files: a digest of its token, from
+// which nobody comes to the token.
+type ID string
 
 const tokenBytes = 16
 
@@ -31,18 +35,30 @@ func NewToken() Token {
 	return Token(hex.EncodeToString(random))
 }
 
-// ParseToken returns s as a token. It accepts one spelling only, because
-// tokens become file names, and some file systems ignore case.
+// ParseToken returns s as a token. It accepts one spelling only.
 func ParseToken(s string) (Token, error) {
-	if len(s) != 2*tokenBytes || strings.Trim(s, "0123456789abcdef") != "" {
-		return "", fmt.Errorf("%q is %w", shorten(s, 40), ErrMalformedToken)
+	if !wellFormed(s) {
+		return "", fmt.Errorf("the value (%q, %d characters) is %w", shorten(s, 4), len(s), ErrMalformedToken)
 	}
 	return Token(s), nil
 }
 
-// String returns the token's first digits: enough to find its record by, too
-// little to present it.
-func (t Token) String() string { return shorten(string(t), 8) }
+func wellFormed(s string) bool {
+	return len(s) == 2*tokenBytes && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// ID returns the ID of the allocation that t stands for.
+func (t Token) ID() ID {
+	sum := sha256.Sum256([]byte(t))
+	return ID(hex.EncodeToString(sum[:tokenBytes]))
+}
+
+// String returns the ID's: a token that is printed by mistake gives nothing
+// away.
+func (t Token) String() string { return "token of " + string(t.ID()) }
+
+// GoString is String, for %#v.
+func (t Token) GoString() string { return t.String() }
 
 func shorten(s string, n int) string {
 	if len(s) <= n {
@@ -61,7 +77,7 @@ type Replica struct {
 
 // Record says what was promised to one container for one resource.
 type Record struct {
-	Token Token `json:"token"`
+	ID ID `json:"id"`
 	// Sequence orders the records of a node: a newer one has a larger number.
 	// Clocks are set back, so that CreatedAt is for people.
 	Sequence uint64 `json:"sequence"`
@@ -94,7 +110,7 @@ func (h Holder) String() string {
 
 // binding is the content of a binding file.
 type binding struct {
-	Token   Token     `json:"token"`
+	ID      ID        `json:"id"`
 	Holder  Holder    `json:"holder"`
 	BoundAt time.Time `json:"boundAt"`
 }
@@ -104,9 +120,9 @@ const (
 	kindRecord  = "Allocation"
 	kindBinding = "AllocationBinding"
 
-	// maxFileBytes is far above the largest record: 1,024 replicas with
-	// instance IDs of 200 characters, each named twice.
-	maxFileBytes = 1 << 20
+	// maxFileBytes is above any record that a node can need: all replicas of
+	// 64 GPUs × 256 for one container, with instance IDs of 200 characters.
+	maxFileBytes = 16 << 20
 )
 
 // envelope is the outer form of both kinds of file. The checksum is of the
@@ -156,13 +172,13 @@ func decode(data []byte, kind string, body any) error {
 	return nil
 }
 
-func decodeRecord(data []byte, token Token) (Record, error) {
+func decodeRecord(data []byte, id ID) (Record, error) {
 	var r Record
 	if err := decode(data, kindRecord, &r); err != nil {
 		return Record{}, err
 	}
-	if r.Token != token {
-		return Record{}, fmt.Errorf("%w: it is the record of another token (%s)", errContent, r.Token)
+	if r.ID != id {
+		return Record{}, fmt.Errorf("%w: it is the record of another allocation (%s)", errContent, shorten(string(r.ID), 40))
 	}
 	if r.Resource == "" || len(r.Replicas) == 0 {
 		return Record{}, fmt.Errorf("%w: it names no resource or no replica", errContent)
@@ -175,13 +191,13 @@ func decodeRecord(data []byte, token Token) (Record, error) {
 	return r, nil
 }
 
-func decodeBinding(data []byte, token Token) (binding, error) {
+func decodeBinding(data []byte, id ID) (binding, error) {
 	var b binding
 	if err := decode(data, kindBinding, &b); err != nil {
 		return binding{}, err
 	}
-	if b.Token != token {
-		return binding{}, fmt.Errorf("%w: it is the binding of another token (%s)", errContent, b.Token)
+	if b.ID != id {
+		return binding{}, fmt.Errorf("%w: it is the binding of another allocation (%s)", errContent, shorten(string(b.ID), 40))
 	}
 	if b.Holder.PodUID == "" || b.Holder.Container == "" {
 		return binding{}, fmt.Errorf("%w: it names no pod or no container", errContent)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/internal/durable"
@@ -25,19 +26,30 @@ import (
 // are admitted and never start would fill the disk otherwise.
 const maxUnbound = 64
 
+// lockName is the file that the recorder of a folder holds a lock on. It is
+// empty and stays there: a lock file that is removed can be locked twice.
+const lockName = ".lock"
+
 // Recorder writes records and ends them. One process at a time has one; any
 // number may read beside it with a [Store].
 type Recorder struct {
 	store *Store
+	lock  *flock.Flock
 	log   logrus.FieldLogger
 
 	mu       sync.Mutex
 	sequence uint64
-	// byReplica lists the records that have not ended by replica ID, oldest
-	// first.
-	byReplica map[string][]*entry
-	byToken   map[Token]*entry
+	// byReplica lists the records that have not ended by replica, oldest first.
+	byReplica map[replicaKey][]*entry
+	byID      map[ID]*entry
 }
+
+// lockRetry is how often a lock is tried that somebody else has.
+const lockRetry = 200 * time.Millisecond
+
+// replicaKey identifies a replica to the kubelet, which keeps its books by
+// resource: a GPU that moves from one to the other is handed out in both.
+type replicaKey struct{ resource, id string }
 
 type entry struct {
 	record Record
@@ -47,21 +59,43 @@ type entry struct {
 
 // OpenRecorder makes folder if it must and reads the records in it. Files that
 // are not ours, or cannot be read, are logged and left as they are.
-func OpenRecorder(folder string, log logrus.FieldLogger) (*Recorder, error) {
+//
+// When another process has the folder's recorder, as during an update, it waits
+// for that one to end: which record is the newer can only be told by somebody
+// who has seen all of them.
+func OpenRecorder(ctx context.Context, folder string, log logrus.FieldLogger) (*Recorder, error) {
 	if err := durable.MakePrivate(folder); err != nil {
 		return nil, fmt.Errorf("open allocation records: %w", err)
 	}
 	r := &Recorder{
 		store:     OpenStore(folder),
+		lock:      flock.New(filepath.Join(folder, lockName), flock.SetPermissions(0o600)),
 		log:       log,
-		byReplica: map[string][]*entry{},
-		byToken:   map[Token]*entry{},
+		byReplica: map[replicaKey][]*entry{},
+		byID:      map[ID]*entry{},
+	}
+	if err := r.acquire(ctx); err != nil {
+		return nil, fmt.Errorf("open allocation records in %s: %w", folder, err)
 	}
 	if err := r.load(); err != nil {
-		return nil, fmt.Errorf("open allocation records in %s: %w", folder, err)
+		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", folder, err), r.Close())
 	}
 	return r, nil
 }
+
+// acquire takes the folder's lock, and waits for it when it must.
+func (r *Recorder) acquire(ctx context.Context) error {
+	locked, err := r.lock.TryLock()
+	if err != nil || locked {
+		return err
+	}
+	r.log.WithField("lock", r.lock.Path()).Warn("another process writes the allocation records of this node; waiting until it ends")
+	_, err = r.lock.TryLockContext(ctx, lockRetry)
+	return err
+}
+
+// Close lets another process have the folder's recorder. The records stay.
+func (r *Recorder) Close() error { return r.lock.Close() }
 
 // Record writes down that replicas of resource were promised to a container,
 // and returns the token by which the container will ask for them. The record
@@ -77,9 +111,12 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
 
-	r.sequence++
+	token := NewToken()
+	// A record that cannot be read now may be mended later and must not come
+	// out as newer than this one, so the numbers leave room for it.
+	r.sequence = max(r.sequence+1, uint64(time.Now().UnixNano()))
 	record := Record{
-		Token:     NewToken(),
+		ID:        token.ID(),
 		Sequence:  r.sequence,
 		Resource:  resource,
 		Replicas:  slices.Clone(replicas),
@@ -89,44 +126,59 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 	if err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
-	if err := durable.Replace(r.store.path(record.Token, recordSuffix), data, 0o600); err != nil {
+	if len(data) > maxFileBytes {
+		return "", fmt.Errorf("record allocation of %s: %d replicas for one container are more than a record can hold: ask for fewer", resource, len(replicas))
+	}
+	if err := durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
 	r.add(&entry{record: record})
-	for _, replica := range replicas {
-		r.endSuperseded(replica.ID)
+	for _, key := range replicaKeys(record) {
+		r.endSuperseded(key)
 	}
-	return record.Token, nil
+	return token, nil
 }
 
 // Discard removes a record whose token was never handed out.
 func (r *Recorder) Discard(token Token) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok := r.byToken[token]
+	e, ok := r.byID[token.ID()]
 	if !ok {
-		return fmt.Errorf("discard allocation %s: %w", token, ErrNotFound)
+		return fmt.Errorf("discard allocation %s: %w", token.ID(), ErrNotFound)
 	}
 	if err := r.end(e); err != nil {
-		return fmt.Errorf("discard allocation %s: %w", token, err)
+		return fmt.Errorf("discard allocation %s: %w", token.ID(), err)
 	}
 	return nil
 }
 
+// LiveRecord is a record that has not ended.
+type LiveRecord struct {
+	Record
+	// Holder is the container that the record is bound to, nil when none has
+	// presented its token yet, or when that cannot be told.
+	Holder *Holder
+}
+
 // Live returns the records that have not ended, oldest first.
-func (r *Recorder) Live() ([]Record, error) {
+func (r *Recorder) Live() ([]LiveRecord, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id := range r.byReplica {
-		r.endSuperseded(id)
+	for key := range r.byReplica {
+		r.endSuperseded(key)
 	}
-	records := make([]Record, 0, len(r.byToken))
-	for _, e := range r.byToken {
-		record := e.record
-		record.Replicas = slices.Clone(record.Replicas)
-		records = append(records, record)
+	records := make([]LiveRecord, 0, len(r.byID))
+	for _, e := range r.byID {
+		live := LiveRecord{Record: e.record}
+		live.Replicas = slices.Clone(live.Replicas)
+		if e.holder != nil {
+			holder := *e.holder
+			live.Holder = &holder
+		}
+		records = append(records, live)
 	}
-	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	slices.SortFunc(records, func(a, b LiveRecord) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	return records, nil
 }
 
@@ -135,7 +187,7 @@ func (r *Recorder) Live() ([]Record, error) {
 // A failure to remove one is logged: the record stays in the index, and the
 // next call tries again. What it holds is not handed out by it any more
 // anyway, for the container it was made for is gone.
-func (r *Recorder) endSuperseded(replica string) {
+func (r *Recorder) endSuperseded(replica replicaKey) {
 	var known []*entry
 	for _, e := range r.byReplica[replica] {
 		if r.readHolder(e) {
@@ -144,7 +196,7 @@ func (r *Recorder) endSuperseded(replica string) {
 	}
 	for _, e := range ended(known) {
 		if err := r.end(e); err != nil {
-			r.log.WithError(err).WithField("allocation", e.record.Token).Warn("an allocation record that has ended cannot be removed, trying again later")
+			r.log.WithError(err).WithField("allocation", e.record.ID).Warn("an allocation record that has ended cannot be removed, trying again later")
 		}
 	}
 }
@@ -189,9 +241,9 @@ func (r *Recorder) readHolder(e *entry) (known bool) {
 	if e.holder != nil {
 		return true
 	}
-	holder, ok, err := r.store.Holder(e.record.Token)
+	holder, ok, err := r.store.holder(e.record.ID)
 	if err != nil {
-		r.log.WithError(err).WithField("allocation", e.record.Token).Warn("cannot tell who holds an allocation, so its record is kept")
+		r.log.WithError(err).WithField("allocation", e.record.ID).Warn("cannot tell who holds an allocation, so its record is kept")
 		return false
 	}
 	if ok {
@@ -201,9 +253,9 @@ func (r *Recorder) readHolder(e *entry) (known bool) {
 }
 
 func (r *Recorder) add(e *entry) {
-	r.byToken[e.record.Token] = e
-	for _, id := range replicaIDs(e.record) {
-		r.byReplica[id] = append(r.byReplica[id], e)
+	r.byID[e.record.ID] = e
+	for _, key := range replicaKeys(e.record) {
+		r.byReplica[key] = append(r.byReplica[key], e)
 	}
 }
 
@@ -212,30 +264,34 @@ func (r *Recorder) add(e *entry) {
 // nothing.
 func (r *Recorder) end(e *entry) error {
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
-		if err := os.Remove(r.store.path(e.record.Token, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(r.store.path(e.record.ID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	delete(r.byToken, e.record.Token)
-	for _, id := range replicaIDs(e.record) {
-		rest := slices.DeleteFunc(r.byReplica[id], func(other *entry) bool { return other == e })
+	delete(r.byID, e.record.ID)
+	for _, key := range replicaKeys(e.record) {
+		rest := slices.DeleteFunc(r.byReplica[key], func(other *entry) bool { return other == e })
 		if len(rest) == 0 {
-			delete(r.byReplica, id)
+			delete(r.byReplica, key)
 			continue
 		}
-		r.byReplica[id] = rest
+		r.byReplica[key] = rest
 	}
 	return nil
 }
 
-func replicaIDs(record Record) []string {
-	ids := make([]string, 0, len(record.Replicas))
+// replicaKeys returns the replicas of record, each once.
+func replicaKeys(record Record) []replicaKey {
+	keys := make([]replicaKey, 0, len(record.Replicas))
+	seen := make(map[replicaKey]bool, len(record.Replicas))
 	for _, replica := range record.Replicas {
-		if !slices.Contains(ids, replica.ID) {
-			ids = append(ids, replica.ID)
+		key := replicaKey{record.Resource, replica.ID}
+		if !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
 		}
 	}
-	return ids
+	return keys
 }
 
 func (r *Recorder) load() error {
@@ -244,10 +300,13 @@ func (r *Recorder) load() error {
 		return err
 	}
 	var entries []*entry
-	bindings := map[Token]bool{}
-	records := map[Token]bool{}
+	bindings := map[ID]bool{}
+	records := map[ID]bool{}
 	for _, file := range files {
 		name := file.Name()
+		if name == lockName {
+			continue
+		}
 		if durable.IsTemp(name) {
 			// We are the folder's only writer of records, and a binding that
 			// loses its unfinished file is tried again.
@@ -256,17 +315,17 @@ func (r *Recorder) load() error {
 			}
 			continue
 		}
-		token, suffix, ok := splitName(name)
+		id, suffix, ok := splitName(name)
 		if !ok {
 			r.log.WithField("file", filepath.Join(r.store.folder, name)).Warn("a file among the allocation records is not one of ours and is left alone; move it away")
 			continue
 		}
 		if suffix == bindingSuffix {
-			bindings[token] = true
+			bindings[id] = true
 			continue
 		}
-		records[token] = true
-		record, err := r.store.Get(token)
+		records[id] = true
+		record, err := r.store.get(id)
 		if err != nil {
 			r.log.WithError(err).Error("an allocation record cannot be used; the container that holds it will not start again: delete its pod, then remove the file")
 			continue
@@ -278,25 +337,21 @@ func (r *Recorder) load() error {
 		r.add(e)
 		r.sequence = max(r.sequence, e.record.Sequence)
 	}
-	for token := range bindings {
-		if records[token] {
+	for id := range bindings {
+		if records[id] {
 			continue
 		}
-		if err := os.Remove(r.store.path(token, bindingSuffix)); err != nil {
+		if err := os.Remove(r.store.path(id, bindingSuffix)); err != nil {
 			r.log.WithError(err).Warn("the binding of an ended allocation cannot be removed")
 		}
 	}
 	return nil
 }
 
-func splitName(name string) (token Token, suffix string, ok bool) {
+func splitName(name string) (id ID, suffix string, ok bool) {
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
-		base, found := strings.CutSuffix(name, suffix)
-		if !found {
-			continue
-		}
-		if token, err := ParseToken(base); err == nil {
-			return token, suffix, true
+		if base, found := strings.CutSuffix(name, suffix); found && wellFormed(base) {
+			return ID(base), suffix, true
 		}
 	}
 	return "", "", false

@@ -22,7 +22,8 @@ var (
 	ErrNotFound = errors.New("no allocation is recorded for this token")
 	// ErrHeld: the record belongs to another container.
 	ErrHeld = errors.New("the allocation belongs to another container")
-	// ErrUnreadable: the record or its binding is there and cannot be used.
+	// ErrUnreadable: the record or its binding is there, and its content is
+	// not one of ours, or no longer whole.
 	ErrUnreadable = errors.New("the allocation's record cannot be used")
 )
 
@@ -35,18 +36,21 @@ type Store struct {
 // OpenStore returns the store in folder, which need not exist yet.
 func OpenStore(folder string) *Store { return &Store{folder: folder} }
 
-// Get returns the record that token stands for. Its errors match
-// [ErrNotFound] or [ErrUnreadable] and name the file.
-func (s *Store) Get(token Token) (Record, error) {
-	path := s.path(token, recordSuffix)
+// Get returns the record that token stands for. Its error matches
+// [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the
+// file system, and names the file.
+func (s *Store) Get(token Token) (Record, error) { return s.get(token.ID()) }
+
+func (s *Store) get(id ID) (Record, error) {
+	path := s.path(id, recordSuffix)
 	data, err := s.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, path)
 	case err != nil:
-		return Record{}, err
+		return Record{}, fmt.Errorf("read allocation record: %w", err)
 	}
-	r, err := decodeRecord(data, token)
+	r, err := decodeRecord(data, id)
 	if err != nil {
 		return Record{}, fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
@@ -55,26 +59,28 @@ func (s *Store) Get(token Token) (Record, error) {
 
 // Holder returns the container that token's record is bound to; ok is false
 // when no container has presented it yet.
-func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) {
-	path := s.path(token, bindingSuffix)
+func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) { return s.holder(token.ID()) }
+
+func (s *Store) holder(id ID) (holder Holder, ok bool, err error) {
+	path := s.path(id, bindingSuffix)
 	data, err := s.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Holder{}, false, nil
 	case err != nil:
-		return Holder{}, false, err
+		return Holder{}, false, fmt.Errorf("read allocation binding: %w", err)
 	}
-	b, err := decodeBinding(data, token)
+	b, err := decodeBinding(data, id)
 	if err != nil {
 		return Holder{}, false, fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
 	return b.Holder, true, nil
 }
 
-// Bind returns the record that token stands for, once it is bound to holder:
-// by this call or by an earlier one, in this process or in another. An error
-// that matches [ErrHeld] tells that another container has it.
-func (s *Store) Bind(token Token, holder Holder) (Record, error) {
+// Check returns the record that token stands for when holder may have it: when
+// it is bound to holder, or to nobody yet. An error that matches [ErrHeld] tells
+// that another container has it.
+func (s *Store) Check(token Token, holder Holder) (Record, error) {
 	record, err := s.Get(token)
 	if err != nil {
 		return Record{}, err
@@ -83,61 +89,70 @@ func (s *Store) Bind(token Token, holder Holder) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	if !ok {
-		if bound, err = s.bind(token, holder); err != nil {
-			return Record{}, err
-		}
-	}
-	if !bound.Same(holder) {
+	if ok && !bound.Same(holder) {
 		return Record{}, fmt.Errorf("%w: %s", ErrHeld, bound)
 	}
 	return record, nil
 }
 
-// bind makes token's binding file and returns who holds the record after
-// that, which is somebody else when another process was quicker.
-func (s *Store) bind(token Token, holder Holder) (Holder, error) {
-	data, err := encode(kindBinding, binding{Token: token, Holder: holder, BoundAt: time.Now().UTC()})
-	if err != nil {
-		return Holder{}, fmt.Errorf("bind allocation %s: %w", token, err)
+// Bind returns the record that token stands for, once it is bound to holder:
+// by this call or by an earlier one, in this process or in another. Its errors
+// are those of [Store.Check].
+func (s *Store) Bind(token Token, holder Holder) (Record, error) {
+	if _, err := s.Check(token, holder); err != nil {
+		return Record{}, err
 	}
-	err = durable.Create(s.path(token, bindingSuffix), data, 0o600)
+	bound, err := s.bind(token.ID(), holder)
+	if err != nil {
+		return Record{}, err
+	}
+	if !bound.Same(holder) {
+		return Record{}, fmt.Errorf("%w: %s", ErrHeld, bound)
+	}
+	// The recorder may have ended the record meanwhile, and then a binding
+	// means nothing.
+	return s.Get(token)
+}
+
+// bind returns who holds the record, and makes holder that when nobody does.
+func (s *Store) bind(id ID, holder Holder) (Holder, error) {
+	bound, ok, err := s.holder(id)
+	if err != nil || ok {
+		return bound, err
+	}
+	data, err := encode(kindBinding, binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
+	if err != nil {
+		return Holder{}, fmt.Errorf("bind allocation %s: %w", id, err)
+	}
+	err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
 	switch {
 	case err == nil:
 		return holder, nil
 	case !errors.Is(err, fs.ErrExist):
-		return Holder{}, fmt.Errorf("bind allocation %s: %w", token, err)
+		return Holder{}, fmt.Errorf("bind allocation %s: %w", id, err)
 	}
-	bound, ok, err := s.Holder(token)
-	if err != nil {
-		return Holder{}, err
+	// Another process was quicker.
+	bound, ok, err = s.holder(id)
+	if err == nil && !ok {
+		err = fmt.Errorf("bind allocation %s: it ended meanwhile: %w", id, ErrNotFound)
 	}
-	if !ok {
-		return Holder{}, fmt.Errorf("bind allocation %s: it ended meanwhile: %w", token, ErrNotFound)
-	}
-	return bound, nil
+	return bound, err
 }
 
-func (s *Store) path(token Token, suffix string) string {
-	return filepath.Join(s.folder, string(token)+suffix)
+func (s *Store) path(id ID, suffix string) string {
+	return filepath.Join(s.folder, string(id)+suffix)
 }
 
 // read returns the content of a record or binding file, and refuses to
 // believe what somebody else could have put into the folder.
 func (s *Store) read(path string) ([]byte, error) {
 	f, err := durable.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+		return nil, err
 	}
-	if err := durable.CheckPrivate(s.folder); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	return data, nil
+	return data, durable.CheckPrivate(s.folder)
 }
