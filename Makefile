@@ -6,10 +6,11 @@ SHELL := /bin/bash -o pipefail
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 BINARIES := directx-advertiser directx-nri
 PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
-HOST     := $(shell go env GOHOSTOS)-$(shell go env GOHOSTARCH)
 
 export CGO_ENABLED = 0
-GOBUILD := go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+# The version is git's, by VERSION; Go's own stamp fails where git does not trust
+# the checkout.
+GOBUILD := go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
 # How long each fuzz target runs, for `make fuzz`, and each benchmark.
 FUZZTIME ?= 10s
@@ -76,4 +77,4 @@ bench: bin ## print the benchmarks; as root also whole container starts on real 
 
 .PHONY: clean
 clean: ## remove what was built, the parts of the end-to-end suite included
-	rm -rf bin .parts
+	rm -rf bin .parts out

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -19,6 +21,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/readiness/unixsocket"
 )
 
 // The extended resources.
@@ -29,16 +32,14 @@ const (
 	ResourceCompute = "directx.microsoft.com/compute"
 )
 
-func ours(resource string) bool { return resource == ResourceDisplay || resource == ResourceCompute }
-
 // Recorder keeps what was allocated. [allocation.Recorder] does it for good.
 type Recorder interface {
 	// Record writes an allocation down, durably by the time it returns.
 	Record(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error)
 	// Discard takes back a record whose token was never handed out.
 	Discard(token allocation.Token) error
-	// Live returns the records that have not ended.
-	Live() ([]allocation.Record, error)
+	// Live returns the records that have not ended, oldest first.
+	Live() ([]allocation.LiveRecord, error)
 }
 
 // Config is what an [Advertiser] needs.
@@ -56,10 +57,12 @@ type Config struct {
 	// honour allocations, and otherwise an error that says what is missing.
 	// It is called before each start of a container that holds a replica.
 	Ready func(ctx context.Context) error
-	// Holders returns the IDs of the replicas that pods hold according to the
-	// kubelet. Without it, and whenever it fails or returns nil, everything
-	// that a record names counts as held.
-	Holders func(ctx context.Context) (map[string]bool, error)
+	// Pods returns the pods that the kubelet has, as "namespace/name". What a
+	// record names counts as held until the record's pod was among them and is
+	// no longer; without Pods, or while it fails, for good. It is called every
+	// ten seconds as long as a container holds a replica, and never by two at
+	// once.
+	Pods func(ctx context.Context) (map[string]bool, error)
 	// Log gets what happens.
 	Log logrus.FieldLogger
 	// FailOnInitError makes Run fail when the source has no GPU, or no answer,
@@ -78,8 +81,12 @@ type Advertiser struct {
 	offers []*offer
 	// changed tells that the source's devices have changed.
 	changed chan struct{}
-	// trouble is what kept the last refresh from working, "" when it did.
-	trouble string
+	pods    podWatch
+	// streamsEnded counts the kubelet's streams that have ended.
+	streamsEnded atomic.Int64
+	// What is wrong with listing GPUs, with offering them, and with reading
+	// records.
+	listing, offering, reading trouble
 	// passedOver has, by instance ID, why devices are not offered at all.
 	passedOver map[string]string
 }
@@ -101,8 +108,9 @@ func New(config Config) (*Advertiser, error) {
 		return nil, errors.New("set up the advertiser: a source, a recorder, a readiness check and a log are needed")
 	case config.KubeletDir == "":
 		return nil, errors.New("set up the advertiser: the kubelet's device plugin folder is not named")
-	case config.Replicas < 1 || config.Replicas > maxReplicas:
-		return nil, fmt.Errorf("set up the advertiser: %d replicas of each GPU are not possible, choose 1 to %d", config.Replicas, maxReplicas)
+	}
+	if err := CheckReplicas(config.Replicas); err != nil {
+		return nil, fmt.Errorf("set up the advertiser: %w", err)
 	}
 	a := &Advertiser{
 		config:  config,
@@ -111,6 +119,7 @@ func New(config Config) (*Advertiser, error) {
 		random:  rand.Float64,
 		changed: make(chan struct{}, 1),
 	}
+	a.pods = podWatch{list: config.Pods, running: a.kubeletRun}
 	for _, o := range []offer{
 		{resource: ResourceDisplay, kind: discovery.KindDisplay, socket: "directx-display.sock"},
 		{resource: ResourceCompute, kind: discovery.KindCompute, socket: "directx-compute.sock"},
@@ -119,6 +128,15 @@ func New(config Config) (*Advertiser, error) {
 		a.offers = append(a.offers, &o)
 	}
 	return a, nil
+}
+
+// CheckReplicas returns an error that says what to choose when a GPU cannot be
+// offered as n replicas.
+func CheckReplicas(n int) error {
+	if n < 1 || n > maxReplicas {
+		return fmt.Errorf("%d replicas of each GPU are not possible, choose 1 to %d", n, maxReplicas)
+	}
+	return nil
 }
 
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes
@@ -166,6 +184,7 @@ func (a *Advertiser) endpoint(o *offer) *endpoint {
 				log:      o.log,
 				stopping: stopping,
 				watchers: w,
+				ended:    &a.streamsEnded,
 			}
 		},
 	}
@@ -185,13 +204,18 @@ func (a *Advertiser) begin(ctx context.Context) error {
 		if a.config.FailOnInitError && !anyOffered(devices) {
 			return errors.New("there is no GPU on this node, and an exit was asked for in that case")
 		}
-		return a.update(ctx, devices)
+		return a.offer(devices)
 	}
 	if a.config.FailOnInitError {
 		return fmt.Errorf("list GPUs: %w", err)
 	}
 	a.report(err)
 	return nil
+}
+
+func (a *Advertiser) kubeletRun() (kubeletRun, error) {
+	socket, err := unixsocket.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
+	return kubeletRun{socket: socket, streamsEnded: a.streamsEnded.Load()}, err
 }
 
 func anyOffered(devices []discovery.Device) bool {
@@ -215,7 +239,7 @@ func (a *Advertiser) watchSource(ctx context.Context) error {
 }
 
 // keepFresh refreshes at every change, and from time to time for what nobody
-// tells of: that nothing holds a missing GPU any more.
+// tells of: that pods come and go. What it cannot do now it does later.
 func (a *Advertiser) keepFresh(ctx context.Context) error {
 	ticker := time.NewTicker(a.timing.recheck)
 	defer ticker.Stop()
@@ -236,8 +260,15 @@ func (a *Advertiser) keepFresh(ctx context.Context) error {
 		if err != nil {
 			continue
 		}
-		if err := a.update(ctx, devices); err != nil {
-			return err
+		// What has changed is told before anybody is asked what may be
+		// forgotten, for that can take a while.
+		err = errors.Join(a.offer(devices), a.forget(ctx))
+		switch {
+		case !a.offering.changes(err):
+		case err == nil:
+			a.config.Log.Info("changes of the GPUs can be offered again")
+		default:
+			a.config.Log.WithError(err).Error("the GPUs that there are now cannot be offered; what was offered before still is")
 		}
 	}
 }
@@ -245,20 +276,19 @@ func (a *Advertiser) keepFresh(ctx context.Context) error {
 // report logs that the devices cannot be listed, or can be again, once each.
 func (a *Advertiser) report(err error) {
 	switch {
-	case err == nil && a.trouble != "":
-		a.trouble = ""
+	case !a.listing.changes(err):
+	case err == nil:
 		a.config.Log.Info("GPUs can be listed again")
-	case err != nil && err.Error() != a.trouble:
-		a.trouble = err.Error()
+	default:
 		a.config.Log.WithError(err).Error("GPUs cannot be listed; what was known before is still offered")
 	}
 }
 
-// update publishes what devices make of the pools. What has changed is told
-// before anybody is asked what may be forgotten, for that can take a while.
-func (a *Advertiser) update(ctx context.Context, devices []discovery.Device) error {
+// offer publishes what devices make of the pools. A pool that the kubelet would
+// not take stays as it was, and is an error.
+func (a *Advertiser) offer(devices []discovery.Device) error {
 	a.logPassedOver(devices)
-	leftovers := false
+	var failed error
 	for _, o := range a.offers {
 		var mine []discovery.Device
 		for _, d := range devices {
@@ -267,29 +297,36 @@ func (a *Advertiser) update(ctx context.Context, devices []discovery.Device) err
 			}
 		}
 		before, _ := o.feed.current()
-		after := before.merge(mine, a.now())
-		if err := o.publish(before, after); err != nil {
-			return err
-		}
-		leftovers = leftovers || after.leftovers()
+		failed = errors.Join(failed, o.publish(before, before.merge(mine, a.now())))
 	}
-	if !leftovers {
-		return nil
-	}
+	return failed
+}
+
+// forget takes out of the pools what nothing holds any more. It looks at pods
+// also when there is nothing to forget: see [podWatch].
+func (a *Advertiser) forget(ctx context.Context) error {
 	live, err := a.config.Recorder.Live()
-	if err != nil {
+	if a.reading.changes(err) && err != nil {
 		a.config.Log.WithError(err).Warn("cannot tell which GPUs are held, so none is forgotten")
+	}
+	if err != nil {
 		return nil
 	}
-	holders := a.holders(ctx)
+	asking, cancel := context.WithTimeout(ctx, a.timing.pods)
+	defer cancel()
+	gone, err := a.pods.gone(asking, live)
+	if err != nil {
+		a.config.Log.WithError(err).Debug("cannot tell which pods are gone, so all replicas that are recorded count as held")
+	}
+	var failed error
 	for _, o := range a.offers {
 		before, _ := o.feed.current()
-		after := before.prune(heldReplicas(live, o.resource, holders), a.now(), a.timing.patience)
-		if err := o.publish(before, after); err != nil {
-			return err
+		if before.leftovers() {
+			after := before.prune(heldReplicas(live, o.resource, gone), a.now(), a.timing.patience)
+			failed = errors.Join(failed, o.publish(before, after))
 		}
 	}
-	return nil
+	return failed
 }
 
 // logPassedOver logs, once each, the devices that no resource has a place for.
@@ -311,22 +348,6 @@ func (a *Advertiser) logPassedOver(devices []discovery.Device) {
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "reason": reason}).Warn("device is not offered")
 		}
 	}
-}
-
-// holders returns what pods hold according to the kubelet, nil when that is
-// not known.
-func (a *Advertiser) holders(ctx context.Context) map[string]bool {
-	if a.config.Holders == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.timing.holders)
-	defer cancel()
-	holders, err := a.config.Holders(ctx)
-	if err != nil {
-		a.config.Log.WithError(err).Debug("the kubelet does not say which replicas are held, so all that are recorded count as held")
-		return nil
-	}
-	return holders
 }
 
 // publish makes after what o offers, and logs what is new about it.

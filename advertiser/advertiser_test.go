@@ -99,7 +99,7 @@ func TestChangesReachTheKubelet(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	source := newSource()
-	run(t, testConfig(t, dir, source))
+	r := run(t, testConfig(t, dir, source))
 	k.await(ResourceDisplay, "")
 	k.await(ResourceCompute, "")
 
@@ -110,6 +110,11 @@ func TestChangesReachTheKubelet(t *testing.T) {
 	source.set(nil, sick, displayGPU("B"))
 	k.await(ResourceDisplay, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
+	// When a second call has failed, the first failure has been dealt with.
+	eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
+	if p, _ := r.offers[0].feed.current(); offered(p) != "A! B" {
+		t.Errorf("the GPUs cannot be listed, and %q is offered, want what was before", offered(p))
+	}
 	source.set(nil, displayGPU("B"), computeGPU("A"))
 	k.await(ResourceCompute, "A::0 A::1")
 	k.await(ResourceDisplay, "B::0 B::1")
@@ -125,22 +130,12 @@ func TestMissingGPUs(t *testing.T) {
 	k := startKubelet(t, dir)
 	source := newSource(displayGPU("A"), displayGPU("B"))
 	config := testConfig(t, dir, source)
-	var answer atomic.Pointer[map[string]bool] // nil: the kubelet cannot be asked
-	var asked atomic.Int32
-	config.Holders = func(context.Context) (map[string]bool, error) {
-		asked.Add(1)
-		if held := answer.Load(); held != nil {
-			return *held, nil
-		}
-		return nil, errors.New("no such socket")
-	}
+	recorder, pods := &memoryRecorder{}, &memoryPods{}
+	config.Recorder, config.Pods = recorder, pods.list
 	r := run(t, config)
 	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
 	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
 		t.Fatal(err)
-	}
-	if n := asked.Load(); n != 0 {
-		t.Errorf("the kubelet was asked %d times though nothing is missing", n)
 	}
 
 	source.set(nil)
@@ -154,16 +149,97 @@ func TestMissingGPUs(t *testing.T) {
 	r.stop(t)
 	run(t, config)
 	k.await(ResourceDisplay, "A::0! A::1!")
+	recorder.awaitLooks(t)
+	if n := pods.questions(); n != 0 {
+		t.Errorf("the kubelet was asked %d times though no container has presented its token", n)
+	}
 
-	answer.Store(&map[string]bool{"A::1": true})
-	seen := asked.Load()
-	eventually(t, "further questions", func() bool { return asked.Load() > seen+10 })
+	recorder.bind()
+	pods.set(nil, "default/name-of-a")
+	recorder.awaitLooks(t)
+	pods.set(errors.New("no such socket"))
+	recorder.awaitLooks(t)
 	k.await(ResourceDisplay, "A::0! A::1!")
 
-	answer.Store(&map[string]bool{})
+	pods.set(nil, "default/another")
 	k.await(ResourceDisplay, "")
 	source.set(nil, displayGPU("A"))
 	k.await(ResourceDisplay, "A::0 A::1")
+}
+
+// TestMissingGPUsWhenTheKubeletRestarts: for a while the new kubelet lists no
+// pod, and still looks up what its checkpoint says that they hold.
+func TestMissingGPUsWhenTheKubeletRestarts(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	source := newSource(displayGPU("A"))
+	config := testConfig(t, dir, source)
+	recorder, pods := &memoryRecorder{}, &memoryPods{}
+	config.Recorder, config.Pods = recorder, pods.list
+	run(t, config)
+	k.await(ResourceDisplay, "A::0 A::1")
+	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
+		t.Fatal(err)
+	}
+	recorder.bind()
+	pods.set(nil, "default/name-of-a")
+	recorder.awaitLooks(t)
+	source.set(nil)
+	k.await(ResourceDisplay, "A::0! A::1!")
+
+	// The new kubelet lists pods before it replaces the old one's socket.
+	pods.set(errors.New("connection refused"))
+	k.stop()
+	recorder.awaitLooks(t)
+	pods.set(nil)
+	recorder.awaitLooks(t)
+	k = startKubelet(t, dir)
+	k.await(ResourceDisplay, "A::0! A::1!")
+	k.await(ResourceCompute, "")
+	recorder.awaitLooks(t)
+	k.await(ResourceDisplay, "A::0! A::1!")
+
+	pods.set(nil, "default/name-of-a")
+	recorder.awaitLooks(t)
+	pods.set(nil)
+	k.await(ResourceDisplay, "")
+}
+
+// TestMoreThanTheKubeletTakes: GPUs that come while the advertiser runs must
+// not take away those that are there.
+func TestMoreThanTheKubeletTakes(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	source := newSource(displayGPU("A"))
+	config := testConfig(t, dir, source)
+	config.Replicas = maxReplicas
+	recorder, log := &memoryRecorder{}, &lineLog{}
+	config.Recorder, config.Log = recorder, log.logger()
+	run(t, config)
+	listOf := func(instanceID string) string {
+		var ids []string
+		for n := range maxReplicas {
+			ids = append(ids, replicaID(instanceID, n))
+		}
+		return strings.Join(ids, " ")
+	}
+	ofA := listOf("A")
+	k.await(ResourceDisplay, ofA)
+
+	source.set(nil, append(bigNode(64), computeGPU("C"))...)
+	k.await(ResourceCompute, listOf("C"))
+	recorder.awaitLooks(t)
+	k.await(ResourceDisplay, ofA)
+	const complaint = "what was offered before still is"
+	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower --replicas to ") {
+		t.Errorf("logged %q, want one line with what to do", lines)
+	}
+
+	source.set(nil, displayGPU("A"), computeGPU("C"))
+	eventually(t, "end of the trouble", func() bool { return len(log.with("can be offered again")) == 1 })
+	k.await(ResourceDisplay, ofA)
 }
 
 func TestStart(t *testing.T) {
@@ -365,9 +441,8 @@ func TestRegistersAgain(t *testing.T) {
 		}},
 		{name: "the folder is removed and made again", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.stop()
-			if err := os.RemoveAll(k.dir); err != nil {
-				t.Fatal(err)
-			}
+			// The advertiser may put a socket back between the two steps of it.
+			eventually(t, "removal of the folder", func() bool { return os.RemoveAll(k.dir) == nil })
 			return startKubelet(t, k.dir)
 		}},
 		{name: "our sockets are removed", happen: func(t *testing.T, k *kubelet) *kubelet {
@@ -487,10 +562,15 @@ func TestWholeWay(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	folder := filepath.Join(dir, "records")
-	recorder, err := allocation.OpenRecorder(folder, testutil.Quiet())
+	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := recorder.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	k := startKubelet(t, filepath.Join(dir, "dp"))
 	config := testConfig(t, k.dir, newSource(displayGPU("A"), displayGPU("B")))
 	config.Recorder = recorder
@@ -641,5 +721,6 @@ func testService(recorder Recorder, devices ...discovery.Device) *service {
 		log:      testutil.Quiet(),
 		stopping: make(chan struct{}),
 		watchers: newWatchers(),
+		ended:    new(atomic.Int64),
 	}
 }

@@ -25,7 +25,7 @@ func BenchmarkSocket(b *testing.B) {
 			benchAllocate(b, c, ids)
 		})
 		b.Run("Allocate/"+name, func(b *testing.B) {
-			recorder, err := allocation.OpenRecorder(filepath.Join(testutil.ShortDir(b), "records"), testutil.Quiet())
+			recorder, err := allocation.OpenRecorder(b.Context(), filepath.Join(testutil.ShortDir(b), "records"), testutil.Quiet())
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -39,6 +40,8 @@ type memorySource struct {
 	mu      sync.Mutex
 	devices []discovery.Device
 	err     error
+	// failed is how many calls of Devices have failed.
+	failed  int
 	changed []func()
 	// broken ends Watch with its error.
 	broken chan error
@@ -51,7 +54,16 @@ func newSource(devices ...discovery.Device) *memorySource {
 func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err != nil {
+		s.failed++
+	}
 	return slices.Clone(s.devices), errors.Join(s.err, ctx.Err())
+}
+
+func (s *memorySource) failures() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 func (s *memorySource) Watch(ctx context.Context, changed func()) error {
@@ -78,12 +90,14 @@ func (s *memorySource) set(err error, devices ...discovery.Device) {
 // memoryRecorder is a recorder without files.
 type memoryRecorder struct {
 	mu        sync.Mutex
-	live      []allocation.Record
+	live      []allocation.LiveRecord
 	discarded []allocation.Token
 	// fail, when set, is asked before the nth record, from 0.
 	fail func(n int) error
 	made int
 	err  error
+	// read is how many calls of Live there were.
+	read int
 }
 
 func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
@@ -96,23 +110,78 @@ func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []a
 			return "", err
 		}
 	}
-	record := allocation.Record{Token: allocation.Token(fmt.Sprintf("%032x", n)), Resource: resource, Replicas: replicas}
+	token := allocation.Token(fmt.Sprintf("%032x", n))
+	record := allocation.LiveRecord{Record: allocation.Record{ID: token.ID(), Resource: resource, Replicas: replicas}}
 	r.live = append(r.live, record)
-	return record.Token, nil
+	return token, nil
 }
 
 func (r *memoryRecorder) Discard(token allocation.Token) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.discarded = append(r.discarded, token)
-	r.live = slices.DeleteFunc(r.live, func(record allocation.Record) bool { return record.Token == token })
+	r.live = slices.DeleteFunc(r.live, func(record allocation.LiveRecord) bool { return record.ID == token.ID() })
 	return nil
 }
 
-func (r *memoryRecorder) Live() ([]allocation.Record, error) {
+func (r *memoryRecorder) Live() ([]allocation.LiveRecord, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.read++
 	return slices.Clone(r.live), r.err
+}
+
+// bind binds every record to a container of the pod with UID "a".
+func (r *memoryRecorder) bind() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.live {
+		r.live[i] = bound("a", r.live[i])
+	}
+}
+
+// awaitLooks waits until the records were read some more times, which is
+// whenever it is looked at what may be forgotten.
+func (r *memoryRecorder) awaitLooks(t testing.TB) {
+	t.Helper()
+	looks := func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.read
+	}
+	before := looks()
+	eventually(t, "further looks at what is held", func() bool { return looks() > before+10 })
+}
+
+// memoryPods is what a kubelet answers that is asked for its pods.
+type memoryPods struct {
+	mu    sync.Mutex
+	names []string
+	err   error
+	asked int
+}
+
+func (p *memoryPods) list(context.Context) (map[string]bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	pods := map[string]bool{}
+	for _, name := range p.names {
+		pods[name] = true
+	}
+	return pods, p.err
+}
+
+func (p *memoryPods) set(err error, names ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names, p.err = names, err
+}
+
+func (p *memoryPods) questions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
 }
 
 // kubelet stands in for the kubelet's device manager: it empties its folder
@@ -321,7 +390,7 @@ func fastTiming() timing {
 		call:       5 * time.Second,
 		watch:      500 * time.Millisecond,
 		stop:       time.Second,
-		holders:    time.Second,
+		pods:       time.Second,
 	}
 }
 
@@ -374,4 +443,30 @@ func (r *running) wait(t testing.TB) error {
 		t.Fatal("Run does not return")
 		return nil
 	}
+}
+
+// lineLog keeps what is logged.
+type lineLog struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *lineLog) logger() *logrus.Logger {
+	log := testutil.Quiet()
+	log.SetOutput(l)
+	return log
+}
+
+func (l *lineLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(line))
+	return len(line), nil
+}
+
+// with returns the lines that have part in them.
+func (l *lineLog) with(part string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.lines), func(line string) bool { return !strings.Contains(line, part) })
 }

@@ -48,6 +48,9 @@ func (w folderWatch) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// On Windows a FileInfo learns which file it is about when it is first
+	// compared. That must be now, and not when the path is another folder's.
+	os.SameFile(before, before)
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err

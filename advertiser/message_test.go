@@ -46,7 +46,7 @@ func TestResponse(t *testing.T) {
 	topology := func(n int64) *v1beta1.TopologyInfo {
 		return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: n}}}
 	}
-	lowered := newPool(ResourceDisplay, 1, []allocation.Record{{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::2", InstanceID: "A"}}}}, t0).
+	lowered := newPool(ResourceDisplay, 1, []allocation.LiveRecord{held(ResourceDisplay, "A::2")}, t0).
 		merge([]discovery.Device{displayGPU("A")}, t0)
 	for _, test := range []struct {
 		name string

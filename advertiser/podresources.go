@@ -13,38 +13,29 @@ import (
 // all pods' resources.
 const maxPodResourcesBytes = 16 << 20
 
-// PodResourcesHolders returns a function for [Config.Holders] that asks the
-// kubelet's PodResources API on socket, on Linux
+// PodResourcesPods returns a function for [Config.Pods] that asks the kubelet's
+// PodResources API on socket, on Linux
 // /var/lib/kubelet/pod-resources/kubelet.sock. It takes at most two seconds.
 //
-// The API does not list ordinary init containers: a GPU that only an init
-// container holds counts as held by nobody here.
-func PodResourcesHolders(socket string) func(ctx context.Context) (map[string]bool, error) {
+// It tells which pods there are and not what they hold, because the API is
+// silent about ordinary init containers, and the kubelet is not.
+func PodResourcesPods(socket string) func(ctx context.Context) (map[string]bool, error) {
 	return func(ctx context.Context) (map[string]bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		conn, err := dialUnix(socket, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxPodResourcesBytes)))
 		if err != nil {
-			return nil, fmt.Errorf("ask the kubelet on %s for the replicas held: %w", socket, err)
+			return nil, fmt.Errorf("ask the kubelet on %s for its pods: %w", socket, err)
 		}
 		defer func() { _ = conn.Close() }()
 		list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
 		if err != nil {
-			return nil, fmt.Errorf("ask the kubelet on %s for the replicas held: %w", socket, err)
+			return nil, fmt.Errorf("ask the kubelet on %s for its pods: %w", socket, err)
 		}
-		holders := map[string]bool{}
+		pods := make(map[string]bool, len(list.GetPodResources()))
 		for _, pod := range list.GetPodResources() {
-			for _, container := range pod.GetContainers() {
-				for _, devices := range container.GetDevices() {
-					if !ours(devices.GetResourceName()) {
-						continue
-					}
-					for _, id := range devices.GetDeviceIds() {
-						holders[id] = true
-					}
-				}
-			}
+			pods[pod.GetNamespace()+"/"+pod.GetName()] = true
 		}
-		return holders, nil
+		return pods, nil
 	}
 }

@@ -24,29 +24,28 @@ func (l *podLister) List(context.Context, *podresources.ListPodResourcesRequest)
 	return l.list, nil
 }
 
-func pod(devices ...*podresources.ContainerDevices) *podresources.PodResources {
-	return &podresources.PodResources{Containers: []*podresources.ContainerResources{{Name: "plain"}, {Name: "c", Devices: devices}}}
-}
-
-func TestPodResourcesHolders(t *testing.T) {
+func TestPodResourcesPods(t *testing.T) {
 	t.Parallel()
-	var many []string
+	var many []*podresources.PodResources
+	want := map[string]bool{}
 	for i := range 60_000 {
-		many = append(many, fmt.Sprintf("%s::%d", strings.Repeat("x", 90), i))
+		many = append(many, &podresources.PodResources{Namespace: strings.Repeat("x", 60), Name: fmt.Sprint("pod-", i)})
+		want[fmt.Sprintf("%s/pod-%d", strings.Repeat("x", 60), i)] = true
 	}
 	for _, test := range []struct {
 		name string
 		pods []*podresources.PodResources
-		want []string
+		want map[string]bool
 	}{
-		{name: "no pod"},
-		{name: "ours and others'", pods: []*podresources.PodResources{
-			pod(&podresources.ContainerDevices{ResourceName: ResourceDisplay, DeviceIds: []string{"A::0", "A::1"}},
-				&podresources.ContainerDevices{ResourceName: "nvidia.com/gpu", DeviceIds: []string{"A::2"}}),
-			pod(&podresources.ContainerDevices{ResourceName: ResourceCompute, DeviceIds: []string{"C::0"}}),
-		}, want: []string{"A::0", "A::1", "C::0"}},
-		{name: "more than gRPC takes by default", pods: []*podresources.PodResources{
-			pod(&podresources.ContainerDevices{ResourceName: ResourceDisplay, DeviceIds: many})}, want: many},
+		{name: "no pod", want: map[string]bool{}},
+		{name: "with and without devices", pods: []*podresources.PodResources{
+			{Namespace: "default", Name: "a", Containers: []*podresources.ContainerResources{{Name: "main", Devices: []*podresources.ContainerDevices{
+				{ResourceName: ResourceDisplay, DeviceIds: []string{"A::0"}}}}}},
+			// What only an init container has is not told.
+			{Namespace: "default", Name: "b", Containers: []*podresources.ContainerResources{{Name: "main"}}},
+			{Namespace: "kube-system", Name: "a"},
+		}, want: map[string]bool{"default/a": true, "default/b": true, "kube-system/a": true}},
+		{name: "more than gRPC takes by default", pods: many, want: want},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,26 +60,22 @@ func TestPodResourcesHolders(t *testing.T) {
 			go func() { served <- server.Serve(listener) }()
 			t.Cleanup(func() { server.Stop(); <-served })
 
-			got, err := PodResourcesHolders(socket)(t.Context())
+			got, err := PodResourcesPods(socket)(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]bool{}
-			for _, id := range test.want {
-				want[id] = true
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func TestPodResourcesHoldersWithoutKubelet(t *testing.T) {
+func TestPodResourcesPodsWithoutKubelet(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "kubelet.sock")
-	holders, err := PodResourcesHolders(socket)(t.Context())
-	if err == nil || holders != nil || !strings.Contains(err.Error(), socket) {
-		t.Errorf("got %v, %v", holders, err)
+	pods, err := PodResourcesPods(socket)(t.Context())
+	if err == nil || pods != nil || !strings.Contains(err.Error(), socket) {
+		t.Errorf("got %v, %v", pods, err)
 	}
 }

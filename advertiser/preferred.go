@@ -197,10 +197,8 @@ func (c *choice) plan(set []int, need int) plan {
 	}
 	for need > 0 {
 		pick(slices.MinFunc(set, func(a, b int) int {
-			return cmp.Or(
-				cmp.Compare(exhausted(c.free[a]-p.picks[a]), exhausted(c.free[b]-p.picks[b])),
-				cmp.Compare(c.inUse[a]+c.given[a]+p.picks[a], c.inUse[b]+c.given[b]+p.picks[b]),
-			)
+			// A GPU with none left has all in use, so it is never the minimum.
+			return cmp.Compare(c.inUse[a]+c.given[a]+p.picks[a], c.inUse[b]+c.given[b]+p.picks[b])
 		}))
 	}
 	nodes := map[int]bool{}
@@ -217,13 +215,6 @@ func (c *choice) plan(set []int, need int) plan {
 	}
 	p.nodes += len(nodes)
 	return p
-}
-
-func exhausted(free int) int {
-	if free > 0 {
-		return 0
-	}
-	return 1
 }
 
 // different returns up to need GPUs of set that have a replica to give and

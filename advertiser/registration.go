@@ -25,7 +25,7 @@ const kubeletSocket = "kubelet.sock"
 type timing struct {
 	// poll is how often things are looked at that no event told of.
 	poll time.Duration
-	// recheck is how often devices and holders are looked at again.
+	// recheck is how often devices and pods are looked at again.
 	recheck time.Duration
 	// patience is how long nothing must have held a missing GPU before it is
 	// forgotten.
@@ -40,8 +40,8 @@ type timing struct {
 	watch time.Duration
 	// stop bounds the wait for calls in flight when a server stops.
 	stop time.Duration
-	// holders bounds one question to the kubelet for the replicas held.
-	holders time.Duration
+	// pods bounds one question to the kubelet for its pods.
+	pods time.Duration
 }
 
 func defaultTiming() timing {
@@ -54,7 +54,7 @@ func defaultTiming() timing {
 		call:       10 * time.Second,
 		watch:      10 * time.Second,
 		stop:       2 * time.Second,
-		holders:    2 * time.Second,
+		pods:       2 * time.Second,
 	}
 }
 

@@ -26,6 +26,9 @@ func replicaID(instanceID string, number int) string {
 	return instanceID + idSeparator + strconv.Itoa(number)
 }
 
+// foldID returns what instance IDs are compared by: PnP does not regard case.
+func foldID(instanceID string) string { return strings.ToUpper(instanceID) }
+
 // parseReplicaID is the inverse of replicaID, for IDs that replicaID made and
 // for no others.
 func parseReplicaID(id string) (instanceID string, number int, ok bool) {
@@ -57,13 +60,16 @@ type pool struct {
 	replicas int
 	// gpus are in the order of the source, those that it no longer lists at
 	// the end.
-	gpus  []gpu
+	gpus []gpu
+	// index finds them by instance ID, in the spelling of the replica IDs.
 	index map[string]int
 	// generation changes whenever the kubelet must be told.
 	generation uint64
 }
 
 type gpu struct {
+	// instanceID is in the spelling that the GPU was first seen with, and keeps
+	// it: the kubelet takes a replica ID in another one for another device.
 	instanceID string
 	// name is what a person knows the GPU by.
 	name   string
@@ -79,8 +85,8 @@ type gpu struct {
 	// than the pool's replicas after that number was lowered, as long as a pod
 	// holds one of those that are no longer offered.
 	listed int
-	// freeSince is since when nothing holds what is listed beyond the offer,
-	// zero while something does.
+	// freeSince is since when nothing holds what is listed beyond the offer, or
+	// anything of a missing GPU; zero while something does.
 	freeSince time.Time
 }
 
@@ -101,16 +107,28 @@ func (g gpu) usable() bool  { return g.fault == "" }
 // newPool returns the pool to begin with, before any device is known: the GPUs
 // that live records name. The kubelet must go on hearing of them, whether the
 // source lists them or not.
-func newPool(resource string, replicas int, live []allocation.Record, now time.Time) *pool {
+func newPool(resource string, replicas int, live []allocation.LiveRecord, now time.Time) *pool {
 	p := &pool{resource: resource, replicas: replicas}
-	for instanceID, listed := range heldReplicas(live, resource, nil) {
-		p.gpus = append(p.gpus, gpu{
-			instanceID:   instanceID,
-			name:         instanceID,
-			fault:        faultMissing,
-			missingSince: now,
-			listed:       min(max(replicas, listed), maxReplicas),
-		})
+	held := heldReplicas(live, resource, nil)
+	for _, record := range live {
+		if record.Resource != resource {
+			continue
+		}
+		for _, replica := range record.Replicas {
+			key := foldID(replica.InstanceID)
+			listed, first := held[key]
+			if !first {
+				continue
+			}
+			delete(held, key)
+			p.gpus = append(p.gpus, gpu{
+				instanceID:   replica.InstanceID,
+				name:         replica.InstanceID,
+				fault:        faultMissing,
+				missingSince: now,
+				listed:       min(max(replicas, listed), maxReplicas),
+			})
+		}
 	}
 	slices.SortFunc(p.gpus, func(a, b gpu) int { return strings.Compare(a.instanceID, b.instanceID) })
 	p.makeIndex()
@@ -122,18 +140,23 @@ func newPool(resource string, replicas int, live []allocation.Record, now time.T
 // allocated, until prune takes it out.
 func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
 	next := &pool{resource: p.resource, replicas: p.replicas, gpus: make([]gpu, 0, len(devices))}
+	known := make(map[string]gpu, len(p.gpus))
+	for _, g := range p.gpus {
+		known[foldID(g.instanceID)] = g
+	}
 	present := make(map[string]bool, len(devices))
 	for _, d := range devices {
-		if present[d.InstanceID] || offerable(d) != nil {
+		key := foldID(d.InstanceID)
+		if present[key] || offerable(d) != nil {
 			continue
 		}
-		present[d.InstanceID] = true
-		before := gpu{listed: p.replicas}
-		if i, ok := p.index[d.InstanceID]; ok {
-			before = p.gpus[i]
+		present[key] = true
+		before, ok := known[key]
+		if !ok {
+			before = gpu{instanceID: d.InstanceID, listed: p.replicas}
 		}
 		next.gpus = append(next.gpus, gpu{
-			instanceID: d.InstanceID,
+			instanceID: before.instanceID,
 			name:       d.Name(),
 			driver:     driver{vendor: d.VendorID, version: d.DriverVersion},
 			numaNode:   d.NUMANode,
@@ -143,11 +166,12 @@ func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
 		})
 	}
 	for _, g := range p.gpus {
-		if present[g.instanceID] {
+		if present[foldID(g.instanceID)] {
 			continue
 		}
 		if !g.missing() {
-			g.missingSince, g.fault = now, faultMissing
+			// Also the patience of prune begins anew.
+			g.missingSince, g.fault, g.freeSince = now, faultMissing, time.Time{}
 		}
 		next.gpus = append(next.gpus, g)
 	}
@@ -172,18 +196,16 @@ func (p *pool) leftovers() bool {
 }
 
 // prune returns p without what nothing has held for at least patience: missing
-// GPUs, and replicas beyond the number offered. held has, by instance ID, how
-// many replicas must stay listed.
+// GPUs, and replicas beyond the number offered. held is of [heldReplicas].
 //
 // The patience is for the kubelet (v1.34, pkg/kubelet/cm/devicemanager). It
 // looks devices that it has allocated up in our list, and crashes when one is
 // not there: after Allocate has answered (allocateContainerResources), and for
-// containers that it finds running after a restart (GetTopologyHints), which
-// is also when it does not say yet which pods hold what.
+// containers that it finds running after a restart (GetTopologyHints).
 func (p *pool) prune(held map[string]int, now time.Time, patience time.Duration) *pool {
 	next := &pool{resource: p.resource, replicas: p.replicas, gpus: make([]gpu, 0, len(p.gpus))}
 	for _, g := range p.gpus {
-		needed := held[g.instanceID]
+		needed := held[foldID(g.instanceID)]
 		asNeeded := needed > 0
 		if !g.missing() {
 			needed = max(p.replicas, needed)
@@ -206,22 +228,22 @@ func (p *pool) prune(held map[string]int, now time.Time, patience time.Duration)
 }
 
 // heldReplicas returns how many replicas of each GPU of resource must stay
-// listed, by instance ID: one more than the highest number held. A replica is
-// held when a live record names it and the kubelet does not deny it. holders
-// are the replica IDs that pods hold according to the kubelet, nil when it
-// cannot be asked.
-func heldReplicas(live []allocation.Record, resource string, holders map[string]bool) map[string]int {
+// listed, by folded instance ID: one more than the highest number held. What a
+// live record names is held, unless the record is bound to one of the pods that
+// are gone, which are known by UID.
+//
+// What the kubelet says of single replicas would not do: it has several books,
+// and looks up in our list what stands in any of them.
+func heldReplicas(live []allocation.LiveRecord, resource string, gone map[string]bool) map[string]int {
 	held := map[string]int{}
 	for _, record := range live {
-		if record.Resource != resource {
+		if record.Resource != resource || record.Holder != nil && gone[record.Holder.PodUID] {
 			continue
 		}
 		for _, replica := range record.Replicas {
-			if holders != nil && !holders[replica.ID] {
-				continue
-			}
 			_, number, _ := parseReplicaID(replica.ID)
-			held[replica.InstanceID] = max(held[replica.InstanceID], number+1)
+			key := foldID(replica.InstanceID)
+			held[key] = max(held[key], number+1)
 		}
 	}
 	return held

@@ -26,6 +26,22 @@ func poolOf(replicas int, devices ...discovery.Device) *pool {
 	return newPool(ResourceDisplay, replicas, nil, t0).merge(devices, t0)
 }
 
+// held is a live record of replicas, given by their IDs.
+func held(resource string, ids ...string) allocation.LiveRecord {
+	record := allocation.Record{Resource: resource}
+	for _, id := range ids {
+		instanceID, _, _ := parseReplicaID(id)
+		record.Replicas = append(record.Replicas, allocation.Replica{ID: id, InstanceID: instanceID})
+	}
+	return allocation.LiveRecord{Record: record}
+}
+
+// bound is record as a container of pod "default/NAME-OF-UID" has presented it.
+func bound(uid string, record allocation.LiveRecord) allocation.LiveRecord {
+	record.Holder = &allocation.Holder{PodUID: uid, Container: "main", PodNamespace: "default", PodName: "name-of-" + uid}
+	return record
+}
+
 // offered describes p in short: "A" for a usable GPU, "A!" for one with a
 // fault, "A?" for one that is missing, "A+n" with n replicas beyond the offer.
 func offered(p *pool) string {
@@ -96,112 +112,130 @@ func TestMergeAndPrune(t *testing.T) {
 	newDriver := a.Clone()
 	newDriver.DriverVersion = "2"
 
-	type action struct {
-		at    int
-		merge []discovery.Device
-		// held is for a prune.
-		held  map[string]int
-		want  string
-		quiet bool // the kubelet is not told
+	type step struct {
+		at      int
+		devices []discovery.Device
+		held    map[string]int
+		want    string
+		quiet   bool // the kubelet is not told
 	}
 	for _, test := range []struct {
 		name  string
-		live  []allocation.Record
-		steps []action
+		live  []allocation.LiveRecord
+		steps []step
 	}{
-		{name: "comes and stays", steps: []action{
-			{merge: []discovery.Device{a, b}, want: "A B"},
-			{merge: []discovery.Device{a, b}, want: "A B", quiet: true},
-			{merge: []discovery.Device{a, b, c}, want: "A B C"},
+		{name: "comes and stays", steps: []step{
+			{devices: []discovery.Device{a, b}, want: "A B"},
+			{devices: []discovery.Device{a, b}, want: "A B", quiet: true},
+			{devices: []discovery.Device{a, b, c}, want: "A B C"},
 		}},
-		{name: "nothing at all", steps: []action{{merge: nil, want: "", quiet: true}}},
-		{name: "fails and recovers", steps: []action{
-			{merge: []discovery.Device{a, b}, want: "A B"},
-			{merge: []discovery.Device{a, sick}, want: "A B!"},
-			{merge: []discovery.Device{a, b}, want: "A B"},
+		{name: "nothing at all", steps: []step{{devices: nil, want: "", quiet: true}}},
+		{name: "fails and recovers", steps: []step{
+			{devices: []discovery.Device{a, b}, want: "A B"},
+			{devices: []discovery.Device{a, sick}, want: "A B!"},
+			{devices: []discovery.Device{a, b}, want: "A B"},
 		}},
-		{name: "what the kubelet does not hear of", steps: []action{
-			{merge: []discovery.Device{a}, want: "A"},
-			{merge: []discovery.Device{newDriver}, want: "A", quiet: true},
-			{merge: []discovery.Device{onNode}, want: "A"},
-			{merge: []discovery.Device{a}, want: "A"},
+		{name: "what the kubelet does not hear of", steps: []step{
+			{devices: []discovery.Device{a}, want: "A"},
+			{devices: []discovery.Device{newDriver}, want: "A", quiet: true},
+			{devices: []discovery.Device{onNode}, want: "A"},
+			{devices: []discovery.Device{a}, want: "A"},
 		}},
-		{name: "order of the source", steps: []action{
-			{merge: []discovery.Device{b, a}, want: "B A"},
-			{merge: []discovery.Device{a, b}, want: "A B"},
-			{merge: []discovery.Device{c}, want: "C A? B?"},
+		{name: "order of the source", steps: []step{
+			{devices: []discovery.Device{b, a}, want: "B A"},
+			{devices: []discovery.Device{a, b}, want: "A B"},
+			{devices: []discovery.Device{c}, want: "C A? B?"},
 		}},
-		{name: "vanishes unheld", steps: []action{
-			{merge: []discovery.Device{a, b}, want: "A B"},
-			{at: 1, merge: []discovery.Device{a}, want: "A B?"},
-			{at: 1, held: map[string]int{}, want: "A B?", quiet: true},
-			{at: 20, held: map[string]int{}, want: "A B?", quiet: true},
-			{at: 21, held: map[string]int{}, want: "A"},
+		{name: "vanishes unheld", steps: []step{
+			{devices: []discovery.Device{a, b}, want: "A B"},
+			{at: 1, devices: []discovery.Device{a}, want: "A B?"},
+			{at: 20, devices: []discovery.Device{a}, want: "A B?", quiet: true},
+			{at: 21, devices: []discovery.Device{a}, want: "A"},
 		}},
-		{name: "vanishes held", steps: []action{
-			{merge: []discovery.Device{a}, want: "A"},
-			{at: 1, merge: nil, want: "A?"},
+		{name: "vanishes held", steps: []step{
+			{devices: []discovery.Device{a}, want: "A"},
+			{at: 1, held: map[string]int{"A": 1}, want: "A?"},
 			{at: 100, held: map[string]int{"A": 1}, want: "A?", quiet: true},
-			{at: 200, held: map[string]int{}, want: "A?", quiet: true},
+			{at: 200, want: "A?", quiet: true},
 			{at: 210, held: map[string]int{"A": 1}, want: "A?", quiet: true},
-			{at: 220, held: map[string]int{}, want: "A?", quiet: true},
-			{at: 239, held: map[string]int{}, want: "A?", quiet: true},
-			{at: 240, held: map[string]int{}, want: ""},
+			{at: 220, want: "A?", quiet: true},
+			{at: 239, want: "A?", quiet: true},
+			{at: 240, want: ""},
 		}},
-		{name: "vanishes and returns", steps: []action{
-			{merge: []discovery.Device{a, b}, want: "A B"},
-			{at: 1, merge: []discovery.Device{b}, want: "B A?"},
-			{at: 1, held: map[string]int{}, want: "B A?", quiet: true},
-			{at: 2, merge: []discovery.Device{a, b}, want: "A B"},
-			{at: 50, held: map[string]int{}, want: "A B", quiet: true},
-			{at: 60, merge: []discovery.Device{b}, want: "B A?"},
-			{at: 60, held: map[string]int{}, want: "B A?", quiet: true},
+		{name: "vanishes, returns and vanishes", steps: []step{
+			{devices: []discovery.Device{a, b}, want: "A B"},
+			{at: 1, devices: []discovery.Device{b}, want: "B A?"},
+			{at: 2, devices: []discovery.Device{a, b}, want: "A B"},
+			{at: 60, devices: []discovery.Device{b}, want: "B A?"},
+			{at: 79, devices: []discovery.Device{b}, want: "B A?", quiet: true},
+			{at: 80, devices: []discovery.Device{b}, want: "B"},
+		}},
+		{name: "comes in another spelling", steps: []step{
+			{devices: []discovery.Device{displayGPU("Pci-a"), b}, want: "Pci-a B"},
+			{devices: []discovery.Device{b, displayGPU("PCI-A"), displayGPU("pci-a")}, want: "B Pci-a"},
+			{held: map[string]int{"PCI-A": 1}, want: "B? Pci-a?"},
+			{devices: []discovery.Device{displayGPU("pCI-A")}, held: map[string]int{"PCI-A": 1}, want: "Pci-a B?"},
+			{at: 30, held: map[string]int{"PCI-A": 1}, want: "Pci-a?"},
 		}},
 		{
-			name: "known from records after a restart",
-			live: []allocation.Record{
-				{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "Z::1", InstanceID: "Z"}, {ID: "A::0", InstanceID: "A"}}},
-				{Resource: ResourceCompute, Replicas: []allocation.Replica{{ID: "M::0", InstanceID: "M"}}},
+			name: "known from records in another spelling",
+			live: []allocation.LiveRecord{held(ResourceDisplay, "Pci-a::1"), held(ResourceDisplay, "PCI-A::5")},
+			steps: []step{
+				{devices: []discovery.Device{displayGPU("PCI-A"), b}, held: map[string]int{"PCI-A": 6}, want: "Pci-a+2 B"},
 			},
-			steps: []action{
-				{merge: []discovery.Device{b, a}, want: "B A Z?"},
-				{held: map[string]int{"Z": 2}, want: "B A Z?", quiet: true},
+		},
+		{
+			name: "known from records after a restart",
+			live: []allocation.LiveRecord{
+				held(ResourceDisplay, "Z::1", "A::0"),
+				held(ResourceCompute, "M::0"),
+			},
+			steps: []step{
+				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?"},
 			},
 		},
 		{
 			name: "number of replicas lowered while a high one is held",
-			live: []allocation.Record{
-				{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::9", InstanceID: "A"}}},
-				{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::2", InstanceID: "A"}}},
+			live: []allocation.LiveRecord{
+				held(ResourceDisplay, "A::9"),
+				held(ResourceDisplay, "A::2"),
 			},
-			steps: []action{
-				{merge: []discovery.Device{a, b}, want: "A+6 B"},
-				{held: map[string]int{"A": 10}, want: "A+6 B", quiet: true},
-				{at: 1, held: map[string]int{"A": 3}, want: "A+6 B", quiet: true},
-				{at: 21, held: map[string]int{"A": 3}, want: "A B"},
+			steps: []step{
+				{devices: []discovery.Device{a, b}, held: map[string]int{"A": 10}, want: "A+6 B"},
+				{at: 1, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+6 B", quiet: true},
+				{at: 11, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+6 B", quiet: true},
+				{at: 21, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A B"},
+			},
+		},
+		{
+			name: "vanishes when its high replicas have been free for a while",
+			live: []allocation.LiveRecord{held(ResourceDisplay, "A::9")},
+			steps: []step{
+				{devices: []discovery.Device{a}, held: map[string]int{"A": 3}, want: "A+6"},
+				{at: 20, want: "A?+6"},
+				{at: 39, want: "A?+6", quiet: true},
+				{at: 40, want: ""},
 			},
 		},
 		{
 			name: "a record of a number that was never possible",
-			live: []allocation.Record{{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::9999", InstanceID: "A"}}}},
-			steps: []action{
-				{merge: []discovery.Device{a}, want: "A+1020"},
-				{held: map[string]int{"A": 10000}, want: "A+1020", quiet: true},
+			live: []allocation.LiveRecord{held(ResourceDisplay, "A::9999")},
+			steps: []step{
+				{devices: []discovery.Device{a}, held: map[string]int{"A": 10000}, want: "A+1020"},
 			},
 		},
-		{name: "what cannot be offered", steps: []action{
-			{merge: []discovery.Device{a, a, displayGPU(""), displayGPU("\xff"), b}, want: "A B"},
+		{name: "what cannot be offered", steps: []step{
+			{devices: []discovery.Device{a, a, displayGPU(""), displayGPU("\xff"), b}, want: "A B"},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPool(ResourceDisplay, 4, test.live, t0)
 			for i, step := range test.steps {
-				next := p
-				if step.held != nil {
-					next = p.prune(step.held, at(step.at), 20*time.Second)
-				} else {
-					next = p.merge(step.merge, at(step.at))
+				// As offer and forget do.
+				next := p.merge(step.devices, at(step.at))
+				if next.leftovers() {
+					next = next.prune(step.held, at(step.at), 20*time.Second)
 				}
 				if got := offered(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
@@ -224,7 +258,7 @@ func TestLeftovers(t *testing.T) {
 	if !p.merge(nil, t0).leftovers() {
 		t.Error("a missing GPU is not left over")
 	}
-	live := []allocation.Record{{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::4", InstanceID: "A"}}}}
+	live := []allocation.LiveRecord{held(ResourceDisplay, "A::4")}
 	if !newPool(ResourceDisplay, 4, live, t0).merge([]discovery.Device{displayGPU("A")}, t0).leftovers() {
 		t.Error("a replica beyond the offer is not left over")
 	}
@@ -232,23 +266,25 @@ func TestLeftovers(t *testing.T) {
 
 func TestHeldReplicas(t *testing.T) {
 	t.Parallel()
-	live := []allocation.Record{
-		{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::0", InstanceID: "A"}, {ID: "B::3", InstanceID: "B"}}},
-		{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "B::1", InstanceID: "B"}}},
-		{Resource: ResourceCompute, Replicas: []allocation.Replica{{ID: "C::0", InstanceID: "C"}}},
+	live := []allocation.LiveRecord{
+		bound("uid-1", held(ResourceDisplay, "A::0", "B::3")),
+		held(ResourceDisplay, "b::1"),
+		bound("uid-2", held(ResourceDisplay, "B::2")),
+		bound("uid-2", held(ResourceCompute, "C::0")),
 	}
 	for _, test := range []struct {
-		name    string
-		holders map[string]bool
-		want    map[string]int
+		name string
+		gone map[string]bool
+		want map[string]int
 	}{
-		{name: "the kubelet cannot be asked", want: map[string]int{"A": 1, "B": 4}},
-		{name: "the kubelet denies all", holders: map[string]bool{}, want: map[string]int{}},
-		{name: "the kubelet confirms some", holders: map[string]bool{"B::1": true, "C::0": true, "D::0": true}, want: map[string]int{"B": 2}},
+		{name: "not known which pods are gone", want: map[string]int{"A": 1, "B": 4}},
+		{name: "none is gone", gone: map[string]bool{"uid-1": false, "uid-3": true}, want: map[string]int{"A": 1, "B": 4}},
+		{name: "one is gone", gone: map[string]bool{"uid-1": true}, want: map[string]int{"B": 3}},
+		{name: "all are gone, and one is still to come", gone: map[string]bool{"uid-1": true, "uid-2": true, "": true}, want: map[string]int{"B": 2}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, heldReplicas(live, ResourceDisplay, test.holders)); diff != "" {
+			if diff := cmp.Diff(test.want, heldReplicas(live, ResourceDisplay, test.gone)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -29,6 +30,9 @@ type service struct {
 	// stopping is closed when streams must end.
 	stopping <-chan struct{}
 	watchers *watchers
+	// ended counts the streams that have ended, those of other servers
+	// included.
+	ended *atomic.Int64
 }
 
 // options are told both at registration and on request: the kubelet uses the
@@ -46,6 +50,7 @@ func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1be
 func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
 	s.watchers.opened()
 	defer s.watchers.closed()
+	defer s.ended.Add(1)
 	var sent *pool
 	for {
 		pool, changed := s.feed.current()
@@ -105,7 +110,7 @@ func (s *service) Allocate(ctx context.Context, request *v1beta1.AllocateRequest
 	}
 	response := &v1beta1.AllocateResponse{}
 	for i, token := range tokens {
-		s.log.WithFields(logrus.Fields{"allocation": token, "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("allocated")
+		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("allocated")
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerAllocateResponse{
 			Envs:        map[string]string{allocation.EnvKey(pool.resource): string(token)},
 			Annotations: map[string]string{allocation.AnnotationKey(pool.resource): string(token)},

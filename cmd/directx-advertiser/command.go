@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -68,22 +71,37 @@ may be restarted at any time.`,
 	return command
 }
 
-func (o *options) run(ctx context.Context, log *logrus.Logger) error {
+var errNoGuard = errors.New("the advertiser is not connected to the container runtime's NRI socket")
+
+func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
 	if o.inventory == "" {
 		return cli.Usage("--inventory is required: there is no other way yet to find this node's GPUs")
 	}
-	recorder, err := allocation.OpenRecorder(paths.Allocations(o.stateDir), log)
+	if err := advertiser.CheckReplicas(o.replicas); err != nil {
+		return cli.Usage("--replicas: %w", err)
+	}
+	recorder, err := allocation.OpenRecorder(ctx, paths.Allocations(o.stateDir), log)
 	if err != nil {
 		return err
 	}
-	plugin := filepath.Join(o.runtimeDir, readiness.SocketName)
+	defer func() { err = errors.Join(err, recorder.Close()) }()
+	var guarding atomic.Bool
+	ready := func(ctx context.Context) error {
+		if err := readiness.Check(ctx, filepath.Join(o.runtimeDir, readiness.SocketName)); err != nil {
+			return err
+		}
+		if o.guardSocket != "" && !guarding.Load() {
+			return fmt.Errorf("%w %s, which this program needs to guard container starts", errNoGuard, o.guardSocket)
+		}
+		return nil
+	}
 	device, err := advertiser.New(advertiser.Config{
 		Source:          inventory.Open(o.inventory, log),
 		Recorder:        recorder,
 		Replicas:        o.replicas,
 		KubeletDir:      o.kubeletDir,
-		Ready:           func(ctx context.Context) error { return readiness.Check(ctx, plugin) },
-		Holders:         advertiser.PodResourcesHolders(o.podResources),
+		Ready:           ready,
+		Pods:            advertiser.PodResourcesPods(o.podResources),
 		FailOnInitError: o.failOnInitError,
 		Log:             log,
 	})
@@ -96,7 +114,7 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return device.Run(ctx) })
 	if o.guardSocket != "" {
-		group.Go(func() error { return o.guard(log).Run(ctx) })
+		group.Go(func() error { return o.guard(log, guarding.Store).Run(ctx) })
 	}
 	return group.Wait()
 }
@@ -105,9 +123,9 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 // not adjust. It runs here because it must not share a fate with directx-nri:
 // containerd drops a plugin that does not answer and starts the container
 // without it, and then there must be another one that says no.
-func (o *options) guard(log *logrus.Logger) *nri.Runner {
+func (o *options) guard(log *logrus.Logger, serving func(bool)) *nri.Runner {
 	return &nri.Runner{
 		Socket: o.guardSocket, Name: "directx-guard", Index: "99",
-		Hooks: nri.NewGuard(ocispec.OS(runtime.GOOS)).Hooks, Log: log,
+		Hooks: nri.NewGuard(ocispec.OS(runtime.GOOS)).Hooks, Serving: serving, Log: log,
 	}
 }

@@ -34,7 +34,7 @@ var _ discovery.Source = (*Source)(nil)
 // timing is what Watch waits for.
 type timing struct {
 	debounce time.Duration // from the first event to the look at the file
-	poll     time.Duration // between looks without events
+	poll     time.Duration // between looks without events, as for a file behind a symbolic link into another folder
 	search   time.Duration // between looks while the folder cannot be watched
 }
 
@@ -65,7 +65,7 @@ func Open(path string, log logrus.FieldLogger) *Source {
 		path:    path,
 		log:     log.WithField("inventory", path),
 		reader:  newReader(path),
-		timing:  timing{debounce: 50 * time.Millisecond, poll: 5 * time.Second, search: 500 * time.Millisecond},
+		timing:  timing{debounce: 50 * time.Millisecond, poll: 500 * time.Millisecond, search: 500 * time.Millisecond},
 		reading: make(chan struct{}, 1),
 	}
 }

@@ -3,6 +3,7 @@ package allocation
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -80,6 +81,9 @@ func TestParseToken(t *testing.T) {
 		}
 	}
 	token := NewToken()
+	if s, err := json.Marshal([]any{token, &token}); err != nil || strings.Contains(string(s), string(token)) {
+		t.Errorf("as JSON a token is %s, %v", s, err)
+	}
 	for _, verb := range []string{"%s", "%v", "%+v", "%#v", "%q"} {
 		if s := fmt.Sprintf(verb, token); strings.Contains(s, string(token)) || !strings.Contains(s, string(token.ID())) {
 			t.Errorf("with %s a token prints as %q: it must print as its ID", verb, s)

@@ -60,6 +60,9 @@ func (t Token) String() string { return "token of " + string(t.ID()) }
 // GoString is String, for %#v.
 func (t Token) GoString() string { return t.String() }
 
+// MarshalText is String, for logs in JSON.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -18,6 +18,9 @@ import (
 // tempPrefix begins the name of every file that is not finished.
 const tempPrefix = ".directx-nri-tmp-"
 
+// tempPerm is what [os.CreateTemp] gives a file.
+const tempPerm fs.FileMode = 0o600
+
 // ErrNotPrivate tells that a folder can be written by somebody else, so that
 // nothing in it can be trusted.
 var ErrNotPrivate = errors.New("folder is not private")
@@ -53,7 +56,7 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 		}
 	}()
 	_, err = f.Write(data)
-	if err == nil {
+	if err == nil && perm != tempPerm {
 		err = f.Chmod(perm)
 	}
 	if err == nil {

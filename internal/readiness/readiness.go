@@ -48,14 +48,15 @@ var (
 
 // Server answers readiness checks for the NRI plugin.
 type Server struct {
-	path   string
-	health *health.Server
+	path      string
+	health    *health.Server
+	lookAgain time.Duration
 }
 
 // NewServer returns a server for the socket at path, which says that the
 // plugin is not serving.
 func NewServer(path string) *Server {
-	s := &Server{path: path, health: health.NewServer()}
+	s := &Server{path: path, health: health.NewServer(), lookAgain: lookAgain}
 	s.SetServing(false)
 	return s
 }
@@ -70,34 +71,58 @@ func (s *Server) SetServing(serving bool) {
 	s.health.SetServingStatus(Service, state)
 }
 
+// lookAgain is how often the server looks whether its socket is still there.
+const lookAgain = time.Second
+
 // Run answers checks until ctx ends, and removes the socket. It makes the
-// socket's folder when it must. The error matches [unixsocket.ErrInUse] when
-// another process answers on the socket.
+// socket's folder when it must, and the socket again when somebody removes it.
+// The error matches [unixsocket.ErrInUse] when another process answers on the
+// socket.
 func (s *Server) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := s.serve(ctx); err != nil {
+			return fmt.Errorf("serve readiness: %w", err)
+		}
+	}
+	return nil
+}
+
+// serve answers checks until ctx ends or the socket is gone.
+func (s *Server) serve(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
-		return fmt.Errorf("serve readiness: %w", err)
+		return err
 	}
 	listener, err := unixsocket.Listen(ctx, s.path)
 	if errors.Is(err, unixsocket.ErrInUse) {
-		return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
+		return fmt.Errorf("%w: is directx-nri running twice on this node?", err)
 	}
 	if err != nil {
-		return fmt.Errorf("serve readiness: %w", err)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
 	}
 	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
 	healthpb.RegisterHealthServer(server, s.health)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	select {
-	case <-ctx.Done():
-		// A check in flight takes no time, and a client that watches would
-		// keep a graceful stop waiting for ever.
-		server.Stop()
-		return <-served
-	case err := <-served:
-		return fmt.Errorf("serve readiness on %s: %w", s.path, errors.Join(err, listener.Close()))
+	ticker := time.NewTicker(s.lookAgain)
+	defer ticker.Stop()
+	for intact := true; intact; intact = listener.Intact() {
+		select {
+		case <-ticker.C:
+			continue
+		case err := <-served:
+			return fmt.Errorf("%s: %w", s.path, errors.Join(err, listener.Close()))
+		case <-ctx.Done():
+		}
+		break
 	}
+	// A check in flight takes no time, and a client that watches would keep a
+	// graceful stop waiting for ever.
+	server.Stop()
+	return <-served
 }
 
 // Check returns nil when the NRI plugin that serves the socket at path is

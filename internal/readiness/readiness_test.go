@@ -174,6 +174,31 @@ func TestRunRefusesASocketInUse(t *testing.T) {
 	}
 }
 
+func TestRunMakesARemovedSocketAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(testutil.ShortDir(t), SocketName)
+	s := NewServer(path)
+	s.lookAgain = time.Millisecond
+	s.SetServing(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for range 3 {
+		waitFor(t, func() bool { return Check(t.Context(), path) == nil })
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, func() bool { return Check(t.Context(), path) == nil })
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
 func TestRunTakesOverAStaleSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)

@@ -24,7 +24,6 @@ import (
 	"directx-nri/discovery/inventory"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/readiness"
 	"directx-nri/internal/winpath"
 )
 
@@ -133,7 +132,7 @@ func (s *scene) listDevices(context.Context) error {
 func (s *scene) startPrograms(ctx context.Context) error {
 	s.show.title("directx-advertiser offers %d replicas of each GPU to the kubelet", s.replicas)
 	var err error
-	if err = s.startPlugin(ctx); err != nil {
+	if err = s.startPlugin(); err != nil {
 		return err
 	}
 	s.advertiser, err = start(s.folder, filepath.Join(s.bin, "directx-advertiser"), "--inventory", s.inventory,
@@ -146,28 +145,37 @@ func (s *scene) startPrograms(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, s.advertiser.trouble())
 	}
+	// The advertiser has a guard to register with the runtime, too.
+	if err := s.untilReady(ctx); err != nil {
+		return errors.Join(err, s.advertiser.trouble())
+	}
 	for _, resource := range slices.Backward(slices.Sorted(maps.Keys(lists))) {
 		s.show.who("kubelet", "%-30s allocatable: %d", resource, len(lists[resource]))
 	}
 	return nil
 }
 
-func (s *scene) startPlugin(ctx context.Context) error {
+// untilReady returns when the kubelet may start containers with a GPU.
+func (s *scene) untilReady(ctx context.Context) error {
+	for {
+		err := s.kubelet.preStart(ctx, advertiser.ResourceDisplay, nil)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (s *scene) startPlugin() error {
 	var err error
 	s.plugin, err = start(s.folder, filepath.Join(s.bin, "directx-nri"), "--inventory", s.inventory,
 		"--state-dir", s.path("state"), "--runtime-dir", s.path("run"), "--nri-socket", s.path("nri.sock"),
 		"--host-root", s.path("root"), "--container-os", "windows")
-	if err != nil {
-		return err
-	}
-	for readiness.Check(ctx, filepath.Join(s.path("run"), readiness.SocketName)) != nil {
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("directx-nri did not register: %w", context.Cause(ctx)), s.plugin.trouble())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return nil
+	return err
 }
 
 // admit does what the kubelet does for a pod with one container that asks for
@@ -223,7 +231,7 @@ func (s *scene) showRecord(envs map[string]string) error {
 			return err
 		}
 		for _, r := range record.Replicas {
-			s.show.say("            record %s: %s, GPU %s", token, record.Resource, r.InstanceID)
+			s.show.say("            record %s: %s, GPU %s", token.ID(), record.Resource, r.InstanceID)
 		}
 	}
 	return nil
@@ -296,10 +304,10 @@ func (s *scene) withoutPlugin(ctx context.Context) error {
 	}
 	s.show.refused(status.Convert(err).Message())
 	s.show.say("The kubelet tries again by itself. directx-nri is started again:")
-	if err := s.startPlugin(ctx); err != nil {
+	if err := s.startPlugin(); err != nil {
 		return err
 	}
-	if err := s.kubelet.preStart(ctx, advertiser.ResourceDisplay, []string{s.devices[0].InstanceID + "::0"}); err != nil {
+	if err := s.untilReady(ctx); err != nil {
 		return err
 	}
 	s.show.who("kubelet", "the container may be created")

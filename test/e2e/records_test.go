@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"directx-nri/internal/allocation"
 	"directx-nri/test/e2e/node"
 )
 
@@ -23,8 +24,11 @@ func (s *suite) recordFile(t *testing.T, pod string) string {
 	if token == "" {
 		t.Fatalf("container main of pod %s has no token", pod)
 	}
-	return filepath.Join(s.StateDir, "allocations", token+".json")
+	return filepath.Join(s.StateDir, "allocations", recordName(token))
 }
+
+// recordName returns the name of the file that a token's record is in.
+func recordName(token string) string { return string(allocation.Token(token).ID()) + ".json" }
 
 // testRecords: the records through crashes of their writer and damage.
 func (s *suite) testRecords(t *testing.T) {
@@ -130,7 +134,7 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 			t.Fatalf("Allocate does not work: %v", r.err)
 		}
 		answered += r.count
-		record, err := os.ReadFile(filepath.Join(folder, r.last+".json"))
+		record, err := os.ReadFile(filepath.Join(folder, recordName(r.last)))
 		if err != nil {
 			t.Fatalf("the token of an answer has no record: %v", err)
 		}
@@ -262,7 +266,8 @@ func (s *suite) testForeign(t *testing.T) {
 	owner := s.Apply(t, node.GPUPod("native", 1))
 	s.WaitRunning(t, owner)
 	folder := filepath.Join(s.StateDir, "allocations")
-	garbage := strings.Repeat("f0", 16)
+	garbageToken, folderToken := strings.Repeat("f0", 16), strings.Repeat("e0", 16)
+	garbage := strings.TrimSuffix(recordName(garbageToken), ".json")
 	foreign := map[string]string{
 		"README.txt":             "not a record\n",
 		garbage + ".json":        "\x00\xff garbage",
@@ -279,7 +284,7 @@ func (s *suite) testForeign(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.Remove(path) })
 	}
-	directory := filepath.Join(folder, strings.Repeat("e0", 16)+".json")
+	directory := filepath.Join(folder, recordName(folderToken))
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -308,8 +313,8 @@ func (s *suite) testForeign(t *testing.T) {
 
 	since := s.Kubelet.Mark()
 	thief := s.Apply(t, node.Pod{Name: "thief", Containers: []node.Container{
-		{Name: "garbage", Env: map[string]string{displayToken: garbage}},
-		{Name: "folder", Env: map[string]string{displayToken: strings.Repeat("e0", 16)}},
+		{Name: "garbage", Env: map[string]string{displayToken: garbageToken}},
+		{Name: "folder", Env: map[string]string{displayToken: folderToken}},
 	}})
 	mustContain(t, "the event of a token whose file is garbage", s.WaitNotStarted(t, thief, "garbage", since), garbage+".json")
 	mustContain(t, "the event of a token whose file is a folder", s.WaitNotStarted(t, thief, "folder", since), directory)

@@ -64,7 +64,7 @@ build() {
 	# The stamp goes first and comes last, so that a build that is cut short
 	# never looks finished.
 	rm -f "$bin/.$module.stamp"
-	(cd "$here/$module" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -ldflags "$ldflags" -o "$bin/" "$@")
+	(cd "$here/$module" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$bin/" "$@")
 	printf '%s\n' "$want" >"$bin/.$module.stamp"
 }
 

@@ -35,6 +35,9 @@ func Identify(path string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
+	// On Windows the file's identity is read at the first comparison, which
+	// would be of whatever is there by then.
+	os.SameFile(info, info)
 	return Identity{info: info}, nil
 }
 
@@ -127,6 +130,11 @@ func removeStale(ctx context.Context, path string) error {
 		return fmt.Errorf("%w and does not accept connections", ErrInUse)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !isRefused(err):
+		// That it could not be asked does not say that nobody is there.
+		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
