@@ -81,6 +81,7 @@ type Advertiser struct {
 	offers []*offer
 	// changed tells that the source's devices have changed.
 	changed chan struct{}
+	trim    *trimmer
 	pods    podWatch
 	// streamsEnded counts the kubelet's streams that have ended.
 	streamsEnded atomic.Int64
@@ -118,6 +119,7 @@ func New(config Config) (*Advertiser, error) {
 		now:     time.Now,
 		random:  rand.Float64,
 		changed: make(chan struct{}, 1),
+		trim:    newTrimmer(),
 	}
 	a.pods = podWatch{list: config.Pods, running: a.kubeletRun}
 	for _, o := range []offer{
@@ -158,6 +160,7 @@ func (a *Advertiser) Run(ctx context.Context) error {
 		group.Go(func() error { return e.run(ctx) })
 	}
 	group.Go(func() error { folder.run(ctx); return nil })
+	group.Go(func() error { a.trim.run(ctx, trimQuiet, freeMemory); return nil })
 	group.Go(func() error { return a.watchSource(ctx) })
 	group.Go(func() error { return a.keepFresh(ctx) })
 	if err := group.Wait(); err != nil {
@@ -184,6 +187,7 @@ func (a *Advertiser) endpoint(o *offer) *endpoint {
 				log:      o.log,
 				stopping: stopping,
 				watchers: w,
+				trim:     a.trim,
 				ended:    &a.streamsEnded,
 			}
 		},

@@ -715,6 +715,7 @@ func TestPreStartIsBounded(t *testing.T) {
 
 func testService(recorder Recorder, devices ...discovery.Device) *service {
 	return &service{
+		trim:     newTrimmer(),
 		feed:     newFeed(poolOf(4, devices...)),
 		recorder: recorder,
 		ready:    func(context.Context) error { return nil },

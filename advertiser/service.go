@@ -30,6 +30,7 @@ type service struct {
 	// stopping is closed when streams must end.
 	stopping <-chan struct{}
 	watchers *watchers
+	trim     *trimmer
 	// ended counts the streams that have ended, those of other servers
 	// included.
 	ended *atomic.Int64
@@ -62,6 +63,7 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServ
 			if err := stream.Send(response); err != nil {
 				return fmt.Errorf("send the list of %s: %w", pool.resource, err)
 			}
+			s.trim.passed(len(response.ProtoReflect().GetUnknown()))
 		}
 		sent = pool
 		select {
@@ -80,6 +82,7 @@ func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.Pre
 	pool, _ := s.feed.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
+		s.trim.passed(totalLength(container.GetAvailableDeviceIDs()))
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
 			return nil, statusError(err)

@@ -55,13 +55,9 @@ func (a *Adjuster) adjust(ctx context.Context, pod *api.PodSandbox, container *a
 	if err != nil {
 		return nil, fmt.Errorf("the GPUs of this node are not known: %w", err)
 	}
-	var devices []discovery.Device
-	// All are looked at before the first is bound: a container that is refused
-	// takes nothing away from the one that an allocation was made for.
-	for _, redeem := range []func(allocation.Token, allocation.Holder) (allocation.Record, error){a.Store.Check, a.Store.Bind} {
-		if devices, err = redeemAll(shown, holder, present, redeem); err != nil {
-			return nil, err
-		}
+	devices, err := a.redeem(shown, holder, present)
+	if err != nil {
+		return nil, err
 	}
 	edits, notes, err := ocispec.ForDevices(a.OS, devices, a.Files)
 	if err != nil {
@@ -76,39 +72,47 @@ func (a *Adjuster) adjust(ctx context.Context, pod *api.PodSandbox, container *a
 	return adjustment, nil
 }
 
-// redeemAll returns the devices behind all that shown presents.
-func redeemAll(shown []presentation, holder allocation.Holder, present []discovery.Device,
-	redeem func(allocation.Token, allocation.Holder) (allocation.Record, error),
-) ([]discovery.Device, error) {
+// redeem returns the devices behind all that shown presents, and binds their
+// records to holder. All are looked at before the first is bound: a container
+// that is refused takes nothing from the one that an allocation was made for.
+func (a *Adjuster) redeem(shown []presentation, holder allocation.Holder, present []discovery.Device) ([]discovery.Device, error) {
 	var devices []discovery.Device
+	var unbound []presentation
 	for _, p := range shown {
-		record, err := redeemOne(p, holder, redeem)
+		record, bound, err := a.check(p, holder)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+		}
+		if !bound {
+			unbound = append(unbound, p)
 		}
 		if devices, err = appendDevices(devices, record, present); err != nil {
 			return nil, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
 		}
 	}
+	for _, p := range unbound {
+		if err := a.Store.Bind(allocation.Token(p.value), holder); err != nil {
+			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+		}
+	}
 	return devices, nil
 }
 
-// redeemOne returns the record behind what p presents.
-func redeemOne(p presentation, holder allocation.Holder,
-	redeem func(allocation.Token, allocation.Holder) (allocation.Record, error),
-) (allocation.Record, error) {
+// check returns the record behind what p presents, and whether it is bound to
+// holder already.
+func (a *Adjuster) check(p presentation, holder allocation.Holder) (allocation.Record, bool, error) {
 	token, err := allocation.ParseToken(p.value)
 	if err != nil {
-		return allocation.Record{}, err
+		return allocation.Record{}, false, err
 	}
-	record, err := redeem(token, holder)
+	record, bound, err := a.Store.Check(token, holder)
 	if err != nil {
-		return allocation.Record{}, err
+		return allocation.Record{}, false, err
 	}
 	if want := allocation.EnvKey(record.Resource); want != p.variable {
-		return allocation.Record{}, fmt.Errorf("%w: it was handed out in %s", errWrongVariable, want)
+		return allocation.Record{}, false, fmt.Errorf("%w: it was handed out in %s", errWrongVariable, want)
 	}
-	return record, nil
+	return record, bound, nil
 }
 
 // checkHidden refuses a container that the kubelet gave an allocation and whose

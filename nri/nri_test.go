@@ -176,7 +176,7 @@ func TestAdjustRefuses(t *testing.T) {
 	b := newBed(t, gpu("0"), failed, noNode)
 	madeUp := string(allocation.NewToken())
 	others := b.allocate(t, display, "0")
-	if _, err := b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}); err != nil {
+	if err := b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}); err != nil {
 		t.Fatal(err)
 	}
 	gone := b.allocate(t, display, "9")

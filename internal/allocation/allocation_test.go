@@ -47,7 +47,7 @@ func record(t testing.TB, r *Recorder, ids ...string) Token {
 
 func bind(t testing.TB, folder string, token Token, pod, container string) {
 	t.Helper()
-	if _, err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: container}); err != nil {
+	if err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: container}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -111,10 +111,13 @@ func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 	store := OpenStore(folder)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
-	for range 2 { // again, as after a restart of the container
-		got, err := store.Bind(token, first)
-		if err != nil {
-			t.Fatal(err)
+	for again := range 2 { // as after a restart of the container
+		if err := store.Bind(token, first); err != nil {
+			t.Fatalf("time %d: %v", again, err)
+		}
+		got, bound, err := store.Check(token, first)
+		if err != nil || !bound {
+			t.Fatalf("bound %t, %v", bound, err)
 		}
 		want := []Replica{{"gpu::0", `PCI\gpu::0`}, {"gpu::1", `PCI\gpu::1`}}
 		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
@@ -125,12 +128,19 @@ func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 		{PodUID: "uid-2", Container: "main"},
 		{PodUID: "uid-1", Container: "sidecar"},
 	} {
-		if _, err := store.Bind(token, other); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "default/a") {
+		if err := store.Bind(token, other); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "default/a") {
 			t.Errorf("%s: error %v, want ErrHeld with the holder's name", other, err)
 		}
 	}
-	if _, err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
+	before, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("made-up token: error %v, want ErrNotFound", err)
+	}
+	if after, err := os.ReadDir(folder); err != nil || len(after) != len(before) {
+		t.Errorf("a made-up token leaves files: %v, %v", after, err)
 	}
 }
 
@@ -140,13 +150,13 @@ func TestCheckBindsNothing(t *testing.T) {
 	token := record(t, openRecorder(t, folder), "gpu::0")
 	store := OpenStore(folder)
 	thief, owner := Holder{PodUID: "thief", Container: "main"}, Holder{PodUID: "owner", Container: "main"}
-	if _, err := store.Check(token, thief); err != nil {
-		t.Fatal(err)
+	if _, bound, err := store.Check(token, thief); err != nil || bound {
+		t.Fatal(bound, err)
 	}
-	if _, err := store.Bind(token, owner); err != nil {
+	if err := store.Bind(token, owner); err != nil {
 		t.Errorf("a mere check took the record: %v", err)
 	}
-	if _, err := store.Check(token, thief); !errors.Is(err, ErrHeld) {
+	if _, _, err := store.Check(token, thief); !errors.Is(err, ErrHeld) {
 		t.Errorf("error %v, want ErrHeld", err)
 	}
 }
@@ -213,7 +223,7 @@ func TestBindHasOneWinner(t *testing.T) {
 		group.Go(func() {
 			pod := fmt.Sprintf("uid-%d", i)
 			// A store of its own, as another process has.
-			_, err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: "main"})
+			err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: "main"})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -441,7 +451,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 		}
 	}
 	for _, bad := range []Token{torn, misnamed} {
-		_, err := OpenStore(folder).Bind(bad, Holder{PodUID: "a", Container: "main"})
+		err := OpenStore(folder).Bind(bad, Holder{PodUID: "a", Container: "main"})
 		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+recordSuffix) {
 			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 		}
@@ -457,7 +467,7 @@ func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := OpenStore(folder).Bind(token, Holder{PodUID: "a", Container: "main"})
+	err := OpenStore(folder).Bind(token, Holder{PodUID: "a", Container: "main"})
 	if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 	}

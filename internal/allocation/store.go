@@ -77,41 +77,38 @@ func (s *Store) holder(id ID) (holder Holder, ok bool, err error) {
 	return b.Holder, true, nil
 }
 
-// Check returns the record that token stands for when holder may have it: when
-// it is bound to holder, or to nobody yet. An error that matches [ErrHeld] tells
-// that another container has it.
-func (s *Store) Check(token Token, holder Holder) (Record, error) {
-	record, err := s.Get(token)
+// Check returns the record that token stands for when holder may have it, and
+// whether it is bound to holder already; otherwise it is bound to nobody yet. An
+// error that matches [ErrHeld] tells that another container has it.
+func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, err error) {
+	record, err = s.Get(token)
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
-	bound, ok, err := s.Holder(token)
+	holds, bound, err := s.Holder(token)
 	if err != nil {
-		return Record{}, err
+		return Record{}, false, err
 	}
-	if ok && !bound.Same(holder) {
-		return Record{}, fmt.Errorf("%w: %s", ErrHeld, bound)
+	if bound && !holds.Same(holder) {
+		return Record{}, false, fmt.Errorf("%w: %s", ErrHeld, holds)
 	}
-	return record, nil
+	return record, bound, nil
 }
 
-// Bind returns the record that token stands for, once it is bound to holder:
-// by this call or by an earlier one, in this process or in another. Its errors
-// are those of [Store.Check].
-func (s *Store) Bind(token Token, holder Holder) (Record, error) {
-	if _, err := s.Check(token, holder); err != nil {
-		return Record{}, err
-	}
+// Bind binds the record that token stands for to holder, unless an earlier call
+// did, in this process or in another. Its errors are those of [Store.Check].
+func (s *Store) Bind(token Token, holder Holder) error {
 	bound, err := s.bind(token.ID(), holder)
 	if err != nil {
-		return Record{}, err
+		return err
 	}
 	if !bound.Same(holder) {
-		return Record{}, fmt.Errorf("%w: %s", ErrHeld, bound)
+		return fmt.Errorf("%w: %s", ErrHeld, bound)
 	}
 	// The recorder may have ended the record meanwhile, and then a binding
 	// means nothing.
-	return s.Get(token)
+	_, err = s.Get(token)
+	return err
 }
 
 // bind returns who holds the record, and makes holder that when nobody does.
@@ -119,6 +116,10 @@ func (s *Store) bind(id ID, holder Holder) (Holder, error) {
 	bound, ok, err := s.holder(id)
 	if err != nil || ok {
 		return bound, err
+	}
+	// What nobody recorded leaves no trace.
+	if _, err := s.get(id); err != nil {
+		return Holder{}, err
 	}
 	data, err := encode(kindBinding, binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
 	if err != nil {

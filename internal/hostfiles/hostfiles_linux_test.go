@@ -74,3 +74,16 @@ func TestDeviceNode(t *testing.T) {
 		t.Errorf("nothing: error %v, want fs.ErrNotExist", err)
 	}
 }
+
+func BenchmarkResolve(b *testing.B) {
+	root := Root("/")
+	file := filepath.Join(b.TempDir(), "libd3d12.so")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := root.Resolve(file); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -294,6 +294,9 @@ func TestMemory(t *testing.T) {
 		n.WaitReady(t)
 	}
 	show("after 10 changes")
+	// At rest, as a node is nearly always.
+	time.Sleep(time.Second)
+	show("at rest, a second later")
 	fmt.Printf("GetPreferredAllocation with %d available: median %.2f ms; Allocate: median %.2f ms, p90 %.2f ms\n",
 		len(available), ms(quantile(preferred, 0.5)), ms(quantile(allocate, 0.5)), ms(quantile(allocate, 0.9)))
 }
