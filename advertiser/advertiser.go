@@ -21,7 +21,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 )
 
 // The extended resources.

@@ -22,7 +22,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 	"directx-nri/internal/testutil"
 )
 

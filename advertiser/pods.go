@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 )
 
 // podWatch finds out which pods are gone, by asking the kubelet for those that

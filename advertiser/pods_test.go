@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 )
 
 func TestPodsGone(t *testing.T) {

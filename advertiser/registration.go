@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 )
 
 // kubeletSocket is the name of the kubelet's registration socket.

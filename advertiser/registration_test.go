@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 )
 
 func TestDecide(t *testing.T) {

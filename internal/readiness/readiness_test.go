@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"directx-nri/internal/readiness/unixsocket"
+	"directx-nri/internal/unixsocket"
 	"directx-nri/internal/testutil"
 )
 
