@@ -31,7 +31,4 @@ func TestTrimmer(t *testing.T) {
 	}
 	cancel()
 	group.Wait()
-	if n := len(freed); n > 0 {
-		t.Errorf("%d times too often: a burst counts once", n)
-	}
 }

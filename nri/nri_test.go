@@ -361,6 +361,7 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 	p.Drain() // does not wait for what hangs
 	close(block)
 	p.workers.Wait()
+	p.timeout = hookTimeout
 	if _, _, err := p.CreateContainer(context.Background(), testPod(), testContainer()); err != nil {
 		t.Errorf("when the disk is back: %v", err)
 	}
