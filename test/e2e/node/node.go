@@ -351,12 +351,14 @@ func (n *Node) Allocatable() (map[string]int, error) {
 // pod, by resource.
 func (n *Node) Assigned(t testing.TB, pod, container string) map[string][]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	response, err := n.podResources.List(ctx, &podresources.ListPodResourcesRequest{})
-	if err != nil {
-		t.Fatalf("ask the kubelet what it assigned to %s/%s: %v", pod, container, err)
-	}
+	var response *podresources.ListPodResourcesResponse
+	// The kubelet takes ten questions at once and refuses more.
+	Eventually(t, 10*time.Second, "the kubelet says what it assigned to "+pod+"/"+container, func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		response, err = n.podResources.List(ctx, &podresources.ListPodResourcesRequest{})
+		return err
+	})
 	assigned := make(map[string][]string)
 	for _, p := range response.GetPodResources() {
 		if p.GetName() != staticName(pod) {
