@@ -22,8 +22,8 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/unixsocket"
 	"directx-nri/internal/testutil"
+	"directx-nri/internal/unixsocket"
 )
 
 func computeGPU(id string) discovery.Device {

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"directx-nri/internal/unixsocket"
 	"directx-nri/internal/testutil"
+	"directx-nri/internal/unixsocket"
 )
 
 // start runs a server on path until the returned function is called.
