@@ -338,7 +338,11 @@ func TestCreateContainerAnswersInTime(t *testing.T) {
 		t.Errorf("error %v, want errTooSlow with the container's name", err)
 	}
 	close(block)
-	p.workers.Wait()
+	p.timeout = time.Minute
+	p.Drain()
+	if n := len(p.slots); n > 0 {
+		t.Errorf("%d workers are left", n)
+	}
 }
 
 func TestHooksThatHangAreBounded(t *testing.T) {
@@ -360,7 +364,8 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 	}
 	p.Drain() // does not wait for what hangs
 	close(block)
-	p.workers.Wait()
+	p.timeout = time.Minute
+	p.Drain()
 	p.timeout = hookTimeout
 	if _, _, err := p.CreateContainer(context.Background(), testPod(), testContainer()); err != nil {
 		t.Errorf("when the disk is back: %v", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -35,8 +34,8 @@ type Plugin struct {
 	log      logrus.FieldLogger
 
 	timeout time.Duration
-	workers sync.WaitGroup
-	slots   chan struct{}
+	// slots has one element for each worker; see Drain.
+	slots chan struct{}
 }
 
 // NewPlugin returns the hooks around adjuster. stop is called for each
@@ -125,11 +124,11 @@ func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api
 	// Reading a file cannot be called off, so the work has to be left behind
 	// when it takes too long.
 	answers := make(chan answer, 1)
-	p.workers.Go(func() {
+	go func() {
 		defer func() { <-p.slots }()
 		adjustment, err := p.adjuster.Adjust(ctx, pod, container)
 		answers <- answer{adjustment, err}
-	})
+	}()
 	select {
 	case a := <-answers:
 		return a.adjustment, a.err
