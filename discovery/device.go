@@ -9,6 +9,7 @@ package discovery
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -165,6 +166,27 @@ func (v VendorID) String() string {
 type LUID uint64
 
 func (l LUID) String() string { return fmt.Sprintf("0x%08X_0x%08X", uint32(l>>32), uint32(l)) }
+
+// ParseLUID reads a LUID in hexadecimal: as [LUID.String] writes it, or as one
+// number (0xC2F5).
+func ParseLUID(text string) (luid LUID, ok bool) {
+	parts := strings.Split(text, "_")
+	if len(parts) > 2 {
+		return 0, false
+	}
+	width := 64 / len(parts)
+	for _, part := range parts {
+		if len(part) < 3 || !strings.EqualFold(part[:2], "0x") {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(part[2:], 16, width)
+		if err != nil {
+			return 0, false
+		}
+		luid = luid<<width | LUID(n)
+	}
+	return luid, true
+}
 
 // Kind is the resource class a device belongs to. Each device belongs to at
 // most one, so that no device is promised twice.

@@ -16,6 +16,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/testutil"
+	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -87,8 +88,11 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Cleanup(func() { _ = recorder.Close() })
 	return &bed{
 		Adjuster: &Adjuster{
-			Source: fixedSource{devices: devices}, Store: allocation.OpenStore(folder),
-			Files: allFiles{}, OS: ocispec.Linux, Log: testutil.Quiet(),
+			Decider: decision.Decider{
+				Source: fixedSource{devices: devices}, Store: allocation.OpenStore(folder),
+				Files: allFiles{}, Log: testutil.Quiet(),
+			},
+			OS: ocispec.Linux,
 		},
 		recorder: recorder, folder: folder,
 	}
@@ -159,7 +163,7 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 					t.Errorf("mounts %v, want the one library", got.GetMounts())
 				}
 				container.Annotations = got.GetAnnotations()
-				if Unadjusted(ocispec.Linux, container) {
+				if unadjusted(ocispec.Linux, container) {
 					t.Error("the adjusted container does not carry the mark")
 				}
 			}
@@ -197,10 +201,10 @@ func TestAdjustRefuses(t *testing.T) {
 		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=x"}, want: allocation.ErrMalformedToken},
 		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
 		"other resource's variable": {
-			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, want: errWrongVariable, says: []string{displayKey},
+			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, want: decision.ErrWrongVariable, says: []string{displayKey},
 		},
-		"GPU is gone":   {env: []string{displayKey + "=" + gone}, want: errDeviceGone, says: []string{`VMBUS\9`, display, "bring the GPU back"}},
-		"GPU is broken": {env: []string{displayKey + "=" + b.allocate(t, display, "3")}, want: errDeviceFailed, says: []string{"code 10", `VMBUS\3`}},
+		"GPU is gone":   {env: []string{displayKey + "=" + gone}, want: decision.ErrDeviceGone, says: []string{`VMBUS\9`, display, "bring the GPU back"}},
+		"GPU is broken": {env: []string{displayKey + "=" + b.allocate(t, display, "3")}, want: decision.ErrDeviceFailed, says: []string{"code 10", `VMBUS\3`}},
 		"node is gone":  {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
 		"good and bad":  {env: []string{displayKey + "=" + b.allocate(t, display, "0"), "DIRECTX_ALLOCATION_X=" + madeUp}, want: allocation.ErrNotFound},
 		"no pod UID":    {pod: noUID, env: []string{displayKey + "=" + b.allocate(t, display, "0")}, says: []string{"no pod UID"}},
@@ -268,36 +272,13 @@ func TestAdjustWithoutDevices(t *testing.T) {
 	}
 }
 
-func TestPresented(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		os   ocispec.OS
-		env  []string
-		want []presentation
-	}{
-		"nothing":             {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION=1"}, nil},
-		"sorted, each once":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
-		"twice, two values":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
-		"no value":            {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, []presentation{{"DIRECTX_ALLOCATION", ""}}},
-		"other case, Linux":   {ocispec.Linux, []string{"directx_allocation_a=1"}, nil},
-		"other case, Windows": {ocispec.Windows, []string{"directx_Allocation_a=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(test.want, presented(test.os, test.env), cmp.AllowUnexported(presentation{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestMissed(t *testing.T) {
 	t.Parallel()
 	token := displayKey + "=" + string(allocation.NewToken())
 	adjusted := testContainer(token)
-	adjusted.Annotations = map[string]string{AdjustedAnnotation: mark(presented(ocispec.Linux, adjusted.Env))}
+	adjusted.Annotations = map[string]string{decision.AdjustedAnnotation: decision.Mark(ocispec.Linux, adjusted.Env)}
 	forged := testContainer(token)
-	forged.Annotations = map[string]string{AdjustedAnnotation: mark(nil)}
+	forged.Annotations = map[string]string{decision.AdjustedAnnotation: decision.Mark(ocispec.Linux, []string{displayKey + "=" + string(allocation.NewToken())})}
 	for name, test := range map[string]struct {
 		container *api.Container
 		state     api.ContainerState
@@ -319,7 +300,7 @@ func TestMissed(t *testing.T) {
 				t.Errorf("to be stopped: %t, want %t", got, test.want)
 			}
 			startErr := NewGuard(ocispec.Linux).StartContainer(context.Background(), testPod(), c)
-			if refused := startErr != nil; refused != Unadjusted(ocispec.Linux, c) {
+			if refused := startErr != nil; refused != unadjusted(ocispec.Linux, c) {
 				t.Errorf("start refused: %v", startErr)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
+	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -74,6 +75,9 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containe
 		names[pod.GetId()] = pod.GetNamespace() + "/" + pod.GetName()
 	}
 	for _, c := range missed(p.adjuster.OS, containers) {
+		if decision.Delivered(p.adjuster.Store, p.adjuster.OS, c.GetEnv(), c.GetId()) {
+			continue
+		}
 		pod := names[c.GetPodSandboxId()]
 		p.log.WithFields(logrus.Fields{"pod": pod, "container": c.GetName(), "id": c.GetId()}).
 			Error("container runs without the GPU that it was promised, because it was created while this plugin was not answering; stopping it")
@@ -91,7 +95,7 @@ func missed(os ocispec.OS, containers []*api.Container) []*api.Container {
 		case api.ContainerState_CONTAINER_CREATED, api.ContainerState_CONTAINER_STOPPED:
 			continue
 		}
-		if Unadjusted(os, c) {
+		if unadjusted(os, c) {
 			list = append(list, c)
 		}
 	}
@@ -112,7 +116,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api
 	select {
 	case p.slots <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("directx-nri: %s is not started: %w", describe(pod, container), errStuck)
+		return nil, describe(p.adjuster.OS, pod, container).Refuse(errStuck)
 	}
 	type answer struct {
 		adjustment *api.ContainerAdjustment
@@ -133,8 +137,8 @@ func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api
 	case a := <-answers:
 		return a.adjustment, a.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("directx-nri: %s is not started: %w (waited %s); it is tried again",
-			describe(pod, container), errTooSlow, time.Since(began).Round(time.Millisecond))
+		return nil, describe(p.adjuster.OS, pod, container).Refuse(
+			fmt.Errorf("%w (waited %s); it is tried again", errTooSlow, time.Since(began).Round(time.Millisecond)))
 	}
 }
 
@@ -167,11 +171,11 @@ func NewGuard(os ocispec.OS) *Guard { return &Guard{os: os} }
 // StartContainer is called when the container is made and before its process
 // runs.
 func (g *Guard) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	if !Unadjusted(g.os, container) {
+	if !unadjusted(g.os, container) {
 		return nil
 	}
-	return fmt.Errorf("directx-nri: %s is not started: it holds a GPU and was created without it, because the NRI plugin did not answer; "+
-		"it is created again; if this goes on, see the log of directx-nri on this node", describe(pod, container))
+	return describe(g.os, pod, container).Refuse(errors.New("it holds a GPU and was created without it, because the NRI plugin did not answer; " +
+		"it is created again; if this goes on, see the log of directx-nri on this node"))
 }
 
 // Hooks returns the guard for one registration with the runtime.

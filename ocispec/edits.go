@@ -1,9 +1,10 @@
-// Package ocispec turns devices into edits of a container: first into
-// [Edits], from there into an NRI ContainerAdjustment, and from such an
-// adjustment into an OCI runtime spec.
+// Package ocispec turns devices into [Edits] of a container, and applies such
+// edits to an OCI runtime spec.
 //
 // All of it is pure but for what [Files] is asked about the host, and applying
-// anything twice changes nothing.
+// anything twice changes nothing. It knows nothing of NRI, for the runtime shim
+// starts with every container, and what a program links it pays for at each
+// start: the package adjustment carries edits over NRI.
 package ocispec
 
 import (
@@ -42,10 +43,21 @@ const (
 	sysWOW64 = `C:\Windows\SysWOW64`
 )
 
-// idTypeLocationPath is the type of windows.devices that hcsshim assigns by
-// PCIe location path.
+// Types of windows.devices that hcsshim assigns GPUs by.
 // https://github.com/opencontainers/runtime-spec/blob/main/config-windows.md#devices
-const idTypeLocationPath = "vpci-location-path"
+const (
+	// IDTypeLocationPath names one device by its PCIe location path.
+	IDTypeLocationPath = "vpci-location-path"
+	// IDTypeClass and IDTypeClassGUID name all devices of an interface class.
+	// The specification has the first; hcsshim takes either.
+	IDTypeClass     = "class"
+	IDTypeClassGUID = "vpci-class-guid"
+)
+
+// DisplayClass is the interface class of GPUs: a container that is given it
+// gets all of them.
+// https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/gpu-acceleration
+const DisplayClass = "5B45201D-F2F2-4F3B-85BB-30FF1F953599"
 
 // ErrNotAssignable tells a device that a container of this operating system
 // cannot be given.
@@ -62,6 +74,10 @@ type Files interface {
 
 // Edits is what a container gets.
 type Edits struct {
+	// Annotations replace the spec's of the same key.
+	Annotations map[string]string
+	// Env are variables as NAME=value; each replaces the spec's of that name.
+	Env            []string
 	WindowsDevices []specs.WindowsDevice
 	LinuxDevices   []specs.LinuxDevice
 	Mounts         []specs.Mount
@@ -113,7 +129,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 	if d.LocationPath == "" {
 		return fmt.Errorf("%w: it has no location path", ErrNotAssignable)
 	}
-	b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: idTypeLocationPath})
+	b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
 	for _, list := range []struct {
 		folder string
 		files  []discovery.RuntimeFile
@@ -143,7 +159,7 @@ func (b *builder) addLinux(d discovery.Device) error {
 			return fmt.Errorf("device node %s: %w", n.Path, err)
 		}
 		node.Path = n.ContainerPath
-		key := destinationKey(b.os, n.ContainerPath)
+		key := DestinationKey(b.os, n.ContainerPath)
 		switch first, taken := b.taken[key]; {
 		case !taken:
 			b.taken[key] = n.Path
@@ -179,7 +195,7 @@ func (b *builder) mount(d discovery.Device, source, destination string) error {
 // take tells whether destination is free for source, and takes it. Devices of
 // one driver share their files, so that the same source again is no conflict.
 func (b *builder) take(d discovery.Device, source, destination string) bool {
-	key := destinationKey(b.os, destination)
+	key := DestinationKey(b.os, destination)
 	first, taken := b.taken[key]
 	if taken {
 		if !samePath(b.os, first, source) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -209,83 +208,25 @@ func TestForDevicesRefuses(t *testing.T) {
 	}
 }
 
-func TestAdjustmentLeavesTheContainersOwnMounts(t *testing.T) {
-	t.Parallel()
-	windows, _, err := ForDevices(Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	if err != nil {
-		t.Fatal(err)
-	}
-	linux, _, err := ForDevices(Linux, []discovery.Device{dxg()}, linuxFiles())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		os       OS
-		edits    Edits
-		existing string
-		want     int
-	}{
-		"Windows, no mount":              {Windows, windows, `C:\data`, 3},
-		"Windows, other case and slash":  {Windows, windows, `c:/windows/SYSTEM32/NvCuda.dll`, 2},
-		"Linux, no mount":                {Linux, linux, "/data", 1},
-		"Linux, the same written oddly":  {Linux, linux, "/usr/lib/wsl//lib/../lib/libd3d12.so", 0},
-		"Linux, case makes a difference": {Linux, linux, "/usr/lib/WSL/lib/libd3d12.so", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := test.edits.Adjustment(test.os, []*api.Mount{{Destination: test.existing}})
-			if got := len(a.GetMounts()); got != test.want {
-				t.Errorf("%d mounts, want %d: %v", got, test.want, a.GetMounts())
-			}
-		})
-	}
-}
-
-func TestDeviceNamesComeBack(t *testing.T) {
-	t.Parallel()
-	for _, id := range []string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(0100)#PCI(0000)", "_", "a_b", `x\y=z`, "ü", "A-B.C"} {
-		want := specs.WindowsDevice{ID: id, IDType: "vpci-location-path"}
-		name := encodeDevice(want)
-		if got, ok := decodeDevice(name); !ok || got != want {
-			t.Errorf("%q travels as %q and comes back as %+v, %t", id, name, got, ok)
-		}
-	}
-	if got, want := encodeDevice(specs.WindowsDevice{ID: "PCIROOT(0)#PCI(1B00)", IDType: "vpci-location-path"}),
-		"directx.microsoft.com/vpci-location-path=PCIROOT_280_29_23PCI_281B00_29"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for _, foreign := range []string{
-		"", "nvidia.com/gpu=0", "directx.microsoft.com/vpci-location-path=", "directx.microsoft.com/vpci-location-path",
-		"directx.microsoft.com/other=a", "directx.microsoft.com/vpci-location-path=a_2", "directx.microsoft.com/vpci-location-path=a_zz",
-		"directx.microsoft.com/vpci-location-path=a(b", "directx.microsoft.com/vpci-location-path=a_41", "directx.microsoft.com/vpci-location-path=_2d",
-	} {
-		if d, ok := decodeDevice(foreign); ok {
-			t.Errorf("%q is taken for the device %+v", foreign, d)
-		}
-	}
-}
-
-func adjustmentFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) *api.ContainerAdjustment {
+func editsFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) Edits {
 	t.Helper()
 	edits, _, err := ForDevices(os, devices, files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := edits.Adjustment(os, nil)
-	a.AddAnnotation("directx.microsoft.com/adjusted", "yes")
-	return a
+	edits.Annotations = map[string]string{"directx.microsoft.com/adjusted": "yes"}
+	return edits
 }
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	windows := adjustmentFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	linux := adjustmentFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
-	env := &api.ContainerAdjustment{}
-	env.AddEnv("A", "new")
+	windows := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := editsFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
+	env := Edits{Env: []string{"A=new"}}
 
 	for name, test := range map[string]struct {
-		adjustment *api.ContainerAdjustment
-		in, want   string
+		edits    Edits
+		in, want string
 	}{
 		"Windows": {
 			windows,
@@ -314,23 +255,18 @@ func TestApply(t *testing.T) {
 				`"annotations":{"directx.microsoft.com/adjusted":"yes"}}`,
 		},
 		"environment": {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
-		"nothing":     {&api.ContainerAdjustment{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
-		"nothing, merged": {
-			&api.ContainerAdjustment{Hooks: &api.Hooks{}, Linux: &api.LinuxContainerAdjustment{Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}}}},
-			`{ "a" : 1 }`, `{ "a" : 1 }`,
-		},
-		"nil": {nil, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"nothing":     {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Apply([]byte(test.in), test.adjustment)
+			got, err := Apply([]byte(test.in), test.edits)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if string(got) != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
-			again, err := Apply(got, test.adjustment)
+			again, err := Apply(got, test.edits)
 			if err != nil || !bytes.Equal(again, got) {
 				t.Errorf("applied twice: %v\n%s", err, again)
 			}
@@ -338,20 +274,20 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyAfterNRI applies an adjustment to a spec that containerd has applied
+// TestApplyAfterNRI applies edits to a spec that containerd has applied
 // it to already. What NRI's generator writes of a device is given here by hand:
 // AdjustDevices of nri v0.8 to v0.12, pkg/runtime-tools/generate.
 func TestApplyAfterNRI(t *testing.T) {
 	t.Parallel()
-	adjustment := adjustmentFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
-	mounts, err := json.Marshal([]specs.Mount{adjustment.GetMounts()[0].ToOCI(nil)})
+	edits := editsFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
+	mounts, err := json.Marshal(edits.Mounts[:1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := []byte(`{"linux":{"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}],` +
 		`"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}]}},` +
 		`"annotations":{"directx.microsoft.com/adjusted":"yes"},"mounts":` + string(mounts) + `}`)
-	if got, err := Apply(done, adjustment); err != nil || !bytes.Equal(got, done) {
+	if got, err := Apply(done, edits); err != nil || !bytes.Equal(got, done) {
 		t.Errorf("%v\nNRI    %s\nthen us %s", err, done, got)
 	}
 }
@@ -360,33 +296,13 @@ func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
 
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
-	adjustment := adjustmentFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	edits := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
 	for _, spec := range []string{
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
 		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`, `{"annotations":{"a":1}}`,
 	} {
-		if got, err := Apply([]byte(spec), adjustment); !errors.Is(err, ErrSpec) {
+		if got, err := Apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
 			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
-		}
-	}
-	unsupported := map[string]func(*api.ContainerAdjustment){
-		"hooks":              func(a *api.ContainerAdjustment) { a.AddHooks(&api.Hooks{Prestart: []*api.Hook{{Path: "/x"}}}) },
-		"CDI device":         func(a *api.ContainerAdjustment) { a.AddCDIDevice(&api.CDIDevice{Name: "nvidia.com/gpu=0"}) },
-		"OOM score of 0":     func(a *api.ContainerAdjustment) { zero := 0; a.SetLinuxOomScoreAdj(&zero) },
-		"CPU shares":         func(a *api.ContainerAdjustment) { a.SetLinuxCPUShares(2) },
-		"arguments":          func(a *api.ContainerAdjustment) { a.SetArgs([]string{"x"}) },
-		"rlimit":             func(a *api.ContainerAdjustment) { a.AddRlimit("RLIMIT_NOFILE", 1, 1) },
-		"cgroups path":       func(a *api.ContainerAdjustment) { a.SetLinuxCgroupsPath("/x") },
-		"mount removal":      func(a *api.ContainerAdjustment) { a.RemoveMount("/x") },
-		"device removal":     func(a *api.ContainerAdjustment) { a.RemoveDevice("/x") },
-		"variable removal":   func(a *api.ContainerAdjustment) { a.RemoveEnv("X") },
-		"annotation removal": func(a *api.ContainerAdjustment) { a.RemoveAnnotation("x") },
-	}
-	for name, change := range unsupported {
-		a := &api.ContainerAdjustment{}
-		change(a)
-		if got, err := Apply([]byte(`{}`), a); !errors.Is(err, ErrUnsupported) {
-			t.Errorf("%s: %s, error %v, want ErrUnsupported", name, got, err)
 		}
 	}
 }
@@ -409,18 +325,18 @@ func FuzzApply(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	windows := adjustmentFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	linux := adjustmentFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
+	windows := editsFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := editsFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
 	f.Fuzz(func(t *testing.T, spec []byte) {
-		for _, adjustment := range []*api.ContainerAdjustment{windows, linux, nil} {
-			once, err := Apply(spec, adjustment)
+		for _, edits := range []Edits{windows, linux, {}} {
+			once, err := Apply(spec, edits)
 			if err != nil {
 				if !errors.Is(err, ErrSpec) {
 					t.Fatalf("error %v does not match ErrSpec", err)
 				}
 				continue
 			}
-			twice, err := Apply(once, adjustment)
+			twice, err := Apply(once, edits)
 			if err != nil || !bytes.Equal(once, twice) {
 				t.Fatalf("applied twice: %v\nonce  %s\ntwice %s", err, once, twice)
 			}
@@ -446,27 +362,25 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-func BenchmarkForDevicesAndAdjustment(b *testing.B) {
+func BenchmarkForDevices(b *testing.B) {
 	devices := []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store)}
 	files := onDisk(store)
 	for b.Loop() {
-		edits, _, err := ForDevices(Windows, devices, files)
-		if err != nil {
+		if _, _, err := ForDevices(Windows, devices, files); err != nil {
 			b.Fatal(err)
 		}
-		edits.Adjustment(Windows, nil)
 	}
 }
 
 func BenchmarkApply(b *testing.B) {
-	adjustment := adjustmentFor(b, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	edits := editsFor(b, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
 	var mounts []string
 	for i := range 30 {
 		mounts = append(mounts, fmt.Sprintf(`{"destination":"C:\\m%d","source":"C:\\s%d"}`, i, i))
 	}
 	spec := []byte(`{"windows":{"layerFolders":["C:\\l"]},"mounts":[` + strings.Join(mounts, ",") + `]}`)
 	for b.Loop() {
-		if _, err := Apply(spec, adjustment); err != nil {
+		if _, err := Apply(spec, edits); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// destinationKey is equal for two destinations in a container exactly when
+// DestinationKey is equal for two destinations in a container exactly when
 // they are the same place.
-func destinationKey(os OS, destination string) string {
+func DestinationKey(os OS, destination string) string {
 	if os == Windows {
 		return winpath.Key(destination)
 	}
 	return path.Clean("/" + destination)
 }
 
-func samePath(os OS, a, b string) bool { return destinationKey(os, a) == destinationKey(os, b) }
+func samePath(os OS, a, b string) bool { return DestinationKey(os, a) == DestinationKey(os, b) }

@@ -17,6 +17,7 @@ import (
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
 	"directx-nri/nri"
+	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -78,11 +79,13 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
 	evictor := nri.NewEvictor(o.criSocket, log)
 	plugin := nri.NewPlugin(&nri.Adjuster{
-		Source: source,
-		Store:  allocation.OpenStore(paths.Allocations(o.stateDir)),
-		Files:  hostfiles.Root(o.hostRoot),
-		OS:     os,
-		Log:    log,
+		Decider: decision.Decider{
+			Source: source,
+			Store:  allocation.OpenStore(paths.Allocations(o.stateDir)),
+			Files:  hostfiles.Root(o.hostRoot),
+			Log:    log,
+		},
+		OS: os,
 	}, evictor.Stop)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex,

@@ -54,21 +54,14 @@ func parseVendorID(text string) (discovery.VendorID, error) {
 
 // parseLUID reads 0xHIGH_0xLOW, as discovery.LUID prints it, and 0xNUMBER.
 func parseLUID(text string) (discovery.LUID, error) {
-	var luid uint64
-	parts := strings.Split(text, "_")
-	width := 64 / len(parts)
-	for _, part := range parts {
-		digits, found := cutHexPrefix(part)
-		n, err := strconv.ParseUint(digits, 16, width)
-		if !found || err != nil || len(parts) > 2 {
-			return 0, fmt.Errorf("%s is not a LUID; write it as 0x00000000_0x0000C2F5 or 0xC2F5", quote(text))
-		}
-		luid = luid<<width | n
+	luid, ok := discovery.ParseLUID(text)
+	if !ok {
+		return 0, fmt.Errorf("%s is not a LUID; write it as 0x00000000_0x0000C2F5 or 0xC2F5", quote(text))
 	}
 	if luid == 0 {
 		return 0, errors.New("is 0, which no adapter has; leave the key out")
 	}
-	return discovery.LUID(luid), nil
+	return luid, nil
 }
 
 func cutHexPrefix(text string) (digits string, found bool) {

@@ -118,17 +118,25 @@ type binding struct {
 	BoundAt time.Time `json:"boundAt"`
 }
 
+// delivery is the content of a delivery file.
+type delivery struct {
+	ID          ID        `json:"id"`
+	ContainerID string    `json:"containerID"`
+	DeliveredAt time.Time `json:"deliveredAt"`
+}
+
 const (
-	apiVersion  = "directx.microsoft.com/v1alpha1"
-	kindRecord  = "Allocation"
-	kindBinding = "AllocationBinding"
+	apiVersion   = "directx.microsoft.com/v1alpha1"
+	kindRecord   = "Allocation"
+	kindBinding  = "AllocationBinding"
+	kindDelivery = "AllocationDelivery"
 
 	// maxFileBytes is above any record that a node can need: all replicas of
 	// 64 GPUs × 256 for one container, with instance IDs of 200 characters.
 	maxFileBytes = 16 << 20
 )
 
-// envelope is the outer form of both kinds of file. The checksum is of the
+// envelope is the outer form of each kind of file. The checksum is of the
 // body's bytes as they stand in the file, so that damage is seen wherever it
 // is, in what json would forgive too.
 type envelope struct {

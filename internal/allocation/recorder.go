@@ -260,10 +260,10 @@ func (r *Recorder) add(e *entry) {
 }
 
 // end removes e's files, the record before its binding: a record without a
-// binding could be taken by somebody else, a binding without a record grants
+// binding could be taken by somebody else, and what belongs to no record grants
 // nothing.
 func (r *Recorder) end(e *entry) error {
-	for _, suffix := range []string{recordSuffix, bindingSuffix} {
+	for _, suffix := range []string{recordSuffix, bindingSuffix, deliverySuffix} {
 		if err := os.Remove(r.store.path(e.record.ID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -300,7 +300,7 @@ func (r *Recorder) load() error {
 		return err
 	}
 	var entries []*entry
-	bindings := map[ID]bool{}
+	attached := map[string]ID{} // binding and delivery files
 	records := map[ID]bool{}
 	for _, file := range files {
 		name := file.Name()
@@ -320,8 +320,8 @@ func (r *Recorder) load() error {
 			r.log.WithField("file", filepath.Join(r.store.folder, name)).Warn("a file among the allocation records is not one of ours and is left alone; move it away")
 			continue
 		}
-		if suffix == bindingSuffix {
-			bindings[id] = true
+		if suffix != recordSuffix {
+			attached[filepath.Join(r.store.folder, name)] = id
 			continue
 		}
 		records[id] = true
@@ -337,19 +337,19 @@ func (r *Recorder) load() error {
 		r.add(e)
 		r.sequence = max(r.sequence, e.record.Sequence)
 	}
-	for id := range bindings {
+	for path, id := range attached {
 		if records[id] {
 			continue
 		}
-		if err := os.Remove(r.store.path(id, bindingSuffix)); err != nil {
-			r.log.WithError(err).Warn("the binding of an ended allocation cannot be removed")
+		if err := os.Remove(path); err != nil {
+			r.log.WithError(err).Warn("what belonged to an ended allocation cannot be removed")
 		}
 	}
 	return nil
 }
 
 func splitName(name string) (id ID, suffix string, ok bool) {
-	for _, suffix := range []string{recordSuffix, bindingSuffix} {
+	for _, suffix := range []string{recordSuffix, bindingSuffix, deliverySuffix} {
 		if base, found := strings.CutSuffix(name, suffix); found && wellFormed(base) {
 			return ID(base), suffix, true
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/ocispec"
+	"directx-nri/ocispec/adjustment"
 )
 
 // pod is a pod with one container, as the runtime is asked to make it.
@@ -66,7 +67,11 @@ func (r *runtime) create(ctx context.Context, p pod) (before, after []byte, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	after, err = ocispec.Apply(before, response.GetAdjust())
+	edits, err := adjustment.Edits(response.GetAdjust())
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err = ocispec.Apply(before, edits)
 	return before, after, err
 }
 

@@ -1,11 +1,4 @@
-// Package nri is the NRI plugin: it decides, when a container is created, what
-// that container gets, and answers with an NRI ContainerAdjustment.
-//
-// In a pod, a recorded allocation is the only key. [Adjuster] is the decision
-// and its work, and knows nothing of the protocol's life; [Runner] keeps the
-// plugin registered with the runtime; [Evictor] stops containers that were
-// started without what they were promised.
-package nri
+package decision
 
 import (
 	"cmp"
@@ -14,13 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"directx-nri/internal/allocation"
 	"directx-nri/ocispec"
 )
 
-// AdjustedAnnotation marks a container that this plugin has adjusted. Its value
+// AdjustedAnnotation marks a container of a pod that has got what it was promised. Its value
 // is made from the container's tokens. They are not known before the pod is
 // admitted, so that nothing written in a pod or an image can stand for it.
 const AdjustedAnnotation = "directx.microsoft.com/adjusted"
@@ -70,9 +61,14 @@ func hidden(annotations map[string]string, shown []presentation) []allocation.To
 	return tokens
 }
 
-// mark returns the value of [AdjustedAnnotation] for a container that presents
-// list.
+// Mark returns the value of [AdjustedAnnotation] for a container with the
+// variables env, "" when it presents no token.
+func Mark(os ocispec.OS, env []string) string { return mark(presented(os, env)) }
+
 func mark(list []presentation) string {
+	if len(list) == 0 {
+		return ""
+	}
 	sum := sha256.New()
 	for _, p := range list {
 		sum.Write([]byte(p.variable + "=" + p.value + "\x00"))
@@ -81,8 +77,24 @@ func mark(list []presentation) string {
 }
 
 // Unadjusted tells whether a container presents tokens and was made without
-// the plugin's adjustment.
-func Unadjusted(os ocispec.OS, container *api.Container) bool {
-	list := presented(os, container.GetEnv())
-	return len(list) > 0 && container.GetAnnotations()[AdjustedAnnotation] != mark(list)
+// the edits that a decision gives it.
+func Unadjusted(os ocispec.OS, env []string, annotations map[string]string) bool {
+	want := Mark(os, env)
+	return want != "" && annotations[AdjustedAnnotation] != want
+}
+
+// Delivered tells whether the runtime shim gave the container with the given ID
+// what its variables stand for: the runtime's own record of such a container
+// has no mark.
+func Delivered(store *allocation.Store, os ocispec.OS, env []string, containerID string) bool {
+	for _, p := range presented(os, env) {
+		token, err := allocation.ParseToken(p.value)
+		if err != nil {
+			return false
+		}
+		if to, err := store.Delivered(token); err != nil || to != containerID {
+			return false
+		}
+	}
+	return true
 }

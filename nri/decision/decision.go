@@ -1,0 +1,252 @@
+// Package decision decides what a container gets when it is created: the NRI
+// plugin and the runtime shim ask it the same question and carry the answer
+// in their own ways.
+//
+// In a pod, a recorded allocation is the only key. Outside of one, whoever can
+// create a container is an administrator and asks by name.
+package decision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/durable"
+	"directx-nri/ocispec"
+)
+
+// Container is what of a container a decision is made from.
+type Container struct {
+	// OS is the container's operating system.
+	OS ocispec.OS
+	// ID is the runtime's ID of the container.
+	ID string
+	// Pod is the pod that the container belongs to, nil for a standalone
+	// container.
+	Pod *Pod
+	// Name is the container's name in its pod.
+	Name string
+	// Env are the container's variables as NAME=value.
+	Env         []string
+	Annotations map[string]string
+	// Devices are the Windows devices that the container's spec has already.
+	Devices []specs.WindowsDevice
+	// HyperV tells a container in a virtual machine of its own.
+	HyperV bool
+}
+
+// Pod is the pod of a container. The runtime says so, and no pod can.
+type Pod struct{ UID, Namespace, Name string }
+
+func (c Container) String() string {
+	if c.Pod == nil {
+		return fmt.Sprintf("container %q", c.ID)
+	}
+	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
+}
+
+// Refuse returns err as the error that keeps the container from starting: one
+// line that begins with our name and the container's.
+func (c Container) Refuse(err error) error {
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, err)
+}
+
+// Decider decides what containers get.
+type Decider struct {
+	Source discovery.Source
+	Store  *allocation.Store
+	Files  ocispec.Files
+	Log    logrus.FieldLogger
+}
+
+// Decide returns what container gets; ok is false when it asks for nothing, and
+// then nothing of it is to be touched. An error means that the container must
+// not start; it is one line that says who, what, why and what to do.
+func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispec.Edits, ok bool, err error) {
+	decide := d.promised
+	if container.Pod == nil {
+		decide = d.asked
+	}
+	edits, ok, err = decide(ctx, container)
+	if err == nil && ok && ctx.Err() != nil {
+		err = fmt.Errorf("it took too long: %w", ctx.Err())
+	}
+	if err != nil {
+		return ocispec.Edits{}, false, container.Refuse(err)
+	}
+	return edits, ok, nil
+}
+
+// promised decides for a container of a pod.
+func (d *Decider) promised(ctx context.Context, c Container) (ocispec.Edits, bool, error) {
+	shown := presented(c.OS, c.Env)
+	if err := d.checkHidden(c, shown); err != nil {
+		return ocispec.Edits{}, false, err
+	}
+	if len(shown) == 0 {
+		return ocispec.Edits{}, false, nil
+	}
+	if c.HyperV {
+		return ocispec.Edits{}, false, fmt.Errorf("%w; %s", errHyperV, advice(errHyperV))
+	}
+	holder := allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
+	if holder.PodUID == "" || holder.Container == "" {
+		return ocispec.Edits{}, false, errors.New("the container runtime names no pod UID or no container, so that no allocation can be bound to it")
+	}
+	present, err := d.Source.Devices(ctx)
+	if err != nil {
+		return ocispec.Edits{}, false, fmt.Errorf("the GPUs of this node are not known: %w", err)
+	}
+	devices, err := d.redeem(shown, holder, present)
+	if err != nil {
+		return ocispec.Edits{}, false, err
+	}
+	edits, err := d.edits(c, devices)
+	if err != nil {
+		return ocispec.Edits{}, false, err
+	}
+	edits.Annotations = map[string]string{AdjustedAnnotation: mark(shown)}
+	return edits, true, nil
+}
+
+// edits returns what gives devices to c, and tells the log.
+func (d *Decider) edits(c Container, devices []discovery.Device) (ocispec.Edits, error) {
+	edits, notes, err := ocispec.ForDevices(c.OS, devices, d.Files)
+	if err != nil {
+		return ocispec.Edits{}, fmt.Errorf("%w; %s", err, advice(err))
+	}
+	names := make([]string, len(devices))
+	for i, device := range devices {
+		names[i] = device.Name()
+	}
+	log := d.Log.WithFields(c.fields())
+	log.WithField("devices", names).Info("container gets its GPUs")
+	for _, note := range notes {
+		log.Warn(note)
+	}
+	return edits, nil
+}
+
+func (c Container) fields() logrus.Fields {
+	if c.Pod == nil {
+		return logrus.Fields{"container": c.ID}
+	}
+	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
+}
+
+// redeem returns the devices behind all that shown presents, and binds their
+// records to holder. All are looked at before the first is bound: a container
+// that is refused takes nothing from the one that an allocation was made for.
+func (d *Decider) redeem(shown []presentation, holder allocation.Holder, present []discovery.Device) ([]discovery.Device, error) {
+	var devices []discovery.Device
+	var unbound []presentation
+	for _, p := range shown {
+		record, bound, err := d.check(p, holder)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+		}
+		if !bound {
+			unbound = append(unbound, p)
+		}
+		if devices, err = appendDevices(devices, record, present); err != nil {
+			return nil, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
+		}
+	}
+	for _, p := range unbound {
+		if err := d.Store.Bind(allocation.Token(p.value), holder); err != nil {
+			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+		}
+	}
+	return devices, nil
+}
+
+// check returns the record behind what p presents, and whether it is bound to
+// holder already.
+func (d *Decider) check(p presentation, holder allocation.Holder) (allocation.Record, bool, error) {
+	token, err := allocation.ParseToken(p.value)
+	if err != nil {
+		return allocation.Record{}, false, err
+	}
+	record, bound, err := d.Store.Check(token, holder)
+	if err != nil {
+		return allocation.Record{}, false, err
+	}
+	if want := allocation.EnvKey(record.Resource); want != p.variable {
+		return allocation.Record{}, false, fmt.Errorf("%w: it was handed out in %s", ErrWrongVariable, want)
+	}
+	return record, bound, nil
+}
+
+// checkHidden refuses a container that the kubelet gave an allocation and whose
+// own variables hide it: it would start without the GPU that it asked for. An
+// annotation that leads to no record is not ours.
+func (d *Decider) checkHidden(c Container, shown []presentation) error {
+	for _, token := range hidden(c.Annotations, shown) {
+		record, err := d.Store.Get(token)
+		if errors.Is(err, allocation.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = fmt.Errorf("%s was allocated, and the container sets %s itself", record.Resource, allocation.EnvKey(record.Resource))
+		}
+		return fmt.Errorf("%w; remove variables that begin with %s from the pod and the image", err, allocation.EnvPrefix)
+	}
+	return nil
+}
+
+// Errors of [Decider.Decide], beside those of the records and of discovery.
+var (
+	// ErrWrongVariable: a token was presented in the variable of another
+	// resource.
+	ErrWrongVariable = errors.New("the allocation was handed out for another resource")
+	// ErrDeviceGone: a GPU that was allocated is not there.
+	ErrDeviceGone = errors.New("it is no longer on this node")
+	// ErrDeviceFailed: a GPU is there and cannot be used.
+	ErrDeviceFailed = errors.New("it cannot be used")
+	errHyperV       = errors.New("it is isolated by Hyper-V, and a GPU is shared with process-isolated containers only")
+)
+
+// appendDevices appends the devices of record, each once: several replicas of
+// one GPU are that GPU.
+func appendDevices(devices []discovery.Device, record allocation.Record, present []discovery.Device) ([]discovery.Device, error) {
+	for _, replica := range record.Replicas {
+		d, ok := discovery.Find(present, replica.InstanceID)
+		if !ok {
+			return nil, fmt.Errorf("GPU %s was allocated and %w", replica.InstanceID, ErrDeviceGone)
+		}
+		if !d.Health.OK() {
+			return nil, fmt.Errorf("GPU %s (%s) was allocated and %w: %s", d.Name(), d.InstanceID, ErrDeviceFailed, d.Health)
+		}
+		if !slices.ContainsFunc(devices, func(other discovery.Device) bool { return other.InstanceID == d.InstanceID }) {
+			devices = append(devices, d)
+		}
+	}
+	return devices, nil
+}
+
+// advice says what to do about err.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, allocation.ErrMalformedToken), errors.Is(err, ErrWrongVariable), errors.Is(err, allocation.ErrHeld):
+		return "variables that begin with " + allocation.EnvPrefix + " are set by the device plugin alone: remove them from the pod and the image, and ask for the GPU in the container's resource limits"
+	case errors.Is(err, allocation.ErrNotFound):
+		return "remove variables that begin with " + allocation.EnvPrefix + " from the pod and the image; if there are none, the record is lost: delete the pod, and its replacement is given a new one"
+	case errors.Is(err, allocation.ErrUnreadable):
+		return "delete the pod, and its replacement is given a new allocation; then remove the file"
+	case errors.Is(err, ErrDeviceGone), errors.Is(err, ErrDeviceFailed):
+		return "bring the GPU back, or delete the pod, and its replacement is given another one"
+	case errors.Is(err, ocispec.ErrNotAssignable):
+		return "check how discovery describes the device on this node"
+	case errors.Is(err, errHyperV):
+		return "run it with a runtime class of process-isolated containers"
+	case errors.Is(err, durable.ErrNotPrivate):
+		return "no container on this node is given a GPU until then"
+	}
+	return "it is tried again; see the log of directx-nri on this node"
+}
