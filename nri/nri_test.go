@@ -416,3 +416,32 @@ func BenchmarkHook(b *testing.B) {
 		})
 	}
 }
+
+// TestDeliveredContainersAreNotStopped: the runtime shim repaired what the
+// plugin had missed, and the runtime's own record of the container cannot tell.
+func TestDeliveredContainersAreNotStopped(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	shown := b.allocate(t, display, "0")
+	if err := b.Store.Deliver(allocation.Token(shown), "repaired"); err != nil {
+		t.Fatal(err)
+	}
+	var containers []*api.Container
+	for _, id := range []string{"repaired", "not-repaired"} {
+		c := testContainer(displayKey + "=" + shown)
+		c.Id, c.State = id, api.ContainerState_CONTAINER_RUNNING
+		containers = append(containers, c)
+	}
+	half := testContainer(displayKey+"="+shown, computeKey+"="+b.allocate(t, compute, "0"))
+	half.Id, half.State = "repaired", api.ContainerState_CONTAINER_RUNNING
+	containers = append(containers, half)
+
+	var stopped []string
+	p := NewPlugin(b.Adjuster, func(_, id string) { stopped = append(stopped, id) })
+	if _, err := p.Synchronize(context.Background(), []*api.PodSandbox{testPod()}, containers); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"not-repaired", "repaired"}, stopped); diff != "" {
+		t.Errorf("stopped, one whose second allocation was not delivered included (-want +got):\n%s", diff)
+	}
+}

@@ -603,3 +603,82 @@ func BenchmarkBindAgain(b *testing.B) {
 		bind(b, folder, token, "pod", "main")
 	}
 }
+
+func TestDelivery(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "allocations")
+	r := openRecorder(t, folder)
+	store := OpenStore(folder)
+	token := record(t, r, "0")
+	delivered := func(want string) {
+		t.Helper()
+		if got, err := store.Delivered(token); err != nil || got != want {
+			t.Errorf("delivered to %q, %v; want %q", got, err, want)
+		}
+	}
+	delivered("")
+	for _, container := range []string{"c1", "c2"} {
+		if err := store.Deliver(token, container); err != nil {
+			t.Fatal(err)
+		}
+		delivered(container)
+	}
+	// Another recorder takes the folder over and keeps it; the record's end is
+	// its end.
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := openRecorder(t, folder)
+	delivered("c2")
+	path := filepath.Join(folder, string(token.ID())+deliverySuffix)
+	for name, content := range map[string]string{"torn": `{"apiVersion":`, "empty": "", "of another kind": readFile(t, filepath.Join(folder, string(token.ID())+recordSuffix))} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := store.Delivered(token); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%s: %q, %v; want ErrUnreadable", name, got, err)
+		}
+	}
+	other := record(t, again, "1")
+	if err := store.Deliver(other, "c3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(folder, string(other.ID())+deliverySuffix), path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := store.Delivered(token); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("another allocation's: %q, %v; want ErrUnreadable", got, err)
+	}
+	if err := again.Discard(token); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record has ended and its delivery is there: %v", err)
+	}
+}
+
+func TestDeliveryOfNoRecordIsRemoved(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "allocations")
+	r := openRecorder(t, folder)
+	if err := OpenStore(folder).Deliver(NewToken(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	openRecorder(t, folder)
+	files, err := filepath.Glob(filepath.Join(folder, "*"+deliverySuffix))
+	if err != nil || len(files) != 0 {
+		t.Errorf("left over: %v, %v", files, err)
+	}
+}
+
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

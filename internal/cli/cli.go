@@ -57,23 +57,65 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	command.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	command.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usageError{fmt.Errorf("%q is not expected here: everything is said by flags", args[0])}
-		}
-		return nil
-	}
-	err := command.ExecuteContext(ctx)
+	prepare(command)
+	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
 	if usage := (usageError{}); errors.As(err, &usage) {
-		fmt.Fprintf(stderr, "Try '%s --help'.\n", command.Name())
+		fmt.Fprintf(stderr, "Try '%s --help'.\n", called.CommandPath())
 		return exitUsage
+	}
+	if status := (statusError{}); errors.As(err, &status) {
+		return status.status
 	}
 	return exitFailure
 }
+
+// prepare has command and those below it take flags only, and has a mere group
+// of commands ask for one of them.
+func prepare(command *cobra.Command) {
+	command.Args = func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return nil
+		case command.HasSubCommands():
+			return usageError{fmt.Errorf("%q is no command here: it takes %s", args[0], subcommands(command))}
+		}
+		return usageError{fmt.Errorf("%q is not expected here: everything is said by flags", args[0])}
+	}
+	if command.HasSubCommands() && !command.Runnable() {
+		command.RunE = func(*cobra.Command, []string) error {
+			return usageError{fmt.Errorf("a command is missing: %s", subcommands(command))}
+		}
+	}
+	for _, below := range command.Commands() {
+		prepare(below)
+	}
+}
+
+func subcommands(command *cobra.Command) string {
+	var names []string
+	for _, below := range command.Commands() {
+		if below.IsAvailableCommand() {
+			names = append(names, below.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// statusError is an error with an exit status of its own.
+type statusError struct {
+	error
+	status int
+}
+
+func (e statusError) Unwrap() error { return e.error }
+
+// WithStatus returns err as one with which the program ends with that exit
+// status in place of 1.
+func WithStatus(status int, err error) error { return statusError{err, status} }
 
 // Version returns the program's version: set, when the build said one, and
 // otherwise what Go knows of the build.

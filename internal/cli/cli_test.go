@@ -46,6 +46,39 @@ func TestRun(t *testing.T) {
 	}
 }
 
+func TestGroupsOfCommands(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args   []string
+		status int
+		stderr string
+	}{
+		"one of the group":     {[]string{"group", "one"}, 0, ""},
+		"own status":           {[]string{"group", "two"}, 7, "prog: not so\n"},
+		"no command":           {nil, 2, "prog: a command is missing: group\nTry 'prog --help'.\n"},
+		"no command of group":  {[]string{"group"}, 2, "prog: a command is missing: one, two\nTry 'prog group --help'.\n"},
+		"unknown command":      {[]string{"nope"}, 2, "prog: \"nope\" is no command here: it takes group\nTry 'prog --help'.\n"},
+		"unknown in the group": {[]string{"group", "nope"}, 2, "prog: \"nope\" is no command here: it takes one, two\nTry 'prog group --help'.\n"},
+		"argument":             {[]string{"group", "one", "x"}, 2, "prog: \"x\" is not expected here: everything is said by flags\nTry 'prog group one --help'.\n"},
+		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command, group := &cobra.Command{Use: "prog"}, &cobra.Command{Use: "group"}
+			command.AddCommand(group)
+			group.AddCommand(
+				&cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }},
+				&cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return WithStatus(7, errors.New("not so")) }},
+			)
+			var stdout, stderr bytes.Buffer
+			status := run(context.Background(), command, test.args, &stdout, &stderr)
+			if status != test.status || stdout.String() != "" || stderr.String() != test.stderr {
+				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
+			}
+		})
+	}
+}
+
 func TestLogFormat(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -23,6 +23,15 @@ type Defaults struct {
 	NRI string
 	// CRI is containerd's CRI socket.
 	CRI string
+	// Config is our configuration file.
+	Config string
+	// ShimDir is the folder that the runtime shim is installed in: where
+	// containerd looks for shims.
+	ShimDir string
+	// ContainerdConfig is containerd's configuration file.
+	ContainerdConfig string
+	// ContainerdState is containerd's folder of what runs.
+	ContainerdState string
 }
 
 // OfThisSystem returns the defaults of the operating system we run on.
@@ -35,19 +44,34 @@ func OfThisSystem() Defaults {
 			PodResources:  "/var/lib/kubelet/pod-resources/kubelet.sock",
 			NRI:           "/var/run/nri/nri.sock",
 			CRI:           "/run/containerd/containerd.sock",
+
+			Config:           "/etc/directx-nri/config.yaml",
+			ShimDir:          "/usr/local/bin",
+			ContainerdConfig: "/etc/containerd/config.toml",
+			ContainerdState:  "/run/containerd",
 		}
 	}
-	data := os.Getenv("ProgramData")
-	if data == "" {
-		data = `C:\ProgramData`
-	}
+	data := environment("ProgramData", `C:\ProgramData`)
+	containerd := filepath.Join(environment("ProgramFiles", `C:\Program Files`), "containerd")
 	return Defaults{
 		State:         filepath.Join(data, "directx-nri"),
 		Runtime:       filepath.Join(data, "directx-nri", "run"),
 		DevicePlugins: `C:\var\lib\kubelet\device-plugins`,
 		PodResources:  `C:\var\lib\kubelet\pod-resources\kubelet.sock`,
 		CRI:           `\\.\pipe\containerd-containerd`,
+
+		Config:           filepath.Join(data, "directx-nri", "config.yaml"),
+		ShimDir:          containerd,
+		ContainerdConfig: filepath.Join(containerd, "config.toml"),
+		ContainerdState:  filepath.Join(data, "containerd", "state"),
 	}
+}
+
+func environment(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
 }
 
 // Allocations returns the folder of the allocation records in a state folder.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
@@ -249,4 +250,22 @@ func advice(err error) string {
 		return "no container on this node is given a GPU until then"
 	}
 	return "it is tried again; see the log of directx-nri on this node"
+}
+
+// Asks tells whether c may ask for a GPU at all. It looks at nothing but c: a
+// container for which it is false is not to be touched, whatever state this
+// node is in.
+func Asks(c Container) bool {
+	shown := presented(c.OS, c.Env)
+	if len(shown) > 0 {
+		return true
+	}
+	if c.Pod != nil {
+		return len(hidden(c.Annotations, shown)) > 0
+	}
+	_, request := visible(c)
+	if strings.EqualFold(request, visibleNone) {
+		return false
+	}
+	return request != "" || assigned(c.Devices).any()
 }

@@ -98,3 +98,14 @@ func Delivered(store *allocation.Store, os ocispec.OS, env []string, containerID
 	}
 	return true
 }
+
+// Tokens returns the tokens that c presents, those that are none left out.
+func Tokens(c Container) []allocation.Token {
+	var tokens []allocation.Token
+	for _, p := range presented(c.OS, c.Env) {
+		if token, err := allocation.ParseToken(p.value); err == nil {
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
+}

@@ -1,0 +1,14 @@
+// Command containerd-shim-directx-v1 is the runtime shim that gives containers
+// their GPUs where containerd calls no NRI plugin.
+package main
+
+import (
+	"os"
+
+	"directx-nri/nri/shim"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() { os.Exit(shim.Main(version)) }

@@ -1,0 +1,368 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/shimname"
+)
+
+// bed is a node: a configuration file, a shim, and a containerd that loads the
+// file when its restart command has made the file "restarted".
+type bed struct {
+	folder, config, state, socket, shim string
+}
+
+// containerd answers for what the file said when it was last restarted, as the
+// real one does in its CRI status.
+type containerd struct {
+	cri.UnimplementedRuntimeServiceServer
+	bed *bed
+
+	mu     sync.Mutex
+	loaded []byte
+}
+
+func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	marker := filepath.Join(c.bed.folder, "restarted")
+	if _, err := os.Stat(marker); err == nil {
+		if c.loaded, _, err = readFile(c.bed.config); err != nil {
+			return nil, err
+		}
+		if err := os.Remove(marker); err != nil {
+			return nil, err
+		}
+	}
+	f, err := containerdconfig.Read(c.loaded, containerdconfig.Node{OS: "linux"})
+	if err != nil {
+		return nil, err
+	}
+	runtimes := map[string]any{}
+	for _, h := range f.Handlers {
+		runtimes[h.Name] = map[string]any{"runtimeType": h.RuntimeType, "runtimePath": h.RuntimePath}
+	}
+	config, err := json.Marshal(map[string]any{"containerd": map[string]any{"runtimes": runtimes}})
+	return &cri.StatusResponse{Info: map[string]string{"config": string(config)}}, err
+}
+
+func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
+}
+
+func newBed(t *testing.T, config string) *bed {
+	t.Helper()
+	folder := t.TempDir()
+	b := &bed{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "state"), filepath.Join(folder, "s"), filepath.Join(folder, shimname.Name)}
+	b.write(t, b.shim, "")
+	if config != "" {
+		b.write(t, b.config, config)
+	}
+	listener, err := net.Listen("unix", b.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(server, &containerd{bed: b, loaded: []byte(config)})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return b
+}
+
+func (b *bed) write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bed) read(t *testing.T) string {
+	t.Helper()
+	text, _, err := readFile(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// run runs 'dxctl runtime' as on Linux.
+func (b *bed) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	command := newStatusCommand("linux")
+	flags := []string{"--config", b.config, "--cri-socket", b.socket}
+	switch args[0] {
+	case "configure":
+		command, flags = newConfigureCommand("linux"), append(flags, "--state-dir", b.state, "--shim", b.shim)
+	case "unconfigure":
+		command, flags = newUnconfigureCommand("linux"), append(flags, "--state-dir", b.state)
+	}
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out, errs bytes.Buffer
+	command.SetOut(&out)
+	command.SetErr(&errs)
+	command.SetArgs(append(flags, args[1:]...))
+	err = command.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+func (b *bed) must(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, err := b.run(t, args...)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s%s", args, err, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+func (b *bed) restart() []string {
+	return []string{"--restart", "--restart-command", "touch " + filepath.Join(b.folder, "restarted")}
+}
+
+func (b *bed) names(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(b.folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+const mine = "version = 2 # mine\n"
+
+func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{"a file": mine, "no file": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, config)
+			before := b.names(t)
+			b.must(t, append([]string{"configure"}, b.restart()...)...)
+			if stdout, _ := b.must(t, "status"); !strings.Contains(stdout, "runc") {
+				t.Errorf("status:\n%s", stdout)
+			}
+			configured := b.read(t)
+			info, err := os.Stat(b.config)
+			if err != nil || config != "" && info.Mode().Perm() != 0o640 {
+				t.Errorf("mode %v, %v", info.Mode(), err)
+			}
+			if _, stderr := b.must(t, append([]string{"configure"}, b.restart()...)...); !strings.Contains(stderr, "configured already") || strings.Contains(stderr, "restarted") {
+				t.Errorf("a second time: %s", stderr)
+			}
+			if again := b.read(t); again != configured {
+				t.Errorf("a second time: %s", cmp.Diff(configured, again))
+			}
+			b.must(t, append([]string{"unconfigure"}, b.restart()...)...)
+			if diff := cmp.Diff(config, b.read(t)); diff != "" {
+				t.Errorf("unconfigured (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, b.names(t)); diff != "" {
+				t.Errorf("files left (-want +got):\n%s", diff)
+			}
+			if _, stderr := b.must(t, "unconfigure"); !strings.Contains(stderr, "nothing of ours") {
+				t.Errorf("unconfigured twice: %s", stderr)
+			}
+		})
+	}
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	before := b.names(t)
+	stdout, _ := b.must(t, "configure", "--dry-run")
+	for _, want := range []string{"--- " + b.config + "\n", " version = 2 # mine\n", "\n+  runtime_path = \"" + b.shim + "\"\n"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	if diff := cmp.Diff(before, b.names(t)); diff != "" || b.read(t) != mine {
+		t.Errorf("written: %s", diff)
+	}
+}
+
+func TestTheOldFileComesBack(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string][]string{
+		"the restart fails":      {"--restart", "--restart-command", "echo no >&2; false"},
+		"the file is not loaded": {"--restart", "--restart-command", "true", "--restart-timeout", "300ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, mine)
+			before := b.names(t)
+			_, _, err := b.run(t, append([]string{"configure"}, restart...)...)
+			if err == nil || !strings.Contains(err.Error(), "the old "+b.config+" is back") {
+				t.Errorf("error %v", err)
+			}
+			if b.read(t) != mine {
+				t.Errorf("the file is\n%s", b.read(t))
+			}
+			// The state folder may stay; nothing in it.
+			if diff := cmp.Diff(append(before, "state"), b.names(t)); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+			if left, err := os.ReadDir(b.state); err != nil || len(left) > 0 {
+				t.Errorf("left %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func TestUnconfigureKeepsOthersChanges(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "")
+	b.must(t, "configure")
+	b.write(t, b.config, b.read(t)+"\n[debug]\n  level = \"debug\"\n")
+	b.must(t, "configure", "--add-handler=other") // after somebody's change
+	b.must(t, "unconfigure")
+	if diff := cmp.Diff("version = 2\n\n[debug]\n  level = \"debug\"\n", b.read(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(b.state); err == nil {
+		t.Error("the state folder is left")
+	}
+}
+
+func TestUnconfigureWhatStillUsesTheShim(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	b.must(t, "configure")
+	elsewhere := "/elsewhere/" + shimname.Name
+	b.write(t, b.config, strings.Replace(b.read(t), b.shim, elsewhere, 1))
+	_, stderr, err := b.run(t, "unconfigure")
+	if err == nil || !strings.Contains(err.Error(), "still has our shim: runtime handlers runc") || !strings.Contains(stderr, "was changed since") {
+		t.Errorf("error %v, %s", err, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(b.state, journalName)); err != nil {
+		t.Errorf("the record is gone: %v", err)
+	}
+}
+
+func TestAnotherFileInItsPlace(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n")
+	b.must(t, "configure")
+	const fresh = "version = 3\n"
+	b.write(t, b.config, fresh)
+	b.must(t, "configure", "--containerd-major=2")
+	b.must(t, "unconfigure", "--containerd-major=2")
+	if diff := cmp.Diff(fresh, b.read(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		config string
+		args   []string
+		want   string
+	}{
+		"not TOML":          {"version = 2\nx = = 1\n", []string{"configure"}, "config.toml:2:"},
+		"no shim":           {mine, []string{"configure", "--shim", "/nowhere/" + shimname.Name}, "dxctl runtime install"},
+		"a relative shim":   {mine, []string{"configure", "--shim", shimname.Name}, "not an absolute path"},
+		"a shim of others":  {mine, []string{"configure", "--shim", "/bin/sh"}, "is not called"},
+		"nothing to do":     {mine, []string{"configure", "--no-shim", "--no-nri"}, "nothing is left"},
+		"handler, no shim":  {mine, []string{"configure", "--no-shim", "--handler=x"}, "excludes --handler"},
+		"file version":      {mine, []string{"configure", "--file-version=1"}, "--file-version 1"},
+		"major":             {mine, []string{"status", "--containerd-major=3"}, "--containerd-major 3"},
+		"command, no reset": {mine, []string{"configure", "--restart-command=x"}, "no use without --restart"},
+		"output":            {mine, []string{"status", "-o", "xml"}, "neither table nor json"},
+		"not configured":    {mine, []string{"status"}, "no runtime handler goes through our shim"},
+		"unreadable":        {"= 1", []string{"status"}, "config.toml:1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, test.config)
+			_, _, err := b.run(t, test.args...)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one that says %q", err, test.want)
+			}
+			if b.read(t) != test.config {
+				t.Errorf("the file is\n%s", b.read(t))
+			}
+		})
+	}
+}
+
+func TestSpoiledRecordIsKept(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	b.must(t, "configure")
+	record := filepath.Join(b.state, journalName)
+	b.write(t, record, "{")
+	configured := b.read(t)
+	for _, command := range []string{"configure", "unconfigure"} {
+		if _, _, err := b.run(t, command); err == nil || !strings.Contains(err.Error(), record) {
+			t.Errorf("%s: error %v", command, err)
+		}
+	}
+	if text, err := os.ReadFile(record); err != nil || string(text) != "{" || b.read(t) != configured {
+		t.Errorf("written over: %q, %v", text, err)
+	}
+}
+
+func TestStatusWhenContainerdDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	b.must(t, "configure")
+	b.socket = filepath.Join(b.folder, "nobody")
+	stdout, _, err := b.run(t, "status")
+	if err == nil || !strings.Contains(err.Error(), "is --cri-socket") || !strings.Contains(stdout, "runc") {
+		t.Errorf("error %v\n%s", err, stdout)
+	}
+}
+
+func TestLinkStaysALink(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	link := filepath.Join(b.folder, "link.toml")
+	if err := os.Symlink(b.config, link); err != nil {
+		t.Fatal(err)
+	}
+	target := b.config
+	b.config = link
+	b.must(t, "configure")
+	if got, err := os.Readlink(link); err != nil || got != target {
+		t.Errorf("%q, %v", got, err)
+	}
+	b.must(t, "unconfigure")
+	if b.read(t) != mine {
+		t.Errorf("the file is\n%s", b.read(t))
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	b.must(t, "configure")
+	f, err := containerdconfig.Read([]byte(b.read(t)), containerdconfig.Node{OS: "linux"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReport(f, nil, "linux", func(string) error { return errors.New("gone") })
+	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "dxctl runtime install") || !r.Handlers[0].Routed || r.Handlers[0].Loaded {
+		t.Errorf("%+v", r)
+	}
+}

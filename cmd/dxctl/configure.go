@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
+
+	"directx-nri/internal/cli"
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/shimname"
+	"directx-nri/internal/winpath"
+)
+
+type configureOptions struct {
+	target
+	shim          string
+	handlers      []string
+	addHandler    string
+	noShim, noNRI bool
+	dryRun        bool
+	fileVersion   int
+}
+
+func newConfigureCommand(goos string) *cobra.Command {
+	o := configureOptions{target: target{os: goos}}
+	command := &cobra.Command{
+		Use:   "configure",
+		Short: "Have containerd start containers by our runtime shim, and turn NRI on",
+		Long: `Changes containerd's configuration file: each CRI runtime handler that can have
+GPUs gets runtime_path, so that containerd runs our shim, and hands on the
+annotations directx.microsoft.com/*; on Linux NRI is turned on. By default these
+are the handlers of io.containerd.runhcs.v1 with process isolation on Windows,
+and those of io.containerd.runc.v2 on Linux.
+
+Comments, order and formatting of the file stay. A copy of what it was is beside
+it, with ` + backupSuffix + ` behind its name, until 'dxctl runtime unconfigure'
+has put it back. Run again, it changes nothing. containerd reads the file when it
+starts: restart it, or have it restarted by --restart.
+
+A file that is not there is begun, of version 2, which every containerd reads.
+k3s and RKE2 write their file anew at each start: give a copy of it as
+config.toml.tmpl or config-v3.toml.tmpl beside it to --config there.`,
+		Example: `  # see what would be changed
+  dxctl runtime configure --dry-run
+
+  # change it, restart containerd, and go back if it does not come up
+  dxctl runtime configure --restart
+
+  # leave the handlers that are there alone: GPUs for pods of a RuntimeClass
+  dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml
+
+  # Linux: NRI alone, without the shim
+  dxctl runtime configure --no-shim`,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	flags := command.Flags()
+	o.addFlags(flags)
+	flags.StringVar(&o.shim, "shim", filepath.Join(paths.OfThisSystem().ShimDir, shimname.File(goos)), "the runtime shim, an absolute path")
+	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; may be given again (default: each that can have GPUs)")
+	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler of this name (without one: directx) in place of changing others, and print its RuntimeClass")
+	flags.Lookup("add-handler").NoOptDefVal = "directx"
+	flags.BoolVar(&o.noShim, "no-shim", false, "leave the runtime handlers alone")
+	if goos != "windows" {
+		flags.BoolVar(&o.noNRI, "no-nri", false, "leave NRI as it is")
+	}
+	flags.IntVar(&o.fileVersion, "file-version", 2, "version of a file that is begun: 2, 3 or 4")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff and write nothing")
+	o.addChangeFlags(flags)
+	return command
+}
+
+func (o *configureOptions) check() error {
+	absolute := path.IsAbs(o.shim)
+	if o.os == "windows" {
+		absolute = winpath.IsAbs(o.shim)
+	}
+	switch {
+	case o.noShim && (o.noNRI || o.os == "windows"):
+		return cli.Usage("nothing is left to configure without the shim and NRI")
+	case o.noShim && (len(o.handlers) > 0 || o.addHandler != ""):
+		return cli.Usage("--no-shim excludes --handler and --add-handler")
+	case !absolute:
+		return cli.Usage("--shim %q is not an absolute path", o.shim)
+	case !shimname.Is(o.shim):
+		return cli.Usage("--shim %q is not called %s: it could not be told from others", o.shim, shimname.File(o.os))
+	case strings.ContainsAny(o.addHandler, "/ \t\n"):
+		return cli.Usage("--add-handler %q is no name of a RuntimeClass", o.addHandler)
+	case o.fileVersion < 2 || o.fileVersion > 4:
+		return cli.Usage("--file-version %d is none of 2, 3, 4", o.fileVersion)
+	case o.dryRun && o.restart:
+		return cli.Usage("--dry-run excludes --restart")
+	}
+	return o.target.check()
+}
+
+func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	file, err := openManaged(o.config, o.stateDir)
+	if err != nil {
+		return err
+	}
+	settings := containerdconfig.Settings{
+		Node: o.node(ctx), Shim: o.shim, Handlers: o.handlers, AddHandler: o.addHandler,
+		NRI: !o.noNRI && o.os != "windows", Version: o.fileVersion,
+	}
+	if o.noShim {
+		settings.Shim = ""
+	}
+	result, err := containerdconfig.Configure(file.text, settings)
+	if err != nil {
+		return locate(o.config, err)
+	}
+	f, err := containerdconfig.Read(result.Text, settings.Node)
+	if err != nil {
+		return locate(o.config, err)
+	}
+	if err := o.imports(f, settings.Node); err != nil {
+		return err
+	}
+	for _, warning := range result.Warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", warning)
+	}
+	if o.dryRun {
+		fmt.Fprintf(stdout, "%s", udiff.Unified(o.config, o.config, string(file.text), string(result.Text)))
+		return nil
+	}
+	if settings.Shim != "" {
+		if _, err := os.Stat(o.shim); err != nil {
+			return fmt.Errorf("the shim is not there, and no container would start: %w; install it with 'dxctl runtime install'", err)
+		}
+	}
+	return o.apply(ctx, stdout, stderr, file, result)
+}
+
+// apply writes the result and restarts containerd when it is to be and has not
+// loaded it.
+func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
+	changed := !bytes.Equal(file.text, result.Text) || !file.exists
+	back, err := file.snapshot()
+	if err != nil {
+		return err
+	}
+	if changed {
+		if err := file.write(result); err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "%s is configured%s\n", o.config, list(result.Handlers))
+	} else {
+		fmt.Fprintf(stderr, "%s is configured already%s\n", o.config, list(result.Handlers))
+	}
+	ready := o.ready(result.Handlers)
+	switch {
+	case o.restart && (changed || !o.isLoaded(ctx, ready)):
+		if err := o.restartOrPutBack(ctx, stderr, ready, back); err != nil {
+			return err
+		}
+	case changed:
+		fmt.Fprintf(stderr, "restart containerd to have it read the file\n")
+	}
+	if o.addHandler != "" {
+		fmt.Fprintf(stdout, "%s", runtimeClass(o.addHandler, o.os))
+	}
+	return nil
+}
+
+// list returns the names of handlers for a message.
+func list(handlers []string) string {
+	if len(handlers) == 0 {
+		return ""
+	}
+	return ": runtime handlers " + strings.Join(handlers, ", ")
+}
+
+// ready returns a function that tells what handlers lack.
+func (o *configureOptions) ready(names []string) func([]crihandlers.Handler) error {
+	return func(loaded []crihandlers.Handler) error {
+		for _, name := range names {
+			i := slices.IndexFunc(loaded, func(h crihandlers.Handler) bool { return h.Name == name })
+			if i < 0 {
+				return fmt.Errorf("the runtime handler %s is not loaded", name)
+			}
+			if loaded[i].RuntimePath != o.shim {
+				return fmt.Errorf("the runtime handler %s is loaded with runtime_path %q", name, loaded[i].RuntimePath)
+			}
+		}
+		return nil
+	}
+}
+
+func (o *configureOptions) isLoaded(ctx context.Context, ready func([]crihandlers.Handler) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	handlers, err := o.loaded(ctx)
+	return err == nil && ready(handlers) == nil
+}
+
+// runtimeClass returns the manifest of the RuntimeClass for a handler.
+func runtimeClass(handler, os string) string {
+	return fmt.Sprintf(`apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: %s
+handler: %[1]s
+scheduling:
+  nodeSelector:
+    kubernetes.io/os: %s
+`, handler, os)
+}

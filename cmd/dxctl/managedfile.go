@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/durable"
+)
+
+const (
+	// backupSuffix ends the name of the copy, beside the file, of what it was
+	// before we changed it first.
+	backupSuffix = ".directx-nri.bak"
+	journalName  = "runtime-configure.json"
+	// journalFormat is the one that we write and read.
+	journalFormat = 1
+
+	newFilePerm fs.FileMode = 0o644
+)
+
+// journal is what we know of our changes to a configuration file.
+type journal struct {
+	Format int `json:"format"`
+	// Config is the file.
+	Config string `json:"config"`
+	// Created tells that there was no such file.
+	Created bool `json:"created,omitempty"`
+	// Original is the hash of the file before, "" when others have changed it
+	// between our changes, so that no copy has all that is to be kept.
+	Original string `json:"original,omitempty"`
+	// Written is the hash of what we have written last.
+	Written string                  `json:"written"`
+	Edits   []containerdconfig.Edit `json:"edits"`
+}
+
+// managedFile is a configuration file that we change and can restore.
+type managedFile struct {
+	path    string // the file itself, links resolved
+	state   string
+	text    []byte
+	exists  bool
+	perm    fs.FileMode
+	journal *journal // nil when there is none
+}
+
+// openManaged reads a configuration file and what we know of it.
+func openManaged(path, state string) (*managedFile, error) {
+	m := &managedFile{path: path, state: state, perm: newFilePerm}
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		m.path = resolved
+	}
+	var err error
+	if m.text, m.exists, err = readFile(m.path); err != nil {
+		return nil, err
+	}
+	if m.exists {
+		info, err := os.Stat(m.path)
+		if err != nil {
+			return nil, err
+		}
+		m.perm = info.Mode().Perm()
+	}
+	if m.path, err = filepath.Abs(m.path); err != nil {
+		return nil, err
+	}
+	text, exists, err := readFile(m.journalPath())
+	if err != nil || !exists {
+		return m, err
+	}
+	m.journal = new(journal)
+	err = json.Unmarshal(text, m.journal)
+	switch {
+	case err == nil && m.journal.Format != journalFormat:
+		err = fmt.Errorf("format %d is not known to this program", m.journal.Format)
+	case err == nil && m.journal.Config != m.path:
+		err = fmt.Errorf("it is about %s: give another --state-dir for %s", m.journal.Config, m.path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was configured, %s: %w", m.journalPath(), err)
+	}
+	return m, nil
+}
+
+func readFile(path string) (text []byte, exists bool, err error) {
+	text, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	return text, err == nil, err
+}
+
+func (m *managedFile) journalPath() string { return filepath.Join(m.state, journalName) }
+func (m *managedFile) backupPath() string  { return m.path + backupSuffix }
+
+func hash(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// snapshot returns a function that puts the file and what we know of it back to
+// what they are now.
+func (m *managedFile) snapshot() (func() error, error) {
+	var restores []func() error
+	for _, path := range []string{m.path, m.journalPath(), m.backupPath()} {
+		text, exists, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		perm := newFilePerm
+		if info, err := os.Stat(path); err == nil {
+			perm = info.Mode().Perm()
+		}
+		restores = append(restores, func() error {
+			if exists {
+				return durable.Replace(path, text, perm)
+			}
+			return remove(path)
+		})
+	}
+	return func() error {
+		var errs []error
+		for _, restore := range restores {
+			errs = append(errs, restore())
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// write writes a new text with its edits. What is needed to take it back is on
+// the disk before it.
+func (m *managedFile) write(r containerdconfig.Result) error {
+	if err := os.MkdirAll(filepath.Dir(m.path), 0o755); err != nil {
+		return fmt.Errorf("make the folder of %s: %w", m.path, err)
+	}
+	if err := durable.MakePrivate(m.state); err != nil {
+		return err
+	}
+	next := journal{Format: journalFormat, Config: m.path, Created: !m.exists, Original: hash(m.text)}
+	if m.applied() {
+		next = *m.journal
+		if next.Written != hash(m.text) {
+			next.Original = ""
+		}
+	} else if m.exists {
+		if err := durable.Replace(m.backupPath(), m.text, m.perm); err != nil {
+			return err
+		}
+	}
+	next.Written = hash(r.Text)
+	next.Edits = append(next.Edits, r.Edits...)
+	content, err := json.MarshalIndent(next, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", m.journalPath(), err)
+	}
+	if err := durable.Replace(m.journalPath(), append(content, '\n'), 0o600); err != nil {
+		return err
+	}
+	return durable.Replace(m.path, r.Text, m.perm)
+}
+
+// applied tells whether changes that we know of are in the file: not when it
+// was never written, or when somebody has put another in its place.
+func (m *managedFile) applied() bool {
+	if m.journal == nil || m.journal.Original == hash(m.text) {
+		return false
+	}
+	undone, _, err := containerdconfig.Undo(m.text, m.journal.Edits)
+	return err != nil || !bytes.Equal(undone, m.text)
+}
+
+// reverted is what the file is without our changes.
+type reverted struct {
+	text   []byte
+	exists bool
+	notes  []string
+}
+
+// revert returns the file without our changes, and leaves it as it is.
+func (m *managedFile) revert(node containerdconfig.Node) (reverted, error) {
+	same := reverted{text: m.text, exists: m.exists}
+	if !m.exists {
+		return same, nil
+	}
+	if m.journal == nil {
+		text, notes, err := containerdconfig.Remove(m.text, node)
+		if err != nil {
+			return same, locate(m.path, err)
+		}
+		return reverted{text, true, notes}, nil
+	}
+	if m.journal.Original != "" && m.journal.Written == hash(m.text) {
+		if m.journal.Created {
+			return reverted{}, nil
+		}
+		if backup, _, err := readFile(m.backupPath()); err == nil && hash(backup) == m.journal.Original {
+			return reverted{text: backup, exists: true}, nil
+		}
+	}
+	text, notes, err := containerdconfig.Undo(m.text, m.journal.Edits)
+	if err != nil {
+		return same, locate(m.path, err)
+	}
+	return reverted{text, !m.journal.Created || len(bytes.TrimSpace(text)) > 0, notes}, nil
+}
+
+// store writes the reverted file.
+func (m *managedFile) store(r reverted) error {
+	switch {
+	case !r.exists:
+		return remove(m.path)
+	case bytes.Equal(r.text, m.text):
+		return nil
+	}
+	return durable.Replace(m.path, r.text, m.perm)
+}
+
+// forget removes what we know of our changes, and our folder with it when
+// nothing else is in it.
+func (m *managedFile) forget() error {
+	if m.journal == nil {
+		return nil
+	}
+	if err := errors.Join(remove(m.backupPath()), remove(m.journalPath())); err != nil {
+		return err
+	}
+	_ = os.Remove(m.state) // fails as long as others keep something there
+	return nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

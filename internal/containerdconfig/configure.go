@@ -1,0 +1,311 @@
+package containerdconfig
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Settings is what a configuration should say.
+type Settings struct {
+	Node
+	// Shim is the absolute path of our shim, "" to leave the handlers alone.
+	Shim string
+	// Handlers are the names of those that shall go through it. Without any,
+	// and without AddHandler, it is every one that can have GPUs.
+	Handlers []string
+	// AddHandler is the name of a handler to be added, which is as the default
+	// one but goes through our shim.
+	AddHandler string
+	// NRI turns NRI on; otherwise it is left as it is.
+	NRI bool
+	// Version is the version of a file that is begun, 2 when it is 0.
+	Version int
+}
+
+// Result is a configuration text and what was changed for it.
+type Result struct {
+	Text  []byte
+	Edits []Edit
+	// Handlers are the names of those that go through the shim by this.
+	Handlers []string
+	// Warnings are what somebody should know about it, a line each.
+	Warnings []string
+}
+
+// Configure returns text with the settings. Applied to its own result it
+// changes nothing.
+func Configure(text []byte, s Settings) (Result, error) {
+	e, err := newEditor(text)
+	if err != nil {
+		return Result{}, err
+	}
+	if version, err := e.doc.version(); err != nil {
+		return Result{}, err
+	} else if version == 0 {
+		if err := e.set(nil, "version", strconv.Itoa(max(s.Version, begunVersion))); err != nil {
+			return Result{}, err
+		}
+	}
+	f, err := e.doc.read(s.Node)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{}
+	if s.Shim != "" {
+		if e.doc.disables(criPlugin(f.Version)) {
+			return Result{}, fmt.Errorf("disabled_plugins has %s, without which there are no runtime handlers: remove it there", criPlugin(f.Version))
+		}
+		if err := e.route(f, s, &r); err != nil {
+			return Result{}, err
+		}
+	}
+	if s.NRI && !f.NRI {
+		if e.doc.disables(nriPlugin(f.Version)) {
+			return Result{}, fmt.Errorf("disabled_plugins has %s: remove it there to turn NRI on", nriPlugin(f.Version))
+		}
+		if err := e.set([]string{"plugins", nriPlugin(f.Version)}, "disable", "false"); err != nil {
+			return Result{}, err
+		}
+	}
+	r.Text, r.Edits = e.doc.bytes(e.doc.text), e.edits
+	return r, nil
+}
+
+// route has the handlers that are asked for go through the shim.
+func (e *editor) route(f File, s Settings, r *Result) error {
+	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
+		if err := e.writeBuiltins(f, s); err != nil {
+			return err
+		}
+		if err := e.addHandler(f, s); err != nil {
+			return err
+		}
+		r.Handlers = append(r.Handlers, s.AddHandler)
+	} else if s.AddHandler != "" {
+		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
+	}
+	chosen, err := choose(f, s)
+	if err != nil || len(chosen) == 0 {
+		return err
+	}
+	if err := e.writeBuiltins(f, s); err != nil {
+		return err
+	}
+	for _, h := range chosen {
+		if h.RuntimePath != "" && !h.Ours() {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("handler %s had runtime_path %s, which our shim takes the place of: have our shim call it, or leave this handler out by --handler", h.Name, h.RuntimePath))
+		}
+		if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
+			kind := h.RuntimeType
+			if kind == "" {
+				kind, _ = builtins(s.OS)[h.Name]["runtime_type"].(string)
+			}
+			if kind == "" {
+				return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
+			}
+			if err := e.set(h.path, "runtime_type", quoted(kind)); err != nil {
+				return err
+			}
+		}
+		if err := e.routeOne(h, s.Shim); err != nil {
+			return err
+		}
+		r.Handlers = append(r.Handlers, h.Name)
+	}
+	return nil
+}
+
+func (e *editor) has(path []string) bool {
+	_, ok := lookup(e.doc.values, path...)
+	return ok
+}
+
+func (e *editor) routeOne(h Handler, shim string) error {
+	if h.RuntimePath != shim {
+		if err := e.set(h.path, "runtime_path", quoted(shim)); err != nil {
+			return err
+		}
+	}
+	if err := e.include(h.path, "pod_annotations", h.PodAnnotations, []string{AnnotationPattern}); err != nil {
+		return err
+	}
+	return e.include(h.path, "container_annotations", h.ContainerAnnotations, []string{AnnotationPattern})
+}
+
+func named(name string) func(Handler) bool { return func(h Handler) bool { return h.Name == name } }
+
+// choose returns the handlers that are to go through the shim.
+func choose(f File, s Settings) ([]Handler, error) {
+	var chosen []Handler
+	if len(s.Handlers) == 0 && s.AddHandler == "" {
+		for _, h := range f.Handlers {
+			if h.Eligible(s.OS) {
+				chosen = append(chosen, h)
+			}
+		}
+		if len(chosen) == 0 {
+			return nil, fmt.Errorf("no runtime handler can have GPUs among %s: choose with --handler", names(f.Handlers))
+		}
+		return chosen, nil
+	}
+	for _, name := range s.Handlers {
+		i := slices.IndexFunc(f.Handlers, named(name))
+		if i < 0 {
+			return nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(f.Handlers))
+		}
+		if !slices.ContainsFunc(chosen, named(name)) {
+			chosen = append(chosen, f.Handlers[i])
+		}
+	}
+	return chosen, nil
+}
+
+func names(handlers []Handler) string {
+	var all []string
+	for _, h := range handlers {
+		all = append(all, h.Name)
+	}
+	if len(all) == 0 {
+		return "none at all"
+	}
+	return strings.Join(all, ", ")
+}
+
+// writeBuiltins writes the built-in handlers out where containerd would lose
+// them as soon as the file names one.
+func (e *editor) writeBuiltins(f File, s Settings) error {
+	inFile := func(h Handler) bool { return h.InFile && h.path[len(h.path)-2] == "runtimes" }
+	if s.merges(f.Version) || slices.ContainsFunc(f.Handlers, inFile) {
+		return nil
+	}
+	for _, h := range f.Handlers {
+		if h.InFile || e.has(h.path) {
+			continue
+		}
+		if err := e.setAll(h.path, h.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addHandler adds a handler that is as the default one.
+func (e *editor) addHandler(f File, s Settings) error {
+	i := slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Name == f.defaultHandler && h.Eligible(s.OS) })
+	if i < 0 {
+		i = slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Eligible(s.OS) })
+	}
+	if i < 0 {
+		return fmt.Errorf("no runtime handler can have GPUs among %s: there is none to make %s from", names(f.Handlers), s.AddHandler)
+	}
+	values := maps.Clone(f.Handlers[i].values)
+	values["runtime_path"] = s.Shim
+	for _, name := range []string{"pod_annotations", "container_annotations"} {
+		list, _ := values[name].([]any)
+		if !slices.Contains(list, any(AnnotationPattern)) {
+			values[name] = append(slices.Clone(list), AnnotationPattern)
+		}
+	}
+	table := []string{"plugins", criPlugin(f.Version), "containerd", "runtimes", s.AddHandler}
+	return e.setAll(table, values)
+}
+
+// setAll writes a table with all its values, tables last.
+func (e *editor) setAll(table []string, values map[string]any) error {
+	var nested []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if _, ok := values[name].(map[string]any); ok {
+			nested = append(nested, name)
+			continue
+		}
+		raw, err := encode(values[name])
+		if err != nil {
+			return fmt.Errorf("%s: %w", dotted(append(slices.Clone(table), name)), err)
+		}
+		if err := e.set(table, name, raw); err != nil {
+			return err
+		}
+	}
+	for _, name := range nested {
+		if err := e.setAll(append(slices.Clone(table), name), values[name].(map[string]any)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNoScalar = errors.New("a value of this kind cannot be copied: write the handler by hand")
+
+func encode(value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		return quoted(v), nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case []any:
+		var raws []string
+		for _, item := range v {
+			raw, err := encode(item)
+			if err != nil {
+				return "", err
+			}
+			raws = append(raws, raw)
+		}
+		return "[" + strings.Join(raws, ", ") + "]", nil
+	}
+	return "", errNoScalar
+}
+
+// Remove takes out of text what can be told to be ours without knowing what was
+// there before: our shim's runtime_path and our annotation patterns. Notes tell
+// what it cannot know.
+func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
+	e, err := newEditor(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := e.doc.read(node)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, h := range f.Handlers {
+		if !h.Ours() {
+			continue
+		}
+		path := append(slices.Clone(h.path), "runtime_path")
+		entry := e.doc.entry(path)
+		if entry == nil || entry.inline {
+			return nil, nil, fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(path))
+		}
+		if err := e.replace(entry.line, ""); err != nil {
+			return nil, nil, err
+		}
+		for _, name := range []string{"pod_annotations", "container_annotations"} {
+			if err := e.removePattern(append(slices.Clone(h.path), name)); err != nil {
+				return nil, nil, err
+			}
+		}
+		notes = append(notes, fmt.Sprintf("handler %s: a runtime_path that it may have had before is not known; the handler itself stays", h.Name))
+	}
+	if len(notes) > 0 && f.NRI && !node.merges(f.Version) {
+		notes = append(notes, "NRI stays on: whether it was on before is not known")
+	}
+	return e.doc.bytes(e.doc.text), notes, nil
+}
+
+func (e *editor) removePattern(path []string) error {
+	entry := e.doc.entry(path)
+	if entry == nil || len(entry.strings) == 0 {
+		return nil
+	}
+	if len(entry.strings) == 1 && entry.strings[0].text == AnnotationPattern && !entry.inline {
+		return e.replace(entry.line, "")
+	}
+	return e.removeItems(Edit{Op: opItem, Path: path, Items: []string{AnnotationPattern}})
+}

@@ -1,0 +1,273 @@
+package containerdconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// bom is what some Windows editors put before a text. containerd 1.x skips it.
+const bom = "\xef\xbb\xbf"
+
+// SyntaxError is a place of a file that is not TOML.
+type SyntaxError struct {
+	// Line and Column begin at 1.
+	Line, Column int
+	Reason       string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Reason)
+}
+
+// span is a half-open range of bytes.
+type span struct{ start, end int }
+
+// section is a `[table]` header and what stands below it up to the next. The
+// first section of a document is what stands before any header.
+type section struct {
+	path   []string
+	list   bool // [[table]]
+	header span // the header's line, its end of line included
+	end    int  // where a line can be added: behind the last key's line
+}
+
+// entry is one `key = value`.
+type entry struct {
+	path    []string // from the document's root
+	base    []string // the table that it stands in: a section's or an inline one
+	inline  bool     // stands in an inline table
+	section int
+	key     int // where the key begins
+	value   span
+	line    span // the lines of the statement, the end of the last one included
+	kind    unstable.Kind
+	strings []element // of a list of strings
+	mixed   bool      // a list that has other things than strings
+}
+
+// element is a string in a list.
+type element struct {
+	text string
+	span span
+}
+
+// document is a TOML text with the places of its parts. It is not changed:
+// an edit makes a new text, which is parsed again.
+type document struct {
+	text     string // without the byte order mark
+	hasBOM   bool
+	eol      string
+	sections []section
+	entries  []entry
+	values   map[string]any
+}
+
+func parse(text []byte) (*document, error) {
+	body, hasBOM := strings.CutPrefix(string(text), bom)
+	d := &document{text: body, hasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
+	if err := toml.Unmarshal([]byte(body), &d.values); err != nil {
+		var decode *toml.DecodeError
+		if errors.As(err, &decode) {
+			line, column := decode.Position()
+			return nil, &SyntaxError{Line: line, Column: column, Reason: strings.TrimPrefix(decode.Error(), "toml: ")}
+		}
+		return nil, &SyntaxError{Line: 1, Column: 1, Reason: strings.TrimPrefix(err.Error(), "toml: ")}
+	}
+	var parser unstable.Parser
+	parser.Reset([]byte(body))
+	for parser.NextExpression() {
+		node := parser.Expression()
+		path, first, last := key(node)
+		switch node.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			line := d.lines(span{first, last})
+			d.sections = append(d.sections, section{path: path, list: node.Kind == unstable.ArrayTable, header: line, end: line.end})
+		case unstable.KeyValue:
+			current := len(d.sections) - 1
+			d.add(node, d.sections[current].path, current, false)
+			d.sections[current].end = d.entries[len(d.entries)-1].line.end
+		}
+	}
+	if err := parser.Error(); err != nil {
+		return nil, &SyntaxError{Line: 1, Column: 1, Reason: err.Error()}
+	}
+	return d, nil
+}
+
+// add records a key and, for an inline table, before it those in it.
+func (d *document) add(node *unstable.Node, base []string, current int, inline bool) {
+	path, first, last := key(node)
+	whole := span{int(node.Raw.Offset), int(node.Raw.Offset + node.Raw.Length)}
+	// Behind the key there is nothing but space, an equals sign and space.
+	start := last + strings.IndexByte(d.text[last:], '=') + 1
+	start += len(d.text[start:]) - len(strings.TrimLeft(d.text[start:], " \t"))
+	e := entry{
+		path: slices.Concat(base, path), base: base, inline: inline, section: current, key: first,
+		value: span{start, whole.end}, line: d.lines(span{first, whole.end}), kind: node.Value().Kind,
+	}
+	children := node.Value().Children()
+	switch e.kind {
+	case unstable.InlineTable:
+		for children.Next() {
+			d.add(children.Node(), e.path, current, true)
+		}
+	case unstable.Array:
+		for children.Next() {
+			child := children.Node()
+			if child.Kind != unstable.String {
+				e.mixed = true
+				break
+			}
+			at := span{int(child.Raw.Offset), int(child.Raw.Offset + child.Raw.Length)}
+			e.strings = append(e.strings, element{string(child.Data), at})
+		}
+	}
+	d.entries = append(d.entries, e)
+}
+
+// key returns the key of a node and where it stands.
+func key(node *unstable.Node) (path []string, start, end int) {
+	parts := node.Key()
+	for first := true; parts.Next(); first = false {
+		part := parts.Node()
+		path = append(path, string(part.Data))
+		if first {
+			start = int(part.Raw.Offset)
+		}
+		end = int(part.Raw.Offset + part.Raw.Length)
+	}
+	return path, start, end
+}
+
+// lines widens s to whole lines, the last end of line included.
+func (d *document) lines(s span) span {
+	start := strings.LastIndexByte(d.text[:s.start], '\n') + 1
+	end := len(d.text)
+	if i := strings.IndexByte(d.text[s.end:], '\n'); i >= 0 {
+		end = s.end + i + 1
+	}
+	return span{start, end}
+}
+
+func endOfLine(text string) string {
+	if i := strings.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+// bytes returns text with the byte order mark that the document had.
+func (d *document) bytes(text string) []byte {
+	if d.hasBOM {
+		text = bom + text
+	}
+	return []byte(text)
+}
+
+// entry returns the one at path, nil when there is none.
+func (d *document) entry(path []string) *entry {
+	for i := range d.entries {
+		if slices.Equal(d.entries[i].path, path) && !d.inList(path) {
+			return &d.entries[i]
+		}
+	}
+	return nil
+}
+
+// inList tells that a table on the way to path is one of a list.
+func (d *document) inList(path []string) bool {
+	return slices.ContainsFunc(d.sections, func(s section) bool { return s.list && hasPrefix(path, s.path) })
+}
+
+// section returns the index of the one at path, -1 when there is none.
+func (d *document) section(path []string) int {
+	return slices.IndexFunc(d.sections, func(s section) bool { return slices.Equal(s.path, path) && !s.list })
+}
+
+// entriesOf counts the keys that stand in section i.
+func (d *document) entriesOf(i int) (count int) {
+	for _, e := range d.entries {
+		if e.section == i && !e.inline {
+			count++
+		}
+	}
+	return count
+}
+
+// line returns the number of the line of an offset, which begins at 1.
+func (d *document) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
+
+// indent returns the space that the line of offset begins with.
+func (d *document) indent(offset int) string {
+	line := d.text[strings.LastIndexByte(d.text[:offset], '\n')+1:]
+	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+}
+
+func hasPrefix(path, prefix []string) bool {
+	return len(path) >= len(prefix) && slices.Equal(path[:len(prefix)], prefix)
+}
+
+// lookup returns what the document has at path.
+func lookup(values map[string]any, path ...string) (any, bool) {
+	var value any = values
+	for _, name := range path {
+		table, ok := value.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if value, ok = table[name]; !ok {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+// dotted returns path as a TOML key.
+func dotted(path []string) string {
+	var b bytes.Buffer
+	for i, name := range path {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		bare := name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+		if bare {
+			b.WriteString(name)
+		} else {
+			b.WriteString(basicString(name))
+		}
+	}
+	return b.String()
+}
+
+// quoted returns s as a TOML string: a literal one where that spares escapes,
+// as in Windows paths.
+func quoted(s string) string {
+	if strings.Contains(s, `\`) && !strings.ContainsFunc(s, func(r rune) bool { return r == '\'' || r < ' ' || r == 0x7f }) {
+		return "'" + s + "'"
+	}
+	return basicString(s)
+}
+
+func basicString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -1,0 +1,14 @@
+//go:build !windows
+
+package crihandlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+)
+
+func dialPipe(_ context.Context, path string) (net.Conn, error) {
+	return nil, fmt.Errorf("%s: named pipes are there on Windows only: %w", path, errors.ErrUnsupported)
+}

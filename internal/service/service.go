@@ -1,0 +1,47 @@
+// Package service restarts a service of the operating system, such as
+// containerd.
+package service
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Service can be restarted.
+type Service interface {
+	// Restart stops and starts the service, and returns when it was told to start.
+	Restart(ctx context.Context) error
+	// String says which one it is.
+	String() string
+}
+
+// Named returns the service of that name: of the service manager on Windows, and
+// of systemd elsewhere.
+func Named(name string) Service { return named(name) }
+
+// Command returns a service that a shell command restarts, for other init
+// systems. It has to return once the service was told to start.
+func Command(command string) Service { return commandLine(command) }
+
+type commandLine string
+
+func (c commandLine) String() string { return fmt.Sprintf("the command %q", string(c)) }
+
+func (c commandLine) Restart(ctx context.Context) error {
+	return run(shell(ctx, string(c)), c.String())
+}
+
+// run runs a command and, when it fails, tells the last line of what it said.
+func run(command *exec.Cmd, what string) error {
+	output, err := command.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return fmt.Errorf("restart by %s: %w: %s", what, err, last)
+	}
+	return fmt.Errorf("restart by %s: %w", what, err)
+}

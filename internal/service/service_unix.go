@@ -1,0 +1,20 @@
+//go:build unix
+
+package service
+
+import (
+	"context"
+	"os/exec"
+)
+
+type named string
+
+func (n named) String() string { return "systemctl restart " + string(n) }
+
+func (n named) Restart(ctx context.Context) error {
+	return run(exec.CommandContext(ctx, "systemctl", "restart", "--", string(n)), n.String())
+}
+
+func shell(ctx context.Context, command string) *exec.Cmd {
+	return exec.CommandContext(ctx, "/bin/sh", "-c", command)
+}

@@ -1,0 +1,99 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/mgr"
+)
+
+// poll is how often the service manager is asked for a service's state.
+const poll = 200 * time.Millisecond
+
+type named string
+
+func (n named) String() string { return "the service " + string(n) }
+
+// Restart stops the service and starts it again, and with it those that depend
+// on it and run, such as a kubelet: Windows stops no service under another.
+func (n named) Restart(ctx context.Context) (err error) {
+	manager, err := mgr.Connect()
+	if err != nil {
+		return fmt.Errorf("restart %s: connect to the service manager: %w", n, err)
+	}
+	defer func() { err = errors.Join(err, manager.Disconnect()) }()
+	service, err := manager.OpenService(string(n))
+	if err != nil {
+		return fmt.Errorf("restart %s: %w; name the service of containerd with --service", n, err)
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	dependents, err := service.ListDependentServices(svc.Active)
+	if err != nil {
+		return fmt.Errorf("restart %s: list what depends on it: %w", n, err)
+	}
+	for _, name := range dependents {
+		if err := with(manager, name, func(s *mgr.Service) error { return stop(ctx, s) }); err != nil {
+			return fmt.Errorf("restart %s: %w", n, err)
+		}
+	}
+	err = stop(ctx, service)
+	if err == nil {
+		err = start(service)
+	}
+	// Whatever has happened, what we stopped shall run again, in reverse order.
+	for i := len(dependents) - 1; i >= 0; i-- {
+		err = errors.Join(err, with(manager, dependents[i], start))
+	}
+	if err != nil {
+		return fmt.Errorf("restart %s: %w", n, err)
+	}
+	return nil
+}
+
+func with(manager *mgr.Mgr, name string, do func(*mgr.Service) error) error {
+	service, err := manager.OpenService(name)
+	if err != nil {
+		return fmt.Errorf("open service %s: %w", name, err)
+	}
+	return errors.Join(do(service), service.Close())
+}
+
+// stop stops a service and waits until it has stopped.
+func stop(ctx context.Context, service *mgr.Service) error {
+	status, err := service.Control(svc.Stop)
+	if errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) {
+		return nil
+	}
+	for err == nil && status.State != svc.Stopped {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stop service %s: %w", service.Name, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+		status, err = service.Query()
+	}
+	if err != nil {
+		return fmt.Errorf("stop service %s: %w", service.Name, err)
+	}
+	return nil
+}
+
+func start(service *mgr.Service) error {
+	if err := service.Start(); err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
+		return fmt.Errorf("start service %s: %w", service.Name, err)
+	}
+	return nil
+}
+
+// shell runs a command line as cmd.exe reads it, without Go's own quoting.
+func shell(ctx context.Context, command string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "cmd.exe")
+	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /S /C "` + command + `"`}
+	return cmd
+}

@@ -1,0 +1,339 @@
+package shimfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mark goes before the word, at the very end of a copy of this test's program,
+// that says what the copy does when it is told to test itself.
+const mark = "\nshim made for a test: "
+
+// What a copy does.
+const (
+	good        = "good"
+	other       = "another good one"
+	broken      = "broken"
+	chatty      = "chatty"
+	wrong       = "something else"
+	hanging     = "hanging"
+	brokenThere = "broken in its place"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == SelfTestFlag {
+		os.Exit(actAsShim())
+	}
+	os.Exit(m.Run())
+}
+
+// actAsShim is what a copy of this program does.
+func actAsShim() int {
+	self, err := os.Executable()
+	if err != nil {
+		return 3
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return 3
+	}
+	_, does, _ := strings.Cut(string(program[bytes.LastIndex(program, []byte(mark)):]), mark)
+	switch does {
+	case broken:
+		fmt.Fprintln(os.Stderr, "I am\nbroken")
+		return 1
+	case chatty:
+		fmt.Println("hello")
+	case hanging:
+		time.Sleep(time.Hour)
+	case wrong:
+		return 0
+	case brokenThere:
+		if filepath.Base(self) == Name() {
+			return 1
+		}
+	}
+	fmt.Println(SelfTestPassed)
+	return 0
+}
+
+// program returns a copy of this test's program that does what it is told.
+func program(t *testing.T, does string) []byte {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(data, mark+does...)
+}
+
+// node is a folder with shims beside the one that they are installed in.
+type node struct {
+	t    *testing.T
+	path string
+}
+
+func newNode(t *testing.T) node {
+	return node{t, filepath.Join(t.TempDir(), "bin", Name())}
+}
+
+func (n node) source(does string) string {
+	n.t.Helper()
+	path := filepath.Join(filepath.Dir(filepath.Dir(n.path)), does+filepath.Ext(n.path))
+	if err := os.WriteFile(path, program(n.t, does), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	return path
+}
+
+func (n node) install(does string) (bool, error) {
+	n.t.Helper()
+	return Install(n.t.Context(), n.source(does), n.path)
+}
+
+func (n node) mustInstall(does string) {
+	n.t.Helper()
+	if changed, err := n.install(does); err != nil || !changed {
+		n.t.Fatalf("install %s: changed %t, %v", does, changed, err)
+	}
+}
+
+// has checks what files there are, by what they do.
+func (n node) has(want map[string]string) {
+	n.t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(n.path))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, entry := range entries {
+		data, err := os.ReadFile(filepath.Join(filepath.Dir(n.path), entry.Name()))
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if filepath.Base(lockFile(n.path)) != entry.Name() {
+			_, got[entry.Name()], _ = strings.Cut(string(data[max(0, bytes.LastIndex(data, []byte(mark))):]), mark)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		n.t.Errorf("there are %v, want %v", got, want)
+	}
+}
+
+func (n node) previous() string { return filepath.Base(previous(n.path)) }
+
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	n.has(map[string]string{Name(): good})
+	if !isProgram(n.path) {
+		t.Error("it cannot be run")
+	}
+	if changed, err := n.install(good); err != nil || changed {
+		t.Errorf("again: changed %t, %v", changed, err)
+	}
+	n.has(map[string]string{Name(): good})
+	n.mustInstall(other)
+	n.has(map[string]string{Name(): other, n.previous(): good})
+}
+
+func TestInstallKeepsTheProvenOne(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	n.mustInstall(other)
+	// No container was started since, so this one takes nobody's place.
+	n.mustInstall(good + " again")
+	n.has(map[string]string{Name(): good + " again", n.previous(): good})
+}
+
+func TestInstallRefuses(t *testing.T) {
+	t.Parallel()
+	for does, want := range map[string]string{
+		broken:      "I am broken",
+		chatty:      `it does not say "self-test passed" but "hello self-test passed"`,
+		wrong:       `is it containerd-shim-directx-v1?`,
+		brokenThere: "the shim before it is back in its place",
+	} {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.mustInstall(good)
+			_, err := n.install(does)
+			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one that says %q", err, want)
+			}
+			n.has(map[string]string{Name(): good})
+		})
+	}
+}
+
+func TestInstallRefusesTheFirst(t *testing.T) {
+	t.Parallel()
+	for _, does := range []string{broken, brokenThere} {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			if _, err := n.install(does); !errors.Is(err, ErrSelfTest) {
+				t.Error(err)
+			}
+			n.has(map[string]string{})
+		})
+	}
+}
+
+func TestInstallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	source := n.source(hanging)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := Install(ctx, source, n.path); !errors.Is(err, ErrSelfTest) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	n.has(map[string]string{Name(): good})
+}
+
+func TestInstallFindsOutThatTheSameIsBroken(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	if err := os.WriteFile(n.path, program(t, broken), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := n.install(broken); changed || !errors.Is(err, ErrSelfTest) {
+		t.Errorf("changed %t, %v", changed, err)
+	}
+}
+
+func TestInstallWithoutSource(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	if _, err := Install(t.Context(), n.path+".none", n.path); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// What a killed installation leaves keeps nobody from the next one.
+func TestInstallAfterOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	for _, file := range []string{staged(n.path), sibling(n.path, "copy")} {
+		if err := os.WriteFile(file, []byte("half"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.mustInstall(other)
+	n.has(map[string]string{Name(): other, n.previous(): good})
+}
+
+func TestInstallTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	sources := []string{n.source(other), n.source(broken), n.source(good + " too"), n.source(brokenThere)}
+	errs := make(chan error, len(sources))
+	for _, source := range sources {
+		go func() {
+			_, err := Install(t.Context(), source, n.path)
+			errs <- err
+		}()
+	}
+	failed := 0
+	for range sources {
+		if err := <-errs; err != nil {
+			failed++
+			if !errors.Is(err, ErrSelfTest) {
+				t.Error(err)
+			}
+		}
+	}
+	if failed != 2 {
+		t.Errorf("%d failed, want the two broken ones", failed)
+	}
+	if err := selfTest(t.Context(), n.path); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(n.path))
+	if err != nil || len(entries) > 3 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+func TestProve(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	Prove(n.path)
+	n.mustInstall(other)
+	Prove(n.path)
+	n.has(map[string]string{Name(): other})
+}
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	if _, ok := Restore(n.path); ok {
+		t.Error("restored what never was")
+	}
+	n.has(map[string]string{Name(): good})
+	n.mustInstall(other)
+	if path, ok := Restore(n.path); !ok || path != n.path {
+		t.Errorf("restored %s, %t", path, ok)
+	}
+	n.has(map[string]string{Name(): good})
+}
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	n.mustInstall(other)
+	folder := filepath.Dir(n.path)
+	ours := []string{n.path, staged(n.path), sibling(n.path, "retired-1x"), previous(n.path)}
+	foreign := []string{filepath.Join(folder, "containerd"), n.path + "-of-mine", sibling(n.path, "mine")}
+	for _, file := range append(slices.Clone(ours[1:3]), foreign...) {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := filepath.Join(folder, SelfTestFolder+"1")
+	if err := os.MkdirAll(filepath.Join(left, "bundle"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := Remove(t.Context(), n.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := append(ours, left)
+	slices.Sort(want)
+	slices.Sort(removed)
+	if !slices.Equal(removed, want) {
+		t.Errorf("removed %v, want %v", removed, want)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != len(foreign) {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	for _, path := range []string{n.path, filepath.Join(folder, "none", Name())} {
+		if removed, err := Remove(t.Context(), path); err != nil || len(removed) > 0 {
+			t.Errorf("again: %v, %v", removed, err)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
+	"directx-nri/ocispec"
+)
+
+// fixed is a list of devices, or an error.
+type fixed struct {
+	devices []discovery.Device
+	err     error
+}
+
+func (s fixed) Devices(context.Context) ([]discovery.Device, error) { return s.devices, s.err }
+
+func (s fixed) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// allFiles has every file that is asked for.
+type allFiles struct{}
+
+func (allFiles) Resolve(path string) (string, error) { return path, nil }
+
+func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: 125}, nil
+}
+
+const (
+	path0 = "PCIROOT(0)#PCI(1B00)"
+	path1 = "PCIROOT(0)#PCI(1C00)"
+	path2 = "PCIROOT(0)#PCI(1D00)"
+)
+
+func windowsGPU(path string, luid discovery.LUID) discovery.Device {
+	return discovery.Device{
+		InstanceID: `PCI\VEN_10DE\` + path, LocationPath: path, LUID: luid, Description: "NVIDIA Tesla T4",
+		SupportsDisplay: true, DriverStorePath: `C:\store`,
+		System32: []discovery.RuntimeFile{{Source: path + ".dll", Destination: path + ".dll"}},
+	}
+}
+
+// node has two good GPUs, one that failed, and an adapter that can do nothing.
+func node() []discovery.Device {
+	failed := windowsGPU(path2, 0xA2)
+	failed.Health.Reason = "driver is not started (code 10)"
+	basic := windowsGPU("", 0xB0)
+	basic.InstanceID, basic.SupportsDisplay = `ROOT\BASICRENDER\0000`, false
+	return []discovery.Device{windowsGPU(path0, 0xA0), windowsGPU(path1, 0x1_0000_00A1), failed, basic}
+}
+
+func decider(t testing.TB, source fixed) *Decider {
+	t.Helper()
+	return &Decider{Source: source, Store: allocation.OpenStore(filepath.Join(t.TempDir(), "none")), Files: allFiles{}, Log: testutil.Quiet()}
+}
+
+func gpusOf(edits ocispec.Edits) (devices, files []string) {
+	for _, d := range edits.WindowsDevices {
+		devices = append(devices, d.ID)
+	}
+	for _, m := range edits.Mounts {
+		files = append(files, strings.TrimSuffix(strings.TrimPrefix(m.Source, `C:\store\`), ".dll"))
+	}
+	return devices, files
+}
+
+func location(path string) specs.WindowsDevice {
+	return specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: path}
+}
+
+func TestStandaloneGetsWhatItAsksFor(t *testing.T) {
+	t.Parallel()
+	class := specs.WindowsDevice{IDType: "class", ID: ocispec.DisplayClass}
+	for name, test := range map[string]struct {
+		request        string
+		annotation     string
+		has            []specs.WindowsDevice
+		devices, files []string
+	}{
+		"all that can be used":       {request: "all", devices: []string{path0, path1}, files: []string{path0, path1}},
+		"in capitals":                {request: "ALL", devices: []string{path0, path1}, files: []string{path0, path1}},
+		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}},
+		"by indices, in their order": {request: "1, 0", devices: []string{path1, path0}, files: []string{path1, path0}},
+		"the same twice":             {request: "0,0," + path0, devices: []string{path0}, files: []string{path0}},
+		"by location path":           {request: path0, devices: []string{path0}, files: []string{path0}},
+		"by location path, any case": {request: "pciroot(0)#pci(1c00)", devices: []string{path1}, files: []string{path1}},
+		"by LUID":                    {request: "0x00000001_0x000000A1", devices: []string{path1}, files: []string{path1}},
+		"by LUID as one number":      {request: "0xa0", devices: []string{path0}, files: []string{path0}},
+		"annotation":                 {annotation: "0", devices: []string{path0}, files: []string{path0}},
+		"annotation counts more":     {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
+		"device in the spec":         {has: []specs.WindowsDevice{location(path1)}, devices: []string{path1}, files: []string{path1}},
+		"device in the spec, asked":  {request: "0", has: []specs.WindowsDevice{location(path1)}, devices: []string{path0, path1}, files: []string{path0, path1}},
+		"class in the spec":          {has: []specs.WindowsDevice{class}, files: []string{path0, path1}},
+		"class in hcsshim's words":   {has: []specs.WindowsDevice{{IDType: "vpci-class-guid", ID: "{" + strings.ToLower(ocispec.DisplayClass) + "}"}}, files: []string{path0, path1}},
+		"class in the spec, asked":   {request: "1", has: []specs.WindowsDevice{class}, files: []string{path1, path0}},
+		"failed device in the spec":  {has: []specs.WindowsDevice{location(path2)}, devices: []string{path2}, files: []string{path2}},
+		"GPU and another PCI device": {has: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)"), location(path0)}, devices: []string{path0}, files: []string{path0}},
+		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{"A=B", VisibleVariable + "=" + test.request}, Devices: test.has}
+			if test.annotation != "" {
+				c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
+			}
+			if !Asks(c) {
+				t.Error("Asks says that it asks for nothing")
+			}
+			edits, ok, err := decider(t, fixed{devices: node()}).Decide(context.Background(), c)
+			if err != nil || !ok {
+				t.Fatalf("ok %t, error %v", ok, err)
+			}
+			devices, files := gpusOf(edits)
+			if diff := cmp.Diff(test.devices, devices); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.files, files); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+			if len(edits.Annotations) != 0 {
+				t.Errorf("it is marked: %v", edits.Annotations)
+			}
+		})
+	}
+}
+
+func TestStandaloneThatIsNotTouched(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		c Container
+		// asks: only a look at the node's GPUs tells.
+		asks bool
+	}{
+		"no request":                {c: Container{Env: []string{"PATH=x"}}},
+		"empty request":             {c: Container{Env: []string{VisibleVariable + "="}}},
+		"none":                      {c: Container{Env: []string{VisibleVariable + "=none"}}},
+		"none, with a device":       {c: Container{Env: []string{VisibleVariable + "=None"}, Devices: []specs.WindowsDevice{location(path0)}}},
+		"another class":             {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
+		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, asks: true},
+		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, asks: true},
+		"a pod's own variable":      {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
+		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
+		"a pod's own device":        {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
+		"other variable, Linux":     {c: Container{OS: ocispec.Linux, Env: []string{"directx_visible_devices=all"}}},
+		"variable that begins like": {c: Container{Env: []string{VisibleVariable + "_X=all"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if test.c.OS == "" {
+				test.c.OS = ocispec.Windows
+			}
+			if got := Asks(test.c); got != test.asks {
+				t.Errorf("Asks says %t, want %t", got, test.asks)
+			}
+			edits, ok, err := decider(t, fixed{devices: node()}).Decide(context.Background(), test.c)
+			if err != nil || ok {
+				t.Errorf("ok %t, %+v, error %v", ok, edits, err)
+			}
+		})
+	}
+}
+
+func TestStandaloneIsRefused(t *testing.T) {
+	t.Parallel()
+	lists := []string{"0 " + path0, "1 " + path1, "NVIDIA Tesla T4", "0x00000001_0x000000A1", "code 10"}
+	for name, test := range map[string]struct {
+		c      Container
+		source fixed
+		want   error
+		says   []string
+	}{
+		"index too large":   {c: ask("4"), want: errNoSuchGPU, says: lists},
+		"unknown path":      {c: ask("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
+		"unknown LUID":      {c: ask("0x7"), want: errNoSuchGPU, says: lists},
+		"LUID 0":            {c: ask("0x0"), want: errNoSuchGPU},
+		"negative index":    {c: ask("-1"), want: errNoSuchGPU},
+		"good and unknown":  {c: ask("0,9"), want: errNoSuchGPU},
+		"failed GPU":        {c: ask("2"), want: ErrDeviceFailed, says: []string{"code 10", path2}},
+		"software adapter":  {c: ask("3"), want: ErrDeviceFailed, says: []string{"neither graphics nor compute"}},
+		"all in a list":     {c: ask("all,0"), want: errBadRequest},
+		"none in a list":    {c: ask("0,none"), want: errBadRequest},
+		"empty element":     {c: ask("0,,1"), want: errBadRequest},
+		"only a comma":      {c: ask(","), want: errBadRequest},
+		"all of no GPU":     {c: ask("all"), source: fixed{devices: []discovery.Device{}}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
+		"Hyper-V":           {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
+		"GPUs not known":    {c: ask("0"), source: fixed{err: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "DIRECTX_VISIBLE_DEVICES=none"}},
+		"own, not known":    {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: fixed{err: errors.New("no")}, want: errUnknownGPUs},
+		"token":             {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod, says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
+		"token and request": {c: Container{Env: []string{"DIRECTX_ALLOCATION=x", VisibleVariable + "=none"}}, want: errOutsidePod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.c.OS, test.c.ID = ocispec.Windows, "c1"
+			if test.source.devices == nil && test.source.err == nil {
+				test.source.devices = node()
+			}
+			if !Asks(test.c) {
+				t.Error("Asks says that it asks for nothing")
+			}
+			edits, ok, err := decider(t, test.source).Decide(context.Background(), test.c)
+			if err == nil || !errors.Is(err, test.want) {
+				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
+			}
+			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("error %q does not say %q", err, says)
+				}
+			}
+			if strings.ContainsAny(err.Error(), "\r\n") || strings.Contains(err.Error(), "0123456789abcdef") {
+				t.Errorf("error %q", err)
+			}
+		})
+	}
+}
+
+func ask(request string) Container { return Container{Env: []string{VisibleVariable + "=" + request}} }
+
+func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
+	t.Parallel()
+	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
+		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
+	if _, _, err := decider(t, fixed{devices: node()}).Decide(context.Background(), c); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func FuzzChoose(f *testing.F) {
+	for _, seed := range []string{"", "all", "none", "0,1", path0, "0x00000001_0x000000A1", "0x", "99999999999999999999", "0,,", "\x00", "٣"} {
+		f.Add(seed)
+	}
+	present := node()
+	f.Fuzz(func(t *testing.T, request string) {
+		c := Container{OS: ocispec.Windows, ID: "c", Env: []string{VisibleVariable + "=" + request}}
+		edits, ok, err := decider(t, fixed{devices: present}).Decide(context.Background(), c)
+		if err != nil {
+			return
+		}
+		if ok != Asks(c) {
+			t.Fatalf("%q is given %v, and Asks says %t", request, ok, Asks(c))
+		}
+		seen := map[string]bool{}
+		for _, d := range edits.WindowsDevices {
+			if seen[d.ID] || d.ID == path2 || d.ID == "" {
+				t.Fatalf("%q gets %v", request, edits.WindowsDevices)
+			}
+			seen[d.ID] = true
+		}
+		if ok && len(seen) == 0 {
+			t.Fatalf("%q asks for GPUs and gets none", request)
+		}
+	})
+}

@@ -1,0 +1,261 @@
+// Package shim is the runtime shim: what containerd runs in place of the real
+// one, to give containers their GPUs where containerd calls no NRI plugin.
+//
+// containerd runs it with "start" as its last argument, in the container's
+// bundle, after config.json was written there and before anybody has read it.
+// [Run] decides as the NRI plugin would, edits config.json, and hands over to
+// the real shim with the same arguments, standard streams and environment.
+// Everything else is handed over at once. What the real shim starts, it starts
+// itself: a container that runs does not depend on us.
+//
+// It starts with every container of a node, twice, and so links as little as it
+// can: see the test of what it imports.
+package shim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/inventory"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
+	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/shimfile"
+	"directx-nri/nri/decision"
+	"directx-nri/ocispec"
+)
+
+// exitFailure is the exit status of a start that was refused.
+const exitFailure = 1
+
+// specName is the file of a bundle that has the OCI runtime spec.
+const specName = "config.json"
+
+// Call is one call of the shim.
+type Call struct {
+	// Self is the path of our own executable.
+	Self string
+	// Args are the arguments, without the program's name.
+	Args []string
+	// Env is the environment as NAME=value.
+	Env []string
+	// Bundle is the working folder.
+	Bundle string
+	// ConfigPath is our configuration file.
+	ConfigPath string
+	// Stderr takes our one line when a start is refused. containerd shows it
+	// where people look, and takes whatever else is printed, on success, for the
+	// address of the container's shim.
+	Stderr io.Writer
+}
+
+// Run does what the call asks for and returns the exit status. When the real
+// shim could be started, the status is that one's, and on Linux Run does not
+// return.
+func Run(call Call) int {
+	status, err := newShim(call).run()
+	if err != nil {
+		// containerd puts its own words behind ours, so the line has no end.
+		fmt.Fprint(call.Stderr, oneLine(err.Error()))
+		return exitFailure
+	}
+	return status
+}
+
+type shim struct {
+	call Call
+	// source lists the node's GPUs.
+	source func(config.Config) discovery.Source
+	// config is read once, when it is needed.
+	config    config.Config
+	configErr error
+	read      bool
+	// group says how the real shim's processes are to be held together.
+	group grouping
+}
+
+func newShim(call Call) *shim {
+	s := &shim{call: call}
+	s.source = s.inventory
+	return s
+}
+
+func (s *shim) run() (int, error) {
+	if s.starts() {
+		if err := s.prepare(); err != nil {
+			if !errors.Is(err, errOurs) {
+				return 0, err
+			}
+			// A new shim that fails by itself makes way for the one before it.
+			if previous, restored := shimfile.Restore(s.call.Self); restored {
+				return s.handOver(previous)
+			}
+			return 0, err
+		}
+	}
+	real, err := s.realShim()
+	if err != nil {
+		return 0, err
+	}
+	return s.handOver(real)
+}
+
+// starts tells whether a container is started: containerd puts the action
+// last.
+func (s *shim) starts() bool {
+	return len(s.call.Args) > 0 && s.call.Args[len(s.call.Args)-1] == "start"
+}
+
+// errOurs marks a failure that is nobody's fault but this program's.
+var errOurs = errors.New("this is an error in directx-nri: please report it")
+
+// prepare edits the bundle's config.json, if the container asks for a GPU.
+func (s *shim) prepare() error {
+	path := filepath.Join(s.call.Bundle, specName)
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// The real shim has its own words for that.
+		return nil
+	case err != nil:
+		return s.refuse(err)
+	case cannotAsk(data):
+		return nil
+	}
+	parsed, err := parseSpec(data)
+	if err != nil {
+		return s.refuse(fmt.Errorf("%w; it cannot be told whether it asks for a GPU", err))
+	}
+	if parsed.isHostProcess() {
+		s.group = groupLoosely
+	}
+	container, ok := parsed.container(s.id())
+	if !ok || !decision.Asks(container) {
+		return nil
+	}
+	return s.adjust(path, data, container)
+}
+
+// adjust gives container what it asks for.
+func (s *shim) adjust(path string, data []byte, container decision.Container) (err error) {
+	log := s.log()
+	defer func() {
+		if r := recover(); r != nil {
+			log.WithField("stack", string(debug.Stack())).Error(r)
+			err = container.Refuse(fmt.Errorf("%w: %v", errOurs, r))
+		}
+		if err != nil {
+			log.WithError(err).Error("container refused")
+		}
+	}()
+	if s.configuration(); s.configErr != nil {
+		return container.Refuse(s.configErr)
+	}
+	store := allocation.OpenStore(paths.Allocations(s.config.StateDir))
+	decider := decision.Decider{Source: s.source(s.config), Store: store, Files: hostfiles.Root(root), Log: log}
+	edits, ok, err := decider.Decide(context.Background(), container)
+	if err != nil || !ok {
+		return err
+	}
+	edited, err := ocispec.Apply(data, edits)
+	if err != nil {
+		return container.Refuse(err)
+	}
+	if bytes.Equal(edited, data) {
+		return nil
+	}
+	if err := replace(path, edited); err != nil {
+		return container.Refuse(err)
+	}
+	s.deliver(log, store, container)
+	return nil
+}
+
+// deliver tells the NRI plugin, where there is one, that the container has got
+// what it was promised although the runtime's own record of it says otherwise.
+func (s *shim) deliver(log logrus.FieldLogger, store *allocation.Store, container decision.Container) {
+	if container.OS != ocispec.Linux || !decision.Unadjusted(container.OS, container.Env, container.Annotations) {
+		return
+	}
+	log.WithFields(logrus.Fields{"container": container.Name, "id": container.ID}).
+		Warn("the NRI plugin did not adjust this container, so it was done now")
+	for _, token := range decision.Tokens(container) {
+		if err := store.Deliver(token, container.ID); err != nil {
+			log.WithError(err).Warn("the NRI plugin may stop this container, because it cannot be told that it has its GPU")
+		}
+	}
+}
+
+// inventory is the source that c names.
+func (s *shim) inventory(c config.Config) discovery.Source {
+	if c.Inventory == "" {
+		return unknown{s.call.ConfigPath}
+	}
+	// What is wrong with the file comes back as the error, too.
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	return inventory.Open(c.Inventory, quiet)
+}
+
+// unknown is the source of a node whose GPUs nobody has described.
+type unknown struct{ configPath string }
+
+func (u unknown) Devices(context.Context) ([]discovery.Device, error) {
+	return nil, fmt.Errorf("no inventory file is configured: set inventory in %s", u.configPath)
+}
+
+func (u unknown) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// refuse returns err as the error that keeps the container from starting whose
+// config.json could not be read.
+func (s *shim) refuse(err error) error {
+	return decision.Container{ID: s.id()}.Refuse(err)
+}
+
+// id returns the container's ID: the bundle's name when no argument says it.
+func (s *shim) id() string {
+	for i, arg := range s.call.Args {
+		if (arg == "-id" || arg == "--id") && i+1 < len(s.call.Args) {
+			return s.call.Args[i+1]
+		}
+	}
+	return filepath.Base(s.call.Bundle)
+}
+
+func (s *shim) configuration() config.Config {
+	if !s.read {
+		s.config, s.configErr = config.Read(s.call.ConfigPath)
+		s.read = true
+	}
+	if s.configErr != nil {
+		// Without a request no container depends on it.
+		return config.Default()
+	}
+	return s.config
+}
+
+func (s *shim) log() *logrus.Logger {
+	log := logrus.New()
+	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	log.SetOutput(&logFile{path: s.configuration().Shim.Log})
+	return log
+}
+
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+}

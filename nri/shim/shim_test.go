@@ -1,0 +1,564 @@
+//go:build linux
+
+package shim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
+	"directx-nri/internal/testutil"
+)
+
+// The names under which this test's program is not a test: our shim, our shim
+// with an error of its own, and the real shim.
+const (
+	ourName    = "containerd-shim-directx-v1"
+	brokenName = "broken-shim"
+	realName   = "containerd-shim-runc-v2"
+)
+
+func TestMain(m *testing.M) {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	switch filepath.Base(self) {
+	case ourName:
+		os.Exit(Main("test"))
+	case brokenName:
+		s := newShim(Call{Self: self, Args: os.Args[1:], Env: os.Environ(), Bundle: ".", ConfigPath: config.Path(), Stderr: os.Stderr})
+		s.source = func(config.Config) discovery.Source { panic("a mistake") }
+		status, err := s.run()
+		if err != nil {
+			fmt.Fprint(os.Stderr, err)
+			status = exitFailure
+		}
+		os.Exit(status)
+	case realName:
+		os.Exit(realMain())
+	}
+	os.Exit(m.Run())
+}
+
+// realCall is what the real shim was called with, and what it answers.
+type realCall struct {
+	Args  []string
+	Stdin string
+	Mark  string // of the environment
+	Dir   string
+}
+
+// realMain is the real shim: it tells its call on standard output.
+func realMain() int {
+	stdin, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return 99
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return 99
+	}
+	out, err := json.Marshal(realCall{Args: os.Args[1:], Stdin: string(stdin), Mark: os.Getenv("MARK"), Dir: dir})
+	if err != nil {
+		return 99
+	}
+	fmt.Printf("%s", out)
+	fmt.Fprint(os.Stderr, os.Getenv("REAL_STDERR"))
+	status, _ := strconv.Atoi(os.Getenv("REAL_STATUS")) // 0 when there is none
+	return status
+}
+
+// bed is a node with a shim, a real shim, and a bundle.
+type bed struct {
+	t      testing.TB
+	folder string
+	// shim is the program that containerd would run.
+	shim string
+	env  []string
+}
+
+func newBed(t testing.TB) *bed {
+	t.Helper()
+	b := &bed{t: t, folder: t.TempDir()}
+	if err := os.Chmod(b.folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"bin", "bundle", "lib", "state"} {
+		if err := os.Mkdir(b.path(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.shim = b.program("bin/" + ourName)
+	b.program("bin/" + realName)
+	b.write("lib/d3d12.so", "")
+	b.write("gpus.yaml", `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+  - instanceID: 'VMBUS\0'
+    description: Virtual GPU
+    luid: 0xA0
+    display: true
+    linux: {deviceNodes: [{path: /dev/null, containerPath: /dev/dxg}], libraries: ['`+b.path("lib/d3d12.so")+`', '`+b.path("lib/missing.so")+`']}
+`)
+	b.write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstateDir: "+b.path("state")+"\ninventory: "+b.path("gpus.yaml")+"\n")
+	return b
+}
+
+func (b *bed) path(name string) string { return filepath.Join(b.folder, name) }
+
+// program puts this test's program at a path: what it is there, its name says.
+func (b *bed) program(name string) string {
+	b.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err == nil {
+		err = os.WriteFile(b.path(name), data, 0o700)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.path(name)
+}
+
+func (b *bed) write(name, content string) {
+	b.t.Helper()
+	if err := os.WriteFile(b.path(name), []byte(content), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) read(name string) string {
+	b.t.Helper()
+	data, err := os.ReadFile(b.path(name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// result is what came of a call.
+type result struct {
+	stdout, stderr string
+	status         int
+}
+
+func (b *bed) run(args ...string) result {
+	b.t.Helper()
+	command := exec.Command(b.shim, args...)
+	command.Dir = b.path("bundle")
+	command.Stdin = strings.NewReader("runtime options")
+	command.Env = append(append(os.Environ(), config.Variable+"="+b.path("config.yaml"), "MARK=kept"), b.env...)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil && command.ProcessState == nil {
+		b.t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
+}
+
+// start runs a start of the container that spec describes.
+func (b *bed) start(spec string) result {
+	b.t.Helper()
+	b.write("bundle/config.json", spec)
+	return b.run("-namespace", "default", "-id", "c1", "start")
+}
+
+// passed checks that the real shim was called, with everything as it came in.
+func (b *bed) passed(r result, args ...string) {
+	b.t.Helper()
+	var got realCall
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.status != 0 || r.stderr != "" {
+		b.t.Fatalf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
+	}
+	want := realCall{Args: args, Stdin: "runtime options", Mark: "kept", Dir: b.path("bundle")}
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Fatalf("the real shim's call (-want +got):\n%s", diff)
+	}
+}
+
+func (b *bed) started(r result) {
+	b.t.Helper()
+	b.passed(r, "-namespace", "default", "-id", "c1", "start")
+}
+
+// refused checks that the start was refused in one line, before the real shim.
+func (b *bed) refused(r result, says ...string) {
+	b.t.Helper()
+	if r.status != exitFailure || r.stdout != "" {
+		b.t.Fatalf("status %d, output %q, errors %q; want a refusal", r.status, r.stdout, r.stderr)
+	}
+	if !strings.HasPrefix(r.stderr, "directx-nri: container ") || strings.ContainsAny(r.stderr, "\r\n") {
+		b.t.Errorf("errors %q are not our one line", r.stderr)
+	}
+	for _, text := range says {
+		if !strings.Contains(r.stderr, text) {
+			b.t.Errorf("%q does not say %q", r.stderr, text)
+		}
+	}
+}
+
+// standalone is the spec of a container with the given variables.
+func standalone(env ...string) string { return specOf(nil, env...) }
+
+func specOf(annotations map[string]string, env ...string) string {
+	data, err := json.Marshal(specs.Spec{
+		Version: "1.1.0", Process: &specs.Process{Args: []string{"x"}, Env: append([]string{"PATH=/bin"}, env...)},
+		Annotations: annotations, Linux: &specs.Linux{},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func podAnnotations(kind, uid string) map[string]string {
+	return map[string]string{
+		"io.kubernetes.cri.container-type": kind, "io.kubernetes.cri.sandbox-uid": uid, "io.kubernetes.cri.sandbox-id": "s",
+		"io.kubernetes.cri.sandbox-name": "web", "io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.container-name": "main",
+	}
+}
+
+func (b *bed) allocate() string {
+	b.t.Helper()
+	recorder, err := allocation.OpenRecorder(context.Background(), b.path("state/allocations"), testutil.Quiet())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	token, err := recorder.Record(context.Background(), "directx.microsoft.com/display", []allocation.Replica{{ID: `VMBUS\0::0`, InstanceID: `VMBUS\0`}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := recorder.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+	return string(token)
+}
+
+func (b *bed) edited() specs.Spec {
+	b.t.Helper()
+	var s specs.Spec
+	if err := json.Unmarshal([]byte(b.read("bundle/config.json")), &s); err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// hasGPU checks that the bundle's container has the GPU and its one library.
+func (b *bed) hasGPU() {
+	b.t.Helper()
+	s := b.edited()
+	if len(s.Linux.Devices) != 1 || s.Linux.Devices[0].Path != "/dev/dxg" || len(s.Mounts) != 1 || s.Mounts[0].Destination != b.path("lib/d3d12.so") {
+		b.t.Errorf("devices %v, mounts %v", s.Linux.Devices, s.Mounts)
+	}
+}
+
+func TestWhatIsNotAStartPassesThrough(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=99"))
+	for _, args := range [][]string{
+		{"-namespace", "default", "-id", "c1", "-bundle", "/x", "delete"}, {"-info"}, {"-v"}, {}, {"-id", "start", "delete"}, {"a b", `"`, ""},
+	} {
+		r := b.run(args...)
+		if len(args) == 0 {
+			args = []string{}
+		}
+		b.passed(r, args...)
+	}
+	b.env = []string{"REAL_STATUS=42", "REAL_STDERR=of the real shim\n"}
+	if r := b.run("delete"); r.status != 42 || r.stderr != "of the real shim\n" {
+		t.Errorf("status %d, errors %q", r.status, r.stderr)
+	}
+}
+
+func TestWithoutARequestNothingChanges(t *testing.T) {
+	t.Parallel()
+	sandbox := podAnnotations("sandbox", "u1")
+	windowsHost := `{"process":{"env":["DIRECTX_ALLOCATION_DISPLAY=x"]},"annotations":{"microsoft.com/hostprocess-container":"true"},"windows":{}}`
+	for name, spec := range map[string]string{
+		"no request":            standalone(),
+		"asks for none":         standalone("DIRECTX_VISIBLE_DEVICES=none"),
+		"sandbox":               specOf(sandbox, "DIRECTX_ALLOCATION_DISPLAY=x"),
+		"host process":          windowsHost,
+		"pod asks by itself":    specOf(podAnnotations("container", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
+		"our own DaemonSet":     specOf(podAnnotations("container", "u1"), "X=directx-nri"),
+		"spaces, unknown field": "{ \"a\" : 1,\n \"linux\":{} }\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			// Whatever is wrong with us, such a container is passed on.
+			for _, config := range []string{b.read("config.yaml"), "{", ""} {
+				b.write("config.yaml", config)
+				b.write("bundle/config.json", spec)
+				before, err := os.Stat(b.path("bundle/config.json"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.started(b.run("-namespace", "default", "-id", "c1", "start"))
+				after, err := os.Stat(b.path("bundle/config.json"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := b.read("bundle/config.json"); got != spec || !os.SameFile(before, after) || before.ModTime() != after.ModTime() {
+					t.Errorf("config.json was touched: %s", got)
+				}
+			}
+		})
+	}
+}
+
+func TestStandaloneStart(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	for _, request := range []string{"all", "0", "0xA0", `VMBUS\0`} {
+		b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=" + request)))
+		b.hasGPU()
+	}
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=1")), `"c1"`, `0 VMBUS\0 (Virtual GPU`)
+	if log := b.read("state/shim.log"); !strings.Contains(log, "missing.so") || !strings.Contains(log, "container gets its GPUs") {
+		t.Errorf("the log tells nothing of the missing file: %s", log)
+	}
+}
+
+func TestEditsKeepModeAndAreDoneOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
+	if err := os.Chmod(b.path("bundle/config.json"), 0o646); err != nil {
+		t.Fatal(err)
+	}
+	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
+	first, err := os.Stat(b.path("bundle/config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Mode().Perm() != 0o646 {
+		t.Errorf("mode %v", first.Mode())
+	}
+	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
+	second, err := os.Stat(b.path("bundle/config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(first, second) {
+		t.Error("what was edited already is written again")
+	}
+	b.hasGPU()
+	if files, err := os.ReadDir(b.path("bundle")); err != nil || len(files) != 1 {
+		t.Errorf("files in the bundle: %v, %v", files, err)
+	}
+}
+
+func TestPodStart(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	token := b.allocate()
+	variable := "DIRECTX_ALLOCATION_DISPLAY=" + token
+	b.started(b.start(specOf(podAnnotations("container", "u1"), variable)))
+	b.hasGPU()
+	// The container's next start is the same container.
+	b.started(b.start(specOf(podAnnotations("container", "u1"), variable)))
+	b.refused(b.start(specOf(podAnnotations("container", "u2"), variable)), "another container", `container "main" of pod default/web`)
+	hidden := podAnnotations("container", "u1")
+	hidden["directx.microsoft.com/allocation.display"] = token
+	b.refused(b.start(specOf(hidden)), "remove variables")
+	b.refused(b.start(specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+string(allocation.NewToken()))), "no allocation is recorded")
+	b.refused(b.start(standalone(variable)), "outside Kubernetes")
+}
+
+func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
+	t.Parallel()
+	request := standalone("DIRECTX_VISIBLE_DEVICES=all")
+	for name, test := range map[string]struct {
+		breaks func(*bed)
+		says   []string
+	}{
+		"configuration cannot be read": {func(b *bed) { b.write("config.yaml", "kind: [") }, []string{"config.yaml"}},
+		"no inventory is configured": {func(b *bed) {
+			b.write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstateDir: "+b.path("state")+"\n")
+		}, []string{"set inventory in", "config.yaml"}},
+		"inventory is not there":    {func(b *bed) { _ = os.Remove(b.path("gpus.yaml")) }, []string{"gpus.yaml"}},
+		"inventory has errors":      {func(b *bed) { b.write("gpus.yaml", "devices: 3\n") }, []string{"gpus.yaml", "DIRECTX_VISIBLE_DEVICES=none"}},
+		"an error of our own":       {func(b *bed) { b.shim = b.program("bin/" + brokenName) }, []string{"an error in directx-nri", "a mistake"}},
+		"everybody's configuration": {func(b *bed) { _ = os.Chmod(b.folder, 0o777) }, []string{"not private"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			test.breaks(b)
+			b.refused(b.start(request), test.says...)
+			b.started(b.start(standalone()))
+		})
+	}
+}
+
+func TestConfigJSONThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	for _, spec := range []string{"", "{", "null x", `{"process":{"env":["DIRECTX_VISIBLE`, `[1]`, `{"process":3,"a":"directx"}`, `{"annotations":{"directx.microsoft.com/x":1}}`} {
+		b.refused(b.start(spec), "config.json is not an OCI runtime spec", `"c1"`)
+	}
+	// Its keys are found in more than one spelling, so that an edit could be
+	// overlooked.
+	b.refused(b.start(`{"Linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`), "another spelling")
+	if err := os.Remove(b.path("bundle/config.json")); err != nil {
+		t.Fatal(err)
+	}
+	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
+}
+
+func TestRealShimIsFound(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	configure := func(runtime string) {
+		b.write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim: {runtime: "+runtime+"}\n")
+	}
+	// Beside us and by its usual name is what the other tests have.
+	if err := os.Mkdir(b.path("other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.program("other/" + realName)
+	if err := os.Remove(b.path("bin/" + realName)); err != nil {
+		t.Fatal(err)
+	}
+	r := b.run("delete")
+	if r.status != exitFailure || !strings.Contains(r.stderr, realName) || !strings.Contains(r.stderr, "shim.runtime") || strings.Contains(r.stderr, "\n") {
+		t.Errorf("status %d, errors %q", r.status, r.stderr)
+	}
+	b.env = []string{"PATH=" + b.path("other")}
+	b.passed(b.run("delete"), "delete")
+	b.env = nil
+	configure(b.path("other/" + realName))
+	b.passed(b.run("delete"), "delete")
+	for _, wrong := range []string{b.path("none"), b.shim, ourName} {
+		configure(wrong)
+		if r := b.run("delete"); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "shim.runtime") {
+			t.Errorf("shim.runtime %s: status %d, output %q, errors %q", wrong, r.status, r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestNewShimThatFails has a new shim fail by its own mistake while the one
+// before it is kept: the start goes through that one.
+func TestNewShimThatFails(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	previous := b.program("bin/" + ourName + ".previous")
+	b.shim = b.program("bin/" + brokenName)
+	if err := os.Rename(previous, b.path("bin/"+brokenName+".previous")); err != nil {
+		t.Fatal(err)
+	}
+	// What is restored has the broken shim's name, and so its mistake: but it
+	// is another file, and that is what counts here.
+	before, err := os.Stat(b.path("bin/" + brokenName + ".previous"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "an error in directx-nri")
+	after, err := os.Stat(b.shim)
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("the shim before is not back: %v", err)
+	}
+}
+
+func TestAStartProvesTheShim(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	previous := b.program("bin/" + ourName + ".previous")
+	b.run("delete")
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=7")))
+	if _, err := os.Stat(previous); err != nil {
+		t.Fatalf("without a start the shim before is gone: %v", err)
+	}
+	b.started(b.start(standalone()))
+	if _, err := os.Stat(previous); !os.IsNotExist(err) {
+		t.Errorf("after a start the shim before is still there: %v", err)
+	}
+}
+
+func TestRepairIsToldToThePlugin(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	token := b.allocate()
+	b.started(b.start(specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+token)))
+	store := allocation.OpenStore(b.path("state/allocations"))
+	if id, err := store.Delivered(allocation.Token(token)); err != nil || id != "c1" {
+		t.Errorf("delivered to %q, %v", id, err)
+	}
+	// What the plugin has adjusted is nothing to tell.
+	adjusted := b.read("bundle/config.json")
+	if err := os.Remove(b.path("state/allocations/" + string(allocation.Token(token).ID()) + ".delivered")); err != nil {
+		t.Fatal(err)
+	}
+	b.started(b.start(adjusted))
+	if id, err := store.Delivered(allocation.Token(token)); err != nil || id != "" {
+		t.Errorf("delivered to %q, %v", id, err)
+	}
+	if got := b.read("bundle/config.json"); got != adjusted {
+		t.Errorf("what was adjusted is changed: %s", got)
+	}
+}
+
+func TestLogBeginsAnew(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shim.log")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), maxLog+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		l := &logFile{path: path}
+		if _, err := l.Write([]byte("line\n")); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.file.Close()
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || string(data) != "line\nline\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if old, err := os.Stat(path + ".1"); err != nil || old.Size() != maxLog+1 {
+		t.Errorf("the log before: %v", err)
+	}
+	lost := &logFile{path: "/dev/null/x"}
+	if n, err := lost.Write([]byte("line\n")); n != 5 || err != nil {
+		t.Errorf("a log that cannot be written: %d, %v", n, err)
+	}
+}
+
+func TestSelfTestPasses(t *testing.T) {
+	t.Parallel()
+	// The stand-in must know itself by its name, which only the real program
+	// does: so this runs the shim as it is built.
+	program := filepath.Join(t.TempDir(), ourName)
+	if out, err := exec.Command("go", "build", "-o", program, "directx-nri/cmd/containerd-shim-directx-v1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := SelfTest(context.Background(), program); err != nil {
+		t.Error(err)
+	}
+	if err := SelfTest(context.Background(), "/bin/true"); err == nil {
+		t.Error("/bin/true passes the self-test")
+	}
+	if out, err := exec.Command(program, "--help").Output(); err != nil || !bytes.Contains(out, []byte("ctr run --runtime io.containerd.directx.v1")) {
+		t.Errorf("help: %v %s", err, out)
+	}
+}

@@ -1,0 +1,152 @@
+package shim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/nri/decision"
+	"directx-nri/ocispec"
+)
+
+// Annotations that containerd's CRI plugin sets on each container of a pod,
+// last, so that no pod can forge or drop them.
+// https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/annotations/annotations.go
+const (
+	containerType    = "io.kubernetes.cri.container-type" // "sandbox" or "container"
+	sandboxUID       = "io.kubernetes.cri.sandbox-uid"
+	sandboxName      = "io.kubernetes.cri.sandbox-name"
+	sandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
+	containerName    = "io.kubernetes.cri.container-name"
+
+	typeSandbox = "sandbox"
+
+	// hostProcess "true" is what makes hcsshim run a container as a process of
+	// the host.
+	hostProcess = "microsoft.com/hostprocess-container"
+)
+
+// spec is what of an OCI runtime spec says whether a container asks for a GPU.
+type spec struct {
+	Process struct {
+		Env []string `json:"env"`
+	} `json:"process"`
+	Annotations map[string]string `json:"annotations"`
+	Linux       *struct{}         `json:"linux"`
+	Windows     *struct {
+		Devices []specs.WindowsDevice `json:"devices"`
+		HyperV  *struct{}             `json:"hyperv"`
+	} `json:"windows"`
+}
+
+// errSpec tells a config.json that cannot be read as an OCI runtime spec.
+var errSpec = errors.New("the bundle's config.json is not an OCI runtime spec")
+
+func parseSpec(data []byte) (spec, error) {
+	var s spec
+	if err := json.Unmarshal(data, &s); err != nil {
+		return spec{}, fmt.Errorf("%w: %w", errSpec, err)
+	}
+	return s, nil
+}
+
+// container returns the container with the given ID that s describes; ok is
+// false for those that are never given a GPU: a pod's sandbox, and a process of
+// the host, which sees the GPUs anyway.
+func (s spec) container(id string) (c decision.Container, ok bool) {
+	c = decision.Container{OS: ocispec.Linux, ID: id, Env: s.Process.Env, Annotations: s.Annotations}
+	if s.Windows != nil {
+		if s.Linux == nil {
+			c.OS = ocispec.Windows
+		}
+		c.Devices, c.HyperV = s.Windows.Devices, s.Windows.HyperV != nil
+	}
+	kind := s.Annotations[containerType]
+	if kind == typeSandbox || s.isHostProcess() {
+		return decision.Container{}, false
+	}
+	if kind != "" {
+		c.Name = s.Annotations[containerName]
+		c.Pod = &decision.Pod{UID: s.Annotations[sandboxUID], Namespace: s.Annotations[sandboxNamespace], Name: s.Annotations[sandboxName]}
+	}
+	return c, true
+}
+
+func (s spec) isHostProcess() bool {
+	return s.Windows != nil && s.Annotations[hostProcess] == "true"
+}
+
+// cannotAsk tells, by one look at its bytes, that a config.json has nothing in
+// it by which a container asks for a GPU. Most containers are like that, and
+// reading JSON takes longer than all else that we do for them.
+//
+// It must never be true for one that asks: so a file that does not look whole,
+// or that could spell our words in JSON's other ways, is read in full.
+func cannotAsk(config []byte) bool {
+	trimmed := bytes.TrimSpace(config)
+	if len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
+		return false
+	}
+	return !containsDirectX(config) && !containsClassOrPath(config) && !containsEscapedWord(config)
+}
+
+// containsDirectX looks for "directx" in any case: our variables and
+// annotations all begin with it. Its last letter is rare, and so looked for
+// first.
+func containsDirectX(config []byte) bool {
+	const word = "direct"
+	for _, last := range []byte("xX") {
+		for at := 0; ; at++ {
+			i := bytes.IndexByte(config[at:], last)
+			if i < 0 {
+				break
+			}
+			at += i
+			if at >= len(word) && bytes.EqualFold(config[at-len(word):at], []byte(word)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// containsClassOrPath looks for the kinds of Windows devices that GPUs are
+// assigned by.
+func containsClassOrPath(config []byte) bool {
+	for _, idType := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, `"` + ocispec.IDTypeClass + `"`} {
+		if bytes.Contains(config, []byte(idType)) {
+			return true
+		}
+	}
+	return false
+}
+
+// containsEscapedWord looks for characters written as \uXXXX, or a slash as
+// \/, but for those that Go's encoder, which containerd writes with, writes so
+// and that none of our words has.
+func containsEscapedWord(config []byte) bool {
+	for at := 0; ; {
+		i := bytes.IndexByte(config[at:], '\\')
+		if i < 0 || at+i+1 >= len(config) {
+			return false
+		}
+		at += i
+		switch config[at+1] {
+		case '/':
+			return true
+		case 'u':
+			if at+6 > len(config) {
+				return true
+			}
+			switch string(config[at+2 : at+6]) {
+			case "003c", "003e", "0026", "2028", "2029":
+			default:
+				return true
+			}
+		}
+		at += 2
+	}
+}

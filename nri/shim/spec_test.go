@@ -1,0 +1,101 @@
+package shim
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"directx-nri/nri/decision"
+	"directx-nri/ocispec"
+)
+
+func TestCannotAsk(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spec string
+		want bool
+	}{
+		"empty object":            {`{}`, true},
+		"usual":                   {`{"process":{"env":["PATH=C:\\Windows","TITLE=\u003ca\u003e \u0026 \u2028"]},"windows":{"layerFolders":["C:\\x"]}}`, true},
+		"exotic letters":          {`{"x":"XxXxdirecXdirect xx"}`, true},
+		"variable":                {`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`, false},
+		"variable, another case":  {`{"process":{"env":["directX_visible_devices=all"]}}`, false},
+		"word at the beginning":   {`{"directx":1}`, false},
+		"annotation":              {`{"annotations":{"directx.microsoft.com/visible-devices":"all"}}`, false},
+		"location path":           {`{"windows":{"devices":[{"idType":"vpci-location-path","id":"x"}]}}`, false},
+		"class":                   {`{"windows":{"devices":[{"idType":"class","id":"x"}]}}`, false},
+		"class in other words":    {`{"windows":{"devices":[{"idType":"vpci-class-guid","id":"x"}]}}`, false},
+		"escaped letter":          {`{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`, false},
+		"escaped letter in class": {`{"idType":"cl\u0061ss"}`, false},
+		"escaped slash":           {`{"a":"b\/c"}`, false},
+		"escaped quote":           {`{"a":"\\\"b"}`, true},
+		"torn":                    {`{"process":{"env":["PATH=`, false},
+		"torn in an escape":       {`{"a":"\u00}`, false},
+		"not an object":           {`[]`, false},
+		"nothing":                 {``, false},
+	} {
+		if got := cannotAsk([]byte(test.spec)); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+func TestContainer(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spec   string
+		never  bool // given a GPU
+		os     ocispec.OS
+		pod    bool
+		hyperV bool
+	}{
+		"Linux":              {spec: `{"linux":{}}`, os: ocispec.Linux},
+		"neither":            {spec: `{}`, os: ocispec.Linux},
+		"Windows":            {spec: `{"windows":{}}`, os: ocispec.Windows},
+		"Windows, Hyper-V":   {spec: `{"windows":{"hyperv":{}}}`, os: ocispec.Windows, hyperV: true},
+		"Linux on Windows":   {spec: `{"linux":{},"windows":{"hyperv":{}}}`, os: ocispec.Linux, hyperV: true},
+		"pod":                {spec: `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"container"}}`, os: ocispec.Windows, pod: true},
+		"unknown kind":       {spec: `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"x"}}`, os: ocispec.Windows, pod: true},
+		"sandbox":            {spec: `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`, never: true},
+		"host process":       {spec: `{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`, never: true},
+		"host process not":   {spec: `{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"True"}}`, os: ocispec.Windows},
+		"host process Linux": {spec: `{"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`, os: ocispec.Linux},
+	} {
+		s, err := parseSpec([]byte(test.spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, ok := s.container("id")
+		if ok == test.never || ok && (c.OS != test.os || (c.Pod != nil) != test.pod || c.HyperV != test.hyperV || c.ID != "id") {
+			t.Errorf("%s: %+v, %t", name, c, ok)
+		}
+	}
+}
+
+// FuzzConfigJSON checks the short look against the long one: no container that
+// asks may pass as one that cannot.
+func FuzzConfigJSON(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},"linux":{}}`, `{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`,
+		`{"windows":{"devices":[{"idType":"class","id":"5B45201D-F2F2-4F3B-85BB-30FF1F953599"}]}}`,
+		`{"annotations":{"io.kubernetes.cri.container-type":"container"},"process":{"env":["DIRECTX_ALLOCATION=x"]}}`,
+		`{"ANNOTATIONS":{"directx.microsoft.com/visible-devices":"0"}}`, `{"windows":{"devices":[{"idType":"v\u0070ci-location-path"}]}} `,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		short := cannotAsk(data)
+		s, err := parseSpec(data)
+		if err != nil {
+			return
+		}
+		c, ok := s.container("id")
+		if short && ok && decision.Asks(c) {
+			t.Fatalf("a container that asks would have been passed over: %s", data)
+		}
+		var any map[string]json.RawMessage
+		if short && json.Unmarshal(data, &any) == nil && strings.Contains(strings.ToLower(string(data)), "directx") {
+			t.Fatalf("our word was overlooked: %s", data)
+		}
+	})
+}

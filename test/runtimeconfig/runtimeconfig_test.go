@@ -1,0 +1,356 @@
+//go:build e2e
+
+// Package runtimeconfig runs 'dxctl runtime' against real containerds, each with
+// folders, sockets and a mount namespace of its own. It needs root.
+package runtimeconfig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/shimname"
+)
+
+var program string // dxctl
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "dxctl")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(folder)
+	program = filepath.Join(folder, "dxctl")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "directx-nri/cmd/dxctl")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	return m.Run()
+}
+
+// containerds returns the programs that are there, by name.
+func containerds(t *testing.T) map[string]string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		skip(t, "this suite needs root")
+	}
+	parts, err := filepath.Abs("../../.parts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for name, folder := range map[string]string{"1.6": "containerd16", "1.7": "bin", "2.x": "containerd2"} {
+		path := filepath.Join(parts, folder, "containerd")
+		// As test/parts/build.sh has it.
+		if bin := os.Getenv("DIRECTX_NRI_PARTS"); bin != "" && folder == "bin" {
+			path = filepath.Join(bin, "containerd")
+		}
+		if _, err := os.Stat(path); err != nil {
+			skip(t, path+" is missing: run 'make parts'")
+		}
+		found[name] = path
+	}
+	return found
+}
+
+func skip(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// node is a containerd and what belongs to it, all in one folder.
+type node struct {
+	folder, config, socket, shim string
+}
+
+// supervise is what an init system is here: "start" and "stop" of one program.
+// /run and /opt are the program's own, so that sockets and plugins at fixed
+// places are nobody else's. It starts nothing when the configuration has the
+// word of the file "refuse".
+const supervise = `#!/bin/sh
+cd "$(dirname "$0")" || exit 1
+if [ -s pid ]; then
+	kill "$(cat pid)" 2>/dev/null
+	while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done
+fi
+[ "$1" != stop ] || exit 0
+if [ -s refuse ] && grep -q -f refuse config.toml; then
+	echo "this configuration is refused" >&2
+	exit 1
+fi
+# A file that is named must exist; the default one need not.
+config=
+[ ! -e config.toml ] || config="--config $PWD/config.toml"
+setsid unshare --mount sh -c '
+	for folder in /run /opt /etc/containerd; do
+		[ ! -d $folder ] || mount -t tmpfs none $folder || exit 1
+	done
+	exec "$0" "$@"' CONTAINERD $config --root "$PWD/root" --state "$PWD/state" --address "$PWD/s" >>log 2>&1 </dev/null &
+echo $! >pid
+`
+
+func startNode(t *testing.T, containerd, config string) *node {
+	t.Helper()
+	folder := t.TempDir()
+	n := &node{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "s"), filepath.Join(folder, shimname.Name)}
+	write(t, n.shim, "#!/bin/sh\n", 0o755)
+	write(t, filepath.Join(folder, "supervise"), strings.Replace(supervise, "CONTAINERD", containerd, 1), 0o755)
+	if config != "" {
+		write(t, n.config, config, 0o640)
+	}
+	t.Cleanup(func() { _ = exec.Command(filepath.Join(folder, "supervise"), "stop").Run() })
+	if out, err := exec.Command(filepath.Join(folder, "supervise"), "start").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n.handlers(t)
+	return n
+}
+
+func write(t *testing.T, path, text string, perm os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), perm); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dxctl runs 'dxctl runtime' and returns its exit status and output.
+func (n *node) dxctl(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	args = append([]string{"runtime", args[0], "--config", n.config, "--cri-socket", n.socket}, args[1:]...)
+	if args[1] != "status" {
+		args = append(args, "--state-dir", filepath.Join(n.folder, "ours"))
+	}
+	if args[1] == "configure" && !strings.Contains(strings.Join(args, " "), "--no-shim") {
+		args = append(args, "--shim", n.shim)
+	}
+	command := exec.Command(program, args...)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err := command.Run()
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return command.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func (n *node) must(t *testing.T, args ...string) string {
+	t.Helper()
+	status, stdout, stderr := n.dxctl(t, args...)
+	if status != 0 {
+		log, _ := os.ReadFile(filepath.Join(n.folder, "log"))
+		t.Fatalf("%v: status %d: %s%s\ncontainerd:\n%s", args, status, stdout, stderr, log[max(0, len(log)-3000):])
+	}
+	return stdout
+}
+
+func (n *node) restart() []string {
+	return []string{"--restart", "--restart-command", filepath.Join(n.folder, "supervise") + " start", "--restart-timeout", "30s"}
+}
+
+// handlers waits for containerd and returns what it has loaded.
+func (n *node) handlers(t *testing.T) map[string]crihandlers.Handler {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	connection, err := crihandlers.Dial(n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	for {
+		list, err := crihandlers.Handlers(ctx, connection)
+		if err == nil {
+			byName := map[string]crihandlers.Handler{}
+			for _, h := range list {
+				byName[h.Name] = h
+			}
+			return byName
+		}
+		select {
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(n.folder, "log"))
+			t.Fatalf("%v\n%s", err, log)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (n *node) text(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(n.config)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// log returns what containerd has logged.
+func (n *node) log(t *testing.T) string {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(n.folder, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
+}
+
+func configDefault(t *testing.T, containerd string) string {
+	t.Helper()
+	out, err := exec.Command(containerd, "config", "default").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestConfigureAndBack has each real containerd load what is configured in each
+// kind of file, and then what was there before.
+func TestConfigureAndBack(t *testing.T) {
+	t.Parallel()
+	for name, containerd := range containerds(t) {
+		files := map[string]string{
+			"missing":    "",
+			"default":    configDefault(t, containerd),
+			"version 2":  "version = 2\n# empty otherwise\n",
+			"no version": "oom_score = 0\n",
+			"own handler": "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = \"mine\"\n" +
+				"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.mine]\n  runtime_type = \"io.containerd.runc.v2\"\n  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.mine.options]\n    SystemdCgroup = true\n",
+		}
+		if name == "2.x" {
+			files["version 3"] = "version = 3\r\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\r\nSystemdCgroup = true\r\n"
+		}
+		for kind, config := range files {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				n := startNode(t, containerd, config)
+				before, logged := n.handlers(t), n.log(t)
+				if kind == "version 2" && name == "1.7" && !strings.Contains(logged, "NRI interface is disabled") {
+					t.Errorf("NRI was not off, or is told in other words:\n%s", logged)
+				}
+				n.must(t, append([]string{"configure"}, n.restart()...)...)
+				after := n.handlers(t)
+				if len(after) != len(before) {
+					t.Errorf("handlers were %v and are %v", before, after)
+				}
+				for name, was := range before {
+					want := was
+					want.RuntimePath = n.shim
+					want.PodAnnotations = append(want.PodAnnotations, "directx.microsoft.com/*")
+					want.ContainerAnnotations = append(want.ContainerAnnotations, "directx.microsoft.com/*")
+					if diff := cmp.Diff(want, after[name]); diff != "" {
+						t.Errorf("%s (-want +got):\n%s", name, diff)
+					}
+				}
+				var status struct {
+					NRI      bool
+					Problems []string
+				}
+				if err := json.Unmarshal([]byte(n.must(t, "status", "-o", "json")), &status); err != nil || !status.NRI {
+					t.Errorf("status %+v, %v", status, err)
+				}
+				if log := n.log(t)[len(logged):]; strings.Contains(log, "NRI interface is disabled") {
+					t.Errorf("NRI is off:\n%s", log)
+				}
+				configured := n.text(t)
+				n.must(t, append([]string{"configure"}, n.restart()...)...)
+				if diff := cmp.Diff(configured, n.text(t)); diff != "" {
+					t.Errorf("a second time (-want +got):\n%s", diff)
+				}
+				n.must(t, append([]string{"unconfigure"}, n.restart()...)...)
+				if diff := cmp.Diff(config, n.text(t)); diff != "" {
+					t.Errorf("unconfigured (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(before, n.handlers(t)); diff != "" {
+					t.Errorf("unconfigured (-want +got):\n%s", diff)
+				}
+				left, err := filepath.Glob(filepath.Join(n.folder, "*"))
+				if err != nil || strings.Contains(strings.Join(left, " "), "directx-nri") || strings.Contains(strings.Join(left, " "), "/ours") {
+					t.Errorf("left behind: %v", left)
+				}
+				if status, _, _ := n.dxctl(t, "status"); status != 1 {
+					t.Errorf("status ends with %d", status)
+				}
+			})
+		}
+	}
+}
+
+// TestHandlerOfItsOwn adds a handler and leaves the others alone.
+func TestHandlerOfItsOwn(t *testing.T) {
+	for name, containerd := range containerds(t) {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, containerd, "version = 2\n")
+			stdout := n.must(t, append([]string{"configure", "--add-handler"}, n.restart()...)...)
+			if !strings.Contains(stdout, "kind: RuntimeClass") || !strings.Contains(stdout, "handler: directx\n") {
+				t.Errorf("stdout %q", stdout)
+			}
+			handlers := n.handlers(t)
+			if h := handlers["directx"]; h.RuntimePath != n.shim || h.RuntimeType != handlers["runc"].RuntimeType || len(handlers) != 2 || handlers["runc"].RuntimePath != "" {
+				t.Errorf("handlers %+v", handlers)
+			}
+		})
+	}
+}
+
+// TestContainerdThatDoesNotComeBack puts the old file back in two cases: the
+// service does not start at all, and it starts without the handlers.
+func TestContainerdThatDoesNotComeBack(t *testing.T) {
+	containerd := containerds(t)["1.7"]
+	for name, spoil := range map[string]func(*testing.T, *node) []string{
+		"does not start": func(t *testing.T, n *node) []string {
+			write(t, filepath.Join(n.folder, "refuse"), "directx.microsoft.com\n", 0o644)
+			return n.restart()
+		},
+		"is not restarted": func(_ *testing.T, _ *node) []string {
+			return []string{"--restart", "--restart-command", "true", "--restart-timeout", "2s"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const config = "version = 2\n# mine\n"
+			n := startNode(t, containerd, config)
+			status, _, stderr := n.dxctl(t, append([]string{"configure"}, spoil(t, n)...)...)
+			if status != 1 || !strings.Contains(stderr, "is back, and containerd runs with it") {
+				t.Errorf("status %d: %s", status, stderr)
+			}
+			if diff := cmp.Diff(config, n.text(t)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got := n.handlers(t)["runc"].RuntimePath; got != "" {
+				t.Errorf("runtime_path %q", got)
+			}
+			n.must(t, "unconfigure")
+		})
+	}
+}
+
+// TestImportedHandlers refuses what an imported file would override.
+func TestImportedHandlers(t *testing.T) {
+	for name, containerd := range containerds(t) {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, containerd, "version = 2\nimports = [\"conf.d/*.toml\"]\n")
+			if err := os.Mkdir(filepath.Join(n.folder, "conf.d"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(n.folder, "conf.d", "x.toml"), "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n", 0o644)
+			status, _, stderr := n.dxctl(t, "configure")
+			if status != 1 || !strings.Contains(stderr, "conf.d/x.toml is imported by") {
+				t.Errorf("status %d: %s", status, stderr)
+			}
+		})
+	}
+}
