@@ -61,8 +61,17 @@ parts: ## build the real containerd and kubelet for the end-to-end suite, into .
 	test/parts/build.sh
 
 .PHONY: e2e
-e2e: bin parts ## run the end-to-end suite: real kubelet, containerd and runc (root)
-	go test -tags e2e -count=1 -timeout 40m ./test/e2e
+e2e: bin ## run the end-to-end suites: real kubelet, containerd 1.6, 1.7 and 2.x, and runc (root)
+	test/parts/build.sh linux versions
+	go test -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall
+
+.PHONY: parts-windows
+parts-windows: ## build the real containerd.exe and runhcs shims, and install Wine, for the Windows suite
+	test/parts/build.sh windows
+
+.PHONY: e2e-windows
+e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
+	go test -tags e2e -count=1 -timeout 20m -parallel 8 ./test/windows
 
 .PHONY: lint
 lint: ## run golangci-lint, at the version that tools/go.mod names
@@ -71,7 +80,7 @@ lint: ## run golangci-lint, at the version that tools/go.mod names
 
 .PHONY: bench
 bench: bin ## print the benchmarks; as root also whole container starts on real parts
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri ./ocispec ./discovery/... ./internal/...
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri/... ./ocispec ./discovery/... ./internal/...
 	@if [ "$$(id -u)" = 0 ]; then test/parts/build.sh && go test -tags e2e -count=1 -v -timeout 20m ./test/bench; \
 	else echo "bench: whole container starts are measured as root only"; fi
 

@@ -11,33 +11,104 @@ import (
 )
 
 // ErrSpec tells a spec that is not an OCI runtime spec.
-var ErrSpec = errors.New("the OCI runtime spec cannot be edited")
+var ErrSpec = errors.New("it is not an OCI runtime spec that can be edited")
 
-// Apply returns spec, the JSON of an OCI runtime spec, with edits applied:
-// annotations, environment, mounts, Windows devices, and Linux devices with
-// access to them. Everything else in spec stays as it is, fields that nobody has
-// heard of included. When there is nothing left to do, spec itself is returned.
-//
-// The spec's own mounts win.
-func Apply(spec []byte, edits Edits) ([]byte, error) {
-	root, err := parseObject(spec)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
+// Spec is the JSON of an OCI runtime spec, read once to be looked at and edited.
+type Spec struct {
+	data []byte
+	root *object
+}
+
+// ParseSpec reads data. Its error matches [ErrSpec].
+func ParseSpec(data []byte) (Spec, error) {
+	err := checkJSON(data)
+	if err == nil {
+		var root *object
+		if root, err = parseObject(data); err == nil {
+			return Spec{data: data, root: root}, nil
+		}
 	}
-	changed := false
+	return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)
+}
+
+// Facts is what of a spec says who a container is and what it has.
+type Facts struct {
+	// OS is the container's operating system. A Linux container on Windows has
+	// the parts of both.
+	// https://github.com/opencontainers/runtime-spec/blob/main/config.md#platform-specific-configuration
+	OS          OS
+	Env         []string
+	Annotations map[string]string
+	// Devices are the Windows devices, of either operating system's containers.
+	Devices []specs.WindowsDevice
+	// Windows tells a spec with a part for Windows, HyperV one for a virtual
+	// machine of the container's own.
+	Windows, HyperV bool
+}
+
+// Facts looks them up. Its error matches [ErrSpec].
+func (s Spec) Facts() (Facts, error) {
+	f, err := s.facts()
+	if err != nil {
+		return Facts{}, fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	return f, nil
+}
+
+func (s Spec) facts() (f Facts, err error) {
+	if f.OS, err = containerOS(s.root); err != nil {
+		return Facts{}, err
+	}
+	process, err := s.root.child("process")
+	if err != nil {
+		return Facts{}, err
+	}
+	windows, err := s.root.child("windows")
+	if err != nil {
+		return Facts{}, err
+	}
+	if f.Windows, err = s.root.has("windows"); err != nil {
+		return Facts{}, err
+	}
+	if f.HyperV, err = windows.has("hyperv"); err != nil {
+		return Facts{}, wrap("windows", err)
+	}
+	return f, errors.Join(
+		wrap("process", process.get("env", &f.Env)),
+		s.root.get("annotations", &f.Annotations),
+		wrap("windows", windows.get("devices", &f.Devices)))
+}
+
+// Apply returns the spec with edits applied: annotations, environment, mounts,
+// Windows devices, and Linux devices with access to them. Everything else stays
+// as it is, fields that nobody has heard of included. When there is nothing left
+// to do, it is the very data that the spec was read from, and changed is false.
+// The spec's own mounts win. An error matches [ErrSpec], and the spec is of no
+// use after it.
+func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	for _, edit := range []func(*object, Edits) (bool, error){
 		applyAnnotations, applyEnv, applyWindowsDevices, applyLinuxDevices, applyMounts,
 	} {
-		did, err := edit(root, edits)
+		did, err := edit(s.root, edits)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrSpec, err)
+			return nil, false, fmt.Errorf("%w: %w", ErrSpec, err)
 		}
 		changed = changed || did
 	}
 	if !changed {
-		return spec, nil
+		return s.data, false, nil
 	}
-	return marshal(root)
+	return s.root.bytes(), true, nil
+}
+
+// Apply is [ParseSpec] and [Spec.Apply].
+func Apply(spec []byte, edits Edits) ([]byte, error) {
+	s, err := ParseSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	data, _, err := s.Apply(edits)
+	return data, err
 }
 
 func applyAnnotations(root *object, edits Edits) (bool, error) {
@@ -169,19 +240,17 @@ func applyMounts(root *object, edits Edits) (bool, error) {
 	return extend(root, "mounts", edits.Mounts, func(a, b specs.Mount) bool { return samePath(os, a.Destination, b.Destination) })
 }
 
-// containerOS tells how a spec's mount destinations are compared. A Linux
-// container on Windows has both parts.
-// https://github.com/opencontainers/runtime-spec/blob/main/config.md#platform-specific-configuration
+// containerOS tells which operating system's container root is of.
 func containerOS(root *object) (OS, error) {
-	linux, err := root.find("linux")
+	linux, err := root.has("linux")
 	if err != nil {
 		return "", err
 	}
-	windows, err := root.find("windows")
+	windows, err := root.has("windows")
 	if err != nil {
 		return "", err
 	}
-	if windows >= 0 && linux < 0 {
+	if windows && !linux {
 		return Windows, nil
 	}
 	return Linux, nil

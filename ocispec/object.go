@@ -5,47 +5,98 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 )
 
 // object is a JSON object whose values stay as they came in, in their order,
-// so that what we do not know passes through an edit unharmed.
+// so that what we do not know passes through an edit unharmed. It holds on to
+// the bytes that it was made from: a spec is some 60 kB of which we change a
+// few hundred bytes, and each container waits for it.
 type object struct {
 	members []member
 }
 
+// member is one member of an object. name and value are JSON.
 type member struct {
-	key   string
-	value json.RawMessage
+	key         string
+	name, value []byte
 }
 
+// checkJSON returns what is wrong with data as JSON.
+func checkJSON(data []byte) error {
+	if json.Valid(data) {
+		return nil
+	}
+	var nothing struct{}
+	return json.Unmarshal(data, &nothing)
+}
+
+// parseObject returns the object that data is. data must be valid JSON, which
+// [checkJSON] tells: so all that is left to do is to find the ends of values.
 func parseObject(data []byte) (*object, error) {
 	o := &object{}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if start, err := d.Token(); err != nil {
-		return nil, err
-	} else if start != json.Delim('{') {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '{' {
 		return nil, errors.New("it is not a JSON object")
 	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, err
+	for i = skipSpace(data, i+1); data[i] != '}'; i = skipSpace(data, i) {
+		if data[i] == ',' {
+			i++
+			continue
 		}
-		m := member{key: fmt.Sprint(key)}
-		if err := d.Decode(&m.value); err != nil {
+		nameEnd := endOfString(data, i)
+		begin := skipSpace(data, skipSpace(data, nameEnd)+1)
+		end := endOfValue(data, begin)
+		m := member{name: data[i:nameEnd], value: data[begin:end]}
+		if err := json.Unmarshal(m.name, &m.key); err != nil {
 			return nil, err
 		}
 		o.members = append(o.members, m)
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the end of the JSON object")
+		i = end
 	}
 	return o, nil
+}
+
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// endOfString returns the position after the string that begins at i.
+func endOfString(data []byte, i int) int {
+	for i++; ; i++ {
+		i += bytes.IndexByte(data[i:], '"')
+		escapes := 0
+		for data[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// endOfValue returns the position after the value that begins at i.
+func endOfValue(data []byte, i int) int {
+	for depth := 0; ; {
+		switch data[i] {
+		case '"':
+			i = endOfString(data, i)
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			depth--
+			i++
+		default:
+			i++
+		}
+		if depth == 0 && (i == len(data) || strings.IndexByte(",]} \t\r\n", data[i]) >= 0) {
+			return i
+		}
+	}
 }
 
 // find returns the position of key, -1 when it is not there. Go's decoder,
@@ -79,58 +130,68 @@ func (o *object) get(key string, v any) error {
 	return nil
 }
 
+// has tells whether there is a value at key that is not null.
+func (o *object) has(key string) (bool, error) {
+	i, err := o.find(key)
+	return err == nil && i >= 0 && string(o.members[i].value) != "null", err
+}
+
 // child returns the object at key, an empty one when there is none or null.
 func (o *object) child(key string) (*object, error) {
-	var raw json.RawMessage
-	if err := o.get(key, &raw); err != nil {
+	there, err := o.has(key)
+	if err != nil || !there {
+		return &object{}, err
+	}
+	i, err := o.find(key)
+	if err != nil {
 		return nil, err
 	}
-	if len(raw) == 0 || string(raw) == "null" {
-		return &object{}, nil
-	}
-	c, err := parseObject(raw)
+	c, err := parseObject(o.members[i].value)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	return c, nil
 }
 
-// set puts v in the place of key's value, or at the end.
+// set puts v, an [object] or what JSON can be made of, in the place of key's
+// value, or at the end.
 func (o *object) set(key string, v any) error {
 	i, err := o.find(key)
 	if err != nil {
 		return err
 	}
-	raw, err := marshal(v)
+	var raw []byte
+	if child, ok := v.(*object); ok {
+		raw = child.bytes()
+	} else if raw, err = marshal(v); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if i >= 0 {
+		o.members[i].value = raw
+		return nil
+	}
+	name, err := marshal(key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	if i < 0 {
-		o.members = append(o.members, member{key: key, value: raw})
-		return nil
-	}
-	o.members[i].value = raw
+	o.members = append(o.members, member{key: key, name: name, value: raw})
 	return nil
 }
 
-// MarshalJSON implements [json.Marshaler].
-func (o *object) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
+// bytes returns o as JSON.
+func (o *object) bytes() []byte {
+	size := 2
+	for _, m := range o.members {
+		size += len(m.name) + len(m.value) + 2
+	}
+	b := append(make([]byte, 0, size), '{')
 	for i, m := range o.members {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		key, err := marshal(m.key)
-		if err != nil {
-			return nil, err
-		}
-		b.Write(key)
-		b.WriteByte(':')
-		b.Write(m.value)
+		b = append(append(append(b, m.name...), ':'), m.value...)
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return append(b, '}')
 }
 
 // marshal is json.Marshal without the escapes for HTML: a path with "&" in it

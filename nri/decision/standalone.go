@@ -105,7 +105,7 @@ func choose(request string, present []discovery.Device) ([]discovery.Device, err
 	for selector := range strings.SplitSeq(request, ",") {
 		selector = strings.TrimSpace(selector)
 		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
-			return nil, fmt.Errorf("%w: %q is %q, %q, or a list of indices, location paths and LUIDs parted by commas", errBadRequest, request, visibleAll, visibleNone)
+			return nil, fmt.Errorf("%w: %q; write %s, %s, or a list of indices, location paths and LUIDs parted by commas", errBadRequest, request, visibleAll, visibleNone)
 		}
 		device, ok := find(selector, present)
 		if !ok {

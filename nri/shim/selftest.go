@@ -30,7 +30,7 @@ func isStandIn(self string) bool {
 // standIn answers a start with its arguments and what it was given on its
 // standard input.
 func standIn(args []string, stdin io.Reader, stdout io.Writer) int {
-	if len(args) == 0 || args[len(args)-1] != "start" {
+	if action(args) != "start" {
 		return standInStatus
 	}
 	given, err := io.ReadAll(stdin)

@@ -13,7 +13,6 @@
 package shim
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -112,10 +111,23 @@ func (s *shim) run() (int, error) {
 	return s.handOver(real)
 }
 
-// starts tells whether a container is started: containerd puts the action
-// last.
-func (s *shim) starts() bool {
-	return len(s.call.Args) > 0 && s.call.Args[len(s.call.Args)-1] == "start"
+// starts tells whether a container is started.
+func (s *shim) starts() bool { return action(s.call.Args) == "start" }
+
+// action returns what a shim is called for: its first argument that is no flag
+// and no flag's value. Of containerd's flags only these two have none.
+func action(args []string) string {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			return args[i]
+		}
+		name = strings.TrimPrefix(name, "-")
+		if name != "debug" && name != "v" && !strings.Contains(name, "=") {
+			i++
+		}
+	}
+	return ""
 }
 
 // errOurs marks a failure that is nobody's fault but this program's.
@@ -134,22 +146,26 @@ func (s *shim) prepare() error {
 	case cannotAsk(data):
 		return nil
 	}
-	parsed, err := parseSpec(data)
+	spec, err := ocispec.ParseSpec(data)
 	if err != nil {
-		return s.refuse(fmt.Errorf("%w; it cannot be told whether it asks for a GPU", err))
+		return s.refuse(fmt.Errorf("%s: %w; it cannot be told whether the container asks for a GPU", specName, err))
 	}
-	if parsed.isHostProcess() {
+	facts, err := spec.Facts()
+	if err != nil {
+		return s.refuse(fmt.Errorf("%s: %w; it cannot be told whether the container asks for a GPU", specName, err))
+	}
+	if isHostProcess(facts) {
 		s.group = groupLoosely
 	}
-	container, ok := parsed.container(s.id())
+	container, ok := describe(facts, s.id())
 	if !ok || !decision.Asks(container) {
 		return nil
 	}
-	return s.adjust(path, data, container)
+	return s.adjust(path, spec, container)
 }
 
 // adjust gives container what it asks for.
-func (s *shim) adjust(path string, data []byte, container decision.Container) (err error) {
+func (s *shim) adjust(path string, spec ocispec.Spec, container decision.Container) (err error) {
 	log := s.log()
 	defer func() {
 		if r := recover(); r != nil {
@@ -169,11 +185,11 @@ func (s *shim) adjust(path string, data []byte, container decision.Container) (e
 	if err != nil || !ok {
 		return err
 	}
-	edited, err := ocispec.Apply(data, edits)
+	edited, changed, err := spec.Apply(edits)
 	if err != nil {
-		return container.Refuse(err)
+		return container.Refuse(fmt.Errorf("%s: %w", specName, err))
 	}
-	if bytes.Equal(edited, data) {
+	if !changed {
 		return nil
 	}
 	if err := replace(path, edited); err != nil {

@@ -415,7 +415,7 @@ func TestConfigJSONThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	for _, spec := range []string{"", "{", "null x", `{"process":{"env":["DIRECTX_VISIBLE`, `[1]`, `{"process":3,"a":"directx"}`, `{"annotations":{"directx.microsoft.com/x":1}}`} {
-		b.refused(b.start(spec), "config.json is not an OCI runtime spec", `"c1"`)
+		b.refused(b.start(spec), "config.json: it is not an OCI runtime spec", `"c1"`)
 	}
 	// Its keys are found in more than one spelling, so that an edit could be
 	// overlooked.

@@ -2,11 +2,6 @@ package shim
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
@@ -29,54 +24,27 @@ const (
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// spec is what of an OCI runtime spec says whether a container asks for a GPU.
-type spec struct {
-	Process struct {
-		Env []string `json:"env"`
-	} `json:"process"`
-	Annotations map[string]string `json:"annotations"`
-	Linux       *struct{}         `json:"linux"`
-	Windows     *struct {
-		Devices []specs.WindowsDevice `json:"devices"`
-		HyperV  *struct{}             `json:"hyperv"`
-	} `json:"windows"`
-}
-
-// errSpec tells a config.json that cannot be read as an OCI runtime spec.
-var errSpec = errors.New("the bundle's config.json is not an OCI runtime spec")
-
-func parseSpec(data []byte) (spec, error) {
-	var s spec
-	if err := json.Unmarshal(data, &s); err != nil {
-		return spec{}, fmt.Errorf("%w: %w", errSpec, err)
-	}
-	return s, nil
-}
-
-// container returns the container with the given ID that s describes; ok is
+// describe returns the container with the given ID that facts are of; ok is
 // false for those that are never given a GPU: a pod's sandbox, and a process of
 // the host, which sees the GPUs anyway.
-func (s spec) container(id string) (c decision.Container, ok bool) {
-	c = decision.Container{OS: ocispec.Linux, ID: id, Env: s.Process.Env, Annotations: s.Annotations}
-	if s.Windows != nil {
-		if s.Linux == nil {
-			c.OS = ocispec.Windows
-		}
-		c.Devices, c.HyperV = s.Windows.Devices, s.Windows.HyperV != nil
-	}
-	kind := s.Annotations[containerType]
-	if kind == typeSandbox || s.isHostProcess() {
+func describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
+	kind := facts.Annotations[containerType]
+	if kind == typeSandbox || isHostProcess(facts) {
 		return decision.Container{}, false
 	}
+	c = decision.Container{
+		OS: facts.OS, ID: id, Env: facts.Env, Annotations: facts.Annotations,
+		Devices: facts.Devices, HyperV: facts.HyperV,
+	}
 	if kind != "" {
-		c.Name = s.Annotations[containerName]
-		c.Pod = &decision.Pod{UID: s.Annotations[sandboxUID], Namespace: s.Annotations[sandboxNamespace], Name: s.Annotations[sandboxName]}
+		c.Name = facts.Annotations[containerName]
+		c.Pod = &decision.Pod{UID: facts.Annotations[sandboxUID], Namespace: facts.Annotations[sandboxNamespace], Name: facts.Annotations[sandboxName]}
 	}
 	return c, true
 }
 
-func (s spec) isHostProcess() bool {
-	return s.Windows != nil && s.Annotations[hostProcess] == "true"
+func isHostProcess(facts ocispec.Facts) bool {
+	return facts.Windows && facts.Annotations[hostProcess] == "true"
 }
 
 // cannotAsk tells, by one look at its bytes, that a config.json has nothing in

@@ -61,15 +61,25 @@ func TestContainer(t *testing.T) {
 		"host process not":   {spec: `{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"True"}}`, os: ocispec.Windows},
 		"host process Linux": {spec: `{"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`, os: ocispec.Linux},
 	} {
-		s, err := parseSpec([]byte(test.spec))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, ok := s.container("id")
+		facts := factsOf(t, test.spec)
+		c, ok := describe(facts, "id")
 		if ok == test.never || ok && (c.OS != test.os || (c.Pod != nil) != test.pod || c.HyperV != test.hyperV || c.ID != "id") {
 			t.Errorf("%s: %+v, %t", name, c, ok)
 		}
 	}
+}
+
+func factsOf(t *testing.T, text string) ocispec.Facts {
+	t.Helper()
+	spec, err := ocispec.ParseSpec([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := spec.Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return facts
 }
 
 // FuzzConfigJSON checks the short look against the long one: no container that
@@ -85,11 +95,15 @@ func FuzzConfigJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		short := cannotAsk(data)
-		s, err := parseSpec(data)
+		spec, err := ocispec.ParseSpec(data)
 		if err != nil {
 			return
 		}
-		c, ok := s.container("id")
+		facts, err := spec.Facts()
+		if err != nil {
+			return
+		}
+		c, ok := describe(facts, "id")
 		if short && ok && decision.Asks(c) {
 			t.Fatalf("a container that asks would have been passed over: %s", data)
 		}
@@ -98,4 +112,25 @@ func FuzzConfigJSON(f *testing.F) {
 			t.Fatalf("our word was overlooked: %s", data)
 		}
 	})
+}
+
+func TestAction(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-namespace ns -address a -publish-binary b -id c start":        "start",
+		"-namespace ns -address a -publish-binary b -id c -debug start": "start",
+		"-id c -bundle /b start -extra x":                               "start",
+		"-id start -bundle /start delete":                               "delete",
+		"-id=c --debug start":                                           "start",
+		"-id start":                                                     "",
+		"-info":                                                         "",
+		"-v":                                                            "",
+		"start":                                                         "start",
+		"serve --socket start":                                          "serve",
+		"":                                                              "",
+	} {
+		if got := action(strings.Fields(args)); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
 }

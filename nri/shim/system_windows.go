@@ -1,8 +1,10 @@
 package shim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -42,6 +44,11 @@ const (
 func (s *shim) handOver(path string) (int, error) {
 	command := exec.Command(path, s.call.Args...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if s.starts() && readsOptions(path) {
+		if given, err := io.ReadAll(os.Stdin); err == nil {
+			command.Stdin = bytes.NewReader(optionsOf(given))
+		}
+	}
 	command.Env = s.call.Env
 	// A job that cannot be had is no reason to fail a container.
 	job, jobErr := newJob(s.group)

@@ -1,8 +1,9 @@
 //go:build e2e && linux
 
 // Package bench measures what the product costs on a node of real parts: the
-// time of a container's creation and start, and the daemons' memory. It prints
-// what it measures and judges nothing: machines differ.
+// time of a container's creation and start, what the runtime shim adds to one,
+// and the daemons' memory. It prints what it measures and judges nothing:
+// machines differ.
 //
 //	go test -tags e2e -count=1 -v -timeout 20m ./test/bench
 package bench

@@ -1,19 +1,36 @@
 #!/bin/sh
-# Builds the stock parts that the end-to-end suite runs against the product:
-# containerd, ctr and the runc shim, and the kubelet, at the versions that the
-# two modules beside this file pin, into .parts/bin of the repository. What was
-# built from the same sources before is not built again. The two that are
-# packages, runc and a static busybox, are installed when they are missing,
-# which needs root and apt-get.
+# Builds the stock parts that the end-to-end suites run against the product, at
+# the versions that the modules beside this file pin, into .parts of the
+# repository. What was built from the same sources before is not built again.
+# What is a Debian package is installed when it is missing, which needs root and
+# apt-get.
 #
-#   test/parts/build.sh            build and install what is missing
-#   test/parts/build.sh --force    build all again
+#   test/parts/build.sh [GROUP...] [--force]
+#
+# Groups, `linux` when none is named:
+#
+#   linux     bin/                   containerd 1.7, ctr, the runc shim, the kubelet
+#             packages               runc, busybox-static
+#   versions  containerd16/          containerd 1.6, ctr
+#             containerd2/           containerd 2, ctr, the runc shim
+#   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
+#                                    a client of the suite's own (containerd/client),
+#                                    and the test doubles of test/windows/doubles
+#             windows-containerd2/   containerd 2, ctr
+#             windows-hcsshim-new/   the newest runhcs shim that builds
+#             windows-containerd16/  containerd 1.6
+#             packages               wine64, gcc-mingw-w64-x86-64
+#   all       all of them
+#
+# --force builds again what is up to date. DIRECTX_NRI_PARTS names another place
+# for bin/; the other folders are beside it.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 bin=${DIRECTX_NRI_PARTS:-$root/.parts/bin}
-force=${1:-}
+parts=$(dirname "$bin")
+force=
 
 # say prints one line about what happens now.
 say() { printf 'parts: %s\n' "$*"; }
@@ -24,52 +41,67 @@ fail() {
 	exit 1
 }
 
-# stamp prints what a build of module $1 depends on: its pinned sources, the
-# toolchain and this script.
+# stamp prints what a build of module $1 depends on: its pinned sources and its
+# own, the toolchain and this script.
 stamp() {
 	{
 		cat "$1/go.mod" "$1/go.sum" "$0"
+		find "$1" -name '*.go' -exec cat {} +
 		(cd "$1" && go version)
 	} | sha256sum | cut -d' ' -f1
 }
 
-# current tells whether the stamp file of module $1 is the one given in $2 and
-# every program named after that is there.
+# current tells whether the stamp file $1 holds $2 and every program named after
+# that lies beside it.
 current() {
-	module=$1 want=$2
+	file=$1 want=$2
 	shift 2
-	[ "$force" != --force ] || return 1
-	[ "$(cat "$bin/.$module.stamp" 2>/dev/null)" = "$want" ] || return 1
+	[ -z "$force" ] || return 1
+	[ "$(cat "$file" 2>/dev/null)" = "$want" ] || return 1
 	for program; do
-		[ -x "$bin/$program" ] || return 1
+		[ -x "${file%/*}/$program" ] || return 1
 	done
 }
 
-# build builds packages of a module:
-# build MODULE LDFLAGS IMPORT-PATH...
+# build builds packages of a module for an operating system:
+# build MODULE GOOS FOLDER LDFLAGS IMPORT-PATH...
 build() {
-	module=$1 ldflags=$2
-	shift 2
+	module=$1 goos=$2 folder=$3 ldflags=$4
+	shift 4
+	mkdir -p "$folder"
 	want=$(stamp "$here/$module")
+	stampfile=$folder/.$module.stamp
+	suffix=
+	[ "$goos" != windows ] || suffix=.exe
 	programs=
 	for package; do
-		programs="$programs ${package##*/}"
+		programs="$programs ${package##*/}$suffix"
 	done
 	# shellcheck disable=SC2086 # a list of names
-	if current "$module" "$want" $programs; then
-		say "$module is up to date:$programs"
+	if current "$stampfile" "$want" $programs; then
+		say "${folder##*/} of module $module is up to date:$programs"
 		return
 	fi
-	say "building$programs (a first build takes some minutes)"
+	say "building ${folder##*/} of module $module:$programs (a first build takes some minutes)"
 	# The stamp goes first and comes last, so that a build that is cut short
 	# never looks finished.
-	rm -f "$bin/.$module.stamp"
-	(cd "$here/$module" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$bin/" "$@")
-	printf '%s\n' "$want" >"$bin/.$module.stamp"
+	rm -f "$stampfile"
+	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$folder/" "$@")
+	printf '%s\n' "$want" >"$stampfile"
 }
 
 # version_of prints the version of module path $2 that module $1 requires.
 version_of() { (cd "$here/$1" && go list -m -f '{{.Version}}' "$2"); }
+
+# install installs the packages that are named, if any.
+install() {
+	[ $# -gt 0 ] || return 0
+	command -v apt-get >/dev/null || fail "these are missing: $*. Install them with this system's package manager."
+	[ "$(id -u)" = 0 ] || fail "these are missing: $*. Run as root, or: sudo apt-get install --no-install-recommends $*"
+	say "installing $*"
+	apt-get update -q >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >/dev/null
+}
 
 # have_static_busybox tells whether busybox is there and needs no libraries:
 # the suite's image has none.
@@ -78,38 +110,81 @@ have_static_busybox() {
 	! ldd "$path" >/dev/null 2>&1
 }
 
-packages() {
+# have_wine looks where Debian puts the program as well: it is on PATH only with
+# the package wine, which is not needed.
+have_wine() { command -v wine64 >/dev/null || [ -x /usr/lib/wine/wine64 ]; }
+
+containerd1=github.com/containerd/containerd
+containerd2=github.com/containerd/containerd/v2
+runhcs=github.com/Microsoft/hcsshim/cmd/containerd-shim-runhcs-v1
+
+# flags1 and flags2 print the linker's flags for containerd of module $1.
+flags1() { echo "-s -w -X $containerd1/version.Version=$(version_of "$1" $containerd1)"; }
+flags2() { echo "-s -w -X $containerd2/version.Version=$(version_of "$1" $containerd2)"; }
+
+linux() {
 	missing=
 	command -v runc >/dev/null || missing="$missing runc"
 	have_static_busybox || missing="$missing busybox-static"
-	[ -n "$missing" ] || {
-		say "runc and busybox are installed"
-		return
-	}
-	command -v apt-get >/dev/null || fail "these are missing:$missing. Install them with this system's package manager."
-	[ "$(id -u)" = 0 ] || fail "these are missing:$missing. Run as root, or: sudo apt-get install$missing"
-	say "installing$missing"
-	apt-get update -q >/dev/null
 	# shellcheck disable=SC2086 # a list of names
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >/dev/null
+	install $missing
+
+	build containerd linux "$bin" "$(flags1 containerd)" \
+		$containerd1/cmd/containerd $containerd1/cmd/ctr $containerd1/cmd/containerd-shim-runc-v2
+
+	# The kubelet refuses to start without knowing its version.
+	kubernetes=$(version_of kubernetes k8s.io/kubernetes)
+	major=${kubernetes#v} major=${major%%.*}
+	minor=${kubernetes#v*.} minor=${minor%%.*}
+	v=k8s.io/component-base/version
+	build kubernetes linux "$bin" "-s -w -X $v.gitVersion=$kubernetes -X $v.gitMajor=$major -X $v.gitMinor=$minor" \
+		k8s.io/kubernetes/cmd/kubelet
+}
+
+versions() {
+	build containerd16 linux "$parts/containerd16" "$(flags1 containerd16)" \
+		$containerd1/cmd/containerd $containerd1/cmd/ctr
+	build containerd2 linux "$parts/containerd2" "$(flags2 containerd2)" \
+		$containerd2/cmd/containerd $containerd2/cmd/ctr $containerd2/cmd/containerd-shim-runc-v2
+}
+
+windows() {
+	missing=
+	have_wine || missing="$missing wine64"
+	command -v x86_64-w64-mingw32-gcc >/dev/null || missing="$missing gcc-mingw-w64-x86-64"
+	# shellcheck disable=SC2086 # a list of names
+	install $missing
+
+	build containerd windows "$parts/windows" "$(flags1 containerd)" $containerd1/cmd/containerd $containerd1/cmd/ctr ./client
+	build hcsshim windows "$parts/windows" "-s -w" $runhcs
+	doubles
+	build containerd2 windows "$parts/windows-containerd2" "$(flags2 containerd2)" $containerd2/cmd/containerd $containerd2/cmd/ctr
+	build hcsshim-new windows "$parts/windows-hcsshim-new" "-s -w" $runhcs
+	build containerd16 windows "$parts/windows-containerd16" "$(flags1 containerd16)" $containerd1/cmd/containerd
+}
+
+# doubles compiles the stand-ins for Windows' own libraries. It takes a second,
+# so they are compiled each time.
+doubles() {
+	say "compiling the test doubles"
+	for name in vmcompute:-lole32 bcryptprimitives:-ladvapi32 bindfltapi: computenetwork:-lole32; do
+		libraries=${name#*:} name=${name%%:*}
+		# shellcheck disable=SC2086 # none or one
+		x86_64-w64-mingw32-gcc -O2 -Wall -Wno-unused-parameter -shared -s -o "$parts/windows/$name.dll" "$root/test/windows/doubles/$name.c" $libraries
+	done
 }
 
 command -v go >/dev/null || fail "the go command is missing: install Go, https://go.dev/dl"
-mkdir -p "$bin"
-packages
-
-containerd=$(version_of containerd github.com/containerd/containerd)
-build containerd "-s -w -X github.com/containerd/containerd/version.Version=$containerd" \
-	github.com/containerd/containerd/cmd/containerd \
-	github.com/containerd/containerd/cmd/ctr \
-	github.com/containerd/containerd/cmd/containerd-shim-runc-v2
-
-# The kubelet refuses to start without knowing its version.
-kubernetes=$(version_of kubernetes k8s.io/kubernetes)
-major=${kubernetes#v} major=${major%%.*}
-minor=${kubernetes#v*.} minor=${minor%%.*}
-v=k8s.io/component-base/version
-build kubernetes "-s -w -X $v.gitVersion=$kubernetes -X $v.gitMajor=$major -X $v.gitMinor=$minor" \
-	k8s.io/kubernetes/cmd/kubelet
-
-say "ready in $bin"
+groups=
+for word; do
+	case $word in
+	--force) force=yes ;;
+	linux | versions | windows) groups="$groups $word" ;;
+	all) groups="linux versions windows" ;;
+	*) fail "$word is no group of parts: name linux, versions, windows or all" ;;
+	esac
+done
+for group in ${groups:-linux}; do
+	$group
+done
+say "ready in $parts"

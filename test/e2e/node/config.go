@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"directx-nri/internal/config"
+	"directx-nri/internal/shimfile"
 )
 
 // containerdConfig is containerd's configuration: its root, state, sockets and
@@ -38,6 +41,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      runtime_path = %[7]q
   [plugins."io.containerd.grpc.v1.cri".cni]
     conf_dir = %[5]q
 
@@ -53,7 +57,32 @@ func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, path("containerd.toml"), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket))
+		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim()))
+}
+
+// handlerShim is the program that CRI's only runtime handler calls, "" for the
+// usual one.
+func (n *Node) handlerShim() string {
+	if n.withShim {
+		return n.ShimFile()
+	}
+	return ""
+}
+
+// ShimFile is where the runtime shim is installed, on containerd's PATH.
+func (n *Node) ShimFile() string { return filepath.Join(n.Dir, "shim", shimfile.Name()) }
+
+// shimConfigFile is the product's configuration file, which the shim reads.
+func (n *Node) shimConfigFile() string { return filepath.Join(n.Dir, "config.yaml") }
+
+// installShim installs the runtime shim and its configuration.
+func (n *Node) installShim(t testing.TB) {
+	t.Helper()
+	if _, err := shimfile.Install(t.Context(), n.parts.product(shimfile.Name()), n.ShimFile()); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, n.shimConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\nstateDir: %s\ninventory: %s\n",
+		config.APIVersion, config.Kind, n.StateDir, n.inventory))
 }
 
 // kubeletConfig is the kubelet's configuration. It is as quick as a kubelet

@@ -115,8 +115,13 @@ func (n *Node) view(id string) (View, error) {
 	if info.PID == 0 {
 		return View{}, fmt.Errorf("container %s does not run", id)
 	}
-	view := View{ID: id, PID: info.PID, Tokens: make(map[string]string), Files: make(map[string]string)}
-	proc := fmt.Sprintf("/proc/%d", info.PID)
+	return ViewProcess(id, info.PID)
+}
+
+// ViewProcess looks at a container whose first process has the given ID.
+func ViewProcess(id string, pid int) (View, error) {
+	view := View{ID: id, PID: pid, Tokens: make(map[string]string), Files: make(map[string]string)}
+	proc := fmt.Sprintf("/proc/%d", pid)
 	environ, err := os.ReadFile(proc + "/environ")
 	if err != nil {
 		return View{}, err

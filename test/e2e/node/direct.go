@@ -51,6 +51,9 @@ func (n *Node) RunSandbox(t testing.TB, name string) *Direct {
 	return d
 }
 
+// ID returns the sandbox's ID.
+func (d *Direct) ID() string { return d.id }
+
 // Create creates a container in the sandbox with the given variables and
 // returns its ID.
 func (d *Direct) Create(name string, env map[string]string) (id string, err error) {

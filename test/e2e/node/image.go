@@ -24,7 +24,8 @@ const (
 // applets are the commands of the image.
 var applets = []string{"sh", "sleep", "cat", "ls", "stat", "mknod", "test", "echo", "kill", "touch", "env", "true", "false", "dd", "rm"}
 
-// importImages makes the images and gives them to containerd.
+// importImages makes the images and gives them to containerd, to each of its
+// namespaces that need them.
 func (n *Node) importImages(t testing.TB) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
@@ -36,20 +37,24 @@ func (n *Node) importImages(t testing.TB) {
 		t.Fatal(err)
 	}
 	for _, image := range []struct {
-		name    string
-		command []string
+		name       string
+		command    []string
+		namespaces []string
 	}{
-		{Image, []string{"/bin/sh"}},
-		{pauseImage, []string{"/bin/sleep", "2147483647"}},
+		{Image, []string{"/bin/sh"}, []string{PodNamespace, DefaultNamespace}},
+		{pauseImage, []string{"/bin/sleep", "2147483647"}, []string{PodNamespace}},
 	} {
 		archive := filepath.Join(n.Dir, "image.tar")
-		if err := writeImage(archive, image.name, image.command, program); err != nil {
+		n.layer, err = writeImage(archive, image.name, image.command, program)
+		if err != nil {
 			t.Fatalf("make image %s: %v", image.name, err)
 		}
-		out, err := exec.Command(n.parts.part("ctr"), "--address", filepath.Join(n.Dir, containerdAddress),
-			"--namespace", "k8s.io", "images", "import", "--snapshotter", "native", archive).CombinedOutput()
-		if err != nil {
-			t.Fatalf("import image %s: %v\n%s", image.name, err, out)
+		for _, namespace := range image.namespaces {
+			out, err := exec.Command(n.parts.part("ctr"), "--address", filepath.Join(n.Dir, containerdAddress),
+				"--namespace", namespace, "images", "import", "--snapshotter", snapshotter, archive).CombinedOutput()
+			if err != nil {
+				t.Fatalf("import image %s: %v\n%s", image.name, err, out)
+			}
 		}
 		if err := os.Remove(archive); err != nil {
 			t.Fatal(err)
@@ -58,8 +63,9 @@ func (n *Node) importImages(t testing.TB) {
 }
 
 // writeImage writes a docker archive of one layer: busybox, a link for each
-// applet and the usual folders.
-func writeImage(path, name string, command []string, busybox []byte) error {
+// applet and the usual folders. It returns the layer's digest, which with one
+// layer is also the name of its snapshot.
+func writeImage(path, name string, command []string, busybox []byte) (digest string, err error) {
 	layer, err := writeTar(filepath.Join(filepath.Dir(path), "layer.tar"), func(w *tar.Writer) error {
 		for _, dir := range []string{"bin", "dev", "etc", "proc", "sys", "tmp", "usr/lib", "var"} {
 			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {
@@ -77,22 +83,23 @@ func writeImage(path, name string, command []string, busybox []byte) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
+	digest = fmt.Sprintf("sha256:%x", sha256.Sum256(layer))
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
 		"config":       map[string]any{"Cmd": command, "Env": []string{"PATH=/bin"}},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digest}},
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	manifest, err := json.Marshal([]map[string]any{{
 		"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
 	}})
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, err = writeTar(path, func(w *tar.Writer) error {
 		for _, file := range []struct {
@@ -105,7 +112,7 @@ func writeImage(path, name string, command []string, busybox []byte) error {
 		}
 		return nil
 	})
-	return err
+	return digest, err
 }
 
 // writeTar writes a tar file and returns its content.

@@ -94,6 +94,9 @@ func (g GPU) InstanceID() string {
 // LocationPath is the GPU's location path, which messages name it by.
 func (g GPU) LocationPath() string { return fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1b+g.Index) }
 
+// LUID is the GPU's locally unique identifier.
+func (g GPU) LUID() string { return fmt.Sprintf("0x00000000_0x%08X", 0xc200+g.Index) }
+
 // ContainerPath is where its device node appears in a container.
 func (g GPU) ContainerPath() string { return fmt.Sprintf("/dev/dxg%d", g.Index) }
 
@@ -186,6 +189,7 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 		fmt.Fprintf(&b, "    description: Simulated GPU %d\n", g.Index)
 		fmt.Fprintf(&b, "    vendorID: 0x10DE\n")
 		fmt.Fprintf(&b, "    locationPath: '%s'\n", g.LocationPath())
+		fmt.Fprintf(&b, "    luid: %s\n", g.LUID())
 		fmt.Fprintf(&b, "    driver: {version: 31.0.15.5222}\n")
 		fmt.Fprintf(&b, "    dedicatedMemory: %d\n", 15<<30)
 		fmt.Fprintf(&b, "    display: %t\n", !g.Compute)

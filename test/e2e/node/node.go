@@ -21,6 +21,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"directx-nri/internal/config"
 	"directx-nri/internal/readiness"
 )
 
@@ -53,6 +54,9 @@ type Options struct {
 	NoKubelet bool
 	// LogLevel is the daemons' log level, by default debug.
 	LogLevel string
+	// Shim installs the runtime shim, for the runtime [DirectX] and in front of
+	// the runtime of pods.
+	Shim bool
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -73,6 +77,8 @@ type Node struct {
 	CRI    cri.RuntimeServiceClient
 	Images cri.ImageServiceClient
 
+	withShim     bool
+	layer        string // the snapshot of the image's one layer
 	cgroup       string // the control group of all containers
 	replicas     int
 	logLevel     string
@@ -116,6 +122,7 @@ func Start(t *testing.T, opts Options) *Node {
 		inventory:  filepath.Join(dir, "inventory", "inventory.yaml"),
 		manifests:  filepath.Join(dir, "manifests"),
 		parts:      parts,
+		withShim:   opts.Shim,
 	}
 	if err := emptyFolder(kubeletRoot); err != nil {
 		t.Fatalf("forget an earlier node: %v", err)
@@ -130,6 +137,9 @@ func Start(t *testing.T, opts Options) *Node {
 			t.Fatalf("make the state folder: %v", err)
 		}
 		mountTmpfs(t, n.StateDir, opts.StateDirSize)
+	}
+	if n.withShim {
+		n.installShim(t)
 	}
 	n.declareProcesses(t)
 	t.Cleanup(func() { n.stop(t) })
@@ -227,8 +237,10 @@ func (n *Node) declareProcesses(t testing.TB) {
 	}
 	n.Containerd = newProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
 		cmd := exec.Command(n.parts.part("containerd"), "--config", containerdConfig)
-		// containerd looks for the shim beside itself and on PATH.
-		cmd.Env = append(os.Environ(), "PATH="+n.parts.dir+":"+os.Getenv("PATH"))
+		// containerd looks for shims beside itself and on PATH, and its
+		// environment is theirs.
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(n.ShimFile())+":"+n.parts.dir+":"+os.Getenv("PATH"),
+			config.Variable+"="+n.shimConfigFile())
 		return cmd
 	})
 	n.Kubelet = newProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"directx-nri/internal/shimfile"
 )
 
 // parts are the programs that a node is made of.
@@ -55,7 +57,7 @@ func (p parts) check() error {
 			return fmt.Errorf("the stock part %s is missing: run test/parts/build.sh (%w)", name, err)
 		}
 	}
-	for _, name := range []string{"directx-advertiser", "directx-nri"} {
+	for _, name := range []string{"directx-advertiser", "directx-nri", shimfile.Name()} {
 		if _, err := os.Stat(p.product(name)); err != nil {
 			return fmt.Errorf("the product's %s is missing: run make build (%w)", name, err)
 		}

@@ -1,0 +1,78 @@
+package shim
+
+import (
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Fields of containerd's BootstrapParams and its Extension, containerd/api
+// v1.12, runtime/bootstrap/v1/bootstrap.proto. The runtime's options are a
+// google.protobuf.Any, which has the fields 1 and 2 alone.
+const (
+	paramsExtensions = 8
+	extensionValue   = 1
+	lastOfAny        = 2
+)
+
+// readsOptions tells whether the real shim at path reads the runtime's options
+// from its standard input, and nothing newer. From 2.3 on containerd gives
+// shims its bootstrap parameters there, but for those two, which it knows by
+// their file names. So it takes us for a shim that understands them, and the
+// shim behind us may not.
+func readsOptions(path string) bool {
+	name := filepath.Base(path)
+	return strings.Contains(name, "shim-runhcs-v1") || strings.Contains(name, "shim-runc-v1")
+}
+
+// optionsOf returns the runtime's options out of given, what containerd has
+// given a shim on its standard input: an Any as it is, and what bootstrap
+// parameters have of one. Anything else is left as it is.
+func optionsOf(given []byte) []byte {
+	var options []byte
+	bootstrap := false
+	for rest := given; len(rest) > 0; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return given
+		}
+		size := protowire.ConsumeFieldValue(number, kind, rest[n:])
+		if size < 0 {
+			return given
+		}
+		bootstrap = bootstrap || number > lastOfAny
+		if number == paramsExtensions && kind == protowire.BytesType && options == nil {
+			extension, _ := protowire.ConsumeBytes(rest[n:])
+			options = field(extension, extensionValue)
+		}
+		rest = rest[n+size:]
+	}
+	if !bootstrap {
+		return given
+	}
+	return options
+}
+
+// field returns the bytes of message's field of that number, nil when it has
+// none.
+func field(message []byte, wanted protowire.Number) []byte {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil
+		}
+		if number == wanted && kind == protowire.BytesType {
+			if value, size := protowire.ConsumeBytes(message[n:]); size >= 0 {
+				return value
+			}
+			return nil
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return nil
+		}
+		message = message[n+size:]
+	}
+	return nil
+}

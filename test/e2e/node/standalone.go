@@ -1,0 +1,391 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// The runtimes of standalone containers, by containerd's names for them.
+const (
+	DirectX = "io.containerd.directx.v1"
+	Runc    = "io.containerd.runc.v2"
+)
+
+// containerd's namespaces: of standalone containers, and of the CRI plugin's.
+const (
+	DefaultNamespace = "default"
+	PodNamespace     = "k8s.io"
+)
+
+// snapshotter needs nothing of the kernel.
+const snapshotter = "native"
+
+// standaloneTimeout bounds one call, and one ctr.
+const standaloneTimeout = 60 * time.Second
+
+// RuncShim is the program of the real shim.
+func (n *Node) RuncShim() string { return n.parts.part("containerd-shim-runc-v2") }
+
+// Ctr runs ctr on the node's containerd, in the namespace of standalone
+// containers, and returns all that it prints. Unlike most of Node it may be
+// called by tests side by side, as all of this file may.
+func (n *Node) Ctr(args ...string) (output string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), standaloneTimeout)
+	defer cancel()
+	args = append([]string{"--address", filepath.Join(n.Dir, containerdAddress), "--namespace", DefaultNamespace}, args...)
+	out, err := exec.CommandContext(ctx, n.parts.part("ctr"), args...).CombinedOutput()
+	return string(out), err
+}
+
+// CtrRun runs a script in a container by `ctr run --rm` with further flags, and
+// returns all that ctr and the script print.
+func (n *Node) CtrRun(id, script string, flags ...string) (output string, err error) {
+	return n.Ctr(n.ctrRun(id, script, append([]string{"--rm"}, flags...))...)
+}
+
+// CtrDetach starts a container by `ctr run --detach` that runs until it is told
+// to end, and removes it when the test ends.
+func (n *Node) CtrDetach(t testing.TB, id string, flags ...string) {
+	t.Helper()
+	t.Cleanup(func() { n.CtrRemove(t, id) })
+	if out, err := n.Ctr(n.ctrRun(id, forever, append([]string{"--detach", "--null-io"}, flags...))...); err != nil {
+		t.Fatalf("ctr run %s %v: %v\n%s", id, flags, err, out)
+	}
+}
+
+func (n *Node) ctrRun(id, script string, flags []string) []string {
+	return slices.Concat(
+		[]string{"run", "--snapshotter", snapshotter, "--cgroup", n.cgroup + "/" + id}, flags,
+		[]string{Image, id, "/bin/sh", "-c", script})
+}
+
+// CtrRemove ends and removes a container, as ctr does. One that is not there,
+// or not any more, is removed.
+func (n *Node) CtrRemove(t testing.TB, id string) {
+	t.Helper()
+	for _, args := range [][]string{{"task", "rm", "--force", id}, {"container", "rm", id}} {
+		if out, err := n.Ctr(args...); err != nil && !strings.Contains(out, "not found") && !strings.Contains(out, "does not exist") {
+			t.Errorf("ctr %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// Client makes containers with containerd's own services, as nerdctl does.
+type Client struct {
+	namespace  string
+	n          *Node
+	containers containers.ContainersClient
+	snapshots  snapshots.SnapshotsClient
+	tasks      tasks.TasksClient
+}
+
+// Client returns a client of one of containerd's namespaces.
+func (n *Node) Client(t testing.TB, namespace string) *Client {
+	t.Helper()
+	conn := dial(t, filepath.Join(n.Dir, containerdAddress))
+	return &Client{
+		namespace: namespace, n: n,
+		containers: containers.NewContainersClient(conn),
+		snapshots:  snapshots.NewSnapshotsClient(conn),
+		tasks:      tasks.NewTasksClient(conn),
+	}
+}
+
+func (c *Client) context() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), standaloneTimeout)
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.namespace), cancel
+}
+
+// Standalone is a container that a client of containerd makes.
+type Standalone struct {
+	ID, Runtime         string
+	Labels, Annotations map[string]string
+	Env                 []string
+	Mounts              []specs.Mount
+	Devices             []specs.LinuxDevice
+	// Script is what it runs with sh -c, by default a wait without end.
+	Script string
+}
+
+// Create makes a container with a file system of its own, and no task.
+func (c *Client) Create(s Standalone) error {
+	ctx, cancel := c.context()
+	defer cancel()
+	// Nothing refers to it for a moment, and what nothing refers to is collected.
+	_, err := c.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{
+		Snapshotter: snapshotter, Key: s.ID, Parent: c.n.layer, Labels: map[string]string{"containerd.io/gc.root": "true"},
+	})
+	if err != nil {
+		return fmt.Errorf("make the file system of container %s: %w", s.ID, err)
+	}
+	spec, err := json.Marshal(s.Spec(c.n.cgroup))
+	if err != nil {
+		return err
+	}
+	_, err = c.containers.Create(ctx, &containers.CreateContainerRequest{Container: &containers.Container{
+		ID: s.ID, Labels: s.Labels, Image: Image,
+		Runtime:     &containers.Container_Runtime{Name: s.Runtime},
+		Spec:        &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
+		Snapshotter: snapshotter, SnapshotKey: s.ID,
+	}})
+	if err != nil {
+		return fmt.Errorf("make container %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Start makes and starts the task of a container and returns the ID of its
+// process.
+func (c *Client) Start(id string) (pid int, err error) {
+	ctx, cancel := c.context()
+	defer cancel()
+	mounts, err := c.snapshots.Mounts(ctx, &snapshots.MountsRequest{Snapshotter: snapshotter, Key: id})
+	if err != nil {
+		return 0, err
+	}
+	if _, err = c.tasks.Create(ctx, &tasks.CreateTaskRequest{ContainerID: id, Rootfs: mounts.GetMounts()}); err != nil {
+		return 0, err
+	}
+	started, err := c.tasks.Start(ctx, &tasks.StartRequest{ContainerID: id})
+	return int(started.GetPid()), err
+}
+
+// Wait waits until a container's process has ended and returns its status.
+func (c *Client) Wait(id string) (status int, err error) {
+	ctx, cancel := c.context()
+	defer cancel()
+	answer, err := c.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id})
+	return int(answer.GetExitStatus()), err
+}
+
+// DeleteTask removes the task of a container whose process has ended.
+func (c *Client) DeleteTask(id string) error {
+	ctx, cancel := c.context()
+	defer cancel()
+	_, err := c.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	return err
+}
+
+// Run makes a container, starts it, and removes it when the test ends.
+func (c *Client) Run(t testing.TB, s Standalone) (pid int) {
+	t.Helper()
+	t.Cleanup(func() { c.Remove(t, s.ID) })
+	if err := c.Create(s); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := c.Start(s.ID)
+	if err != nil {
+		t.Fatalf("start container %s: %v", s.ID, err)
+	}
+	return pid
+}
+
+// Remove is [Client.Delete] for clean-ups.
+func (c *Client) Remove(t testing.TB, id string) {
+	t.Helper()
+	if err := c.Delete(id); err != nil {
+		t.Error(err)
+	}
+}
+
+// Delete ends and removes a container with all that belongs to it. What is not
+// there is removed.
+func (c *Client) Delete(id string) error {
+	ctx, cancel := c.context()
+	defer cancel()
+	var errs []error
+	check := func(what string, err error) {
+		if err != nil && status.Code(err) != codes.NotFound {
+			errs = append(errs, fmt.Errorf("%s of container %s: %w", what, id, err))
+		}
+	}
+	_, err := c.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true})
+	if err == nil {
+		_, err = c.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id})
+		check("wait for the process", err)
+	}
+	_, err = c.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	check("delete the task", err)
+	_, err = c.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id})
+	check("delete the record", err)
+	_, err = c.snapshots.Remove(ctx, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
+	check("remove the file system", err)
+	return errors.Join(errs...)
+}
+
+// PID returns the ID of a running container's process.
+func (c *Client) PID(id string) (int, error) {
+	ctx, cancel := c.context()
+	defer cancel()
+	answer, err := c.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id})
+	return int(answer.GetProcess().GetPid()), err
+}
+
+// Given returns the bytes of the spec that a container was made with, which is
+// what containerd writes into its bundle.
+func (c *Client) Given(t testing.TB, id string) []byte {
+	t.Helper()
+	ctx, cancel := c.context()
+	defer cancel()
+	answer, err := c.containers.Get(ctx, &containers.GetContainerRequest{ID: id})
+	if err != nil {
+		t.Fatalf("ask containerd for container %s: %v", id, err)
+	}
+	return answer.GetContainer().GetSpec().GetValue()
+}
+
+// Bundle returns the folder of a container's bundle.
+func (c *Client) Bundle(id string) string {
+	return filepath.Join(c.n.Dir, "cd", "io.containerd.runtime.v2.task", c.namespace, id)
+}
+
+// Started returns the bytes of the spec that a container runs with.
+func (c *Client) Started(t testing.TB, id string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(c.Bundle(id), "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Traces returns what there is of a container: its record, its task, its
+// folders. There is none of one that was removed, or never started.
+func (c *Client) Traces(id string) []string {
+	ctx, cancel := c.context()
+	defer cancel()
+	var traces []string
+	if _, err := c.containers.Get(ctx, &containers.GetContainerRequest{ID: id}); status.Code(err) != codes.NotFound {
+		traces = append(traces, fmt.Sprintf("its record (%v)", err))
+	}
+	return append(traces, c.TaskTraces(id)...)
+}
+
+// TaskTraces returns what there is of a container's task.
+func (c *Client) TaskTraces(id string) []string {
+	ctx, cancel := c.context()
+	defer cancel()
+	var traces []string
+	if _, err := c.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); status.Code(err) != codes.NotFound {
+		traces = append(traces, fmt.Sprintf("its task (%v)", err))
+	}
+	for _, path := range []string{
+		c.Bundle(id),
+		filepath.Join(c.n.Dir, "root", "io.containerd.runtime.v2.task", c.namespace, id),
+		filepath.Join("/run/containerd/runc", c.namespace, id),
+	} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			traces = append(traces, fmt.Sprintf("%s (%v)", path, err))
+		}
+	}
+	if pid := findShim(c.namespace, id); pid != 0 {
+		traces = append(traces, fmt.Sprintf("its shim, process %d", pid))
+	}
+	return traces
+}
+
+// ShimPID returns the process ID of the real shim that looks after a container.
+func (c *Client) ShimPID(t testing.TB, id string) int {
+	t.Helper()
+	pid := findShim(c.namespace, id)
+	if pid == 0 {
+		t.Fatalf("container %s has no shim process", id)
+	}
+	return pid
+}
+
+// findShim finds the shim process of a container, 0 when there is none.
+func findShim(namespace, id string) int {
+	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
+	for _, file := range cmdlines {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // It ended meanwhile.
+		}
+		args := strings.Split(string(data), "\x00")
+		if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") || !follows(args, "-namespace", namespace) || !follows(args, "-id", id) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/cmdline", &pid); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
+
+func follows(args []string, name, value string) bool {
+	i := slices.Index(args, name)
+	return i >= 0 && i+1 < len(args) && args[i+1] == value
+}
+
+// View looks at a container that runs.
+func (c *Client) View(t testing.TB, id string) View {
+	t.Helper()
+	pid, err := c.PID(id)
+	if err != nil {
+		t.Fatalf("look into container %s: %v", id, err)
+	}
+	view, err := ViewProcess(id, pid)
+	if err != nil {
+		t.Fatalf("look into container %s: %v", id, err)
+	}
+	return view
+}
+
+// Spec is the container's OCI runtime spec. It is like those of ctr and
+// nerdctl, with the machine's network.
+func (s Standalone) Spec(cgroup string) specs.Spec {
+	script := s.Script
+	if script == "" {
+		script = forever
+	}
+	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+	for _, d := range s.Devices {
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: "rw"})
+	}
+	capabilities := []string{"CAP_CHOWN", "CAP_KILL", "CAP_MKNOD", "CAP_SETGID", "CAP_SETUID"}
+	return specs.Spec{
+		Version: "1.1.0",
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{
+			Args: []string{"/bin/sh", "-c", script}, Env: append([]string{"PATH=/bin"}, s.Env...), Cwd: "/", NoNewPrivileges: true,
+			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
+		},
+		Annotations: s.Annotations,
+		Mounts: append([]specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		}, s.Mounts...),
+		Linux: &specs.Linux{
+			CgroupsPath: cgroup + "/" + s.ID,
+			Devices:     s.Devices,
+			Resources:   &specs.LinuxResources{Devices: rules},
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+			},
+		},
+	}
+}

@@ -1,0 +1,457 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"directx-nri/internal/shimfile"
+	"directx-nri/test/e2e/node"
+)
+
+// A standalone container's request, as a flag of `ctr run`.
+func env(request string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + request} }
+func annotation(request string) []string {
+	return []string{"--annotation", "directx.microsoft.com/visible-devices=" + request}
+}
+
+// standalone is the containerd that the parts of TestStandalone share. Its
+// containers are ctr's and a client's, and no plugin of ours runs.
+type standalone struct {
+	*node.Node
+	client *node.Client
+}
+
+// TestStandalone runs containers without Kubernetes, through the runtime shim
+// alone: two GPUs for display and one for compute.
+func TestStandalone(t *testing.T) {
+	s := &standalone{Node: node.Start(t, node.Options{NoKubelet: true, Shim: true, Inventory: node.NewInventory(2, 1)})}
+	s.client = s.Client(t, node.DefaultNamespace)
+	defer func() {
+		if t.Failed() {
+			t.Log(s.Containerd.Tail(40))
+		}
+	}()
+	// The outer test ends when all that run side by side have.
+	t.Run("side by side", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){
+			"a request gives what it names":                           s.testRequests,
+			"the container sees its GPU, and cannot change its files": s.testInside,
+			"what cannot be given is refused and told":                s.testRefusals,
+			"without a request the spec is the client's own":          s.testUntouched,
+			"the container's own mount wins":                          s.testOwnMount,
+			"a container made as nerdctl makes it gets its GPU":       s.testNerdctl,
+			"a shim that is killed is cleaned up after":               s.testDeadShim,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
+	// These change what the others need.
+	t.Run("a file that is not on disk is left out", s.testMissingFile)
+	t.Run("containerd is restarted under running containers", s.testContainerdRestart)
+	t.Run("the shim is upgraded and removed under running containers", s.testUpgrade)
+}
+
+// run starts a container by ctr through the shim.
+func (s *standalone) run(t *testing.T, id string, flags ...string) {
+	t.Helper()
+	s.CtrDetach(t, id, append([]string{"--runtime", node.DirectX}, flags...)...)
+}
+
+// mustHave fails the test unless a running container has exactly the given GPUs.
+func (s *standalone) mustHave(t *testing.T, id string, gpus ...int) node.View {
+	t.Helper()
+	view := s.client.View(t, id)
+	if err := s.Compare(view, gpus...); err != nil {
+		t.Errorf("container %s: %v", id, err)
+	}
+	return view
+}
+
+func (s *standalone) testRequests(t *testing.T) {
+	gpus := s.Inventory.GPUs
+	for id, row := range map[string]struct {
+		flags []string
+		want  []int
+	}{
+		"all":                        {env("all"), []int{0, 1, 2}},
+		"index":                      {env("1"), []int{1}},
+		"indices":                    {env("2,0"), []int{0, 2}},
+		"luid":                       {env(gpus[1].LUID()), []int{1}},
+		"location-path":              {env(gpus[2].LocationPath()), []int{2}},
+		"twice-the-same":             {env("0," + gpus[0].LUID()), []int{0}},
+		"none":                       {env("none"), nil},
+		"annotation-all":             {annotation("all"), []int{0, 1, 2}},
+		"annotation-luid":            {annotation(gpus[0].LUID()), []int{0}},
+		"annotation-before-variable": {append(env("0"), annotation("1")...), []int{1}},
+		"annotation-none":            {append(env("all"), annotation("none")...), nil},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			s.run(t, "request-"+id, row.flags...)
+			s.mustHave(t, "request-"+id, row.want...)
+		})
+	}
+}
+
+// testInside asks the container itself.
+func (s *standalone) testInside(t *testing.T) {
+	gpu, other := s.Inventory.GPUs[1], s.Inventory.GPUs[0]
+	library := gpu.Mounts(s.Dir)[0]
+	script := fmt.Sprintf(`ls /dev
+cat %[1]s
+cat %[2]s
+echo changed >%[2]s
+mknod /tmp/own c 61 %[3]d && cat /tmp/own
+true`, gpu.ContainerPath(), library.Destination, other.Index)
+	out, err := s.CtrRun("inside", script, append([]string{"--runtime", node.DirectX}, env("1")...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		// No driver is behind the node, and the kernel tells so only who may use it.
+		gpu.ContainerPath() + "': No such device or address",
+		"data of " + library.Source,
+		library.Destination + ": Read-only file system",
+		"/tmp/own': Operation not permitted",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("inside the container nothing says %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, filepath.Base(other.ContainerPath())+"\n") {
+		t.Errorf("the container has the other GPU's node:\n%s", out)
+	}
+	if traces := s.client.Traces("inside"); len(traces) > 0 {
+		t.Errorf("a container that has ended and was removed left %v", traces)
+	}
+}
+
+func (s *standalone) testRefusals(t *testing.T) {
+	everyGPU := []string{s.Inventory.GPUs[0].LocationPath(), s.Inventory.GPUs[1].LUID(), s.Inventory.GPUs[2].LocationPath()}
+	for id, row := range map[string]struct {
+		flags []string
+		want  []string
+	}{
+		"index":         {env("3"), append(everyGPU, `"3"`)},
+		"luid":          {env("0x00000000_0x0000BEEF"), append(everyGPU, "0x0000BEEF")},
+		"location-path": {env("PCIROOT(9)#PCI(0000)"), append(everyGPU, "PCIROOT(9)#PCI(0000)")},
+		"one-of-two":    {env("0,7"), append(everyGPU, `"7"`)},
+		"annotation":    {annotation("5"), append(everyGPU, `"5"`, "annotation")},
+		"nonsense":      {env("all,1"), []string{"DIRECTX_VISIBLE_DEVICES", "location paths"}},
+		"token": {[]string{"--env", displayToken + "=" + strings.Repeat("a", 32)},
+			[]string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
+		"token-and-request": {append(env("all"), "--env", displayToken+"="), []string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			id := "refused-" + id
+			out, err := s.CtrRun(id, "echo it runs", append([]string{"--runtime", node.DirectX}, row.flags...)...)
+			if err == nil {
+				t.Fatalf("the container ran: %s", out)
+			}
+			if strings.Count(out, "\n") != 1 || strings.Count(out, "directx-nri: ") != 1 {
+				t.Errorf("ctr does not print one line with our one in it:\n%s", out)
+			}
+			mustContain(t, "what ctr prints", out, append(row.want, fmt.Sprintf("directx-nri: container %q is not started: ", id))...)
+			if traces := s.client.Traces(id); len(traces) > 0 {
+				t.Errorf("a refused container left %v", traces)
+			}
+		})
+	}
+}
+
+// testUntouched compares what stands in the bundle with what the same command
+// leaves there without our shim.
+func (s *standalone) testUntouched(t *testing.T) {
+	for id, flags := range map[string][]string{
+		"untouched-nothing":    nil,
+		"untouched-none":       env("none"),
+		"untouched-empty":      env(""),
+		"untouched-annotation": annotation("none"),
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			s.CtrDetach(t, id, append([]string{"--runtime", node.Runc}, flags...)...)
+			spec, files := s.client.Started(t, id), s.bundleFiles(t, id)
+			s.CtrRemove(t, id)
+			s.run(t, id, flags...)
+			if !bytes.Equal(s.client.Started(t, id), spec) {
+				t.Errorf("the spec is not that of the runc shim\nwithout ours: %s\nwith ours:    %s", spec, s.client.Started(t, id))
+			}
+			if got := s.bundleFiles(t, id); !slices.Equal(got, files) {
+				t.Errorf("the bundle holds %v, without our shim %v", got, files)
+			}
+		})
+	}
+}
+
+// bundleFiles returns the names and modes of what is in a container's bundle.
+func (s *standalone) bundleFiles(t *testing.T, id string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(s.client.Bundle(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, fmt.Sprintf("%s %v", entry.Name(), info.Mode()))
+	}
+	return files
+}
+
+func (s *standalone) testOwnMount(t *testing.T) {
+	own := filepath.Join(s.Dir, "own.so")
+	if err := os.WriteFile(own, []byte("the container's own\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	destination := s.Inventory.GPUs[0].Mounts(s.Dir)[1].Destination
+	s.run(t, "own-mount", append(env("0"), "--mount", "type=bind,src="+own+",dst="+destination+",options=rbind:ro")...)
+	view := s.client.View(t, "own-mount")
+	if got := view.Files[destination]; got != "the container's own\n" {
+		t.Errorf("%s holds %q, want the container's own", destination, got)
+	}
+	// All else is as without it.
+	view.Files[destination] = "data of " + s.Inventory.GPUs[0].Mounts(s.Dir)[1].Source + "\n"
+	if err := s.Compare(view, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// testNerdctl makes a container with the calls, labels, annotations and
+// namespace of nerdctl. Its labels are annotations too.
+// https://github.com/containerd/nerdctl/blob/main/pkg/labels/labels.go
+func (s *standalone) testNerdctl(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	labels := map[string]string{
+		"nerdctl/namespace": node.DefaultNamespace,
+		"nerdctl/name":      "gpu-test",
+		"nerdctl/hostname":  id[:12],
+		"nerdctl/state-dir": "/var/lib/nerdctl/1935db59/containers/default/" + id,
+		"nerdctl/networks":  `["host"]`,
+		"nerdctl/platform":  "linux/amd64",
+		"nerdctl/log-uri":   "binary:///usr/local/bin/nerdctl?_NERDCTL_INTERNAL_LOGGING=%2Fvar%2Flib%2Fnerdctl%2F1935db59",
+	}
+	s.client.Run(t, node.Standalone{
+		ID: id, Runtime: node.DirectX, Labels: labels, Annotations: labels,
+		Env: []string{"HOSTNAME=" + id[:12], "DIRECTX_VISIBLE_DEVICES=" + s.Inventory.GPUs[1].LocationPath()},
+	})
+	s.mustHave(t, id, 1)
+}
+
+// testDeadShim kills the process that looks after a container. containerd then
+// cleans up with the shim's action "delete": what runc remembers of a container
+// goes by nothing else.
+func (s *standalone) testDeadShim(t *testing.T) {
+	for _, runtime := range []string{node.Runc, node.DirectX} {
+		t.Run(runtime, func(t *testing.T) {
+			t.Parallel()
+			id := "dead-shim-" + runtime
+			s.CtrDetach(t, id, append([]string{"--runtime", runtime}, env("all")...)...)
+			view := s.client.View(t, id)
+			if err := syscall.Kill(s.client.ShimPID(t, id), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			node.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {
+				if traces := s.client.TaskTraces(id); len(traces) > 0 {
+					return fmt.Errorf("there is %v", traces)
+				}
+				return nil
+			})
+			if err := syscall.Kill(view.PID, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("the container's process is still there: %v", err)
+			}
+			if out, err := s.Ctr("container", "rm", id); err != nil {
+				t.Errorf("remove the container: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func (s *standalone) testMissingFile(t *testing.T) {
+	gpu := s.Inventory.GPUs[0]
+	missing := gpu.Mounts(s.Dir)[2]
+	content, err := os.ReadFile(missing.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(missing.Source); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := os.WriteFile(missing.Source, content, 0o644); err != nil {
+			t.Error(err)
+		}
+	}()
+	s.run(t, "missing", env("0")...)
+	view := s.client.View(t, "missing")
+	if _, found := view.Files[missing.Destination]; found {
+		t.Errorf("%s is there", missing.Destination)
+	}
+	// All else is as with it.
+	view.Files[missing.Destination] = string(content)
+	view.Mounts++
+	if err := s.Compare(view, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// testContainerdRestart ends containerd in two ways; its containers go on, and
+// it finds them again.
+func (s *standalone) testContainerdRestart(t *testing.T) {
+	for name, end := range map[string]func(*testing.T){
+		"terminated": func(t *testing.T) { s.Containerd.Terminate(t) },
+		"killed":     func(t *testing.T) { s.Containerd.Kill(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := "restart-" + name
+			s.run(t, id, env("all")...)
+			s.run(t, id+"-plain")
+			before := s.mustHave(t, id, 0, 1, 2)
+			end(t)
+			s.Containerd.Start(t)
+			s.WaitContainerd(t)
+			if after := s.mustHave(t, id, 0, 1, 2); after.PID != before.PID {
+				t.Errorf("the container's process was %d and is %d", before.PID, after.PID)
+			}
+			for _, id := range []string{id, id + "-plain"} {
+				if out, err := s.Ctr("task", "exec", "--exec-id", "ls", id, "ls", "/"); err != nil {
+					t.Errorf("run a command in container %s: %v\n%s", id, err, out)
+				}
+				s.end(t, id)
+			}
+			s.run(t, id+"-new", env("1")...)
+			s.mustHave(t, id+"-new", 1)
+		})
+	}
+}
+
+// end kills a container's task, and removes task and container, by ctr.
+func (s *standalone) end(t *testing.T, id string) {
+	t.Helper()
+	if out, err := s.Ctr("task", "kill", "--signal", "SIGTERM", id); err != nil {
+		t.Errorf("kill container %s: %v\n%s", id, err, out)
+	}
+	if status, err := s.client.Wait(id); err != nil || status != 0 {
+		t.Errorf("container %s ended with status %d, %v, want 0", id, status, err)
+	}
+	for _, args := range [][]string{{"task", "rm", id}, {"container", "rm", id}} {
+		if out, err := s.Ctr(args...); err != nil {
+			t.Errorf("ctr %v: %v\n%s", args, err, out)
+		}
+	}
+	if traces := s.client.Traces(id); len(traces) > 0 {
+		t.Errorf("container %s was removed and left %v", id, traces)
+	}
+}
+
+// testUpgrade installs new builds of the shim over the old one while containers
+// run and start, then a broken one, and takes the shim away.
+func (s *standalone) testUpgrade(t *testing.T) {
+	s.run(t, "upgrade-long", env("all")...)
+	s.run(t, "upgrade-removed", env("0")...)
+	before := s.mustHave(t, "upgrade-long", 0, 1, 2)
+
+	// Through the client: were ctr started now, it would inherit the new
+	// program's file that is open for writing, and the program could not run.
+	stop, ended := make(chan struct{}), make(chan error)
+	const starters = 2
+	for i := range starters {
+		go func() { ended <- s.startUntil(stop, fmt.Sprintf("upgrade-%d", i)) }()
+	}
+	program, err := os.ReadFile(s.ShimFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := filepath.Join(s.Dir, "build")
+	for i := range 4 {
+		program = fmt.Appendf(program, "build %d", i) // What is behind the end of a program is not read.
+		if err := os.WriteFile(build, program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if changed, err := shimfile.Install(t.Context(), build, s.ShimFile()); err != nil || !changed {
+			t.Errorf("install build %d: changed %t, %v", i, changed, err)
+		}
+	}
+	close(stop)
+	for range starters {
+		if err := <-ended; err != nil {
+			t.Errorf("a container that was started during the upgrade: %v", err)
+		}
+	}
+
+	if err := os.WriteFile(build, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shimfile.Install(t.Context(), build, s.ShimFile()); !errors.Is(err, shimfile.ErrSelfTest) {
+		t.Errorf("installing a broken shim says %v", err)
+	}
+	if now, err := os.ReadFile(s.ShimFile()); err != nil || !bytes.Equal(now, program) {
+		t.Errorf("after the broken one, the shim is not the last build (%v)", err)
+	}
+	s.run(t, "upgrade-after", env("1")...)
+	s.mustHave(t, "upgrade-after", 1)
+
+	if _, err := shimfile.Remove(t.Context(), s.ShimFile()); err != nil {
+		t.Fatal(err)
+	}
+	if after := s.mustHave(t, "upgrade-long", 0, 1, 2); after.PID != before.PID {
+		t.Errorf("the container's process was %d and is %d", before.PID, after.PID)
+	}
+	s.end(t, "upgrade-long")
+	s.end(t, "upgrade-removed")
+}
+
+// startUntil starts and removes containers, with and without a GPU in turn, and
+// at least one of each.
+func (s *standalone) startUntil(stop <-chan struct{}, name string) error {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			if i >= 2 {
+				return nil
+			}
+		default:
+		}
+		var want []int
+		c := node.Standalone{ID: fmt.Sprintf("%s-%d", name, i), Runtime: node.DirectX}
+		if i%2 == 0 {
+			c.Env, want = []string{"DIRECTX_VISIBLE_DEVICES=1"}, []int{1}
+		}
+		if err := s.startOnce(c, want); err != nil {
+			return fmt.Errorf("container %s: %w", c.ID, err)
+		}
+	}
+}
+
+func (s *standalone) startOnce(c node.Standalone, want []int) (err error) {
+	if err := s.client.Create(c); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.client.Delete(c.ID)) }()
+	pid, err := s.client.Start(c.ID)
+	if err != nil {
+		return err
+	}
+	view, err := node.ViewProcess(c.ID, pid)
+	if err != nil {
+		return err
+	}
+	return s.Compare(view, want...)
+}

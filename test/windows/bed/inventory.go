@@ -1,0 +1,155 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"directx-nri/internal/allocation"
+)
+
+// Display is the resource of the inventories' GPUs.
+const Display = "directx.microsoft.com/display"
+
+// Inventory describes a node's GPUs.
+type Inventory struct{ GPUs []GPU }
+
+// GPU is one of them.
+type GPU struct {
+	InstanceID, Location, LUID string
+	// Store is its driver's folder.
+	Store string
+	Files []File
+}
+
+// File is a file that the driver wants in a container.
+type File struct {
+	// Source is its name in the driver store, below the driver's folder.
+	Source string
+	// Name is its name in the container.
+	Name string
+	// WOW64 puts it into SysWOW64, for 32-bit programs.
+	WOW64 bool
+	// Missing tells that the driver lists it and it is not there.
+	Missing bool
+}
+
+// DriverStore is where Windows keeps drivers.
+const DriverStore = `C:\Windows\System32\DriverStore\FileRepository`
+
+// NewInventory describes two GPUs with drivers of their own, in folders whose
+// names begin with prefix.
+func NewInventory(prefix string) *Inventory {
+	gpu := func(i int, files ...File) GPU {
+		return GPU{
+			InstanceID: fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\%s&%d`, prefix, i),
+			Location:   fmt.Sprintf("PCIROOT(0)#PCI(1%c00)", 'B'+i),
+			LUID:       fmt.Sprintf("0x00000000_0x0000C%03X", i+1),
+			Store:      fmt.Sprintf(`%s\%s%d.inf_amd64_0f2a6b1c9d8e7354`, DriverStore, prefix, i),
+			Files:      files,
+		}
+	}
+	return &Inventory{GPUs: []GPU{
+		gpu(0,
+			File{Source: "nvcuda_loader64.dll", Name: "nvcuda.dll"},
+			File{Source: "nvapi64.dll", Name: "nvapi64.dll"},
+			File{Source: `sub\nvml_loader.dll`, Name: "nvml.dll"},
+			File{Source: "gone64.dll", Name: "gone.dll", Missing: true},
+			File{Source: "nvcuda_loader32.dll", Name: "nvcuda.dll", WOW64: true},
+			File{Source: "gone32.dll", Name: "gone.dll", WOW64: true, Missing: true},
+		),
+		gpu(1,
+			File{Source: "amdhip64.dll", Name: "amdhip64.dll"},
+			File{Source: "amdhip32.dll", Name: "amdhip32.dll", WOW64: true},
+		),
+	}}
+}
+
+// Replica returns the i-th replica of a GPU as the advertiser names it.
+func (g GPU) Replica(i int) allocation.Replica {
+	return allocation.Replica{ID: fmt.Sprintf("%s::%d", g.InstanceID, i), InstanceID: g.InstanceID}
+}
+
+// Mounts returns what a container with the GPU has to have: each file that
+// exists, sorted by its place in the container.
+func (g GPU) Mounts() []Mapped {
+	var mounts []Mapped
+	for _, f := range g.Files {
+		if f.Missing {
+			continue
+		}
+		folder := "System32"
+		if f.WOW64 {
+			folder = "SysWOW64"
+		}
+		mounts = append(mounts, Mapped{
+			HostPath:      g.Store + `\` + f.Source,
+			ContainerPath: `C:\Windows\` + folder + `\` + f.Name,
+			ReadOnly:      true,
+		})
+	}
+	SortMapped(mounts)
+	return mounts
+}
+
+// SortMapped sorts by the place in the container.
+func SortMapped(mounts []Mapped) {
+	slices.SortFunc(mounts, func(a, b Mapped) int { return strings.Compare(a.ContainerPath, b.ContainerPath) })
+}
+
+// place puts the drivers' files where the inventory says.
+func (v *Inventory) place(t testing.TB, w *Wine) {
+	t.Helper()
+	for _, g := range v.GPUs {
+		for _, f := range g.Files {
+			if f.Missing {
+				continue
+			}
+			path := w.driverFile(g.Store + `\` + f.Source)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(f.Source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// driverFile is Linux for a path in the driver store, whose upper folders
+// are there already and written otherwise.
+func (w *Wine) driverFile(path string) string {
+	return w.Linux(strings.Replace(path, `C:\Windows\System32\`, `C:\windows\system32\`, 1))
+}
+
+// yaml returns the inventory file.
+func (v *Inventory) yaml() string {
+	var b strings.Builder
+	b.WriteString("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:")
+	if len(v.GPUs) == 0 {
+		b.WriteString(" []")
+	}
+	b.WriteString("\n")
+	for _, g := range v.GPUs {
+		fmt.Fprintf(&b, "  - instanceID: '%s'\n    description: a test's GPU\n    locationPath: %s\n    luid: %s\n", g.InstanceID, g.Location, g.LUID)
+		fmt.Fprintf(&b, "    driver: {version: 31.0.15.5222, storePath: '%s'}\n    display: true\n    compute: true\n    runtimeFiles:\n", g.Store)
+		for _, list := range []struct {
+			name  string
+			wow64 bool
+		}{{"system32", false}, {"sysWOW64", true}} {
+			var files []string
+			for _, f := range g.Files {
+				if f.WOW64 == list.wow64 {
+					files = append(files, fmt.Sprintf("{source: '%s', destination: '%s'}", f.Source, f.Name))
+				}
+			}
+			fmt.Fprintf(&b, "      %s: [%s]\n", list.name, strings.Join(files, ", "))
+		}
+	}
+	return b.String()
+}

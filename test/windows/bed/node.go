@@ -1,0 +1,500 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/testutil"
+)
+
+// Directx is this project's runtime by the name that ctr and nerdctl use.
+const Directx = "io.containerd.directx.v1"
+
+// Plain is runhcs alone, by a name that is as little known as ours: ctr sends
+// runhcs' own options along when it knows the name. containerd 2.4 speaks
+// another protocol to every shim whose file does not have runhcs' name, which
+// runhcs itself does not know, so there it goes by that.
+func (n *Node) Plain() string {
+	if n.options.Containerd2 {
+		return "io.containerd.runhcs.v1"
+	}
+	return "io.containerd.plain.v1"
+}
+
+// commandTimeout bounds one call of a program. A first start takes seconds
+// when the machine is busy.
+const commandTimeout = 90 * time.Second
+
+// Options say what a node is made of, by default containerd 1.7.35 and the
+// hcsshim that it names.
+type Options struct {
+	// Name is the node's folder on drive C:, and in its pipes' names.
+	Name string
+	// Containerd2 takes the newest containerd, NewHcsshim the newest runhcs.
+	Containerd2, NewHcsshim bool
+	// Inventory describes the node's GPUs.
+	Inventory *Inventory
+}
+
+// Node is one containerd.exe with its folder.
+type Node struct {
+	*Wine
+	// Recorder writes allocation records where the shim looks for them.
+	Recorder *allocation.Recorder
+
+	options Options
+	dir     string // Windows path
+	daemon  *exec.Cmd
+	ended   chan struct{} // closed when daemon ended and was waited for
+	log     string
+}
+
+// StartNode makes a node and starts it. It ends with the test.
+func StartNode(t testing.TB, w *Wine, options Options) *Node {
+	t.Helper()
+	n := &Node{Wine: w, options: options, dir: `C:\` + options.Name}
+	n.log = filepath.Join(w.dir, options.Name+".log")
+	n.install(t)
+	options.Inventory.place(t, w)
+	n.WriteInventory(t, options.Inventory)
+	n.writeConfig(t)
+	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.Linux(n.state())), testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = recorder.Close() })
+	n.Recorder = recorder
+	n.Start(t)
+	t.Cleanup(func() {
+		n.Kill(t)
+		if t.Failed() {
+			t.Logf("---- containerd's log\n%s", n.Log())
+			if data, err := os.ReadFile(n.Linux(n.Path("shim.log"))); err == nil {
+				t.Logf("---- the shim's log\n%s", data)
+			}
+		}
+	})
+	return n
+}
+
+// install puts the node's programs into its folder.
+func (n *Node) install(t testing.TB) {
+	t.Helper()
+	containerd, hcsshim := windowsParts, windowsParts
+	if n.options.Containerd2 {
+		containerd = containerd2
+	}
+	if n.options.NewHcsshim {
+		hcsshim = newHcsshim
+	}
+	if err := os.MkdirAll(n.Linux(n.Path("real")), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	launcher := filepath.Join(n.built, "launcher.exe")
+	for name, from := range map[string]string{
+		containerdExe: filepath.Join(n.parts.folder(containerd), containerdExe),
+		ctrExe:        filepath.Join(n.parts.folder(containerd), ctrExe),
+		clientExe:     filepath.Join(n.parts.folder(windowsParts), clientExe),
+		runhcsExe:     launcher,
+		plainExe:      launcher,
+		directxExe:    filepath.Join(n.parts.products, directxExe),
+
+		`real\` + runhcsExe: filepath.Join(n.parts.folder(hcsshim), runhcsExe),
+	} {
+		if err := copyFile(from, n.Linux(n.Path(name))); err != nil {
+			t.Fatalf("put %s on the node: %v", name, err)
+		}
+	}
+	config := fmt.Sprintf("version = 2\nroot = '%s'\nstate = '%s'\n[grpc]\n  address = '%s'\n",
+		n.Path("root"), n.Path("run"), n.pipe())
+	n.write(t, "containerd.toml", config)
+}
+
+// Path returns the Windows path of a file in the node's folder.
+func (n *Node) Path(elements ...string) string {
+	return strings.Join(append([]string{n.dir}, elements...), `\`)
+}
+
+func (n *Node) state() string { return n.Path("state") }
+
+func (n *Node) pipe() string { return `\\.\pipe\dxw-` + n.options.Name }
+
+func (n *Node) write(t testing.TB, name, text string) {
+	t.Helper()
+	// Written beside and renamed, for a reader may be at it.
+	path := n.Linux(n.Path(name))
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WriteInventory describes other GPUs to the shim.
+func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
+	t.Helper()
+	n.write(t, "inventory.yaml", inventory.yaml())
+}
+
+func (n *Node) writeConfig(t testing.TB) {
+	t.Helper()
+	n.write(t, "config.yaml", fmt.Sprintf(`apiVersion: directx.microsoft.com/v1alpha1
+kind: Configuration
+stateDir: '%s'
+inventory: '%s'
+shim:
+  runtime: '%s'
+  log: '%s'
+`, n.state(), n.Path("inventory.yaml"), n.Path(plainExe), n.Path("shim.log")))
+}
+
+// ConfigFile is our configuration file's place on this system.
+func (n *Node) ConfigFile() string { return n.Linux(n.Path("config.yaml")) }
+
+// Start starts containerd.exe and waits until it answers.
+func (n *Node) Start(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := n.Command(context.Background(), n.Path(containerdExe), "--config", n.Path("containerd.toml"))
+	cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start containerd.exe: %v", err)
+	}
+	n.daemon, n.ended = cmd, make(chan struct{})
+	go func(ended chan struct{}) { // Ends with the process; Kill waits for it.
+		defer close(ended)
+		_ = cmd.Wait() // Killed, or seen by those who need it.
+	}(n.ended)
+	// runhcs sends its events to the second pipe.
+	if _, err := n.run(t, nil, clientExe, "wake", n.pipe(), n.pipe()+".ttrpc"); err != nil {
+		t.Fatalf("containerd.exe does not answer: %v\n%s", err, n.Log())
+	}
+}
+
+// Kill ends containerd.exe at once. Its shims stay.
+func (n *Node) Kill(t testing.TB) {
+	t.Helper()
+	_ = n.daemon.Process.Kill() // Fails when it has ended.
+	<-n.ended
+}
+
+// Log returns what containerd logged, over all of its starts.
+func (n *Node) Log() string {
+	data, _ := os.ReadFile(n.log) // Shown with a failure that has been told.
+	return string(data)
+}
+
+// run runs a program of the node and returns what it printed to standard
+// output. Its error has the rest.
+func (n *Node) run(t testing.TB, stdin []byte, program string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	cmd := n.Command(ctx, n.Path(program), args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	return n.output(cmd)
+}
+
+// CtrCommand returns ctr.exe with arguments, ready to be started.
+func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
+	return n.Command(ctx, n.Path(ctrExe), append([]string{"--address", n.pipe()}, args...)...)
+}
+
+// Ctr runs ctr.exe. Its error is what ctr printed.
+func (n *Node) Ctr(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	deadline := time.Now().Add(commandTimeout)
+	for {
+		out, err := n.run(t, nil, ctrExe, append([]string{"--address", n.pipe()}, args...)...)
+		// ctr 2 looks whether the pipe is there before it connects, and gives up
+		// when somebody else is just doing so. It has asked for nothing by then.
+		if err == nil || !strings.Contains(err.Error(), "cannot access socket") || time.Now().After(deadline) {
+			return out, err
+		}
+	}
+}
+
+// request is what client.exe is asked.
+type request struct {
+	Address    string      `json:"address"`
+	Namespace  string      `json:"namespace"`
+	Containers []Container `json:"containers"`
+}
+
+// Container is a container that the containerd client makes.
+type Container struct {
+	ID     string            `json:"id"`
+	Spec   string            `json:"spec"` // Windows path
+	Labels map[string]string `json:"labels,omitempty"`
+	// Runtime is the runtime's name; Path its program, when it is another than
+	// the name leads to.
+	Runtime string `json:"runtime"`
+	Path    string `json:"runtimePath,omitempty"`
+	// Options sends runhcs' options along, as the CRI plugin does.
+	Options bool `json:"runhcsOptions,omitempty"`
+	// Raw puts the spec into the container as it is, JSON or not.
+	Raw bool `json:"raw,omitempty"`
+}
+
+// Answer is what became of it.
+type Answer struct {
+	ID    string `json:"id"`
+	PID   uint32 `json:"pid"`
+	Error string `json:"error"`
+}
+
+// Client makes containers with the containerd client, all at once, and leaves
+// them running.
+func (n *Node) Client(t testing.TB, namespace string, containers ...Container) []Answer {
+	t.Helper()
+	var ids []string
+	for _, c := range containers {
+		ids = append(ids, c.ID)
+	}
+	t.Cleanup(func() { n.remove(t, namespace, ids...) })
+	input, err := json.Marshal(request{Address: n.pipe(), Namespace: namespace, Containers: containers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := n.run(t, input, clientExe, "run")
+	if err != nil {
+		t.Fatalf("start containers with the client: %v", err)
+	}
+	var answers []Answer
+	for line := range strings.Lines(out) {
+		var a Answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatalf("the client said %q: %v", line, err)
+		}
+		answers = append(answers, a)
+	}
+	if len(answers) != len(containers) {
+		t.Fatalf("the client answered for %d containers, want %d", len(answers), len(containers))
+	}
+	return answers
+}
+
+// Run starts a container with ctr and a spec file, and leaves it running.
+func (n *Node) Run(t testing.TB, runtime, id string, spec []byte) error {
+	t.Helper()
+	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
+	_, err := n.Ctr(t, "run", "--detach", "--null-io", "--runtime", runtime, "--config", n.SpecFile(t, id, spec), id)
+	return err
+}
+
+// MustRun is Run of a container that has to start.
+func (n *Node) MustRun(t testing.TB, runtime, id string, spec []byte) {
+	t.Helper()
+	if err := n.Run(t, runtime, id, spec); err != nil {
+		t.Fatalf("start container %s: %v", id, err)
+	}
+}
+
+const defaultNamespace = "default"
+
+// RunImage starts a container with ctr, flags and the node's image, and leaves
+// it running.
+func (n *Node) RunImage(t testing.TB, runtime, id string, flags ...string) error {
+	t.Helper()
+	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
+	args := slices.Concat([]string{"run", "--detach", "--null-io", "--runtime", runtime}, flags, []string{imageName, id})
+	_, err := n.Ctr(t, args...)
+	return err
+}
+
+// SpecFile writes a spec for ctr or the client, and returns its path.
+func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
+	t.Helper()
+	name := "spec-" + id + ".json"
+	n.write(t, name, string(spec))
+	return n.Path(name)
+}
+
+// remove ends and removes what is left of containers.
+func (n *Node) remove(t testing.TB, namespace string, ids ...string) {
+	// They may never have come to be, or be removed already.
+	_, _ = n.Ctr(t, append([]string{"--namespace", namespace, "tasks", "rm", "--force"}, ids...)...)
+	_, _ = n.Ctr(t, append([]string{"--namespace", namespace, "containers", "rm"}, ids...)...)
+}
+
+// Delete ends and removes a container that runs, with its task.
+func (n *Node) Delete(t testing.TB, id string) {
+	t.Helper()
+	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
+		if _, err := n.Ctr(t, args...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
+			t.Errorf("ctr %s: %v", strings.Join(args, " "), err)
+		}
+	}
+}
+
+// Tasks returns the state of each task by ID.
+func (n *Node) Tasks(t testing.TB) map[string]string {
+	t.Helper()
+	out, err := n.Ctr(t, "tasks", "ls")
+	if err != nil {
+		t.Fatalf("list the tasks: %v", err)
+	}
+	tasks := map[string]string{}
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] != "TASK" {
+			tasks[fields[0]] = fields[2]
+		}
+	}
+	return tasks
+}
+
+// Bundle tells whether containerd still has the bundle of a container.
+func (n *Node) Bundle(id string) bool {
+	found, _ := filepath.Glob(n.Linux(n.Path("run", "io.containerd.runtime.v2.task", "*", id))) // The pattern is well formed.
+	return len(found) > 0
+}
+
+// Process is one process of the prefix.
+type Process struct {
+	PID     int
+	Command string
+}
+
+// Processes returns the shim processes of a container: those that have a
+// runtime shim's name and the ID as an argument.
+func (n *Node) Processes(id string) []Process {
+	var processes []Process
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // It ended meanwhile.
+		}
+		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+		if !strings.Contains(args[0], "containerd-shim-") || !slices.Contains(args, id) {
+			continue
+		}
+		p := Process{Command: strings.Join(args, " ")}
+		if _, err := fmt.Sscanf(file, "/proc/%d/cmdline", &p.PID); err == nil {
+			processes = append(processes, p)
+		}
+	}
+	return processes
+}
+
+// KillProcess ends a process at once, as TerminateProcess does.
+func KillProcess(t testing.TB, p Process) {
+	t.Helper()
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("kill %s: %v", p.Command, err)
+	}
+}
+
+// ShimCall is a call of the real shim, as the launcher noted it.
+type ShimCall struct {
+	ID    string   `json:"id"`
+	Args  []string `json:"args"`
+	Stdin []byte   `json:"stdin"`
+	Dir   string   `json:"dir"`
+	Env   []string `json:"env"`
+}
+
+// ShimCalls returns the calls of the real shim for a container, in order.
+func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
+	t.Helper()
+	data, err := os.ReadFile(n.Linux(n.Path("launcher", "calls.log")))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	var calls []ShimCall
+	for line := range strings.Lines(string(data)) {
+		var c ShimCall
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			t.Fatalf("the launcher noted %q: %v", line, err)
+		}
+		if c.ID == id {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// Config returns the config.json that the real shim was started on.
+func (n *Node) Config(t testing.TB, id string) string {
+	t.Helper()
+	data, err := os.ReadFile(n.Linux(n.Path("launcher", "config-"+id+".json")))
+	if err != nil {
+		t.Fatalf("the real shim was never started on %s: %v", id, err)
+	}
+	return string(data)
+}
+
+// Hang makes the launcher stand still when container id is started: before it
+// runs runhcs or after. The test's end lets it go.
+func (n *Node) Hang(t testing.TB, when, id string) (release func()) {
+	t.Helper()
+	order := n.Linux(n.Path("launcher", "hang-"+when+"-"+id))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(order), 0o700), os.WriteFile(order, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	release = func() { _ = os.Remove(order) }
+	t.Cleanup(release)
+	return release
+}
+
+// Hangs tells whether the launcher stands still with container id.
+func (n *Node) Hangs(id string) bool {
+	_, err := os.Stat(n.Linux(n.Path("launcher", "hanging-"+id)))
+	return err == nil
+}
+
+// Record writes an allocation record and returns its token.
+func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Replica) allocation.Token {
+	t.Helper()
+	token, err := n.Recorder.Record(t.Context(), resource, replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// RecordFile is where the record of token is on this system.
+func (n *Node) RecordFile(token allocation.Token) string {
+	return filepath.Join(paths.Allocations(n.Linux(n.state())), string(token.ID())+".json")
+}
+
+// Eventually tries check until it returns nil, and fails the test when it does
+// not within timeout.
+func Eventually(t testing.TB, timeout time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, timeout, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.options.Name }

@@ -1,0 +1,114 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"os"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/internal/allocation"
+)
+
+// Pod is a pod as the kubelet describes it to the CRI.
+type Pod struct {
+	// Sandbox is the sandbox's ID.
+	Sandbox         string
+	Namespace, Name string
+	UID             string
+	HostProcess     bool
+}
+
+// NewPod returns a pod whose sandbox is to have that ID.
+func NewPod(sandbox string) Pod {
+	return Pod{Sandbox: sandbox, Namespace: "default", Name: "pod-" + sandbox, UID: "uid-" + sandbox}
+}
+
+// Standalone returns the spec of a container that is in no pod.
+func (n *Node) Standalone(t testing.TB, id string) *specs.Spec {
+	t.Helper()
+	return &specs.Spec{
+		Version:  specs.Version,
+		Process:  &specs.Process{Args: []string{Forever}, Cwd: `C:\`, User: specs.User{Username: "ContainerUser"}, Env: []string{"PATH=C:\\Windows"}},
+		Root:     &specs.Root{},
+		Hostname: "host",
+		Windows:  &specs.Windows{LayerFolders: n.layers(t, id)},
+	}
+}
+
+// layers makes a container's layer folders and returns their paths.
+func (n *Node) layers(t testing.TB, id string) []string {
+	t.Helper()
+	folders := []string{n.Path("base"), n.Path("layer-" + id)}
+	for _, folder := range folders {
+		if err := os.MkdirAll(n.Linux(folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folders
+}
+
+// SandboxSpec returns what containerd 1.7.35's CRI plugin makes of a pod on
+// Windows: sandboxContainerSpec in pkg/cri/server/sandbox_run_windows.go.
+func (n *Node) SandboxSpec(t testing.TB, p Pod) *specs.Spec {
+	t.Helper()
+	shares := uint16(2) // DefaultSandboxCPUshares of pkg/cri/opts
+	s := n.podSpec(t, p, p.Sandbox)
+	s.Process.Args = []string{`\pause.exe`, Forever}
+	s.Windows.Resources = &specs.WindowsResources{CPU: &specs.WindowsCPUResources{Shares: &shares}}
+	s.Annotations["io.kubernetes.cri.sandbox-log-directory"] = `C:\var\log\pods\` + p.UID
+	s.Annotations["io.kubernetes.cri.container-type"] = "sandbox"
+	return s
+}
+
+// ContainerSpec returns what the CRI plugin makes of a pod's container:
+// containerSpec in pkg/cri/server/container_create_windows.go.
+func (n *Node) ContainerSpec(t testing.TB, p Pod, id, name string) *specs.Spec {
+	t.Helper()
+	s := n.podSpec(t, p, id)
+	memory := uint64(512 << 20)
+	s.Windows.Resources = &specs.WindowsResources{Memory: &specs.WindowsMemoryResources{Limit: &memory}}
+	s.Annotations["io.kubernetes.cri.container-name"] = name
+	s.Annotations["io.kubernetes.cri.image-name"] = "registry.example/app:1"
+	s.Annotations["io.kubernetes.cri.container-type"] = "container"
+	return s
+}
+
+// podSpec is what the two have in common: no root, the sandbox's network
+// namespace, and the annotations of annotations.DefaultCRIAnnotations, set after
+// those of the pod.
+func (n *Node) podSpec(t testing.TB, p Pod, id string) *specs.Spec {
+	t.Helper()
+	s := n.Standalone(t, id)
+	s.Root = nil
+	s.Hostname = p.Name
+	s.Windows.Network = &specs.WindowsNetwork{NetworkNamespace: "77777777-7777-7777-7777-777777777777"}
+	s.Annotations = map[string]string{
+		"microsoft.com/hostprocess-container": "false",
+		"io.kubernetes.cri.sandbox-id":        p.Sandbox,
+		"io.kubernetes.cri.sandbox-namespace": p.Namespace,
+		"io.kubernetes.cri.sandbox-uid":       p.UID,
+		"io.kubernetes.cri.sandbox-name":      p.Name,
+	}
+	if p.HostProcess {
+		s.Annotations["microsoft.com/hostprocess-container"] = "true"
+		s.Process.User.Username = `NT AUTHORITY\SYSTEM`
+	}
+	return s
+}
+
+// Allocate puts the advertiser's answer into a container's spec.
+func Allocate(s *specs.Spec, resource string, token allocation.Token) {
+	s.Process.Env = append(s.Process.Env, allocation.EnvKey(resource)+"="+string(token))
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[allocation.AnnotationKey(resource)] = string(token)
+}
+
+// JSON returns the spec as a file's content.
+func JSON(t testing.TB, s *specs.Spec) []byte {
+	t.Helper()
+	return marshal(t, s)
+}
