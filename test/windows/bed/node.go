@@ -154,6 +154,11 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 
 func (n *Node) writeConfig(t testing.TB) {
 	t.Helper()
+	// Our shim tells by the name of the real one what that reads.
+	shim := plainExe
+	if n.options.Containerd2 {
+		shim = runhcsExe
+	}
 	n.write(t, "config.yaml", fmt.Sprintf(`apiVersion: directx.microsoft.com/v1alpha1
 kind: Configuration
 stateDir: '%s'
@@ -161,7 +166,7 @@ inventory: '%s'
 shim:
   runtime: '%s'
   log: '%s'
-`, n.state(), n.Path("inventory.yaml"), n.Path(plainExe), n.Path("shim.log")))
+`, n.state(), n.Path("inventory.yaml"), n.Path(shim), n.Path("shim.log")))
 }
 
 // ConfigFile is our configuration file's place on this system.
