@@ -209,6 +209,6 @@ func (a assignment) of(present []discovery.Device) []discovery.Device {
 			return true
 		}
 		named := slices.ContainsFunc(a.paths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
-		return !named && !(a.class && unusable(d) == nil)
+		return !named && (!a.class || unusable(d) != nil)
 	})
 }

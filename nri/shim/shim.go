@@ -104,11 +104,11 @@ func (s *shim) run() (int, error) {
 			return 0, err
 		}
 	}
-	real, err := s.realShim()
+	path, err := s.realShim()
 	if err != nil {
 		return 0, err
 	}
-	return s.handOver(real)
+	return s.handOver(path)
 }
 
 // starts tells whether a container is started.

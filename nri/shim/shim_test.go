@@ -6,82 +6,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/config"
 	"directx-nri/internal/testutil"
 )
-
-// The names under which this test's program is not a test: our shim, our shim
-// with an error of its own, and the real shim.
-const (
-	ourName    = "containerd-shim-directx-v1"
-	brokenName = "broken-shim"
-	realName   = "containerd-shim-runc-v2"
-)
-
-func TestMain(m *testing.M) {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err)
-	}
-	switch filepath.Base(self) {
-	case ourName:
-		os.Exit(Main("test"))
-	case brokenName:
-		s := newShim(Call{Self: self, Args: os.Args[1:], Env: os.Environ(), Bundle: ".", ConfigPath: config.Path(), Stderr: os.Stderr})
-		s.source = func(config.Config) discovery.Source { panic("a mistake") }
-		status, err := s.run()
-		if err != nil {
-			fmt.Fprint(os.Stderr, err)
-			status = exitFailure
-		}
-		os.Exit(status)
-	case realName:
-		os.Exit(realMain())
-	}
-	os.Exit(m.Run())
-}
-
-// realCall is what the real shim was called with, and what it answers.
-type realCall struct {
-	Args  []string
-	Stdin string
-	Mark  string // of the environment
-	Dir   string
-}
-
-// realMain is the real shim: it tells its call on standard output.
-func realMain() int {
-	stdin, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return 99
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return 99
-	}
-	out, err := json.Marshal(realCall{Args: os.Args[1:], Stdin: string(stdin), Mark: os.Getenv("MARK"), Dir: dir})
-	if err != nil {
-		return 99
-	}
-	fmt.Printf("%s", out)
-	fmt.Fprint(os.Stderr, os.Getenv("REAL_STDERR"))
-	status, _ := strconv.Atoi(os.Getenv("REAL_STATUS")) // 0 when there is none
-	return status
-}
 
 // bed is a node with a shim, a real shim, and a bundle.
 type bed struct {
@@ -224,7 +161,7 @@ func specOf(annotations map[string]string, env ...string) string {
 		Annotations: annotations, Linux: &specs.Linux{},
 	})
 	if err != nil {
-		panic(err)
+		return err.Error() // No spec, so that the test that uses it fails.
 	}
 	return string(data)
 }

@@ -31,8 +31,10 @@ func (s *shim) handOver(path string) (int, error) {
 	if s.starts() {
 		shimfile.Prove(s.call.Self)
 	}
-	err := syscall.Exec(path, append([]string{path}, s.call.Args...), s.call.Env)
-	return 0, fmt.Errorf("directx-nri: run %s: %w", path, err)
+	if err := syscall.Exec(path, append([]string{path}, s.call.Args...), s.call.Env); err != nil {
+		return 0, fmt.Errorf("directx-nri: run %s: %w", path, err)
+	}
+	return 0, nil
 }
 
 // keepOwner gives the file at path the owner that info tells.
