@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"directx-nri/advertiser"
+	"directx-nri/discovery"
 	"directx-nri/discovery/inventory"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
@@ -31,6 +32,8 @@ type options struct {
 	stateDir        string
 	runtimeDir      string
 	guardSocket     string
+	servedBy        string
+	criSocket       string
 	failOnInitError bool
 }
 
@@ -47,13 +50,18 @@ func newCommand() *cobra.Command {
 
 It offers --replicas replicas of each GPU and writes down which ones the kubelet
 gave to which container. The container gets a token for that record and nothing
-else: directx-nri adds the GPU when containerd creates the container. As long as
-directx-nri is not there to do so, containers that hold a GPU are not started.
+else. What the token stands for is added when containerd creates the container:
+by the NRI plugin directx-nri, or, on Windows, where containerd calls no plugin, by
+the runtime shim. As long as that one is not there to do so, containers that hold
+a GPU are not started; and with --served-by shim no GPU is offered.
 
 It needs no access to the cluster, and runs as root. The kubelet and containerd
 may be restarted at any time.`,
 		Example: `  # four containers may share each GPU of the inventory file
-  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --replicas 4`,
+  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --replicas 4
+
+  # containerd starts containers by our runtime shim
+  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --served-by shim`,
 		Version: cli.Version(version),
 	}
 	command.RunE = o.logging.Run(o.run)
@@ -66,7 +74,9 @@ may be restarted at any time.`,
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the plugin is seen to be there; the same as the plugin's")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's folder for device plugins")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources socket, to see whether pods still hold a GPU that is gone")
-	flags.StringVar(&o.guardSocket, "nri-socket", places.NRI, "containerd's NRI socket, to refuse the start of containers whose GPU the plugin could not add; \"\" does without that guard")
+	flags.StringVar(&o.guardSocket, "nri-socket", places.NRI, "with --served-by nri: containerd's NRI socket, to refuse the start of containers whose GPU the plugin could not add; \"\" does without that guard")
+	flags.StringVar(&o.servedBy, "served-by", servedByDefault(runtime.GOOS), "who gives containers their GPUs: nri, the plugin, or shim, the runtime shim")
+	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "with --served-by shim: containerd's CRI socket, to see that it starts containers by the shim")
 	o.logging.AddFlags(flags)
 	return command
 }
@@ -80,23 +90,27 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
 	if err := advertiser.CheckReplicas(o.replicas); err != nil {
 		return cli.Usage("--replicas: %w", err)
 	}
+	if o.servedBy != servedByNRI && o.servedBy != servedByShim {
+		return cli.Usage("--served-by %q is neither %s nor %s", o.servedBy, servedByNRI, servedByShim)
+	}
 	recorder, err := allocation.OpenRecorder(ctx, paths.Allocations(o.stateDir), log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, recorder.Close()) }()
+	var source discovery.Source = inventory.Open(o.inventory, log)
 	var guarding atomic.Bool
-	ready := func(ctx context.Context) error {
-		if err := readiness.Check(ctx, filepath.Join(o.runtimeDir, readiness.SocketName)); err != nil {
+	ready := o.pluginReady(&guarding)
+	if o.servedBy == servedByShim {
+		gate, err := newShimGate(o.criSocket)
+		if err != nil {
 			return err
 		}
-		if o.guardSocket != "" && !guarding.Load() {
-			return fmt.Errorf("%w %s, which this program needs to guard container starts", errNoGuard, o.guardSocket)
-		}
-		return nil
+		defer gate.Close()
+		source, ready = &gatedSource{Source: source, gate: gate.Ready, log: log}, gate.Ready
 	}
 	device, err := advertiser.New(advertiser.Config{
-		Source:          inventory.Open(o.inventory, log),
+		Source:          source,
 		Recorder:        recorder,
 		Replicas:        o.replicas,
 		KubeletDir:      o.kubeletDir,
@@ -113,10 +127,23 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
 	defer log.Info("directx-advertiser ends")
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return device.Run(ctx) })
-	if o.guardSocket != "" {
+	if o.servedBy == servedByNRI && o.guardSocket != "" {
 		group.Go(func() error { return o.guard(log, guarding.Store).Run(ctx) })
 	}
 	return group.Wait()
+}
+
+// pluginReady returns the check that the NRI plugin is there, and its guard.
+func (o *options) pluginReady(guarding *atomic.Bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := readiness.Check(ctx, filepath.Join(o.runtimeDir, readiness.SocketName)); err != nil {
+			return err
+		}
+		if o.guardSocket != "" && !guarding.Load() {
+			return fmt.Errorf("%w %s, which this program needs to guard container starts", errNoGuard, o.guardSocket)
+		}
+		return nil
+	}
 }
 
 // guard returns the NRI plugin that refuses containers which directx-nri did

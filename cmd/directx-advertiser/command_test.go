@@ -13,15 +13,19 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no inventory":   {nil, "--inventory is required"},
-		"no replica":     {[]string{"--inventory=x", "--replicas=0"}, "0 replicas"},
-		"negative":       {[]string{"--inventory=x", "--replicas=-1"}, "-1 replicas"},
-		"too many":       {[]string{"--inventory=x", "--replicas=1025"}, "1025 replicas"},
-		"no number":      {[]string{"--replicas=many"}, "--replicas"},
-		"state folder":   {[]string{"--inventory=x", "--state-dir=/dev/null"}, "/dev/null"},
-		"wrong log form": {[]string{"--inventory=x", "--log-format=xml"}, "--log-format"},
+		"no inventory":     {nil, "--inventory is required"},
+		"no replica":       {[]string{"--inventory=x", "--replicas=0"}, "0 replicas"},
+		"negative":         {[]string{"--inventory=x", "--replicas=-1"}, "-1 replicas"},
+		"too many":         {[]string{"--inventory=x", "--replicas=1025"}, "1025 replicas"},
+		"no number":        {[]string{"--replicas=many"}, "--replicas"},
+		"state folder":     {[]string{"--inventory=x", "--state-dir=/dev/null"}, "/dev/null"},
+		"wrong log form":   {[]string{"--inventory=x", "--log-format=xml"}, "--log-format"},
+		"served by nobody": {[]string{"--inventory=x", "--served-by=me"}, `--served-by "me" is neither nri nor shim`},
+		"no shim": {
+			[]string{"--inventory=/nowhere/inventory.yaml", "--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "no GPU is offered as long as containers would not get it",
+		},
 		"no GPU": {
-			[]string{"--inventory=/nowhere/inventory.yaml", "--fail-on-init-error", "--nri-socket="}, "/nowhere/inventory.yaml",
+			[]string{"--inventory=/nowhere/inventory.yaml", "--fail-on-init-error", "--served-by=nri", "--nri-socket="}, "/nowhere/inventory.yaml",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,7 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Set up containerd and the runtime shim",
 	}
+	command.AddCommand(newInstallCommand(), newUninstallCommand(runtime.GOOS))
 	command.AddCommand(newConfigureCommand(runtime.GOOS), newUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))
 	return command
 }

@@ -58,11 +58,11 @@ func newBed(t *testing.T) bed {
 		t.Fatal(err)
 	}
 	b := bed{folder, filepath.Join(folder, "bin", shimfile.Name())}
-	real, inventory := filepath.Join(folder, "real"), filepath.Join(folder, "gpus.yaml")
-	write(t, real, []byte("#!/bin/sh\nprintf "+answer+"\n"), 0o755)
+	runtime, inventory := filepath.Join(folder, "real"), filepath.Join(folder, "gpus.yaml")
+	write(t, runtime, []byte("#!/bin/sh\nprintf "+answer+"\n"), 0o755)
 	write(t, inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: GPU, display: true, linux: {deviceNodes: [/dev/null]}}]\n"), 0o600)
 	write(t, filepath.Join(folder, "config.yaml"), []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstateDir: "+
-		filepath.Join(folder, "state")+"\ninventory: "+inventory+"\nshim: {runtime: "+real+"}\n"), 0o600)
+		filepath.Join(folder, "state")+"\ninventory: "+inventory+"\nshim: {runtime: "+runtime+"}\n"), 0o600)
 	return b
 }
 

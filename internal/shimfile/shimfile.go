@@ -145,21 +145,11 @@ func swap(ctx context.Context, data, old []byte, path string) (err error) {
 
 // lock has the shim at path to ourselves until unlock is called.
 func lock(ctx context.Context, path string) (unlock func() error, err error) {
-	for {
-		l := flock.New(lockFile(path), flock.SetPermissions(0o600))
-		if _, err := l.TryLockContext(ctx, lockRetry); err != nil {
-			return nil, fmt.Errorf("wait for another installation to end: %w", err)
-		}
-		// A removal of the shim takes the lock's file away last.
-		held, heldErr := l.Stat()
-		there, thereErr := os.Stat(lockFile(path))
-		if heldErr == nil && thereErr == nil && os.SameFile(held, there) {
-			return l.Close, nil
-		}
-		if err := l.Close(); err != nil {
-			return nil, err
-		}
+	l := flock.New(lockFile(path), flock.SetPermissions(0o600))
+	if _, err := l.TryLockContext(ctx, lockRetry); err != nil {
+		return nil, fmt.Errorf("wait for another installation to end: %w", err)
 	}
+	return l.Close, nil
 }
 
 // present returns the file at path, nil when there is none.
@@ -300,8 +290,15 @@ func Remove(ctx context.Context, path string) (removed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Unlocked before it is removed: Windows removes no open file.
-	defer func() { err = errors.Join(err, unlock(), remove(lockFile(path))) }()
+	defer func() {
+		// Removed while it is locked, or else somebody else may have it; but
+		// Windows removes no open file.
+		removeErr := remove(lockFile(path))
+		err = errors.Join(err, unlock())
+		if removeErr != nil {
+			err = errors.Join(err, remove(lockFile(path)))
+		}
+	}()
 	files, err := belongings(path)
 	if err != nil {
 		return nil, err
@@ -349,7 +346,13 @@ const SelfTestFolder = "directx-nri-self-test-"
 func removeAll(path string) error {
 	var err error
 	for range busyTries {
-		if err = os.RemoveAll(path); err == nil || !isBusy(err) {
+		if err = os.Remove(path); err == nil {
+			return nil
+		}
+		if info, statErr := os.Lstat(path); statErr == nil && info.IsDir() {
+			return os.RemoveAll(path)
+		}
+		if !isBusy(err) {
 			return err
 		}
 		time.Sleep(busyPause)

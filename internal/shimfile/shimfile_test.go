@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,13 +29,28 @@ const (
 	wrong       = "something else"
 	hanging     = "hanging"
 	brokenThere = "broken in its place"
+	givesWay    = "gives way"
+	overtaken   = "overtaken"
 )
 
+// runFlag has a copy run until its standard input ends.
+const runFlag = "--run-for-a-test"
+
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == SelfTestFlag {
-		os.Exit(actAsShim())
+	// The race detector has every process wait a second at its end otherwise.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
-	os.Exit(m.Run())
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case SelfTestFlag:
+			os.Exit(actAsShim()) //nolint:forbidigo // this process is the shim's
+		case runFlag:
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			return
+		}
+	}
+	m.Run()
 }
 
 // actAsShim is what a copy of this program does.
@@ -46,6 +64,11 @@ func actAsShim() int {
 		return 3
 	}
 	_, does, _ := strings.Cut(string(program[bytes.LastIndex(program, []byte(mark)):]), mark)
+	if !strings.EqualFold(filepath.Clean(os.TempDir()), filepath.Dir(self)) {
+		// Programs may not be allowed to run from the usual one.
+		fmt.Fprintln(os.Stderr, "temporary files go to "+os.TempDir())
+		return 1
+	}
 	switch does {
 	case broken:
 		fmt.Fprintln(os.Stderr, "I am\nbroken")
@@ -59,6 +82,16 @@ func actAsShim() int {
 	case brokenThere:
 		if filepath.Base(self) == Name() {
 			return 1
+		}
+	case overtaken:
+		// As when a start by the old shim ends while this test runs.
+		_ = os.Remove(previous(self))
+	case givesWay:
+		// As at a container's start that goes wrong while this test runs.
+		if filepath.Base(self) == Name() {
+			if _, ok := Restore(self); !ok {
+				return 1
+			}
 		}
 	}
 	fmt.Println(SelfTestPassed)
@@ -160,13 +193,22 @@ func TestInstallKeepsTheProvenOne(t *testing.T) {
 	n.has(map[string]string{Name(): good + " again", n.previous(): good})
 }
 
+func TestInstallKeepsTheOldOneWhateverItDoes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	n.mustInstall(overtaken)
+	n.has(map[string]string{Name(): overtaken, n.previous(): good})
+}
+
 func TestInstallRefuses(t *testing.T) {
 	t.Parallel()
 	for does, want := range map[string]string{
-		broken:      "I am broken",
+		broken:      ".new", // not yet in its place
 		chatty:      `it does not say "self-test passed" but "hello self-test passed"`,
 		wrong:       `is it containerd-shim-directx-v1?`,
 		brokenThere: "the shim before it is back in its place",
+		givesWay:    "it failed when a container was started in the meantime",
 	} {
 		t.Run(does, func(t *testing.T) {
 			t.Parallel()
@@ -175,6 +217,9 @@ func TestInstallRefuses(t *testing.T) {
 			_, err := n.install(does)
 			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one that says %q", err, want)
+			}
+			if does == givesWay {
+				isLatest(n.path) // removes what Windows had to move aside
 			}
 			n.has(map[string]string{Name(): good})
 		})
@@ -275,6 +320,39 @@ func TestInstallTwoAtOnce(t *testing.T) {
 	}
 }
 
+// Windows replaces and removes no program that runs.
+func TestInstallWhileTheOldOneRuns(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustInstall(good)
+	running := exec.CommandContext(t.Context(), n.path, runFlag)
+	end, err := running.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n.mustInstall(other)
+	data, err := os.ReadFile(n.path)
+	if err != nil || !bytes.HasSuffix(data, []byte(mark+other)) {
+		t.Errorf("the new one is not in its place: %v", err)
+	}
+	Prove(n.path)
+	if _, err := os.Stat(previous(n.path)); (err == nil) != (runtime.GOOS == "windows") {
+		t.Errorf("the old one, which may be the one that runs: %v", err)
+	}
+	if err := errors.Join(end.Close(), running.Wait()); err != nil {
+		t.Error(err)
+	}
+	Prove(n.path)
+	n.has(map[string]string{Name(): other})
+	if _, err := Remove(t.Context(), n.path); err != nil {
+		t.Error(err)
+	}
+	n.has(map[string]string{})
+}
+
 func TestProve(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -321,7 +399,7 @@ func TestRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := append(ours, left)
+	want := append(slices.Clone(ours), left)
 	slices.Sort(want)
 	slices.Sort(removed)
 	if !slices.Equal(removed, want) {

@@ -70,6 +70,7 @@ const (
 	runhcsExe     = "containerd-shim-runhcs-v1.exe"
 	plainExe      = "containerd-shim-plain-v1.exe"
 	directxExe    = "containerd-shim-directx-v1.exe"
+	dxctlExe      = "dxctl.exe"
 )
 
 // parts say where the programs are.
@@ -127,8 +128,10 @@ func (p parts) check() error {
 			return err
 		}
 	}
-	if _, err := os.Stat(filepath.Join(p.products, directxExe)); err != nil {
-		return fmt.Errorf("the product's %s is missing: run make build-windows-amd64 (%w)", directxExe, err)
+	for _, name := range []string{directxExe, dxctlExe} {
+		if _, err := os.Stat(filepath.Join(p.products, name)); err != nil {
+			return fmt.Errorf("the product's %s is missing: run make build-windows-amd64 (%w)", name, err)
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,12 @@ type Options struct {
 	Containerd2, NewHcsshim bool
 	// Inventory describes the node's GPUs.
 	Inventory *Inventory
+	// Bare leaves our shim out, for dxctl.exe to install.
+	Bare bool
+	// Config is containerd's configuration file, "" for none, in place of one
+	// that the bed writes and dxctl.exe does not see. What it says of folders and
+	// pipes is overridden by flags.
+	Config *string
 }
 
 // Node is one containerd.exe with its folder.
@@ -102,8 +109,10 @@ func (n *Node) install(t testing.TB) {
 	if n.options.NewHcsshim {
 		hcsshim = newHcsshim
 	}
-	if err := os.MkdirAll(n.Linux(n.Path("real")), 0o700); err != nil {
-		t.Fatal(err)
+	for _, folder := range []string{"real", "product"} {
+		if err := os.MkdirAll(n.Linux(n.Path(folder)), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	launcher := filepath.Join(n.built, "launcher.exe")
 	for name, from := range map[string]string{
@@ -114,15 +123,48 @@ func (n *Node) install(t testing.TB) {
 		plainExe:      launcher,
 		directxExe:    filepath.Join(n.parts.products, directxExe),
 
+		`product\` + dxctlExe:   filepath.Join(n.parts.products, dxctlExe),
+		`product\` + directxExe: filepath.Join(n.parts.products, directxExe),
+
 		`real\` + runhcsExe: filepath.Join(n.parts.folder(hcsshim), runhcsExe),
 	} {
+		if n.options.Bare && name == directxExe {
+			continue
+		}
 		if err := copyFile(from, n.Linux(n.Path(name))); err != nil {
 			t.Fatalf("put %s on the node: %v", name, err)
 		}
 	}
-	config := fmt.Sprintf("version = 2\nroot = '%s'\nstate = '%s'\n[grpc]\n  address = '%s'\n",
-		n.Path("root"), n.Path("run"), n.pipe())
-	n.write(t, "containerd.toml", config)
+	switch config := n.options.Config; {
+	case config == nil:
+		n.write(t, containerdToml, "version = 2\n")
+	case *config != "":
+		n.write(t, containerdToml, *config)
+	}
+}
+
+// containerdToml is containerd's configuration file.
+const containerdToml = "containerd.toml"
+
+// ContainerdConfig returns containerd's configuration file, "" when there is
+// none.
+func (n *Node) ContainerdConfig(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(n.Linux(n.Path(containerdToml)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// containerdArgs are the arguments that containerd.exe is started with. A file
+// that is named must exist; the one at the default place need not.
+func (n *Node) containerdArgs() []string {
+	args := []string{"--root", n.Path("root"), "--state", n.Path("run"), "--address", n.pipe()}
+	if _, err := os.Stat(n.Linux(n.Path(containerdToml))); err == nil {
+		args = append(args, "--config", n.Path(containerdToml))
+	}
+	return args
 }
 
 // Path returns the Windows path of a file in the node's folder.
@@ -180,7 +222,7 @@ func (n *Node) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := n.Command(context.Background(), n.Path(containerdExe), "--config", n.Path("containerd.toml"))
+	cmd := n.Command(context.Background(), n.Path(containerdExe), n.containerdArgs()...)
 	cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

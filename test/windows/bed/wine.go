@@ -143,14 +143,24 @@ func (w *Wine) Command(ctx context.Context, program string, args ...string) *exe
 }
 
 // output runs a Windows program and returns what it printed to standard output.
-// Its error has the rest. Both go by files: Wine's services, which any program
-// may start, would keep a pipe open for as long as they run.
+// Its error has the rest.
 func (w *Wine) output(cmd *exec.Cmd) (string, error) {
+	stdout, stderr, err := w.outputs(cmd)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr))
+	}
+	return stdout, err
+}
+
+// outputs runs a Windows program and returns what it printed. Both go by files:
+// Wine's services, which any program may start, would keep a pipe open for as
+// long as they run.
+func (w *Wine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
 	var files [2]*os.File
 	for i := range files {
 		f, err := os.CreateTemp(w.dir, "output-")
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		defer os.Remove(f.Name())
 		defer f.Close()
@@ -162,14 +172,11 @@ func (w *Wine) output(cmd *exec.Cmd) (string, error) {
 	for i, f := range files {
 		data, err := os.ReadFile(f.Name())
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 		texts[i] = string(data)
 	}
-	if runErr != nil {
-		return texts[0], fmt.Errorf("%w: %s", runErr, strings.TrimSpace(texts[1]))
-	}
-	return texts[0], nil
+	return texts[0], texts[1], runErr
 }
 
 // Linux returns where a path on drive C: is on this system.

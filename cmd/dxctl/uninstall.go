@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"directx-nri/internal/cli"
+	"directx-nri/internal/config"
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/durable"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/shimfile"
+	"directx-nri/internal/takeover"
+	"directx-nri/nri/shim"
+)
+
+// pendingName is the file in our state folder that tells that containers were
+// handed over and containerd has not been restarted since.
+const pendingName = "uninstall-pending"
+
+type uninstallOptions struct {
+	target
+	from            string
+	containerdState string
+	shimConfig      string
+	runtime         string
+	runtimeDir      string
+	purge           bool
+}
+
+func newUninstallCommand(goos string) *cobra.Command {
+	o := uninstallOptions{target: target{os: goos}}
+	places := paths.OfThisSystem()
+	command := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the runtime shim, and leave the node as it was",
+		Long: `Removes our runtime shim, its log, and its configuration file if 'dxctl runtime
+install' wrote it and nobody has changed it since. containerd must not use the
+shim any more: 'dxctl runtime unconfigure --restart' comes first.
+
+Containers that were started through the shim go on: containerd is told to have
+the real shim clean up after them, which it learns when it starts. So as long as
+there are such containers --restart is needed. What is kept is listed.`,
+		Example: `  dxctl runtime unconfigure --restart
+  dxctl runtime uninstall --restart
+
+  # the allocation records too; no pod may hold a GPU any more
+  dxctl runtime uninstall --restart --purge`,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	flags := command.Flags()
+	o.addFlags(flags)
+	flags.StringVar(&o.from, "from", places.ShimDir, "folder that the shim is installed in")
+	flags.StringVar(&o.shimConfig, "shim-config", places.Config, "the shim's configuration file")
+	flags.StringVar(&o.runtime, "runtime", "", "the real shim, which takes over (default: as configured for ours)")
+	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state folder")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "our folder of sockets, for --purge")
+	flags.BoolVar(&o.purge, "purge", false, "remove the allocation records too")
+	o.addChangeFlags(flags)
+	return command
+}
+
+func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if !filepath.IsAbs(o.from) {
+		return cli.Usage("--from %q is not an absolute path", o.from)
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	path := filepath.Join(o.from, shimfile.Name())
+	// A configuration that cannot be read decides nothing but who takes over.
+	configuration, configErr := config.Read(o.shimConfig)
+	if configErr != nil {
+		configuration = config.Default()
+	}
+	hasCRI, err := o.unused(ctx)
+	if err != nil {
+		return fmt.Errorf("nothing is removed: %w", err)
+	}
+	if err := o.handOver(ctx, stdout, path, hasCRI, func() (string, error) {
+		return o.realShim(path, configuration, configErr)
+	}); err != nil {
+		return fmt.Errorf("nothing is removed: %w", err)
+	}
+	removed, err := shimfile.Remove(ctx, path)
+	r := removal{removed: removed}
+	if err != nil {
+		r.errs = append(r.errs, err)
+	}
+	r.remove(configuration.Shim.Log, configuration.Shim.Log+".1")
+	o.removeConfig(&r)
+	if o.purge {
+		o.purgeState(&r)
+	} else {
+		r.keep(o.stateDir, "the allocation records are there; --purge removes it")
+	}
+	r.print(stdout, stderr)
+	if err := errors.Join(r.errs...); err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// unused returns an error when containerd starts containers by the shim, or when
+// that cannot be told. hasCRI is false when containerd runs without its CRI
+// plugin.
+func (o *uninstallOptions) unused(ctx context.Context) (hasCRI bool, err error) {
+	const fix = "run 'dxctl runtime unconfigure --restart' first"
+	text, _, err := readFile(o.config)
+	if err != nil {
+		return false, err
+	}
+	f, err := containerdconfig.Read(text, o.node(ctx))
+	if err != nil {
+		return false, locate(o.config, err)
+	}
+	for _, h := range f.Handlers {
+		if h.Ours() {
+			return false, fmt.Errorf("%s has containers of the runtime handler %s go through the shim: %s", o.config, h.Name, fix)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
+	defer cancel()
+	loaded, err := o.loaded(ctx)
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.Unimplemented:
+		return false, nil
+	case codes.Unavailable:
+		// It does not run, and will have read the file when it does.
+		return true, nil
+	default:
+		return false, fmt.Errorf("what containerd has loaded is not known: %w; is --cri-socket %s right?", err, o.criSocket)
+	}
+	for _, h := range loaded {
+		if h.Ours() {
+			return true, fmt.Errorf("the running containerd has containers of the runtime handler %s go through the shim: restart it, or %s", h.Name, fix)
+		}
+	}
+	return true, nil
+}
+
+// realShim returns the shim that takes over.
+func (o *uninstallOptions) realShim(ours string, c config.Config, configErr error) (string, error) {
+	name := o.runtime
+	if name == "" {
+		if configErr != nil {
+			return "", fmt.Errorf("the real shim is not known: %w; name it with --runtime", configErr)
+		}
+		name = c.Shim.Runtime
+	}
+	if name == "" {
+		name = shim.UsualRuntime
+	}
+	path, err := shim.FindRuntime(ours, name)
+	if err != nil {
+		return "", fmt.Errorf("%w; name it with --runtime", err)
+	}
+	return path, nil
+}
+
+// handOver has containerd know another shim for the containers that were started
+// through ours.
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, hasCRI bool, realShim func() (string, error)) error {
+	found, err := takeover.Find(o.containerdState, ours)
+	if err != nil {
+		return err
+	}
+	pending := filepath.Join(o.stateDir, pendingName)
+	_, isPending, err := readFile(pending)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(found) == 0 && !isPending:
+		return nil
+	case !o.restart && len(found) > 0:
+		return fmt.Errorf("%d container(s) run that were started through the shim (%s): run this again with --restart, which hands them over to the real one, or end them", len(found), names(found))
+	case !o.restart:
+		return errors.New("containers were handed over to the real shim and containerd has not been restarted since: run this again with --restart")
+	}
+	heir, err := realShim()
+	if err != nil {
+		return err
+	}
+	// On the disk before anything changes: a containerd that does not know of the
+	// change yet calls our shim.
+	if err := durable.MakePrivate(o.stateDir); err != nil {
+		return err
+	}
+	if err := durable.Replace(pending, nil, 0o600); err != nil {
+		return err
+	}
+	if err := takeover.Assign(found, heir); err != nil {
+		return err
+	}
+	err = o.restartAndCheck(ctx, func([]crihandlers.Handler) error { return nil })
+	if err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
+		return err
+	}
+	if err := remove(pending); err != nil {
+		return err
+	}
+	_ = os.Remove(o.stateDir) // Fails as long as something else is in it.
+	fmt.Fprintf(stdout, "containerd is restarted\n")
+	for _, b := range found {
+		if b.Exists() {
+			fmt.Fprintf(stdout, "container %s is handed over to %s\n", b, heir)
+		} else {
+			fmt.Fprintf(stdout, "container %s has ended\n", b)
+		}
+	}
+	if found, err = takeover.Find(o.containerdState, ours); err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%d container(s) were started through the shim in the meantime (%s): run this again", len(found), names(found))
+	}
+	return nil
+}
+
+// names lists a few of many containers.
+func names(bundles []takeover.Bundle) string {
+	const most = 5
+	var list []string
+	for i, b := range bundles {
+		if i == most {
+			list = append(list, "…")
+			break
+		}
+		list = append(list, b.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+func (o *uninstallOptions) removeConfig(r *removal) {
+	text, exists, err := readFile(o.shimConfig)
+	switch {
+	case err != nil:
+		r.errs = append(r.errs, err)
+	case exists && isOurs(text):
+		r.remove(o.shimConfig)
+		_ = os.Remove(filepath.Dir(o.shimConfig)) // Fails as long as there are other files.
+	case exists:
+		r.keep(o.shimConfig, "somebody has written or changed it")
+	}
+}
+
+// purgeState removes what is ours in our folders, and the folders when nothing
+// else is in them: a flag may name the wrong ones.
+func (o *uninstallOptions) purgeState(r *removal) {
+	r.remove(paths.Allocations(o.stateDir))
+	for _, folder := range []string{o.runtimeDir, o.stateDir} {
+		if err := os.Remove(folder); err == nil {
+			r.removed = append(r.removed, folder)
+		} else {
+			r.keep(folder, "other files are in it")
+		}
+	}
+}
+
+// removal is what was removed and what is left.
+type removal struct {
+	removed []string
+	kept    []string
+	errs    []error
+}
+
+// remove removes files, or folders with what is in them.
+func (r *removal) remove(paths ...string) {
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			r.errs = append(r.errs, err)
+			continue
+		}
+		r.removed = append(r.removed, path)
+	}
+}
+
+// keep tells why something is left, if it is there.
+func (r *removal) keep(path, why string) {
+	if _, err := os.Lstat(path); err == nil {
+		r.kept = append(r.kept, fmt.Sprintf("%s: %s", path, why))
+	}
+}
+
+func (r *removal) print(stdout, stderr io.Writer) {
+	for _, path := range r.removed {
+		fmt.Fprintf(stdout, "removed %s\n", path)
+	}
+	for _, line := range r.kept {
+		fmt.Fprintf(stderr, "kept %s\n", line)
+	}
+	if len(r.removed) == 0 && len(r.errs) == 0 {
+		fmt.Fprintf(stdout, "nothing of ours is there\n")
+	}
+}

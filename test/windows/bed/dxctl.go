@@ -1,0 +1,55 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Shim is where our shim is on the node.
+func (n *Node) Shim() string { return n.Path(directxExe) }
+
+// ShimFile returns our shim's file, nil when there is none.
+func (n *Node) ShimFile(t testing.TB) []byte { return n.read(t, directxExe) }
+
+// Dxctl runs 'dxctl.exe runtime' for the node's containerd, from a folder with
+// the shim that it is to install. It returns the exit status and what was
+// printed.
+func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	containerd := []string{"--config", n.Path(containerdToml), "--cri-socket", n.pipe()}
+	ours := []string{"--state-dir", n.Path("dxctl")}
+	args := []string{"runtime", command}
+	switch command {
+	case "install":
+		args = append(args, "--to", n.Path(), "--shim-config", n.Path("config.yaml"))
+	case "configure":
+		args = append(append(append(args, containerd...), ours...), "--shim", n.Shim())
+	case "unconfigure":
+		args = append(append(args, containerd...), ours...)
+	default:
+		args = append(args, containerd...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	cmd := n.Command(ctx, n.Path("product", dxctlExe), append(args, flags...)...)
+	stdout, stderr, err := n.outputs(cmd)
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("run dxctl.exe: %v", err)
+	}
+	return cmd.ProcessState.ExitCode(), stdout, stderr
+}
+
+// read returns a file of the node, nil when there is none.
+func (n *Node) read(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(n.Linux(n.Path(name)))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return data
+}
