@@ -73,8 +73,10 @@ func (s Spec) facts() (f Facts, err error) {
 	if f.HyperV, err = windows.has("hyperv"); err != nil {
 		return Facts{}, wrap("windows", err)
 	}
+	if f.Env, err = process.texts("env"); err != nil {
+		return Facts{}, wrap("process", err)
+	}
 	return f, errors.Join(
-		wrap("process", process.get("env", &f.Env)),
 		s.root.get("annotations", &f.Annotations),
 		wrap("windows", windows.get("devices", &f.Devices)))
 }
@@ -140,8 +142,8 @@ func applyEnv(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var env []string
-	if err := process.get("env", &env); err != nil {
+	env, err := process.texts("env")
+	if err != nil {
 		return false, fmt.Errorf("process: %w", err)
 	}
 	changed := false

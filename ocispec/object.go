@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // object is a JSON object whose values stay as they came in, in their order,
@@ -128,6 +129,47 @@ func (o *object) get(key string, v any) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
+}
+
+// texts is get for a list of strings. It is for the environment, most of a
+// spec, on which [json.Unmarshal] would spend more time than all the rest takes.
+func (o *object) texts(key string) ([]string, error) {
+	i, err := o.find(key)
+	if err != nil || i < 0 {
+		return nil, err
+	}
+	if list, ok := plainTexts(o.members[i].value); ok {
+		return list, nil
+	}
+	var list []string
+	err = o.get(key, &list)
+	return list, err
+}
+
+// plainTexts returns the strings of the JSON array data, unless it is something
+// else or there is a string in it that is not written as it is.
+func plainTexts(data []byte) (list []string, ok bool) {
+	if data[0] != '[' {
+		return nil, false
+	}
+	all := string(data)
+	for i := skipSpace(data, 1); data[i] != ']'; i = skipSpace(data, i) {
+		switch data[i] {
+		case ',':
+			i++
+		case '"':
+			end := endOfString(data, i)
+			text := data[i+1 : end-1]
+			if bytes.IndexByte(text, '\\') >= 0 || !utf8.Valid(text) {
+				return nil, false
+			}
+			list = append(list, all[i+1:end-1])
+			i = end
+		default:
+			return nil, false
+		}
+	}
+	return list, true
 }
 
 // has tells whether there is a value at key that is not null.

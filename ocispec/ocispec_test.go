@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -314,6 +315,62 @@ func TestParseOS(t *testing.T) {
 			t.Errorf("ParseOS(%q): %v", name, err)
 		}
 	}
+}
+
+// environment reads a spec's environment as the runtimes do.
+func environment(spec []byte) ([]string, error) {
+	var typed struct{ Process struct{ Env []string } }
+	err := json.Unmarshal(spec, &typed)
+	return typed.Process.Env, err
+}
+
+func TestFactsEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, env := range []string{
+		`null`, `[]`, ` [ ]`, `["A=B"]`, `["A=B" , "C=\"D\"", "E=F"]`, "[\n\t\"A=]\",\"\\u0041=[\"\r\n]", `["Ü=ß","\ud800"]`, "[\"A=\xff\"]", `["A",null]`, `["\\"]`, `["",""]`,
+	} {
+		data := []byte(`{"process":{"env":` + env + `}}`)
+		want, err := environment(data)
+		if err != nil {
+			t.Fatalf("%s: %v", env, err)
+		}
+		spec, err := ParseSpec(data)
+		if err != nil {
+			t.Fatalf("%s: %v", env, err)
+		}
+		facts, err := spec.Facts()
+		if err != nil || !slices.Equal(facts.Env, want) {
+			t.Errorf("%s: %q, %v, want %q", env, facts.Env, err, want)
+		}
+	}
+	for _, env := range []string{`{}`, `"A=B"`, `["A",1]`, `[["A"]]`, `[{}]`, `1`} {
+		spec, err := ParseSpec([]byte(`{"process":{"env":` + env + `}}`))
+		if err != nil {
+			t.Fatalf("%s: %v", env, err)
+		}
+		if facts, err := spec.Facts(); !errors.Is(err, ErrSpec) {
+			t.Errorf("%s: %q, error %v, want ErrSpec", env, facts.Env, err)
+		}
+	}
+}
+
+func FuzzFacts(f *testing.F) {
+	for _, env := range []string{`null`, `["A=B","C=D"]`, `["\"",1]`, `{"a":"]"}`, ` [ "A\\" , null ] `} {
+		f.Add([]byte(`{"process":{"env":` + env + `},"annotations":{"a":"b"}}`))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		spec, err := ParseSpec(data)
+		if err != nil {
+			return
+		}
+		facts, err := spec.Facts()
+		if err != nil {
+			return
+		}
+		if want, err := environment(data); err != nil || !slices.Equal(facts.Env, want) {
+			t.Errorf("%q, want %q, %v", facts.Env, want, err)
+		}
+	})
 }
 
 func FuzzApply(f *testing.F) {
