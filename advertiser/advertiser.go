@@ -54,9 +54,11 @@ type Config struct {
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
 	// Ready returns nil when whoever adjusts container specs is there to
-	// honour allocations, and otherwise an error that says what is missing.
-	// It is called before each start of a container that holds a replica.
-	Ready func(ctx context.Context) error
+	// honour the allocation of a container that starts, and otherwise an error
+	// that says what is missing and what to do. It is called before each start
+	// of a container that holds a replica, once for each resource, and by many
+	// at once.
+	Ready func(ctx context.Context, start Start) error
 	// Pods returns the pods that the kubelet has, as "namespace/name". What a
 	// record names counts as held until the record's pod was among them and is
 	// no longer; without Pods, or while it fails, for good. It is called every
@@ -68,6 +70,14 @@ type Config struct {
 	// FailOnInitError makes Run fail when the source has no GPU, or no answer,
 	// at the start. Otherwise the advertiser waits for GPUs to come.
 	FailOnInitError bool
+}
+
+// Start is the start of a container. The kubelet does not say which container it
+// is, only what it holds.
+type Start struct {
+	Resource string
+	// ReplicaIDs are the IDs of the replicas that were allocated to it.
+	ReplicaIDs []string
 }
 
 // Advertiser is the device plugin for both resources.

@@ -341,7 +341,7 @@ func TestEnd(t *testing.T) {
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A")))
 	entered := make(chan struct{})
-	config.Ready = func(ctx context.Context) error {
+	config.Ready = func(ctx context.Context, _ Start) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()
@@ -575,7 +575,10 @@ func TestWholeWay(t *testing.T) {
 	config := testConfig(t, k.dir, newSource(displayGPU("A"), displayGPU("B")))
 	config.Recorder = recorder
 	var down atomic.Bool
-	config.Ready = func(context.Context) error {
+	config.Ready = func(_ context.Context, start Start) error {
+		if diff := cmp.Diff(Start{Resource: ResourceDisplay, ReplicaIDs: []string{"A::1"}}, start); diff != "" {
+			t.Error(diff)
+		}
 		if down.Load() {
 			return errors.New("the NRI plugin is not running")
 		}
@@ -633,7 +636,7 @@ func TestWholeWay(t *testing.T) {
 	if status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("PreStartContainer: %v", err)
 	}
-	for _, part := range []string{"the container is not started", "the NRI plugin is not running", "tries again", "is directx-nri running on this node, and is NRI enabled in containerd?"} {
+	for _, part := range []string{"the container is not started", "the NRI plugin is not running", "tries again"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say %q", err, part)
 		}
@@ -701,7 +704,7 @@ func TestPreferredAllocationRefuses(t *testing.T) {
 func TestPreStartIsBounded(t *testing.T) {
 	t.Parallel()
 	s := testService(&memoryRecorder{}, displayGPU("A"))
-	s.ready = func(ctx context.Context) error {
+	s.ready = func(ctx context.Context, _ Start) error {
 		deadline, ok := ctx.Deadline()
 		if !ok || time.Until(deadline) > readyTimeout {
 			t.Errorf("deadline %v, %v", deadline, ok)
@@ -718,7 +721,7 @@ func testService(recorder Recorder, devices ...discovery.Device) *service {
 		trim:     newTrimmer(),
 		feed:     newFeed(poolOf(4, devices...)),
 		recorder: recorder,
-		ready:    func(context.Context) error { return nil },
+		ready:    func(context.Context, Start) error { return nil },
 		log:      testutil.Quiet(),
 		stopping: make(chan struct{}),
 		watchers: newWatchers(),

@@ -401,7 +401,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Recorder:   &memoryRecorder{},
 		Replicas:   2,
 		KubeletDir: dir,
-		Ready:      func(context.Context) error { return nil },
+		Ready:      func(context.Context, Start) error { return nil },
 		Log:        testutil.Quiet(),
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"directx-nri/internal/allocation"
 )
 
-// readyTimeout bounds the check before a container start.
-const readyTimeout = 1500 * time.Millisecond
+// readyTimeout bounds the check before a container start. The kubelet waits for
+// 30 seconds.
+const readyTimeout = 4 * time.Second
 
 // service is the device plugin of one resource, as the kubelet sees it.
 type service struct {
@@ -25,7 +26,7 @@ type service struct {
 
 	feed     *feed
 	recorder Recorder
-	ready    func(ctx context.Context) error
+	ready    func(ctx context.Context, start Start) error
 	log      logrus.FieldLogger
 	// stopping is closed when streams must end.
 	stopping <-chan struct{}
@@ -152,12 +153,13 @@ func (s *service) discard(tokens []allocation.Token) error {
 // it before every start of a container that holds a replica, and when it fails
 // tries again later. So this is where a container waits that would otherwise
 // start without its GPU.
-func (s *service) PreStartContainer(ctx context.Context, _ *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
+func (s *service) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := s.ready(ctx); err != nil {
+	pool, _ := s.feed.current()
+	if err := s.ready(ctx, Start{Resource: pool.resource, ReplicaIDs: request.GetDevicesIds()}); err != nil {
 		return nil, status.Errorf(codes.FailedPrecondition,
-			"the container is not started, for it would have no GPU: %v. The kubelet tries again by itself; is directx-nri running on this node, and is NRI enabled in containerd?", err)
+			"the container is not started without its GPU; the kubelet tries again by itself: %v", err)
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }

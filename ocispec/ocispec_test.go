@@ -308,6 +308,19 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
+func TestDestinationKey(t *testing.T) {
+	t.Parallel()
+	const file = `C:\Windows\System32\nvcuda.dll`
+	for destination, same := range map[string]bool{
+		`c:/windows/SYSTEM32/nvcuda.dll`: true, `\Windows\System32\nvcuda.dll`: true, `/Windows/System32/nvcuda.dll`: true, `\\?\C:\Windows\System32\nvcuda.dll`: true,
+		`D:\Windows\System32\nvcuda.dll`: false, `\\Windows\System32\nvcuda.dll`: false, `Windows\System32\nvcuda.dll`: false, `\\.\pipe\nvcuda.dll`: false,
+	} {
+		if got := DestinationKey(Windows, destination) == DestinationKey(Windows, file); got != same {
+			t.Errorf("%s: %t", destination, got)
+		}
+	}
+}
+
 func TestParseOS(t *testing.T) {
 	t.Parallel()
 	for name, ok := range map[string]bool{"windows": true, "linux": true, "Windows": false, "": false, "darwin": false} {

@@ -2,14 +2,21 @@ package ocispec
 
 import (
 	"path"
+	"strings"
 
 	"directx-nri/internal/winpath"
 )
+
+const systemDrive = "C:"
 
 // DestinationKey is equal for two destinations in a container exactly when
 // they are the same place.
 func DestinationKey(os OS, destination string) string {
 	if os == Windows {
+		// A path without a drive is on the container's system drive.
+		if rooted := strings.TrimLeft(destination, `/\`); len(rooted) == len(destination)-1 {
+			destination = systemDrive + destination
+		}
 		return winpath.Key(destination)
 	}
 	return path.Clean("/" + destination)

@@ -53,7 +53,9 @@ gave to which container. The container gets a token for that record and nothing
 else. What the token stands for is added when containerd creates the container:
 by the NRI plugin directx-nri, or, on Windows, where containerd calls no plugin, by
 the runtime shim. As long as that one is not there to do so, containers that hold
-a GPU are not started; and with --served-by shim no GPU is offered.
+a GPU are not started; and with --served-by shim no GPU is offered. Where containerd
+starts only pods of some runtime handlers by the shim, pods of the others that
+hold a GPU are not started.
 
 It needs no access to the cluster, and runs as root. The kubelet and containerd
 may be restarted at any time.`,
@@ -73,7 +75,7 @@ may be restarted at any time.`,
 	flags.StringVar(&o.stateDir, "state-dir", places.State, "folder of the allocation records; the same as the plugin's")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the plugin is seen to be there; the same as the plugin's")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's folder for device plugins")
-	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources socket, to see whether pods still hold a GPU that is gone")
+	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources socket or named pipe, to see which pods hold GPUs")
 	flags.StringVar(&o.guardSocket, "nri-socket", places.NRI, "with --served-by nri: containerd's NRI socket, to refuse the start of containers whose GPU the plugin could not add; \"\" does without that guard")
 	flags.StringVar(&o.servedBy, "served-by", servedByDefault(runtime.GOOS), "who gives containers their GPUs: nri, the plugin, or shim, the runtime shim")
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "with --served-by shim: containerd's CRI socket, to see that it starts containers by the shim")
@@ -102,12 +104,12 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
 	var guarding atomic.Bool
 	ready := o.pluginReady(&guarding)
 	if o.servedBy == servedByShim {
-		gate, err := newShimGate(o.criSocket)
+		gate, err := newShimGate(o.criSocket, o.podResources)
 		if err != nil {
 			return err
 		}
 		defer gate.Close()
-		source, ready = &gatedSource{Source: source, gate: gate.Ready, log: log}, gate.Ready
+		source, ready = &gatedSource{Source: source, gate: gate.Routes, log: log}, gate.Ready
 	}
 	device, err := advertiser.New(advertiser.Config{
 		Source:          source,
@@ -134,13 +136,13 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
 }
 
 // pluginReady returns the check that the NRI plugin is there, and its guard.
-func (o *options) pluginReady(guarding *atomic.Bool) func(context.Context) error {
-	return func(ctx context.Context) error {
+func (o *options) pluginReady(guarding *atomic.Bool) func(context.Context, advertiser.Start) error {
+	return func(ctx context.Context, _ advertiser.Start) error {
 		if err := readiness.Check(ctx, filepath.Join(o.runtimeDir, readiness.SocketName)); err != nil {
-			return err
+			return fmt.Errorf("%w; is directx-nri running on this node, and is NRI enabled in containerd?", err)
 		}
 		if o.guardSocket != "" && !guarding.Load() {
-			return fmt.Errorf("%w %s, which this program needs to guard container starts", errNoGuard, o.guardSocket)
+			return fmt.Errorf("%w %s, which this program needs to guard container starts; is NRI enabled in containerd?", errNoGuard, o.guardSocket)
 		}
 		return nil
 	}

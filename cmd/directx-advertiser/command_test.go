@@ -3,8 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"directx-nri/advertiser"
+	"directx-nri/internal/readiness"
 )
 
 func TestFlags(t *testing.T) {
@@ -40,5 +45,14 @@ func TestFlags(t *testing.T) {
 				t.Errorf("error %v, want one that says %q", err, test.want)
 			}
 		})
+	}
+}
+
+func TestPluginReadySaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	o := options{runtimeDir: t.TempDir()}
+	err := o.pluginReady(new(atomic.Bool))(t.Context(), advertiser.Start{})
+	if !errors.Is(err, readiness.ErrNotRunning) || !strings.Contains(err.Error(), "is directx-nri running on this node, and is NRI enabled in containerd?") {
+		t.Error(err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimname"
+	"directx-nri/internal/trusted"
 )
 
 // bed is a node: a configuration file, a shim, and a containerd that loads the
@@ -285,6 +286,8 @@ func TestRefusals(t *testing.T) {
 		"a shim of others":  {mine, []string{"configure", "--shim", "/bin/sh"}, "is not called"},
 		"nothing to do":     {mine, []string{"configure", "--no-shim", "--no-nri"}, "nothing is left"},
 		"handler, no shim":  {mine, []string{"configure", "--no-shim", "--handler=x"}, "excludes --handler"},
+		"handler's name":    {mine, []string{"configure", "--add-handler=GPU_1"}, "no name of a runtime handler"},
+		"handler's hyphen":  {mine, []string{"configure", "--add-handler=-gpu"}, "no name of a runtime handler"},
 		"file version":      {mine, []string{"configure", "--file-version=1"}, "--file-version 1"},
 		"major":             {mine, []string{"status", "--containerd-major=3"}, "--containerd-major 3"},
 		"command, no reset": {mine, []string{"configure", "--restart-command=x"}, "no use without --restart"},
@@ -320,6 +323,24 @@ func TestSpoiledRecordIsKept(t *testing.T) {
 	}
 	if text, err := os.ReadFile(record); err != nil || string(text) != "{" || b.read(t) != configured {
 		t.Errorf("written over: %q, %v", text, err)
+	}
+}
+
+func TestRecordThatOthersCanWrite(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	b.must(t, "configure")
+	if err := os.Chmod(filepath.Join(b.state, journalName), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	configured := b.read(t)
+	for _, command := range []string{"configure", "unconfigure"} {
+		if _, _, err := b.run(t, command); !errors.Is(err, trusted.ErrUntrusted) {
+			t.Errorf("%s: error %v, want ErrUntrusted", command, err)
+		}
+	}
+	if b.read(t) != configured {
+		t.Errorf("the file is\n%s", b.read(t))
 	}
 }
 

@@ -43,6 +43,11 @@ annotations directx.microsoft.com/*; on Linux NRI is turned on. By default these
 are the handlers of io.containerd.runhcs.v1 with process isolation on Windows,
 and those of io.containerd.runc.v2 on Linux.
 
+With --add-handler these are left alone, and a handler of its own is added for
+pods that name its RuntimeClass. directx-advertiser --served-by shim offers GPUs
+then too, and does not let a pod start that holds one and runs by another
+handler: 'kubectl describe pod' says so.
+
 Comments, order and formatting of the file stay. A copy of what it was is beside
 it, with ` + backupSuffix + ` behind its name, until 'dxctl runtime unconfigure'
 has put it back. Run again, it changes nothing. containerd reads the file when it
@@ -94,14 +99,21 @@ func (o *configureOptions) check() error {
 		return cli.Usage("--shim %q is not an absolute path", o.shim)
 	case !shimname.Is(o.shim):
 		return cli.Usage("--shim %q is not called %s: it could not be told from others", o.shim, shimname.File(o.os))
-	case strings.ContainsAny(o.addHandler, "/ \t\n"):
-		return cli.Usage("--add-handler %q is no name of a RuntimeClass", o.addHandler)
+	case o.addHandler != "" && !isLabel(o.addHandler):
+		return cli.Usage("--add-handler %q is no name of a runtime handler: it has small letters, digits and hyphens in it", o.addHandler)
 	case o.fileVersion < 2 || o.fileVersion > 4:
 		return cli.Usage("--file-version %d is none of 2, 3, 4", o.fileVersion)
 	case o.dryRun && o.restart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
 	return o.target.check()
+}
+
+// isLabel tells whether Kubernetes takes name for a runtime handler.
+// https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
+func isLabel(name string) bool {
+	const longest = 63
+	return len(name) <= longest && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && strings.Trim(name, "-") == name
 }
 
 func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {

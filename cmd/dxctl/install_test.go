@@ -252,6 +252,23 @@ func TestUninstallKeepsWhatIsNotOurs(t *testing.T) {
 	}
 }
 
+// TestUninstallRemovesNoFolderForALog: a configuration may name a folder as the
+// shim's log by mistake.
+func TestUninstallRemovesNoFolderForALog(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	logs := filepath.Join(p.folder, "logs")
+	p.put(t, filepath.Join(logs, "mine"), "", 0o600)
+	p.put(t, p.shimConfig, head+"stateDir: "+p.state+"\nshim: {runtime: "+p.real+", log: "+logs+"}\n", 0o600)
+	p.mustInstall(t)
+	if _, _, err := p.uninstall(t); err == nil || !strings.Contains(err.Error(), logs) {
+		t.Errorf("error %v, want one that names %s", err, logs)
+	}
+	if _, err := os.Stat(filepath.Join(logs, "mine")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, mine)

@@ -13,6 +13,7 @@ import (
 
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
+	"directx-nri/internal/trusted"
 )
 
 const (
@@ -76,7 +77,10 @@ func openManaged(path, state string) (*managedFile, error) {
 		return m, err
 	}
 	m.journal = new(journal)
-	err = json.Unmarshal(text, m.journal)
+	// What it says is put into the configuration of a program of the system.
+	if err = trusted.Check(m.journalPath()); err == nil {
+		err = json.Unmarshal(text, m.journal)
+	}
 	switch {
 	case err == nil && m.journal.Format != journalFormat:
 		err = fmt.Errorf("format %d is not known to this program", m.journal.Format)

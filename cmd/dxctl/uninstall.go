@@ -259,7 +259,7 @@ func (o *uninstallOptions) removeConfig(r *removal) {
 // purgeState removes what is ours in our folders, and the folders when nothing
 // else is in them: a flag may name the wrong ones.
 func (o *uninstallOptions) purgeState(r *removal) {
-	r.remove(paths.Allocations(o.stateDir))
+	r.removeFolder(paths.Allocations(o.stateDir))
 	for _, folder := range []string{o.runtimeDir, o.stateDir} {
 		if err := os.Remove(folder); err == nil {
 			r.removed = append(r.removed, folder)
@@ -276,18 +276,26 @@ type removal struct {
 	errs    []error
 }
 
-// remove removes files, or folders with what is in them.
+// remove removes files. A configuration may name a folder by mistake, and so
+// no folder with anything in it is removed.
 func (r *removal) remove(paths ...string) {
 	for _, path := range paths {
-		if _, err := os.Lstat(path); err != nil {
-			continue
-		}
-		if err := os.RemoveAll(path); err != nil {
-			r.errs = append(r.errs, err)
-			continue
-		}
-		r.removed = append(r.removed, path)
+		r.removeBy(os.Remove, path)
 	}
+}
+
+// removeFolder removes a folder with what is in it.
+func (r *removal) removeFolder(path string) { r.removeBy(os.RemoveAll, path) }
+
+func (r *removal) removeBy(remove func(string) error, path string) {
+	if _, err := os.Lstat(path); err != nil {
+		return
+	}
+	if err := remove(path); err != nil {
+		r.errs = append(r.errs, err)
+		return
+	}
+	r.removed = append(r.removed, path)
 }
 
 // keep tells why something is left, if it is there.

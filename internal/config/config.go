@@ -26,6 +26,7 @@ import (
 
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/trusted"
 )
 
 // What the head of a configuration file says.
@@ -84,9 +85,9 @@ func withDefaults(c Config) Config {
 }
 
 // Read returns the configuration in the file at path, and the default when
-// there is none. A file that anybody but the system could have put there is
-// refused with an error that matches [durable.ErrNotPrivate]: it names a
-// program that runs as the system.
+// there is none. A file that anybody but the system could have written or put
+// there is refused with an error that matches [durable.ErrNotPrivate] or
+// [trusted.ErrUntrusted]: it names a program that runs as the system.
 func Read(path string) (Config, error) {
 	data, err := read(path)
 	switch {
@@ -95,7 +96,11 @@ func Read(path string) (Config, error) {
 	case err != nil:
 		return Config{}, fmt.Errorf("read configuration: %w", err)
 	}
-	if err := durable.CheckPrivate(filepath.Dir(path)); err != nil {
+	err = durable.CheckPrivate(filepath.Dir(path))
+	if err == nil {
+		err = trusted.Check(path)
+	}
+	if err != nil {
 		return Config{}, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	c, err := Parse(data)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/internal/durable"
+	"directx-nri/internal/trusted"
 )
 
 const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
@@ -79,6 +80,12 @@ func TestRead(t *testing.T) {
 	}
 	if runtime.GOOS == "windows" {
 		return
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(path); !errors.Is(err, trusted.ErrUntrusted) {
+		t.Errorf("a file that everybody can write: error %v, want ErrUntrusted", err)
 	}
 	if err := os.Chmod(folder, 0o777); err != nil {
 		t.Fatal(err)

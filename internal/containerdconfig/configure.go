@@ -75,6 +75,12 @@ func Configure(text []byte, s Settings) (Result, error) {
 	return r, nil
 }
 
+// notForPods is told where containerd runs the shim of runc for a pod's sandbox
+// alone: containerd 2 has the answer of such a shim stand for all containers of
+// the pod, and runs none for them.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
+const notForPods = "containerd 2 runs the shim of runc once for a pod and not for its containers: they have their GPUs by NRI alone, and our shim guards none of them; it is for ctr and nerdctl there"
+
 // route has the handlers that are asked for go through the shim.
 func (e *editor) route(f File, s Settings, r *Result) error {
 	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
@@ -115,6 +121,9 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 			return err
 		}
 		r.Handlers = append(r.Handlers, h.Name)
+	}
+	if s.OS == "linux" && s.merges(f.Version) {
+		r.Warnings = append(r.Warnings, notForPods)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -348,8 +349,29 @@ func TestRemoveWithoutRecord(t *testing.T) {
 func TestRunningPathIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	r := configure(t, "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '/opt/other'\n", settings("linux"))
-	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "/opt/other") {
+	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "/opt/other") {
 		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
+func TestContainerd2OnLinuxIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		node Node
+		want bool
+	}{
+		"1.x":          {"version = 2\n", Node{OS: "linux", Major: 1}, false},
+		"2.x":          {"version = 2\n", Node{OS: "linux", Major: 2}, true},
+		"2.x, by file": {"version = 3\n", Node{OS: "linux"}, true},
+		"Windows":      {"version = 3\n", Node{OS: "windows", Major: 2}, false},
+	} {
+		s := settings(test.node.OS)
+		s.Node = test.node
+		r := configure(t, test.text, s)
+		if got := slices.Contains(r.Warnings, notForPods); got != test.want {
+			t.Errorf("%s: warnings %q", name, r.Warnings)
+		}
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package crihandlers asks a running containerd what CRI runtime handlers it has
-// loaded, and whether containers that hold a GPU would go through our shim.
+// loaded, by which of them its pods run, and whether containers that hold a GPU
+// would go through our shim.
 package crihandlers
 
 import (
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/shimname"
 )
 
@@ -42,47 +44,109 @@ func (h Handler) eligible(os string) bool {
 	return h.RuntimeType == "io.containerd.runc.v2"
 }
 
-// ErrNotRouted tells that containers of this node do not all go through our
-// shim, so that a GPU that is allocated to one might never reach it.
-var ErrNotRouted = errors.New("containerd does not start containers by " + shimname.Name)
-
-const fix = "run 'dxctl runtime configure --restart'"
-
-// Check returns nil when each handler of this system that can have GPUs goes
-// through our shim and there is at least one, or else an error that matches
-// [ErrNotRouted].
-func Check(handlers []Handler) error { return check(handlers, runtime.GOOS) }
-
-func check(handlers []Handler, os string) error {
-	handlers = slices.DeleteFunc(slices.Clone(handlers), func(h Handler) bool { return !h.eligible(os) })
-	if len(handlers) == 0 {
-		return fmt.Errorf("%w: no runtime handler can have GPUs; add one to containerd's configuration, or %s", ErrNotRouted, fix)
-	}
-	for _, h := range handlers {
-		if !h.Ours() {
-			path := h.RuntimePath
-			if path == "" {
-				path = "not set"
-			}
-			return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, h.Name, path, fix)
-		}
-	}
-	return nil
+// Loaded is what a running containerd has loaded.
+type Loaded struct {
+	// Handlers are sorted by name.
+	Handlers []Handler
+	// Default is the handler of pods that name none.
+	Default string
+	// OS is the system that containerd runs on, as runtime.GOOS has it.
+	OS string
 }
 
-// Handlers returns the handlers that containerd has loaded, sorted by name. It
-// reads them from the verbose CRI status, where containerd 1.6, 1.7 and 2.x
-// alike give their configuration; other runtimes do not.
-func Handlers(ctx context.Context, connection grpc.ClientConnInterface) ([]Handler, error) {
+// Name returns the name of the handler by which the pods run that ask containerd
+// for handler, "" for none.
+func (l Loaded) Name(handler string) string {
+	if handler == "" {
+		return l.Default
+	}
+	return handler
+}
+
+// Serves tells whether containers of the pods that run by the named handler get
+// their GPUs: it can have GPUs, and goes through our shim.
+func (l Loaded) Serves(name string) bool {
+	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && l.serves(h) })
+}
+
+func (l Loaded) serves(h Handler) bool { return h.Ours() && h.eligible(l.OS) }
+
+// Split returns the names of the handlers whose containers get their GPUs, and
+// those of the others.
+func (l Loaded) Split() (served, others []string) {
+	for _, h := range l.Handlers {
+		if l.serves(h) {
+			served = append(served, h.Name)
+		} else {
+			others = append(others, h.Name)
+		}
+	}
+	return served, others
+}
+
+// CanServe tells whether the named handler would be served if its containers
+// went through our shim.
+func (l Loaded) CanServe(name string) bool {
+	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && h.eligible(l.OS) })
+}
+
+// ErrNotRouted tells that no container of this node that can have GPUs goes
+// through our shim, so that a GPU that is allocated to one never reaches it.
+var ErrNotRouted = errors.New("containerd does not start containers by " + shimname.Name)
+
+// Fix is what to do on a node whose handlers do not go through our shim.
+const Fix = "run 'dxctl runtime configure --restart'"
+
+// Check returns nil when a handler that can have GPUs goes through our shim, or
+// else an error that matches [ErrNotRouted]. Others may not: see [Loaded.Split].
+func (l Loaded) Check() error {
+	var first *Handler
+	for _, h := range l.Handlers {
+		switch {
+		case l.serves(h):
+			return nil
+		case first == nil && h.eligible(l.OS):
+			first = &h
+		}
+	}
+	if first == nil {
+		return fmt.Errorf("%w: no runtime handler can have GPUs; add one to containerd's configuration, or %s", ErrNotRouted, Fix)
+	}
+	path := first.RuntimePath
+	if path == "" {
+		path = "not set"
+	}
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, first.Name, path, Fix)
+}
+
+// Dial returns a connection to containerd's CRI socket. See [localgrpc.Dial].
+func Dial(address string) (*grpc.ClientConn, error) {
+	connection, err := localgrpc.Dial(address)
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd: %w", err)
+	}
+	return connection, nil
+}
+
+// Load returns what containerd has loaded. It reads that from the verbose CRI
+// status, where containerd 1.6, 1.7 and 2.x alike give their configuration;
+// other runtimes do not.
+func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
 	status, err := cri.NewRuntimeServiceClient(connection).Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
-		return nil, fmt.Errorf("ask containerd for its CRI status: %w", err)
+		return Loaded{}, fmt.Errorf("ask containerd for its CRI status: %w", err)
 	}
-	handlers, err := parse(status.GetInfo()["config"])
+	loaded, err := parse(status.GetInfo()["config"], runtime.GOOS)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
+		return Loaded{}, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
 	}
-	return handlers, nil
+	return loaded, nil
+}
+
+// Handlers returns the handlers of [Load].
+func Handlers(ctx context.Context, connection grpc.ClientConnInterface) ([]Handler, error) {
+	loaded, err := Load(ctx, connection)
+	return loaded.Handlers, err
 }
 
 // Version returns containerd's version, such as "v1.7.35".
@@ -103,13 +167,14 @@ func Major(version string) int {
 	return major
 }
 
-func parse(config string) ([]Handler, error) {
+func parse(config, os string) (Loaded, error) {
 	if config == "" {
-		return nil, errors.New("there is none: is this containerd?")
+		return Loaded{}, errors.New("there is none: is this containerd?")
 	}
 	var loaded struct {
 		Containerd struct {
-			Runtimes map[string]struct {
+			DefaultRuntimeName string `json:"defaultRuntimeName"`
+			Runtimes           map[string]struct {
 				RuntimeType          string   `json:"runtimeType"`
 				RuntimePath          string   `json:"runtimePath"`
 				PodAnnotations       []string `json:"PodAnnotations"`
@@ -121,7 +186,7 @@ func parse(config string) ([]Handler, error) {
 		} `json:"containerd"`
 	}
 	if err := json.Unmarshal([]byte(config), &loaded); err != nil {
-		return nil, err
+		return Loaded{}, err
 	}
 	var handlers []Handler
 	for name, r := range loaded.Containerd.Runtimes {
@@ -131,5 +196,5 @@ func parse(config string) ([]Handler, error) {
 		})
 	}
 	slices.SortFunc(handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
-	return handlers, nil
+	return Loaded{Handlers: handlers, Default: loaded.Containerd.DefaultRuntimeName, OS: os}, nil
 }

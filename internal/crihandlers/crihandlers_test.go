@@ -22,43 +22,76 @@ const config = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	got, err := parse(config)
-	want := []Handler{
+	got, err := parse(config, "windows")
+	want := Loaded{Default: "runc", OS: "windows", Handlers: []Handler{
 		{Name: "hv", RuntimeType: "io.containerd.runhcs.v1", SandboxIsolation: 1, PodAnnotations: []string{"a"}},
 		{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}},
-	}
+	}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	for _, bad := range []string{"", "{", `{"containerd":{"runtimes":[]}}`} {
-		if _, err := parse(bad); err == nil {
+		if _, err := parse(bad, "linux"); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
 }
 
+const runhcs, runc, ours = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `C:\x\containerd-shim-directx-v1.exe`
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	const runhcs, runc, shim = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `C:\x\containerd-shim-directx-v1.exe`
 	for name, test := range map[string]struct {
 		os       string
 		handlers []Handler
 		want     string
 	}{
-		"all go through it":         {"windows", []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: shim}, {Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1}}, ""},
-		"one does not":              {"windows", []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: shim}, {Name: "b", RuntimeType: runhcs}}, "runtime handler b is not set; run 'dxctl runtime configure --restart'"},
+		"all go through it":         {"windows", []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1}}, ""},
+		"one of two does":           {"windows", []Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs, RuntimePath: ours}}, ""},
+		"none does":                 {"windows", []Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs}}, "runtime handler a is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":              {"linux", []Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/opt/other"}}, "a is /opt/other"},
 		"only others":               {"linux", []Handler{{Name: "kata", RuntimeType: "io.containerd.kata.v2"}}, "no runtime handler can have GPUs"},
-		"only Hyper-V":              {"windows", []Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1}}, "no runtime handler can have GPUs"},
-		"runhcs counts on no Linux": {"linux", []Handler{{Name: "a", RuntimeType: runhcs}, {Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1"}}, ""},
+		"only Hyper-V":              {"windows", []Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "no runtime handler can have GPUs"},
+		"runhcs counts on no Linux": {"linux", []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "runc", RuntimeType: runc}}, "runtime handler runc is not set"},
 	} {
-		err := check(test.handlers, test.os)
+		err := Loaded{Handlers: test.handlers, OS: test.os}.Check()
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case test.want != "" && (!errors.Is(err, ErrNotRouted) || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: error %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+func TestServes(t *testing.T) {
+	t.Parallel()
+	loaded := Loaded{OS: "windows", Default: "usual", Handlers: []Handler{
+		{Name: "directx", RuntimeType: runhcs, RuntimePath: ours},
+		{Name: "hv", RuntimeType: runhcs, RuntimePath: ours, SandboxIsolation: 1},
+		{Name: "usual", RuntimeType: runhcs},
+	}}
+	for _, test := range []struct {
+		handler, name    string
+		serves, canServe bool
+	}{
+		{"directx", "directx", true, true},
+		{"hv", "hv", false, false},
+		{"usual", "usual", false, true},
+		{"", "usual", false, true},
+		{"not loaded", "not loaded", false, false},
+	} {
+		name := loaded.Name(test.handler)
+		if name != test.name || loaded.Serves(name) != test.serves || loaded.CanServe(name) != test.canServe {
+			t.Errorf("%q is %q, served %t, can be %t", test.handler, name, loaded.Serves(name), loaded.CanServe(name))
+		}
+	}
+	if (Loaded{Handlers: loaded.Handlers, OS: "windows"}).Serves("") {
+		t.Error("a default that is not known is served")
+	}
+	served, others := loaded.Split()
+	if diff := cmp.Diff([][]string{{"directx"}, {"hv", "usual"}}, [][]string{served, others}); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -75,6 +108,23 @@ func (runtimeService) Status(_ context.Context, r *cri.StatusRequest) (*cri.Stat
 
 func (runtimeService) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeVersion: "v2.4.2"}, nil
+}
+
+// ListPodSandbox filters as containerd does.
+func (runtimeService) ListPodSandbox(_ context.Context, r *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	response := &cri.ListPodSandboxResponse{}
+	for _, s := range []*cri.PodSandbox{
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "usual"}},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "other"}, RuntimeHandler: "directx"},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "ended"}, State: cri.PodSandboxState_SANDBOX_NOTREADY},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "b", Name: "old"}, Annotations: map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "b", Name: "trusted"}, Annotations: map[string]string{"io.kubernetes.cri.untrusted-workload": "false"}},
+	} {
+		if s.State == r.GetFilter().GetState().GetState() {
+			response.Items = append(response.Items, s)
+		}
+	}
+	return response, nil
 }
 
 func TestOverASocket(t *testing.T) {
@@ -96,6 +146,10 @@ func TestOverASocket(t *testing.T) {
 		handlers, err := Handlers(t.Context(), connection)
 		if err != nil || len(handlers) != 2 {
 			t.Errorf("%s: %v, %v", address, handlers, err)
+		}
+		sandboxes, err := Sandboxes(t.Context(), connection)
+		if diff := cmp.Diff([]Sandbox{{"a", "usual", ""}, {"a", "other", "directx"}, {"b", "old", "untrusted"}, {"b", "trusted", ""}}, sandboxes); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", address, err, diff)
 		}
 		version, err := Version(t.Context(), connection)
 		if err != nil || Major(version) != 2 {

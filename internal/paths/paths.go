@@ -17,7 +17,8 @@ type Defaults struct {
 	Runtime string
 	// DevicePlugins is the kubelet's folder for device plugins' sockets.
 	DevicePlugins string
-	// PodResources is the kubelet's PodResources socket.
+	// PodResources is the kubelet's PodResources socket, on Windows a named pipe
+	// (pkg/kubelet/util/util_windows.go in Kubernetes, since v1.27).
 	PodResources string
 	// NRI is containerd's socket for NRI plugins, "" where it calls none.
 	NRI string
@@ -57,7 +58,7 @@ func OfThisSystem() Defaults {
 		State:         filepath.Join(data, "directx-nri"),
 		Runtime:       filepath.Join(data, "directx-nri", "run"),
 		DevicePlugins: `C:\var\lib\kubelet\device-plugins`,
-		PodResources:  `C:\var\lib\kubelet\pod-resources\kubelet.sock`,
+		PodResources:  `\\.\pipe\kubelet-pod-resources`,
 		CRI:           `\\.\pipe\containerd-containerd`,
 
 		Config:           filepath.Join(data, "directx-nri", "config.yaml"),

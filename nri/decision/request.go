@@ -29,8 +29,9 @@ func presented(os ocispec.OS, env []string) []presentation {
 	var list []presentation
 	for _, variable := range env {
 		name, value, _ := strings.Cut(variable, "=")
-		// Windows reads a variable whatever its case, so any case presents.
-		if os == ocispec.Windows {
+		// Windows reads a variable whatever its case, so any case presents. Of
+		// other letters, those that Go has "I" for are none to Windows.
+		if os == ocispec.Windows && hasPrefixFold(name, allocation.EnvPrefix) {
 			name = strings.ToUpper(name)
 		}
 		if strings.HasPrefix(name, allocation.EnvPrefix) {
@@ -41,6 +42,10 @@ func presented(os ocispec.OS, env []string) []presentation {
 		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.value, b.value))
 	})
 	return slices.Compact(list)
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // hidden returns the tokens among a container's annotations that none of its

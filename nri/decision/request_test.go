@@ -21,6 +21,7 @@ func TestPresented(t *testing.T) {
 		"no value":            {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, []presentation{{"DIRECTX_ALLOCATION", ""}}},
 		"other case, Linux":   {ocispec.Linux, []string{"directx_allocation_a=1"}, nil},
 		"other case, Windows": {ocispec.Windows, []string{"directx_Allocation_a=1"}, []presentation{{"DIRECTX_ALLOCATION_A", "1"}}},
+		"letter of another":   {ocispec.Windows, []string{"D\u0131RECTX_ALLOCATION_A=1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

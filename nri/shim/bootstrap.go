@@ -22,7 +22,7 @@ const (
 // their file names. So it takes us for a shim that understands them, and the
 // shim behind us may not.
 func readsOptions(path string) bool {
-	name := filepath.Base(path)
+	name := strings.ToLower(filepath.Base(path)) // Windows finds it in any case.
 	return strings.Contains(name, "shim-runhcs-v1") || strings.Contains(name, "shim-runc-v1")
 }
 

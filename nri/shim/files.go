@@ -39,7 +39,7 @@ func replace(path string, data []byte) (err error) {
 	if err := keepOwner(temp, info); err != nil {
 		return err
 	}
-	return os.Rename(temp, path)
+	return publish(temp, path)
 }
 
 // maxLog is the size in bytes from which on a log begins anew. The one before
@@ -74,8 +74,9 @@ func openLog(path string) (*os.File, error) {
 		}
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		// Two that do this at once lose the older log at worst.
-		if err := os.Rename(path, path+".1"); err != nil {
+		// Two that do this at once lose the older log at worst. On Windows it
+		// cannot be done while another start has the log open: a later one does it.
+		if err := os.Rename(path, path+".1"); err != nil && info.Size() > 2*maxLog {
 			return nil, err
 		}
 	}

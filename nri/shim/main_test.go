@@ -13,6 +13,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/config"
+	"directx-nri/ocispec"
 )
 
 // The names under which this test's program is not a test: our shim, our shim
@@ -45,6 +46,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// mistaken reads a config.json with a mistake of its own.
+func mistaken([]byte) (ocispec.Spec, error) { panic("a mistake") }
 
 // realCall is what the real shim was called with, and what it answers.
 type realCall struct {

@@ -77,6 +77,8 @@ type shim struct {
 	call Call
 	// source lists the node's GPUs.
 	source func(config.Config) discovery.Source
+	// parse reads the content of config.json.
+	parse func([]byte) (ocispec.Spec, error)
 	// config is read once, when it is needed.
 	config    config.Config
 	configErr error
@@ -86,7 +88,7 @@ type shim struct {
 }
 
 func newShim(call Call) *shim {
-	s := &shim{call: call}
+	s := &shim{call: call, parse: ocispec.ParseSpec}
 	s.source = s.inventory
 	return s
 }
@@ -134,7 +136,12 @@ func action(args []string) string {
 var errOurs = errors.New("this is an error in directx-nri: please report it")
 
 // prepare edits the bundle's config.json, if the container asks for a GPU.
-func (s *shim) prepare() error {
+func (s *shim) prepare() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = s.mistake(r, decision.Container{ID: s.id()})
+		}
+	}()
 	path := filepath.Join(s.call.Bundle, specName)
 	data, err := os.ReadFile(path)
 	switch {
@@ -143,19 +150,20 @@ func (s *shim) prepare() error {
 		return nil
 	case err != nil:
 		return s.refuse(err)
-	case cannotAsk(data):
+	}
+	if saysHostProcess(data) {
+		s.group = groupLoosely
+	}
+	if cannotAsk(data) {
 		return nil
 	}
-	spec, err := ocispec.ParseSpec(data)
+	spec, err := s.parse(data)
 	if err != nil {
 		return s.refuse(fmt.Errorf("%s: %w; it cannot be told whether the container asks for a GPU", specName, err))
 	}
 	facts, err := spec.Facts()
 	if err != nil {
 		return s.refuse(fmt.Errorf("%s: %w; it cannot be told whether the container asks for a GPU", specName, err))
-	}
-	if isHostProcess(facts) {
-		s.group = groupLoosely
 	}
 	container, ok := describe(facts, s.id())
 	if !ok || !decision.Asks(container) {
@@ -169,8 +177,7 @@ func (s *shim) adjust(path string, spec ocispec.Spec, container decision.Contain
 	log := s.log()
 	defer func() {
 		if r := recover(); r != nil {
-			log.WithField("stack", string(debug.Stack())).Error(r)
-			err = container.Refuse(fmt.Errorf("%w: %v", errOurs, r))
+			err = s.mistake(r, container)
 		}
 		if err != nil {
 			log.WithError(err).Error("container refused")
@@ -197,6 +204,13 @@ func (s *shim) adjust(path string, spec ocispec.Spec, container decision.Contain
 	}
 	s.deliver(log, store, container)
 	return nil
+}
+
+// mistake returns what the recovered panic r is as the error that keeps
+// container from starting.
+func (s *shim) mistake(r any, container decision.Container) error {
+	s.log().WithField("stack", string(debug.Stack())).Error(r)
+	return container.Refuse(fmt.Errorf("%w: %v", errOurs, r))
 }
 
 // deliver tells the NRI plugin, where there is one, that the container has got

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -417,6 +418,41 @@ func TestNewShimThatFails(t *testing.T) {
 	}
 }
 
+// TestMistakeWhileReading holds for what goes wrong before it is known whether
+// the container asks: it is told as ours, so that the shim before takes over.
+func TestMistakeWhileReading(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
+	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), ConfigPath: b.path("config.yaml")})
+	s.parse = mistaken
+	err := s.prepare()
+	if !errors.Is(err, errOurs) || !strings.Contains(err.Error(), `container "c1"`) || !strings.Contains(err.Error(), "a mistake") {
+		t.Errorf("error %v", err)
+	}
+	if log := b.read("state/shim.log"); !strings.Contains(log, "TestMistakeWhileReading") {
+		t.Errorf("the log has no stack: %s", log)
+	}
+}
+
+// TestHostProcessesAreHeldLoosely: also a pod's sandbox, whose shim runs the
+// host processes, and which has none of our words in its spec.
+func TestHostProcessesAreHeldLoosely(t *testing.T) {
+	t.Parallel()
+	sandbox := podAnnotations("sandbox", "u1")
+	for value, want := range map[string]grouping{"true": groupLoosely, "false": groupTightly} {
+		sandbox["microsoft.com/hostprocess-container"] = value
+		for _, env := range []string{"A=B", "A=directx", `A="microsoft.com/hostprocess-container":"true"`} {
+			b := newBed(t)
+			b.write("bundle/config.json", specOf(sandbox, env))
+			s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), ConfigPath: b.path("config.yaml")})
+			if err := s.prepare(); err != nil || s.group != want {
+				t.Errorf("%s, %s: group %d, %v", value, env, s.group, err)
+			}
+		}
+	}
+}
+
 func TestAStartProvesTheShim(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -474,6 +510,24 @@ func TestLogBeginsAnew(t *testing.T) {
 	}
 	if old, err := os.Stat(path + ".1"); err != nil || old.Size() != maxLog+1 {
 		t.Errorf("the log before: %v", err)
+	}
+	// As when another start has it open, on Windows.
+	stuck := filepath.Join(t.TempDir(), "shim.log")
+	if err := os.MkdirAll(stuck+".1/x", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for before, after := range map[int]int64{maxLog + 1: maxLog + 6, 2*maxLog + 1: 2*maxLog + 1} {
+		if err := os.WriteFile(stuck, make([]byte, before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l := &logFile{path: stuck}
+		if n, err := l.Write([]byte("line\n")); n != 5 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		_ = l.file.Close() // nil when it was dropped
+		if info, err := os.Stat(stuck); err != nil || info.Size() != after {
+			t.Errorf("a log of %d bytes that cannot begin anew has %d bytes, %v", before, info.Size(), err)
+		}
 	}
 	lost := &logFile{path: "/dev/null/x"}
 	if n, err := lost.Write([]byte("line\n")); n != 5 || err != nil {

@@ -47,6 +47,13 @@ func isHostProcess(facts ocispec.Facts) bool {
 	return facts.Windows && facts.Annotations[hostProcess] == "true"
 }
 
+// saysHostProcess tells, by one look at its bytes, whether a config.json has the
+// annotation of a host process, as Go's encoder, which containerd writes with,
+// writes it. A pod's sandbox has it too, and asks for nothing.
+func saysHostProcess(config []byte) bool {
+	return bytes.Contains(config, []byte(`"`+hostProcess+`":"true"`))
+}
+
 // cannotAsk tells, by one look at its bytes, that a config.json has nothing in
 // it by which a container asks for a GPU. Most containers are like that, and
 // reading JSON takes longer than all else that we do for them.

@@ -32,14 +32,16 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "uninstall")
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	defer os.RemoveAll(folder)
 	programs = folder
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", programs+"/", "directx-nri/cmd/dxctl", "directx-nri/cmd/"+shimname.Name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
+		fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
+		return 1
 	}
 	return m.Run()
 }

@@ -48,7 +48,7 @@ func testChain(t *testing.T, n node) {
 		t.Parallel()
 		id, plain := n.name("options"), n.name("options-bare")
 		for shim, id := range map[string]string{directxShim: id, runhcsShim: plain} {
-			c := n.runtimePath(bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, n.Standalone(t, id)))}, shim)
+			c := runtimePath(bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, n.Standalone(t, id)))}, n.Path(shim))
 			for _, a := range n.Client(t, "default", c) {
 				if a.Error != "" {
 					t.Fatalf("start %s: %s", id, a.Error)

@@ -65,7 +65,7 @@ func TestRestart(t *testing.T) {
 		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=1")
 		n.MustRun(t, runtime, id, bed.JSON(t, spec))
 	}
-	n.Kill(t)
+	n.Kill()
 	n.Start(t)
 	all := []string{pod.Sandbox, app, alone, plain}
 	tasks := n.Tasks(t)
@@ -122,7 +122,7 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 	if err := ctr.Start(); err != nil {
 		t.Fatal(err)
 	}
-	bed.Eventually(t, settled, "the start stands still", func() error {
+	bed.Eventually(t, "the start stands still", func() error {
 		if !n.Hangs(id) {
 			return errors.New("it does not")
 		}
@@ -144,11 +144,11 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 		// As when a timeout of containerd's runs out: it ends the shim.
 		cancel()
 	case "containerd":
-		n.Kill(t)
+		n.Kill()
 		// The start that nobody waits for any more comes to its end, and the
 		// next containerd finds what it left.
 		release()
-		bed.Eventually(t, settled, "the start ends", func() error {
+		bed.Eventually(t, "the start ends", func() error {
 			for _, p := range n.Processes(id) {
 				if !strings.Contains(p.Command, " serve ") {
 					return fmt.Errorf("it runs: %s", p.Command)

@@ -12,8 +12,8 @@ import (
 
 // runtimePath is the CRI plugin's way: the runtime type of runhcs, with its
 // options, and the shim that stands in front of it by path.
-func (n node) runtimePath(c bed.Container, shim string) bed.Container {
-	c.Runtime, c.Path, c.Options = "io.containerd.runhcs.v1", n.Path(shim), true
+func runtimePath(c bed.Container, shim string) bed.Container {
+	c.Runtime, c.Path, c.Options = "io.containerd.runhcs.v1", shim, true
 	return c
 }
 
@@ -39,6 +39,29 @@ func (n node) allocated(t *testing.T, pod bed.Pod, id, name string, token alloca
 	spec := n.ContainerSpec(t, pod, id, name)
 	bed.Allocate(spec, bed.Display, token)
 	return n.Run(t, bed.Directx, id, bed.JSON(t, spec))
+}
+
+// byRuntimePath starts a pod, whose sandbox is to have that ID, and in it a
+// container with the node's first GPU, as the CRI plugin does for a handler with
+// that runtime_path. It returns the container's ID.
+func (n node) byRuntimePath(t *testing.T, sandbox, shim string) string {
+	t.Helper()
+	pod := bed.NewPod(sandbox)
+	id := sandbox + "-app"
+	app := n.ContainerSpec(t, pod, id, "app")
+	bed.Allocate(app, bed.Display, n.Record(t, bed.Display, n.gpus[0].Replica(4)))
+	for _, c := range []bed.Container{
+		{ID: sandbox, Spec: n.SpecFile(t, sandbox, bed.JSON(t, n.SandboxSpec(t, pod)))},
+		{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, app))},
+	} {
+		for _, a := range n.Client(t, criNamespace, runtimePath(c, shim)) {
+			if a.Error != "" {
+				t.Fatalf("start %s: %s", a.ID, a.Error)
+			}
+		}
+	}
+	n.mustHave(t, id, n.gpus[0])
+	return id
 }
 
 func testPods(t *testing.T, n node) {
@@ -75,23 +98,7 @@ func testPods(t *testing.T, n node) {
 
 	t.Run("has its GPU by the CRI plugin's runtime path and options", func(t *testing.T) {
 		t.Parallel()
-		pod := bed.NewPod("pods-path")
-		sandbox := n.runtimePath(bed.Container{ID: pod.Sandbox, Spec: n.SpecFile(t, pod.Sandbox, bed.JSON(t, n.SandboxSpec(t, pod)))}, directxShim)
-		for _, a := range n.Client(t, criNamespace, sandbox) {
-			if a.Error != "" {
-				t.Fatalf("start the sandbox: %s", a.Error)
-			}
-		}
-		id := "pods-path-app"
-		spec := n.ContainerSpec(t, pod, id, "app")
-		bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, n.gpus[0].Replica(4)))
-		c := n.runtimePath(bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, spec))}, directxShim)
-		for _, a := range n.Client(t, criNamespace, c) {
-			if a.Error != "" {
-				t.Fatalf("start: %s", a.Error)
-			}
-		}
-		n.mustHave(t, id, n.gpus[0])
+		id := n.byRuntimePath(t, "pods-path", n.Path(directxShim))
 		calls := n.ShimCalls(t, id)
 		if len(calls) == 0 || len(calls[0].Stdin) == 0 {
 			t.Errorf("the runtime's options did not come to the real shim: %+v", calls)

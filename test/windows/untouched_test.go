@@ -7,13 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"directx-nri/test/windows/bed"
 )
-
-// settled is how long what a container leaves may take to be gone.
-const settled = 30 * time.Second
 
 func testUntouched(t *testing.T, n node) {
 	t.Run("the sandbox", func(t *testing.T) {
@@ -66,7 +62,7 @@ func testUntouched(t *testing.T, n node) {
 	}{
 		{"a container that is killed and deleted", bed.Forever, "host", func(t *testing.T, id string) { n.Delete(t, id) }},
 		{"a container that ends by itself", "exit", "host", func(t *testing.T, id string) {
-			bed.Eventually(t, settled, "the task ends", func() error {
+			bed.Eventually(t, "the task ends", func() error {
 				if state := n.Tasks(t)[id]; state != "STOPPED" {
 					return fmt.Errorf("it is %q", state)
 				}
@@ -115,7 +111,7 @@ func testUntouched(t *testing.T, n node) {
 // no compute system.
 func (n node) mustLeaveNothing(t *testing.T, id string) {
 	t.Helper()
-	bed.Eventually(t, settled, "nothing is left of "+id, func() error {
+	bed.Eventually(t, "nothing is left of "+id, func() error {
 		if left := n.Processes(id); len(left) > 0 {
 			return fmt.Errorf("%d processes: %+v", len(left), left)
 		}

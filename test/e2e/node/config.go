@@ -5,6 +5,7 @@ package node
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -56,17 +57,45 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
 func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
-	return writeFile(t, path("containerd.toml"), fmt.Sprintf(containerdConfig,
+	return writeFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
 		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim()))
 }
 
 // handlerShim is the program that CRI's only runtime handler calls, "" for the
 // usual one.
 func (n *Node) handlerShim() string {
-	if n.withShim {
+	if n.withShim && !n.handlerApart {
 		return n.ShimFile()
 	}
 	return ""
+}
+
+// ContainerdConfig is containerd's configuration file.
+func (n *Node) ContainerdConfig() string { return filepath.Join(n.Dir, "containerd.toml") }
+
+// RestartContainerd ends containerd, starts it and waits until it serves.
+func (n *Node) RestartContainerd(t testing.TB) {
+	t.Helper()
+	n.Containerd.Terminate(t)
+	n.Containerd.Start(t)
+	n.WaitContainerd(t)
+}
+
+// ConfigureContainerd runs `dxctl runtime configure` with further flags on
+// containerd's configuration file, restarts containerd, and returns what dxctl
+// prints.
+func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
+	t.Helper()
+	flags = append([]string{
+		"runtime", "configure", "--config", n.ContainerdConfig(), "--shim", n.ShimFile(),
+		"--state-dir", n.StateDir, "--cri-socket", filepath.Join(n.Dir, containerdAddress),
+	}, flags...)
+	out, err := exec.Command(n.parts.product("dxctl"), flags...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("dxctl %v: %v\n%s", flags, err, out)
+	}
+	n.RestartContainerd(t)
+	return string(out)
 }
 
 // ShimFile is where the runtime shim is installed, on containerd's PATH.

@@ -57,6 +57,10 @@ type Options struct {
 	// Shim installs the runtime shim, for the runtime [DirectX] and in front of
 	// the runtime of pods.
 	Shim bool
+	// HandlerApart leaves the runtime of pods without the shim.
+	HandlerApart bool
+	// AdvertiserFlags are further flags of the advertiser.
+	AdvertiserFlags []string
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -78,8 +82,10 @@ type Node struct {
 	Images cri.ImageServiceClient
 
 	withShim     bool
-	layer        string // the snapshot of the image's one layer
-	cgroup       string // the control group of all containers
+	handlerApart bool
+	advertiser   []string // further flags
+	layer        string   // the snapshot of the image's one layer
+	cgroup       string   // the control group of all containers
 	replicas     int
 	logLevel     string
 	inventory    string // the inventory file
@@ -123,6 +129,9 @@ func Start(t *testing.T, opts Options) *Node {
 		manifests:  filepath.Join(dir, "manifests"),
 		parts:      parts,
 		withShim:   opts.Shim,
+
+		handlerApart: opts.HandlerApart,
+		advertiser:   opts.AdvertiserFlags,
 	}
 	if err := emptyFolder(kubeletRoot); err != nil {
 		t.Fatalf("forget an earlier node: %v", err)
@@ -248,7 +257,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
 	})
 	n.Advertiser = newProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
-		daemon("directx-advertiser", "--replicas", fmt.Sprint(n.replicas)))
+		daemon("directx-advertiser", append([]string{"--replicas", fmt.Sprint(n.replicas), "--cri-socket", path(containerdAddress)}, n.advertiser...)...))
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
 		p.onStart = func() { n.registering = n.Kubelet.Mark() }
 	}
@@ -322,6 +331,13 @@ func (n *Node) WaitPlugin(t testing.TB) {
 func (n *Node) WaitReady(t testing.TB) {
 	t.Helper()
 	n.WaitPlugin(t)
+	n.WaitOffered(t)
+}
+
+// WaitOffered waits until the kubelet offers every healthy replica of the
+// inventory.
+func (n *Node) WaitOffered(t testing.TB) {
+	t.Helper()
 	want := n.Inventory.Offered(n.replicas)
 	Eventually(t, startTimeout, "the kubelet offers the node's GPUs", func() error {
 		if !n.Advertiser.Running() {

@@ -57,7 +57,7 @@ func (p parts) check() error {
 			return fmt.Errorf("the stock part %s is missing: run test/parts/build.sh (%w)", name, err)
 		}
 	}
-	for _, name := range []string{"directx-advertiser", "directx-nri", shimfile.Name()} {
+	for _, name := range []string{"directx-advertiser", "directx-nri", "dxctl", shimfile.Name()} {
 		if _, err := os.Stat(p.product(name)); err != nil {
 			return fmt.Errorf("the product's %s is missing: run make build (%w)", name, err)
 		}

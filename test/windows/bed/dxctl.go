@@ -16,6 +16,22 @@ func (n *Node) Shim() string { return n.Path(directxExe) }
 // ShimFile returns our shim's file, nil when there is none.
 func (n *Node) ShimFile(t testing.TB) []byte { return n.read(t, directxExe) }
 
+// Dxctl is dxctl's file name.
+const Dxctl = dxctlExe
+
+// Product returns a program of ours, as it is installed from.
+func (n *Node) Product(t testing.TB, name string) []byte {
+	t.Helper()
+	return n.read(t, "product", name)
+}
+
+// File makes a file in the node's folder and returns its path.
+func (n *Node) File(t testing.TB, name string, content []byte) string {
+	t.Helper()
+	n.write(t, name, string(content))
+	return n.Path(name)
+}
+
 // Dxctl runs 'dxctl.exe runtime' for the node's containerd, from a folder with
 // the shim that it is to install. It returns the exit status and what was
 // printed.
@@ -32,9 +48,9 @@ func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int,
 	case "unconfigure":
 		args = append(append(args, containerd...), ours...)
 	default:
-		args = append(args, containerd...)
+		args = append(append(args, containerd...), "--timeout", patience.String())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := n.Command(ctx, n.Path("product", dxctlExe), append(args, flags...)...)
 	stdout, stderr, err := n.outputs(cmd)
@@ -45,9 +61,9 @@ func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int,
 }
 
 // read returns a file of the node, nil when there is none.
-func (n *Node) read(t testing.TB, name string) []byte {
+func (n *Node) read(t testing.TB, name ...string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(n.Linux(n.Path(name)))
+	data, err := os.ReadFile(n.Linux(n.Path(name...)))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}

@@ -71,6 +71,7 @@ const (
 	plainExe      = "containerd-shim-plain-v1.exe"
 	directxExe    = "containerd-shim-directx-v1.exe"
 	dxctlExe      = "dxctl.exe"
+	restartExe    = "restart.exe"
 )
 
 // parts say where the programs are.

@@ -8,12 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,9 +37,22 @@ func (n *Node) Plain() string {
 	return "io.containerd.plain.v1"
 }
 
-// commandTimeout bounds one call of a program. A first start takes seconds
-// when the machine is busy.
-const commandTimeout = 90 * time.Second
+// patience is how long one step may take. What hangs is ended by it or by the
+// suite's own timeout; a step that is slow because the machine is busy is not:
+// there one start of a program can take ten seconds, and fifty containers three
+// minutes.
+const patience = 10 * time.Minute
+
+// timeouts is the end of containerd's configuration file. Its own limits are two
+// to five seconds, within which Windows does what Wine on a busy machine does
+// not: a clean-up that is cut short leaves the bundle for good.
+const timeouts = `
+[timeouts]
+  "io.containerd.timeout.shim.cleanup" = "2m"
+  "io.containerd.timeout.shim.load" = "2m"
+  "io.containerd.timeout.shim.shutdown" = "2m"
+  "io.containerd.timeout.task.state" = "2m"
+`
 
 // Options say what a node is made of, by default containerd 1.7.35 and the
 // hcsshim that it names.
@@ -52,9 +65,9 @@ type Options struct {
 	Inventory *Inventory
 	// Bare leaves our shim out, for dxctl.exe to install.
 	Bare bool
-	// Config is containerd's configuration file, "" for none, in place of one
-	// that the bed writes and dxctl.exe does not see. What it says of folders and
-	// pipes is overridden by flags.
+	// Config is containerd's configuration file, "" for none, in place of the
+	// bed's own, which has containerd wait longer than usual. Its usual pipe
+	// becomes the node's, and what it says of folders is overridden by flags.
 	Config *string
 }
 
@@ -66,9 +79,11 @@ type Node struct {
 
 	options Options
 	dir     string // Windows path
-	daemon  *exec.Cmd
-	ended   chan struct{} // closed when daemon ended and was waited for
 	log     string
+
+	mu     sync.Mutex // held while containerd is started or killed
+	daemon *exec.Cmd
+	ended  chan struct{} // closed when daemon ended and was waited for
 }
 
 // StartNode makes a node and starts it. It ends with the test.
@@ -88,7 +103,7 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 	n.Recorder = recorder
 	n.Start(t)
 	t.Cleanup(func() {
-		n.Kill(t)
+		n.Kill()
 		if t.Failed() {
 			t.Logf("---- containerd's log\n%s", n.Log())
 			if data, err := os.ReadFile(n.Linux(n.Path("shim.log"))); err == nil {
@@ -137,32 +152,34 @@ func (n *Node) install(t testing.TB) {
 	}
 	switch config := n.options.Config; {
 	case config == nil:
-		n.write(t, containerdToml, "version = 2\n")
+		n.write(t, containerdToml, "version = 2\n"+timeouts)
 	case *config != "":
-		n.write(t, containerdToml, *config)
+		// Flags alone do not move the pipe of ttrpc.
+		n.write(t, containerdToml, strings.ReplaceAll(*config, "containerd-containerd", pipePrefix+n.options.Name))
 	}
 }
 
 // containerdToml is containerd's configuration file.
 const containerdToml = "containerd.toml"
 
-// ContainerdConfig returns containerd's configuration file, "" when there is
+// ContainerdConfig returns containerd's configuration file, nil when there is
 // none.
-func (n *Node) ContainerdConfig(t testing.TB) string {
-	t.Helper()
-	text, err := os.ReadFile(n.Linux(n.Path(containerdToml)))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return string(text)
-}
+func (n *Node) ContainerdConfig(t testing.TB) []byte { return n.read(t, containerdToml) }
 
 // containerdArgs are the arguments that containerd.exe is started with. A file
 // that is named must exist; the one at the default place need not.
 func (n *Node) containerdArgs() []string {
-	args := []string{"--root", n.Path("root"), "--state", n.Path("run"), "--address", n.pipe()}
 	if _, err := os.Stat(n.Linux(n.Path(containerdToml))); err == nil {
-		args = append(args, "--config", n.Path(containerdToml))
+		return n.containerdArgsWith(containerdToml)
+	}
+	return n.containerdArgsWith("")
+}
+
+// containerdArgsWith are the arguments for a configuration file of that name.
+func (n *Node) containerdArgsWith(config string) []string {
+	args := []string{"--root", n.Path("root"), "--state", n.Path("run"), "--address", n.pipe()}
+	if config != "" {
+		args = append(args, "--config", n.Path(config))
 	}
 	return args
 }
@@ -174,7 +191,10 @@ func (n *Node) Path(elements ...string) string {
 
 func (n *Node) state() string { return n.Path("state") }
 
-func (n *Node) pipe() string { return `\\.\pipe\dxw-` + n.options.Name }
+// pipePrefix begins the names of the nodes' pipes.
+const pipePrefix = "dxw-"
+
+func (n *Node) pipe() string { return `\\.\pipe\` + pipePrefix + n.options.Name }
 
 func (n *Node) write(t testing.TB, name, text string) {
 	t.Helper()
@@ -217,31 +237,50 @@ func (n *Node) ConfigFile() string { return n.Linux(n.Path("config.yaml")) }
 // Start starts containerd.exe and waits until it answers.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
+	if err := n.start(n.containerdArgs()); err != nil {
+		t.Fatalf("%v\n%s", err, n.Log())
+	}
+}
+
+// start starts containerd.exe with arguments and waits until it answers or has
+// ended.
+func (n *Node) start(args []string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer log.Close()
-	cmd := n.Command(context.Background(), n.Path(containerdExe), n.containerdArgs()...)
+	cmd := n.Command(context.Background(), n.Path(containerdExe), args...)
 	cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("start containerd.exe: %v", err)
+		return fmt.Errorf("start containerd.exe: %w", err)
 	}
 	n.daemon, n.ended = cmd, make(chan struct{})
-	go func(ended chan struct{}) { // Ends with the process; Kill waits for it.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	go func(ended chan struct{}) { // Ends with the process; kill waits for it.
+		defer cancel()
 		defer close(ended)
 		_ = cmd.Wait() // Killed, or seen by those who need it.
 	}(n.ended)
 	// runhcs sends its events to the second pipe.
-	if _, err := n.run(t, nil, clientExe, "wake", n.pipe(), n.pipe()+".ttrpc"); err != nil {
-		t.Fatalf("containerd.exe does not answer: %v\n%s", err, n.Log())
+	if _, err := n.output(n.Command(ctx, n.Path(clientExe), "wake", n.pipe(), n.pipe()+".ttrpc")); err != nil {
+		select {
+		case <-n.ended:
+			return fmt.Errorf("containerd.exe has ended: %s", cmd.ProcessState)
+		default:
+			return fmt.Errorf("containerd.exe does not answer: %w", err)
+		}
 	}
+	return nil
 }
 
 // Kill ends containerd.exe at once. Its shims stay.
-func (n *Node) Kill(t testing.TB) {
-	t.Helper()
+func (n *Node) Kill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	_ = n.daemon.Process.Kill() // Fails when it has ended.
 	<-n.ended
 }
@@ -256,7 +295,7 @@ func (n *Node) Log() string {
 // output. Its error has the rest.
 func (n *Node) run(t testing.TB, stdin []byte, program string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := n.Command(ctx, n.Path(program), args...)
 	cmd.Stdin = bytes.NewReader(stdin)
@@ -271,7 +310,7 @@ func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
 // Ctr runs ctr.exe. Its error is what ctr printed.
 func (n *Node) Ctr(t testing.TB, args ...string) (string, error) {
 	t.Helper()
-	deadline := time.Now().Add(commandTimeout)
+	deadline := time.Now().Add(patience)
 	for {
 		out, err := n.run(t, nil, ctrExe, append([]string{"--address", n.pipe()}, args...)...)
 		// ctr 2 looks whether the pipe is there before it connects, and gives up
@@ -526,22 +565,25 @@ func (n *Node) RecordFile(token allocation.Token) string {
 	return filepath.Join(paths.Allocations(n.Linux(n.state())), string(token.ID())+".json")
 }
 
-// Eventually tries check until it returns nil, and fails the test when it does
-// not within timeout.
-func Eventually(t testing.TB, timeout time.Duration, what string, check func() error) {
+// Eventually tries check until it returns nil, and fails the test when it never
+// does.
+func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(timeout)
+	deadline := time.Now().Add(patience)
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v: %v", what, timeout, err)
+			t.Fatalf("%s: not within %v: %v", what, patience, err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(poll)
 	}
 }
+
+// poll is how often it is looked whether something has happened.
+const poll = 50 * time.Millisecond
 
 // Name is the node's name.
 func (n *Node) Name() string { return n.options.Name }

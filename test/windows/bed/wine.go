@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Wine is a Wine prefix with the doubles in it, and the server of all its
@@ -59,11 +60,11 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 			return nil, fmt.Errorf("put a double into the Wine prefix: %w", err)
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(w.built, "launcher.exe"), "./test/windows/launcher")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built, "./test/windows/launcher", "./test/windows/restart")
 	build.Dir = p.root
 	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the launcher: %w\n%s", err, out)
+		return nil, fmt.Errorf("build the suite's programs: %w\n%s", err, out)
 	}
 	return w, nil
 }
@@ -105,13 +106,17 @@ func (w *Wine) close() error {
 		fmt.Fprintf(os.Stderr, "the run's folder is kept: %s\n", w.dir)
 		return nil
 	}
-	var err error
-	for range 50 { // Processes that are just ending still write.
-		if err = os.RemoveAll(w.dir); err == nil {
+	deadline := time.Now().Add(patience)
+	for {
+		err := os.RemoveAll(w.dir)
+		if err == nil {
 			return nil
 		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("remove the run's folder: %w", err)
+		}
+		time.Sleep(poll) // Processes that are just ending still write.
 	}
-	return fmt.Errorf("remove the run's folder: %w", err)
 }
 
 func (w *Wine) prefix() string { return filepath.Join(w.dir, "prefix") }

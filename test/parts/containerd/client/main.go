@@ -4,7 +4,8 @@
 // with the calls that its users make: the CRI plugin's runtime path and runtime
 // options, nerdctl's labels, many containers at once.
 //
-//	client wake PIPE...    open and close pipes, whose first connection Wine loses
+//	client wake PIPE...    wait for pipes, open and close them: Wine loses their
+//	                       first connection
 //	client run < REQUEST   create and start containers, all at once
 //
 // A request is JSON, and so is what is printed, one line for each container.
@@ -69,18 +70,16 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) > 1 && args[0] == "wake":
-		return wake(args[1:])
+		wake(args[1:])
+		return nil
 	case len(args) == 1 && args[0] == "run":
 		return start(ctx)
 	}
 	return errors.New("usage: client wake PIPE... | client run < REQUEST")
 }
 
-// wakeTimeout is how long a pipe may take to be there.
-const wakeTimeout = 20 * time.Second
-
-func wake(pipes []string) error {
-	deadline := time.Now().Add(wakeTimeout)
+// wake waits for the pipes as long as it is let.
+func wake(pipes []string) {
 	for _, name := range pipes {
 		for {
 			pipe, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -88,13 +87,9 @@ func wake(pipes []string) error {
 				_ = pipe.Close()
 				break
 			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("wake a pipe: %w", err)
-			}
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	return nil
 }
 
 func start(ctx context.Context) error {

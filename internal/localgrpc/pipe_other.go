@@ -1,6 +1,6 @@
 //go:build !windows
 
-package crihandlers
+package localgrpc
 
 import (
 	"context"

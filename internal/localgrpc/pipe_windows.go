@@ -1,4 +1,4 @@
-package crihandlers
+package localgrpc
 
 import (
 	"context"

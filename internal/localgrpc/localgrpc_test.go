@@ -1,0 +1,95 @@
+package localgrpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/internal/testutil"
+)
+
+func TestTarget(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"/run/containerd/containerd.sock":        "/run/containerd/containerd.sock",
+		"unix:///run/containerd/containerd.sock": "/run/containerd/containerd.sock",
+		"unix:/run/containerd/containerd.sock":   "/run/containerd/containerd.sock",
+		`C:\run\x.sock`:                          `C:\run\x.sock`,
+		`\\.\pipe\containerd-containerd`:         `pipe \\.\pipe\containerd-containerd`,
+		"npipe:////./pipe/containerd-containerd": `pipe \\.\pipe\containerd-containerd`,
+		"npipe://./pipe/containerd-containerd":   `pipe \\.\pipe\containerd-containerd`,
+		"npipe:///pipe/containerd-containerd":    `pipe \\.\pipe\containerd-containerd`,
+		// As LocalEndpoint of the kubelet's pkg/kubelet/util/util_windows.go makes it.
+		`npipe://\\.\pipe\kubelet-pod-resources`: `pipe \\.\pipe\kubelet-pod-resources`,
+	} {
+		got, isPipe := target(address)
+		if isPipe {
+			got = "pipe " + got
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
+type bigAnswer struct {
+	cri.UnimplementedRuntimeServiceServer
+}
+
+func (bigAnswer) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: strings.Repeat("x", 5<<20)}, nil
+}
+
+func TestDialTakesBigAnswers(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(testutil.ShortDir(t), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(server, bigAnswer{})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-served })
+	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
+		if err := ask(t, address); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestDialTellsWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	nowhere := filepath.Join(testutil.ShortDir(t), "s")
+	if err := ask(t, nowhere); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), nowhere) {
+		t.Errorf("no server: %v", err)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	err := ask(t, `\\.\pipe\x`)
+	if err == nil || !strings.Contains(err.Error(), errors.ErrUnsupported.Error()) {
+		t.Errorf("a pipe, here: %v", err)
+	}
+}
+
+func ask(t *testing.T, address string) error {
+	t.Helper()
+	connection, err := Dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	_, err = cri.NewRuntimeServiceClient(connection).Version(t.Context(), &cri.VersionRequest{})
+	return err
+}

@@ -1,0 +1,40 @@
+package shim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// TestReplaceWaitsForAScanner has a program keep config.json open, as virus
+// scanners do with a new file, in a way that lets nobody replace it.
+func TestReplaceWaitsForAScanner(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), specName)
+	if err := os.WriteFile(path, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scanner, err := windows.CreateFile(name, windows.GENERIC_READ, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() {
+		time.Sleep(publishPatience / 10)
+		closed <- windows.CloseHandle(scanner)
+	}()
+	err = replace(path, []byte("after"))
+	if closeErr := <-closed; closeErr != nil {
+		t.Fatal(closeErr)
+	}
+	if data, readErr := os.ReadFile(path); err != nil || string(data) != "after" {
+		t.Errorf("%v, %q, %v", err, data, readErr)
+	}
+}

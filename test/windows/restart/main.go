@@ -1,0 +1,41 @@
+//go:build windows
+
+// The command restart restarts a node's containerd, for dxctl's
+// --restart-command. containerd is a child of the suite, which waits for it, so
+// that restart only asks the suite at the address that it is given and ends as
+// that answers.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "restart: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: restart ADDRESS")
+	}
+	suite, err := net.Dial("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	defer suite.Close()
+	answer, err := io.ReadAll(suite)
+	if err != nil {
+		return err
+	}
+	if string(answer) != "restarted" {
+		return errors.New(string(answer))
+	}
+	return nil
+}
