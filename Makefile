@@ -71,7 +71,7 @@ parts-windows: ## build the real containerd.exe and runhcs shims, and install Wi
 
 .PHONY: e2e-windows
 e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
-	go test -tags e2e -count=1 -timeout 20m -parallel 8 ./test/windows
+	go test -tags e2e -count=1 -timeout 40m -parallel 8 ./test/windows
 
 .PHONY: lint
 lint: ## run golangci-lint, at the version that tools/go.mod names

@@ -158,7 +158,7 @@ func TestNodePaths(t *testing.T) {
 	t.Parallel()
 	places := paths.OfThisSystem()
 	// Where a folder itself is to be removed, what is above it is mounted.
-	above := map[string][]string{"linux/restore.yaml": {path.Dir(places.State), path.Dir(places.Runtime)}}
+	above := map[string][]string{"linux/restore.yaml": {path.Dir(places.State), path.Dir(places.Runtime), path.Dir(path.Dir(places.Config))}}
 	known := []string{
 		places.State, places.Runtime, places.DevicePlugins, path.Dir(places.PodResources), path.Dir(places.NRI), path.Dir(places.CRI),
 		path.Dir(places.Config), places.ShimDir, path.Dir(places.ContainerdConfig),

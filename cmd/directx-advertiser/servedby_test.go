@@ -52,6 +52,10 @@ func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusRes
 	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
 }
 
+func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
+}
+
 func (c *containerd) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

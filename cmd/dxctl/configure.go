@@ -213,7 +213,7 @@ func (o *configureOptions) ready(names []string) func([]crihandlers.Handler) err
 }
 
 func (o *configureOptions) isLoaded(ctx context.Context, ready func([]crihandlers.Handler) error) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
 	handlers, err := o.loaded(ctx)
 	return err == nil && ready(handlers) == nil

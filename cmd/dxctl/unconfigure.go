@@ -108,7 +108,7 @@ func stillOurs(r reverted, node containerdconfig.Node) ([]string, error) {
 
 // isLoaded tells whether the running containerd has handlers of ours.
 func (o *unconfigureOptions) isLoaded(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
 	handlers, err := o.loaded(ctx)
 	if err != nil {

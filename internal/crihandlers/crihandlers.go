@@ -52,6 +52,8 @@ type Loaded struct {
 	Default string
 	// OS is the system that containerd runs on, as runtime.GOOS has it.
 	OS string
+	// Major is the first number of containerd's version.
+	Major int
 }
 
 // Name returns the name of the handler by which the pods run that ask containerd
@@ -69,7 +71,13 @@ func (l Loaded) Serves(name string) bool {
 	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && l.serves(h) })
 }
 
-func (l Loaded) serves(h Handler) bool { return h.Ours() && h.eligible(l.OS) }
+func (l Loaded) serves(h Handler) bool { return h.Ours() && h.eligible(l.OS) && !l.passesBy() }
+
+// passesBy tells that containerd starts a pod's containers without any shim's
+// program: containerd 2 does where the shim that runs the pod's sandbox speaks
+// version 3 of its protocol, as runc's does and runhcs' does not.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
+func (l Loaded) passesBy() bool { return l.OS == "linux" && l.Major >= 2 }
 
 // Split returns the names of the handlers whose containers get their GPUs, and
 // those of the others.
@@ -100,6 +108,9 @@ const Fix = "run 'dxctl runtime configure --restart'"
 // Check returns nil when a handler that can have GPUs goes through our shim, or
 // else an error that matches [ErrNotRouted]. Others may not: see [Loaded.Split].
 func (l Loaded) Check() error {
+	if l.passesBy() {
+		return fmt.Errorf("%w: containerd %d starts a pod's containers on Linux by its sandbox's shim; have them served by the NRI plugin, with --served-by nri", ErrNotRouted, l.Major)
+	}
 	var first *Handler
 	for _, h := range l.Handlers {
 		switch {
@@ -128,10 +139,29 @@ func Dial(address string) (*grpc.ClientConn, error) {
 	return connection, nil
 }
 
-// Load returns what containerd has loaded. It reads that from the verbose CRI
-// status, where containerd 1.6, 1.7 and 2.x alike give their configuration;
-// other runtimes do not.
+// Load returns what containerd has loaded, and its version.
 func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
+	loaded, err := configuration(ctx, connection)
+	if err != nil {
+		return Loaded{}, err
+	}
+	version, err := Version(ctx, connection)
+	if err != nil {
+		return Loaded{}, err
+	}
+	loaded.Major = Major(version)
+	return loaded, nil
+}
+
+// Handlers returns the handlers of [Load].
+func Handlers(ctx context.Context, connection grpc.ClientConnInterface) ([]Handler, error) {
+	loaded, err := configuration(ctx, connection)
+	return loaded.Handlers, err
+}
+
+// configuration reads the verbose CRI status, where containerd 1.6, 1.7 and 2.x
+// alike give their configuration; other runtimes do not.
+func configuration(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
 	status, err := cri.NewRuntimeServiceClient(connection).Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
 		return Loaded{}, fmt.Errorf("ask containerd for its CRI status: %w", err)
@@ -141,12 +171,6 @@ func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, err
 		return Loaded{}, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
 	}
 	return loaded, nil
-}
-
-// Handlers returns the handlers of [Load].
-func Handlers(ctx context.Context, connection grpc.ClientConnInterface) ([]Handler, error) {
-	loaded, err := Load(ctx, connection)
-	return loaded.Handlers, err
 }
 
 // Version returns containerd's version, such as "v1.7.35".

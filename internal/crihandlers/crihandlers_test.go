@@ -95,6 +95,30 @@ func TestServes(t *testing.T) {
 	}
 }
 
+// containerd 2 does not call a shim's program for the containers of a pod that
+// runc's shim runs.
+func TestPassedBy(t *testing.T) {
+	t.Parallel()
+	handlers := func(kind string) []Handler { return []Handler{{Name: "a", RuntimeType: kind, RuntimePath: ours}} }
+	for name, test := range map[string]struct {
+		loaded Loaded
+		want   bool
+	}{
+		"Linux, 1.7":   {Loaded{OS: "linux", Major: 1, Handlers: handlers("io.containerd.runc.v2")}, true},
+		"Linux, 2.x":   {Loaded{OS: "linux", Major: 2, Handlers: handlers("io.containerd.runc.v2")}, false},
+		"Windows, 1.7": {Loaded{OS: "windows", Major: 1, Handlers: handlers(runhcs)}, true},
+		"Windows, 2.x": {Loaded{OS: "windows", Major: 2, Handlers: handlers(runhcs)}, true},
+	} {
+		err := test.loaded.Check()
+		if (err == nil) != test.want || test.loaded.Serves("a") != test.want {
+			t.Errorf("%s: served %t, %v", name, test.loaded.Serves("a"), err)
+		}
+		if err != nil && (!errors.Is(err, ErrNotRouted) || !strings.Contains(err.Error(), "--served-by nri")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 type runtimeService struct {
 	cri.UnimplementedRuntimeServiceServer
 }

@@ -20,6 +20,9 @@ func linkFile(temp, path string) error {
 	return os.Remove(temp)
 }
 
+// Rename gives the file temp the name path, in one step. It is not synced.
+func Rename(temp, path string) error { return os.Rename(temp, path) }
+
 // Open opens path for reading, in a way that keeps nobody from renaming or
 // removing it meanwhile.
 func Open(path string) (*os.File, error) { return os.Open(path) }

@@ -30,14 +30,28 @@ func moveFile(from, to string, flags uint32) error {
 	if err != nil {
 		return err
 	}
-	if err := windows.MoveFileEx(fromPtr, toPtr, flags); err != nil {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	deadline := time.Now().Add(sharingPatience)
+	for {
+		err := windows.MoveFileEx(fromPtr, toPtr, flags)
+		if err == nil {
+			return nil
+		}
+		busy := errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_ACCESS_DENIED)
+		if !busy || time.Now().After(deadline) {
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+		}
+		time.Sleep(time.Millisecond)
 	}
-	return nil
 }
 
-// sharingPatience is how long Open waits for the others to let go.
-const sharingPatience = 200 * time.Millisecond
+// sharingPatience is how long a file is waited for that others have open in a
+// way that keeps us out, as programs that look into each new file, such as virus
+// scanners, do for a moment.
+const sharingPatience = 500 * time.Millisecond
+
+// Rename gives the file temp the name path, in one step, and waits a little for
+// others who have the file at path open. It is not synced.
+func Rename(temp, path string) error { return moveFile(temp, path, windows.MOVEFILE_REPLACE_EXISTING) }
 
 // Open opens path for reading, in a way that keeps nobody from renaming or
 // removing it meanwhile. A file that is just being renamed can be opened by

@@ -38,22 +38,31 @@ func (n named) Restart(ctx context.Context) (err error) {
 		return fmt.Errorf("restart %s: list what depends on it: %w", n, err)
 	}
 	for _, name := range dependents {
-		if err := with(manager, name, func(s *mgr.Service) error { return stop(ctx, s) }); err != nil {
-			return fmt.Errorf("restart %s: %w", n, err)
+		if err = with(manager, name, func(s *mgr.Service) error { return stop(ctx, s) }); err != nil {
+			break
 		}
 	}
-	err = stop(ctx, service)
 	if err == nil {
-		err = start(service)
+		err = stop(ctx, service)
 	}
 	// Whatever has happened, what we stopped shall run again, in reverse order.
+	// One that has not stopped yet refuses, and is left to the next attempt.
+	err = joinLine(err, start(service))
 	for i := len(dependents) - 1; i >= 0; i-- {
-		err = errors.Join(err, with(manager, dependents[i], start))
+		err = joinLine(err, with(manager, dependents[i], start))
 	}
 	if err != nil {
 		return fmt.Errorf("restart %s: %w", n, err)
 	}
 	return nil
+}
+
+// joinLine is [errors.Join] on one line.
+func joinLine(a, b error) error {
+	if a == nil || b == nil {
+		return errors.Join(a, b)
+	}
+	return fmt.Errorf("%w; %w", a, b)
 }
 
 func with(manager *mgr.Mgr, name string, do func(*mgr.Service) error) error {
@@ -67,8 +76,12 @@ func with(manager *mgr.Mgr, name string, do func(*mgr.Service) error) error {
 // stop stops a service and waits until it has stopped.
 func stop(ctx context.Context, service *mgr.Service) error {
 	status, err := service.Control(svc.Stop)
-	if errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) {
+	switch {
+	case errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return nil
+	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL):
+		// It is just being stopped, by an earlier attempt of ours that gave up.
+		status, err = service.Query()
 	}
 	for err == nil && status.State != svc.Stopped {
 		select {

@@ -98,6 +98,7 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 		return false, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
+	sweep(path)
 	old, err := present(path)
 	if err != nil {
 		return false, err
@@ -107,6 +108,20 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 		return false, selfTest(ctx, path)
 	}
 	return true, swap(ctx, data, old, path)
+}
+
+// sweep removes what earlier self-tests left behind, as far as that goes.
+func sweep(path string) {
+	folder := filepath.Dir(path)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return // What comes next tells why.
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), SelfTestFolder) {
+			_ = os.RemoveAll(filepath.Join(folder, entry.Name())) // Remove tells what cannot be removed.
+		}
+	}
 }
 
 // swap puts the program data in the place of the program old at path; old is nil
@@ -212,10 +227,7 @@ func selfTest(ctx context.Context, path string) error {
 
 func runSelfTest(ctx context.Context, path string) (stdout, stderr []byte, err error) {
 	command := exec.CommandContext(ctx, path, SelfTestFlag)
-	// The test runs programs, and the usual folder for temporary files may not
-	// allow that.
-	folder := filepath.Dir(path)
-	command.Env = append(os.Environ(), "TMPDIR="+folder, "TMP="+folder, "TEMP="+folder)
+	command.Env = append(os.Environ(), SelfTestPlace+"="+filepath.Dir(path))
 	command.WaitDelay = time.Second
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
@@ -340,6 +352,11 @@ func belongings(path string) ([]string, error) {
 // SelfTestFolder begins the name of the folder that a self-test works in, and
 // leaves behind when it is killed.
 const SelfTestFolder = "directx-nri-self-test-"
+
+// SelfTestPlace is the environment variable that tells where that folder is to
+// be. The test runs programs, which the usual one for temporary files may not
+// allow.
+const SelfTestPlace = "DIRECTX_NRI_SELF_TEST"
 
 // removeAll removes a file, or a folder with what is in it, and waits a little
 // for a program that runs.

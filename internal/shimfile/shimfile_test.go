@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,9 +65,9 @@ func actAsShim() int {
 		return 3
 	}
 	_, does, _ := strings.Cut(string(program[bytes.LastIndex(program, []byte(mark)):]), mark)
-	if !strings.EqualFold(filepath.Clean(os.TempDir()), filepath.Dir(self)) {
-		// Programs may not be allowed to run from the usual one.
-		fmt.Fprintln(os.Stderr, "temporary files go to "+os.TempDir())
+	if place := os.Getenv(SelfTestPlace); !strings.EqualFold(filepath.Clean(place), filepath.Dir(self)) {
+		// Programs may not be allowed to run from elsewhere.
+		fmt.Fprintln(os.Stderr, "the self-test's files go to "+place)
 		return 1
 	}
 	switch does {
@@ -376,6 +377,19 @@ func TestRestore(t *testing.T) {
 		t.Errorf("restored %s, %t", path, ok)
 	}
 	n.has(map[string]string{Name(): good})
+}
+
+func TestInstallSweepsUp(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	left := filepath.Join(filepath.Dir(n.path), SelfTestFolder+"1")
+	if err := os.MkdirAll(filepath.Join(left, "bundle"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.mustInstall(good)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a self-test left is there: %v", err)
+	}
 }
 
 func TestRemove(t *testing.T) {

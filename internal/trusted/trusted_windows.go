@@ -37,7 +37,7 @@ func check(path string) error {
 			return fmt.Errorf("check %s: %w", object, err)
 		}
 		if other != "" {
-			return fmt.Errorf(`check %s: %w: %s can change it; when you trust what is there, close it with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[4]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`,
+			return fmt.Errorf(`check %s: %w: %s can change it; when you trust what is there, close it, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[4]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`,
 				object, ErrUntrusted, other, folder)
 		}
 	}

@@ -39,7 +39,7 @@ func replace(path string, data []byte) (err error) {
 	if err := keepOwner(temp, info); err != nil {
 		return err
 	}
-	return publish(temp, path)
+	return durable.Rename(temp, path)
 }
 
 // maxLog is the size in bytes from which on a log begins anew. The one before

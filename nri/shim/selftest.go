@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"directx-nri/internal/config"
+	"directx-nri/internal/shimfile"
 	"directx-nri/ocispec"
 )
 
@@ -44,12 +45,12 @@ func standIn(args []string, stdin io.Reader, stdout io.Writer) int {
 // SelfTest tries the shim whose program is self on a made-up container: that it
 // edits the spec, hands everything over and back, and refuses what it must.
 func SelfTest(ctx context.Context, self string) error {
-	folder, err := os.MkdirTemp("", "directx-nri-self-test-")
+	folder, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestPlace), shimfile.SelfTestFolder)
 	if err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
 	// A shim that works does not fail because somebody, such as a virus scanner,
-	// still has a file open: what is left goes with the shim.
+	// still has a file open. What is left goes with the next installation.
 	defer func() { _ = os.RemoveAll(folder) }()
 	t := tester{self: self, folder: folder}
 	if err := t.prepare(); err != nil {

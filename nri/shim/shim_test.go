@@ -18,6 +18,7 @@ import (
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/config"
+	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
 )
 
@@ -548,6 +549,11 @@ func TestSelfTestPasses(t *testing.T) {
 	}
 	if err := SelfTest(context.Background(), "/bin/true"); err == nil {
 		t.Error("/bin/true passes the self-test")
+	}
+	nowhere := exec.Command(program, "--self-test")
+	nowhere.Env = append(os.Environ(), shimfile.SelfTestPlace+"="+filepath.Join(t.TempDir(), "none"))
+	if out, err := nowhere.CombinedOutput(); err == nil {
+		t.Errorf("the self-test does not work where it is told to: %s", out)
 	}
 	if out, err := exec.Command(program, "--help").Output(); err != nil || !bytes.Contains(out, []byte("ctr run --runtime io.containerd.directx.v1")) {
 		t.Errorf("help: %v %s", err, out)

@@ -37,9 +37,6 @@ func (s *shim) handOver(path string) (int, error) {
 	return 0, nil
 }
 
-// publish gives the file temp the name path.
-func publish(temp, path string) error { return os.Rename(temp, path) }
-
 // keepOwner gives the file at path the owner that info tells.
 func keepOwner(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)

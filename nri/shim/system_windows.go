@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -125,24 +124,6 @@ func release(job windows.Handle) error {
 		return nil
 	}
 	return limit(job, 0)
-}
-
-// publishPatience is how long publish waits for the others to let go.
-const publishPatience = 500 * time.Millisecond
-
-// publish gives the file temp the name path. Whoever has the file at path open
-// keeps it from being replaced, as programs that look into each new file, such as
-// virus scanners, do for a moment.
-func publish(temp, path string) error {
-	deadline := time.Now().Add(publishPatience)
-	for {
-		err := os.Rename(temp, path)
-		busy := errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_ACCESS_DENIED)
-		if !busy || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 // keepOwner has nothing to do: a file's owner and rights come from its folder.

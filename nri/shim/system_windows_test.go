@@ -27,7 +27,7 @@ func TestReplaceWaitsForAScanner(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() {
-		time.Sleep(publishPatience / 10)
+		time.Sleep(50 * time.Millisecond)
 		closed <- windows.CloseHandle(scanner)
 	}()
 	err = replace(path, []byte("after"))
