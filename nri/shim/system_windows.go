@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"directx-nri/internal/shimfile"
+	"directx-nri/nri/shim/bootstrap"
 )
 
 const (
@@ -44,9 +45,9 @@ const (
 func (s *shim) handOver(path string) (int, error) {
 	command := exec.Command(path, s.call.Args...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if s.starts() && readsOptions(path) {
+	if s.starts() && bootstrap.ReadsOptions(path) {
 		if given, err := io.ReadAll(os.Stdin); err == nil {
-			command.Stdin = bytes.NewReader(optionsOf(given))
+			command.Stdin = bytes.NewReader(bootstrap.Options(given))
 		}
 	}
 	command.Env = s.call.Env

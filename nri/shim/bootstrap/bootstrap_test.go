@@ -1,4 +1,4 @@
-package shim
+package bootstrap
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ func params(extensions ...[]byte) []byte {
 	return b
 }
 
-func TestOptionsOf(t *testing.T) {
+func TestOptions(t *testing.T) {
 	t.Parallel()
 	options := text(text(nil, 1, "containerd.runhcs.v1.Options"), 2, "\x10\x01")
 	for name, test := range map[string]struct{ given, want []byte }{
@@ -40,7 +40,7 @@ func TestOptionsOf(t *testing.T) {
 		"not protobuf":                 {[]byte("runtime options"), []byte("runtime options")},
 		"torn":                         {params(text(nil, 1, string(options)))[:39], params(text(nil, 1, string(options)))[:39]},
 	} {
-		if got := optionsOf(test.given); !bytes.Equal(got, test.want) {
+		if got := Options(test.given); !bytes.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -52,18 +52,18 @@ func TestReadsOptions(t *testing.T) {
 		"/x/containerd-shim-runhcs-v1.exe": true, "containerd-shim-runhcs-v1": true, "/x/containerd-shim-runc-v1": true, "/x/Containerd-Shim-RunHCS-v1.EXE": true,
 		"/x/containerd-shim-runc-v2": false, "/shim-runhcs-v1/other": false,
 	} {
-		if got := readsOptions(path); got != want {
+		if got := ReadsOptions(path); got != want {
 			t.Errorf("%s: %t", path, got)
 		}
 	}
 }
 
-func FuzzOptionsOf(f *testing.F) {
+func FuzzOptions(f *testing.F) {
 	f.Add([]byte("runtime options"))
 	f.Add(params(text(nil, 1, "x")))
 	f.Add(params([]byte{0x0a, 0x7f}))
 	f.Fuzz(func(t *testing.T, given []byte) {
-		if got := optionsOf(given); len(got) > len(given) {
+		if got := Options(given); len(got) > len(given) {
 			t.Fatalf("%q became %q", given, got)
 		}
 	})

@@ -1,4 +1,6 @@
-package shim
+// Package bootstrap translates what containerd gives a runtime shim on its
+// standard input for an older one that runs behind it.
+package bootstrap
 
 import (
 	"path/filepath"
@@ -16,20 +18,20 @@ const (
 	lastOfAny        = 2
 )
 
-// readsOptions tells whether the real shim at path reads the runtime's options
+// ReadsOptions tells whether the real shim at path reads the runtime's options
 // from its standard input, and nothing newer. From 2.3 on containerd gives
 // shims its bootstrap parameters there, but for those two, which it knows by
 // their file names. So it takes us for a shim that understands them, and the
 // shim behind us may not.
-func readsOptions(path string) bool {
+func ReadsOptions(path string) bool {
 	name := strings.ToLower(filepath.Base(path)) // Windows finds it in any case.
 	return strings.Contains(name, "shim-runhcs-v1") || strings.Contains(name, "shim-runc-v1")
 }
 
-// optionsOf returns the runtime's options out of given, what containerd has
+// Options returns the runtime's options out of given, what containerd has
 // given a shim on its standard input: an Any as it is, and what bootstrap
 // parameters have of one. Anything else is left as it is.
-func optionsOf(given []byte) []byte {
+func Options(given []byte) []byte {
 	var options []byte
 	bootstrap := false
 	for rest := given; len(rest) > 0; {
