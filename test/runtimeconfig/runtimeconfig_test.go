@@ -162,8 +162,18 @@ func (n *node) restart() []string {
 	return []string{"--restart", "--restart-command", filepath.Join(n.folder, "supervise") + " start", "--restart-timeout", "30s"}
 }
 
-// handlers waits for containerd and returns what it has loaded.
+// handlers returns the handlers that containerd has loaded, by name.
 func (n *node) handlers(t *testing.T) map[string]crihandlers.Handler {
+	t.Helper()
+	byName := map[string]crihandlers.Handler{}
+	for _, h := range n.loaded(t).Handlers {
+		byName[h.Name] = h
+	}
+	return byName
+}
+
+// loaded waits for containerd and returns what it has loaded.
+func (n *node) loaded(t *testing.T) crihandlers.Loaded {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -173,13 +183,9 @@ func (n *node) handlers(t *testing.T) map[string]crihandlers.Handler {
 	}
 	defer connection.Close()
 	for {
-		list, err := crihandlers.Handlers(ctx, connection)
+		loaded, err := crihandlers.Load(ctx, connection)
 		if err == nil {
-			byName := map[string]crihandlers.Handler{}
-			for _, h := range list {
-				byName[h.Name] = h
-			}
-			return byName
+			return loaded
 		}
 		select {
 		case <-ctx.Done():
@@ -243,6 +249,9 @@ func TestConfigureAndBack(t *testing.T) {
 					t.Errorf("NRI was not off, or is told in other words:\n%s", logged)
 				}
 				n.must(t, append([]string{"configure"}, n.restart()...)...)
+				if err := n.loaded(t).Check(); errors.Is(err, crihandlers.ErrNotRouted) != (name == "2.x") {
+					t.Errorf("pods go through the shim: %v", err)
+				}
 				after := n.handlers(t)
 				if len(after) != len(before) {
 					t.Errorf("handlers were %v and are %v", before, after)
