@@ -71,7 +71,11 @@ parts-windows: ## build the real containerd.exe and runhcs shims, and install Wi
 
 .PHONY: e2e-windows
 e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
-	go test -tags e2e -count=1 -timeout 40m -parallel 8 ./test/windows
+	go test -tags e2e -count=1 -timeout 40m -parallel 8 -bench Discovery -benchtime 1x ./test/windows
+
+.PHONY: generate
+generate: ## write the generated files anew: the calls of Windows' DLLs
+	go generate ./...
 
 .PHONY: lint
 lint: ## run golangci-lint, at the version that tools/go.mod names

@@ -348,18 +348,21 @@ func (a *Advertiser) logPassedOver(devices []discovery.Device) {
 	before := a.passedOver
 	a.passedOver = map[string]string{}
 	for _, d := range devices {
-		reason := ""
+		reason, level := "", logrus.WarnLevel
 		switch err := offerable(d); {
+		// Every Windows has such a device; nothing is wrong with it.
+		case d.Software:
+			reason, level = "it is a software renderer", logrus.InfoLevel
 		case err != nil:
 			reason = err.Error()
 		case d.Kind() == discovery.KindNone:
-			reason = "it supports neither display nor compute"
+			reason, level = "it supports neither display nor compute", logrus.InfoLevel
 		default:
 			continue
 		}
 		a.passedOver[d.InstanceID] = reason
 		if before[d.InstanceID] != reason {
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "reason": reason}).Warn("device is not offered")
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "reason": reason}).Log(level, "device is not offered")
 		}
 	}
 }

@@ -31,6 +31,10 @@ type Device struct {
 	// VendorID is the PCI vendor ID, 0 when it is not known.
 	VendorID VendorID
 
+	// Manufacturer is what the driver calls the manufacturer. It is text for a
+	// person: whose device it is, the VendorID tells.
+	Manufacturer string
+
 	// LocationPath is the PCIe location path, for example
 	// `PCIROOT(0)#PCI(1B00)`: the first value of DEVPKEY_Device_LocationPaths.
 	// Empty when the device has none; a Windows container cannot be given
@@ -41,6 +45,10 @@ type Device struct {
 	// every driver restart, so it identifies a device to a person or a
 	// program now, never in a record. 0 when there is none.
 	LUID LUID
+
+	// DriverKey is the driver's registry key below
+	// HKLM\SYSTEM\CurrentControlSet\Control\Class.
+	DriverKey string
 
 	// DriverVersion is the version of the installed driver package, in
 	// Windows' four-part form.
@@ -58,6 +66,18 @@ type Device struct {
 	// platform does not say.
 	NUMANode *int
 
+	// BusNumber and Address are the device's place: for PCI the bus, and the
+	// device number in the upper and the function in the lower 16 bits. nil when
+	// Windows does not say.
+	BusNumber, Address *uint32
+
+	// Status and Problem are Plug and Play's DN_ bits and CM_PROB_ code.
+	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
+	Status, Problem uint32
+
+	// Software tells a software renderer.
+	Software bool
+
 	// Integrated tells a GPU that shares the processor's memory.
 	Integrated bool
 
@@ -73,6 +93,10 @@ type Device struct {
 
 	// Health says whether the device can be given to containers now.
 	Health Health
+
+	// Notes are what is not known of the device, or was passed over, each one line
+	// for a person. Unlike Health they do not keep it from being used.
+	Notes []string
 
 	// System32 and SysWOW64 are the driver's runtime files for 64-bit and for
 	// 32-bit programs, in the order in which the driver lists them.
@@ -160,6 +184,22 @@ func (v VendorID) String() string {
 	return fmt.Sprintf("0x%04X", uint16(v))
 }
 
+// PCIVendor returns the vendor that a PnP ID of the PCI bus names, 0 when id
+// names none: `PCI\VEN_10DE&…`, which instance IDs and hardware IDs begin with.
+// https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices
+func PCIVendor(id string) VendorID {
+	const prefix, digits = `PCI\VEN_`, 4
+	end := len(prefix) + digits
+	if len(id) < end || !strings.EqualFold(id[:len(prefix)], prefix) || len(id) > end && id[end] != '&' && id[end] != '\\' {
+		return 0
+	}
+	vendor, err := strconv.ParseUint(id[len(prefix):end], 16, 16)
+	if err != nil {
+		return 0
+	}
+	return VendorID(vendor)
+}
+
 // LUID is a locally unique identifier: HighPart in the upper 32 bits, LowPart
 // in the lower ones.
 // https://learn.microsoft.com/windows/win32/api/winnt/ns-winnt-luid
@@ -198,13 +238,16 @@ const (
 	KindDisplay Kind = "display"
 	// KindCompute devices are compute-only (MCDM).
 	KindCompute Kind = "compute"
-	// KindNone devices support neither and are never offered.
+	// KindNone devices are software renderers, or support neither, and are never
+	// offered.
 	KindNone Kind = ""
 )
 
 // Kind returns the resource class of d.
 func (d Device) Kind() Kind {
 	switch {
+	case d.Software:
+		return KindNone
 	case d.SupportsDisplay:
 		return KindDisplay
 	case d.SupportsCompute:
@@ -224,15 +267,22 @@ func (d Device) Name() string {
 
 // Clone returns a deep copy of d.
 func (d Device) Clone() Device {
-	if d.NUMANode != nil {
-		node := *d.NUMANode
-		d.NUMANode = &node
-	}
+	d.NUMANode = clonePointer(d.NUMANode)
+	d.BusNumber, d.Address = clonePointer(d.BusNumber), clonePointer(d.Address)
+	d.Notes = slices.Clone(d.Notes)
 	d.System32 = slices.Clone(d.System32)
 	d.SysWOW64 = slices.Clone(d.SysWOW64)
 	d.DeviceNodes = slices.Clone(d.DeviceNodes)
 	d.Libraries = slices.Clone(d.Libraries)
 	return d
+}
+
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 // Find returns the device with the given instance ID. PnP compares instance

@@ -16,6 +16,37 @@ func TestKind(t *testing.T) {
 	}
 }
 
+func TestSoftwareRendererIsOfNoKind(t *testing.T) {
+	t.Parallel()
+	if got := (Device{Software: true, SupportsDisplay: true, SupportsCompute: true}).Kind(); got != KindNone {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPCIVendor(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]VendorID{
+		`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&D8`: VendorNVIDIA,
+		`pci\ven_1002&dev_73bf`:                  VendorAMD,
+		`PCI\VEN_8086`:                           VendorIntel,
+		`PCI\VEN_8086\1`:                         VendorIntel,
+		`PCI\VEN_80861&DEV_1`:                    0,
+		`PCI\VEN_808`:                            0,
+		`PCI\VEN_QCOM&DEV_1`:                     0,
+		`PCI\VEN_+123&DEV_1`:                     0,
+		`USB\VEN_8086&DEV_1`:                     0,
+		`SWD\PCI\VEN_8086&DEV_1`:                 0,
+		``:                                       0,
+		`ROOT\BASICRENDER\0000`:                  0,
+		`HDAUDIO\FUNC_01&VEN_10DE&DEV_0083`:      0,
+		`PCI\VEN_5143&DEV_0A01&SUBSYS_0&REV_0\0`: VendorQualcomm,
+	} {
+		if got := PCIVendor(id); got != want {
+			t.Errorf("%s: %s, want %s", id, got, want)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
@@ -47,15 +78,15 @@ func TestFind(t *testing.T) {
 
 func TestCloneSharesNothing(t *testing.T) {
 	t.Parallel()
-	node := 1
+	node, bus, address := 1, uint32(1), uint32(1)
 	d := Device{
-		NUMANode: &node, System32: []RuntimeFile{{"a", "a"}}, SysWOW64: []RuntimeFile{{"a", "a"}},
+		NUMANode: &node, BusNumber: &bus, Address: &address, Notes: []string{"a"}, System32: []RuntimeFile{{"a", "a"}}, SysWOW64: []RuntimeFile{{"a", "a"}},
 		DeviceNodes: []DeviceNode{{"a", "a"}}, Libraries: []Library{{"a", "a"}},
 	}
 	c := d.Clone()
-	*c.NUMANode = 2
+	*c.NUMANode, *c.BusNumber, *c.Address, c.Notes[0] = 2, 2, 2, "b"
 	c.System32[0].Source, c.SysWOW64[0].Source, c.DeviceNodes[0].Path, c.Libraries[0].Source = "b", "b", "b", "b"
-	if node != 1 || d.System32[0].Source != "a" || d.SysWOW64[0].Source != "a" || d.DeviceNodes[0].Path != "a" || d.Libraries[0].Source != "a" {
+	if node != 1 || bus != 1 || address != 1 || d.Notes[0] != "a" || d.System32[0].Source != "a" || d.SysWOW64[0].Source != "a" || d.DeviceNodes[0].Path != "a" || d.Libraries[0].Source != "a" {
 		t.Errorf("a change of the clone changed %+v", d)
 	}
 }

@@ -19,3 +19,16 @@ type Source interface {
 	// called from one goroutine at a time, and must not block.
 	Watch(ctx context.Context, changed func()) error
 }
+
+// Finder is a [Source] that can look single devices up for less than the whole
+// list costs. The runtime shim asks it at each start of a container that has an
+// allocation.
+//
+// It can never act on stale data, because it keeps none: each call reads what it
+// answers anew.
+type Finder interface {
+	// Find returns those of the devices with the given instance IDs that are
+	// present now, in any order, with all that a container is given of them and
+	// with their health. What only sorts devices into kinds may be missing.
+	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
+}

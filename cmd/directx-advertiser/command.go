@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"directx-nri/advertiser"
-	"directx-nri/discovery"
-	"directx-nri/discovery/inventory"
+	"directx-nri/discovery/live"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/paths"
@@ -63,13 +62,16 @@ may be restarted at any time.`,
   directx-advertiser --inventory /etc/directx-nri/inventory.yaml --replicas 4
 
   # containerd starts containers by our runtime shim
-  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --served-by shim`,
+  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --served-by shim
+
+  # Windows: the GPUs that the node has
+  directx-advertiser --replicas 4`,
 		Version: cli.Version(version),
 	}
 	command.RunE = o.logging.Run(o.run)
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs (required)")
+	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs; on Windows \"\" finds them")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many containers may share a GPU, 1 to 1024")
 	flags.BoolVar(&o.failOnInitError, "fail-on-init-error", false, "end with an error when there is no GPU at the start, instead of waiting for one")
 	flags.StringVar(&o.stateDir, "state-dir", places.State, "folder of the allocation records; the same as the plugin's")
@@ -86,8 +88,9 @@ may be restarted at any time.`,
 var errNoGuard = errors.New("the advertiser is not connected to the container runtime's NRI socket")
 
 func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
-	if o.inventory == "" {
-		return cli.Usage("--inventory is required: there is no other way yet to find this node's GPUs")
+	source, err := live.Open(o.inventory, log)
+	if err != nil {
+		return cli.Usage("--inventory is required: %w", err)
 	}
 	if err := advertiser.CheckReplicas(o.replicas); err != nil {
 		return cli.Usage("--replicas: %w", err)
@@ -100,7 +103,6 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, recorder.Close()) }()
-	var source discovery.Source = inventory.Open(o.inventory, log)
 	var guarding atomic.Bool
 	ready := o.pluginReady(&guarding)
 	if o.servedBy == servedByShim {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"directx-nri/discovery/inventory"
+	"directx-nri/discovery/live"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/hostfiles"
@@ -53,7 +53,7 @@ registered for as long as it runs: containerd may be restarted at any time.`,
 	command.RunE = o.logging.Run(o.run)
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs (required)")
+	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs; on Windows \"\" finds them")
 	flags.StringVar(&o.stateDir, "state-dir", places.State, "folder of the allocation records; the same as the advertiser's")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the advertiser sees that this plugin is there; the same as the advertiser's")
 	flags.StringVar(&o.nriSocket, "nri-socket", places.NRI, "containerd's NRI socket")
@@ -70,7 +70,10 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 	if err != nil {
 		return err
 	}
-	source := inventory.Open(o.inventory, log)
+	source, err := live.Open(o.inventory, log)
+	if err != nil {
+		return cli.Usage("--inventory is required: %w", err)
+	}
 	if _, err := source.Devices(ctx); err != nil {
 		// Staying up keeps the node's other containers going, and needs nobody
 		// once the file is mended.
@@ -111,8 +114,6 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 // flags.
 func (o *options) check() (ocispec.OS, error) {
 	switch {
-	case o.inventory == "":
-		return "", cli.Usage("--inventory is required: there is no other way yet to find this node's GPUs")
 	case o.nriSocket == "":
 		return "", cli.Usage("--nri-socket is required: containerd calls NRI plugins on Linux only")
 	case !regexp.MustCompile(`^[0-9]{2}$`).MatchString(o.nriIndex):

@@ -11,10 +11,10 @@ import (
 func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "dxctl",
-		Short:   "Set a node up for GPUs in containers",
+		Short:   "See a node's GPUs, and set it up for containers with them",
 		Version: cli.Version(version),
 	}
-	command.AddCommand(newRuntimeCommand())
+	command.AddCommand(newDevicesCommand(), newCapabilitiesCommand(), newRuntimeCommand())
 	return command
 }
 

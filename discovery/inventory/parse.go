@@ -197,7 +197,7 @@ func (o object) flag(key string) bool {
 }
 
 func (o object) vendor(instanceID string) discovery.VendorID {
-	named := vendorOf(instanceID)
+	named := discovery.PCIVendor(instanceID)
 	f, ok := o.get("vendorID")
 	if !ok {
 		return named

@@ -29,20 +29,6 @@ func checkInstanceID(id string) error {
 	return nil
 }
 
-// vendorOf returns the vendor that a PCI instance ID names, 0 when it names
-// none.
-func vendorOf(instanceID string) discovery.VendorID {
-	const prefix = `PCI\VEN_`
-	if len(instanceID) < len(prefix)+4 || !strings.EqualFold(instanceID[:len(prefix)], prefix) {
-		return 0
-	}
-	id, err := strconv.ParseUint(instanceID[len(prefix):len(prefix)+4], 16, 16)
-	if err != nil {
-		return 0
-	}
-	return discovery.VendorID(id)
-}
-
 func parseVendorID(text string) (discovery.VendorID, error) {
 	digits, found := cutHexPrefix(text)
 	id, err := strconv.ParseUint(digits, 16, 16)

@@ -3,7 +3,7 @@
 //	apiVersion: directx.microsoft.com/v1alpha1
 //	kind: Configuration
 //	stateDir: /var/lib/directx-nri         # the folder of the allocation records
-//	inventory: /etc/directx-nri/gpus.yaml  # the file that describes this node's GPUs
+//	inventory: /etc/directx-nri/gpus.yaml  # the file that describes this node's GPUs; on Windows they are found without
 //	shim:
 //	  runtime: containerd-shim-runc-v2     # the real shim: a path, or a name
 //	  log: /var/lib/directx-nri/shim.log   # what the runtime shim did
@@ -48,8 +48,8 @@ type Config struct {
 	Kind       string `yaml:"kind"`
 	// StateDir is our folder that survives a reboot.
 	StateDir string `yaml:"stateDir"`
-	// Inventory is the file that describes this node's GPUs, "" when there is
-	// none.
+	// Inventory is the file that describes this node's GPUs. "" stands for the
+	// GPUs that Windows tells of, and on Linux for none that are known.
 	Inventory string `yaml:"inventory"`
 	Shim      Shim   `yaml:"shim"`
 }

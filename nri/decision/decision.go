@@ -100,11 +100,7 @@ func (d *Decider) promised(ctx context.Context, c Container) (ocispec.Edits, boo
 	if holder.PodUID == "" || holder.Container == "" {
 		return ocispec.Edits{}, false, errors.New("the container runtime names no pod UID or no container, so that no allocation can be bound to it")
 	}
-	present, err := d.Source.Devices(ctx)
-	if err != nil {
-		return ocispec.Edits{}, false, fmt.Errorf("the GPUs of this node are not known: %w", err)
-	}
-	devices, err := d.redeem(shown, holder, present)
+	devices, err := d.redeem(ctx, shown, holder)
 	if err != nil {
 		return ocispec.Edits{}, false, err
 	}
@@ -144,8 +140,8 @@ func (c Container) fields() logrus.Fields {
 // redeem returns the devices behind all that shown presents, and binds their
 // records to holder. All are looked at before the first is bound: a container
 // that is refused takes nothing from the one that an allocation was made for.
-func (d *Decider) redeem(shown []presentation, holder allocation.Holder, present []discovery.Device) ([]discovery.Device, error) {
-	var devices []discovery.Device
+func (d *Decider) redeem(ctx context.Context, shown []presentation, holder allocation.Holder) ([]discovery.Device, error) {
+	var records []allocation.Record
 	var unbound []presentation
 	for _, p := range shown {
 		record, bound, err := d.check(p, holder)
@@ -155,6 +151,14 @@ func (d *Decider) redeem(shown []presentation, holder allocation.Holder, present
 		if !bound {
 			unbound = append(unbound, p)
 		}
+		records = append(records, record)
+	}
+	present, err := d.present(ctx, records)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+	}
+	var devices []discovery.Device
+	for _, record := range records {
 		if devices, err = appendDevices(devices, record, present); err != nil {
 			return nil, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
 		}
@@ -165,6 +169,24 @@ func (d *Decider) redeem(shown []presentation, holder allocation.Holder, present
 		}
 	}
 	return devices, nil
+}
+
+// present returns the GPUs of records that the node has now. A source that can
+// look up just these is asked for no more.
+func (d *Decider) present(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
+	finder, ok := d.Source.(discovery.Finder)
+	if !ok {
+		return d.Source.Devices(ctx)
+	}
+	var ids []string
+	for _, record := range records {
+		for _, replica := range record.Replicas {
+			if !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, replica.InstanceID) }) {
+				ids = append(ids, replica.InstanceID)
+			}
+		}
+	}
+	return finder.Find(ctx, ids)
 }
 
 // check returns the record behind what p presents, and whether it is bound to

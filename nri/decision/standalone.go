@@ -143,6 +143,8 @@ func unusable(d discovery.Device) error {
 	switch {
 	case !d.Health.OK():
 		return fmt.Errorf("%w: %s", ErrDeviceFailed, d.Health)
+	case d.Software:
+		return fmt.Errorf("%w: it is a software renderer", ErrDeviceFailed)
 	case d.Kind() == discovery.KindNone:
 		return fmt.Errorf("%w: it supports neither graphics nor compute", ErrDeviceFailed)
 	}

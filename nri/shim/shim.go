@@ -26,7 +26,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
-	"directx-nri/discovery/inventory"
+	"directx-nri/discovery/live"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
@@ -89,7 +89,7 @@ type shim struct {
 
 func newShim(call Call) *shim {
 	s := &shim{call: call, parse: ocispec.ParseSpec}
-	s.source = s.inventory
+	s.source = s.gpus
 	return s
 }
 
@@ -228,23 +228,22 @@ func (s *shim) deliver(log logrus.FieldLogger, store *allocation.Store, containe
 	}
 }
 
-// inventory is the source that c names.
-func (s *shim) inventory(c config.Config) discovery.Source {
-	if c.Inventory == "" {
-		return unknown{s.call.ConfigPath}
-	}
-	// What is wrong with the file comes back as the error, too.
+// gpus is the source that c names: its inventory, or the node itself.
+func (s *shim) gpus(c config.Config) discovery.Source {
+	// What is wrong comes back as the error, too.
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
-	return inventory.Open(c.Inventory, quiet)
+	source, err := live.Open(c.Inventory, quiet)
+	if err != nil {
+		return unknown{fmt.Errorf("%w: set inventory in %s", err, s.call.ConfigPath)}
+	}
+	return source
 }
 
 // unknown is the source of a node whose GPUs nobody has described.
-type unknown struct{ configPath string }
+type unknown struct{ why error }
 
-func (u unknown) Devices(context.Context) ([]discovery.Device, error) {
-	return nil, fmt.Errorf("no inventory file is configured: set inventory in %s", u.configPath)
-}
+func (u unknown) Devices(context.Context) ([]discovery.Device, error) { return nil, u.why }
 
 func (u unknown) Watch(ctx context.Context, _ func()) error {
 	<-ctx.Done()

@@ -19,7 +19,8 @@
 #             windows-containerd2/   containerd 2, ctr
 #             windows-hcsshim-new/   the newest runhcs shim that builds
 #             windows-containerd16/  containerd 1.6
-#             packages               wine64, gcc-mingw-w64-x86-64
+#             packages               wine64, gcc-mingw-w64-x86-64, g++-mingw-w64-x86-64,
+#                                    directx-headers-dev
 #   all       all of them
 #
 # --force builds again what is up to date. DIRECTX_NRI_PARTS names another place
@@ -152,6 +153,8 @@ windows() {
 	missing=
 	have_wine || missing="$missing wine64"
 	command -v x86_64-w64-mingw32-gcc >/dev/null || missing="$missing gcc-mingw-w64-x86-64"
+	command -v x86_64-w64-mingw32-g++ >/dev/null || missing="$missing g++-mingw-w64-x86-64"
+	[ -e /usr/include/directx/dxcore.h ] || missing="$missing directx-headers-dev"
 	# shellcheck disable=SC2086 # a list of names
 	install $missing
 
@@ -163,15 +166,18 @@ windows() {
 	build containerd16 windows "$parts/windows-containerd16" "$(flags1 containerd16)" $containerd1/cmd/containerd
 }
 
-# doubles compiles the stand-ins for Windows' own libraries. It takes a second,
-# so they are compiled each time.
+# doubles compiles the stand-ins for Windows' own libraries. It takes a few
+# seconds, so they are compiled each time.
 doubles() {
 	say "compiling the test doubles"
-	for name in vmcompute:-lole32 bcryptprimitives:-ladvapi32 bindfltapi: computenetwork:-lole32; do
-		libraries=${name#*:} name=${name%%:*}
-		# shellcheck disable=SC2086 # none or one
+	for name in vmcompute:-lole32 bcryptprimitives:-ladvapi32 bindfltapi: computenetwork:-lole32 cfgmgr32:-lole32,-luuid; do
+		libraries=$(echo "${name#*:}" | tr , ' ') name=${name%%:*}
+		# shellcheck disable=SC2086 # a list of flags
 		x86_64-w64-mingw32-gcc -O2 -Wall -Wno-unused-parameter -shared -s -o "$parts/windows/$name.dll" "$root/test/windows/doubles/$name.c" $libraries
 	done
+	# Microsoft's header stands among this system's own, which must not be taken
+	# for Windows'.
+	x86_64-w64-mingw32-g++ -O2 -Wall -Wno-unused-parameter -shared -static -s -idirafter /usr/include -o "$parts/windows/dxcore.dll" "$root/test/windows/doubles/dxcore.cpp" -luuid
 }
 
 command -v go >/dev/null || fail "the go command is missing: install Go, https://go.dev/dl"

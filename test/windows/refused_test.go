@@ -85,15 +85,17 @@ func TestBroken(t *testing.T) {
 	if err := os.Remove(n.ConfigFile()); err != nil {
 		t.Fatal(err)
 	}
-	n.testBroken(t, "missing")
+	// Without one the GPUs are those that Windows tells of.
+	n.testBroken(t, "missing", "no GPU of this node matches")
 	if err := os.WriteFile(n.ConfigFile(), []byte("shim: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.testBroken(t, "damaged")
+	n.testBroken(t, "damaged", "config.yaml")
 }
 
-// testBroken does so with a configuration file that is in the state named.
-func (n node) testBroken(t *testing.T, state string) {
+// testBroken does so with a configuration file that is in the state named, and
+// wants the refusal to have parts in it.
+func (n node) testBroken(t *testing.T, state string, parts ...string) {
 	t.Helper()
 	id, plain := "broken-"+state, "bare-"+state
 	for runtime, id := range map[string]string{bed.Directx: id, n.Plain(): plain} {
@@ -102,6 +104,6 @@ func (n node) testBroken(t *testing.T, state string) {
 	n.mustEqualPlain(t, id, plain)
 	id = "broken-asks-" + state
 	spec := n.Standalone(t, id)
-	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-	n.mustRefuse(t, id, n.Run(t, bed.Directx, id, bed.JSON(t, spec)), "config.yaml")
+	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=PCIROOT(0)#PCI(FF00)")
+	n.mustRefuse(t, id, n.Run(t, bed.Directx, id, bed.JSON(t, spec)), parts...)
 }

@@ -63,6 +63,9 @@ type Options struct {
 	Containerd2, NewHcsshim bool
 	// Inventory describes the node's GPUs.
 	Inventory *Inventory
+	// Live has our shim find them by itself: the inventory is plugged as hardware,
+	// in place of what the prefix had, and no inventory file is written.
+	Live bool
 	// Bare leaves our shim out, for dxctl.exe to install.
 	Bare bool
 	// Config is containerd's configuration file, "" for none, in place of the
@@ -92,8 +95,12 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 	n := &Node{Wine: w, options: options, dir: `C:\` + options.Name}
 	n.log = filepath.Join(w.dir, options.Name+".log")
 	n.install(t)
-	options.Inventory.place(t, w)
-	n.WriteInventory(t, options.Inventory)
+	if options.Live {
+		w.Plug(t, options.Inventory.Hardware(t, w))
+	} else {
+		options.Inventory.place(t, w)
+		n.WriteInventory(t, options.Inventory)
+	}
 	n.writeConfig(t)
 	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.Linux(n.state())), testutil.Quiet())
 	if err != nil {
@@ -221,14 +228,17 @@ func (n *Node) writeConfig(t testing.TB) {
 	if n.options.Containerd2 {
 		shim = runhcsExe
 	}
+	inventory := ""
+	if !n.options.Live {
+		inventory = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml"))
+	}
 	n.write(t, "config.yaml", fmt.Sprintf(`apiVersion: directx.microsoft.com/v1alpha1
 kind: Configuration
 stateDir: '%s'
-inventory: '%s'
-shim:
+%sshim:
   runtime: '%s'
   log: '%s'
-`, n.state(), n.Path("inventory.yaml"), n.Path(shim), n.Path("shim.log")))
+`, n.state(), inventory, n.Path(shim), n.Path("shim.log")))
 }
 
 // ConfigFile is our configuration file's place on this system.

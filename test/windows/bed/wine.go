@@ -56,11 +56,15 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 	}
 	doubles, _ := filepath.Glob(filepath.Join(p.folder(windowsParts), "*.dll")) // The pattern is well formed.
 	for _, double := range doubles {
-		if err := copyFile(double, w.Linux(`C:\windows\system32\`+filepath.Base(double))); err != nil {
+		// Wine's own file of that name may be a link to the system's.
+		to := w.Linux(`C:\windows\system32\` + filepath.Base(double))
+		_ = os.Remove(to) // Most are not there.
+		if err := copyFile(double, to); err != nil {
 			return nil, fmt.Errorf("put a double into the Wine prefix: %w", err)
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built, "./test/windows/launcher", "./test/windows/restart")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built, "./test/windows/launcher", "./test/windows/restart",
+		"./test/windows/devices", "./test/windows/discover")
 	build.Dir = p.root
 	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -121,6 +125,14 @@ func (w *Wine) close() error {
 
 func (w *Wine) prefix() string { return filepath.Join(w.dir, "prefix") }
 
+// overrides keep two libraries from being loaded, which somebody would be asked
+// to install.
+const overrides = "mscoree,mshtml=d"
+
+// ownConfigManager has cfgmgr32.dll be Wine's own: its double has nothing but what
+// that lacks.
+const ownConfigManager = ";cfgmgr32=b"
+
 func (w *Wine) environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -131,8 +143,8 @@ func (w *Wine) environment() []string {
 	return append(env,
 		"WINEPREFIX="+w.prefix(),
 		"WINEDEBUG=-all",
-		"WINEDLLOVERRIDES=mscoree,mshtml=d", // nobody is to be asked to install them
-		"LC_ALL=C.UTF-8",                    // file names are UTF-8
+		"WINEDLLOVERRIDES="+overrides+ownConfigManager,
+		"LC_ALL=C.UTF-8", // file names are UTF-8
 		"HOME="+w.dir,
 		"PATH=/usr/lib/wine:"+os.Getenv("PATH"),
 	)

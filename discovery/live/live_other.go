@@ -1,0 +1,11 @@
+//go:build !windows
+
+package live
+
+import (
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery"
+)
+
+func openNode(logrus.FieldLogger) (discovery.Source, error) { return nil, ErrNoInventory }

@@ -1,0 +1,286 @@
+package pnp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/discovery"
+)
+
+func TestG4DN(t *testing.T) {
+	t.Parallel()
+	devices := Devices(node(4))
+	if len(devices) != 6 {
+		t.Fatalf("%d devices", len(devices))
+	}
+	for i, luid := range []discovery.LUID{7048070, 7098126, 7148182, 7198238} {
+		raw := t4(i)
+		system32, _ := runtimeFiles(g4dnValues(), system32Keys()...)
+		sysWOW64, _ := runtimeFiles(g4dnValues(), sysWOW64Keys()...)
+		want := discovery.Device{
+			InstanceID: raw.InstanceID, Description: "NVIDIA Tesla T4", VendorID: discovery.VendorNVIDIA, Manufacturer: "NVIDIA",
+			LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+i), LUID: luid, DriverKey: raw.DriverKey, DriverVersion: "31.0.15.5222",
+			DriverStorePath: g4dnStore, DedicatedMemory: 15 << 30, NUMANode: new(int), BusNumber: raw.BusNumber, Address: raw.Address, Status: raw.Status,
+			SupportsDisplay: true, SupportsCompute: true, System32: system32, SysWOW64: sysWOW64,
+		}
+		if diff := cmp.Diff(want, devices[i]); diff != "" {
+			t.Errorf("GPU %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if d := devices[4]; d.Kind() != discovery.KindNone || d.Software || !strings.Contains(d.Health.Reason, "install the manufacturer's driver") {
+		t.Errorf("the frame buffer is %+v", d)
+	}
+	if d := devices[5]; d.Kind() != discovery.KindNone || !d.Software || !d.Health.OK() || d.LUID != 0xB0 {
+		t.Errorf("the software renderer is %+v", d)
+	}
+}
+
+// gpu is a GPU that works, changed by edit.
+func gpu(edit func(*Raw)) Raw {
+	raw := t4(0)
+	edit(&raw)
+	return raw
+}
+
+func TestClassified(t *testing.T) {
+	t.Parallel()
+	luid := *t4(0).LUID
+	adapter := func(edit func(*Adapter)) []Adapter {
+		a := full(luid)
+		edit(&a)
+		return []Adapter{a}
+	}
+	whole := adapter(func(*Adapter) {})
+	same := gpu(func(*Raw) {})
+	noDXCore := errors.New("dxcore.dll is\r\nnot there")
+	for name, test := range map[string]struct {
+		raw       Raw
+		adapters  []Adapter
+		dxcoreErr error
+		kind      discovery.Kind
+		compute   bool
+		reason    string // what the reason says, "" for a healthy device
+		note      string // what a note says, "" for a device without notes
+		check     func(discovery.Device) bool
+	}{
+		"all of Direct3D": {raw: same, adapters: whole, kind: discovery.KindDisplay, compute: true},
+		"graphics are no compute": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.D3D12CoreCompute = false }), kind: discovery.KindDisplay,
+		},
+		"Direct3D 11 alone": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.D3D12Graphics, a.D3D12CoreCompute = false, false }), kind: discovery.KindDisplay,
+		},
+		"compute-only neural processor": {
+			raw:      gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }),
+			adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
+		},
+		"compute-only, of the display class": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
+		},
+		"nothing of Direct3D": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics nor core compute",
+		},
+		"AMD": {
+			raw: gpu(func(r *Raw) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD },
+		},
+		"vendor by a hardware ID": {
+			raw: gpu(func(r *Raw) {
+				r.InstanceID, r.HardwareIDs, r.Manufacturer = `VPCI\{1}\1`, []string{`VPCI\X`, `pci\ven_8086&dev_56C0`}, "NVIDIA"
+			}), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool {
+				return d.VendorID == discovery.VendorIntel && d.Manufacturer == "NVIDIA"
+			},
+		},
+		"vendor not known": {
+			raw: gpu(func(r *Raw) { r.InstanceID, r.HardwareIDs = `ACPI\QCOM0C36\2&1`, nil }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return d.VendorID == 0 },
+		},
+		"integrated": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.Integrated, a.DedicatedMemory = true, 128<<20 }), kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return d.Integrated && !d.Detachable && d.DedicatedMemory == 128<<20 },
+		},
+		"Thunderbolt": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.Detachable = true }), kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return d.Detachable && !d.Integrated },
+		},
+		"virtual function of a partitioned GPU": {
+			raw: gpu(func(r *Raw) {
+				r.InstanceID, r.LocationPaths = `PCI\VEN_10DE&DEV_2237&SUBSYS_14AD10DE&REV_A1\5&1&0&0`, []string{"VMBUS(1)#PCI(0000)"}
+			}),
+			adapters: whole, kind: discovery.KindDisplay, compute: true,
+		},
+		"software of DXCore's": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
+		},
+		"what could not be read": {
+			raw: gpu(func(r *Raw) { r.Unread = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
+		},
+		"what DXCore could not read": {
+			raw: same, adapters: adapter(func(a *Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
+		},
+		"unresolved texts": {
+			raw: gpu(func(r *Raw) { r.Manufacturer, r.Description = "@oem4.inf,%nv%;NVIDIA", "" }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return d.Manufacturer == "NVIDIA" && d.Description == "adapter" },
+		},
+		"runtime file passed over": {
+			raw: gpu(func(r *Raw) { r.Values = append(r.Values, multi("CopyToVmWhenNewer", "z", `..\x`)) }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: `..`,
+		},
+		"NUMA node not known": {
+			raw: gpu(func(r *Raw) { r.NUMANode = pointer(uint32(0xFFFFFFFF)) }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return d.NUMANode == nil },
+		},
+
+		"disabled": {
+			raw:  gpu(func(r *Raw) { r.Status, r.Problem, r.LUID = 0x01806400, 22, nil }),
+			kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it",
+		},
+		"disabled, and sources of files disagree": {
+			raw:  gpu(func(r *Raw) { r.Status, r.Problem, r.LUID, r.INFStore = 0x01806400, 22, nil, r.INFStore+"x" }),
+			kind: discovery.KindDisplay, reason: "problem code 22",
+		},
+		"disabled neural processor": {
+			raw:  gpu(func(r *Raw) { r.Class, r.Status, r.Problem, r.LUID = ClassComputeAccelerator, 0x01806400, 22, nil }),
+			kind: discovery.KindCompute, compute: true, reason: "problem code 22",
+		},
+		"no driver by its code": {
+			raw: gpu(func(r *Raw) {
+				r.Status, r.Problem, r.LUID, r.DriverKey, r.Values, r.INFStore = 0x01806400, 28, nil, "", nil, ""
+			}),
+			kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
+		},
+		"no driver and no code": {
+			raw: gpu(func(r *Raw) { r.LUID, r.DriverKey, r.Values, r.INFStore = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
+		},
+		"failed after its start, with an adapter left": {
+			raw: gpu(func(r *Raw) { r.Status, r.Problem = 0x01806400, 43 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 43",
+		},
+		"unheard-of code":        {raw: gpu(func(r *Raw) { r.Problem = 99 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 99"},
+		"problem without a code": {raw: gpu(func(r *Raw) { r.Status |= statusHasProblem }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "reports a problem"},
+		"not started":            {raw: gpu(func(r *Raw) { r.Status = 0x01802000 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "not started"},
+		"status not known":       {raw: gpu(func(r *Raw) { r.Status = 0 }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "whether it is started"},
+		"no location path":       {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
+		"empty location path":    {raw: gpu(func(r *Raw) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
+		"sources of files disagree": {
+			raw: gpu(func(r *Raw) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "by its INF",
+			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
+		},
+		"no instance ID": {raw: gpu(func(r *Raw) { r.InstanceID = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "instance ID"},
+		"DXCore does not know it": {
+			raw: gpu(func(r *Raw) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not know it",
+		},
+		"problem and no location path": {
+			raw: gpu(func(r *Raw) { r.LocationPaths, r.LUID, r.Problem = nil, nil, 10 }), reason: "problem code 10",
+		},
+		"LUID not known":                {raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "which of DXCore's adapters"},
+		"no LUID, no user-mode driver":  {raw: gpu(func(r *Raw) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "which of DXCore's"},
+		"without DXCore":                {raw: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, adapters lie":  {raw: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, compute":       {raw: gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, in capitals":   {raw: gpu(func(r *Raw) { r.Class = Class(strings.ToUpper(string(ClassComputeAccelerator))) }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, another class": {raw: gpu(func(r *Raw) { r.Class = "{}" }), dxcoreErr: noDXCore, note: "dxcore.dll"},
+		"without DXCore, frame buffer":  {raw: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
+		"without DXCore, virtual":       {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), dxcoreErr: noDXCore, reason: "no location path", note: "dxcore.dll"},
+		"without DXCore, disabled":      {raw: gpu(func(r *Raw) { r.Problem = 22 }), dxcoreErr: noDXCore, kind: discovery.KindDisplay, reason: "problem code 22"},
+		"without DXCore, software": {
+			raw:       func() Raw { raw, _ := basicRender(); return raw }(),
+			dxcoreErr: noDXCore, check: func(d discovery.Device) bool { return d.Software },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other := t4(3)
+			devices := Devices(Snapshot{Devices: []Raw{test.raw, other}, Adapters: append(test.adapters, full(*other.LUID)), DXCoreErr: test.dxcoreErr})
+			d, found := discovery.Find(devices, test.raw.InstanceID)
+			if !found {
+				t.Fatalf("it is not among %+v", devices)
+			}
+			if d.Kind() != test.kind || d.SupportsCompute != test.compute {
+				t.Errorf("kind %q, compute %t; want %q, %t", d.Kind(), d.SupportsCompute, test.kind, test.compute)
+			}
+			if d.Health.OK() != (test.reason == "") || !strings.Contains(d.Health.Reason, test.reason) {
+				t.Errorf("health %q, want %q", d.Health, test.reason)
+			}
+			if notes := strings.Join(d.Notes, "; "); len(notes) == 0 != (test.note == "") || !strings.Contains(notes, test.note) || strings.ContainsAny(notes, "\r\n") {
+				t.Errorf("notes %q, want one that says %q", d.Notes, test.note)
+			}
+			if test.check != nil && !test.check(d) {
+				t.Errorf("it is %+v", d)
+			}
+			// One bad device hides no other.
+			if good, found := discovery.Find(devices, other.InstanceID); !found || !good.Health.OK() || good.Kind() != discovery.KindDisplay {
+				t.Errorf("the other device is %+v", good)
+			}
+		})
+	}
+}
+
+func TestAdaptersWithoutADevice(t *testing.T) {
+	t.Parallel()
+	software, hardware := full(0x1_0000_0002), full(7)
+	software.Hardware, software.Description = false, "WARP"
+	devices := Devices(Snapshot{Devices: []Raw{t4(0)}, Adapters: []Adapter{hardware, full(*t4(0).LUID), software, hardware, {}}})
+	if len(devices) != 3 {
+		t.Fatalf("%d devices: %+v", len(devices), devices)
+	}
+	if d := devices[1]; d.InstanceID != `DXCORE\0x00000000_0x00000007` || d.Kind() != discovery.KindNone || d.Software || !strings.Contains(d.Health.Reason, "Plug and Play") {
+		t.Errorf("the hardware adapter is %+v", d)
+	}
+	if d := devices[2]; d.InstanceID != `DXCORE\0x00000001_0x00000002` || d.Kind() != discovery.KindNone || !d.Software || !d.Health.OK() || d.Description != "WARP" {
+		t.Errorf("the software adapter is %+v", d)
+	}
+}
+
+// The order is that of the devices' places, whatever that of Windows is, and what
+// is never offered comes last.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	place := func(id string, bus, address *uint32) Raw {
+		return gpu(func(r *Raw) { r.InstanceID, r.BusNumber, r.Address = id, bus, address })
+	}
+	one, two := pointer(uint32(1)), pointer(uint32(2))
+	raws := []Raw{
+		frameBuffer(), place("F", nil, nil), place("E", nil, one), place("C", two, one), place("B", one, two), place("D", two, nil), place("A", one, one), place("G", nil, nil),
+	}
+	for range raws {
+		raws = append(raws[1:], raws[0])
+		var got []string
+		for _, d := range Devices(Snapshot{Devices: raws, Adapters: []Adapter{full(*t4(0).LUID)}}) {
+			got = append(got, d.InstanceID)
+		}
+		if diff := cmp.Diff([]string{"A", "B", "C", "D", "E", "F", "G", frameBuffer().InstanceID}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestDeviceListedTwiceIsOne(t *testing.T) {
+	t.Parallel()
+	again := gpu(func(r *Raw) { r.InstanceID = strings.ToLower(r.InstanceID) })
+	nameless := gpu(func(r *Raw) { r.InstanceID = "" })
+	if devices := Devices(Snapshot{Devices: []Raw{t4(0), again, nameless, nameless}}); len(devices) != 3 {
+		t.Errorf("%d devices", len(devices))
+	}
+}
+
+// Each code that has words of its own says what is wrong and what to do.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	known := 0
+	for code := range uint32(60) {
+		p := problemOf(code)
+		if p.what == "" || p.remedy == "" {
+			t.Errorf("code %d: %+v", code, p)
+		}
+		if p != problemOf(99) {
+			known++
+		}
+	}
+	if known != 31 {
+		t.Errorf("%d codes have words of their own", known)
+	}
+}

@@ -1,0 +1,213 @@
+package pnp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf16"
+
+	"directx-nri/discovery"
+)
+
+// fakeSystem is a Windows whose devices a test changes.
+type fakeSystem struct {
+	mu       sync.Mutex
+	snapshot Snapshot
+	err      error
+	// notifyErr is what Notify returns at once, nil to have it notify.
+	notifyErr error
+	listeners []func()
+	// broken ends Notify with its error. Notify makes it, in a test's own time.
+	broken chan error
+	// asked, found and registered count calls.
+	asked, found, registered int
+}
+
+func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	return Snapshot{Devices: slices.Clone(f.snapshot.Devices), Adapters: slices.Clone(f.snapshot.Adapters), DXCoreErr: f.snapshot.DXCoreErr}, errors.Join(f.err, ctx.Err())
+}
+
+func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Raw, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.found++
+	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Raw) bool {
+		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, r.InstanceID) })
+	}), f.err
+}
+
+func (f *fakeSystem) Notify(ctx context.Context, changed func()) error {
+	f.mu.Lock()
+	f.registered++
+	err := f.notifyErr
+	if err == nil {
+		f.listeners = append(f.listeners, changed)
+	}
+	f.broken = make(chan error)
+	broken := f.broken
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-broken:
+		return err
+	}
+}
+
+// registrations returns how often somebody has registered for notifications.
+func (f *fakeSystem) registrations() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.registered
+}
+
+// end ends the present registration with err.
+func (f *fakeSystem) end(err error) {
+	f.mu.Lock()
+	broken := f.broken
+	f.mu.Unlock()
+	broken <- err
+}
+
+// change changes the devices and, where somebody listens and notify says so,
+// notifies.
+func (f *fakeSystem) change(notify bool, edit func(*Snapshot)) {
+	f.mu.Lock()
+	edit(&f.snapshot)
+	listeners := slices.Clone(f.listeners)
+	f.mu.Unlock()
+	if !notify {
+		return
+	}
+	for _, changed := range listeners {
+		changed()
+	}
+}
+
+func (f *fakeSystem) set(edit func(*fakeSystem)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	edit(f)
+}
+
+func (f *fakeSystem) looks() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+// utf16le returns text as the registry stores it, without a terminator.
+func utf16le(text string) []byte {
+	var data []byte
+	for _, unit := range utf16.Encode([]rune(text)) {
+		data = binary.LittleEndian.AppendUint16(data, unit)
+	}
+	return data
+}
+
+// multi returns a REG_MULTI_SZ value below subkey.
+func multi(subkey, name string, texts ...string) Value {
+	var data []byte
+	for _, text := range texts {
+		data = append(data, utf16le(text+"\x00")...)
+	}
+	return Value{Subkey: subkey, Name: name, Type: regMultiString, Data: append(data, 0, 0)}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
+
+// g4dnValues are the values of the driver key of a T4 in an AWS g4dn node. The
+// registry has them in the order in which the driver's INF adds them.
+func g4dnValues() []Value {
+	const new64, new32 = "CopyToVmWhenNewer", "CopyToVmWhenNewerWow64"
+	umd := g4dnStore + `\nvldumdx.dll`
+	return []Value{
+		multi("", "UserModeDriverName", umd, umd, umd, umd),
+		multi(new64, "file08", "vulkan-1-x64.dll", "vulkan-1.dll"),
+		multi(new64, "file01", "nvcudadebugger.dll"),
+		multi(new64, "file02", "nvcuda_loader64.dll", "nvcuda.dll"),
+		multi(new64, "file03", "nvcuvid64.dll", "nvcuvid.dll"),
+		multi(new64, "file04", "nvEncodeAPI64.dll", ""),
+		{Subkey: new64, Name: "file05", Type: regString, Data: utf16le("nvapi64.dll\x00")},
+		multi(new64, "file06", "nvml_loader.dll", "nvml.dll"),
+		multi(new64, "file07", "OpenCL64.dll", "OpenCL.dll"),
+		multi(new32, "file01", "nvcuda_loader32.dll", "nvcuda.dll"),
+		multi(new32, "file02", "nvcuvid32.dll", "nvcuvid.dll"),
+		multi(new32, "file03", "nvEncodeAPI.dll"),
+		multi(new32, "file04", "nvapi.dll"),
+		multi(new32, "file05", "OpenCL32.dll", "OpenCL.dll"),
+		multi(new32, "file06", "vulkan-1-x86.dll", "vulkan-1.dll"),
+	}
+}
+
+// t4 is the n-th T4 of a g4dn node.
+func t4(n int) Raw {
+	return Raw{
+		InstanceID:    fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
+		Class:         ClassDisplay,
+		Description:   "NVIDIA Tesla T4",
+		Manufacturer:  "NVIDIA",
+		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
+		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
+		LUID:          pointer(discovery.LUID(7048070 + 50056*n)),
+		DriverKey:     fmt.Sprintf(`%s\%04d`, ClassDisplay, n+1),
+		DriverVersion: "31.0.15.5222",
+		INF:           "oem4.inf",
+		NUMANode:      pointer(uint32(0)),
+		BusNumber:     pointer(uint32(0)),
+		Address:       pointer(uint32((0x1B + n) << 16)),
+		Status:        0x0180600A,
+		Values:        g4dnValues(),
+		INFStore:      g4dnStore,
+	}
+}
+
+// full is the DXCore adapter of a GPU with all of Direct3D.
+func full(luid discovery.LUID) Adapter {
+	return Adapter{
+		LUID: luid, Description: "adapter", Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
+		DedicatedMemory: 15 << 30,
+	}
+}
+
+// basicRender is Microsoft's software renderer.
+func basicRender() (Raw, Adapter) {
+	luid := discovery.LUID(0xB0)
+	raw := Raw{
+		InstanceID: `ROOT\BASICRENDER\0000`, Class: ClassDisplay, Description: "Microsoft Basic Render Driver", LUID: &luid,
+		DriverKey: string(ClassDisplay) + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
+	}
+	return raw, Adapter{LUID: luid, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+}
+
+// frameBuffer is the screen that a virtual machine of AWS has beside its GPUs.
+func frameBuffer() Raw {
+	return Raw{
+		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: ClassDisplay, Description: "Microsoft Basic Display Adapter",
+		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: pointer(discovery.LUID(0xFB)), DriverKey: string(ClassDisplay) + `\0005`, DriverVersion: "10.0.20348.1",
+		BusNumber: pointer(uint32(0)), Address: pointer(uint32(3 << 16)), Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
+	}
+}
+
+// node is a g4dn node with n GPUs.
+func node(n int) Snapshot {
+	render, software := basicRender()
+	s := Snapshot{Devices: []Raw{render, frameBuffer()}, Adapters: []Adapter{software}}
+	for i := range n {
+		s.Devices = append(s.Devices, t4(i))
+		s.Adapters = append(s.Adapters, full(*t4(i).LUID))
+	}
+	return s
+}

@@ -1,0 +1,126 @@
+package pnp
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/inventory"
+)
+
+// The files of a g4dn node come out as our sample of such a node, which is
+// written from the published listing of one, has them.
+func TestRuntimeFilesOfG4DN(t *testing.T) {
+	t.Parallel()
+	const sample = "../../deployments/inventory/windows-g4dn.yaml"
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := inventory.Parse(sample, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(want[0].System32) != 8 || len(want[0].SysWOW64) != 6 {
+		t.Fatalf("the sample has %d and %d files", len(want[0].System32), len(want[0].SysWOW64))
+	}
+	for _, test := range []struct {
+		subkeys []string
+		want    []discovery.RuntimeFile
+	}{{system32Keys(), want[0].System32}, {sysWOW64Keys(), want[0].SysWOW64}} {
+		files, notes := runtimeFiles(g4dnValues(), test.subkeys...)
+		if diff := cmp.Diff(test.want, files); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.subkeys, diff)
+		}
+		if len(notes) > 0 {
+			t.Errorf("%v: notes %q", test.subkeys, notes)
+		}
+	}
+}
+
+func TestRuntimeFiles(t *testing.T) {
+	t.Parallel()
+	const overwrite, newer = "CopyToVmOverwrite", "CopyToVmWhenNewer"
+	file := func(source, destination string) discovery.RuntimeFile {
+		return discovery.RuntimeFile{Source: source, Destination: destination}
+	}
+	for name, test := range map[string]struct {
+		values []Value
+		want   []discovery.RuntimeFile
+		notes  []string // what each note says
+	}{
+		"no values":             {},
+		"name of its own":       {values: []Value{multi(newer, "a", "x64.dll", "x.dll")}, want: []discovery.RuntimeFile{file("x64.dll", "x.dll")}},
+		"in a subfolder":        {values: []Value{multi(newer, "a", `B0/bin\x.dll`)}, want: []discovery.RuntimeFile{file(`B0\bin\x.dll`, "x.dll")}},
+		"value without a name":  {values: []Value{multi(newer, "", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
+		"subkey in capitals":    {values: []Value{multi("COPYTOVMWHENNEWER", "a", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
+		"other subkeys":         {values: []Value{multi("", newer, "x.dll"), multi("CopyToVm", "a", "x.dll"), multi(newer+"Wow64", "a", "x.dll")}},
+		"subkey by subkey":      {values: []Value{multi(newer, "a", "1.dll"), multi(overwrite, "b", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
+		"by name in a subkey":   {values: []Value{multi(newer, "b", "1.dll"), multi(newer, "a", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
+		"first destination":     {values: []Value{multi(newer, "a", "1.dll", "X.dll"), multi(overwrite, "b", "2.dll", "x.DLL")}, want: []discovery.RuntimeFile{file("2.dll", "x.DLL")}, notes: []string{`"a" of "CopyToVmWhenNewer" is mounted as "X.dll", which "b" of "CopyToVmOverwrite" is already`}},
+		"wrong among right":     {values: []Value{multi(newer, "a", "1.dll"), {Subkey: newer, Name: "b", Type: 4, Data: []byte{1, 0, 0, 0}}, multi(newer, "c", "3.dll")}, want: []discovery.RuntimeFile{file("1.dll", "1.dll"), file("3.dll", "3.dll")}, notes: []string{"registry type 4"}},
+		"empty":                 {values: []Value{multi(newer, "a"), multi(newer, "b", "")}, notes: []string{"names no file", "names no file"}},
+		"three strings":         {values: []Value{multi(newer, "a", "1.dll", "2.dll", "3.dll")}, notes: []string{"3 strings"}},
+		"odd bytes":             {values: []Value{{Subkey: newer, Name: "a", Type: regMultiString, Data: []byte("abc")}}, notes: []string{"3 bytes"}},
+		"name in several lines": {values: []Value{multi(newer, "a\r\nb", "..\\\n")}, notes: []string{`"a\r\nb"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files, notes := runtimeFiles(test.values, system32Keys()...)
+			if diff := cmp.Diff(test.want, files); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if len(notes) != len(test.notes) {
+				t.Fatalf("notes %q, want %d", notes, len(test.notes))
+			}
+			for i, says := range test.notes {
+				if !strings.Contains(notes[i], says) || strings.ContainsAny(notes[i], "\r\n") {
+					t.Errorf("note %q, want one line that says %q", notes[i], says)
+				}
+			}
+		})
+	}
+}
+
+func TestHostileRuntimeFiles(t *testing.T) {
+	t.Parallel()
+	sources := []string{
+		`..\x.dll`, `a\..\x.dll`, `a\..\..\x.dll`, `..`, `.`, `C:\Windows\x.dll`, `C:x.dll`, `c:`, `\x.dll`, `/x.dll`, `\\server\share\x.dll`, `\\?\C:\x.dll`, `\\.\pipe\x`, `\??\C:\x`,
+		`x.dll:stream`, `x.dll::$DATA`, `NUL`, `a\con.dll`, `COM1`, `lpt¹.txt`, `*.dll`, `x?.dll`, `<x>`, `x|y`, `"x"`, "a\tb", "x.dll.", `x.dll `, `a \x.dll`, `...`, ` `, `CONOUT$`,
+	}
+	for _, source := range sources {
+		if files, notes := runtimeFiles([]Value{multi("CopyToVmOverwrite", "a", source)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
+			t.Errorf("source %q: files %v, notes %q", source, files, notes)
+		}
+	}
+	for _, destination := range append(sources, `a\x.dll`, `a/x.dll`, `x.dll\`) {
+		if files, notes := runtimeFiles([]Value{multi("CopyToVmOverwrite", "a", "good.dll", destination)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
+			t.Errorf("destination %q: files %v, notes %q", destination, files, notes)
+		}
+	}
+}
+
+func TestLongListOfRuntimeFiles(t *testing.T) {
+	t.Parallel()
+	var values []Value
+	for i := range 300 {
+		values = append(values, multi("CopyToVmWhenNewer", fmt.Sprintf("file%03d", i), fmt.Sprintf("driver%03d.dll", i)))
+	}
+	folders := strings.Repeat(`folder\`, 800)
+	values = append(values, multi("CopyToVmWhenNewer", "long", folders+"x.dll", "x.dll"))
+	files, notes := runtimeFiles(values, system32Keys()...)
+	if len(files) != 301 || files[299].Source != "driver299.dll" || files[300].Source != folders+"x.dll" || len(notes) != 0 {
+		t.Errorf("%d files, notes %q", len(files), notes)
+	}
+	for i := range values {
+		values[i].Type = 0
+	}
+	files, notes = runtimeFiles(values, system32Keys()...)
+	if len(files) != 0 || len(notes) != maxNotes+1 || !strings.Contains(notes[maxNotes], fmt.Sprint(301-maxNotes)) {
+		t.Errorf("%d files, notes %q", len(files), notes)
+	}
+}

@@ -1,0 +1,149 @@
+package pnp
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/winpath"
+)
+
+// FuzzText holds that no registry value makes text panic, that no string has a
+// terminator in it, and that what is read could be written again.
+func FuzzText(f *testing.F) {
+	for _, data := range [][]byte{
+		nil, {0}, {0, 0}, {'a', 0}, {0, 0xD8}, {0, 0xDC, 'a', 0}, utf16le("a\x00b\x00\x00"), utf16le("\x00a\x00"), utf16le("𝄞\x00\x00"),
+	} {
+		f.Add(uint32(regMultiString), data)
+		f.Add(uint32(regString), data)
+		f.Add(uint32(3), data)
+	}
+	f.Fuzz(func(t *testing.T, kind uint32, data []byte) {
+		list, err := Value{Type: kind, Data: data}.text()
+		if err != nil {
+			if list != nil || strings.ContainsFunc(err.Error(), unicode.IsControl) {
+				t.Errorf("%q, error %q", list, err)
+			}
+			return
+		}
+		var again []byte
+		for _, text := range list {
+			if text == "" || strings.Contains(text, "\x00") || !utf8.ValidString(text) {
+				t.Errorf("string %q", text)
+			}
+			again = append(again, utf16le(text+"\x00")...)
+		}
+		if n := min(len(again), len(data)); !slices.Equal(again[:n], data[:n]) {
+			t.Errorf("%q is not the beginning of % x", list, data)
+		}
+	})
+}
+
+// FuzzDevices holds that no answer of Windows' makes Devices panic, that each
+// device keeps its promises, that a good one is not hidden by a bad one, and that
+// the order does not depend on Windows'.
+func FuzzDevices(f *testing.F) {
+	f.Add("ROOT\\X", "PCIROOT(0)", "text", g4dnStore, []byte("x.dll"), uint64(1), uint32(0), uint32(8), uint32(7), uint16(0xFFFF))
+	f.Add("PCI\\VEN_10DE&DEV_1", "", "@a;b\n", "", utf16le("..\\x\x00y\x00\x00"), uint64(7048070), uint32(22), uint32(0x400), uint32(1), uint16(0))
+	f.Add("", "\x00", "\xff", "\\\\", utf16le(g4dnStore+"\\u.dll\x00"), uint64(0), uint32(0), uint32(0), uint32(7), uint16(0x0F0F))
+	f.Add(`ROOT\BASICRENDER\0`, "", "", `C:\`, []byte{0, 0xD8}, uint64(2), uint32(99), uint32(9), uint32(0), uint16(1))
+	f.Fuzz(func(t *testing.T, id, location, text, store string, data []byte, luid uint64, problem, status, kind uint32, bits uint16) {
+		bit := func(n int) bool { return bits>>n&1 == 1 }
+		raw := Raw{
+			InstanceID: id, Class: Class(text), Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
+			DriverKey: text, DriverVersion: text, NUMANode: &problem, BusNumber: &status, Address: &kind, Status: status, Problem: problem, INFStore: store,
+			Unread: []error{errors.New(text)}, INFStoreErr: errors.New(text),
+		}
+		for i, subkey := range append(append(system32Keys(), sysWOW64Keys()...), "", text) {
+			raw.Values = append(raw.Values, Value{Subkey: subkey, Name: text, Type: kind, Data: data}, Value{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
+		}
+		raw.Values = append(raw.Values, Value{Name: "UserModeDriverName", Type: kind, Data: data})
+		if bit(0) {
+			raw.Class = ClassDisplay
+		}
+		if bit(1) {
+			raw.Class = ClassComputeAccelerator
+		}
+		if bit(2) {
+			raw.LUID = pointer(discovery.LUID(luid))
+		}
+		if bit(3) {
+			raw.DriverKey = ""
+		}
+		good := t4(1)
+		s := Snapshot{
+			Devices: []Raw{raw, good, raw},
+			Adapters: []Adapter{full(*good.LUID), {
+				LUID: discovery.LUID(luid), Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9),
+				DedicatedMemory: luid, Unread: []error{errors.New(text)},
+			}},
+		}
+		if bit(10) {
+			s.DXCoreErr = errors.New(text)
+		}
+		devices := Devices(s)
+		for _, d := range devices {
+			checkDevice(t, d)
+		}
+		if d, found := discovery.Find(devices, good.InstanceID); !strings.EqualFold(id, good.InstanceID) && (!found || !d.Health.OK() || d.Kind() != discovery.KindDisplay) {
+			t.Errorf("the good device is %+v", d)
+		}
+		if _, found := discovery.Find(devices, id); !found {
+			t.Errorf("%q is not listed", id)
+		}
+		slices.Reverse(s.Devices)
+		slices.Reverse(s.Adapters)
+		reversed := Devices(s)
+		if !slices.EqualFunc(devices, reversed, func(a, b discovery.Device) bool { return a.InstanceID == b.InstanceID }) && !strings.EqualFold(id, good.InstanceID) {
+			t.Errorf("the order depends on Windows': %v and %v", devices, reversed)
+		}
+	})
+}
+
+func checkDevice(t *testing.T, d discovery.Device) {
+	for _, text := range append([]string{d.Description, d.Manufacturer, d.DriverVersion, d.Health.Reason}, d.Notes...) {
+		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+			t.Errorf("text %q", text)
+		}
+	}
+	if d.Kind() != discovery.KindNone && d.Health.OK() && (d.LocationPath == "" || d.InstanceID == "" || !winpath.IsAbs(d.DriverStorePath) || d.DriverKey == "") {
+		t.Errorf("offered: %+v", d)
+	}
+	for _, files := range [][]discovery.RuntimeFile{d.System32, d.SysWOW64} {
+		seen := map[string]bool{}
+		for _, file := range files {
+			if !winpath.IsLocal(file.Source) || winpath.Clean(file.Source) != file.Source || strings.ContainsAny(file.Destination, `\/:`) || !winpath.IsLocal(file.Destination) {
+				t.Errorf("file %+v", file)
+			}
+			if key := winpath.Key(file.Destination); key == "." || seen[key] {
+				t.Errorf("destination %q again", file.Destination)
+			} else {
+				seen[key] = true
+			}
+		}
+	}
+}
+
+func BenchmarkDevices(b *testing.B) {
+	s := node(64)
+	for b.Loop() {
+		if got := len(Devices(s)); got != 66 {
+			b.Fatalf("%d devices", got)
+		}
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	system := &fakeSystem{snapshot: node(64)}
+	source := Open(system, nil)
+	ids := []string{t4(63).InstanceID}
+	for b.Loop() {
+		if devices, err := source.Find(b.Context(), ids); err != nil || len(devices) != 1 {
+			b.Fatal(devices, err)
+		}
+	}
+}

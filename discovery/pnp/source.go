@@ -1,0 +1,141 @@
+package pnp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery"
+)
+
+// Source lists the devices of a Windows node. Make one with [Open].
+type Source struct {
+	system System
+	log    logrus.FieldLogger
+	timing timing
+
+	// state is what was read last, nil before the first look. It is replaced and
+	// never changed, so reading it takes no lock.
+	state atomic.Pointer[state]
+	// reading holds one token: who has it asks Windows, so that an older answer
+	// never comes in place of a newer one.
+	reading chan struct{}
+}
+
+var (
+	_ discovery.Source = (*Source)(nil)
+	_ discovery.Finder = (*Source)(nil)
+)
+
+// state is one look at the node.
+type state struct {
+	// devices is the last good list. It is shared: hand out clones only.
+	devices []discovery.Device
+	// generation counts the changes of devices. 0: there never was a good list.
+	generation int
+	// first is the generation that the first look came to, 0 or 1.
+	first int
+	// err is why the last look had no answer.
+	err error
+}
+
+// Open returns a source of the devices that system knows. It asks nothing yet.
+func Open(system System, log logrus.FieldLogger) *Source {
+	return &Source{system: system, log: log, timing: defaultTiming(), reading: make(chan struct{}, 1)}
+}
+
+func defaultTiming() timing {
+	return timing{
+		debounce: 100 * time.Millisecond, blind: 500 * time.Millisecond, settle: time.Second,
+		settled: 10 * time.Second, poll: 30 * time.Second,
+	}
+}
+
+// Devices returns the devices that the node has now: see [Devices]. It asks
+// Windows each time, for what takes milliseconds at 64 devices.
+//
+// When Windows does not answer, the list is the last good one, and the log says
+// why. It is an error if there never was one, or when ctx ended first.
+func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
+	st, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if st.generation == 0 {
+		return nil, st.err
+	}
+	return clone(st.devices), nil
+}
+
+var errNotAsked = errors.New("DXCore was not asked")
+
+// Find implements [discovery.Finder]: it asks Windows for just these devices, and
+// DXCore for nothing. Each call reads anew and keeps nothing, so it cannot answer
+// from what is no longer so.
+//
+// What it does not know is what DXCore alone says: whether a device is integrated
+// or detachable, its memory, and whether it supports compute. A device that runs
+// and that DXCore no longer knows is healthy here.
+func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	raws, err := s.system.Find(ctx, instanceIDs)
+	if err != nil {
+		return nil, fmt.Errorf("find GPUs: %w", err)
+	}
+	return Devices(Snapshot{Devices: raws, DXCoreErr: errNotAsked}), nil
+}
+
+// look asks for the devices now and returns the state that this leads to. The
+// error is that of ctx.
+func (s *Source) look(ctx context.Context) (*state, error) {
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
+	}
+	old := s.state.Load()
+	snapshot, err := s.system.Snapshot(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
+	}
+	var devices []discovery.Device
+	if err != nil {
+		err = fmt.Errorf("find GPUs: %w", err)
+	} else {
+		devices = Devices(snapshot)
+	}
+	next := old.next(devices, err)
+	s.tell(old, next)
+	s.state.Store(next)
+	return next, nil
+}
+
+// next returns the state that a look leads to from st, which is nil before the
+// first.
+func (st *state) next(devices []discovery.Device, err error) *state {
+	next := &state{err: err}
+	if st != nil {
+		next.devices, next.generation, next.first = st.devices, st.generation, st.first
+	}
+	if err == nil && (next.generation == 0 || !reflect.DeepEqual(next.devices, devices)) {
+		next.devices = devices
+		next.generation++
+	}
+	if st == nil {
+		next.first = next.generation
+	}
+	return next
+}
+
+func clone(devices []discovery.Device) []discovery.Device {
+	out := make([]discovery.Device, len(devices))
+	for i, d := range devices {
+		out[i] = d.Clone()
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+package pnp
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+func TestFindReadsWhatSnapshotReads(t *testing.T) {
+	t.Parallel()
+	system := NewSystem()
+	all, err := system.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all.DXCoreErr != nil {
+		t.Log(all.DXCoreErr)
+	}
+	ids := []string{`PCI\VEN_FFFF&DEV_FFFF\NOT-THERE`}
+	for _, d := range all.Devices {
+		if d.InstanceID == "" || d.Class == "" {
+			t.Errorf("no identity: %+v", d)
+		}
+		t.Logf("%s: %d values, %v", d.InstanceID, len(d.Values), d.Unread)
+		ids = append(ids, strings.ToLower(d.InstanceID))
+	}
+	found, err := system.Find(t.Context(), ids)
+	if err != nil || len(found) != len(all.Devices) {
+		t.Fatalf("%d devices found, %d listed, %v", len(found), len(all.Devices), err)
+	}
+	for i := range found {
+		if found[i].InstanceID != all.Devices[i].InstanceID {
+			t.Errorf("found %s, listed %s", found[i].InstanceID, all.Devices[i].InstanceID)
+		}
+	}
+	if found, err := system.Find(t.Context(), ids[:1]); err != nil || len(found) > 0 {
+		t.Errorf("found what is not there: %v, %v", found, err)
+	}
+	if found, err := system.Find(t.Context(), nil); err != nil || len(found) > 0 {
+		t.Errorf("found what nobody asked for: %v, %v", found, err)
+	}
+}
+
+func TestEndedContextEndsASnapshot(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := NewSystem().Snapshot(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestNotifyEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewSystem().Notify(ctx, func() {}); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
+// It runs alone: other tests' handles would be counted.
+//
+//nolint:paralleltest // See above.
+func TestSnapshotsKeepNoHandles(t *testing.T) {
+	system := NewSystem()
+	round := func() {
+		if _, err := system.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 { // What is loaded once is loaded now.
+		round()
+	}
+	before := handles(t)
+	for range 500 {
+		round()
+	}
+	if after := handles(t); after > before+50 {
+		t.Errorf("%d handles, and %d after 500 rounds", before, after)
+	}
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	system := NewSystem()
+	for b.Loop() {
+		if _, err := system.Snapshot(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkFindOne(b *testing.B) {
+	system := NewSystem()
+	all, err := system.Snapshot(b.Context())
+	if err != nil || len(all.Devices) == 0 {
+		b.Skipf("no device: %v", err)
+	}
+	ids := []string{all.Devices[len(all.Devices)-1].InstanceID}
+	for b.Loop() {
+		if _, err := system.Find(b.Context(), ids); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// handles returns how many handles this process has.
+// https://learn.microsoft.com/windows/win32/api/processthreadsapi/nf-processthreadsapi-getprocesshandlecount
+func handles(t *testing.T) uint32 {
+	t.Helper()
+	var n uint32
+	ok, _, err := windows.NewLazySystemDLL("kernel32.dll").NewProc("GetProcessHandleCount").Call(uintptr(windows.CurrentProcess()), uintptr(unsafe.Pointer(&n)))
+	if ok == 0 {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,208 @@
+package win32
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"unsafe"
+)
+
+// The numbers are those of a 64-bit C compiler: Microsoft's headers, by way of
+// mingw-w64's copies of them.
+func TestLayoutIsThatOfWindows(t *testing.T) {
+	t.Parallel()
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("Windows nodes have 64 bits")
+	}
+	var (
+		id     GUID
+		luid   LUID
+		key    PropertyKey
+		filter notifyFilter
+		info   deviceInfo
+	)
+	for name, test := range map[string]struct{ got, want uintptr }{
+		"GUID":                         {unsafe.Sizeof(id), 16},
+		"GUID, aligned":                {unsafe.Alignof(id), 4},
+		"GUID.Data2":                   {unsafe.Offsetof(id.Data2), 4},
+		"GUID.Data3":                   {unsafe.Offsetof(id.Data3), 6},
+		"GUID.Data4":                   {unsafe.Offsetof(id.Data4), 8},
+		"LUID":                         {unsafe.Sizeof(luid), 8},
+		"LUID.HighPart":                {unsafe.Offsetof(luid.HighPart), 4},
+		"DEVPROPKEY":                   {unsafe.Sizeof(key), 20},
+		"DEVPROPKEY.pid":               {unsafe.Offsetof(key.ID), 16},
+		"SP_DEVINFO_DATA":              {unsafe.Sizeof(info), 32},
+		"SP_DEVINFO_DATA.ClassGuid":    {unsafe.Offsetof(info.Class), 4},
+		"SP_DEVINFO_DATA.DevInst":      {unsafe.Offsetof(info.Node), 20},
+		"SP_DEVINFO_DATA.Reserved":     {unsafe.Offsetof(info.Reserved), 24},
+		"CM_NOTIFY_FILTER":             {unsafe.Sizeof(filter), 416},
+		"CM_NOTIFY_FILTER, aligned":    {unsafe.Alignof(filter), 8},
+		"CM_NOTIFY_FILTER.Flags":       {unsafe.Offsetof(filter.Flags), 4},
+		"CM_NOTIFY_FILTER.FilterType":  {unsafe.Offsetof(filter.FilterType), 8},
+		"CM_NOTIFY_FILTER.Reserved":    {unsafe.Offsetof(filter.Reserved), 12},
+		"CM_NOTIFY_FILTER.u.ClassGuid": {unsafe.Offsetof(filter.Interface), 16},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: %d, want %d", name, test.got, test.want)
+		}
+	}
+}
+
+// The functions are in dxcore_interface.h's order; its template functions are not
+// virtual and have no place.
+func TestSlotsAreThoseOfTheHeader(t *testing.T) {
+	t.Parallel()
+	unknown := []string{"QueryInterface", "AddRef", "Release"}
+	for name, test := range map[string]struct {
+		methods []string
+		slots   map[string]int
+		length  int
+	}{
+		"IDXCoreAdapterFactory": {
+			[]string{"CreateAdapterList", "GetAdapterByLuid", "IsNotificationTypeSupported", "RegisterEventNotification", "UnregisterEventNotification"},
+			map[string]int{"Release": slotRelease, "CreateAdapterList": slotFactoryCreateAdapterList, "GetAdapterByLuid": slotFactoryGetAdapterByLuid},
+			factorySlots,
+		},
+		"IDXCoreAdapterList": {
+			[]string{"GetAdapter", "GetAdapterCount", "IsStale", "GetFactory", "Sort", "IsAdapterPreferenceSupported"},
+			map[string]int{"Release": slotRelease, "GetAdapter": slotListGetAdapter, "GetAdapterCount": slotListGetAdapterCount},
+			listSlots,
+		},
+		"IDXCoreAdapter": {
+			[]string{
+				"IsValid", "IsAttributeSupported", "IsPropertySupported", "GetProperty", "GetPropertySize",
+				"IsQueryStateSupported", "QueryState", "IsSetStateSupported", "SetState", "GetFactory",
+			},
+			map[string]int{
+				"Release": slotRelease, "IsAttributeSupported": slotAdapterIsAttributeSupported,
+				"IsPropertySupported": slotAdapterIsPropertySupported, "GetProperty": slotAdapterGetProperty,
+				"GetPropertySize": slotAdapterGetPropertySize,
+			},
+			adapterSlots,
+		},
+	} {
+		all := slices.Concat(unknown, test.methods)
+		if len(all) != test.length {
+			t.Errorf("%s: %d slots, want %d", name, test.length, len(all))
+		}
+		for method, slot := range test.slots {
+			if all[slot] != method {
+				t.Errorf("%s: slot %d is %s's, want %s's", name, slot, all[slot], method)
+			}
+		}
+	}
+	if adapterSlots < max(factorySlots, listSlots) {
+		t.Error("a table of functions is longer than comObject's")
+	}
+}
+
+func TestGUIDs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		got  GUID
+		want string
+	}{
+		{DisplayClass(), "{4d36e968-e325-11ce-bfc1-08002be10318}"},
+		{ComputeAcceleratorClass(), "{f01a9d53-3ff6-48d2-9f97-c8a7004be10c}"},
+		{DisplayInterface(), "{1ca05180-a699-450a-9a0c-de4fbe3ddd89}"},
+		{ComputeInterface(), "{1024e4c9-47c9-48d3-b4a8-f9df78523b53}"},
+		{iidDXCoreAdapterFactory(), "{78ee5945-c36e-4b13-a669-005dd11c0f06}"},
+		{iidDXCoreAdapterList(), "{526c7776-40e9-459b-b711-f32ad76dfc28}"},
+		{iidDXCoreAdapter(), "{f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e}"},
+		{D3D11Graphics.GUID(), "{8c47866b-7583-450d-f0f0-6bada895af4b}"},
+		{D3D12Graphics.GUID(), "{0c9ece4d-2f6e-4f01-8c96-e89e331b47b1}"},
+		{D3D12CoreCompute.GUID(), "{248e2800-a793-4724-abaa-23a6de1be090}"},
+		{GPULUID.Key().Category, "{60b193cb-5276-4d0f-96fc-f173abad3ec6}"},
+		{LocationPaths.Key().Category, "{a45c254e-df1c-4efd-8020-67d146a850e0}"},
+		{NUMANode.Key().Category, "{540b947e-8b40-45bc-a8a2-6a0b894cbda2}"},
+		{DriverINF.Key().Category, "{a8b865dd-2e3d-4094-ad97-e593a70c75d6}"},
+		{ProblemCode.Key().Category, "{4340a6c5-93fa-4706-972c-7b648008a5a7}"},
+	} {
+		if test.got.String() != test.want {
+			t.Errorf("%s, want %s", test.got, test.want)
+		}
+	}
+}
+
+func TestEachPropertyHasAKeyOfItsOwn(t *testing.T) {
+	t.Parallel()
+	seen := map[PropertyKey]PropertyName{}
+	for name := DeviceDesc; name <= GPULUID; name++ {
+		key := name.Key()
+		if other, ok := seen[key]; ok || key == (PropertyKey{}) {
+			t.Errorf("%s has the key %v of %s", name, key, other)
+		}
+		seen[key] = name
+	}
+	if key := (GPULUID + 1).Key(); key != (PropertyKey{}) {
+		t.Errorf("a property that is not there has the key %v", key)
+	}
+}
+
+func TestLUIDIsOneNumber(t *testing.T) {
+	t.Parallel()
+	for _, n := range []uint64{0, 7048070, 1<<32 | 0xC2F5, 1<<64 - 1} {
+		if got := LUIDFrom(n).Uint64(); got != n {
+			t.Errorf("0x%X came back as 0x%X", n, got)
+		}
+	}
+	if got := (LUID{LowPart: 2, HighPart: 1}).Uint64(); got != 1<<32|2 {
+		t.Errorf("0x%X", got)
+	}
+}
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	if err := failed(1); err != nil { // S_FALSE
+		t.Error(err)
+	}
+	if err := failed(-2147024809); err == nil || err.Error() != "HRESULT 0x80070057" {
+		t.Error(err)
+	}
+	if err := configured(0); err != nil {
+		t.Error(err)
+	}
+	if err := configured(0x0D); err == nil || err.Error() != "configuration manager error 0x0D" {
+		t.Error(err)
+	}
+	for err, unsupported := range map[error]bool{
+		HRESULT(0x80004001): true, HRESULT(0x80004002): true, HRESULT(0x80070057): false, ConfigError(0x34): true, ConfigError(0x0D): false,
+	} {
+		if errors.Is(err, errors.ErrUnsupported) != unsupported {
+			t.Errorf("%v: unsupported %t, want %t", err, !unsupported, unsupported)
+		}
+	}
+}
+
+func TestWindows11IsNotCalledWindows10(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		build  uint32
+		server bool
+		want   string
+	}{
+		{"Windows 10 Pro", 19045, false, "Windows 10 Pro"},
+		{"Windows 10 Pro", 22631, false, "Windows 11 Pro"},
+		{"Windows Server 2022 Datacenter", 20348, true, "Windows Server 2022 Datacenter"},
+		{"Windows Server 2025 Datacenter", 26100, true, "Windows Server 2025 Datacenter"},
+		{"Windows 10 something", 26100, true, "Windows 10 something"},
+		{"", 26100, false, ""},
+	} {
+		if got := product(test.name, test.build, test.server); got != test.want {
+			t.Errorf("%q, build %d: %q, want %q", test.name, test.build, got, test.want)
+		}
+	}
+}
+
+func TestVersionString(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]Version{
+		"Windows Server 2022 Datacenter 21H2 (build 20348.2113)": {Build: 20348, Revision: 2113, Product: "Windows Server 2022 Datacenter", Release: "21H2"},
+		"Windows (build 17763.0)":                                {Build: 17763},
+	} {
+		if got := v.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package win32
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
+)
+
+// classes is where the driver keys of all devices are.
+// https://learn.microsoft.com/windows-hardware/drivers/install/hklm-system-currentcontrolset-control-registry-tree
+const classes = `SYSTEM\CurrentControlSet\Control\Class\`
+
+// RegistryValue is a registry value as it is stored.
+type RegistryValue struct {
+	Name string
+	// Type is one of the REG_ types.
+	// https://learn.microsoft.com/windows/win32/sysinfo/registry-value-types
+	Type uint32
+	Data []byte
+}
+
+// DriverKey is the registry key that a device's driver keeps its settings in.
+type DriverKey struct {
+	name string
+	key  registry.Key
+}
+
+// OpenDriverKey opens a driver key by its name, as the property [Driver] has it. An
+// error that matches [fs.ErrNotExist] tells that there is none. The caller closes
+// it.
+func OpenDriverKey(name string) (*DriverKey, error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, classes+name, registry.QUERY_VALUE|registry.ENUMERATE_SUB_KEYS)
+	if err != nil {
+		return nil, fmt.Errorf(`open the registry key HKLM\%s%s: %w`, classes, name, err)
+	}
+	return &DriverKey{name: name, key: key}, nil
+}
+
+// Close closes the key.
+func (k *DriverKey) Close() error {
+	if err := k.key.Close(); err != nil {
+		return fmt.Errorf(`close the registry key HKLM\%s%s: %w`, classes, k.name, err)
+	}
+	return nil
+}
+
+// Value reads the key's own value of that name; ok is false when there is none.
+func (k *DriverKey) Value(name string) (v RegistryValue, ok bool, err error) {
+	return readValue(k.key, name)
+}
+
+// Values reads all values of one of the key's subkeys, in Windows' order; there are
+// none when there is no such subkey. Those that were read before an error count.
+func (k *DriverKey) Values(subkey string) (values []RegistryValue, err error) {
+	key, err := registry.OpenKey(k.key, subkey, registry.QUERY_VALUE)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf(`open the registry key HKLM\%s%s\%s: %w`, classes, k.name, subkey, err)
+	}
+	defer func() {
+		if e := key.Close(); e != nil {
+			err = errors.Join(err, fmt.Errorf("close the registry key %s: %w", subkey, e))
+		}
+	}()
+	name, data := make([]uint16, 256), make([]byte, 4096) // Enough for most of them.
+	for index := uint32(0); ; {
+		nameSize, dataSize, kind := uint32(len(name)), uint32(len(data)), uint32(0)
+		err := regEnumValue(windows.Handle(key), index, &name[0], &nameSize, nil, &kind, &data[0], &dataSize)
+		switch {
+		case err == nil:
+			values = append(values, RegistryValue{Name: text(name[:nameSize]), Type: kind, Data: bytes.Clone(data[:dataSize])})
+			index++
+		case errors.Is(err, windows.ERROR_NO_MORE_ITEMS):
+			return values, nil
+		case errors.Is(err, windows.ERROR_MORE_DATA) && (len(name) < maxValueName || int(dataSize) > len(data)):
+			// Of the two it says only how large the data is.
+			name, data = make([]uint16, maxValueName), make([]byte, max(len(data), int(dataSize)))
+		default:
+			return values, fmt.Errorf(`read value %d of HKLM\%s%s\%s: %w`, index, classes, k.name, subkey, err)
+		}
+	}
+}
+
+// maxValueName is how long the name of a value may be, its terminator included.
+// https://learn.microsoft.com/windows/win32/sysinfo/registry-element-size-limits
+const maxValueName = 16384
+
+// readValue reads a value of any length; ok is false when there is none.
+func readValue(key registry.Key, name string) (v RegistryValue, ok bool, err error) {
+	buffer := make([]byte, 256) // Enough for most of them.
+	for {
+		size, kind, err := key.GetValue(name, buffer)
+		switch {
+		case err == nil:
+			return RegistryValue{Name: name, Type: kind, Data: buffer[:size]}, true, nil
+		case errors.Is(err, fs.ErrNotExist):
+			return RegistryValue{}, false, nil
+		case errors.Is(err, registry.ErrShortBuffer) && size > len(buffer):
+			buffer = make([]byte, size) // It may have grown again when read anew.
+		default:
+			return RegistryValue{}, false, fmt.Errorf("%s: read the registry value: %w", name, err)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package win32
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/windows"
+)
+
+// The functions that golang.org/x/sys/windows does not have, or not as they are
+// needed here. https://pkg.go.dev/golang.org/x/sys/windows/mkwinsyscall reads these
+// lines; the fields of what they point to are in the files without build tags.
+//
+// https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetdevicepropertyw
+//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *deviceInfo, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
+// https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdiopendeviceinfow
+//sys	setupDiOpenDeviceInfo(set windows.DevInfo, instanceID *uint16, parent uintptr, flags uint32, device *deviceInfo) (err error) = setupapi.SetupDiOpenDeviceInfoW
+// https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupgetinfdriverstorelocationw
+//sys	setupGetInfDriverStoreLocation(inf *uint16, platform uintptr, locale *uint16, buffer *uint16, size uint32, required *uint32) (err error) = setupapi.SetupGetInfDriverStoreLocationW
+// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
+//sys	cmGetDevNodeStatus(status *uint32, problem *uint32, device uint32, flags uint32) (result uint32) = cfgmgr32.CM_Get_DevNode_Status
+// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_register_notification
+//sys	cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) = cfgmgr32.CM_Register_Notification
+// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_unregister_notification
+//sys	cmUnregisterNotification(handle uintptr) (result uint32) = cfgmgr32.CM_Unregister_Notification
+// https://learn.microsoft.com/windows/win32/api/winreg/nf-winreg-regenumvaluew
+//sys	regEnumValue(key windows.Handle, index uint32, name *uint16, nameSize *uint32, reserved *uint32, valueType *uint32, data *byte, dataSize *uint32) (regerrno error) = advapi32.RegEnumValueW
+// https://learn.microsoft.com/windows/win32/api/dxcore/nf-dxcore-dxcorecreateadapterfactory
+//sys	dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
+// https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties
+//sys	hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) = computecore.HcsGetServiceProperties
+
+// available tells whether this Windows has a function that not all have. When it
+// has not, the error matches [errors.ErrUnsupported].
+func available(proc *windows.LazyProc) error {
+	err := proc.Find()
+	if errors.Is(err, windows.ERROR_MOD_NOT_FOUND) || errors.Is(err, windows.ERROR_PROC_NOT_FOUND) {
+		return fmt.Errorf("this Windows has no %s: %w", proc.Name, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return fmt.Errorf("load %s: %w", proc.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
+	"directx-nri/ocispec"
+)
+
+// finder finds single devices, and has the whole list too.
+type finder struct {
+	fixed
+	found [][]string // what was looked for, call by call
+	err   error
+}
+
+func (f *finder) Find(_ context.Context, ids []string) ([]discovery.Device, error) {
+	f.found = append(f.found, ids)
+	return slices.DeleteFunc(slices.Clone(f.devices), func(d discovery.Device) bool {
+		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, d.InstanceID) })
+	}), f.err
+}
+
+// recorded returns a decider over source whose store has records, and their
+// tokens.
+func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]string) {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = recorder.Close() })
+	tokens := map[string]string{}
+	for resource, ids := range records {
+		var replicas []allocation.Replica
+		for _, id := range ids {
+			replicas = append(replicas, allocation.Replica{ID: id + "::0", InstanceID: id})
+		}
+		token, err := recorder.Record(t.Context(), resource, replicas)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[resource] = string(token)
+	}
+	return &Decider{Source: source, Store: allocation.OpenStore(folder), Files: allFiles{}, Log: testutil.Quiet()}, tokens
+}
+
+const (
+	display = "directx.microsoft.com/display"
+	compute = "directx.microsoft.com/compute"
+)
+
+func ofPod(env ...string) Container {
+	return Container{OS: ocispec.Windows, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main", Env: env}
+}
+
+// A container of a pod needs its own GPUs alone, and nothing else is asked for.
+func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
+	t.Parallel()
+	devices := node()
+	source := &finder{fixed: fixed{devices: devices, err: errors.New("the whole list was asked for")}}
+	d, tokens := recorded(t, source, map[string][]string{
+		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
+	})
+	edits, ok, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute]))
+	if err != nil || !ok {
+		t.Fatalf("ok %t, error %v", ok, err)
+	}
+	if got, _ := gpusOf(edits); !slices.Equal(got, []string{path0, path1}) {
+		t.Errorf("it gets %v", got)
+	}
+	if diff := cmp.Diff([][]string{{devices[0].InstanceID, devices[1].InstanceID}}, source.found); diff != "" {
+		t.Errorf("looked for (-want +got):\n%s", diff)
+	}
+}
+
+func TestPodsDevicesThatAreNotFound(t *testing.T) {
+	t.Parallel()
+	devices := node()
+	for name, test := range map[string]struct {
+		id   string
+		err  error
+		want error
+		says string
+	}{
+		"gone":              {id: `PCI\GONE`, want: ErrDeviceGone, says: `PCI\GONE`},
+		"failed":            {id: devices[2].InstanceID, want: ErrDeviceFailed, says: "code 10"},
+		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}, err: test.err}, map[string][]string{display: {test.id}})
+			edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))
+			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%+v, error %v", edits, err)
+			}
+			// What could not be given stays whose it was.
+			_, bound, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
+			if err != nil || bound {
+				t.Errorf("the record is bound: %t, error %v", bound, err)
+			}
+		})
+	}
+}
+
+// Who presents something that leads nowhere is refused before Windows is asked.
+func TestNobodyIsLookedUpForAWrongToken(t *testing.T) {
+	t.Parallel()
+	source := &finder{}
+	d, _ := recorded(t, source, nil)
+	if _, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+string(allocation.NewToken()))); !errors.Is(err, allocation.ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+	if len(source.found) > 0 {
+		t.Errorf("looked for %v", source.found)
+	}
+}
+
+// Outside of a pod the request is matched against the whole list.
+func TestStandaloneAsksForTheWholeList(t *testing.T) {
+	t.Parallel()
+	source := &finder{fixed: fixed{devices: node()}}
+	d, _ := recorded(t, source, nil)
+	c := ask("1")
+	c.OS = ocispec.Windows
+	edits, ok, err := d.Decide(t.Context(), c)
+	if got, _ := gpusOf(edits); err != nil || !ok || !slices.Equal(got, []string{path1}) || len(source.found) > 0 {
+		t.Errorf("%v, ok %t, error %v, looked for %v", got, ok, err, source.found)
+	}
+}
+
+func TestSoftwareRendererIsRefused(t *testing.T) {
+	t.Parallel()
+	render := windowsGPU("", 0xB0)
+	render.InstanceID, render.Software = `ROOT\BASICRENDER\0000`, true
+	c := ask(render.InstanceID)
+	c.OS = ocispec.Windows
+	if _, _, err := decider(t, fixed{devices: []discovery.Device{render}}).Decide(t.Context(), c); !errors.Is(err, ErrDeviceFailed) || !strings.Contains(err.Error(), "software renderer") {
+		t.Errorf("error %v", err)
+	}
+}

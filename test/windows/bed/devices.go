@@ -1,0 +1,275 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"directx-nri/discovery"
+	"directx-nri/test/windows/hardware"
+)
+
+// Hardware is what Windows itself has, in place of an inventory file. There is
+// one for the whole prefix.
+type Hardware struct {
+	Devices  []hardware.Device
+	Adapters []hardware.Adapter
+}
+
+// Plug makes the prefix have that hardware and no other. Devices that stay are
+// changed in place.
+func (w *Wine) Plug(t testing.TB, h Hardware) {
+	t.Helper()
+	var adapters strings.Builder
+	for _, a := range h.Adapters {
+		adapters.WriteString(a.Line())
+	}
+	w.replace(t, `C:\dxcore.txt`, []byte(adapters.String()))
+	w.replace(t, `C:\devices.json`, marshal(t, hardware.Node{Devices: h.Devices}))
+	if out, err := w.suiteProgram(t, "devices", nil, `C:\devices.json`); err != nil {
+		t.Fatalf("change the hardware: %v\n%s", err, out)
+	}
+}
+
+// replace writes a file of the prefix, which somebody may be reading.
+func (w *Wine) replace(t testing.TB, path string, content []byte) {
+	t.Helper()
+	path = w.Linux(path)
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// suiteProgram runs one of the suite's own programs to its end, with additions
+// to its environment.
+func (w *Wine) suiteProgram(t testing.TB, name string, env []string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := w.Command(ctx, filepath.Join(w.built, name+".exe"), args...)
+	cmd.Env = append(cmd.Env, env...)
+	return w.output(cmd)
+}
+
+// withoutDXCore has a program find no dxcore.dll, as on Windows Server 2019.
+var withoutDXCore = []string{"WINEDLLOVERRIDES=" + overrides + ownConfigManager + ";dxcore=d"}
+
+// withNotifications has a program find the double of cfgmgr32.dll, which tells of
+// devices that come and go. Wine 8's own does not.
+var withNotifications = []string{"WINEDLLOVERRIDES=" + overrides + ";cfgmgr32=n"}
+
+// Discovered returns the devices that the product's discovery finds. Those that
+// Wine makes up itself are left out.
+func (w *Wine) Discovered(t testing.TB) []discovery.Device {
+	t.Helper()
+	return w.discovered(t, nil, "list")
+}
+
+// DiscoveredWithoutDXCore is Discovered where there is no dxcore.dll.
+func (w *Wine) DiscoveredWithoutDXCore(t testing.TB) []discovery.Device {
+	t.Helper()
+	return w.discovered(t, withoutDXCore, "list")
+}
+
+// Found returns the devices with these instance IDs, as they are looked up for a
+// pod's container.
+func (w *Wine) Found(t testing.TB, ids ...string) []discovery.Device {
+	t.Helper()
+	return w.discovered(t, nil, append([]string{"find"}, ids...)...)
+}
+
+func (w *Wine) discovered(t testing.TB, env []string, args ...string) []discovery.Device {
+	t.Helper()
+	out, err := w.suiteProgram(t, "discover", env, args...)
+	if err != nil {
+		t.Fatalf("discover %s: %v", strings.Join(args, " "), err)
+	}
+	return decodeDevices(t, out)
+}
+
+func decodeDevices(t testing.TB, line string) []discovery.Device {
+	t.Helper()
+	var devices []discovery.Device
+	if err := json.Unmarshal([]byte(line), &devices); err != nil {
+		t.Fatalf("discover said %q: %v", line, err)
+	}
+	// Wine has a GPU of its own as soon as a program has a window.
+	return slices.DeleteFunc(devices, func(d discovery.Device) bool { return strings.HasPrefix(d.InstanceID, `PCI\VEN_0000&DEV_0000`) })
+}
+
+// Usage is what a process holds.
+type Usage struct {
+	Handles, Goroutines int
+	// Private is the memory of the process, and Heap the part of it that Go's
+	// collector holds, in bytes.
+	Private, Heap int64
+	// Objects are the living objects of the dxcore.dll double.
+	Objects int
+}
+
+// Rounds is what rounds of discovery cost, and what the process held before and
+// after them.
+type Rounds struct {
+	Rounds, Devices int
+	PerRound        time.Duration
+	Before, After   Usage
+}
+
+// DiscoverRounds discovers n times in one process.
+func (w *Wine) DiscoverRounds(t testing.TB, n int) Rounds {
+	t.Helper()
+	out, err := w.suiteProgram(t, "discover", nil, "rounds", fmt.Sprint(n))
+	if err != nil {
+		t.Fatalf("discover rounds: %v", err)
+	}
+	var r Rounds
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("discover rounds said %q: %v", out, err)
+	}
+	return r
+}
+
+// Watcher is a process of the product's discovery that tells of changes.
+type Watcher struct {
+	cmd    *exec.Cmd
+	output string // file
+	log    string // file
+	ended  sync.WaitGroup
+}
+
+// Watch starts one where Windows tells of changes or, as Wine 8, does not. It is
+// there when [Watcher.Lists] has something, and ends with the test.
+func (w *Wine) Watch(t testing.TB, notified bool) *Watcher {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	dir := t.TempDir()
+	watcher := &Watcher{
+		cmd:    w.Command(ctx, filepath.Join(w.built, "discover.exe"), "watch"),
+		output: filepath.Join(dir, "output"),
+		log:    filepath.Join(dir, "log"),
+	}
+	if notified {
+		watcher.cmd.Env = append(watcher.cmd.Env, withNotifications...)
+	}
+	stdout, err := os.Create(watcher.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	stderr, err := os.Create(watcher.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	watcher.cmd.Stdout, watcher.cmd.Stderr = stdout, stderr
+	if err := watcher.cmd.Start(); err != nil {
+		t.Fatalf("start discover.exe: %v", err)
+	}
+	watcher.ended.Go(func() { _ = watcher.cmd.Wait() }) // Killed, or seen by its silence.
+	t.Cleanup(func() {
+		cancel()
+		watcher.ended.Wait()
+		if t.Failed() {
+			t.Logf("---- the watcher's log\n%s", watcher.Log(t))
+		}
+	})
+	return watcher
+}
+
+// Lists returns the lists of devices that it has told of.
+func (w *Watcher) Lists(t testing.TB) [][]discovery.Device {
+	t.Helper()
+	data, err := os.ReadFile(w.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lists [][]discovery.Device
+	for line := range strings.Lines(string(data)) {
+		if strings.HasSuffix(line, "\n") { // The rest is still being written.
+			lists = append(lists, decodeDevices(t, line))
+		}
+	}
+	return lists
+}
+
+// Log returns what it has logged.
+func (w *Watcher) Log(t testing.TB) string {
+	t.Helper()
+	data, err := os.ReadFile(w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Notifications returns what the double of cfgmgr32.dll did: a line for each
+// registration, and for each event that it told of.
+func (w *Wine) Notifications(t testing.TB) []string {
+	t.Helper()
+	data, err := os.ReadFile(w.Linux(`C:\notify.log`))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.Fields(strings.ReplaceAll(string(data), " ", ":"))
+}
+
+// Hardware returns the GPUs of the inventory as hardware, with their drivers'
+// files put where Windows has them.
+func (v *Inventory) Hardware(t testing.TB, w *Wine) Hardware {
+	t.Helper()
+	v.place(t, w)
+	var h Hardware
+	for i, g := range v.GPUs {
+		luid, ok := discovery.ParseLUID(g.LUID)
+		if !ok {
+			t.Fatalf("LUID %s is none", g.LUID)
+		}
+		number := uint64(luid)
+		h.Devices = append(h.Devices, hardware.Device{
+			InstanceID:    g.InstanceID,
+			Class:         hardware.ClassDisplay,
+			Description:   "a test's GPU",
+			LocationPaths: []string{g.Location},
+			LUID:          &number,
+			Status:        hardware.Running,
+			Driver:        g.driver(i),
+		})
+		h.Adapters = append(h.Adapters, hardware.Adapter{
+			LUID: number, Description: "a test's GPU", Hardware: true,
+			D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
+		})
+	}
+	return h
+}
+
+// driver returns what the registry says of a GPU's driver.
+func (g GPU) driver(i int) *hardware.Driver {
+	d := &hardware.Driver{
+		Version: "31.0.15.5222",
+		INF:     fmt.Sprintf("oem%d.inf", i),
+		Values:  []hardware.Value{hardware.Strings("", "UserModeDriverName", g.Store+`\user.dll`)},
+	}
+	for j, f := range g.Files {
+		subkey := "CopyToVmOverwrite"
+		if f.WOW64 {
+			subkey += "Wow64"
+		}
+		d.Values = append(d.Values, hardware.Strings(subkey, fmt.Sprintf("File%02d", j), f.Source, f.Name))
+	}
+	return d
+}

@@ -1,0 +1,101 @@
+//go:build windows
+
+// The command discover runs the product's discovery in a process of its own,
+// and prints what it finds as JSON:
+//
+//	discover list            the devices
+//	discover find ID...      those of them, as for a pod's container
+//	discover watch           the devices, and again after each change, a line each
+//	discover rounds N        what N rounds of discovery cost, and what they leave
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/pnp"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "discover: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: discover list | find ID... | watch | rounds N")
+	}
+	source := pnp.Open(pnp.NewSystem(), logrus.New())
+	switch command, args := args[0], args[1:]; command {
+	case "list":
+		devices, err := source.Devices(ctx)
+		if err != nil {
+			return err
+		}
+		return write(devices)
+	case "find":
+		devices, err := source.Find(ctx, args)
+		if err != nil {
+			return err
+		}
+		return write(devices)
+	case "watch":
+		return watch(ctx, source)
+	case "rounds":
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		result, err := rounds(ctx, pnp.NewSystem(), n)
+		if err != nil {
+			return err
+		}
+		return write(result)
+	default:
+		return fmt.Errorf("unknown command %s", command)
+	}
+}
+
+// watch prints the devices now and after each change, until it is killed.
+func watch(ctx context.Context, source discovery.Source) error {
+	changes := make(chan struct{}, 1)
+	changes <- struct{}{}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	watching.Go(func() {
+		cancel(source.Watch(ctx, func() {
+			select {
+			case changes <- struct{}{}:
+			default: // One is due already.
+			}
+		}))
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changes:
+		}
+		devices, err := source.Devices(ctx)
+		if err != nil {
+			return err
+		}
+		if err := write(devices); err != nil {
+			return err
+		}
+	}
+}
+
+func write(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }

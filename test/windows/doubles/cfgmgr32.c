@@ -1,0 +1,152 @@
+// A stand-in for what Wine 8's configuration manager (cfgmgr32.dll) does not have: telling of devices. The structures are
+// those of MinGW's header. Build:
+//   x86_64-w64-mingw32-gcc -shared -o cfgmgr32.dll cfgmgr32.c -lole32 -luuid
+//
+// What happens stands in C:\notify.txt, a line for each event; who has written some sets the event directx-nri-notify:
+//   ACTION CLASS NAME
+// ACTION is a number of CM_NOTIFY_ACTION, CLASS the interface's GUID in braces or 0 for an event of a device instance,
+// NAME a symbolic link or an instance ID. What was there before the first registration is nobody's.
+//
+// As in Windows, a filter that is not well formed is refused, callbacks come on a thread that is not the registrar's, and
+// who unregisters waits for a callback that is under way. C:\notify.log has a line for each registration and callback.
+#define _WIN32_WINNT 0x0A00
+#include <windows.h>
+#include <cfgmgr32.h>
+#include <stdio.h>
+
+#define EXPORT __declspec(dllexport)
+
+struct registration {
+    struct registration *next;
+    CM_NOTIFY_FILTER filter;
+    PVOID context;
+    PCM_NOTIFY_CALLBACK callback;
+};
+
+static SRWLOCK lock = SRWLOCK_INIT; // held while callbacks run
+static struct registration *registrations;
+static long position;
+
+static void note(const char *format, const char *what, int number) {
+    FILE *file = fopen("C:\\notify.log", "a");
+    if (!file) return;
+    fprintf(file, format, what, number);
+    fclose(file);
+}
+
+static BOOL wants(const struct registration *r, const GUID *class, const WCHAR *name) {
+    if (class) return r->filter.FilterType == CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE &&
+                      ((r->filter.Flags & CM_NOTIFY_FILTER_FLAG_ALL_INTERFACE_CLASSES) || IsEqualGUID(class, &r->filter.u.DeviceInterface.ClassGuid));
+    return r->filter.FilterType == CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE &&
+           ((r->filter.Flags & CM_NOTIFY_FILTER_FLAG_ALL_DEVICE_INSTANCES) || !lstrcmpiW(name, r->filter.u.DeviceInstance.InstanceId));
+}
+
+// tell calls back everybody who wants to know of the event in the line.
+static void tell(char *line) {
+    int action, begin = 0;
+    char class_text[64];
+    GUID class, *is_interface = NULL;
+    WCHAR wide[64], name[1024];
+    if (sscanf(line, "%d %63s %n", &action, class_text, &begin) < 2 || !begin) return;
+    line[strcspn(line, "\r\n")] = 0;
+    MultiByteToWideChar(CP_UTF8, 0, class_text, -1, wide, 64);
+    if (SUCCEEDED(CLSIDFromString(wide, &class))) is_interface = &class;
+    MultiByteToWideChar(CP_UTF8, 0, line + begin, -1, name, 1024);
+
+    union {
+        CM_NOTIFY_EVENT_DATA data;
+        BYTE bytes[sizeof(CM_NOTIFY_EVENT_DATA) + sizeof name];
+    } event = {0};
+    WCHAR *text = is_interface ? event.data.u.DeviceInterface.SymbolicLink : event.data.u.DeviceInstance.InstanceId;
+    event.data.FilterType = is_interface ? CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE : CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE;
+    if (is_interface) event.data.u.DeviceInterface.ClassGuid = class;
+    lstrcpyW(text, name);
+    DWORD size = (DWORD)((BYTE *)(text + lstrlenW(name) + 1) - event.bytes);
+
+    for (struct registration *r = registrations; r; r = r->next) {
+        if (!wants(r, is_interface, name)) continue;
+        DWORD answer = r->callback((HCMNOTIFICATION)r, r->context, action, &event.data, size);
+        note("told %s %d\n", class_text, answer ? -1 : action);
+    }
+}
+
+static DWORD WINAPI serve(void *happened) {
+    while (WaitForSingleObject(happened, INFINITE) == WAIT_OBJECT_0) {
+        AcquireSRWLockExclusive(&lock);
+        FILE *file = fopen("C:\\notify.txt", "rb");
+        if (file) {
+            char line[4096];
+            fseek(file, position, SEEK_SET);
+            while (fgets(line, sizeof line, file)) tell(line);
+            position = ftell(file);
+            fclose(file);
+        }
+        ReleaseSRWLockExclusive(&lock);
+    }
+    return 1;
+}
+
+// begin starts the thread that tells, once.
+static BOOL begin(void) {
+    static HANDLE thread;
+    if (thread) return TRUE;
+    HANDLE happened = CreateEventW(NULL, FALSE, FALSE, L"directx-nri-notify");
+    FILE *file = fopen("C:\\notify.txt", "rb");
+    if (file) {
+        fseek(file, 0, SEEK_END);
+        position = ftell(file);
+        fclose(file);
+    }
+    thread = CreateThread(NULL, 0, serve, happened, 0, NULL);
+    return thread != NULL;
+}
+
+static BOOL well_formed(const CM_NOTIFY_FILTER *f) {
+    if (f->cbSize != sizeof *f || f->Reserved) return FALSE;
+    switch (f->FilterType) {
+    case CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE: {
+        BOOL all = f->Flags == CM_NOTIFY_FILTER_FLAG_ALL_INTERFACE_CLASSES;
+        return (all || !f->Flags) && all == IsEqualGUID(&f->u.DeviceInterface.ClassGuid, &GUID_NULL);
+    }
+    case CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE: {
+        BOOL all = f->Flags == CM_NOTIFY_FILTER_FLAG_ALL_DEVICE_INSTANCES;
+        return (all || !f->Flags) && all == !f->u.DeviceInstance.InstanceId[0];
+    }
+    default:
+        return FALSE;
+    }
+}
+
+EXPORT CONFIGRET WINAPI CM_Register_Notification(PCM_NOTIFY_FILTER filter, PVOID context, PCM_NOTIFY_CALLBACK callback, PHCMNOTIFICATION handle) {
+    if (!filter || !callback || !handle) return CR_INVALID_POINTER;
+    if (!well_formed(filter)) return CR_INVALID_DATA;
+    struct registration *r = calloc(1, sizeof *r);
+    if (!r) return CR_OUT_OF_MEMORY;
+    r->filter = *filter;
+    r->context = context;
+    r->callback = callback;
+    AcquireSRWLockExclusive(&lock);
+    r->next = registrations;
+    registrations = r;
+    BOOL ok = begin();
+    note("%s %d\n", "registered", filter->FilterType);
+    ReleaseSRWLockExclusive(&lock);
+    *handle = (HCMNOTIFICATION)r;
+    return ok ? CR_SUCCESS : CR_FAILURE;
+}
+
+EXPORT CONFIGRET WINAPI CM_Unregister_Notification(HCMNOTIFICATION handle) {
+    CONFIGRET result = CR_INVALID_DATA;
+    AcquireSRWLockExclusive(&lock);
+    for (struct registration **r = &registrations; *r; r = &(*r)->next) {
+        if ((HCMNOTIFICATION)*r != handle) continue;
+        struct registration *gone = *r;
+        *r = gone->next;
+        note("%s %d\n", "unregistered", gone->filter.FilterType);
+        free(gone);
+        result = CR_SUCCESS;
+        break;
+    }
+    ReleaseSRWLockExclusive(&lock);
+    return result;
+}
