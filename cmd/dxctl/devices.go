@@ -36,9 +36,7 @@ On Windows the node is asked, unless an inventory file is named here or in
 config.yaml. Elsewhere an inventory file is needed.`,
 		Example: `  dxctl devices
   dxctl devices --inventory gpus.yaml -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
@@ -53,7 +51,7 @@ const (
 	outputJSON = "json"
 )
 
-func (o *devicesOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (o *devicesOptions) run(ctx context.Context, stdout io.Writer) error {
 	if o.output != outputYAML && o.output != outputJSON {
 		return cli.Usage("--output %q is neither %s nor %s", o.output, outputYAML, outputJSON)
 	}
@@ -67,8 +65,7 @@ func (o *devicesOptions) run(ctx context.Context, stdout, stderr io.Writer) erro
 	}
 	// What the source has to say that is no answer stands in the answer.
 	log := logrus.New()
-	log.SetOutput(stderr)
-	log.SetLevel(logrus.PanicLevel)
+	log.SetOutput(io.Discard)
 	source, err := live.Open(inventory, log)
 	if err != nil {
 		return fmt.Errorf("%w; name one with --inventory", err)
