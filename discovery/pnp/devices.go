@@ -17,11 +17,13 @@ import (
 // DXCore, and then its setup class stands in; so it does for all devices where
 // there is no DXCore, and a note says so. A device that runs and that DXCore does
 // not know is for neither: it is a frame buffer, such as many virtual machines
-// have beside their GPUs.
+// have beside their GPUs, or a GPU whose driver runs it without Direct3D, as
+// NVIDIA's does in TCC mode. A frame buffer is one while it is disabled, too: its
+// driver has no part for programs.
 //
 // The order is that of the devices' places, bus by bus, so that it changes only
-// when hardware does; those without a place follow by instance ID, and what is
-// never offered stands at the end. Adapters that DXCore has and Plug and Play has
+// when hardware does, or what a device is for; those without a place follow by
+// instance ID, and what is never offered stands at the end. Adapters that DXCore has and Plug and Play has
 // not, such as software renderers, have `DXCORE\` and their LUID for an instance
 // ID.
 func Devices(s Snapshot) []discovery.Device {
@@ -33,9 +35,17 @@ func Devices(s Snapshot) []discovery.Device {
 			}
 		}
 	}
+	matched := map[discovery.LUID]bool{}
+	for _, raw := range s.Devices {
+		if raw.LUID != nil {
+			matched[*raw.LUID] = true
+		}
+	}
+	says := dxcore{err: s.DXCoreErr, spare: slices.ContainsFunc(s.Adapters, func(a Adapter) bool {
+		return (a.LUID == 0 || !matched[a.LUID]) && (a.Hardware || len(a.Unread) > 0)
+	})}
 	var devices []discovery.Device
 	known := map[string]bool{}
-	matched := map[discovery.LUID]bool{}
 	for _, raw := range s.Devices {
 		id := strings.ToUpper(raw.InstanceID)
 		if raw.InstanceID != "" && known[id] {
@@ -45,10 +55,10 @@ func Devices(s Snapshot) []discovery.Device {
 		var adapter *Adapter
 		if raw.LUID != nil {
 			if a, ok := adapters[*raw.LUID]; ok {
-				adapter, matched[*raw.LUID] = &a, true
+				adapter = &a
 			}
 		}
-		devices = append(devices, judge(raw, adapter, s.DXCoreErr))
+		devices = append(devices, judge(raw, adapter, says))
 	}
 	for luid, a := range adapters {
 		if !matched[luid] {
@@ -59,9 +69,18 @@ func Devices(s Snapshot) []discovery.Device {
 	return devices
 }
 
+// dxcore is what DXCore says of the node as a whole.
+type dxcore struct {
+	// err is why it says nothing at all.
+	err error
+	// spare tells of an adapter that is no device's by its LUID, and that is not
+	// known to be software: it may be that of a device whose LUID is not known.
+	spare bool
+}
+
 // judge returns the device that raw and its adapter describe. adapter is nil when
-// DXCore has none; dxcoreErr is why DXCore says nothing at all.
-func judge(raw Raw, adapter *Adapter, dxcoreErr error) discovery.Device {
+// DXCore has none.
+func judge(raw Raw, adapter *Adapter, says dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    raw.InstanceID,
 		Description:   display(raw.Description),
@@ -92,7 +111,7 @@ func judge(raw Raw, adapter *Adapter, dxcoreErr error) discovery.Device {
 	if d.Health.OK() && raw.DriverKey == "" {
 		d.Health.Reason = "it has no driver: install the manufacturer's"
 	}
-	unknown := describe(&d, raw, adapter, dxcoreErr)
+	unknown := describe(&d, raw, adapter, says)
 	if d.Software {
 		return d
 	}
@@ -120,6 +139,10 @@ func addDriver(d *discovery.Device, raw Raw) {
 	if err != nil && d.Health.OK() {
 		d.Health.Reason = err.Error()
 	}
+	// A container that lacks files for this would start, and not work.
+	if raw.ValuesErr != nil && d.Health.OK() {
+		d.Health.Reason = "which files its driver has for containers cannot be read (" + oneLine(raw.ValuesErr.Error()) + "): it is tried again; if it stays so, reinstall the driver"
+	}
 	var notes []string
 	d.System32, notes = runtimeFiles(raw.Values, system32Keys()...)
 	d.Notes = append(d.Notes, notes...)
@@ -129,7 +152,7 @@ func addDriver(d *discovery.Device, raw Raw) {
 
 // describe adds what DXCore says of the device, or what stands in for it. The
 // answer is why the device, though it runs, is of no use, "" when it is of use.
-func describe(d *discovery.Device, raw Raw, adapter *Adapter, dxcoreErr error) string {
+func describe(d *discovery.Device, raw Raw, adapter *Adapter, says dxcore) string {
 	runs := d.Health.OK()
 	d.Software = isBasicRender(raw.InstanceID)
 	switch {
@@ -138,13 +161,13 @@ func describe(d *discovery.Device, raw Raw, adapter *Adapter, dxcoreErr error) s
 		return ""
 	case d.Software:
 		return ""
-	case runs && dxcoreErr == nil && raw.LUID != nil:
-		return "DXCore does not know it, so its driver is none for Direct3D: if it is a GPU, install the manufacturer's driver"
-	case runs && dxcoreErr == nil:
+	case runs && says.err == nil && (raw.LUID != nil || !says.spare):
+		return "DXCore does not know it, so its driver is none for Direct3D, or runs it without: if it is a GPU, install the manufacturer's driver, and take it out of TCC mode"
+	case runs && says.err == nil:
 		d.Notes = append(d.Notes, "which of DXCore's adapters it is is not known: what it supports is taken from its setup class, and its memory and whether it is integrated or detachable are not known")
-	case runs && errors.Is(dxcoreErr, errNotAsked):
+	case runs && errors.Is(says.err, errNotAsked):
 	case runs:
-		d.Notes = append(d.Notes, "DXCore says nothing ("+oneLine(dxcoreErr.Error())+"): what it supports is taken from its setup class, and its memory and whether it is integrated or detachable are not known")
+		d.Notes = append(d.Notes, "DXCore says nothing ("+oneLine(says.err.Error())+"): what it supports is taken from its setup class, and its memory and whether it is integrated or detachable are not known")
 	}
 	switch {
 	case d.LocationPath == "":
@@ -152,7 +175,7 @@ func describe(d *discovery.Device, raw Raw, adapter *Adapter, dxcoreErr error) s
 	case raw.Class.is(ClassComputeAccelerator):
 		d.SupportsCompute = true
 	case !raw.Class.is(ClassDisplay):
-	case runs && !errors.Is(dxcoreErr, errNotAsked) && !hasUserModeDriver(raw.Values):
+	case raw.DriverKey != "" && raw.Problem != problemNoDriver && raw.ValuesErr == nil && !hasUserModeDriver(raw.Values):
 		return "it has no user-mode driver, so its driver is none for Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
 		d.SupportsDisplay = true

@@ -169,6 +169,15 @@ func TestClassified(t *testing.T) {
 			raw: gpu(func(r *Raw) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "by its INF",
 			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
 		},
+		"list of files not read": {
+			raw: gpu(func(r *Raw) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
+		},
+		"disabled, list of files not read": {
+			raw: gpu(func(r *Raw) {
+				r.Status, r.Problem, r.LUID, r.Values, r.ValuesErr = 0x01806400, 22, nil, nil, errors.New("access is denied")
+			}),
+			kind: discovery.KindDisplay, reason: "problem code 22",
+		},
 		"no instance ID": {raw: gpu(func(r *Raw) { r.InstanceID = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "instance ID"},
 		"DXCore does not know it": {
 			raw: gpu(func(r *Raw) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not know it",
@@ -176,8 +185,23 @@ func TestClassified(t *testing.T) {
 		"problem and no location path": {
 			raw: gpu(func(r *Raw) { r.LocationPaths, r.LUID, r.Problem = nil, nil, 10 }), reason: "problem code 10",
 		},
-		"LUID not known":                {raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "which of DXCore's adapters"},
-		"no LUID, no user-mode driver":  {raw: gpu(func(r *Raw) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "which of DXCore's"},
+		"LUID not known":               {raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "which of DXCore's adapters"},
+		"no LUID, no user-mode driver": {raw: gpu(func(r *Raw) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "which of DXCore's"},
+		"LUID not known, and each adapter is another device's": {
+			raw: gpu(func(r *Raw) { r.LUID = nil }), reason: "TCC mode",
+		},
+		"LUID not known, and no adapter is left but software": {
+			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: adapter(func(a *Adapter) { a.Hardware = false }), reason: "DXCore does not know it",
+		},
+		"LUID not known, nor an adapter's": {
+			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: []Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "which of DXCore's adapters",
+		},
+		"disabled frame buffer": {
+			raw: func() Raw { raw := frameBuffer(); raw.Status, raw.Problem, raw.LUID = 0x01806400, 22, nil; return raw }(), reason: "problem code 22",
+		},
+		"no driver, and what is left of one": {
+			raw: gpu(func(r *Raw) { r.Status, r.Problem, r.LUID, r.Values = 0x01806400, 28, nil, nil }), kind: discovery.KindDisplay, reason: "problem code 28",
+		},
 		"without DXCore":                {raw: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
 		"without DXCore, adapters lie":  {raw: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
 		"without DXCore, compute":       {raw: gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},

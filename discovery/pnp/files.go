@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf16"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/winpath"
@@ -104,12 +105,18 @@ func checkSource(path, clean string) error {
 	return nil
 }
 
+// maxName is how many UTF-16 code units the name of a file may have.
+// https://learn.microsoft.com/windows/win32/fileio/maximum-file-path-limitation
+const maxName = 255
+
 // checkName refuses what is not the plain name of a file, and what Windows would
 // take for another one.
 func checkName(name string) error {
 	switch {
 	case strings.ContainsFunc(name, isSeparator) || !winpath.IsLocal(name) || name == "." || name == "..":
 		return fmt.Errorf("has the name %s, which is no plain file name", quote(name))
+	case len(utf16.Encode([]rune(name))) > maxName:
+		return fmt.Errorf("has the name %s, which is longer than the %d characters that a file's may have", quote(name), maxName)
 	case strings.TrimRight(name, ". ") != name:
 		return fmt.Errorf("has the name %s, which ends with a dot or a space that Windows drops", quote(name))
 	}

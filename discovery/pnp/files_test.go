@@ -90,7 +90,7 @@ func TestHostileRuntimeFiles(t *testing.T) {
 	t.Parallel()
 	sources := []string{
 		`..\x.dll`, `a\..\x.dll`, `a\..\..\x.dll`, `..`, `.`, `C:\Windows\x.dll`, `C:x.dll`, `c:`, `\x.dll`, `/x.dll`, `\\server\share\x.dll`, `\\?\C:\x.dll`, `\\.\pipe\x`, `\??\C:\x`,
-		`x.dll:stream`, `x.dll::$DATA`, `NUL`, `a\con.dll`, `COM1`, `lpt¹.txt`, `*.dll`, `x?.dll`, `<x>`, `x|y`, `"x"`, "a\tb", "x.dll.", `x.dll `, `a \x.dll`, `...`, ` `, `CONOUT$`,
+		`x.dll:stream`, `x.dll::$DATA`, `NUL`, `a\con.dll`, `COM1`, `lpt¹.txt`, `*.dll`, `x?.dll`, `<x>`, `x|y`, `"x"`, "a\tb", "x.dll.", `x.dll `, `a \x.dll`, `...`, ` `, `CONOUT$`, strings.Repeat("x", 256), `a\` + strings.Repeat("🎮", 128) + `\x.dll`,
 	}
 	for _, source := range sources {
 		if files, notes := runtimeFiles([]Value{multi("CopyToVmOverwrite", "a", source)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {

@@ -9,6 +9,9 @@ const (
 	statusHasProblem = 0x00000400 // DN_HAS_PROBLEM
 )
 
+// problemNoDriver is CM_PROB_FAILED_INSTALL.
+const problemNoDriver = 28
+
 // problem is what a problem code means, and what to do about it.
 type problem struct{ what, remedy string }
 
@@ -39,7 +42,7 @@ func problemOf(code uint32) problem {
 		return problem{"it is disabled", "enable it in Device Manager or with pnputil /enable-device"}
 	case 24: // CM_PROB_DEVICE_NOT_THERE
 		return problem{"it is not there, does not work, or lacks a part of its driver", "look after the hardware, then " + reinstall}
-	case 28: // CM_PROB_FAILED_INSTALL
+	case problemNoDriver:
 		return problem{"it has no driver", "install the manufacturer's driver"}
 	case 29: // CM_PROB_HARDWARE_DISABLED
 		return problem{"the firmware gave it no resources", "enable it in the firmware's set-up"}

@@ -64,6 +64,8 @@ type Raw struct {
 	// files, in the order in which Windows enumerates them.
 	// https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
 	Values []Value
+	// ValuesErr is why there are not all of them.
+	ValuesErr error
 	// INFStore is the folder of the driver package in the driver store that INF
 	// is from, by SetupGetInfDriverStoreLocation.
 	INFStore string

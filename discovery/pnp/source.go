@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -79,14 +81,30 @@ var errNotAsked = errors.New("DXCore was not asked")
 // from what is no longer so.
 //
 // What it does not know is what DXCore alone says: whether a device is integrated
-// or detachable, its memory, and whether it supports compute. A device that runs
-// and that DXCore no longer knows is healthy here.
+// or detachable, its memory, and whether it supports compute. Where a device that
+// runs looks as if DXCore did not know it, everything is asked, as for
+// [Source.Devices].
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	raws, err := s.system.Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	return Devices(Snapshot{Devices: raws, DXCoreErr: errNotAsked}), nil
+	if !slices.ContainsFunc(raws, doubtful) {
+		return Devices(Snapshot{Devices: raws, DXCoreErr: errNotAsked}), nil
+	}
+	snapshot, err := s.system.Snapshot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find GPUs: %w", err)
+	}
+	return slices.DeleteFunc(Devices(snapshot), func(d discovery.Device) bool {
+		return !slices.ContainsFunc(instanceIDs, func(id string) bool { return strings.EqualFold(id, d.InstanceID) })
+	}), nil
+}
+
+// doubtful tells that only DXCore can say whether raw is a GPU that works: it
+// runs, and it lacks what a driver for Direct3D brings.
+func doubtful(raw Raw) bool {
+	return unable(raw) == "" && (raw.LUID == nil || !hasUserModeDriver(raw.Values))
 }
 
 // look asks for the devices now and returns the state that this leads to. The

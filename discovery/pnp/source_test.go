@@ -167,6 +167,42 @@ func TestFindIsNoStricterThanTheList(t *testing.T) {
 	}
 }
 
+// What the whole list knows to be no GPU, or none that works, is not handed out
+// because it was one when it was allocated.
+func TestFindIsNoLaxerThanTheList(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]Raw{
+		"Windows' own driver in place of the manufacturer's": gpu(func(r *Raw) { r.Values = nil; r.LUID = pointer(discovery.LUID(0xFB)) }),
+		"without Direct3D": gpu(func(r *Raw) { r.LUID = nil }),
+		"frame buffer":     frameBuffer(),
+		"disabled":         gpu(func(r *Raw) { r.Problem = 22 }),
+		"files not read":   gpu(func(r *Raw) { r.ValuesErr = errors.New("access is denied") }),
+		"not there at all": gpu(func(r *Raw) { r.LUID, r.Problem = nil, 24 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			system := &fakeSystem{snapshot: Snapshot{Devices: []Raw{raw, t4(1)}, Adapters: []Adapter{full(*t4(1).LUID)}}}
+			source := Open(system, testutil.Quiet())
+			whole, err := source.Devices(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed, _ := discovery.Find(whole, raw.InstanceID)
+			found, err := source.Find(t.Context(), []string{strings.ToLower(raw.InstanceID)})
+			if err != nil || len(found) != 1 {
+				t.Fatalf("%+v, error %v", found, err)
+			}
+			if listed.Health.OK() || found[0].Health.OK() {
+				t.Errorf("listed as %s and found as %s", listed.Health, found[0].Health)
+			}
+			system.set(func(f *fakeSystem) { f.snapshot.Devices = f.snapshot.Devices[1:] })
+			if found, err = source.Find(t.Context(), []string{raw.InstanceID}); err != nil || len(found) > 0 {
+				t.Errorf("gone, and found: %+v, error %v", found, err)
+			}
+		})
+	}
+}
+
 // watched runs Watch on system in a bubble of its own time until test returns.
 func watched(t *testing.T, system *fakeSystem, test func(source *Source, changes *atomic.Int64)) {
 	t.Helper()

@@ -216,24 +216,26 @@ func decoded[T any](r *reader, name win32.PropertyName, decode func(win32.Proper
 func (r *reader) driverKey() {
 	key, err := win32.OpenDriverKey(r.raw.DriverKey)
 	if err != nil {
-		r.unread(err)
+		r.raw.ValuesErr = err
 		return
 	}
 	defer func() { r.unread(key.Close()) }()
+	var failed []error // What is nil is left out.
 	for _, name := range userModeNames() {
 		v, ok, err := key.Value(name)
-		r.unread(err)
+		failed = append(failed, err)
 		if ok {
 			r.raw.Values = append(r.raw.Values, Value{Name: v.Name, Type: v.Type, Data: v.Data})
 		}
 	}
 	for _, subkey := range slices.Concat(system32Keys(), sysWOW64Keys()) {
 		values, err := key.Values(subkey)
-		r.unread(err)
+		failed = append(failed, err)
 		for _, v := range values {
 			r.raw.Values = append(r.raw.Values, Value{Subkey: subkey, Name: v.Name, Type: v.Type, Data: v.Data})
 		}
 	}
+	r.raw.ValuesErr = errors.Join(failed...)
 }
 
 // adapters asks DXCore for the adapters that have one of the attributes, and for

@@ -18,10 +18,14 @@ type DeviceSet struct {
 }
 
 // PresentDevices returns the devices of class that are present now. Disabled ones
-// are; unplugged ones are not. The caller closes the set.
+// are; unplugged ones are not. A class that this Windows does not know has none.
+// The caller closes the set.
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetclassdevsexw
 func PresentDevices(class GUID) (*DeviceSet, error) {
 	set, err := windows.SetupDiGetClassDevsEx((*windows.GUID)(&class), "", 0, windows.DIGCF_PRESENT, 0, "")
+	if errors.Is(err, windows.ERROR_INVALID_CLASS) {
+		return NoDevices()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the devices of class %s: %w", class, err)
 	}
@@ -63,8 +67,8 @@ func (s *DeviceSet) Device(index int) (d Device, ok bool, err error) {
 // knows of none, present or not. The device may be asked until the set is closed.
 func (s *DeviceSet) Open(instanceID string) (d Device, ok bool, err error) {
 	id, err := windows.UTF16PtrFromString(instanceID)
-	if err != nil {
-		return Device{}, false, nil // Nothing is called that.
+	if err != nil || instanceID == "" {
+		return Device{}, false, nil // Nothing is called that, and "" would open the root of all devices.
 	}
 	info := &deviceInfo{Size: uint32(unsafe.Sizeof(deviceInfo{}))}
 	err = setupDiOpenDeviceInfo(s.set, id, 0, 0, info)

@@ -35,6 +35,7 @@ func TestDiscovery(t *testing.T) {
 		{"5 many devices and rounds", testRounds},
 		{"6 without DXCore", testWithoutDXCore},
 		{"7 containers", testLive},
+		{"what dxctl tells", testTold},
 	} {
 		t.Run(part.name, part.run)
 	}
@@ -529,6 +530,7 @@ func testRuntimeFiles(t *testing.T) {
 		{hardware.Strings(sub, "f-empty-name", `B1\unnamed.dll`, ""), discovery.RuntimeFile{Source: `B1\unnamed.dll`, Destination: "unnamed.dll"}},
 		{hardware.Strings(sub, "g-letters", "größe 🎮.dll", "größe.dll"), discovery.RuntimeFile{Source: "größe 🎮.dll", Destination: "größe.dll"}},
 		{hardware.Value{Subkey: sub, Name: "h-endless", Type: 7, Data: []byte{'e', 0, '.', 0, 'd', 0}}, discovery.RuntimeFile{Source: "e.d", Destination: "e.d"}},
+		{hardware.Strings(sub, strings.Repeat("n", 300), "named.dll"), discovery.RuntimeFile{Source: "named.dll", Destination: "named.dll"}},
 	}
 	values = append(values, passedOver...)
 	for _, g := range good {
@@ -779,6 +781,14 @@ func testLive(t *testing.T) {
 		n.MustRun(t, bed.Directx, id, bed.JSON(t, spec))
 		n.mustHave(t, id, other)
 	})
+	t.Run("a GPU by its LUID", func(t *testing.T) {
+		plug(old, other)
+		id := "live-luid"
+		spec := n.Standalone(t, id)
+		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+other.LUID)
+		n.MustRun(t, bed.Directx, id, bed.JSON(t, spec))
+		n.mustHave(t, id, other)
+	})
 	t.Run("a GPU that is disabled", func(t *testing.T) {
 		h := (&bed.Inventory{GPUs: []bed.GPU{old, other}}).Hardware(t, wine)
 		h.Devices[0].Status, h.Devices[0].Problem = hardware.Stopped, hardware.Disabled
@@ -786,6 +796,67 @@ func testLive(t *testing.T) {
 		id := "live-disabled"
 		n.mustRefuse(t, id, n.allocated(t, pod, id, "app", token), `"app"`, "disabled")
 	})
+}
+
+// testTold looks at dxctl, by which a person confirms on a node what is shown
+// here.
+func testTold(t *testing.T) {
+	h := plugT4(t, 2)
+	type device struct {
+		InstanceID, Kind, Health, LocationPath, DriverStorePath string
+		System32, SysWOW64                                      []discovery.RuntimeFile
+	}
+	var devices []device
+	wine.DxctlJSON(t, &devices, "devices", "--shim-config", `C:\none\config.yaml`)
+	if len(devices) != len(h.Devices) {
+		t.Errorf("dxctl tells of %d devices, want %d", len(devices), len(h.Devices))
+	}
+	for i, d := range devices {
+		plugged := h.Devices[i]
+		if d.InstanceID != plugged.InstanceID || d.LocationPath != plugged.LocationPaths[0] || d.Kind != string(discovery.KindDisplay) ||
+			d.Health != "healthy" || d.DriverStorePath != t4Store || len(d.System32) != 8 || len(d.SysWOW64) != 6 {
+			t.Errorf("dxctl tells %+v of %s", d, plugged.InstanceID)
+		}
+	}
+
+	type capabilities struct {
+		Windows              string
+		Build                uint32
+		HCSSchemas           []string
+		HCSError, Assignment string
+		Reason               string
+	}
+	properties := func(minors ...int) string {
+		var versions []string
+		for _, minor := range minors {
+			versions = append(versions, fmt.Sprintf(`{"Major":2,"Minor":%d}`, minor))
+		}
+		return `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},` + strings.Join(versions, ",") + `]}]}`
+	}
+	for _, test := range []struct {
+		name       string
+		properties string
+		schemas    []string
+		assignment string
+	}{
+		{"Windows Server 2019", properties(0, 1), []string{"1.0", "2.0", "2.1"}, "class-guid"},
+		{"Windows Server 2022", properties(0, 1, 2, 3, 4, 5), []string{"1.0", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"}, "location-path"},
+		{"an HCS that refuses to answer", "", nil, "class-guid"},
+	} {
+		var got capabilities
+		wine.Capabilities(t, test.properties, &got)
+		if !slices.Equal(got.HCSSchemas, test.schemas) || got.Assignment != test.assignment || got.Reason == "" || (got.HCSError != "") != (test.properties == "") {
+			t.Errorf("%s: dxctl tells %+v, want assignment by %s and the schemas %q", test.name, got, test.assignment, test.schemas)
+		}
+		if got.Build != 18362 { // Wine 8's Windows 10.
+			t.Errorf("the build is %d, want 18362", got.Build)
+		}
+	}
+	var without capabilities
+	wine.DxctlJSON(t, &without, "capabilities")
+	if without.HCSError == "" || without.Assignment != "class-guid" {
+		t.Errorf("without HCS dxctl tells %+v", without)
+	}
 }
 
 // BenchmarkDiscovery tells what one round with 64 devices takes.

@@ -2,7 +2,8 @@
 
 // Package windows holds the suite for Windows nodes: the runtime shim between
 // the real containerd.exe and the real containerd-shim-runhcs-v1.exe, under
-// Wine, as package bed runs them. What HCS is told is the evidence.
+// Wine, as package bed runs them. What HCS is told is the evidence. And
+// discovery, on devices that are made through Windows' own APIs.
 package windows
 
 import (

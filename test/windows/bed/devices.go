@@ -67,11 +67,41 @@ func (w *Wine) suiteProgram(t testing.TB, name string, env []string, args ...str
 }
 
 // withoutDXCore has a program find no dxcore.dll, as on Windows Server 2019.
-var withoutDXCore = []string{"WINEDLLOVERRIDES=" + overrides + ownConfigManager + ";dxcore=d"}
+var withoutDXCore = []string{"WINEDLLOVERRIDES=" + overrides + withoutDoubles + ";dxcore=d"}
 
 // withNotifications has a program find the double of cfgmgr32.dll, which tells of
 // devices that come and go. Wine 8's own does not.
 var withNotifications = []string{"WINEDLLOVERRIDES=" + overrides + ";cfgmgr32=n"}
+
+// DxctlJSON runs dxctl.exe, which needs no node, and decodes what it prints as
+// JSON into v.
+func (w *Wine) DxctlJSON(t testing.TB, v any, args ...string) {
+	t.Helper()
+	w.dxctlJSON(t, nil, v, args...)
+}
+
+// Capabilities runs 'dxctl.exe capabilities' where the Host Compute Service
+// answers with properties, and decodes what it prints into v.
+func (w *Wine) Capabilities(t testing.TB, properties string, v any) {
+	t.Helper()
+	w.replace(t, `C:\hcs-properties.json`, []byte(properties))
+	w.dxctlJSON(t, []string{"WINEDLLOVERRIDES=" + overrides + ";computecore=n"}, v, "capabilities")
+}
+
+func (w *Wine) dxctlJSON(t testing.TB, env []string, v any, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := w.Command(ctx, filepath.Join(w.parts.products, dxctlExe), append(args, "--output", "json")...)
+	cmd.Env = append(cmd.Env, env...)
+	out, err := w.output(cmd)
+	if err != nil {
+		t.Fatalf("dxctl %s: %v", strings.Join(args, " "), err)
+	}
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		t.Fatalf("dxctl %s printed %q: %v", strings.Join(args, " "), out, err)
+	}
+}
 
 // Discovered returns the devices that the product's discovery finds. Those that
 // Wine makes up itself are left out.

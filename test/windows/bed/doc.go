@@ -6,6 +6,10 @@
 // end: what runhcs tells the Host Compute Service is written down there, and is
 // what the suite looks at.
 //
+// Devices of Plug and Play are made and changed through Windows' own APIs by the
+// program ../devices, as [Hardware] describes them, and a double of DXCore has
+// their adapters; the program ../discover runs the product's discovery on them.
+//
 // A [Wine] is one Wine prefix, made for the run and removed after it. A [Node]
 // is one containerd.exe in it with its own folder, pipes and records.
 //

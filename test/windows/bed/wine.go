@@ -129,9 +129,10 @@ func (w *Wine) prefix() string { return filepath.Join(w.dir, "prefix") }
 // to install.
 const overrides = "mscoree,mshtml=d"
 
-// ownConfigManager has cfgmgr32.dll be Wine's own: its double has nothing but what
-// that lacks.
-const ownConfigManager = ";cfgmgr32=b"
+// withoutDoubles keeps two doubles from all programs that are not to have them:
+// that of cfgmgr32.dll has nothing but what Wine's own lacks, and newer runhcs
+// would take that of computecore.dll for the whole.
+const withoutDoubles = ";cfgmgr32=b;computecore=d"
 
 func (w *Wine) environment() []string {
 	var env []string
@@ -143,7 +144,7 @@ func (w *Wine) environment() []string {
 	return append(env,
 		"WINEPREFIX="+w.prefix(),
 		"WINEDEBUG=-all",
-		"WINEDLLOVERRIDES="+overrides+ownConfigManager,
+		"WINEDLLOVERRIDES="+overrides+withoutDoubles,
 		"LC_ALL=C.UTF-8", // file names are UTF-8
 		"HOME="+w.dir,
 		"PATH=/usr/lib/wine:"+os.Getenv("PATH"),
