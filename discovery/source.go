@@ -28,7 +28,8 @@ type Source interface {
 // answers anew.
 type Finder interface {
 	// Find returns those of the devices with the given instance IDs that are
-	// present now, in any order, with all that a container is given of them and
-	// with their health. What only sorts devices into kinds may be missing.
+	// present now, in any order, with all that a container is given of them, with
+	// their health, and with whether they are of any kind at all. Of which kind may
+	// be missing.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 }

@@ -59,6 +59,9 @@ func TestDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !strings.Contains(asJSON, `"PCI\\VEN_10DE&DEV_1EB8\\1"`) {
+		t.Errorf("the instance ID cannot be read: %s", asJSON)
+	}
 	var devices []deviceReport
 	if err := json.Unmarshal([]byte(asJSON), &devices); err != nil || len(devices) != 2 {
 		t.Fatalf("%v: %s", err, asJSON)
@@ -72,7 +75,7 @@ func TestDevices(t *testing.T) {
 	if diff := cmp.Diff(want, devices[0]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if d := devices[1]; d.Index != 1 || d.Kind != "compute" || len(d.DeviceNodes) != 1 || d.DeviceNodes[0].Source != "/dev/npu" {
+	if d := devices[1]; d.Index != 1 || d.LUID != "" || d.Kind != "compute" || len(d.DeviceNodes) != 1 || d.DeviceNodes[0].Source != "/dev/npu" {
 		t.Errorf("%+v", d)
 	}
 

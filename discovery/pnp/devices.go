@@ -42,7 +42,7 @@ func Devices(s Snapshot) []discovery.Device {
 		}
 	}
 	says := dxcore{err: s.DXCoreErr, spare: slices.ContainsFunc(s.Adapters, func(a Adapter) bool {
-		return (a.LUID == 0 || !matched[a.LUID]) && (a.Hardware || len(a.Unread) > 0)
+		return !matched[a.LUID] && (a.Hardware || len(a.Unread) > 0)
 	})}
 	var devices []discovery.Device
 	known := map[string]bool{}

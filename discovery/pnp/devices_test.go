@@ -208,8 +208,16 @@ func TestClassified(t *testing.T) {
 		"without DXCore, in capitals":   {raw: gpu(func(r *Raw) { r.Class = Class(strings.ToUpper(string(ClassComputeAccelerator))) }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
 		"without DXCore, another class": {raw: gpu(func(r *Raw) { r.Class = "{}" }), dxcoreErr: noDXCore, note: "dxcore.dll"},
 		"without DXCore, frame buffer":  {raw: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
-		"without DXCore, virtual":       {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), dxcoreErr: noDXCore, reason: "no location path", note: "dxcore.dll"},
-		"without DXCore, disabled":      {raw: gpu(func(r *Raw) { r.Problem = 22 }), dxcoreErr: noDXCore, kind: discovery.KindDisplay, reason: "problem code 22"},
+		"without DXCore, frame buffer that mounts a file of that name": {
+			raw: func() Raw {
+				raw := frameBuffer()
+				raw.Values = []Value{multi("CopyToVmOverwrite", "UserModeDriverName", "x.dll")}
+				return raw
+			}(),
+			dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll",
+		},
+		"without DXCore, virtual":  {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), dxcoreErr: noDXCore, reason: "no location path", note: "dxcore.dll"},
+		"without DXCore, disabled": {raw: gpu(func(r *Raw) { r.Problem = 22 }), dxcoreErr: noDXCore, kind: discovery.KindDisplay, reason: "problem code 22"},
 		"without DXCore, software": {
 			raw:       func() Raw { raw, _ := basicRender(); return raw }(),
 			dxcoreErr: noDXCore, check: func(d discovery.Device) bool { return d.Software },

@@ -195,6 +195,10 @@ func TestFindIsNoLaxerThanTheList(t *testing.T) {
 			if listed.Health.OK() || found[0].Health.OK() {
 				t.Errorf("listed as %s and found as %s", listed.Health, found[0].Health)
 			}
+			// Everything is asked where nothing else tells.
+			if looks, doubted := system.looks()-1, unable(raw) == "" && raw.ValuesErr == nil; doubted != (looks == 1) {
+				t.Errorf("%d looks at everything", looks)
+			}
 			system.set(func(f *fakeSystem) { f.snapshot.Devices = f.snapshot.Devices[1:] })
 			if found, err = source.Find(t.Context(), []string{raw.InstanceID}); err != nil || len(found) > 0 {
 				t.Errorf("gone, and found: %+v, error %v", found, err)
@@ -399,6 +403,36 @@ func TestWatchTellsWhatChangedBeforeIt(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Watch does not return before Windows has ended to notify: nobody else would wait
+// for that.
+func TestWatchWaitsForTheEndOfNotifications(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		system := &slowToEnd{fakeSystem: &fakeSystem{snapshot: node(1)}}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if err := Open(system, testutil.Quiet()).Watch(ctx, func() {}); err != nil {
+			t.Error(err)
+		}
+		if !system.ended.Load() {
+			t.Error("Watch has returned, and Windows still notifies")
+		}
+	})
+}
+
+// slowToEnd is a Windows that takes its time to end its notifications.
+type slowToEnd struct {
+	*fakeSystem
+	ended atomic.Bool
+}
+
+func (s *slowToEnd) Notify(ctx context.Context, changed func()) error {
+	defer s.ended.Store(true)
+	err := s.fakeSystem.Notify(ctx, changed)
+	time.Sleep(time.Minute)
+	return err
 }
 
 func TestWatchBeforeTheFirstList(t *testing.T) {

@@ -23,7 +23,7 @@ const repository = `\DriverStore\FileRepository\`
 func driverStore(raw Raw) (folder, note string, err error) {
 	byINF := ""
 	if raw.INFStore != "" {
-		if byINF = winpath.Clean(raw.INFStore); !winpath.IsAbs(byINF) {
+		if byINF = winpath.Clean(raw.INFStore); !onDrive(byINF) {
 			return "", "", fmt.Errorf("its driver's INF is in %s, which is no folder of a drive: reinstall the driver", quote(raw.INFStore))
 		}
 	}
@@ -96,7 +96,7 @@ func hasUserModeDriver(values []Value) bool {
 func packageFolder(path string) (string, bool) {
 	path = winpath.Clean(path)
 	i := indexFold(path, repository)
-	if i < 0 || !winpath.IsAbs(path) {
+	if i < 0 || !onDrive(path) {
 		return "", false
 	}
 	name, _, found := strings.Cut(path[i+len(repository):], `\`)
@@ -104,6 +104,12 @@ func packageFolder(path string) (string, bool) {
 		return "", false
 	}
 	return path[:i+len(repository)] + name, true
+}
+
+// onDrive tells whether a cleaned path is that of a drive, and not a network
+// share's: the driver store is on Windows' own.
+func onDrive(path string) bool {
+	return winpath.IsAbs(path) && !strings.HasPrefix(path, `\`)
 }
 
 // indexFold is strings.Index without regard to the case of ASCII letters.

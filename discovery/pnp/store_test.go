@@ -39,6 +39,10 @@ func TestDriverStore(t *testing.T) {
 		"neither, no reason":             {raw: Raw{}, err: "reinstall"},
 		"INF in a relative folder":       {raw: Raw{INFStore: `DriverStore\x`}, err: "no folder of a drive"},
 		"driver in a relative folder":    {raw: Raw{Values: driver(`%SystemRoot%\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"INF on a share":                 {raw: Raw{INFStore: `\\server\c$\Windows\System32\DriverStore\FileRepository\x`}, err: "no folder of a drive"},
+		"driver on a share":              {raw: Raw{Values: driver(`\\server\c$\Windows\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"driver by a device path alone":  {raw: Raw{Values: driver(`\??\` + a + `\u.dll`)}, err: "reinstall"},
+		"driver by a device path":        {raw: Raw{INFStore: a, Values: driver(`\\?\` + a + `\u.dll`)}, want: a},
 		"driver in the repository":       {raw: Raw{Values: driver(repo + `u.dll`)}, err: "reinstall"},
 		"driver that goes up":            {raw: Raw{Values: driver(repo + `x\..\u.dll`)}, err: "reinstall"},
 	} {

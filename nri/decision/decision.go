@@ -243,8 +243,8 @@ func appendDevices(devices []discovery.Device, record allocation.Record, present
 		if !ok {
 			return nil, fmt.Errorf("GPU %s was allocated and %w", replica.InstanceID, ErrDeviceGone)
 		}
-		if !d.Health.OK() {
-			return nil, fmt.Errorf("GPU %s (%s) was allocated and %w: %s", d.Name(), d.InstanceID, ErrDeviceFailed, d.Health)
+		if err := unusable(d); err != nil {
+			return nil, fmt.Errorf("GPU %s (%s) was allocated and %w", d.Name(), d.InstanceID, err)
 		}
 		if !slices.ContainsFunc(devices, func(other discovery.Device) bool { return other.InstanceID == d.InstanceID }) {
 			devices = append(devices, d)

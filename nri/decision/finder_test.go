@@ -87,6 +87,11 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	t.Parallel()
 	devices := node()
+	for _, id := range []string{`ROOT\DISPLAY\0`, `ROOT\SOFTWARE\0`} {
+		d := windowsGPU("PCIROOT(0)#PCI(0300)", 0xFB)
+		d.InstanceID, d.Software, d.SupportsDisplay, d.SupportsCompute = id, strings.Contains(id, "SOFTWARE"), false, false
+		devices = append(devices, d)
+	}
 	for name, test := range map[string]struct {
 		id   string
 		err  error
@@ -95,6 +100,8 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	}{
 		"gone":              {id: `PCI\GONE`, want: ErrDeviceGone, says: `PCI\GONE`},
 		"failed":            {id: devices[2].InstanceID, want: ErrDeviceFailed, says: "code 10"},
+		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: ErrDeviceFailed, says: "neither graphics nor compute"},
+		"software":          {id: `ROOT\SOFTWARE\0`, want: ErrDeviceFailed, says: "software renderer"},
 		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
 	} {
 		t.Run(name, func(t *testing.T) {

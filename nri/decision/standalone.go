@@ -158,14 +158,20 @@ func list(present []discovery.Device) string {
 	}
 	texts := make([]string, len(present))
 	for i, d := range present {
-		texts[i] = fmt.Sprintf("%d %s (%s", i, d.Name(), d.Description)
+		var more []string
+		if d.Description != "" {
+			more = append(more, d.Description)
+		}
 		if d.LUID != 0 {
-			texts[i] += ", LUID " + d.LUID.String()
+			more = append(more, "LUID "+d.LUID.String())
 		}
 		if err := unusable(d); err != nil {
-			texts[i] += ", " + err.Error()
+			more = append(more, err.Error())
 		}
-		texts[i] += ")"
+		texts[i] = fmt.Sprintf("%d %s", i, d.Name())
+		if len(more) > 0 {
+			texts[i] += " (" + strings.Join(more, ", ") + ")"
+		}
 	}
 	return "this node has " + strings.Join(texts, ", ")
 }
