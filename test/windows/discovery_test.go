@@ -36,6 +36,7 @@ func TestDiscovery(t *testing.T) {
 		{"6 without DXCore", testWithoutDXCore},
 		{"7 containers", testLive},
 		{"what dxctl tells", testTold},
+		{"unit tests", testUnits},
 	} {
 		t.Run(part.name, part.run)
 	}

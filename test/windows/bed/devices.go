@@ -66,6 +66,22 @@ func (w *Wine) suiteProgram(t testing.TB, name string, env []string, args ...str
 	return w.output(cmd)
 }
 
+// UnitTests runs those unit tests of the package in a folder of the repository
+// whose names match run, and returns what they printed.
+func (w *Wine) UnitTests(t testing.TB, folder, run string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	program := filepath.Join(t.TempDir(), "tests.exe")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-o", program, folder)
+	build.Dir = w.parts.root
+	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the unit tests of %s: %v\n%s", folder, err, out)
+	}
+	return w.output(w.Command(ctx, program, "-test.v", "-test.run", run))
+}
+
 // withoutDXCore has a program find no dxcore.dll, as on Windows Server 2019.
 var withoutDXCore = []string{"WINEDLLOVERRIDES=" + overrides + withoutDoubles + ";dxcore=d"}
 
