@@ -145,6 +145,9 @@ func (w *Wine) environment() []string {
 		"WINEPREFIX="+w.prefix(),
 		"WINEDEBUG=-all",
 		"WINEDLLOVERRIDES="+overrides+withoutDoubles,
+		// Go stops a thread that runs for long by suspending it. When that meets the
+		// end of the process, Wine 8 is dead-locked in NtTerminateProcess for good.
+		"GODEBUG=asyncpreemptoff=1",
 		"LC_ALL=C.UTF-8", // file names are UTF-8
 		"HOME="+w.dir,
 		"PATH=/usr/lib/wine:"+os.Getenv("PATH"),
