@@ -126,7 +126,7 @@ func (m *managedFile) snapshot() (func() error, error) {
 			if exists {
 				return durable.Replace(path, text, perm)
 			}
-			return remove(path)
+			return durable.Remove(path)
 		})
 	}
 	return func() error {
@@ -219,7 +219,7 @@ func (m *managedFile) revert(node containerdconfig.Node) (reverted, error) {
 func (m *managedFile) store(r reverted) error {
 	switch {
 	case !r.exists:
-		return remove(m.path)
+		return durable.Remove(m.path)
 	case bytes.Equal(r.text, m.text):
 		return nil
 	}
@@ -232,16 +232,9 @@ func (m *managedFile) forget() error {
 	if m.journal == nil {
 		return nil
 	}
-	if err := errors.Join(remove(m.backupPath()), remove(m.journalPath())); err != nil {
+	if err := errors.Join(durable.Remove(m.backupPath()), durable.Remove(m.journalPath())); err != nil {
 		return err
 	}
 	_ = os.Remove(m.state) // fails as long as others keep something there
-	return nil
-}
-
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	return nil
 }

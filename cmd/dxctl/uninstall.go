@@ -208,7 +208,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
 		return err
 	}
-	if err := remove(pending); err != nil {
+	if err := durable.Remove(pending); err != nil {
 		return err
 	}
 	_ = os.Remove(o.stateDir) // Fails as long as something else is in it.

@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync/atomic"
 	"time"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/history"
 
 	"github.com/sirupsen/logrus"
 )
@@ -43,14 +43,8 @@ type state struct {
 	// stamp is the version that was read, nil when the file must be read again
 	// whatever its stamp.
 	stamp fs.FileInfo
-	// devices is the last good list. It is shared: hand out clones only.
-	devices []discovery.Device
-	// generation counts the changes of devices. 0: there never was a good list.
-	generation int
-	// first is the generation that the first look came to, 0 or 1.
-	first int
-	// err is why the file's present content is not in force.
-	err error
+	// List's Err is why the file's present content is not in force.
+	history.List
 }
 
 // Open returns a source of the inventory file at path. It does not touch the
@@ -82,17 +76,14 @@ func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st.generation == 0 {
-		return nil, st.err
-	}
-	return clone(st.devices), nil
+	return st.Answer()
 }
 
 // Err returns why the file's present content, as of the last look at it, is
 // not in force, and nil when it is. [Problems] are found in it with errors.As.
 func (s *Source) Err() error {
 	if st := s.state.Load(); st != nil {
-		return st.err
+		return st.Err
 	}
 	return nil
 }
@@ -122,7 +113,7 @@ func (s *Source) look(ctx context.Context) (*state, error) {
 	} else if devices, err = Parse(s.path, data); err != nil {
 		err = fmt.Errorf("inventory has errors: %w", err)
 	}
-	next := old.next(stamp, devices, err)
+	next := &state{stamp: stamp, List: old.list().Next(devices, err)}
 	s.tell(old, next)
 	s.state.Store(next)
 	return next, nil
@@ -137,41 +128,32 @@ func (s *Source) fresh(st *state) bool {
 	return err == nil && sameVersion(info, st.stamp)
 }
 
-// next returns the state that a look leads to from st, which is nil before the
-// first.
-func (st *state) next(stamp fs.FileInfo, devices []discovery.Device, err error) *state {
-	next := &state{stamp: stamp, err: err}
-	if st != nil {
-		next.devices, next.generation, next.first = st.devices, st.generation, st.first
-	}
-	if err == nil && (next.generation == 0 || !reflect.DeepEqual(next.devices, devices)) {
-		next.devices = devices
-		next.generation++
-	}
+// list returns what st knows of the devices, nil before the first look.
+func (st *state) list() *history.List {
 	if st == nil {
-		next.first = next.generation
+		return nil
 	}
-	return next
+	return &st.List
 }
 
 // tell logs what has changed from one look to the next.
 func (s *Source) tell(old, next *state) {
-	log := s.log.WithField("devices", len(next.devices))
+	log := s.log.WithField("devices", len(next.Devices))
 	switch {
-	case next.err != nil:
-		if old != nil && old.err != nil && old.err.Error() == next.err.Error() && sameStamp(old.stamp, next.stamp) {
+	case next.Err != nil:
+		if old != nil && old.Err != nil && old.Err.Error() == next.Err.Error() && sameStamp(old.stamp, next.stamp) {
 			return
 		}
-		if next.generation == 0 {
-			log.WithError(next.err).Error("The inventory file cannot be used and there are no devices; correct it, it is read again by itself")
+		if next.Generation == 0 {
+			log.WithError(next.Err).Error("The inventory file cannot be used and there are no devices; correct it, it is read again by itself")
 		} else {
-			log.WithError(next.err).Error("The inventory file cannot be used and its last good list stays in force; correct it, it is read again by itself")
+			log.WithError(next.Err).Error("The inventory file cannot be used and its last good list stays in force; correct it, it is read again by itself")
 		}
 	case old == nil:
 		log.Info("Read the inventory file")
-	case old.err != nil:
+	case old.Err != nil:
 		log.Info("The inventory file is good again")
-	case old.generation != next.generation:
+	case old.Generation != next.Generation:
 		log.Info("The inventory file has changed")
 	}
 }
@@ -182,12 +164,4 @@ func sameStamp(a, b fs.FileInfo) bool {
 		return a == nil && b == nil
 	}
 	return sameVersion(a, b)
-}
-
-func clone(devices []discovery.Device) []discovery.Device {
-	out := make([]discovery.Device, len(devices))
-	for i, d := range devices {
-		out[i] = d.Clone()
-	}
-	return out
 }

@@ -150,7 +150,10 @@ func TestDevicesAreCopies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := clone(first)
+	var want []discovery.Device
+	for _, d := range first {
+		want = append(want, d.Clone())
+	}
 	first[0].System32[0].Source = "changed"
 	*first[0].NUMANode = 7
 	first[1] = discovery.Device{}

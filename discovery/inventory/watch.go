@@ -10,6 +10,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/sirupsen/logrus"
+
+	"directx-nri/discovery/history"
 )
 
 // Watch calls changed after each change of the device list, until ctx ends;
@@ -26,20 +28,13 @@ func (s *Source) Watch(ctx context.Context, changed func()) error {
 
 	// The folder is watched from here on, so a change after this look has an
 	// event.
-	told, earlier := -1, s.state.Load()
-	if earlier != nil {
-		told = earlier.first
-	}
+	told := history.Since(s.state.Load().list())
 	check := func() {
 		st, err := s.look(ctx)
 		if err != nil { // ctx has ended, which the loop sees
 			return
 		}
-		if told < 0 {
-			told = st.generation
-		}
-		if told != st.generation {
-			told = st.generation
+		if told.News(&st.List) {
 			changed()
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/history"
 )
 
 // Source lists the devices of a Windows node. Make one with [Open].
@@ -23,7 +23,7 @@ type Source struct {
 
 	// state is what was read last, nil before the first look. It is replaced and
 	// never changed, so reading it takes no lock.
-	state atomic.Pointer[state]
+	state atomic.Pointer[history.List]
 	// reading holds one token: who has it asks Windows, so that an older answer
 	// never comes in place of a newer one.
 	reading chan struct{}
@@ -33,18 +33,6 @@ var (
 	_ discovery.Source = (*Source)(nil)
 	_ discovery.Finder = (*Source)(nil)
 )
-
-// state is one look at the node.
-type state struct {
-	// devices is the last good list. It is shared: hand out clones only.
-	devices []discovery.Device
-	// generation counts the changes of devices. 0: there never was a good list.
-	generation int
-	// first is the generation that the first look came to, 0 or 1.
-	first int
-	// err is why the last look had no answer.
-	err error
-}
 
 // Open returns a source of the devices that system knows. It asks nothing yet.
 func Open(system System, log logrus.FieldLogger) *Source {
@@ -68,10 +56,7 @@ func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st.generation == 0 {
-		return nil, st.err
-	}
-	return clone(st.devices), nil
+	return st.Answer()
 }
 
 var errNotAsked = errors.New("DXCore was not asked")
@@ -109,7 +94,7 @@ func doubtful(raw Raw) bool {
 
 // look asks for the devices now and returns the state that this leads to. The
 // error is that of ctx.
-func (s *Source) look(ctx context.Context) (*state, error) {
+func (s *Source) look(ctx context.Context) (*history.List, error) {
 	select {
 	case s.reading <- struct{}{}:
 		defer func() { <-s.reading }()
@@ -127,33 +112,8 @@ func (s *Source) look(ctx context.Context) (*state, error) {
 	} else {
 		devices = Devices(snapshot)
 	}
-	next := old.next(devices, err)
-	s.tell(old, next)
-	s.state.Store(next)
-	return next, nil
-}
-
-// next returns the state that a look leads to from st, which is nil before the
-// first.
-func (st *state) next(devices []discovery.Device, err error) *state {
-	next := &state{err: err}
-	if st != nil {
-		next.devices, next.generation, next.first = st.devices, st.generation, st.first
-	}
-	if err == nil && (next.generation == 0 || !reflect.DeepEqual(next.devices, devices)) {
-		next.devices = devices
-		next.generation++
-	}
-	if st == nil {
-		next.first = next.generation
-	}
-	return next
-}
-
-func clone(devices []discovery.Device) []discovery.Device {
-	out := make([]discovery.Device, len(devices))
-	for i, d := range devices {
-		out[i] = d.Clone()
-	}
-	return out
+	next := old.Next(devices, err)
+	s.tell(old, &next)
+	s.state.Store(&next)
+	return &next, nil
 }

@@ -6,33 +6,34 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/history"
 )
 
 // tell logs what has changed from one look to the next.
-func (s *Source) tell(old, next *state) {
+func (s *Source) tell(old, next *history.List) {
 	var before []discovery.Device
 	var failed error
 	if old != nil {
-		before, failed = old.devices, old.err
+		before, failed = old.Devices, old.Err
 	}
 	switch {
-	case next.err == nil && failed != nil:
+	case next.Err == nil && failed != nil:
 		s.log.Info("Windows tells of its GPUs again")
-	case next.err == nil, failed != nil && failed.Error() == next.err.Error():
-	case next.generation == 0:
-		s.log.WithError(next.err).Error("Windows does not tell of its GPUs, and there are none until it does; it is asked again by itself")
+	case next.Err == nil, failed != nil && failed.Error() == next.Err.Error():
+	case next.Generation == 0:
+		s.log.WithError(next.Err).Error("Windows does not tell of its GPUs, and there are none until it does; it is asked again by itself")
 	default:
-		s.log.WithError(next.err).Error("Windows does not tell of its GPUs, and those that it told of last stay in force; it is asked again by itself")
+		s.log.WithError(next.Err).Error("Windows does not tell of its GPUs, and those that it told of last stay in force; it is asked again by itself")
 	}
-	if old != nil && old.generation == next.generation {
+	if old != nil && old.Generation == next.Generation {
 		return
 	}
-	for _, d := range next.devices {
+	for _, d := range next.Devices {
 		was, known := discovery.Find(before, d.InstanceID)
 		s.tellDevice(was, d, known)
 	}
 	for _, d := range before {
-		if _, present := discovery.Find(next.devices, d.InstanceID); !present {
+		if _, present := discovery.Find(next.Devices, d.InstanceID); !present {
 			s.of(d).Info("GPU has gone")
 		}
 	}

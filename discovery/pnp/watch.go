@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"directx-nri/discovery/history"
 )
 
 // timing is what Watch waits for.
@@ -27,10 +29,7 @@ type timing struct {
 // another already than the one that was answered first, changed is called at
 // once.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
-	w := watch{source: s, changed: changed, told: -1}
-	if st := s.state.Load(); st != nil {
-		w.told = st.first
-	}
+	w := watch{source: s, changed: changed, told: history.Since(s.state.Load())}
 	ctx, cancel := context.WithCancel(ctx)
 	var notifying sync.WaitGroup
 	defer notifying.Wait()
@@ -45,8 +44,7 @@ func (s *Source) Watch(ctx context.Context, changed func()) error {
 type watch struct {
 	source  *Source
 	changed func()
-	// told is the generation that was told of last, -1 when none was.
-	told int
+	told    history.Told
 }
 
 func (w *watch) run(ctx context.Context, n *notifier) {
@@ -93,11 +91,7 @@ func (w *watch) check(ctx context.Context) {
 	if err != nil { // ctx has ended, which the loop sees
 		return
 	}
-	if w.told < 0 {
-		w.told = st.generation
-	}
-	if w.told != st.generation {
-		w.told = st.generation
+	if w.told.News(st) {
 		w.changed()
 	}
 }

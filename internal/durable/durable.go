@@ -52,7 +52,7 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 	temp := f.Name()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, errors.Join(err, removeIfThere(temp)))
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, Remove(temp)))
 		}
 	}()
 	_, err = f.Write(data)
@@ -73,7 +73,8 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 	return sync(folder)
 }
 
-func removeIfThere(path string) error {
+// Remove removes the file at path, which need not be there.
+func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"directx-nri/internal/durable"
 	"directx-nri/internal/shimname"
 )
 
@@ -128,7 +129,7 @@ func sweep(path string) {
 // when there is none.
 func swap(ctx context.Context, data, old []byte, path string) (err error) {
 	fresh := staged(path)
-	defer func() { err = errors.Join(err, remove(fresh)) }()
+	defer func() { err = errors.Join(err, durable.Remove(fresh)) }()
 	if err := writeProgram(fresh, data); err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func swap(ctx context.Context, data, old []byte, path string) (err error) {
 		return keepPrevious(path, old)
 	}
 	if old == nil {
-		return errors.Join(err, remove(path))
+		return errors.Join(err, durable.Remove(path))
 	}
 	if backErr := errors.Join(keepPrevious(path, old), put(previous(path), path, true)); backErr != nil {
 		return fmt.Errorf("%w; and the shim before it cannot be put back: %w", err, backErr)
@@ -184,7 +185,7 @@ func isProgram(path string) bool {
 // writeProgram writes a program to path, synced and closed: it may be needed
 // right after a power loss.
 func writeProgram(path string, data []byte) error {
-	if err := remove(path); err != nil {
+	if err := durable.Remove(path); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, programPerm)
@@ -258,7 +259,7 @@ func keepPrevious(path string, old []byte) error {
 	// In one step, so that no half copy is ever put back.
 	half := sibling(path, "copy")
 	if err := writeProgram(half, old); err != nil {
-		return errors.Join(err, remove(half))
+		return errors.Join(err, durable.Remove(half))
 	}
 	return os.Rename(half, previous(path))
 }
@@ -305,10 +306,10 @@ func Remove(ctx context.Context, path string) (removed []string, err error) {
 	defer func() {
 		// Removed while it is locked, or else somebody else may have it; but
 		// Windows removes no open file.
-		removeErr := remove(lockFile(path))
+		removeErr := durable.Remove(lockFile(path))
 		err = errors.Join(err, unlock())
 		if removeErr != nil {
-			err = errors.Join(err, remove(lockFile(path)))
+			err = errors.Join(err, durable.Remove(lockFile(path)))
 		}
 	}()
 	files, err := belongings(path)
@@ -375,11 +376,4 @@ func removeAll(path string) error {
 		time.Sleep(busyPause)
 	}
 	return err
-}
-
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
