@@ -14,7 +14,8 @@ func newCommand() *cobra.Command {
 		Short:   "See a node's GPUs, and set it up for containers with them",
 		Version: cli.Version(version),
 	}
-	command.AddCommand(newDevicesCommand(), newCapabilitiesCommand(), newRuntimeCommand())
+	command.AddCommand(newDevicesCommand(), newFlagsCommand(), newRunCommand(), newSpecCommand(), newSimulateCommand())
+	command.AddCommand(newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand(), newRuntimeCommand())
 	return command
 }
 

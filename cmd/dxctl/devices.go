@@ -3,24 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"directx-nri/discovery"
-	"directx-nri/discovery/live"
 	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
-	"directx-nri/internal/paths"
 )
 
 type devicesOptions struct {
-	inventory  string
-	shimConfig string
-	output     string
+	gpuSource
+	output string
 }
 
 func newDevicesCommand() *cobra.Command {
@@ -40,8 +34,7 @@ config.yaml. Elsewhere an inventory file is needed.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes the GPUs (default: as in config.yaml, and else the node is asked)")
-	flags.StringVar(&o.shimConfig, "shim-config", paths.OfThisSystem().Config, "the shim's configuration file")
+	o.addFlags(flags)
 	flags.StringVarP(&o.output, "output", "o", outputYAML, "form of the output: yaml or json")
 	return command
 }
@@ -55,22 +48,7 @@ func (o *devicesOptions) run(ctx context.Context, stdout io.Writer) error {
 	if o.output != outputYAML && o.output != outputJSON {
 		return cli.Usage("--output %q is neither %s nor %s", o.output, outputYAML, outputJSON)
 	}
-	inventory := o.inventory
-	if inventory == "" {
-		c, err := config.Read(o.shimConfig)
-		if err != nil {
-			return fmt.Errorf("%w; name an inventory file with --inventory", err)
-		}
-		inventory = c.Inventory
-	}
-	// What the source has to say that is no answer stands in the answer.
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	source, err := live.Open(inventory, log)
-	if err != nil {
-		return fmt.Errorf("%w; name one with --inventory", err)
-	}
-	devices, err := source.Devices(ctx)
+	devices, err := o.devices(ctx)
 	if err != nil {
 		return err
 	}

@@ -73,9 +73,22 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	return exitFailure
 }
 
-// prepare has command and those below it take flags only, and has a mere group
-// of commands ask for one of them.
+// prepare has command and those below it take flags only, unless one says for
+// itself what else it takes, and has a mere group of commands ask for one of
+// them.
 func prepare(command *cobra.Command) {
+	for _, below := range command.Commands() {
+		prepare(below)
+	}
+	if args := command.Args; args != nil {
+		command.Args = func(c *cobra.Command, list []string) error {
+			if err := args(c, list); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+		return
+	}
 	command.Args = func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
@@ -89,9 +102,6 @@ func prepare(command *cobra.Command) {
 		command.RunE = func(*cobra.Command, []string) error {
 			return usageError{fmt.Errorf("a command is missing: %s", subcommands(command))}
 		}
-	}
-	for _, below := range command.Commands() {
-		prepare(below)
 	}
 }
 

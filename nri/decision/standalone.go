@@ -89,6 +89,17 @@ func visible(c Container) (name, request string) {
 	return VisibleVariable, request
 }
 
+// Select returns the GPUs of present that request names, each once, in its
+// order: [VisibleVariable] says how it is written. Its errors are for a person,
+// and list what there is.
+func Select(request string, present []discovery.Device) ([]discovery.Device, error) {
+	return choose(request, present)
+}
+
+// Usable returns nil for a device that can be given to a container, and
+// otherwise an error that says why not: it matches [ErrDeviceFailed].
+func Usable(d discovery.Device) error { return unusable(d) }
+
 // choose returns the GPUs that request names, each once, in its order.
 func choose(request string, present []discovery.Device) ([]discovery.Device, error) {
 	switch {

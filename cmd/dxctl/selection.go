@@ -1,0 +1,52 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/cli"
+	"directx-nri/nri/decision"
+)
+
+// selection is the GPUs that a person names by flags.
+type selection struct {
+	all     bool
+	indices []uint
+	luids   []string
+	paths   []string
+}
+
+func (s *selection) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&s.all, "all", false, "each GPU that a container can be given")
+	flags.UintSliceVar(&s.indices, "index", nil, "GPU by its index in 'dxctl devices'; may be given again, or as a list with commas")
+	flags.StringArrayVar(&s.luids, "luid", nil, "GPU by its LUID, in hexadecimal; may be given again")
+	flags.StringArrayVar(&s.paths, "path", nil, "GPU by its location path, or its instance ID where it has none; may be given again")
+}
+
+// empty tells that no GPU is named.
+func (s *selection) empty() bool { return s.request() == "" }
+
+// request returns the selection as [decision.Select] reads it, which is also what
+// a container asks for with DIRECTX_VISIBLE_DEVICES. "" names no GPU.
+func (s *selection) request() string {
+	if s.all {
+		return "all"
+	}
+	var list []string
+	for _, index := range s.indices {
+		list = append(list, strconv.FormatUint(uint64(index), 10))
+	}
+	return strings.Join(slices.Concat(list, s.luids, s.paths), ",")
+}
+
+// choose returns the selected ones of present.
+func (s *selection) choose(present []discovery.Device) ([]discovery.Device, error) {
+	if s.all && len(s.indices)+len(s.luids)+len(s.paths) > 0 {
+		return nil, cli.Usage("--all excludes --index, --luid and --path")
+	}
+	return decision.Select(s.request(), present)
+}
