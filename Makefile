@@ -63,7 +63,7 @@ parts: ## build the real containerd and kubelet for the end-to-end suite, into .
 .PHONY: e2e
 e2e: bin ## run the end-to-end suites: real kubelet, containerd 1.6, 1.7 and 2.x, and runc (root)
 	test/parts/build.sh linux versions
-	go test -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall
+	go test -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall ./test/doctor
 
 .PHONY: parts-windows
 parts-windows: ## build the real containerd.exe and runhcs shims, and install Wine, for the Windows suite
@@ -74,7 +74,7 @@ e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows node
 	go test -tags e2e -count=1 -timeout 40m -parallel 8 -bench Discovery -benchtime 1x ./test/windows
 
 .PHONY: generate
-generate: ## write the generated files anew: the calls of Windows' DLLs
+generate: ## write the generated files anew: the calls of Windows' DLLs, and dxctl's pages in docs/
 	go generate ./...
 
 .PHONY: lint
@@ -85,7 +85,7 @@ lint: ## run golangci-lint, at the version that tools/go.mod names
 
 .PHONY: bench
 bench: bin ## print the benchmarks; as root also whole container starts on real parts
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri/... ./ocispec ./discovery/... ./internal/...
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri/... ./ocispec ./discovery/... ./internal/... ./cmd/...
 	@if [ "$$(id -u)" = 0 ]; then test/parts/build.sh && go test -tags e2e -count=1 -v -timeout 20m ./test/bench; \
 	else echo "bench: whole container starts are measured as root only"; fi
 

@@ -189,18 +189,7 @@ func (a *Advertiser) endpoint(o *offer) *endpoint {
 		random:   a.random,
 		log:      o.log,
 		nudge:    make(chan struct{}, 1),
-		service: func(stopping <-chan struct{}, w *watchers) *service {
-			return &service{
-				feed:     o.feed,
-				recorder: a.config.Recorder,
-				ready:    a.config.Ready,
-				log:      o.log,
-				stopping: stopping,
-				watchers: w,
-				trim:     a.trim,
-				ended:    &a.streamsEnded,
-			}
-		},
+		service:  func(stopping <-chan struct{}, w *watchers) *service { return a.service(o, stopping, w) },
 	}
 }
 

@@ -195,7 +195,7 @@ func checkPreferred(p *pool, available, must []string, size int, random *rand.Ra
 			return fmt.Sprintf("%s is chosen twice or not available", id)
 		}
 		seen[id] = true
-		instance, _, _ := parseReplicaID(id)
+		instance, _, _ := ParseReplicaID(id)
 		taken[instance]++
 	}
 	open := map[string]int{}
@@ -220,7 +220,7 @@ func checkPreferred(p *pool, available, must []string, size int, random *rand.Ra
 	}
 	mustOf := map[string]int{}
 	for _, id := range must {
-		instance, _, _ := parseReplicaID(id)
+		instance, _, _ := ParseReplicaID(id)
 		mustOf[instance]++
 	}
 	load := func(g gpu) int { return p.replicas - open[g.instanceID] }

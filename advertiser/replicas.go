@@ -29,9 +29,9 @@ func replicaID(instanceID string, number int) string {
 // foldID returns what instance IDs are compared by: PnP does not regard case.
 func foldID(instanceID string) string { return strings.ToUpper(instanceID) }
 
-// parseReplicaID is the inverse of replicaID, for IDs that replicaID made and
-// for no others.
-func parseReplicaID(id string) (instanceID string, number int, ok bool) {
+// ParseReplicaID returns what a replica's ID is made of: the instance ID of its
+// GPU, and its number, from 0. ok is false for what is no such ID.
+func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 	i := strings.LastIndex(id, idSeparator)
 	if i < 0 {
 		return "", 0, false
@@ -241,7 +241,7 @@ func heldReplicas(live []allocation.LiveRecord, resource string, gone map[string
 			continue
 		}
 		for _, replica := range record.Replicas {
-			_, number, _ := parseReplicaID(replica.ID)
+			_, number, _ := ParseReplicaID(replica.ID)
 			key := foldID(replica.InstanceID)
 			held[key] = max(held[key], number+1)
 		}
@@ -285,7 +285,7 @@ var ErrInvalidRequest = errors.New("invalid request")
 // find returns the index of the GPU and the number that a replica ID stands
 // for, whether the GPU is usable or not. Its error matches [ErrInvalidRequest].
 func (p *pool) find(id string) (i, number int, err error) {
-	instanceID, number, ok := parseReplicaID(id)
+	instanceID, number, ok := ParseReplicaID(id)
 	if !ok {
 		return 0, 0, fmt.Errorf("%w: %q is not a replica ID of %s: delete the pod, so that it is admitted afresh", ErrInvalidRequest, id, p.resource)
 	}

@@ -30,7 +30,7 @@ func poolOf(replicas int, devices ...discovery.Device) *pool {
 func held(resource string, ids ...string) allocation.LiveRecord {
 	record := allocation.Record{Resource: resource}
 	for _, id := range ids {
-		instanceID, _, _ := parseReplicaID(id)
+		instanceID, _, _ := ParseReplicaID(id)
 		record.Replicas = append(record.Replicas, allocation.Replica{ID: id, InstanceID: instanceID})
 	}
 	return allocation.LiveRecord{Record: record}
@@ -90,7 +90,7 @@ func TestReplicaID(t *testing.T) {
 	} {
 		t.Run(test.id, func(t *testing.T) {
 			t.Parallel()
-			instance, number, ok := parseReplicaID(test.id)
+			instance, number, ok := ParseReplicaID(test.id)
 			if instance != test.instance || number != test.number || ok != test.ok {
 				t.Fatalf("got %q, %d, %v", instance, number, ok)
 			}

@@ -1,38 +1,77 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"directx-nri/cmd/dxctl/doctor"
+	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/readiness"
+	"directx-nri/internal/shimname"
 )
 
+type capabilitiesOptions struct {
+	target
+	shim       string
+	runtimeDir string
+	output     string
+	timeout    time.Duration
+}
+
 func newCapabilitiesCommand() *cobra.Command {
-	var output string
+	places := paths.OfThisSystem()
+	o := capabilitiesOptions{target: target{os: runtime.GOOS}}
 	command := &cobra.Command{
 		Use:   "capabilities",
-		Short: "Tell what this Windows can do with GPUs in containers",
-		Long: `Tells which Windows this is, which schemas its container service (HCS)
-understands, and whether containers can be given single GPUs or only all of them.`,
+		Short: "Tell what this node can do with GPUs in containers",
+		Long: `Tells what this node can do with GPUs in containers: containerd's version, whether
+NRI is on, which runtime handlers go through our shim, and of what version that
+is. On Windows also which Windows this is, which schemas its container service
+(HCS) understands, and whether containers can be given single GPUs or only all of
+them.
+
+What cannot be found out is left out, and it is said why. 'dxctl doctor' says
+what is wrong, and what to do.`,
 		Example: `  dxctl capabilities
+
+  # for programs; the names of the fields stay
   dxctl capabilities -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if output != outputYAML && output != outputJSON {
-				return cli.Usage("--output %q is neither %s nor %s", output, outputYAML, outputJSON)
-			}
-			return tellCapabilities(c.OutOrStdout(), output)
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
-	command.Flags().StringVarP(&output, "output", "o", outputYAML, "form of the output: yaml or json")
+	flags := command.Flags()
+	o.addFlags(flags)
+	flags.StringVar(&o.shim, "shim", filepath.Join(places.ShimDir, shimname.File(runtime.GOOS)), "our runtime shim, where no runtime handler goes through one and containerd finds none")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the NRI plugin is seen to be there; the same as the plugin's")
+	flags.DurationVar(&o.timeout, "timeout", askTimeout, "how long each question may take")
+	flags.StringVarP(&o.output, "output", "o", outputTable, "form of the output: table, json or yaml")
 	return command
 }
 
 // capabilitiesReport is what is told. The names of its fields are for scripts,
-// and stay.
+// and stay. Those of Windows are there on Windows only.
 type capabilitiesReport struct {
+	// OS is "windows" or "linux".
+	OS             string `json:"os" yaml:"os"`
+	*windowsReport `yaml:",inline"`
+	Containerd     containerdReport `json:"containerd" yaml:"containerd"`
+	Shim           shimReport       `json:"shim" yaml:"shim"`
+}
+
+type windowsReport struct {
 	Windows string   `json:"windows" yaml:"windows"`
 	Build   uint32   `json:"build" yaml:"build"`
 	Server  bool     `json:"server" yaml:"server"`
@@ -44,23 +83,102 @@ type capabilitiesReport struct {
 	Reason     string `json:"reason" yaml:"reason"`
 }
 
+type containerdReport struct {
+	// Version is that of the running containerd, "" where Error says why it does
+	// not tell.
+	Version string `json:"version,omitempty" yaml:"version,omitempty"`
+	Error   string `json:"error,omitempty" yaml:"error,omitempty"`
+	// Config is its configuration file, ConfigError why that cannot be used.
+	Config      string `json:"config" yaml:"config"`
+	ConfigError string `json:"configError,omitempty" yaml:"configError,omitempty"`
+	// NRI is "on", "off" or "unknown", and NRIFrom how that is known: "plugin",
+	// because ours is registered, or "config", because the file says so.
+	NRI     string `json:"nri" yaml:"nri"`
+	NRIFrom string `json:"nriFrom,omitempty" yaml:"nriFrom,omitempty"`
+	// Handlers are the runtime handlers that can have GPUs or go through our shim.
+	Handlers []handlerCapability `json:"handlers" yaml:"handlers"`
+}
+
+type handlerCapability struct {
+	Name string `json:"name" yaml:"name"`
+	// Eligible tells that its containers can have GPUs, Routed that they go
+	// through our shim by the file, and Loaded by the running containerd.
+	Eligible bool `json:"eligible" yaml:"eligible"`
+	Routed   bool `json:"routed" yaml:"routed"`
+	Loaded   bool `json:"loaded" yaml:"loaded"`
+}
+
+type shimReport struct {
+	// Path is where it is, or would be installed.
+	Path      string `json:"path" yaml:"path"`
+	Installed bool   `json:"installed" yaml:"installed"`
+	Version   string `json:"version,omitempty" yaml:"version,omitempty"`
+	Error     string `json:"error,omitempty" yaml:"error,omitempty"`
+}
+
 // How containers can be given GPUs.
 const (
 	assignByPath  = "location-path"
 	assignByClass = "class-guid"
 )
 
-func tellCapabilities(stdout io.Writer, output string) error {
-	c, err := capabilities.Ask()
-	if err != nil {
-		return fmt.Errorf("%w; run this on a Windows node", err)
+func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) error {
+	if o.output != outputTable && o.output != outputYAML && o.output != outputJSON {
+		return cli.Usage("--output %q is none of %s, %s, %s", o.output, outputTable, outputJSON, outputYAML)
 	}
-	return printAs(stdout, output, reportCapabilities(c))
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := checkTimeout(o.timeout); err != nil {
+		return err
+	}
+	r, err := o.look(ctx)
+	if err != nil {
+		return err
+	}
+	if o.output != outputTable {
+		return printAs(stdout, o.output, r)
+	}
+	return r.print(stdout, terminal.Of(stdout, os.Getenv))
 }
 
-func reportCapabilities(c capabilities.Capabilities) capabilitiesReport {
+// checkTimeout returns an error for a time in which nobody can answer.
+func checkTimeout(d time.Duration) error {
+	if d <= 0 {
+		return cli.Usage("--timeout %s is too short: nobody could answer", d)
+	}
+	return nil
+}
+
+// look asks each part of the node, and takes no answer for an answer too.
+func (o *capabilitiesOptions) look(ctx context.Context) (capabilitiesReport, error) {
+	r := capabilitiesReport{OS: o.os}
+	windows, err := capabilities.Ask()
+	switch {
+	case err == nil:
+		w := reportCapabilities(windows)
+		r.windowsReport = &w
+	case !errors.Is(err, errors.ErrUnsupported):
+		return r, err
+	}
+	c, shims := doctor.GatherContainerd(ctx, doctor.Node{
+		OS: o.os, Shim: o.shim, ContainerdConfig: o.config, ContainerdMajor: o.major, CRISocket: o.criSocket, Timeout: o.timeout,
+	})
+	r.Containerd = reportContainerd(c, o.os, o.pluginRegistered(ctx))
+	r.Shim = reportShim(shims)
+	return r, nil
+}
+
+// pluginRegistered tells whether our NRI plugin is registered with containerd.
+func (o *capabilitiesOptions) pluginRegistered(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	return o.os != "windows" && readiness.Check(ctx, filepath.Join(o.runtimeDir, readiness.SocketName)) == nil
+}
+
+func reportCapabilities(c capabilities.Capabilities) windowsReport {
 	assignment := c.Assignment()
-	r := capabilitiesReport{
+	r := windowsReport{
 		Windows: c.Windows.String(), Build: c.Windows.Build, Server: c.Windows.Server,
 		Assignment: assignByClass, Reason: assignment.Reason,
 	}
@@ -75,4 +193,127 @@ func reportCapabilities(c capabilities.Capabilities) capabilitiesReport {
 		r.Schemas = append(r.Schemas, schema.String())
 	}
 	return r
+}
+
+const (
+	nriUnknown = "unknown"
+	fromPlugin = "plugin"
+	fromConfig = "config"
+)
+
+func reportContainerd(c doctor.Containerd, os string, registered bool) containerdReport {
+	r := containerdReport{Version: c.Version, Config: c.ConfigPath, NRI: nriUnknown, Handlers: []handlerCapability{}}
+	if c.Err != nil {
+		r.Error = c.Err.Error()
+	}
+	switch {
+	case registered:
+		r.NRI, r.NRIFrom = onOff(true), fromPlugin
+	case c.FileErr == nil && !isBefore17(c.Version):
+		r.NRI, r.NRIFrom = onOff(c.File.NRI), fromConfig
+	case c.FileErr == nil:
+		r.NRI, r.NRIFrom = onOff(false), fromConfig
+	}
+	if c.FileErr != nil {
+		r.ConfigError = c.FileErr.Error()
+	}
+	byName := map[string]int{}
+	for _, h := range c.File.Handlers {
+		if h.Eligible(os) || h.Ours() {
+			byName[h.Name] = len(r.Handlers)
+			r.Handlers = append(r.Handlers, handlerCapability{Name: h.Name, Eligible: h.Eligible(os), Routed: h.Ours()})
+		}
+	}
+	for _, h := range c.Loaded {
+		if !h.Ours() {
+			continue
+		}
+		i, ok := byName[h.Name]
+		if !ok {
+			i = len(r.Handlers)
+			like := containerdconfig.Handler{RuntimeType: h.RuntimeType, SandboxIsolation: int64(h.SandboxIsolation)}
+			r.Handlers = append(r.Handlers, handlerCapability{Name: h.Name, Eligible: like.Eligible(os)})
+		}
+		r.Handlers[i].Loaded = true
+	}
+	return r
+}
+
+// isBefore17 tells a containerd that knows no NRI.
+func isBefore17(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor) // What is no version is not known to be old.
+	return n == 2 && (major < 1 || major == 1 && minor < 7)
+}
+
+// reportShim tells of the first shim that is there.
+func reportShim(shims []doctor.Shim) shimReport {
+	var first *shimReport
+	for _, s := range shims {
+		r := shimReport{Path: s.Path, Version: s.Version, Installed: s.Err == nil || !errors.Is(s.Err, os.ErrNotExist)}
+		if s.Err != nil && r.Installed {
+			r.Error = s.Err.Error()
+		}
+		if r.Installed {
+			return r
+		}
+		if first == nil {
+			first = &r
+		}
+	}
+	if first == nil {
+		return shimReport{}
+	}
+	return *first
+}
+
+func (r capabilitiesReport) print(w io.Writer, to terminal.Terminal) error {
+	table := terminal.Table{Columns: []terminal.Column{{Title: "WHAT"}, {Title: "HERE"}}}
+	row := func(what, here string) {
+		table.Add(terminal.Cell{Text: what}, terminal.Cell{Text: here})
+	}
+	if windows := r.windowsReport; windows != nil {
+		row("Windows", windows.Windows)
+		row("HCS schemas", cmp.Or(strings.Join(windows.Schemas, ", "), "unknown: "+windows.HCSError))
+		row("GPUs by", windows.Assignment)
+		row("because", windows.Reason)
+	}
+	c := r.Containerd
+	row("containerd", cmp.Or(c.Version, "unknown: "+c.Error))
+	row("its file", c.Config)
+	if c.ConfigError != "" {
+		row("which", c.ConfigError)
+	}
+	nri := c.NRI
+	if c.NRIFrom != "" {
+		nri += map[string]string{fromPlugin: ", our plugin is registered", fromConfig: ", by its file"}[c.NRIFrom]
+	}
+	if r.OS == "windows" {
+		nri = "never: containerd calls no plugin on Windows"
+	}
+	row("NRI", nri)
+	for _, h := range c.Handlers {
+		row("handler "+h.Name, h.String())
+	}
+	shim := "not installed"
+	switch {
+	case r.Shim.Error != "":
+		shim = r.Shim.Path + ": " + r.Shim.Error
+	case r.Shim.Installed:
+		shim = r.Shim.Path + ", version " + r.Shim.Version
+	}
+	row("our shim", shim)
+	return table.Print(w, to)
+}
+
+func (h handlerCapability) String() string {
+	switch {
+	case h.Routed && h.Loaded:
+		return "through our shim"
+	case h.Routed:
+		return "through our shim by the file, and not known to be loaded so"
+	case h.Loaded:
+		return "through our shim until containerd is restarted"
+	}
+	return "not through our shim"
 }

@@ -3,60 +3,173 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
 )
 
 type devicesOptions struct {
 	gpuSource
-	output string
+	hostRoot string
+	output   string
+	watch    bool
+	now      func() time.Time
 }
 
 func newDevicesCommand() *cobra.Command {
-	var o devicesOptions
+	o := devicesOptions{now: time.Now}
 	command := &cobra.Command{
-		Use:   "devices",
-		Short: "Tell all that is known of this node's GPUs",
-		Long: `Tells what is known of each GPU of this node: what it is, where it is, what it
-can do, which files of its driver a container is given, and what is wrong with
-it. Devices that no container is given are listed too, with the reason.
+		Use:   "devices [INDEX | PATH | LUID | INSTANCE-ID]",
+		Short: "See this node's GPUs",
+		Long: `Lists the GPUs of this node: what each is, what it can do, where it is, and
+whether a container can be given it. Devices that no container is given are
+listed too, with the reason. The index is what --index of other commands and
+DIRECTX_VISIBLE_DEVICES count by; it changes when a GPU comes or goes.
+
+With a GPU's index, location path, LUID or instance ID, all that is known of that
+one is told: also the files of its driver that a container is given, where they
+are in the container, and which of them are missing on disk.
 
 On Windows the node is asked, unless an inventory file is named here or in
-config.yaml. Elsewhere an inventory file is needed.`,
+config.yaml. Elsewhere an inventory file is needed.
+
+Forms of the output:
+
+  table  fits the terminal: where that is narrow, long texts are cut, and columns
+         left out
+  wide   more columns, and nothing is cut
+  name   the location path of each GPU, or its instance ID where it has none, as
+         --path takes it
+  json, yaml
+         all that is known, for scripts. The names of fields stay as they are;
+         docs/cli.md explains them. One GPU by itself has "missing" or "problem"
+         on files that a container would not get, if "filesChecked" says that
+         they were looked for.
+
+With --watch the list is followed by a line for each GPU that comes, goes or
+changes, until it is interrupted. As JSON that is one object in each line: "event"
+is listed, came, went or changed; "device" is the GPU; and "changes" says which of
+its fields changed.`,
 		Example: `  dxctl devices
+  dxctl devices 0
+  dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
+  dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: onlyFirst(completeDevice(namedByIndex, discovery.Device.Name)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
+		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	o.addFlags(flags)
-	flags.StringVarP(&o.output, "output", "o", outputYAML, "form of the output: yaml or json")
+	flags.StringVar(&o.hostRoot, "host-root", "", "`FOLDER` in which the node's root is seen, to look for its files there (default: the root of this system)")
+	flags.StringVarP(&o.output, "output", "o", outputTable, "form of the output: "+choices(devicesOutputs()))
+	flags.BoolVarP(&o.watch, "watch", "w", false, "go on telling what comes, goes and changes")
+	completeValues(command, "output", devicesOutputs()...)
 	return command
 }
 
+// Forms of an output.
 const (
-	outputYAML = "yaml"
-	outputJSON = "json"
+	outputTable = "table"
+	outputWide  = "wide"
+	outputYAML  = "yaml"
+	outputJSON  = "json"
+	outputName  = "name"
 )
 
-func (o *devicesOptions) run(ctx context.Context, stdout io.Writer) error {
-	if o.output != outputYAML && o.output != outputJSON {
-		return cli.Usage("--output %q is neither %s nor %s", o.output, outputYAML, outputJSON)
+func devicesOutputs() []string {
+	return []string{outputTable, outputWide, outputJSON, outputYAML, outputName}
+}
+
+func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	switch {
+	case !slices.Contains(devicesOutputs(), o.output):
+		return cli.Usage("--output %q is none of %s", o.output, choices(devicesOutputs()))
+	case o.watch && len(args) > 0:
+		return cli.Usage("--watch follows all GPUs: name none of them")
+	case o.watch && (o.output == outputYAML || o.output == outputName):
+		return cli.Usage("--watch has no form %s: use table, wide or json", o.output)
+	case o.watch:
+		return o.follow(ctx, stdout, stderr)
 	}
 	devices, err := o.devices(ctx)
 	if err != nil {
 		return err
 	}
-	reports := make([]deviceReport, len(devices))
-	for i, d := range devices {
-		reports[i] = reportDevice(i, d)
+	if len(args) > 0 {
+		index, err := findDevice(args[0], devices)
+		if err != nil {
+			return err
+		}
+		return o.tellOne(stdout, index, devices[index])
 	}
-	return printAs(stdout, o.output, reports)
+	return o.tellAll(stdout, stderr, devices)
+}
+
+// tellAll prints the list.
+func (o *devicesOptions) tellAll(stdout, stderr io.Writer, devices []discovery.Device) error {
+	switch o.output {
+	case outputJSON, outputYAML:
+		reports := make([]deviceReport, len(devices))
+		for i, d := range devices {
+			reports[i] = reportDevice(i, d)
+		}
+		return printAs(stdout, o.output, reports)
+	case outputName:
+		for _, d := range devices {
+			if _, err := fmt.Fprintln(stdout, terminal.Printable(d.Name())); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(devices) == 0 {
+		fmt.Fprintln(stderr, "This node has no GPU.")
+		return nil
+	}
+	return printDevices(stdout, terminal.Of(stdout, os.Getenv), devices, o.output == outputWide)
+}
+
+// findDevice returns the index of the device that name means: by its index, its
+// location path, its instance ID, or its LUID in hexadecimal. Unlike what is given
+// to a container, it may be one that cannot be used.
+func findDevice(name string, devices []discovery.Device) (int, error) {
+	if index, err := strconv.ParseUint(name, 10, 32); err == nil {
+		if index < uint64(len(devices)) {
+			return int(index), nil
+		}
+	}
+	luid, isLUID := discovery.ParseLUID(name)
+	i := slices.IndexFunc(devices, func(d discovery.Device) bool {
+		return isLUID && luid != 0 && d.LUID == luid || name != "" && strings.EqualFold(d.LocationPath, name) || strings.EqualFold(d.InstanceID, name)
+	})
+	if i < 0 {
+		return 0, fmt.Errorf("none of this node's %d GPU(s) is %q; 'dxctl devices -o wide' lists them", len(devices), name)
+	}
+	return i, nil
+}
+
+// choices returns values as a text: a, b or c.
+func choices(values []string) string {
+	last := len(values) - 1
+	if last < 1 {
+		return strings.Join(values, "")
+	}
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 // printAs writes v as YAML or JSON.
@@ -73,78 +186,4 @@ func printAs(w io.Writer, output string, v any) error {
 		return err
 	}
 	return encoder.Close()
-}
-
-// deviceReport is what is told of a device. The names of its fields are for
-// scripts, and stay.
-type deviceReport struct {
-	Index           int          `json:"index" yaml:"index"`
-	InstanceID      string       `json:"instanceID" yaml:"instanceID"`
-	Description     string       `json:"description" yaml:"description"`
-	Kind            string       `json:"kind" yaml:"kind"`
-	Display         bool         `json:"display" yaml:"display"`
-	Compute         bool         `json:"compute" yaml:"compute"`
-	Health          string       `json:"health" yaml:"health"`
-	Notes           []string     `json:"notes,omitempty" yaml:"notes,omitempty"`
-	Vendor          string       `json:"vendor" yaml:"vendor"`
-	Manufacturer    string       `json:"manufacturer,omitempty" yaml:"manufacturer,omitempty"`
-	LocationPath    string       `json:"locationPath,omitempty" yaml:"locationPath,omitempty"`
-	LUID            string       `json:"luid,omitempty" yaml:"luid,omitempty"`
-	DedicatedMemory uint64       `json:"dedicatedMemory" yaml:"dedicatedMemory"`
-	Integrated      bool         `json:"integrated" yaml:"integrated"`
-	Detachable      bool         `json:"detachable" yaml:"detachable"`
-	Software        bool         `json:"software" yaml:"software"`
-	NUMANode        *int         `json:"numaNode,omitempty" yaml:"numaNode,omitempty"`
-	BusNumber       *uint32      `json:"busNumber,omitempty" yaml:"busNumber,omitempty"`
-	Address         *uint32      `json:"address,omitempty" yaml:"address,omitempty"`
-	Status          uint32       `json:"status" yaml:"status"`
-	Problem         uint32       `json:"problem" yaml:"problem"`
-	DriverKey       string       `json:"driverKey,omitempty" yaml:"driverKey,omitempty"`
-	DriverVersion   string       `json:"driverVersion,omitempty" yaml:"driverVersion,omitempty"`
-	DriverStorePath string       `json:"driverStorePath,omitempty" yaml:"driverStorePath,omitempty"`
-	System32        []fileReport `json:"system32,omitempty" yaml:"system32,omitempty"`
-	SysWOW64        []fileReport `json:"sysWOW64,omitempty" yaml:"sysWOW64,omitempty"`
-	DeviceNodes     []fileReport `json:"deviceNodes,omitempty" yaml:"deviceNodes,omitempty"`
-	Libraries       []fileReport `json:"libraries,omitempty" yaml:"libraries,omitempty"`
-}
-
-// fileReport is a file, relative to the driver store path where it is one of the
-// driver's, and what it is in a container.
-type fileReport struct {
-	Source      string `json:"source" yaml:"source"`
-	Destination string `json:"destination" yaml:"destination"`
-}
-
-func reportDevice(index int, d discovery.Device) deviceReport {
-	r := deviceReport{
-		Index: index, InstanceID: d.InstanceID, Description: d.Description,
-		Kind: string(d.Kind()), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
-		Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
-		LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
-		Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
-		NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Status: d.Status, Problem: d.Problem,
-		DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
-		System32: runtimeFileReports(d.System32), SysWOW64: runtimeFileReports(d.SysWOW64),
-	}
-	if d.LUID != 0 {
-		r.LUID = d.LUID.String()
-	}
-	if r.Kind == "" {
-		r.Kind = "none"
-	}
-	for _, node := range d.DeviceNodes {
-		r.DeviceNodes = append(r.DeviceNodes, fileReport{node.Path, node.ContainerPath})
-	}
-	for _, library := range d.Libraries {
-		r.Libraries = append(r.Libraries, fileReport(library))
-	}
-	return r
-}
-
-func runtimeFileReports(files []discovery.RuntimeFile) []fileReport {
-	var reports []fileReport
-	for _, f := range files {
-		reports = append(reports, fileReport(f))
-	}
-	return reports
 }

@@ -70,7 +70,7 @@ func TestDevices(t *testing.T) {
 		Index: 0, InstanceID: `PCI\VEN_10DE&DEV_1EB8\1`, Description: "NVIDIA Tesla T4", Kind: "display", Display: true, Compute: true,
 		Health: "healthy", Vendor: "NVIDIA", LocationPath: "PCIROOT(0)#PCI(1B00)", LUID: "0x00000000_0x0000C2F5",
 		DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`,
-		System32:        []fileReport{{"nvcuda_loader64.dll", "nvcuda.dll"}},
+		System32:        []fileReport{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}},
 	}
 	if diff := cmp.Diff(want, devices[0]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -88,7 +88,7 @@ func TestDevices(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	asYAML, err := ask(t, "devices", "--shim-config", config)
+	asYAML, err := ask(t, "devices", "--shim-config", config, "-o", "yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +108,11 @@ func TestDevicesRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such form":      {[]string{"-o", "xml"}, `--output "xml" is neither yaml nor json`},
+		"no such form":      {[]string{"-o", "xml"}, `--output "xml" is none of table, wide, json, yaml or name`},
 		"no such inventory": {[]string{"--inventory", none}, none},
+		"watched as YAML":   {[]string{"--watch", "-o", "yaml"}, "--watch has no form yaml"},
+		"one is watched":    {[]string{"--watch", "0"}, "--watch follows all GPUs"},
+		"two at once":       {[]string{"0", "1"}, "accepts at most 1 arg(s)"},
 	} {
 		if out, err := ask(t, append([]string{"devices", "--shim-config", none}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v %s", name, err, out)
@@ -120,9 +123,6 @@ func TestDevicesRefusals(t *testing.T) {
 	}
 	if out, err := ask(t, "devices", "--shim-config", none); err == nil || !strings.Contains(err.Error(), "--inventory") {
 		t.Errorf("without an inventory: %v %s", err, out)
-	}
-	if out, err := ask(t, "capabilities"); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("capabilities: %v %s", err, out)
 	}
 }
 

@@ -22,9 +22,9 @@ type selection struct {
 
 func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.all, "all", false, "each GPU that a container can be given")
-	flags.UintSliceVar(&s.indices, "index", nil, "GPU by its index in 'dxctl devices'; may be given again, or as a list with commas")
-	flags.StringArrayVar(&s.luids, "luid", nil, "GPU by its LUID, in hexadecimal; may be given again")
-	flags.StringArrayVar(&s.paths, "path", nil, "GPU by its location path, or its instance ID where it has none; may be given again")
+	flags.UintSliceVar(&s.indices, "index", nil, "GPU by its `INDEX` in 'dxctl devices'; may be given again, or as a list with commas")
+	flags.StringArrayVar(&s.luids, "luid", nil, "GPU by its `LUID`, in hexadecimal; may be given again")
+	flags.StringArrayVar(&s.paths, "path", nil, "GPU by its location `PATH`, or its instance ID where it has none; may be given again")
 }
 
 // empty tells that no GPU is named.

@@ -22,12 +22,17 @@ type gpuSource struct {
 
 func (s *gpuSource) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&s.inventory, "inventory", "", "inventory file that describes the GPUs (default: as in config.yaml, and else the node is asked)")
-	flags.StringVar(&s.shimConfig, "shim-config", paths.OfThisSystem().Config, "the shim's configuration file")
+	flags.StringVar(&s.inventory, "inventory", "", "inventory `FILE` that describes the GPUs (default: as in config.yaml, and else the node is asked)")
+	flags.StringVar(&s.shimConfig, "shim-config", paths.OfThisSystem().Config, "the shim's configuration `FILE`")
 }
 
 // open returns the source of the node's GPUs. It reads nothing but config.yaml.
-func (s *gpuSource) open() (discovery.Source, error) {
+// What the source has to say that is no answer stands in the answer.
+func (s *gpuSource) open() (discovery.Source, error) { return s.openWithLog(io.Discard) }
+
+// openWithLog is open for a source that is used for longer: w is told of what it
+// could not read since.
+func (s *gpuSource) openWithLog(w io.Writer) (discovery.Source, error) {
 	inventory := s.inventory
 	if inventory == "" {
 		c, err := config.Read(s.shimConfig)
@@ -36,9 +41,10 @@ func (s *gpuSource) open() (discovery.Source, error) {
 		}
 		inventory = c.Inventory
 	}
-	// What the source has to say that is no answer stands in the answer.
 	log := logrus.New()
-	log.SetOutput(io.Discard)
+	log.SetOutput(w)
+	log.SetLevel(logrus.WarnLevel)
+	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
 	source, err := live.Open(inventory, log)
 	if err != nil {
 		return nil, fmt.Errorf("%w; name one with --inventory", err)

@@ -32,10 +32,12 @@ var (
 // may do so at once, beside the one [Recorder] that writes and ends them.
 type Store struct {
 	folder string
+	// orphanPatience is that of [Store.List].
+	orphanPatience time.Duration
 }
 
 // OpenStore returns the store in folder, which need not exist yet.
-func OpenStore(folder string) *Store { return &Store{folder: folder} }
+func OpenStore(folder string) *Store { return &Store{folder, orphanPatience} }
 
 // Get returns the record that token stands for. Its error matches
 // [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the
@@ -63,19 +65,24 @@ func (s *Store) get(id ID) (Record, error) {
 func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) { return s.holder(token.ID()) }
 
 func (s *Store) holder(id ID) (holder Holder, ok bool, err error) {
+	b, ok, err := s.binding(id)
+	return b.Holder, ok, err
+}
+
+func (s *Store) binding(id ID) (b binding, ok bool, err error) {
 	path := s.path(id, bindingSuffix)
 	data, err := s.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Holder{}, false, nil
+		return binding{}, false, nil
 	case err != nil:
-		return Holder{}, false, fmt.Errorf("read allocation binding: %w", err)
+		return binding{}, false, fmt.Errorf("read allocation binding: %w", err)
 	}
-	b, err := decodeBinding(data, id)
+	b, err = decodeBinding(data, id)
 	if err != nil {
-		return Holder{}, false, fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
+		return binding{}, false, fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
-	return b.Holder, true, nil
+	return b, true, nil
 }
 
 // Check returns the record that token stands for when holder may have it, and
@@ -160,7 +167,11 @@ func (s *Store) Deliver(token Token, containerID string) error {
 // token's record promises by somebody other than the NRI plugin, "" when there
 // is none.
 func (s *Store) Delivered(token Token) (containerID string, err error) {
-	path := s.path(token.ID(), deliverySuffix)
+	return s.delivered(token.ID())
+}
+
+func (s *Store) delivered(id ID) (containerID string, err error) {
+	path := s.path(id, deliverySuffix)
 	data, err := s.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -172,7 +183,7 @@ func (s *Store) Delivered(token Token) (containerID string, err error) {
 	if err := decode(data, kindDelivery, &d); err != nil {
 		return "", fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
-	if d.ID != token.ID() {
+	if d.ID != id {
 		return "", fmt.Errorf("%w: %s: it is of another allocation", ErrUnreadable, path)
 	}
 	return d.ContainerID, nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -62,6 +63,9 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	if err == nil {
 		return exitOK
 	}
+	if quiet := (quietError{}); errors.As(err, &quiet) {
+		return quiet.status
+	}
 	fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
 	if usage := (usageError{}); errors.As(err, &usage) {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", called.CommandPath())
@@ -94,7 +98,7 @@ func prepare(command *cobra.Command) {
 		case len(args) == 0:
 			return nil
 		case command.HasSubCommands():
-			return usageError{fmt.Errorf("%q is no command here: it takes %s", args[0], subcommands(command))}
+			return usageError{fmt.Errorf("%q is no command here: it takes %s%s", args[0], subcommands(command), meant(command, args[0]))}
 		}
 		return usageError{fmt.Errorf("%q is not expected here: everything is said by flags", args[0])}
 	}
@@ -103,6 +107,20 @@ func prepare(command *cobra.Command) {
 			return usageError{fmt.Errorf("a command is missing: %s", subcommands(command))}
 		}
 	}
+}
+
+// meant is a question after the commands whose names are close to name, or begin
+// with it.
+func meant(command *cobra.Command, name string) string {
+	command.SuggestionsMinimumDistance = 2
+	if len(name) < 5 {
+		command.SuggestionsMinimumDistance = 1 // Short words are all alike.
+	}
+	names := command.SuggestionsFor(name)
+	if len(names) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(names, " or ") + "?"
 }
 
 func subcommands(command *cobra.Command) string {
@@ -138,6 +156,11 @@ func Version(set string) string {
 		return "unknown"
 	}
 	return info.Main.Version
+}
+
+// Build says what the program was built with and for.
+func Build() string {
+	return fmt.Sprintf("built with %s for %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // Logging is the flags of the log.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -58,6 +59,8 @@ func TestGroupsOfCommands(t *testing.T) {
 		"no command":           {nil, 2, "prog: a command is missing: group\nTry 'prog --help'.\n"},
 		"no command of group":  {[]string{"group"}, 2, "prog: a command is missing: one, two\nTry 'prog group --help'.\n"},
 		"unknown command":      {[]string{"nope"}, 2, "prog: \"nope\" is no command here: it takes group\nTry 'prog --help'.\n"},
+		"nearly a command":     {[]string{"gruop"}, 2, "prog: \"gruop\" is no command here: it takes group; did you mean group?\nTry 'prog --help'.\n"},
+		"nearly in the group":  {[]string{"group", "on"}, 2, "prog: \"on\" is no command here: it takes one, two; did you mean one?\nTry 'prog group --help'.\n"},
 		"unknown in the group": {[]string{"group", "nope"}, 2, "prog: \"nope\" is no command here: it takes one, two\nTry 'prog group --help'.\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "prog: \"x\" is not expected here: everything is said by flags\nTry 'prog group one --help'.\n"},
 		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
@@ -100,5 +103,8 @@ func TestVersion(t *testing.T) {
 	}
 	if got := Version(""); got == "" {
 		t.Error("no version at all")
+	}
+	if got := Build(); !strings.Contains(got, runtime.Version()+" for "+runtime.GOOS+"/"+runtime.GOARCH) {
+		t.Errorf("built with %q", got)
 	}
 }

@@ -138,13 +138,14 @@ func (runtimeService) Version(context.Context, *cri.VersionRequest) (*cri.Versio
 func (runtimeService) ListPodSandbox(_ context.Context, r *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
 	response := &cri.ListPodSandboxResponse{}
 	for _, s := range []*cri.PodSandbox{
-		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "usual"}},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "usual", Uid: "uid-1"}},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "usual", Uid: "uid-1", Attempt: 1}, State: cri.PodSandboxState_SANDBOX_NOTREADY},
 		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "other"}, RuntimeHandler: "directx"},
-		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "ended"}, State: cri.PodSandboxState_SANDBOX_NOTREADY},
+		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "ended", Uid: "uid-2"}, State: cri.PodSandboxState_SANDBOX_NOTREADY},
 		{Metadata: &cri.PodSandboxMetadata{Namespace: "b", Name: "old"}, Annotations: map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}},
 		{Metadata: &cri.PodSandboxMetadata{Namespace: "b", Name: "trusted"}, Annotations: map[string]string{"io.kubernetes.cri.untrusted-workload": "false"}},
 	} {
-		if s.State == r.GetFilter().GetState().GetState() {
+		if wanted := r.GetFilter().GetState(); wanted == nil || s.State == wanted.GetState() {
 			response.Items = append(response.Items, s)
 		}
 	}
@@ -173,6 +174,10 @@ func TestOverASocket(t *testing.T) {
 		}
 		sandboxes, err := Sandboxes(t.Context(), connection)
 		if diff := cmp.Diff([]Sandbox{{"a", "usual", ""}, {"a", "other", "directx"}, {"b", "old", "untrusted"}, {"b", "trusted", ""}}, sandboxes); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", address, err, diff)
+		}
+		pods, err := Pods(t.Context(), connection)
+		if diff := cmp.Diff(map[string]bool{"uid-1": true, "uid-2": false, "": true}, pods); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", address, err, diff)
 		}
 		version, err := Version(t.Context(), connection)

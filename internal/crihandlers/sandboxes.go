@@ -45,3 +45,18 @@ func handlerOf(sandbox *cri.PodSandbox) string {
 	}
 	return sandbox.GetRuntimeHandler()
 }
+
+// Pods returns the UIDs of the pods that containerd has a sandbox of, and whether
+// one of those is ready.
+func Pods(ctx context.Context, connection grpc.ClientConnInterface) (ready map[string]bool, err error) {
+	list, err := cri.NewRuntimeServiceClient(connection).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd for its pods: %w", err)
+	}
+	ready = map[string]bool{}
+	for _, item := range list.GetItems() {
+		uid := item.GetMetadata().GetUid()
+		ready[uid] = ready[uid] || item.GetState() == cri.PodSandboxState_SANDBOX_READY
+	}
+	return ready, nil
+}

@@ -66,68 +66,114 @@ type Decider struct {
 	Log    logrus.FieldLogger
 }
 
+// Outcome is what a container that asks is given.
+type Outcome struct {
+	// Devices are its GPUs.
+	Devices []discovery.Device
+	// Edits are what gives them to it.
+	Edits ocispec.Edits
+	// Notes tell of files that it does without.
+	Notes []ocispec.Note
+	// claim is what is yet to be bound.
+	claim claim
+}
+
+// claim is a container and the variables by which it presents records that are
+// bound to nobody.
+type claim struct {
+	holder  allocation.Holder
+	unbound []presentation
+}
+
 // Decide returns what container gets; ok is false when it asks for nothing, and
 // then nothing of it is to be touched. An error means that the container must
 // not start; it is one line that says who, what, why and what to do.
+//
+// What a container of a pod gets is its own from then on.
 func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispec.Edits, ok bool, err error) {
-	decide := d.promised
-	if container.Pod == nil {
-		decide = d.asked
+	outcome, ok, err := d.decide(ctx, container)
+	if err == nil {
+		err = d.bind(outcome.claim)
 	}
-	edits, ok, err = decide(ctx, container)
 	if err == nil && ok && ctx.Err() != nil {
 		err = fmt.Errorf("it took too long: %w", ctx.Err())
 	}
 	if err != nil {
 		return ocispec.Edits{}, false, container.Refuse(err)
 	}
-	return edits, ok, nil
+	if ok {
+		d.tell(container, outcome)
+	}
+	return outcome.Edits, ok, nil
+}
+
+// Preview is [Decider.Decide] for somebody who wants to know: it binds nothing
+// and writes no log.
+func (d *Decider) Preview(ctx context.Context, container Container) (outcome Outcome, ok bool, err error) {
+	outcome, ok, err = d.decide(ctx, container)
+	if err != nil {
+		return Outcome{}, false, container.Refuse(err)
+	}
+	return outcome, ok, nil
+}
+
+// decide writes nothing.
+func (d *Decider) decide(ctx context.Context, container Container) (Outcome, bool, error) {
+	if container.Pod == nil {
+		return d.asked(ctx, container)
+	}
+	return d.promised(ctx, container)
 }
 
 // promised decides for a container of a pod.
-func (d *Decider) promised(ctx context.Context, c Container) (ocispec.Edits, bool, error) {
+func (d *Decider) promised(ctx context.Context, c Container) (Outcome, bool, error) {
 	shown := presented(c.OS, c.Env)
 	if err := d.checkHidden(c, shown); err != nil {
-		return ocispec.Edits{}, false, err
+		return Outcome{}, false, err
 	}
 	if len(shown) == 0 {
-		return ocispec.Edits{}, false, nil
+		return Outcome{}, false, nil
 	}
 	if c.HyperV {
-		return ocispec.Edits{}, false, fmt.Errorf("%w; %s", errHyperV, advice(errHyperV))
+		return Outcome{}, false, fmt.Errorf("%w; %s", errHyperV, advice(errHyperV))
 	}
 	holder := allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
 	if holder.PodUID == "" || holder.Container == "" {
-		return ocispec.Edits{}, false, errors.New("the container runtime names no pod UID or no container, so that no allocation can be bound to it")
+		return Outcome{}, false, errors.New("the container runtime names no pod UID or no container, so that no allocation can be bound to it")
 	}
-	devices, err := d.redeem(ctx, shown, holder)
+	devices, claimed, err := d.redeem(ctx, shown, holder)
 	if err != nil {
-		return ocispec.Edits{}, false, err
+		return Outcome{}, false, err
 	}
-	edits, err := d.edits(c, devices)
+	outcome, err := d.give(c, devices)
 	if err != nil {
-		return ocispec.Edits{}, false, err
+		return Outcome{}, false, err
 	}
-	edits.Annotations = map[string]string{AdjustedAnnotation: mark(shown)}
-	return edits, true, nil
+	outcome.Edits.Annotations = map[string]string{AdjustedAnnotation: mark(shown)}
+	outcome.claim = claimed
+	return outcome, true, nil
 }
 
-// edits returns what gives devices to c, and tells the log.
-func (d *Decider) edits(c Container, devices []discovery.Device) (ocispec.Edits, error) {
+// give returns what gives devices to c.
+func (d *Decider) give(c Container, devices []discovery.Device) (Outcome, error) {
 	edits, notes, err := ocispec.ForDevices(c.OS, devices, d.Files)
 	if err != nil {
-		return ocispec.Edits{}, fmt.Errorf("%w; %s", err, advice(err))
+		return Outcome{}, fmt.Errorf("%w; %s", err, advice(err))
 	}
-	names := make([]string, len(devices))
-	for i, device := range devices {
+	return Outcome{Devices: devices, Edits: edits, Notes: notes}, nil
+}
+
+// tell tells the log what c was given.
+func (d *Decider) tell(c Container, given Outcome) {
+	names := make([]string, len(given.Devices))
+	for i, device := range given.Devices {
 		names[i] = device.Name()
 	}
 	log := d.Log.WithFields(c.fields())
 	log.WithField("devices", names).Info("container gets its GPUs")
-	for _, note := range notes {
+	for _, note := range given.Notes {
 		log.Warn(note)
 	}
-	return edits, nil
 }
 
 func (c Container) fields() logrus.Fields {
@@ -137,38 +183,43 @@ func (c Container) fields() logrus.Fields {
 	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
 }
 
-// redeem returns the devices behind all that shown presents, and binds their
-// records to holder. All are looked at before the first is bound: a container
+// redeem returns the devices behind all that shown presents, and what of it is
+// to be bound to holder. All is looked at before the first is bound: a container
 // that is refused takes nothing from the one that an allocation was made for.
-func (d *Decider) redeem(ctx context.Context, shown []presentation, holder allocation.Holder) ([]discovery.Device, error) {
+func (d *Decider) redeem(ctx context.Context, shown []presentation, holder allocation.Holder) ([]discovery.Device, claim, error) {
 	var records []allocation.Record
-	var unbound []presentation
+	claimed := claim{holder: holder}
 	for _, p := range shown {
 		record, bound, err := d.check(p, holder)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+			return nil, claim{}, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
 		}
 		if !bound {
-			unbound = append(unbound, p)
+			claimed.unbound = append(claimed.unbound, p)
 		}
 		records = append(records, record)
 	}
 	present, err := d.present(ctx, records)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+		return nil, claim{}, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}
 	var devices []discovery.Device
 	for _, record := range records {
 		if devices, err = appendDevices(devices, record, present); err != nil {
-			return nil, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
+			return nil, claim{}, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
 		}
 	}
-	for _, p := range unbound {
-		if err := d.Store.Bind(allocation.Token(p.value), holder); err != nil {
-			return nil, fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
+	return devices, claimed, nil
+}
+
+// bind binds the records that c presents to its container.
+func (d *Decider) bind(c claim) error {
+	for _, p := range c.unbound {
+		if err := d.Store.Bind(allocation.Token(p.value), c.holder); err != nil {
+			return fmt.Errorf("%s: %w; %s", p.variable, err, advice(err))
 		}
 	}
-	return devices, nil
+	return nil
 }
 
 // present returns the GPUs of records that the node has now. A source that can

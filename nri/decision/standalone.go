@@ -34,44 +34,44 @@ var (
 )
 
 // asked decides for a standalone container.
-func (d *Decider) asked(ctx context.Context, c Container) (ocispec.Edits, bool, error) {
+func (d *Decider) asked(ctx context.Context, c Container) (Outcome, bool, error) {
 	if shown := presented(c.OS, c.Env); len(shown) > 0 {
-		return ocispec.Edits{}, false, fmt.Errorf("%s: %w; remove variables that begin with %s: outside Kubernetes a container asks with %s",
+		return Outcome{}, false, fmt.Errorf("%s: %w; remove variables that begin with %s: outside Kubernetes a container asks with %s",
 			shown[0].variable, errOutsidePod, allocation.EnvPrefix, VisibleVariable)
 	}
 	name, request := visible(c)
 	has := assigned(c.Devices)
 	switch {
 	case strings.EqualFold(request, visibleNone), request == "" && !has.any():
-		return ocispec.Edits{}, false, nil
+		return Outcome{}, false, nil
 	case request != "" && c.HyperV:
-		return ocispec.Edits{}, false, fmt.Errorf("%s: %w; %s", name, errHyperV, "run it with process isolation")
+		return Outcome{}, false, fmt.Errorf("%s: %w; %s", name, errHyperV, "run it with process isolation")
 	case c.HyperV:
-		return ocispec.Edits{}, false, nil
+		return Outcome{}, false, nil
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return ocispec.Edits{}, false, fmt.Errorf("%w, so that it cannot be given their runtime files: %w; %s=%s starts it as it is",
+		return Outcome{}, false, fmt.Errorf("%w, so that it cannot be given their runtime files: %w; %s=%s starts it as it is",
 			errUnknownGPUs, err, VisibleVariable, visibleNone)
 	}
 	devices, err := choose(request, present)
 	if err != nil {
-		return ocispec.Edits{}, false, fmt.Errorf("%s: %w", name, err)
+		return Outcome{}, false, fmt.Errorf("%s: %w", name, err)
 	}
 	devices = union(devices, has.of(present))
 	if len(devices) == 0 {
 		// What it has is no GPU.
-		return ocispec.Edits{}, false, nil
+		return Outcome{}, false, nil
 	}
-	edits, err := d.edits(c, devices)
+	outcome, err := d.give(c, devices)
 	if err != nil {
-		return ocispec.Edits{}, false, err
+		return Outcome{}, false, err
 	}
 	if has.class {
 		// The class has each of them already.
-		edits.WindowsDevices = nil
+		outcome.Edits.WindowsDevices = nil
 	}
-	return edits, true, nil
+	return outcome, true, nil
 }
 
 // visible returns what a standalone container asks for and by what name, "" when

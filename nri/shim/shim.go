@@ -165,7 +165,7 @@ func (s *shim) prepare() (err error) {
 	if err != nil {
 		return s.refuse(fmt.Errorf("%s: %w; it cannot be told whether the container asks for a GPU", specName, err))
 	}
-	container, ok := describe(facts, s.id())
+	container, ok := Describe(facts, s.id())
 	if !ok || !decision.Asks(container) {
 		return nil
 	}

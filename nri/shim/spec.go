@@ -24,10 +24,10 @@ const (
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// describe returns the container with the given ID that facts are of; ok is
+// Describe returns the container with the given ID that facts are of; ok is
 // false for those that are never given a GPU: a pod's sandbox, and a process of
 // the host, which sees the GPUs anyway.
-func describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
+func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 	kind := facts.Annotations[containerType]
 	if kind == typeSandbox || isHostProcess(facts) {
 		return decision.Container{}, false

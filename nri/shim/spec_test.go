@@ -62,7 +62,7 @@ func TestContainer(t *testing.T) {
 		"host process Linux": {spec: `{"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`, os: ocispec.Linux},
 	} {
 		facts := factsOf(t, test.spec)
-		c, ok := describe(facts, "id")
+		c, ok := Describe(facts, "id")
 		if ok == test.never || ok && (c.OS != test.os || (c.Pod != nil) != test.pod || c.HyperV != test.hyperV || c.ID != "id") {
 			t.Errorf("%s: %+v, %t", name, c, ok)
 		}
@@ -104,7 +104,7 @@ func FuzzConfigJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, ok := describe(facts, "id")
+		c, ok := Describe(facts, "id")
 		if short && ok && decision.Asks(c) {
 			t.Fatalf("a container that asks would have been passed over: %s", data)
 		}

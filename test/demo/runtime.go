@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/aymanbagabas/go-udiff"
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
@@ -95,75 +91,6 @@ func containerSpec(p pod) *specs.Spec {
 			"io.kubernetes.cri.sandbox-name": p.name, "io.kubernetes.cri.sandbox-uid": p.uid,
 		},
 	}
-}
-
-func diff(before, after []byte) (string, error) {
-	old, err := pretty(before)
-	if err != nil {
-		return "", fmt.Errorf("spec before: %w", err)
-	}
-	edited, err := pretty(after)
-	if err != nil {
-		return "", fmt.Errorf("spec after: %w", err)
-	}
-	return udiff.Unified("config.json as containerd wrote it", "config.json as Windows gets it", old, edited), nil
-}
-
-// pretty returns the JSON in data with its keys in order, so that only edits
-// differ, and with each element of a list on a line of its own.
-func pretty(data []byte) (string, error) {
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	if err := write(&b, v, ""); err != nil {
-		return "", err
-	}
-	return b.String() + "\n", nil
-}
-
-func write(b *strings.Builder, v any, indent string) error {
-	object, ok := v.(map[string]any)
-	list, isList := v.([]any)
-	switch {
-	case ok:
-		b.WriteString("{\n")
-		for i, key := range slices.Sorted(maps.Keys(object)) {
-			if i > 0 {
-				b.WriteString(",\n")
-			}
-			fmt.Fprintf(b, "%s  %q: ", indent, key)
-			if err := write(b, object[key], indent+"  "); err != nil {
-				return err
-			}
-		}
-		b.WriteString("\n" + indent + "}")
-		return nil
-	case isList && len(list) > 0:
-		b.WriteString("[\n")
-		for i, element := range list {
-			if i > 0 {
-				b.WriteString(",\n")
-			}
-			b.WriteString(indent + "  ")
-			if err := writeCompact(b, element); err != nil {
-				return err
-			}
-		}
-		b.WriteString("\n" + indent + "]")
-		return nil
-	}
-	return writeCompact(b, v)
-}
-
-func writeCompact(b *strings.Builder, v any) error {
-	var compact bytes.Buffer
-	e := json.NewEncoder(&compact)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	b.Write(bytes.TrimSuffix(compact.Bytes(), []byte("\n")))
-	return err
 }
 
 // silence keeps the library's own log out of the story.

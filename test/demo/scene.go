@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"directx-nri/advertiser"
+	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/discovery"
 	"directx-nri/discovery/inventory"
 	"directx-nri/internal/allocation"
@@ -212,7 +213,7 @@ func (s *scene) onePod(ctx context.Context) error {
 		return err
 	}
 	s.show.who("directx-nri", "is asked when the container is created, finds the record, and adjusts the OCI spec:")
-	text, err := diff(before, after)
+	text, err := specdiff.Unified("config.json as containerd wrote it", "config.json as Windows gets it", before, after)
 	if err != nil {
 		return err
 	}

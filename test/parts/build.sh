@@ -9,7 +9,7 @@
 #
 # Groups, `linux` when none is named:
 #
-#   linux     bin/                   containerd 1.7, ctr, the runc shim, the kubelet
+#   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet
 #             packages               runc, busybox-static
 #   versions  containerd16/          containerd 1.6, ctr
 #             containerd2/           containerd 2, ctr, the runc shim
@@ -117,6 +117,7 @@ have_wine() { command -v wine64 >/dev/null || [ -x /usr/lib/wine/wine64 ]; }
 
 containerd1=github.com/containerd/containerd
 containerd2=github.com/containerd/containerd/v2
+nerdctl=github.com/containerd/nerdctl
 runhcs=github.com/Microsoft/hcsshim/cmd/containerd-shim-runhcs-v1
 
 # flags1 and flags2 print the linker's flags for containerd of module $1.
@@ -132,6 +133,8 @@ linux() {
 
 	build containerd linux "$bin" "$(flags1 containerd)" \
 		$containerd1/cmd/containerd $containerd1/cmd/ctr $containerd1/cmd/containerd-shim-runc-v2
+
+	build nerdctl linux "$bin" "-s -w -X $nerdctl/pkg/version.Version=$(version_of nerdctl $nerdctl)" $nerdctl/cmd/nerdctl
 
 	# The kubelet refuses to start without knowing its version.
 	kubernetes=$(version_of kubernetes k8s.io/kubernetes)

@@ -16,6 +16,12 @@ func testUnits(t *testing.T) {
 		{"./internal/capabilities", "."},
 		// The others have no need of Windows.
 		{"./discovery/pnp", "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},
+		{"./cmd/dxctl", "."},
+		{"./cmd/dxctl/terminal", "."},
+		{"./cmd/dxctl/quote", "."},
+		{"./cmd/dxctl/frontend", "."},
+		{"./cmd/dxctl/preview", "."},
+		{"./cmd/dxctl/simulate", "."},
 	} {
 		out, err := wine.UnitTests(t, test.folder, test.run)
 		if err != nil || !strings.Contains(out, "--- PASS") {

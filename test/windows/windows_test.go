@@ -56,6 +56,7 @@ func TestNode(t *testing.T) {
 		{"2 a standalone container", testStandalone},
 		{"3 what cannot be honoured does not start", testRefused},
 		{"4 what is not ours", testUntouched},
+		{"5 a container by hand", testByHand},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

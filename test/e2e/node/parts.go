@@ -52,7 +52,7 @@ func isModule(dir string) bool {
 
 // check returns what is missing, with the command that makes it.
 func (p parts) check() error {
-	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet"} {
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "nerdctl", "kubelet"} {
 		if _, err := os.Stat(p.part(name)); err != nil {
 			return fmt.Errorf("the stock part %s is missing: run test/parts/build.sh (%w)", name, err)
 		}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"directx-nri/cmd/dxctl/terminal"
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/testutil"
+)
+
+const (
+	firstGPU  = `PCI\VEN_10DE&DEV_1EB8\1`
+	secondGPU = "NPU"
+	displays  = "directx.microsoft.com/display"
+)
+
+// entry returns a record of replica of firstGPU that container main of the pod
+// default/NAME holds, and nobody without a name.
+func entry(name, uid string, replica string) allocation.Entry {
+	created := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	e := allocation.Entry{Record: allocation.Record{
+		ID: allocation.ID(strings.Repeat("ab", 15) + "0" + replica), Resource: displays, CreatedAt: created,
+		Replicas: []allocation.Replica{{ID: firstGPU + "::" + replica, InstanceID: firstGPU}},
+	}}
+	if uid != "" {
+		e.Holder = &allocation.Holder{PodUID: uid, Container: "main", PodNamespace: "default", PodName: name}
+		e.BoundAt = created.Add(time.Minute)
+	}
+	return e
+}
+
+func TestAllocationStates(t *testing.T) {
+	t.Parallel()
+	held, nameless, unclear := entry("a", "uid-a", "0"), entry("", "uid-a", "0"), entry("", "", "0")
+	nameless.Holder.PodNamespace = ""
+	unclear.HolderUnknown = true
+	yes := func(name string) map[string]bool { return map[string]bool{name: true} }
+	none := map[string]bool{}
+	for name, test := range map[string]struct {
+		entry  allocation.Entry
+		pods   knownPods
+		newest string
+		want   string
+	}{
+		"the kubelet has it":                       {held, knownPods{yes("default/a"), nil}, "uid-a", stateHeld},
+		"nobody has presented it":                  {entry("", "", "0"), knownPods{none, none}, "", stateWaiting},
+		"its binding cannot be read":               {unclear, knownPods{none, none}, "", stateUnknown},
+		"the kubelet does not have it":             {held, knownPods{yes("default/b"), nil}, "uid-a", stateStale},
+		"nor has containerd":                       {held, knownPods{none, none}, "uid-a", stateStale},
+		"its sandbox has ended":                    {held, knownPods{none, map[string]bool{"uid-a": false}}, "uid-a", stateStale},
+		"a kubelet that has just started":          {held, knownPods{none, yes("uid-a")}, "uid-a", stateHeld},
+		"no kubelet, containerd has it":            {held, knownPods{nil, yes("uid-a")}, "uid-a", stateHeld},
+		"no kubelet after a reboot":                {held, knownPods{nil, map[string]bool{"uid-a": false}}, "uid-a", stateUnknown},
+		"no kubelet, containerd does not":          {held, knownPods{nil, yes("uid-b")}, "uid-a", stateStale},
+		"nobody answers":                           {held, knownPods{}, "uid-a", stateUnknown},
+		"its pod was made anew":                    {held, knownPods{yes("default/a"), nil}, "uid-b", stateStale},
+		"made anew, and the old one has not ended": {held, knownPods{yes("default/a"), yes("uid-a")}, "uid-b", stateHeld},
+		"a pod of no name":                         {nameless, knownPods{none, map[string]bool{"uid-a": true}}, "uid-a", stateHeld},
+		"a pod of no name, gone":                   {nameless, knownPods{none, none}, "uid-a", stateStale},
+		"a pod of no name, no containerd":          {nameless, knownPods{none, nil}, "uid-a", stateUnknown},
+	} {
+		got, reason := test.pods.state(test.entry, map[string]string{"default/a": test.newest, "/": test.newest})
+		if got != test.want {
+			t.Errorf("%s: %s (%s), want %s", name, got, reason, test.want)
+		}
+		if plain := got == stateHeld || got == stateWaiting; plain == (reason != "") {
+			t.Errorf("%s: %s for the reason %q", name, got, reason)
+		}
+	}
+}
+
+func TestAllocationsOutput(t *testing.T) {
+	t.Parallel()
+	devices := []discovery.Device{{InstanceID: strings.ToLower(firstGPU), Description: "NVIDIA Tesla T4", LocationPath: "PCIROOT(0)#PCI(1B00)"}}
+	both := entry("b", "uid-b", "2")
+	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
+	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
+	reports := reportAllocations(entries, devices, knownPods{map[string]bool{"default/a": true, "default/b": true}, nil})
+	now := entries[0].BoundAt.Add(3 * time.Hour)
+	for _, output := range allocationsOutputs() {
+		o := allocationsOptions{output: output, now: func() time.Time { return now }}
+		var stdout, stderr bytes.Buffer
+		if err := o.print(&stdout, &stderr, reports, false); err != nil || stderr.Len() > 0 {
+			t.Errorf("%s: %v %s", output, err, &stderr)
+		}
+		golden(t, "allocations-"+output, stdout.String())
+	}
+	narrow := allocationsOptions{output: outputTable, now: func() time.Time { return now }}
+	var stdout bytes.Buffer
+	if err := narrow.table(reports).Print(&stdout, terminal.Terminal{Width: 60}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "allocations-narrow", stdout.String())
+}
+
+// holding returns a state folder with three records: one that the pod default/a
+// holds, one that default/b holds, and one that waits.
+func holding(t *testing.T) (state string) {
+	t.Helper()
+	state = t.TempDir()
+	folder := paths.Allocations(state)
+	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
+	for number, pod := range []string{"a", "b", ""} {
+		id := firstGPU + "::" + string(rune('0'+number))
+		token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: id, InstanceID: firstGPU}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pod == "" {
+			continue
+		}
+		if err := allocation.OpenStore(folder).Bind(token, allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return state
+}
+
+// askApart runs dxctl and returns what it printed on each of its outputs.
+func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	command := newCommand()
+	command.SetArgs(args)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out, errs bytes.Buffer
+	command.SetIn(strings.NewReader(stdin))
+	command.SetOut(&out)
+	command.SetErr(&errs)
+	err = command.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+// nowhere are the flags for a node where nobody answers and no GPU is known.
+func nowhere(t *testing.T) []string {
+	t.Helper()
+	none := filepath.Join(t.TempDir(), "none")
+	return []string{"--shim-config", none, "--inventory", none, "--pod-resources-socket", none, "--cri-socket", none}
+}
+
+func TestAllocationsWhenNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	args := append([]string{"allocations", "--state-dir", holding(t), "-o", "json"}, nowhere(t)...)
+	stdout, stderr, err := askApart(t, "", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reports []allocationReport
+	if err := json.Unmarshal([]byte(stdout), &reports); err != nil || len(reports) != 3 {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if r := reports[0]; r.State != stateUnknown || r.Reason == "" || r.Pod != "a" || r.Since == nil || r.InstanceID != firstGPU || r.LocationPath != "" {
+		t.Errorf("%+v", r)
+	}
+	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{"this node's are not known", "which pods there are is not known: ask the kubelet on", "ask containerd for its pods"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("no %q in %s", want, stderr)
+		}
+	}
+}
+
+func TestAllocationsOfANodeWithoutAny(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{"json": "[]\n", "yaml": "[]\n", "table": "", "wide": ""} {
+		args := append([]string{"allocations", "--state-dir", t.TempDir(), "-o", output}, nowhere(t)...)
+		stdout, stderr, err := askApart(t, "", args...)
+		if err != nil || stdout != want || stderr != "nothing is allocated\n" {
+			t.Errorf("%s: %v, %q, %q", output, err, stdout, stderr)
+		}
+	}
+	args := append([]string{"allocations", "--state-dir", holding(t), "-n", "other"}, nowhere(t)...)
+	if stdout, stderr, err := askApart(t, "", args...); err != nil || stdout != "" || !strings.Contains(stderr, "nothing that was asked for") {
+		t.Errorf("another namespace: %v, %q, %q", err, stdout, stderr)
+	}
+}
+
+func TestAllocationsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	state := holding(t)
+	folder := paths.Allocations(state)
+	for name, content := range map[string]string{strings.Repeat("ab", 16) + ".json": "{", "README": "hello"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := append([]string{"allocations", "--state-dir", state}, nowhere(t)...)
+	stdout, stderr, err := askApart(t, "", args...)
+	if err == nil || !strings.Contains(err.Error(), "what 1 file(s) among the allocation records say is not known") {
+		t.Errorf("error %v", err)
+	}
+	if strings.Count(stdout, "\n") != 4 || strings.Count(stderr, "problem: ") != 2 {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+}
+
+func TestAllocationsRefusals(t *testing.T) {
+	t.Parallel()
+	if _, err := ask(t, "allocations", "-o", "xml"); err == nil || !strings.Contains(err.Error(), `--output "xml" is none of`) {
+		t.Errorf("a form: %v", err)
+	}
+	if runtime.GOOS == "windows" || os.Getuid() == 0 {
+		return // Nothing is kept from them.
+	}
+	state := holding(t)
+	if err := os.Chmod(paths.Allocations(state), 0o300); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(paths.Allocations(state), 0o700) })
+	if _, err := ask(t, append([]string{"allocations", "--state-dir", state}, nowhere(t)...)...); err == nil || !strings.Contains(err.Error(), "run it as root") {
+		t.Errorf("no permission: %v", err)
+	}
+}

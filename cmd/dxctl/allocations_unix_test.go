@@ -1,0 +1,105 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"directx-nri/internal/testutil"
+)
+
+// kubeletPods answers as the kubelet does that has these pods.
+type kubeletPods struct {
+	podresources.UnimplementedPodResourcesListerServer
+	names []string
+}
+
+func (k kubeletPods) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	list := &podresources.ListPodResourcesResponse{}
+	for _, name := range k.names {
+		list.PodResources = append(list.PodResources, &podresources.PodResources{Namespace: "default", Name: name})
+	}
+	return list, nil
+}
+
+// sandboxes answers as containerd does that has these pods' sandboxes.
+type sandboxes struct {
+	cri.UnimplementedRuntimeServiceServer
+	uids []string
+}
+
+func (s sandboxes) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	list := &cri.ListPodSandboxResponse{}
+	for _, uid := range s.uids {
+		list.Items = append(list.Items, &cri.PodSandbox{Metadata: &cri.PodSandboxMetadata{Uid: uid}})
+	}
+	return list, nil
+}
+
+// serve serves what register registers, and returns the socket.
+func serve(t *testing.T, register func(*grpc.Server)) (socket string) {
+	t.Helper()
+	socket = filepath.Join(testutil.ShortDir(t), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	register(server)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return socket
+}
+
+func TestAllocationsAskTheKubeletAndContainerd(t *testing.T) {
+	t.Parallel()
+	state := holding(t)
+	none := filepath.Join(t.TempDir(), "none")
+	kubelet := func(names ...string) string {
+		return serve(t, func(s *grpc.Server) { podresources.RegisterPodResourcesListerServer(s, kubeletPods{names: names}) })
+	}
+	containerd := func(uids ...string) string {
+		return serve(t, func(s *grpc.Server) { cri.RegisterRuntimeServiceServer(s, sandboxes{uids: uids}) })
+	}
+	for name, test := range map[string]struct {
+		kubelet, containerd string
+		args                []string
+		want                string // the states, by replica
+		stderr              string
+	}{
+		"all there":                  {kubelet("a", "b"), none, nil, "held held waiting", ""},
+		"one is gone":                {kubelet("a"), containerd(), nil, "held stale waiting", ""},
+		"gone, and no containerd":    {kubelet("a"), none, nil, "held stale waiting", ""},
+		"the kubelet has just begun": {kubelet(), containerd("uid-a"), nil, "held stale waiting", ""},
+		"no kubelet":                 {none, containerd("uid-b"), nil, "stale held waiting", "containerd is asked for the pods"},
+		"only what is stale":         {kubelet("a"), containerd(), []string{"--stale"}, "stale", ""},
+		"of a namespace":             {kubelet("a", "b"), none, []string{"-n", "default"}, "held held", ""},
+	} {
+		args := append([]string{"allocations", "--state-dir", state, "--shim-config", none, "--inventory", none,
+			"--pod-resources-socket", test.kubelet, "--cri-socket", test.containerd}, test.args...)
+		stdout, stderr, err := askApart(t, "", args...)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var states []string
+		for line := range strings.Lines(stdout) {
+			fields := strings.Fields(line)
+			states = append(states, fields[len(fields)-1])
+		}
+		if got := strings.Join(states[1:], " "); got != test.want {
+			t.Errorf("%s: %s, want %s\n%s", name, got, test.want, stdout)
+		}
+		if asked := strings.Contains(stderr, "is asked for the pods"); asked != (test.stderr != "") || strings.Contains(stderr, "is not known:") {
+			t.Errorf("%s: %s", name, stderr)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// calls are a call of each command for a person at a node with GPUs; FOLDER is
+// that of [eightGPUs], which stands for the node. Here there is no containerd, so
+// that what asks it is told at once that it is not there.
+var calls = map[string][]string{
+	"devices":               {"devices"},
+	"devices -o json":       {"devices", "-o", "json"},
+	"devices INDEX":         {"devices", "7"},
+	"allocations":           {"allocations"},
+	"capabilities":          {"capabilities"},
+	"doctor":                {"doctor"},
+	"flags":                 {"flags", "--for", "ctr", "--all", "--assume-files", "--container-os", "windows"},
+	"run":                   {"run", "--for", "ctr", "--all", "--dry-run", "--", "IMAGE", "ID"},
+	"spec":                  {"spec", "FOLDER/config.json", "--all", "--assume-files"},
+	"simulate":              {"simulate", "-f", "FOLDER/pod.yaml"},
+	"runtime status":        {"runtime", "status"},
+	"runtime configure":     {"runtime", "configure", "--dry-run"},
+	"runtime unconfigure":   {"runtime", "unconfigure", "--dry-run"},
+	"runtime install":       {"runtime", "install", "--from", "FOLDER/none"},
+	"runtime uninstall":     {"runtime", "uninstall", "--from", "FOLDER/none"},
+	"completion bash":       {"completion", "bash"},
+	"completion zsh":        {"completion", "zsh"},
+	"completion fish":       {"completion", "fish"},
+	"completion powershell": {"completion", "powershell"},
+	"__complete":            {"__complete", "devices", ""},
+	"--help":                {"--help"},
+	"--version":             {"--version"},
+}
+
+// places are the flags that keep a command to FOLDER.
+var places = map[string]string{
+	"inventory": "FOLDER/gpus.yaml", "shim-config": "FOLDER/none.yaml", "state-dir": "FOLDER/state", "config": "FOLDER/config.toml",
+	"cri-socket": "FOLDER/cri.sock", "containerd-state": "FOLDER/containerd", "host-root": "FOLDER",
+}
+
+// eightGPUs makes the folder of a node with eight GPUs.
+func eightGPUs(t testing.TB) string {
+	t.Helper()
+	folder := t.TempDir()
+	files := "{system32: [nvapi64.dll, {source: nvcuda_loader64.dll, destination: nvcuda.dll}, nvml.dll], sysWOW64: [nvapi.dll, nvcuda.dll]}"
+	inventory := "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n"
+	for i := range 8 {
+		inventory += fmt.Sprintf("- {instanceID: 'PCI\\VEN_10DE&DEV_1EB8\\%d', description: NVIDIA Tesla T4, locationPath: 'PCIROOT(%d)#PCI(1B00)', luid: 0xC2F%d,\n"+
+			"   display: true, compute: true, driver: {storePath: 'C:\\Windows\\System32\\DriverStore\\FileRepository\\nv.inf_amd64_1'}, runtimeFiles: %s}\n", i, i, i, files)
+	}
+	for name, text := range map[string]string{
+		"gpus.yaml":   inventory,
+		"config.toml": "version = 2\n",
+		"config.json": `{"ociVersion":"1.1.0","windows":{"layerFolders":["C:\\layer"]}}`,
+		"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: render}\nspec:\n  containers:\n  - name: main\n    image: app\n" +
+			"    resources: {limits: {directx.microsoft.com/display: 1}}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// keptTo returns a call's arguments, kept to folder.
+func keptTo(args []string, folder string) []string {
+	root := newCommand()
+	called, _, err := root.Find(args)
+	if args[0] == "__complete" {
+		called, _, err = root.Find(args[1:])
+	}
+	kept := make([]string, 0, len(args))
+	kept = append(kept, args...)
+	if err == nil {
+		var flags []string
+		for name, value := range places {
+			if called.Flags().Lookup(name) != nil {
+				flags = append(flags, "--"+name+"="+value)
+			}
+		}
+		// Behind the command's name, before what is no flag.
+		at := len(strings.Fields(called.CommandPath())) - 1
+		if args[0] == "__complete" {
+			at++
+		}
+		kept = append(append(append([]string{}, args[:at]...), flags...), args[at:]...)
+	}
+	for i := range kept {
+		kept[i] = strings.ReplaceAll(kept[i], "FOLDER", folder)
+	}
+	return kept
+}
+
+// BenchmarkCommand runs the program, as a person does: from its start to its end.
+func BenchmarkCommand(b *testing.B) {
+	folder := eightGPUs(b)
+	program := filepath.Join(folder, "dxctl")
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	// As make builds it.
+	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
+		args := keptTo(calls[name], folder)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				command := exec.CommandContext(b.Context(), program, args...)
+				var stderr bytes.Buffer
+				command.Stderr = &stderr
+				err := command.Run()
+				// Here is no containerd, and no shim: 1 is an answer.
+				if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) || strings.Contains(stderr.String(), "Try 'dxctl") {
+					b.Fatalf("dxctl %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/command")
+		})
+	}
+}
+
+func TestEachCommandIsMeasured(t *testing.T) {
+	t.Parallel()
+	measured := map[*cobra.Command]bool{}
+	root := newCommand()
+	for name, args := range calls {
+		if name == "__complete" { // It is there when the program runs.
+			continue
+		}
+		called, _, err := root.Find(args)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		measured[called] = true
+	}
+	for _, command := range everyCommand(root) {
+		if command.Runnable() && !measured[command] {
+			t.Errorf("%s is missing", command.CommandPath())
+		}
+	}
+}

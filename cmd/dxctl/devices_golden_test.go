@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/cmd/dxctl/terminal"
+	"directx-nri/discovery"
+)
+
+// mixed is a node with a GPU of each sort. STORE is the driver's folder.
+const mixed = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+- instanceID: PCI\VEN_10DE&DEV_1EB8\1
+  description: NVIDIA Tesla T4
+  locationPath: PCIROOT(0)#PCI(1B00)
+  luid: 0xC2F5
+  dedicatedMemory: 15Gi
+  numaNode: 0
+  display: true
+  compute: true
+  driver: {version: 31.0.15.5222, storePath: 'STORE'}
+  runtimeFiles:
+    system32: [nvapi64.dll, {source: nvcuda_loader64.dll, destination: nvcuda.dll}, gone.dll]
+    sysWOW64: [nvapi.dll]
+- instanceID: PCI\VEN_1002&DEV_73BF\2
+  description: AMD Radeon RX 6800 XT
+  locationPath: PCIROOT(0)#PCI(0100)#PCI(0000)#PCI(0000)
+  luid: 0xC2F6
+  dedicatedMemory: 16Gi
+  display: true
+  detachable: true
+  health: {reason: driver is not started (code 10)}
+  driver: {version: 31.0.12027.9001}
+- instanceID: PCI\VEN_8086&DEV_7D1D\3
+  description: Intel AI Boost
+  locationPath: PCIROOT(0)#PCI(0B00)
+  compute: true
+- instanceID: ROOT\BASICRENDER\0000
+  description: Microsoft Basic Render Driver
+- instanceID: PCI\VEN_8086&DEV_9A49\4
+  description: 日本のGPU
+  integrated: true
+  display: true
+`
+
+// aNode is a folder with mixed as gpus.yaml, and the files of its first GPU but
+// gone.dll. It returns the inventory's path, the root of the node, and what
+// [neutral] is to take out.
+func aNode(t *testing.T) (inventory, root string, folders map[string]string) {
+	t.Helper()
+	folder := t.TempDir()
+	store, here := `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`, filepath.Join(folder, "C:", "Windows", "System32", "DriverStore", "FileRepository", "nv.inf_amd64_1")
+	if runtime.GOOS == "windows" {
+		store, here = filepath.Join(folder, "nv.inf_amd64_1"), filepath.Join(folder, "nv.inf_amd64_1")
+	}
+	if err := os.MkdirAll(here, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nvapi64.dll", "nvcuda_loader64.dll", "nvapi.dll"} {
+		if err := os.WriteFile(filepath.Join(here, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inventory = filepath.Join(folder, "gpus.yaml")
+	writeInventory(t, inventory, strings.ReplaceAll(mixed, "STORE", store))
+	return inventory, folder, map[string]string{store: "STORE", folder: "NODE"}
+}
+
+// writeInventory replaces the file as a whole.
+func writeInventory(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDevicesForms(t *testing.T) {
+	t.Parallel()
+	inventory, root, folders := aNode(t)
+	for name, args := range map[string][]string{
+		"devices":          nil,
+		"devices-wide":     {"-o", "wide"},
+		"devices-name":     {"-o", "name"},
+		"devices-json":     {"-o", "json"},
+		"devices-yaml":     {"-o", "yaml"},
+		"devices-one":      {"0"},
+		"devices-one-wide": {"PCIROOT(0)#PCI(1b00)", "-o", "wide"},
+		"devices-one-json": {"0xC2F5", "-o", "json"},
+		"devices-one-yaml": {`pci\ven_10de&dev_1eb8\1`, "-o", "yaml"},
+		"devices-one-name": {"3", "-o", "name"},
+		"devices-broken":   {"1"},
+		"devices-software": {`ROOT\BASICRENDER\0000`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := ask(t, append([]string{"devices", "--inventory", inventory, "--host-root", root}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, neutral(out, folders))
+		})
+	}
+}
+
+func TestDevicesTableFits(t *testing.T) {
+	t.Parallel()
+	inventory, _, _ := aNode(t)
+	source := gpuSource{inventory: inventory}
+	devices, err := source.devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	for _, width := range []int{60, 80, 100, 120} {
+		fmt.Fprintf(&all, "%d columns:\n", width)
+		if err := printDevices(&all, terminal.Terminal{Width: width}, devices, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "devices-widths", all.String())
+}
+
+func TestDevicesAreNotLookedForElsewhere(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("a drive is there, or the path is not absolute")
+	}
+	inventory, root, folders := aNode(t)
+	elsewhere := filepath.Join(root, "elsewhere")
+	folders[elsewhere] = "ELSEWHERE"
+	out, err := ask(t, "devices", "0", "--inventory", inventory, "--host-root", elsewhere)
+	if err != nil || !strings.Contains(out, "The files were not looked for: there is no C:\\ in "+elsewhere) || strings.Contains(out, "missing") {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, err = ask(t, "devices", "0", "--inventory", inventory, "--host-root", elsewhere, "-o", "json")
+	if err != nil || !strings.Contains(out, `"filesChecked": false`) || strings.Contains(out, "missing") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestNoDevices(t *testing.T) {
+	t.Parallel()
+	inventory := filepath.Join(t.TempDir(), "none.yaml")
+	writeInventory(t, inventory, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n")
+	for form, want := range map[string]string{"table": "This node has no GPU.\n", "name": "", "json": "[]\n", "yaml": "[]\n"} {
+		if out, err := ask(t, "devices", "--inventory", inventory, "-o", form); err != nil || out != want {
+			t.Errorf("%s: %v: %q", form, err, out)
+		}
+	}
+	if out, err := ask(t, "devices", "--inventory", inventory, "0"); err == nil || out != "" || !strings.Contains(err.Error(), `none of this node's 0 GPU(s) is "0"`) {
+		t.Errorf("%v: %q", err, out)
+	}
+}
+
+// The index that is listed is the one by which GPUs are selected.
+func TestIndexIsTheSelections(t *testing.T) {
+	t.Parallel()
+	inventory, _, _ := aNode(t)
+	source := gpuSource{inventory: inventory}
+	devices, err := source.devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := ask(t, "devices", "--inventory", inventory, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reports []deviceReport
+	if err := json.Unmarshal([]byte(out), &reports); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reports {
+		if !r.Display && !r.Compute || r.Health != "healthy" {
+			continue
+		}
+		chosen, err := (&selection{indices: []uint{uint(r.Index)}}).choose(devices)
+		if err != nil || len(chosen) != 1 || chosen[0].InstanceID != r.InstanceID {
+			t.Errorf("--index %d selects %v, %v, and %s is listed", r.Index, chosen, err, r.InstanceID)
+		}
+	}
+}
+
+func TestDeviceEvents(t *testing.T) {
+	t.Parallel()
+	node := 1
+	a := discovery.Device{InstanceID: `PCI\A`, LocationPath: "PCIROOT(0)#PCI(1B00)", Description: "A\x1b[2J", SupportsDisplay: true}
+	b := discovery.Device{InstanceID: `PCI\B`, SupportsCompute: true, LUID: 1}
+	c := discovery.Device{InstanceID: `PCI\C`, Description: "C", SupportsDisplay: true}
+	changed := b.Clone()
+	changed.InstanceID = `pci\b`
+	changed.Health.Reason, changed.NUMANode, changed.LUID = "code 43", &node, 2
+	changed.System32 = []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}}
+	another := changed.Clone()
+	another.System32[0].Source = "b.dll"
+	o := devicesOptions{output: outputTable, now: func() time.Time { return time.Date(2026, 11, 21, 19, 34, 7, 0, time.UTC) }}
+	var out bytes.Buffer
+	for _, step := range [][2][]discovery.Device{
+		{{a, b}, {a, b}}, {{a, b}, {changed, c}}, {{changed, c}, {another, c}}, {{another, c}, nil},
+	} {
+		for _, form := range []string{outputTable, outputJSON} {
+			o.output = form
+			if err := o.tellEvents(&out, deviceEvents(step[0], step[1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out.WriteByte('\n')
+	}
+	golden(t, "devices-events", out.String())
+}
+
+// TestWatch follows a real file.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	inventory, _, folders := aNode(t)
+	text, err := os.ReadFile(inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	reader, writer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		command := newCommand()
+		command.SetArgs([]string{"devices", "--inventory", inventory, "--watch", "-o", "json"})
+		command.SilenceErrors, command.SilenceUsage = true, true
+		command.SetOut(writer)
+		command.SetErr(io.Discard)
+		err := command.ExecuteContext(ctx)
+		_ = writer.CloseWithError(io.EOF)
+		ended <- err
+	}()
+	lines := bufio.NewScanner(reader)
+	lines.Buffer(nil, 1<<20)
+	next := func() deviceEvent {
+		t.Helper()
+		var event deviceEvent
+		if !lines.Scan() {
+			t.Fatalf("it ended: %v", lines.Err())
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatalf("%v: %s", err, lines.Text())
+		}
+		if event.Time.IsZero() {
+			t.Errorf("without a time: %s", lines.Text())
+		}
+		return event
+	}
+	for i := range 5 {
+		if event := next(); event.Event != eventListed || event.Device.Index != i {
+			t.Fatalf("%+v", event)
+		}
+	}
+	writeInventory(t, inventory, strings.Replace(string(text), "luid: 0xC2F5", "luid: 0xC2FF", 1))
+	if event := next(); event.Event != eventChanged || !cmp.Equal(event.Changes, []deviceChange{{"luid", "0x00000000_0x0000C2F5", "0x00000000_0x0000C2FF"}}) {
+		t.Errorf("%+v, %v", event, folders)
+	}
+	begin := strings.Index(string(text), `- instanceID: PCI\VEN_8086&DEV_9A49`)
+	writeInventory(t, inventory, strings.Replace(string(text[:begin]), "luid: 0xC2F5", "luid: 0xC2FF", 1))
+	if event := next(); event.Event != eventWent || event.Device.InstanceID != `PCI\VEN_8086&DEV_9A49\4` || event.Device.Index != 4 {
+		t.Errorf("%+v", event)
+	}
+	interrupt()
+	if lines.Scan() {
+		t.Errorf("more: %s", lines.Text())
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestWatchNeedsAList(t *testing.T) {
+	t.Parallel()
+	none := filepath.Join(t.TempDir(), "none.yaml")
+	if out, err := ask(t, "devices", "--inventory", none, "--watch"); err == nil || !strings.Contains(err.Error(), none) || out != "" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A reader that goes away ends it, with an error and no hang.
+func TestWatchEndsWithItsReader(t *testing.T) {
+	t.Parallel()
+	inventory, _, _ := aNode(t)
+	text, err := os.ReadFile(inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, writer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		o := devicesOptions{gpuSource: gpuSource{inventory: inventory}, output: outputTable, now: time.Now}
+		ended <- o.follow(t.Context(), writer, io.Discard)
+	}()
+	if _, err := bufio.NewReader(reader).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	writeInventory(t, inventory, strings.Replace(string(text), "0xC2F5", "0xC2FF", 1))
+	if err := <-ended; err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	inventory, _, _ := aNode(t)
+	source := gpuSource{inventory: inventory}
+	devices, err := source.devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As a shell asks.
+	out, err := ask(t, "__complete", "devices", "--inventory", inventory, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "complete-devices", out)
+	for name, test := range map[string]struct {
+		begun string
+		by    func(discovery.Device) string
+		want  []string
+	}{
+		"indices":        {"", namedByIndex, []string{"0", "1", "2", "3", "4"}},
+		"a second index": {"0,3,", namedByIndex, []string{"0,3,1", "0,3,2", "0,3,4"}},
+		"LUIDs":          {"0X", namedByLUID, []string{"0x00000000_0x0000C2F5", "0x00000000_0x0000C2F6"}},
+		"paths":          {"pciroot(0)#pci(0", discovery.Device.Name, []string{"PCIROOT(0)#PCI(0100)#PCI(0000)#PCI(0000)", "PCIROOT(0)#PCI(0B00)"}},
+		"none":           {"9", namedByIndex, nil},
+	} {
+		var got []string
+		for _, completion := range deviceCompletions(devices, test.begun, test.by) {
+			text, _, _ := strings.Cut(completion, "\t")
+			got = append(got, text)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	for flag, want := range map[string]string{"--output": "table\nwide\njson\nyaml\nname\n"} {
+		if out, err := ask(t, "__complete", "devices", flag, ""); err != nil || !strings.HasPrefix(out, want) {
+			t.Errorf("%s: %v: %s", flag, err, out)
+		}
+	}
+	if out, err := ask(t, "__complete", "devices", "0", ""); err != nil || strings.Contains(out, "PCIROOT") {
+		t.Errorf("a second argument: %v: %s", err, out)
+	}
+}
+
+func TestEnumeratedValues(t *testing.T) {
+	t.Parallel()
+	for usage, want := range map[string][]string{
+		"form of the output: table, wide, json, yaml or name":                              {"table", "wide", "json", "yaml", "name"},
+		"what the node is for: kubernetes, standalone, or auto":                            {"kubernetes", "standalone", "auto"},
+		"the node's operating system: windows or linux (default: the pod's, and so on)":    {"windows", "linux"},
+		"containerd's major version, 1 or 2, which decides how it reads the file":          nil,
+		"folder to install it in: containerd's own, or one on its PATH":                    nil,
+		"inventory FILE that describes the GPUs (default: as in config.yaml, and else so)": nil,
+	} {
+		if got := enumerated(usage); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", usage, got, want)
+		}
+	}
+}
+
+func TestCompletionScripts(t *testing.T) {
+	t.Parallel()
+	for shell, want := range map[string]string{
+		"bash": "__start_dxctl", "zsh": "#compdef dxctl", "fish": "complete -c dxctl", "powershell": "Register-ArgumentCompleter",
+	} {
+		if out, err := ask(t, "completion", shell); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v: %.100s", shell, err, out)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+//go:build unix
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"directx-nri/discovery"
+)
+
+// emptyNode is a node on which there is nothing.
+func emptyNode(folder string) Node {
+	path := func(name string) string { return filepath.Join(folder, name) }
+	return Node{
+		OS: "linux", ShimConfig: path("config.yaml"), StateDir: path("state"), RuntimeDir: path("run"), Shim: path("containerd-shim-directx-v1"),
+		ContainerdConfig: path("config.toml"), ContainerdState: path("c"), CRISocket: path("s"), NRISocket: path("n"), KubeletDir: path("k"), PodResources: path("p"),
+		Devices: func(context.Context, string) ([]discovery.Device, error) { return nil, errors.New("none") },
+		Changed: func(string, string) Leftovers { return Leftovers{} },
+		Timeout: 300 * time.Millisecond,
+	}
+}
+
+// TestNobodyAnswers has everybody listen and nobody answer: each question ends by
+// its own limit.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	folder, err := os.MkdirTemp("", "dr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	for _, name := range []string{"run", "k"} {
+		if err := os.Mkdir(filepath.Join(folder, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"s", "n", "p", "run/nri.sock", "k/kubelet.sock", "k/directx-display.sock", "k/directx-compute.sock"} {
+		listener, err := net.Listen("unix", filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close() })
+	}
+	shim := filepath.Join(folder, "containerd-shim-directx-v1")
+	if err := os.WriteFile(shim, []byte("#!/bin/sh\nexec sleep 600\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := Gather(t.Context(), emptyNode(folder))
+	for what, err := range map[string]error{
+		"containerd": f.Containerd.Err, "the advertiser": f.Kubelet.Advertiser["directx.microsoft.com/display"], "PodResources": f.Kubelet.PodResourcesErr, "the shim": f.Shims[0].Err,
+	} {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if f.NRI.PluginErr == nil || !f.NRI.Started || f.NRI.SocketErr != nil || f.Kubelet.SocketErr != nil {
+		t.Errorf("%+v %+v", f.NRI, f.Kubelet)
+	}
+}
+
+func TestNothingIsThere(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	f := Gather(t.Context(), emptyNode(folder))
+	for what, err := range map[string]error{
+		"containerd": f.Containerd.Err, "the kubelet": f.Kubelet.FolderErr, "the shim": f.Shims[0].Err, "NRI": f.NRI.SocketErr,
+	} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if f.Config.Exists || f.Config.Err != nil || f.Containerd.FileErr != nil || f.Records.Err != nil || len(f.Folders) > 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestMissingFiles(t *testing.T) {
+	t.Parallel()
+	there := filepath.Join(t.TempDir(), "lib.so")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := missingOf(discovery.Device{
+		DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv`,
+		System32:        []discovery.RuntimeFile{{Source: `sub\a.dll`, Destination: "a.dll"}},
+		Libraries:       []discovery.Library{{Source: there}, {Source: there + ".1"}},
+		DeviceNodes:     []discovery.DeviceNode{{Path: "/dev/null"}, {Path: "/dev/no-such-node"}},
+	})
+	want := []string{`C:\Windows\System32\DriverStore\FileRepository\nv\sub\a.dll`, there + ".1", "/dev/no-such-node"}
+	if g.FilesErr != nil || len(g.Missing) != len(want) {
+		t.Fatalf("%+v", g)
+	}
+	for i := range want {
+		if g.Missing[i] != want[i] {
+			t.Errorf("%q, want %q", g.Missing[i], want[i])
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/capabilities"
+	"directx-nri/internal/config"
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/durable"
+	"directx-nri/internal/readiness"
+	"directx-nri/internal/trusted"
+	"directx-nri/internal/win32"
+)
+
+const shimPath = "/usr/local/bin/containerd-shim-directx-v1"
+
+// sound returns the facts of a Linux node of Kubernetes on which both the NRI
+// plugin and the shim are set up.
+func sound() Facts {
+	patterns := []string{"directx.microsoft.com/*"}
+	return Facts{
+		OS: "linux", Version: "1.0", Role: RoleAuto, ServedBy: ServedByAuto,
+		Config: ConfigFile{Path: "/etc/directx-nri/config.yaml", Exists: true, Value: config.Default()},
+		GPUs: GPUs{Inventory: "/etc/directx-nri/inventory.yaml", List: []GPU{
+			{Device: discovery.Device{InstanceID: "GPU-0", Description: "Tesla T4", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}},
+			{Device: discovery.Device{InstanceID: "NPU", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/npu"}}}},
+			{Device: discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}},
+		}},
+		Containerd: Containerd{
+			ConfigPath: "/etc/containerd/config.toml", Socket: "/run/containerd/containerd.sock", Version: "v1.7.35",
+			File: containerdconfig.File{Version: 2, NRI: true, Handlers: []containerdconfig.Handler{
+				{Name: "runc", InFile: true, RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath, PodAnnotations: patterns, ContainerAnnotations: patterns},
+			}},
+			Loaded: []crihandlers.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}},
+		},
+		Shims: []Shim{{Path: shimPath, Handlers: []string{"runc"}, ByName: true, Version: "1.0", Real: "/usr/bin/containerd-shim-runc-v2"}},
+		NRI:   NRI{PluginSocket: "/run/directx-nri/nri.sock", Started: true, Socket: "/var/run/nri/nri.sock"},
+		Kubelet: Kubelet{
+			Folder: "/var/lib/kubelet/device-plugins", PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+			Advertiser:  map[string]error{"directx.microsoft.com/display": nil, "directx.microsoft.com/compute": nil},
+			Allocatable: map[string][]string{"directx.microsoft.com/display": {"GPU-0::0", "GPU-0::1"}, "directx.microsoft.com/compute": {"NPU::0"}},
+		},
+		Records: Records{Folder: "/var/lib/directx-nri/allocations"},
+		Folders: []Folder{{Path: "/var/lib/directx-nri", What: "the records"}},
+	}
+}
+
+// soundWindows returns the facts of a Windows node.
+func soundWindows() Facts {
+	f := sound()
+	f.OS = "windows"
+	f.Windows = &capabilities.Capabilities{Windows: win32.Version{Major: 10, Build: 20348, Server: true}, Schemas: []capabilities.Schema{{Major: 2, Minor: 5}}}
+	f.GPUs = GPUs{List: []GPU{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll", Destination: "nvcuda.dll"}}}}}}
+	f.NRI = NRI{PluginErr: readiness.ErrNotRunning}
+	f.Containerd.File.NRI = false
+	f.Kubelet.Allocatable = map[string][]string{"directx.microsoft.com/display": {"pci-0::0"}}
+	return f
+}
+
+func soundStandalone() Facts {
+	f := sound()
+	f.Kubelet = Kubelet{Folder: "/var/lib/kubelet/device-plugins", FolderErr: fs.ErrNotExist}
+	f.Containerd.File = containerdconfig.File{Handlers: []containerdconfig.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2"}}}
+	f.Containerd.Loaded = []crihandlers.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2"}}
+	f.Shims[0].Handlers = nil
+	f.NRI = NRI{PluginErr: readiness.ErrNotRunning, SocketErr: fs.ErrNotExist}
+	return f
+}
+
+func TestSoundNodes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		facts Facts
+		role  Role
+		by    []ServedBy
+	}{
+		"NRI and shim": {sound(), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+		"NRI alone": {with(sound(), func(f *Facts) {
+			f.Containerd.File.Handlers[0].RuntimePath, f.Containerd.Loaded[0].RuntimePath = "", ""
+			f.Shims = []Shim{{Path: shimPath, ByName: true, Err: fs.ErrNotExist, RealErr: fs.ErrNotExist}}
+			f.Config.Exists = false
+		}), RoleKubernetes, []ServedBy{ServedByNRI}},
+		"shim alone": {with(sound(), func(f *Facts) {
+			f.Containerd.File.NRI = false
+			f.NRI = NRI{PluginErr: readiness.ErrNotRunning, SocketErr: fs.ErrNotExist}
+		}), RoleKubernetes, []ServedBy{ServedByShim}},
+		"shim by word, NRI on": {with(sound(), func(f *Facts) {
+			f.ServedBy = ServedByShim
+			f.NRI = NRI{PluginErr: readiness.ErrNotRunning}
+		}), RoleKubernetes, []ServedBy{ServedByShim}},
+		"Windows":    {soundWindows(), RoleKubernetes, []ServedBy{ServedByShim}},
+		"standalone": {soundStandalone(), RoleStandalone, []ServedBy{ServedByShim}},
+		"standalone with Docker's containerd": {with(soundStandalone(), func(f *Facts) {
+			f.Containerd.Err, f.Containerd.WithoutCRI = errors.New("unknown service"), true
+		}), RoleStandalone, []ServedBy{ServedByShim}},
+		"no record yet":   {with(sound(), func(f *Facts) { f.Records.Err = fs.ErrNotExist }), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+		"an old kubelet":  {with(sound(), func(f *Facts) { f.Kubelet.PodResourcesErr = errors.ErrUnsupported }), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+		"versions unsaid": {with(sound(), func(f *Facts) { f.Version = "" }), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+		"a changed file that is still so": {with(sound(), func(f *Facts) {
+			f.Leftovers = Leftovers{Journal: "/var/lib/directx-nri/runtime-configure.json", Applied: true}
+		}), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+		"somebody else's handler is not loaded": {with(sound(), func(f *Facts) {
+			f.Containerd.File.Handlers = append(f.Containerd.File.Handlers, containerdconfig.Handler{Name: "kata", RuntimePath: "/opt/kata"})
+		}), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+	} {
+		v := Examine(test.facts)
+		if len(v.Findings) > 0 || v.Role != test.role || !slices.Equal(v.ServedBy, test.by) || v.Result() != Sound {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+func with(f Facts, change func(*Facts)) Facts {
+	change(&f)
+	return f
+}
+
+var (
+	errClosed = fmt.Errorf("open: %w", fs.ErrPermission)
+	errGone   = fmt.Errorf("stat: %w", fs.ErrNotExist)
+	errSlow   = fmt.Errorf("ask: %w", context.DeadlineExceeded)
+)
+
+// TestBrokenNodes breaks a sound node in one way each time, and wants that way
+// named, and nothing else.
+func TestBrokenNodes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		facts Facts
+		check string
+		says  string
+	}{
+		"config.yaml has an unknown key": {with(sound(), func(f *Facts) {
+			f.Config.Err = errors.New("configuration /etc/directx-nri/config.yaml: line 3: field runtime not found")
+			f.GPUs = GPUs{Err: errors.New("no inventory file is named")}
+			f.Shims[0].RealErr = errGone
+		}), CheckConfig, "line 3: field runtime"},
+		"config.yaml can be written by others": {with(sound(), func(f *Facts) { f.Config.Err = fmt.Errorf("check: %w", trusted.ErrUntrusted) }), CheckConfig, "others can write it"},
+		"the inventory is broken":              {with(sound(), func(f *Facts) { f.GPUs.List, f.GPUs.Err = nil, errors.New("inventory has errors: 4:3: unknown key x") }), CheckInventory, "unknown key x"},
+		"no inventory is named, and the shim needs one": {with(soundStandalone(), func(f *Facts) {
+			f.GPUs = GPUs{Err: errors.New("no inventory file is named")}
+		}), CheckInventory, "no inventory file"},
+		"there is no GPU": {with(sound(), func(f *Facts) { f.GPUs.List = f.GPUs.List[2:] }), CheckDevices, "no GPU that a container can be given"},
+		"a GPU is unhealthy": {with(sound(), func(f *Facts) {
+			f.GPUs.List[0].Health.Reason = "it was disabled (22)"
+			f.Kubelet.Allocatable = map[string][]string{"directx.microsoft.com/compute": {"NPU::0"}}
+		}), CheckDevices, "GPU-0 (Tesla T4) cannot be used: it was disabled (22)"},
+		"a GPU has no location path": {with(soundWindows(), func(f *Facts) { f.GPUs.List[0].LocationPath = "" }), CheckDevices, "no location path"},
+		"a driver names no files":    {with(soundWindows(), func(f *Facts) { f.GPUs.List[0].System32 = nil }), CheckDrivers, "names no runtime files"},
+		"a GPU has no device node":   {with(sound(), func(f *Facts) { f.GPUs.List[0].DeviceNodes = nil }), CheckDrivers, "names no device node"},
+		"a driver's files are gone":  {with(sound(), func(f *Facts) { f.GPUs.List[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"} }), CheckFiles, "/a.so, /b.so, /c.so and 1 more"},
+		"two GPUs of one driver miss one": {with(sound(), func(f *Facts) {
+			f.GPUs.List[0].Missing, f.GPUs.List[1].Missing = []string{"/a.so"}, []string{"/a.so"}
+		}), CheckFiles, "/a.so"},
+		"Windows Server 2019": {with(soundWindows(), func(f *Facts) {
+			f.Windows = &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, Schemas: []capabilities.Schema{{Major: 2, Minor: 1}}}
+		}), CheckHCS, "single devices need 2.2"},
+		"Windows without containers": {with(soundWindows(), func(f *Facts) {
+			f.Windows = &capabilities.Capabilities{Windows: win32.Version{Build: 20348}, SchemasErr: errors.ErrUnsupported}
+		}), CheckHCS, "is not there"},
+		"containerd is stopped": {with(sound(), func(f *Facts) {
+			f.Containerd.Err, f.Containerd.Version, f.Containerd.Loaded = syscall.ECONNREFUSED, "", nil
+			f.NRI.PluginErr, f.NRI.SocketErr = readiness.ErrNotServing, errGone
+		}), CheckContainerd, "cannot be reached: connection refused"},
+		"containerd hangs": {with(sound(), func(f *Facts) {
+			f.Containerd.Err, f.Containerd.Version, f.Containerd.Loaded = errSlow, "", nil
+			f.NRI.PluginErr = readiness.ErrNotServing
+		}), CheckContainerd, "does not answer"},
+		"containerd without CRI":       {with(sound(), func(f *Facts) { f.Containerd.Err, f.Containerd.WithoutCRI = errors.New("unknown service"), true }), CheckContainerd, "without its CRI plugin"},
+		"containerd 1.6 has no NRI":    {with(sound(), func(f *Facts) { f.Containerd.Version, f.NRI.PluginErr = "1.6.36", readiness.ErrNotServing }), CheckVersion, "has no NRI"},
+		"containerd 1.5":               {with(soundWindows(), func(f *Facts) { f.Containerd.Version = "v1.5.0" }), CheckVersion, "older than 1.6"},
+		"containerd 2 with shim alone": {with(sound(), func(f *Facts) { f.ServedBy, f.Containerd.Version = ServedByShim, "v2.4.2" }), CheckVersion, "by its sandbox's shim"},
+		"containerd's file is no TOML": {with(sound(), func(f *Facts) {
+			f.Containerd.FileErr, f.Containerd.File = errors.New("config.toml:3:1: expected"), containerdconfig.File{}
+		}), CheckFile, "config.toml:3:1"},
+		"an import takes over":          {with(sound(), func(f *Facts) { f.Containerd.Overrides = []string{"conf.d/x.toml is imported and has plugins.cri"} }), CheckFile, "conf.d/x.toml"},
+		"annotations are not handed on": {with(sound(), func(f *Facts) { f.Containerd.File.Handlers[0].PodAnnotations = nil }), CheckAnnotations, "runc does not hand on"},
+		"the file is not loaded":        {with(sound(), func(f *Facts) { f.Containerd.Loaded[0].RuntimePath = "" }), CheckLoaded, "has not loaded it so"},
+		"the file was taken back, and that is not loaded": {with(sound(), func(f *Facts) {
+			f.Containerd.File.Handlers[0].RuntimePath = ""
+		}), CheckLoaded, "has not loaded it so"},
+		"no handler goes through the shim": {with(soundWindows(), func(f *Facts) {
+			f.Containerd.File.Handlers[0].RuntimePath, f.Containerd.Loaded[0].RuntimePath = "", ""
+			f.Kubelet.Allocatable = nil
+		}), CheckHandlers, "no runtime handler goes through our shim"},
+		"the shim is gone":               {with(sound(), func(f *Facts) { f.Shims[0].Err, f.Shims[0].RealErr = errGone, errGone }), CheckShim, "the shim of the runtime handler runc is not there"},
+		"the shim for ctr is gone":       {with(soundStandalone(), func(f *Facts) { f.Shims[0].Err = errGone }), CheckShim, "not where containerd looks for it"},
+		"the shim is damaged":            {with(sound(), func(f *Facts) { f.Shims[0].Err = errors.New("exec format error") }), CheckShim, "exec format error"},
+		"the shim hangs":                 {with(sound(), func(f *Facts) { f.Shims[0].Err = errSlow }), CheckShim, "does not answer to --version"},
+		"the shim is of another version": {with(sound(), func(f *Facts) { f.Shims[0].Version = "0.9" }), CheckShimVersion, "version 0.9, and this is dxctl 1.0"},
+		"others can write the shim":      {with(sound(), func(f *Facts) { f.Shims[0].Err = fmt.Errorf("check: %w", trusted.ErrUntrusted) }), CheckPermissions, "others can write it"},
+		"the real shim is gone":          {with(sound(), func(f *Facts) { f.Shims[0].RealErr = errors.New("the real runtime shim is not to be had") }), CheckRealShim, "not to be had"},
+		"NRI is off": {with(sound(), func(f *Facts) {
+			f.Containerd.File.NRI, f.NRI.PluginErr, f.NRI.SocketErr = false, readiness.ErrNotServing, errGone
+		}), CheckNRI, "NRI is off in containerd"},
+		"NRI is turned off and that is not loaded": {with(sound(), func(f *Facts) { f.Containerd.File.NRI = false }), CheckNRI, "off in /etc/containerd/config.toml"},
+		"NRI is turned on and that is not loaded":  {with(sound(), func(f *Facts) { f.NRI.PluginErr, f.NRI.SocketErr = readiness.ErrNotServing, errGone }), CheckNRI, "takes no NRI plugins"},
+		"the plugin is stopped":                    {with(sound(), func(f *Facts) { f.NRI.PluginErr, f.NRI.Started = readiness.ErrNotRunning, false }), CheckPlugin, "not running"},
+		"the plugin is not registered":             {with(sound(), func(f *Facts) { f.NRI.PluginErr = readiness.ErrNotServing }), CheckPlugin, "not connected"},
+		"the plugin hangs":                         {with(sound(), func(f *Facts) { f.NRI.PluginErr = readiness.ErrNoAnswer }), CheckPlugin, "does not answer"},
+		"the kubelet's socket is gone": {with(sound(), func(f *Facts) {
+			f.Kubelet.SocketErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, nil
+		}), CheckKubelet, "takes no device plugins"},
+		"there is no kubelet where one must be": {with(sound(), func(f *Facts) {
+			f.Role, f.Kubelet = RoleKubernetes, Kubelet{Folder: "/k", FolderErr: errGone}
+		}), CheckKubelet, "folder for device plugins cannot be used"},
+		"the advertiser is stopped": {with(sound(), func(f *Facts) {
+			for resource := range f.Kubelet.Advertiser {
+				f.Kubelet.Advertiser[resource] = errGone
+			}
+			f.Kubelet.Allocatable = nil
+		}), CheckAdvertiser, "directx-advertiser does not answer"},
+		"the advertiser is not registered": {with(sound(), func(f *Facts) { delete(f.Kubelet.Allocatable, "directx.microsoft.com/display") }), CheckRegistration, "does not offer directx.microsoft.com/display"},
+		"one GPU is not offered": {with(sound(), func(f *Facts) {
+			f.GPUs.List[1].InstanceID, f.GPUs.List[1].SupportsDisplay = "GPU-1", true
+		}), CheckRegistration, "offers directx.microsoft.com/display without GPU GPU-1"},
+		"PodResources is elsewhere": {with(sound(), func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }), CheckPodResources, "does not tell what it hands out"},
+		"a record is damaged": {with(sound(), func(f *Facts) {
+			f.Records.Damaged = []FileError{{"/var/x.json", errors.New("its checksum does not match")}}
+		}), CheckRecords, "checksum does not match"},
+		"a binding without its record":        {with(sound(), func(f *Facts) { f.Records.Orphans = []string{"/var/x.bound"} }), CheckRecords, "1 file(s) belong to allocations that have ended"},
+		"a strange file among the records":    {with(sound(), func(f *Facts) { f.Records.Strange = []string{"/var/notes"} }), CheckRecords, "none of ours: /var/notes"},
+		"the record folder is open to others": {with(sound(), func(f *Facts) { f.Records.Err = fmt.Errorf("list: %w", durable.ErrNotPrivate) }), CheckRecords, "not private"},
+		"the state folder is open to others":  {with(sound(), func(f *Facts) { f.Folders[0].Err = fmt.Errorf("check: %w", durable.ErrNotPrivate) }), CheckPermissions, "not private"},
+		"another file is in the place of ours": {with(sound(), func(f *Facts) {
+			f.Leftovers = Leftovers{Journal: "/var/lib/directx-nri/runtime-configure.json"}
+		}), CheckLeftovers, "are not there any more"},
+		"the journal is damaged":    {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Journal: "/j", JournalErr: errors.New("unexpected end")} }), CheckLeftovers, "unexpected end"},
+		"a backup is left":          {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Backup: "/etc/containerd/config.toml.directx-nri.bak"} }), CheckLeftovers, "nothing says what was changed"},
+		"uninstall was broken off":  {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Pending: "/var/lib/directx-nri/uninstall-pending"} }), CheckLeftovers, "handed over"},
+		"containers without a shim": {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Abandoned: []string{"k8s.io/a"}, AbandonedBy: "/old"} }), CheckLeftovers, "1 container(s) run"},
+		"nothing is set up, and NRI is on for others": {Facts{
+			OS: "linux", GPUs: GPUs{Err: errors.New("no inventory file is named")},
+			Containerd: Containerd{Version: "v2.4.2", File: containerdconfig.File{NRI: true}},
+			Shims:      []Shim{{Path: shimPath, ByName: true, Err: errGone}}, NRI: NRI{PluginErr: readiness.ErrNotRunning},
+			Kubelet: Kubelet{Advertiser: map[string]error{"directx.microsoft.com/display": errGone}},
+		}, CheckSetup, "nothing of directx-nri is set up"},
+		"nothing is set up": {Facts{
+			OS: "linux", Config: ConfigFile{}, GPUs: GPUs{Err: errors.New("no inventory file is named")},
+			Containerd: Containerd{Version: "v1.7.35", File: containerdconfig.File{Handlers: []containerdconfig.Handler{{Name: "runc"}}}},
+			Shims:      []Shim{{Path: shimPath, ByName: true, Err: errGone, RealErr: errGone}}, NRI: NRI{PluginErr: readiness.ErrNotRunning, SocketErr: errGone},
+			Records: Records{Err: errGone},
+		}, CheckSetup, "nothing of directx-nri is set up"},
+	} {
+		v := Examine(test.facts)
+		if len(v.Findings) != 1 || v.Findings[0].Check != test.check || v.Findings[0].Severity != Problem || !strings.Contains(v.Findings[0].Problem, test.says) || v.Result() != Findings {
+			t.Errorf("%s: %+v, want one finding of %s that says %q", name, v.Findings, test.check, test.says)
+			continue
+		}
+		f := v.Findings[0]
+		if f.Why == "" || f.Fix == "" || strings.Contains(f.Problem+f.Why+f.Fix+f.Object, "\n") || !slices.Contains(v.Checks, f.Check) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestWithoutPermission(t *testing.T) {
+	t.Parallel()
+	f := with(sound(), func(f *Facts) {
+		f.Containerd.Err, f.Containerd.Loaded, f.Containerd.Version = errClosed, nil, ""
+		f.NRI.PluginErr = errClosed
+		f.Kubelet = Kubelet{Folder: "/var/lib/kubelet/device-plugins", FolderErr: errClosed}
+		f.Records.Err = errClosed
+	})
+	v := Examine(f)
+	if len(v.Findings) != 1 || v.Result() != NotKnown || v.Findings[0].Check != CheckAccess || !strings.Contains(v.Findings[0].Fix, "root") {
+		t.Fatalf("%+v", v)
+	}
+	for _, what := range []string{"containerd on /run/containerd", "/var/lib/kubelet", "allocations"} {
+		if !strings.Contains(v.Findings[0].Problem, what) {
+			t.Errorf("it does not say %s: %s", what, v.Findings[0].Problem)
+		}
+	}
+	f.GPUs.List[0].Missing = []string{"/a.so"}
+	if v := Examine(f); v.Result() != Findings || len(v.Findings) != 2 {
+		t.Errorf("with something wrong: %+v", v)
+	}
+	if v := Examine(with(soundWindows(), func(f *Facts) { f.Records.Err = errClosed })); len(v.Findings) != 1 || !strings.Contains(v.Findings[0].Fix, "administrator") {
+		t.Errorf("on Windows: %+v", v)
+	}
+}
+
+func TestNoInventoryForNRI(t *testing.T) {
+	t.Parallel()
+	v := Examine(with(sound(), func(f *Facts) {
+		f.ServedBy = ServedByNRI
+		f.GPUs = GPUs{Err: errors.New("no inventory file is named")}
+	}))
+	if v.Result() != NotKnown || len(v.Findings) != 1 || v.Findings[0].Check != CheckInventory {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestTwoCausesAreTwoFindings(t *testing.T) {
+	t.Parallel()
+	v := Examine(with(sound(), func(f *Facts) {
+		f.Shims[0].Version = "0.9"
+		f.Records.Strange = []string{filepath.Join("x", "y")}
+	}))
+	if len(v.Findings) != 2 {
+		t.Errorf("%+v", v.Findings)
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"directx-nri/cmd/dxctl/quote"
+)
+
+// handInventory describes GPUs of both operating systems, for containers that are
+// run by hand: the third cannot be said in flags of Linux' programs.
+const handInventory = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+- instanceID: PCI\VEN_10DE&DEV_1EB8\1
+  description: NVIDIA Tesla T4
+  locationPath: PCIROOT(0)#PCI(1B00)
+  luid: 0xC2F5
+  display: true
+  compute: true
+  driver: {storePath: 'C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1'}
+  runtimeFiles: {system32: [{source: nvcuda_loader64.dll, destination: nvcuda.dll}], sysWOW64: [{source: nvcuda_loader32.dll, destination: nvcuda.dll}]}
+- instanceID: WSL
+  description: A paravirtualised GPU
+  display: true
+  compute: true
+  linux: {deviceNodes: [/dev/dxg-of-another-node], libraries: [{source: /opt/another-node/libd3d12.so}]}
+- instanceID: NPU
+  description: A neural processor
+  compute: true
+  linux: {deviceNodes: [{path: /dev/npu7-of-another-node, containerPath: /dev/npu0}]}
+`
+
+// transcript runs dxctl with each of the lines and returns what a terminal would
+// show. The GPUs are those of handInventory, and the files are taken for there.
+func transcript(t *testing.T, folder string, lines ...string) string {
+	t.Helper()
+	inventory := filepath.Join(folder, "gpus.yaml")
+	if err := os.WriteFile(inventory, []byte(handInventory), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		args := strings.Fields(line)
+		more := []string{"--inventory", inventory, "--shim-config", filepath.Join(folder, "none")}
+		out, err := ask(t, append(args[:1:1], append(more, args[1:]...)...)...)
+		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
+		if err != nil {
+			fmt.Fprintf(&b, "dxctl: %v\n", err)
+		}
+		b.WriteString("\n")
+	}
+	return neutral(b.String(), map[string]string{folder: "FOLDER"})
+}
+
+func TestFlagsOutput(t *testing.T) {
+	t.Parallel()
+	golden(t, "flags", transcript(t, t.TempDir(),
+		"flags --for ctr --index 0 --container-os windows --assume-files --shell bash",
+		"flags --for ctr --index 0 --container-os windows --assume-files --shell cmd",
+		"flags --for ctr --luid 0xC2F5 --container-os windows --assume-files --shell powershell",
+		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --container-os windows --assume-files --shell powershell",
+		"flags --for ctr --index 0 --container-os windows --assume-files -o json",
+		"flags --for ctr --index 0 --container-os windows --assume-files -o args",
+		"flags --for ctr --index 0 --container-os windows --shell cmd",
+		"flags --for ctr --index 1 --container-os linux --assume-files --shell bash",
+		"flags --for nerdctl --index 1 --container-os linux --assume-files --shell bash",
+		"flags --for ctr --index 0 --with-shim --shell bash",
+		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --with-shim --shell cmd",
+	))
+}
+
+func TestFlagsRefusals(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"flags":                            "no GPU is named: say --all",
+		"flags --for docker --all":         `--for: "docker" is none of ctr, nerdctl`,
+		"flags --all --index 0":            "--all excludes --index",
+		"flags --index 7":                  `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
+		"flags --all -o yaml":              `--output "yaml" is none of text, json, args`,
+		"flags --all --shell fish":         `--shell: shell "fish" is none of cmd, powershell, bash`,
+		"flags --all --container-os plan9": `--container-os: container operating system "plan9"`,
+		"flags --index 1 --container-os windows --assume-files":             "it has no location path",
+		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node is to be /dev/npu0 in the container, and it keeps the path; the runtime shim can do it: add --with-shim, or write ctr run --runtime io.containerd.directx.v1 --env ",
+		"flags --for nerdctl --index 2 --container-os linux --assume-files": "nerdctl has no flag for it",
+	} {
+		got := transcript(t, t.TempDir(), line)
+		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
+			t.Errorf("%s says\n%s, want %q", line, got, want)
+		}
+	}
+}
+
+// TestPrintFlags prints what not every form has.
+func TestPrintFlags(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ output, flag, want string }{
+		"a variable of cmd":   {flagsText, "%x%", "cannot be typed into this shell (cmd): % and ! stand for variables there; -o args and -o json have it"},
+		"two lines":           {flagsArgs, "a\nb", "is more than one line; -o json has it"},
+		"not UTF-8":           {outputJSON, "\xff", "is not UTF-8"},
+		"a variable in lines": {flagsArgs, "%x%", ""},
+	} {
+		var out bytes.Buffer
+		err := printFlags(&out, test.output, quote.Cmd, []string{test.flag})
+		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || out.Len() > 0) {
+			t.Errorf("%s: %v %s", name, err, &out)
+		}
+	}
+}
+
+// TestFlagsAsJSONAreTheSame reads each form back.
+func TestFlagsAsJSONAreTheSame(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	line := "flags --index 0 --container-os windows --assume-files -o "
+	body := func(output string) string {
+		_, text, _ := strings.Cut(transcript(t, folder, line+output), "\n")
+		return strings.TrimSuffix(text, "\n\n")
+	}
+	var flags []string
+	if err := json.Unmarshal([]byte(body("json")), &flags); err != nil {
+		t.Fatal(err)
+	}
+	if args := strings.Split(body("args"), "\n"); len(args) != 6 || strings.Join(args, "\n") != strings.Join(flags, "\n") {
+		t.Errorf("args %q, json %q", args, flags)
+	}
+}
+
+func TestShellOf(t *testing.T) {
+	t.Parallel()
+	for program, want := range map[string]quote.Shell{
+		"powershell.exe": quote.PowerShell, "pwsh.exe": quote.PowerShell, "PowerShell_ISE.exe": quote.PowerShell,
+		"cmd.exe": quote.Cmd, "CMD.EXE": quote.Cmd, "": quote.Cmd, "explorer.exe": quote.Cmd,
+		"bash.exe": quote.Bash, "sh": quote.Bash,
+	} {
+		if got := shellOf(program); got != want {
+			t.Errorf("%s is %s, want %s", program, got, want)
+		}
+	}
+}

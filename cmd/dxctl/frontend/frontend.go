@@ -1,0 +1,230 @@
+// Package frontend says in the flags of ctr and nerdctl what the runtime shim
+// does to a container's spec: for containers that are run by hand where the shim
+// is not.
+package frontend
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/discovery"
+	"directx-nri/nri/decision"
+	"directx-nri/ocispec"
+)
+
+// Program is a program that runs containers by hand.
+type Program string
+
+// The programs that are known.
+const (
+	Ctr     Program = "ctr"
+	Nerdctl Program = "nerdctl"
+)
+
+// Names returns the names of the programs.
+func Names() []string { return []string{string(Ctr), string(Nerdctl)} }
+
+// Parse returns the program that name spells.
+func Parse(name string) (Program, error) {
+	switch p := Program(name); p {
+	case Ctr, Nerdctl:
+		return p, nil
+	}
+	return "", fmt.Errorf("%q is none of %s", name, strings.Join(Names(), ", "))
+}
+
+// Runtime is our runtime shim by the name that the programs know it by.
+const Runtime = "io.containerd.directx.v1"
+
+// WithShim returns the flags by which a container asks the runtime shim for what
+// request names, as [decision.Select] reads it. Both programs have them.
+func WithShim(request string) []string {
+	return []string{"--runtime", Runtime, "--env", decision.VisibleVariable + "=" + request}
+}
+
+// ErrNoFlag tells what a program has no flag for.
+var ErrNoFlag = errors.New("has no flag for it")
+
+// Flags returns the flags of the program's command run that give devices to a
+// container of the given operating system: what [ocispec.ForDevices] says, and
+// its notes of files that the container does without.
+//
+// Two things cannot be said. ctr lets a Linux container make nodes of the device
+// anew (access "rwm"), where the shim does not; and nerdctl's mounts lack nosuid
+// and nodev, which mean nothing for a library.
+//
+// An error matches [ErrNoFlag] where the shim could do what flags cannot.
+func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files) ([]string, []ocispec.Note, error) {
+	edits, notes, err := ocispec.ForDevices(os, devices, files)
+	if err != nil {
+		return nil, nil, err
+	}
+	var flags []string
+	add := func(flag, value string, err error) error {
+		flags = append(flags, flag, value)
+		return err
+	}
+	for _, d := range edits.WindowsDevices {
+		value, err := windowsDevice(program, d)
+		if err := add("--device", value, err); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, d := range edits.LinuxDevices {
+		value, err := linuxDevice(program, d, devices, files)
+		if err := add("--device", value, err); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, m := range edits.Mounts {
+		flag, value, err := mount(program, os, m)
+		if err := add(flag, value, err); err != nil {
+			return nil, nil, err
+		}
+	}
+	return flags, notes, nil
+}
+
+// windowsDevice returns the value of --device, which is the same in both.
+// https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run_windows.go
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_windows.go
+func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
+	value := d.IDType + "://" + d.ID
+	if program == Nerdctl {
+		return listed(value)
+	}
+	return value, checkText(program, value)
+}
+
+// linuxDevice returns the value of --device. Both take a device node's path on
+// the host and give it to the container at the same path; neither follows a
+// link.
+// https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
+func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Device, files ocispec.Files) (string, error) {
+	host := hostPath(d.Path, devices)
+	resolved, err := files.Resolve(host)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("device node %s: %w", host, err)
+	case host != d.Path:
+		return "", fmt.Errorf("%s %w: device node %s is to be %s in the container, and it keeps the path", program, ErrNoFlag, host, d.Path)
+	case resolved != host:
+		return "", fmt.Errorf("%s %w: %s is a link to device node %s, and it follows none", program, ErrNoFlag, host, resolved)
+	}
+	if program == Ctr {
+		return host, checkText(program, host)
+	}
+	if strings.Contains(host, ":") {
+		return "", fmt.Errorf("%s %w: there is a colon in %s", program, ErrNoFlag, host)
+	}
+	access := "rw"
+	if d.Type == "b" {
+		access = "rwm"
+	}
+	return listed(host + ":" + access)
+}
+
+// hostPath returns the path on the host of the device node that is at path in
+// the container.
+func hostPath(path string, devices []discovery.Device) string {
+	for _, d := range devices {
+		for _, n := range d.DeviceNodes {
+			if n.ContainerPath == path {
+				return n.Path
+			}
+		}
+	}
+	return path
+}
+
+// mount returns a mount's flag and its value.
+func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, err error) {
+	switch {
+	case program == Ctr:
+		value, err = ctrMount(m)
+		return "--mount", value, err
+	case os == ocispec.Windows:
+		value, err = nerdctlVolume(m)
+		return "--volume", value, err
+	}
+	value, err = nerdctlMount(m)
+	return "--mount", value, err
+}
+
+// ctrMount returns the value of ctr's --mount: a line of CSV with a list of
+// options in it that colons part.
+// https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
+func ctrMount(m specs.Mount) (string, error) {
+	var fields []string
+	if m.Type != "" {
+		fields = append(fields, "type="+m.Type)
+	}
+	fields = append(fields, "src="+m.Source, "dst="+m.Destination, "options="+strings.Join(m.Options, ":"))
+	if err := checkText(Ctr, fields...); err != nil {
+		return "", err
+	}
+	return csvLine(fields)
+}
+
+// nerdctlMount returns the value of nerdctl's --mount on Linux. It has no quotes,
+// and is made into a text parted by colons before it is read for good.
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
+func nerdctlMount(m specs.Mount) (string, error) {
+	for _, path := range []string{m.Source, m.Destination} {
+		if strings.ContainsAny(path, `,:"`) {
+			return "", fmt.Errorf("%s %w: there is a comma, colon or quotation mark in %s", Nerdctl, ErrNoFlag, path)
+		}
+	}
+	value := "type=bind,src=" + m.Source + ",dst=" + m.Destination + ",ro,bind-propagation=rprivate"
+	return value, checkText(Nerdctl, value)
+}
+
+// nerdctlVolume returns the value of nerdctl's --volume on Windows, where it has
+// no --mount. It knows by a drive's colon where the second path begins.
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
+func nerdctlVolume(m specs.Mount) (string, error) {
+	path := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
+	for _, p := range []string{m.Source, m.Destination} {
+		if !path.MatchString(p) {
+			return "", fmt.Errorf("%s %w: it takes paths like C:\\folder\\file alone, not %s", Nerdctl, ErrNoFlag, p)
+		}
+	}
+	value := m.Source + ":" + m.Destination + ":ro"
+	return value, checkText(Nerdctl, value)
+}
+
+// listed returns value for a flag that takes a list, which is a line of CSV.
+func listed(value string) (string, error) {
+	if err := checkText(Nerdctl, value); err != nil {
+		return "", err
+	}
+	return csvLine([]string{value})
+}
+
+func csvLine(fields []string) (string, error) {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	if err := w.Write(fields); err != nil {
+		return "", err
+	}
+	w.Flush()
+	return strings.TrimSuffix(b.String(), "\n"), w.Error()
+}
+
+// checkText refuses what no path or name of a device has in earnest, and what
+// one program or another changes when it reads it.
+func checkText(program Program, texts ...string) error {
+	for _, text := range texts {
+		if strings.ContainsFunc(text, unicode.IsControl) {
+			return fmt.Errorf("%s %w: there is a control character in %q", program, ErrNoFlag, text)
+		}
+	}
+	return nil
+}

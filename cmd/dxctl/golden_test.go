@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// update has the golden files written in place of compared: go test ./cmd/dxctl
+// -update. Look at the difference before it is committed.
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares got with the golden file of that name: testdata/golden/NAME.txt,
+// and on Windows NAME.windows.txt where there is one. What differs from run to run
+// is taken out of got with [neutral].
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "golden", name+".txt")
+	if runtime.GOOS == "windows" {
+		own := filepath.Join("testdata", "golden", name+".windows.txt")
+		if _, err := os.Stat(own); err == nil {
+			file = own
+		}
+	}
+	got = strings.ReplaceAll(got, "\r\n", "\n")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; go test ./cmd/dxctl -update writes it", err)
+	}
+	if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// clock is a time as our commands print it, with a date or without.
+var clock = regexp.MustCompile(`\b(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`)
+
+// neutral returns text without what differs from run to run and from one system
+// to the other: each folder becomes the name that it has in folders, paths below
+// it are written with slashes, and times become TIME.
+func neutral(text string, folders map[string]string) string {
+	// A folder comes before the one that it is in.
+	for _, folder := range slices.SortedFunc(maps.Keys(folders), func(a, b string) int { return len(b) - len(a) }) {
+		name := folders[folder]
+		// In JSON, and in what Go quotes, a backslash is doubled.
+		quoted, err := json.Marshal(folder)
+		if err != nil {
+			return err.Error()
+		}
+		for _, form := range []string{strings.Trim(string(quoted), `"`), folder} {
+			text = strings.ReplaceAll(text, form, name)
+		}
+		below := regexp.MustCompile(regexp.QuoteMeta(name) + `(\\+[^\\\s"',;:]+)+`)
+		text = below.ReplaceAllStringFunc(text, func(path string) string {
+			return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
+		})
+	}
+	return clock.ReplaceAllString(text, "TIME")
+}
+
+func TestNeutral(t *testing.T) {
+	t.Parallel()
+	folders := map[string]string{`C:\Temp\001`: "TEMP"}
+	for text, want := range map[string]string{
+		`open C:\Temp\001\a\b.yaml: no`:                    `open TEMP/a/b.yaml: no`,
+		`{"file":"C:\\Temp\\001\\a.yaml","x":"D:\\y"}`:     `{"file":"TEMP/a.yaml","x":"D:\\y"}`,
+		`2026-11-21T19:34:07Z 2026-11-21 19:34:07.5+01:00`: `TIME TIME`,
+		`19:34:07 GPU came, PCIROOT(0)#PCI(1B00), 100:1`:   `TIME GPU came, PCIROOT(0)#PCI(1B00), 100:1`,
+	} {
+		if got := neutral(text, folders); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

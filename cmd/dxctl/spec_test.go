@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
+	"directx-nri/ocispec"
+)
+
+// specBed is a node with allocation records, and specs of containers.
+type specBed struct {
+	folder, state string
+	store         *allocation.Store
+	recorder      *allocation.Recorder
+}
+
+const (
+	displayResource = "directx.microsoft.com/display"
+	displayVariable = "DIRECTX_ALLOCATION_DISPLAY"
+)
+
+func newSpecBed(t *testing.T) specBed {
+	t.Helper()
+	folder := t.TempDir()
+	b := specBed{folder: folder, state: filepath.Join(folder, "state")}
+	allocations := filepath.Join(b.state, "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), allocations, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = recorder.Close() })
+	b.store, b.recorder = allocation.OpenStore(allocations), recorder
+	return b
+}
+
+// record makes an allocation of a GPU and returns its token.
+func (b specBed) record(t *testing.T, instanceID string) string {
+	t.Helper()
+	token, err := b.recorder.Record(t.Context(), displayResource, []allocation.Replica{{ID: instanceID + "::0", InstanceID: instanceID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(token)
+}
+
+// file writes a spec and returns its path.
+func (b specBed) file(t *testing.T, name, spec string) string {
+	t.Helper()
+	path := filepath.Join(b.folder, name)
+	if err := os.WriteFile(path, []byte(spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// windowsSpec is a spec as containerd writes one, with a number that no float
+// has. A pod's has the token, "" for none, and a standalone one has the variables
+// alone.
+func windowsSpec(pod bool, env ...string) string {
+	annotations := map[string]string{}
+	if pod {
+		annotations = map[string]string{
+			"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.container-name": "main", "io.kubernetes.cri.sandbox-uid": "uid-1",
+			"io.kubernetes.cri.sandbox-name": "trainer", "io.kubernetes.cri.sandbox-namespace": "team",
+		}
+	}
+	spec := map[string]any{
+		"ociVersion": "1.1.0", "annotations": annotations,
+		"process": map[string]any{"args": []string{"app.exe"}, "cwd": `C:\`, "env": append([]string{"PATH=x"}, env...)},
+		"windows": map[string]any{"layerFolders": []string{`C:\layers\1`}, "exact": json.Number("12345678901234567890.10")},
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// lines runs dxctl with lines. Of each, SPEC/NAME is a spec, and STATE the folder
+// of the records.
+func (b specBed) lines(t *testing.T, lines ...string) string {
+	t.Helper()
+	for i, line := range lines {
+		lines[i] = line + " --state-dir " + b.state
+	}
+	text := transcript(t, b.folder, lines...)
+	return strings.ReplaceAll(text, " --state-dir FOLDER/state", "")
+}
+
+func TestSpecOutput(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	token, lost := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`), string(allocation.NewToken())
+	pod := b.file(t, "pod.json", windowsSpec(true, displayVariable+"="+token))
+	plain := b.file(t, "plain.json", windowsSpec(false))
+	asks := b.file(t, "asks.json", windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0"))
+	cheat := b.file(t, "cheat.json", windowsSpec(true, displayVariable+"="+lost))
+	sandbox := b.file(t, "sandbox.json", `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`)
+	got := b.lines(t,
+		"spec "+pod+" --assume-files",
+		"spec "+pod+" --assume-files -o json",
+		"spec "+plain,
+		"spec "+plain+" -o json",
+		"spec "+plain+" --index 0 --assume-files",
+		"spec "+plain+" --token "+token+" --assume-files -o json --id abc",
+		"spec "+asks+" -o json",
+		"spec "+cheat,
+		"spec "+cheat+" -o json",
+		"spec "+sandbox,
+		"spec "+pod+" --index 0 --assume-files -o json",
+	)
+	// Tokens, and what is named or made from them, are others each time.
+	for _, text := range []string{token, lost} {
+		if strings.Contains(strings.ReplaceAll(got, "--token "+token, ""), text) {
+			t.Errorf("the token %s is printed:\n%s", text, got)
+		}
+		got = strings.ReplaceAll(got, string(allocation.Token(text).ID()), "ID")
+	}
+	got = strings.ReplaceAll(strings.ReplaceAll(got, token, "T"), markOf(t, got), "MARK")
+	golden(t, "spec", got)
+	if holder, bound, err := b.store.Holder(allocation.Token(token)); bound || err != nil {
+		t.Errorf("the allocation is bound to %s, %v", holder, err)
+	}
+}
+
+// markOf returns the value of the annotation in output that tells an adjusted
+// container.
+func markOf(t *testing.T, output string) string {
+	t.Helper()
+	_, after, _ := strings.Cut(output, `"directx.microsoft.com/adjusted": "`)
+	mark, _, ok := strings.Cut(after, `"`)
+	if !ok || len(mark) != 64 {
+		t.Fatalf("there is no mark in\n%s", output)
+	}
+	return mark
+}
+
+// The spec that is shown is that which the edits make, byte for byte, and an
+// untouched one is as it came in.
+func TestSpecAsTheShimWritesIt(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	const untouched = "{\"windows\": {},\n \"x\": 1.50}\n"
+	for name, spec := range map[string]string{"asks.json": windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0"), "untouched.json": untouched} {
+		command := newSpecCommand()
+		transcript(t, b.folder, "devices") // It writes the inventory.
+		command.SetArgs([]string{
+			"-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.folder, "gpus.yaml"),
+			"--shim-config", filepath.Join(b.folder, "none"), "--state-dir", b.state,
+		})
+		var out, errs bytes.Buffer
+		command.SetIn(strings.NewReader(spec))
+		command.SetOut(&out)
+		command.SetErr(&errs)
+		if err := command.ExecuteContext(t.Context()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := spec
+		if spec != untouched {
+			want = editedSpec(t, spec)
+		}
+		if out.String() != want {
+			t.Errorf("%s: %s\nwant %s", name, &out, want)
+		}
+		if told := strings.Contains(errs.String(), "nothing is changed: it asks for no GPU"); told != (spec == untouched) {
+			t.Errorf("%s: told %q", name, &errs)
+		}
+	}
+}
+
+// editedSpec gives a spec the GPU with index 0 of handInventory.
+func editedSpec(t *testing.T, spec string) string {
+	t.Helper()
+	folder := t.TempDir()
+	inventory := filepath.Join(folder, "gpus.yaml")
+	if err := os.WriteFile(inventory, []byte(handInventory), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source := gpuSource{inventory: inventory}
+	devices, err := source.devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits, _, err := ocispec.ForDevices(ocispec.Windows, devices[:1], assumedFiles{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited, err := ocispec.Apply([]byte(spec), edits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(edited)
+}
+
+// What was applied once is seen to be there.
+func TestSpecThatHasItAll(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	spec := b.file(t, "done.json", editedSpec(t, windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0")))
+	if got := b.lines(t, "spec "+spec+" --assume-files"); !strings.Contains(got, "nothing is changed: it has all that it gets already") {
+		t.Errorf("%s", got)
+	}
+	class := b.file(t, "class.json", `{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]}}`)
+	if got := b.lines(t, "spec "+class+" --assume-files"); !strings.Contains(got, "are no GPUs of this node") {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestSpecTokens presents a token in a container's place.
+func TestSpecTokens(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	gpu, gone := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`), b.record(t, `PCI\GONE`)
+	if err := b.store.Bind(allocation.Token(gpu), allocation.Holder{PodUID: "uid-9", Container: "worker", PodNamespace: "team", PodName: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	pod := b.file(t, "pod.json", windowsSpec(true, "directx_allocation_display=whatever"))
+	plain := b.file(t, "plain.json", windowsSpec(false))
+	for line, want := range map[string]string{
+		// The spec's own pod is not the holder.
+		"spec " + pod + " --token " + gpu: `belongs to another container: container "worker" of pod team/other`,
+		// A spec of nobody's is taken for the holder's.
+		"spec " + plain + " -o json --token " + gpu:                  `"container": "worker"`,
+		"spec " + pod + " --token " + gone:                           "is no longer on this node",
+		"spec " + plain + " -o json --token " + gone:                 `"decision": "refused"`,
+		"spec " + pod + " --token " + strings.Repeat("0", 32):        "no allocation is recorded",
+		"spec " + pod + " --token nonsense":                          "--token: the value is not an allocation token",
+		"spec " + pod + " --index 0 --token " + gpu:                  "--token excludes",
+		"spec " + pod + " --assume-files --index 0 -o json --id abc": `"id": "abc"`,
+	} {
+		got := b.lines(t, line)
+		first, rest, _ := strings.Cut(got, "\n")
+		if !strings.Contains(rest, want) || strings.Contains(rest, gpu) || strings.Contains(rest, gone) {
+			t.Errorf("%s says\n%s, want %q", first, rest, want)
+		}
+	}
+	if _, bound, err := b.store.Holder(allocation.Token(gone)); bound || err != nil {
+		t.Errorf("a preview has bound an allocation: %v", err)
+	}
+}
+
+func TestSpecRefusals(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	plain := b.file(t, "plain.json", windowsSpec(false))
+	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
+	for line, want := range map[string]string{
+		"spec":                                "name one spec",
+		"spec a b":                            "name one spec",
+		"spec " + b.folder + "/none":          "read the spec",
+		"spec " + plain + " -o yaml":          `--output "yaml" is none of diff, spec, json`,
+		"spec " + plain + " --index 7":        `no GPU of this node matches "7"`,
+		"spec " + plain + " --all --index 0":  "--all excludes",
+		"spec " + hyperv + " --index 0":       "isolated by Hyper-V",
+		"spec " + plain + " --index 1":        "has no location path",
+		"spec " + b.file(t, "x.json", "{"):    "is not an OCI runtime spec",
+		"spec " + b.file(t, "y.json", "null"): "is not an OCI runtime spec",
+	} {
+		got := b.lines(t, line)
+		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
+			t.Errorf("%s says\n%s, want %q", line, got, want)
+		}
+	}
+	// Without our configuration nothing is known of the records.
+	broken := b.file(t, "config.yaml", "x: [")
+	if out, err := ask(t, "spec", plain, "--shim-config", broken); err == nil || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+// TestSpecOnAssumedFiles looks at a Linux container of another node.
+func TestSpecOnAssumedFiles(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	linux := b.file(t, "linux.json", `{"linux":{}}`)
+	got := b.lines(t, "spec "+linux+" --index 1 --assume-files -o json")
+	for _, want := range []string{`"path": "/dev/dxg-of-another-node"`, `"source": "/opt/another-node/libd3d12.so"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"directx-nri/internal/durable"
+	"directx-nri/internal/testutil"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestListTellsWhoHoldsWhat(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	if entries, problems, err := OpenStore(folder).List(t.Context()); err != nil || len(entries)+len(problems) > 0 {
+		t.Errorf("no folder: %v, %v, %v", entries, problems, err)
+	}
+	r := openRecorder(t, folder)
+	store := OpenStore(folder)
+	held, waiting := record(t, r, "gpu::0"), record(t, r, "gpu::1", "gpu::2")
+	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
+	if err := store.Bind(held, holder); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Deliver(held, "c1"); err != nil {
+		t.Fatal(err)
+	}
+	got, problems, err := store.List(t.Context())
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("%v, %v", problems, err)
+	}
+	want := []Entry{
+		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{"gpu::0", `PCI\gpu::0`}}}, Holder: &holder, Delivered: "c1"},
+		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{"gpu::1", `PCI\gpu::1`}, {"gpu::2", `PCI\gpu::2`}}}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got[0].BoundAt.IsZero() || !got[1].BoundAt.IsZero() || got[0].CreatedAt.IsZero() {
+		t.Errorf("bound at %v and %v", got[0].BoundAt, got[1].BoundAt)
+	}
+}
+
+func TestListNamesWhatIsOfNoUse(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	good, torn, unclear, undelivered := record(t, r, "gpu::0"), record(t, r, "gpu::1"), record(t, r, "gpu::2"), record(t, r, "gpu::3")
+	orphan, other := NewToken().ID(), NewToken().ID()
+	bad := map[string]error{
+		string(torn.ID()) + recordSuffix:          ErrUnreadable,
+		string(unclear.ID()) + bindingSuffix:      ErrUnreadable,
+		string(undelivered.ID()) + deliverySuffix: ErrUnreadable,
+		string(orphan) + bindingSuffix:            ErrOrphan,
+		string(other) + deliverySuffix:            ErrOrphan,
+		"README":                                  ErrForeign,
+	}
+	for name := range bad {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(folder, ".directx-nri-tmp-1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := OpenStore(folder)
+	store.orphanPatience = 0 // Nobody else is at work.
+	entries, problems, err := store.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []ID
+	for _, e := range entries {
+		ids = append(ids, e.ID)
+		if e.Holder != nil || e.HolderUnknown != (e.ID == unclear.ID()) {
+			t.Errorf("%s: holder %v, unknown %t", e.ID, e.Holder, e.HolderUnknown)
+		}
+	}
+	if diff := cmp.Diff([]ID{good.ID(), unclear.ID(), undelivered.ID()}, ids); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	for _, p := range problems {
+		want := bad[filepath.Base(p.Path)]
+		if want == nil || !errors.Is(p.Err, want) || !strings.Contains(p.Err.Error(), p.Path) {
+			t.Errorf("%s: %v, want %v", p.Path, p.Err, want)
+		}
+		delete(bad, filepath.Base(p.Path))
+	}
+	if len(bad) > 0 {
+		t.Errorf("not told of: %v", bad)
+	}
+}
+
+func TestListRefusesAFolderThatIsNotPrivate(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	if err := os.WriteFile(folder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if entries, _, err := OpenStore(folder).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
+		t.Errorf("a file in the folder's place: %v, %v", entries, err)
+	}
+}
+
+func TestListStopsWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	record(t, openRecorder(t, folder), "gpu::0")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := OpenStore(folder).List(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestListStopsWaitingWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	openRecorder(t, folder)
+	if err := os.WriteFile(filepath.Join(folder, string(NewToken().ID())+bindingSuffix), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := OpenStore(folder)
+	store.orphanPatience = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 5*orphanPause)
+	defer cancel()
+	if _, problems, err := store.List(ctx); !errors.Is(err, context.DeadlineExceeded) || problems != nil {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// Records come, are bound and end while they are listed: what is listed is whole,
+// and nothing of it is a problem.
+func TestListBesideTheWriter(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	var done atomic.Bool
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		defer done.Store(true)
+		for i := range 100 {
+			bind(t, folder, record(t, r, fmt.Sprintf("gpu::%d", i%4)), fmt.Sprintf("pod-%d", i), "main")
+		}
+	})
+	for !done.Load() {
+		entries, problems, err := OpenStore(folder).List(t.Context())
+		if err != nil || len(problems) > 0 {
+			t.Fatalf("%v, %v", problems, err)
+		}
+		var last uint64
+		for _, e := range entries {
+			if e.Sequence <= last {
+				t.Errorf("%d comes after %d", e.Sequence, last)
+			}
+			last = e.Sequence
+		}
+	}
+}
+
+// FuzzList has one file of any name and content among the records. Whatever it
+// is, the good record is listed, and the file is a record, a problem or nothing of
+// ours to tell of.
+func FuzzList(f *testing.F) {
+	id := ID(strings.Repeat("ab", 16))
+	for kind, body := range map[string]any{
+		kindRecord:   Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{"gpu::0", "gpu"}}},
+		kindBinding:  binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
+		kindDelivery: delivery{ID: id, ContainerID: "c1"},
+	} {
+		data, err := encode(kind, body)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, suffix := range []string{recordSuffix, bindingSuffix, deliverySuffix, ".txt"} {
+			f.Add(string(id)+suffix, data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		if name != filepath.Base(name) || !filepath.IsLocal(name) || name == "." {
+			t.Skip()
+		}
+		folder := filepath.Join(t.TempDir(), "records")
+		recorder, err := OpenRecorder(t.Context(), folder, testutil.Quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := record(t, recorder, "gpu::0")
+		if err := recorder.Close(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(folder, name)
+		if os.WriteFile(path, data, 0o600) != nil {
+			t.Skip() // It is no name for a file.
+		}
+		store := OpenStore(folder)
+		store.orphanPatience = 0 // Nobody else is at work.
+		entries, problems, err := store.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, e := range entries {
+			found = found || e.ID == good.ID() && e.Holder == nil
+		}
+		told := len(entries)+len(problems) == 2
+		if !found || !told && name != lockName && !durable.IsTemp(name) {
+			t.Errorf("%q: %v, %v", name, entries, problems)
+		}
+	})
+}
+
+func BenchmarkList(b *testing.B) {
+	for _, n := range []int{32, 1024} {
+		b.Run(fmt.Sprintf("records=%d", n), func(b *testing.B) {
+			folder := filepath.Join(b.TempDir(), "records")
+			r := openRecorder(b, folder)
+			for i := range n {
+				bind(b, folder, record(b, r, fmt.Sprintf("gpu::%d", i)), fmt.Sprintf("pod-%d", i), "main")
+			}
+			for b.Loop() {
+				if entries, _, err := OpenStore(folder).List(b.Context()); err != nil || len(entries) != n {
+					b.Fatal(len(entries), err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,240 @@
+//go:build e2e
+
+// Package doctor runs 'dxctl doctor' on a node of real parts: containerd, our
+// NRI plugin, shim and advertiser. It breaks one thing after the other, and wants
+// each one named and nothing else. It needs root.
+package doctor
+
+import (
+	"archive/zip"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"directx-nri/cmd/dxctl/doctor"
+	"directx-nri/internal/allocation"
+)
+
+// break is one way to break a node, and to mend it.
+type breakage struct {
+	name string
+	do   func(*node)
+	mend func(*node)
+	// check and says are the finding.
+	check, says string
+	flags       []string
+}
+
+func TestDoctor(t *testing.T) {
+	n := newNode(t)
+	n.awaitSound()
+	status, stdout, stderr := n.doctor()
+	if status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "" || !strings.Contains(stdout, "a node of Kubernetes with GPUs by the NRI plugin and the runtime shim") {
+		t.Errorf("on a sound node: status %d\n%s%s", status, stdout, stderr)
+	}
+	token, err := n.kubelet.allocate(t.Context(), "directx.microsoft.com/display")
+	n.check(err)
+	n.awaitSound()
+	testBundle(n, token)
+	record := "ours/allocations/" + string(allocation.Token(token).ID()) + ".json"
+	for _, b := range breakages(n, record) {
+		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
+			b.do(n)
+			defer b.mend(n)
+			n.awaitFinding(t, b.check, b.says, b.flags...)
+		})
+		n.awaitSound()
+	}
+	t.Run("without-permission", func(t *testing.T) {
+		status, stdout, stderr := n.doctorAs(&syscall.Credential{Uid: 65534, Gid: 65534})
+		if status != 2 || strings.Contains(stdout, "problem") || !strings.Contains(stdout, "run it as root") || !strings.Contains(stdout, n.path("s")) {
+			t.Errorf("status %d\n%s%s", status, stdout, stderr)
+		}
+	})
+}
+
+// edited returns a breakage of a text file.
+func edited(n *node, file, old, text string) (do, mend func(*node)) {
+	var before string
+	return func(n *node) {
+			before = n.read(file)
+			if !strings.Contains(before, old) {
+				n.Fatalf("%s has no %q:\n%s", file, old, before)
+			}
+			n.rewrite(file, strings.Replace(before, old, text, 1))
+		}, func(n *node) {
+			n.rewrite(file, before)
+		}
+}
+
+// rewrite puts another file in the place of one.
+func (n *node) rewrite(file, text string) {
+	n.Helper()
+	info, err := os.Stat(n.path(file))
+	n.check(err)
+	n.write(file+".next", text, info.Mode().Perm())
+	n.check(os.Rename(n.path(file+".next"), n.path(file)))
+}
+
+func moved(file string) (do, mend func(*node)) {
+	return func(n *node) { n.check(os.Rename(n.path(file), n.path(file)+".away")) },
+		func(n *node) { n.check(os.Rename(n.path(file)+".away", n.path(file))) }
+}
+
+func opened(file string, perm os.FileMode) (do, mend func(*node)) {
+	var before os.FileMode
+	return func(n *node) {
+			info, err := os.Stat(n.path(file))
+			n.check(err)
+			before = info.Mode().Perm()
+			n.check(os.Chmod(n.path(file), perm))
+		}, func(n *node) {
+			n.check(os.Chmod(n.path(file), before))
+		}
+}
+
+func made(file string) (do, mend func(*node)) {
+	return func(n *node) { n.write(file, "{}", 0o600) }, func(n *node) { n.check(os.Remove(n.path(file))) }
+}
+
+func breakages(n *node, record string) []breakage {
+	var all []breakage
+	add := func(name, check, says string, do, mend func(*node), flags ...string) {
+		all = append(all, breakage{name, do, mend, check, says, flags})
+	}
+	edit := func(name, check, says, file, old, text string) {
+		do, mend := edited(n, file, old, text)
+		add(name, check, says, do, mend)
+	}
+	// editLoaded is edit of containerd's file, which containerd then reads.
+	editLoaded := func(name, check, says, old, text string) {
+		do, mend := edited(n, "config.toml", old, text)
+		add(name, check, says, func(n *node) { do(n); n.restart() }, func(n *node) { mend(n); n.restart() })
+	}
+
+	edit("a GPU is unhealthy", doctor.CheckDevices, "GPU NPU cannot be used: it overheated", "etc/gpus.yaml", "compute: true", "compute: true\n  health: {reason: it overheated}")
+	edit("the inventory is broken", doctor.CheckInventory, "gpus.yaml", "etc/gpus.yaml", "kind: Inventory", "kind: Inventory\nsecretKey: 1")
+	do, mend := moved("lib/libgpu.so")
+	add("a driver file is gone", doctor.CheckFiles, "lib/libgpu.so", do, mend)
+	edit("config.yaml has an unknown key", doctor.CheckConfig, "line 6: field unknown", "etc/config.yaml", "shim:", "unknown: 1\nshim:")
+	do, mend = opened("etc/config.yaml", 0o666)
+	add("others can write config.yaml", doctor.CheckConfig, "others can write it", do, mend)
+	edit("the real shim is gone", doctor.CheckRealShim, "no-such-shim", "etc/config.yaml", "containerd-shim-runc-v2", "no-such-shim")
+
+	do, mend = moved("bin/containerd-shim-directx-v1")
+	add("the shim is gone", doctor.CheckShim, "the shim of the runtime handler runc is not there", do, mend)
+	add("the shim is of another version", doctor.CheckShimVersion, "of version 0.9-test, and this is dxctl 1.0-test",
+		func(n *node) { n.putShim(filepath.Join(programs, "old")) }, func(n *node) { n.putShim(programs) })
+	add("the shim is damaged", doctor.CheckShim, "does not work", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, func(n *node) { n.putShim(programs) })
+	do, mend = opened("bin/containerd-shim-directx-v1", 0o777)
+	add("others can write the shim", doctor.CheckPermissions, "others can write it", do, mend)
+	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "is not there", n.shim(), "/nowhere/containerd-shim-directx-v1")
+	editLoaded("annotations are not handed on", doctor.CheckAnnotations, "does not hand on", `pod_annotations = ["directx.microsoft.com/*"]`, `pod_annotations = []`)
+	edit("the file is not loaded", doctor.CheckLoaded, "has not loaded it so", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
+		"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n  runtime_type = \"io.containerd.runc.v2\"\n  runtime_path = \""+n.shim()+"\"\n"+
+			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n[plugins.\"io.containerd.nri.v1.nri\"]")
+	edit("containerd's file is no TOML", doctor.CheckFile, "config.toml:1:", "config.toml", "version = 2", "version == 2")
+	add("an import takes over", doctor.CheckFile, "conf.d/x.toml", func(n *node) {
+		n.write("conf.d/x.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
+	}, func(n *node) { n.check(os.Remove(n.path("conf.d/x.toml"))) })
+	editLoaded("NRI is off", doctor.CheckNRI, "NRI is off in containerd", "disable = false", "disable = true")
+	edit("NRI is off and that is not loaded", doctor.CheckNRI, "on in the running containerd, and off in", "config.toml", "disable = false", "disable = true")
+
+	add("containerd is stopped", doctor.CheckContainerd, "cannot be reached", func(n *node) { n.supervise("stop") }, (*node).restart)
+	add("containerd hangs", doctor.CheckContainerd, "does not answer", func(n *node) { n.signalContainerd(syscall.SIGSTOP) }, func(n *node) { n.signalContainerd(syscall.SIGCONT) }, "--timeout", "1s")
+	add("the plugin is stopped", doctor.CheckPlugin, "not running", func(n *node) { n.plugin.stop() }, (*node).startPlugin)
+	add("the plugin hangs", doctor.CheckPlugin, "does not answer", func(n *node) { n.plugin.signal(syscall.SIGSTOP) }, func(n *node) { n.plugin.stop(); n.startPlugin() })
+	add("the advertiser is stopped", doctor.CheckAdvertiser, "directx-advertiser does not answer", func(n *node) { n.advertiser.stop() }, (*node).startAdvertiser)
+	add("the kubelet is stopped", doctor.CheckKubelet, "takes no device plugins", func(n *node) { n.kubelet.stop() }, (*node).startKubelet)
+	add("the advertiser is not registered", doctor.CheckRegistration, "does not offer directx.microsoft.com/display", func(n *node) { n.kubelet.set("directx.microsoft.com/display", nil) },
+		func(n *node) { n.kubelet.stop(); n.startKubelet() })
+	do, mend = moved("pr.sock")
+	add("PodResources is elsewhere", doctor.CheckPodResources, "does not tell what it hands out", do, mend)
+
+	edit("a record is damaged", doctor.CheckRecords, "checksum", record, "GPU-0", "GPU-9")
+	binding := strings.Replace(record, "/"+filepath.Base(record), "/"+strings.Repeat("0", 32)+".bound", 1)
+	do, mend = made(binding)
+	add("a binding without its record", doctor.CheckRecords, "have ended", do, mend)
+	do, mend = made("ours/allocations/notes.txt")
+	add("a strange file among the records", doctor.CheckRecords, "none of ours", do, mend)
+	do, mend = opened("ours/allocations", 0o777)
+	add("the record folder is open to others", doctor.CheckRecords, "not private", do, mend)
+	do, mend = opened("ours", 0o777)
+	add("the state folder is open to others", doctor.CheckPermissions, "not private", do, mend)
+	do, mend = opened("run", 0o777)
+	add("the runtime folder is open to others", doctor.CheckPermissions, "not private", do, mend)
+	do, mend = made("ours/uninstall-pending")
+	add("uninstall was broken off", doctor.CheckLeftovers, "handed over", do, mend)
+	do, mend = moved("ours/runtime-configure.json")
+	add("what was configured is forgotten", doctor.CheckLeftovers, "nothing says what was changed", do, mend)
+	return all
+}
+
+// putShim installs the shim of a folder, in one step.
+func (n *node) putShim(folder string) {
+	n.Helper()
+	data, err := os.ReadFile(filepath.Join(folder, filepath.Base(n.shim())))
+	n.check(err)
+	n.rewrite("bin/"+filepath.Base(n.shim()), string(data))
+}
+
+func (n *node) signalContainerd(s syscall.Signal) {
+	n.Helper()
+	n.check(syscall.Kill(atoi(n.T, n.read("pid")), s))
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	number := 0
+	for _, digit := range strings.TrimSpace(text) {
+		number = 10*number + int(digit-'0')
+	}
+	if number < 2 {
+		t.Fatalf("%q is no process", text)
+	}
+	return number
+}
+
+// testBundle sees that a support bundle has what it is to have, and no secret:
+// there is one in each file that can have one.
+func testBundle(n *node, token string) {
+	n.write("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n", 0o600)
+	defer func() { n.check(os.Remove(n.path("ours/shim.log"))) }()
+	file := n.path("bundle.zip")
+	status, _, stderr := n.doctor("--support-bundle", file)
+	if status != 0 || !strings.Contains(stderr, "shim.log") {
+		n.Fatalf("status %d: %s", status, stderr)
+	}
+	archive, err := zip.OpenReader(file)
+	n.check(err)
+	defer archive.Close()
+	var names []string
+	for _, f := range archive.File {
+		names = append(names, f.Name)
+		r, err := f.Open()
+		n.check(err)
+		data, err := io.ReadAll(r)
+		n.check(err)
+		if text := string(data); strings.Contains(text, "SECRET-") || strings.Contains(text, token) {
+			n.Errorf("%s has a secret:\n%s", f.Name, text)
+		}
+	}
+	for _, name := range []string{"doctor.json", "devices.json", "capabilities.json", "allocations.json", "runtime.json", "versions.json", "config.yaml", "inventory.yaml", "shim.log", "environment.txt"} {
+		if !slices.Contains(names, name) {
+			n.Errorf("the bundle has no %s: %v", name, names)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		n.Errorf("%v, %v", info, err)
+	}
+	if status, _, stderr := n.doctor("--support-bundle", file); status != 2 || !strings.Contains(stderr, "--force") {
+		n.Errorf("again: status %d: %s", status, stderr)
+	}
+	if status, _, stderr := n.doctor("--support-bundle", file, "--force"); status != 0 {
+		n.Errorf("with --force: status %d: %s", status, stderr)
+	}
+}

@@ -1,0 +1,197 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/cmd/dxctl/simulate"
+	"directx-nri/test/e2e/node"
+)
+
+// allocationLine is what `dxctl allocations -o json` says of a replica.
+type allocationLine struct {
+	Resource, Replica, State, Reason, Namespace, Pod, PodUID, Container string
+	Since                                                               *time.Time
+}
+
+// TestAllocations: what dxctl tells of a node's allocations is what the kubelet
+// gave away, whoever of the kubelet and containerd answers.
+func TestAllocations(t *testing.T) {
+	s := &suite{inventory: node.NewInventory(2, 1)}
+	s.Node = node.Start(t, node.Options{Replicas: 4, Inventory: s.inventory})
+	if stdout, stderr, err := s.allocationsAs("json"); err != nil || stdout != "[]\n" || !strings.Contains(stderr, "nothing is allocated") {
+		t.Errorf("before the first pod: %v\n%s%s", err, stdout, stderr)
+	}
+	one := s.Apply(t, node.GPUPod("one", 1))
+	s.WaitRunning(t, one)
+	both := s.Apply(t, node.Pod{Name: "both", Containers: []node.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
+	s.WaitRunning(t, both)
+
+	lines := s.allocations(t)
+	if len(lines) != 4 {
+		t.Errorf("%d replicas are told of, want 4: %+v", len(lines), lines)
+	}
+	for pod, containers := range map[string][]string{one: {"main"}, both: {"main", "npu"}} {
+		for _, container := range containers {
+			for resource, replicas := range s.Assigned(t, pod, container) {
+				for _, replica := range replicas {
+					s.mustHold(t, lines, resource, replica, pod, container)
+				}
+			}
+		}
+	}
+	s.mustSimulate(t, map[string]string{"one": one, "both": both})
+	table, _, err := s.allocationsAs("table")
+	if err != nil || !strings.Contains(table, "held") || strings.Contains(table, "stale") {
+		t.Errorf("%v\n%s", err, table)
+	}
+
+	s.Remove(t, one)
+	node.Eventually(t, time.Minute, "the removed pod's replica is stale, and no other", func() error {
+		stale := 0
+		for _, line := range s.allocations(t) {
+			gone := strings.HasPrefix(line.Pod, one+"-")
+			if gone != (line.State == "stale") {
+				return fmt.Errorf("%+v", line)
+			}
+			if gone {
+				stale++
+			}
+		}
+		if stale != 1 {
+			return fmt.Errorf("%d are stale", stale)
+		}
+		return nil
+	})
+	if stdout, _, err := s.allocationsAs("table", "--stale"); err != nil || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, one) {
+		t.Errorf("--stale: %v\n%s", err, stdout)
+	}
+
+	// Without the kubelet containerd is asked, which may have the removed pod's
+	// sandbox for a while.
+	stdout, stderr, err := s.allocationsAs("json", "--pod-resources-socket", filepath.Join(t.TempDir(), "none"))
+	var alone []allocationLine
+	if err != nil || json.Unmarshal([]byte(stdout), &alone) != nil || !strings.Contains(stderr, "containerd is asked for the pods") {
+		t.Errorf("without the kubelet: %v\n%s%s", err, stdout, stderr)
+	}
+	for _, line := range alone {
+		if want := strings.HasPrefix(line.Pod, both+"-"); want != (line.State == "held") {
+			t.Errorf("without the kubelet: %+v", line)
+		}
+	}
+
+	// Somebody without rights is told what to do.
+	s.mustRefuseOthers(t)
+}
+
+// allocations returns what dxctl tells of the node.
+func (s *suite) allocations(t *testing.T) []allocationLine {
+	t.Helper()
+	stdout, stderr, err := s.allocationsAs("json")
+	var lines []allocationLine
+	if err == nil {
+		err = json.Unmarshal([]byte(stdout), &lines)
+	}
+	if err != nil || stderr != "" {
+		t.Fatalf("dxctl allocations: %v\n%s%s", err, stdout, stderr)
+	}
+	return lines
+}
+
+func (s *suite) allocationsAs(output string, more ...string) (stdout, stderr string, err error) {
+	return s.Dxctl("allocations", append([]string{"--state-dir", s.StateDir, "--cri-socket", s.Address(), "-o", output}, more...)...)
+}
+
+// mustHold fails the test unless lines say that the container holds the replica.
+func (s *suite) mustHold(t *testing.T, lines []allocationLine, resource, replica, pod, container string) {
+	t.Helper()
+	for _, line := range lines {
+		if line.Resource == resource && line.Replica == replica {
+			if line.State != "held" || !strings.HasPrefix(line.Pod, pod+"-") || line.Namespace != "default" || line.Container != container || line.PodUID == "" || line.Since == nil {
+				t.Errorf("replica %s is held by container %s of pod %s, and dxctl says %+v", replica, container, pod, line)
+			}
+			return
+		}
+	}
+	t.Errorf("replica %s of %s is not told of", replica, resource)
+}
+
+// simulated is a manifest of the pods of TestAllocations.
+const simulated = `{apiVersion: v1, kind: Pod, metadata: {name: one}, spec: {containers: [
+  {name: main, resources: {limits: {directx.microsoft.com/display: 1}}}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: both}, spec: {containers: [
+  {name: main, resources: {limits: {directx.microsoft.com/display: 2}}},
+  {name: npu, resources: {limits: {directx.microsoft.com/compute: 1}}}]}}
+`
+
+// mustSimulate fails the test unless dxctl simulate has the pods, by their names in
+// the manifest, get the replicas that the real kubelet gave them.
+func (s *suite) mustSimulate(t *testing.T, pods map[string]string) {
+	t.Helper()
+	command := s.DxctlCommand("simulate", "-f", "-", "--replicas", "4", "-o", "json")
+	command.Stdin = strings.NewReader(simulated)
+	output, err := command.Output()
+	var report simulate.Report
+	if err == nil {
+		err = json.Unmarshal(output, &report)
+	}
+	if err != nil {
+		t.Fatalf("dxctl simulate: %v\n%s", err, output)
+	}
+	containers := 0
+	for _, p := range report.Pods {
+		for _, c := range p.Containers {
+			containers++
+			told := map[string][]string{}
+			for _, a := range c.Allocations {
+				for _, r := range a.Replicas {
+					told[a.Resource] = append(told[a.Resource], r.ID)
+				}
+			}
+			given := s.Assigned(t, pods[p.Name], c.Name)
+			for _, ids := range given {
+				slices.Sort(ids)
+			}
+			if diff := cmp.Diff(given, told); diff != "" {
+				t.Errorf("pod %s, container %s (-kubelet +simulated):\n%s", p.Name, c.Name, diff)
+			}
+		}
+	}
+	if containers != 3 {
+		t.Errorf("%d containers are simulated, want 3\n%s", containers, output)
+	}
+}
+
+// mustRefuseOthers fails the test unless a user who is not root is refused in one
+// line.
+func (s *suite) mustRefuseOthers(t *testing.T) {
+	t.Helper()
+	// Nobody else can reach the folder that root builds in.
+	file, err := os.CreateTemp("", "dxctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := file.Name()
+	t.Cleanup(func() { _ = errors.Join(file.Close(), os.Remove(program)) })
+	// install replaces the file, which nobody could run while it is open.
+	if output, err := exec.Command("install", "-m", "755", s.DxctlCommand("allocations").Path, program).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	output, err := exec.Command("runuser", "-u", "nobody", "--", program, "allocations", "--state-dir", s.StateDir).CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "run it as root") || strings.Count(string(output), "\n") != 1 {
+		t.Errorf("somebody without rights: %v\n%s", err, output)
+	}
+}

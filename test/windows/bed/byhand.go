@@ -1,0 +1,31 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+)
+
+// Runhcs is runhcs alone, by its own name.
+const Runhcs = "io.containerd.runhcs.v1"
+
+// Ask runs a command of dxctl.exe about the node's GPUs. It returns the exit
+// status and what was printed.
+func (n *Node) Ask(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	args := append([]string{command, "--shim-config", n.Path("config.yaml")}, flags...)
+	cmd := n.Command(ctx, n.Path("product", dxctlExe), args...)
+	stdout, stderr, err := n.outputs(cmd)
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("run dxctl.exe: %v", err)
+	}
+	return cmd.ProcessState.ExitCode(), stdout, stderr
+}
+
+// Pipe is containerd's address.
+func (n *Node) Pipe() string { return n.pipe() }
