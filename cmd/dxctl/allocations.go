@@ -50,9 +50,9 @@ since when. A replica's state is
   waiting  its container has not been created yet
   unknown  it cannot be told, and it is said why
 
-Which pods there are, the kubelet is asked, and containerd where that does not
-answer or does not know a pod. The records are those of directx-advertiser, which
-root alone (on Windows: administrators) can read. Nothing is changed.
+Which pods there are, the kubelet and containerd are asked; one of them is enough.
+The records are those of directx-advertiser, which root alone (on Windows:
+administrators) can read. Nothing is changed.
 
 Exit status: 0 when it could be told, no allocation at all included; 1 when records
 could not be read.`,
@@ -69,7 +69,7 @@ could not be read.`,
 	flags.StringVar(&o.stateDir, "state-dir", places.State, "directx-advertiser's state `FOLDER`")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.StringVarP(&o.namespace, "namespace", "n", "", "only what pods of this namespace hold")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "only what pods of this `NAMESPACE` hold")
 	flags.BoolVar(&o.stale, "stale", false, "only what is stale")
 	flags.StringVarP(&o.output, "output", "o", outputTable, "form of the output: "+choices(allocationsOutputs()))
 	completeValues(command, "output", allocationsOutputs()...)
@@ -133,7 +133,12 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if len(entries) > 0 {
 		reports = o.reports(ctx, stderr, entries)
 	}
-	if err := o.print(stdout, stderr, reports, len(entries)+len(problems) == 0); err != nil {
+	if len(entries)+len(problems) == 0 {
+		fmt.Fprintf(stderr, "nothing is allocated: there is no record in %s\n", folder)
+	} else if len(reports) == 0 {
+		fmt.Fprintln(stderr, "nothing that was asked for is allocated")
+	}
+	if err := o.print(stdout, reports); err != nil {
 		return err
 	}
 	return tellProblems(stderr, problems)
@@ -177,11 +182,12 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 type knownPods struct {
 	// kubelet has the kubelet's, as "namespace/name".
 	kubelet map[string]bool
-	// runtime has containerd's, by UID, and whether they are ready.
-	runtime map[string]bool
+	// runtime has containerd's, by UID.
+	runtime map[string]crihandlers.Pod
 }
 
-// pods asks for the pods, as far as entries need them.
+// pods asks for the pods, if entries need them. The kubelet does not tell UIDs, and
+// containerd not which pods start again, so both are asked.
 func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries []allocation.Entry) knownPods {
 	var known knownPods
 	if !slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
@@ -189,21 +195,18 @@ func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries
 	}
 	var err error
 	known.kubelet, err = advertiser.PodResourcesPods(o.podResources)(ctx)
-	if err == nil && !slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil && !known.kubelet[podName(*e.Holder)] }) {
-		return known
-	}
 	runtime, runtimeErr := o.runtimePods(ctx)
 	known.runtime = runtime
 	switch {
 	case err != nil && runtimeErr != nil:
-		fmt.Fprintf(stderr, "which pods there are is not known: %v; %v\n", err, runtimeErr)
+		fmt.Fprintf(stderr, "which pods there are is not known: %v; %v; name their sockets with --pod-resources-socket and --cri-socket\n", err, runtimeErr)
 	case err != nil:
 		fmt.Fprintf(stderr, "containerd is asked for the pods, for the kubelet does not answer: %v\n", err)
 	}
 	return known
 }
 
-func (o *allocationsOptions) runtimePods(ctx context.Context) (map[string]bool, error) {
+func (o *allocationsOptions) runtimePods(ctx context.Context) (map[string]crihandlers.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	connection, err := crihandlers.Dial(o.criSocket)
@@ -216,8 +219,24 @@ func (o *allocationsOptions) runtimePods(ctx context.Context) (map[string]bool, 
 
 func podName(h allocation.Holder) string { return h.PodNamespace + "/" + h.PodName }
 
-// state returns the state of e, and why where it is not plain. newest has the UID
-// of the pod that holds the newest record of each name.
+// newest returns the UID of the newest pod of each name: the one that containerd
+// runs, and else the one that holds the newest of entries, which are oldest first.
+func (k knownPods) newest(entries []allocation.Entry) map[string]string {
+	uids := map[string]string{}
+	for _, e := range entries {
+		if e.Holder != nil {
+			uids[podName(*e.Holder)] = e.Holder.PodUID
+		}
+	}
+	for uid, pod := range k.runtime {
+		if pod.Ready {
+			uids[pod.Namespace+"/"+pod.Name] = uid
+		}
+	}
+	return uids
+}
+
+// state returns the state of e, and why where it is not plain.
 func (k knownPods) state(e allocation.Entry, newest map[string]string) (state, reason string) {
 	switch {
 	case e.HolderUnknown:
@@ -227,9 +246,9 @@ func (k knownPods) state(e allocation.Entry, newest map[string]string) (state, r
 	}
 	name, uid := podName(*e.Holder), e.Holder.PodUID
 	named := e.Holder.PodName != ""
-	ready, there := k.runtime[uid]
+	sandbox, there := k.runtime[uid]
 	switch {
-	case ready:
+	case sandbox.Ready:
 		return stateHeld, ""
 	case named && newest[name] != uid:
 		return stateStale, "a newer pod has its pod's name"
@@ -248,12 +267,7 @@ func (k knownPods) state(e allocation.Entry, newest map[string]string) (state, r
 // reportAllocations returns a report for each replica of entries, ordered by GPU
 // and replica, and for one replica by age.
 func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods knownPods) []allocationReport {
-	newest := map[string]string{}
-	for _, e := range entries {
-		if e.Holder != nil {
-			newest[podName(*e.Holder)] = e.Holder.PodUID // Entries are oldest first.
-		}
-	}
+	newest := pods.newest(entries)
 	var reports []allocationReport
 	for _, e := range entries {
 		state, reason := pods.state(e, newest)
@@ -297,15 +311,7 @@ func compareReplicas(a, b string) int {
 	return cmp.Or(cmp.Compare(i, j), strings.Compare(a, b))
 }
 
-// print prints reports. none tells that there is no record at all.
-func (o *allocationsOptions) print(stdout, stderr io.Writer, reports []allocationReport, none bool) error {
-	if len(reports) == 0 {
-		what := "nothing is allocated"
-		if !none {
-			what = "nothing that was asked for is allocated"
-		}
-		fmt.Fprintln(stderr, what)
-	}
+func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
 	switch {
 	case o.output == outputJSON || o.output == outputYAML:
 		return printAs(stdout, o.output, reports)

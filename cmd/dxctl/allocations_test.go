@@ -13,6 +13,7 @@ import (
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/testutil"
 )
@@ -44,7 +45,9 @@ func TestAllocationStates(t *testing.T) {
 	nameless.Holder.PodNamespace = ""
 	unclear.HolderUnknown = true
 	yes := func(name string) map[string]bool { return map[string]bool{name: true} }
-	none := map[string]bool{}
+	ready := func(uid string) map[string]crihandlers.Pod { return map[string]crihandlers.Pod{uid: {Ready: true}} }
+	ended := map[string]crihandlers.Pod{"uid-a": {}}
+	none, empty := map[string]bool{}, map[string]crihandlers.Pod{}
 	for name, test := range map[string]struct {
 		entry  allocation.Entry
 		pods   knownPods
@@ -52,20 +55,20 @@ func TestAllocationStates(t *testing.T) {
 		want   string
 	}{
 		"the kubelet has it":                       {held, knownPods{yes("default/a"), nil}, "uid-a", stateHeld},
-		"nobody has presented it":                  {entry("", "", "0"), knownPods{none, none}, "", stateWaiting},
-		"its binding cannot be read":               {unclear, knownPods{none, none}, "", stateUnknown},
+		"nobody has presented it":                  {entry("", "", "0"), knownPods{none, empty}, "", stateWaiting},
+		"its binding cannot be read":               {unclear, knownPods{none, empty}, "", stateUnknown},
 		"the kubelet does not have it":             {held, knownPods{yes("default/b"), nil}, "uid-a", stateStale},
-		"nor has containerd":                       {held, knownPods{none, none}, "uid-a", stateStale},
-		"its sandbox has ended":                    {held, knownPods{none, map[string]bool{"uid-a": false}}, "uid-a", stateStale},
-		"a kubelet that has just started":          {held, knownPods{none, yes("uid-a")}, "uid-a", stateHeld},
-		"no kubelet, containerd has it":            {held, knownPods{nil, yes("uid-a")}, "uid-a", stateHeld},
-		"no kubelet after a reboot":                {held, knownPods{nil, map[string]bool{"uid-a": false}}, "uid-a", stateUnknown},
-		"no kubelet, containerd does not":          {held, knownPods{nil, yes("uid-b")}, "uid-a", stateStale},
+		"nor has containerd":                       {held, knownPods{none, empty}, "uid-a", stateStale},
+		"its sandbox has ended":                    {held, knownPods{none, ended}, "uid-a", stateStale},
+		"a kubelet that has just started":          {held, knownPods{none, ready("uid-a")}, "uid-a", stateHeld},
+		"no kubelet, containerd has it":            {held, knownPods{nil, ready("uid-a")}, "uid-a", stateHeld},
+		"no kubelet after a reboot":                {held, knownPods{nil, ended}, "uid-a", stateUnknown},
+		"no kubelet, containerd does not":          {held, knownPods{nil, ready("uid-b")}, "uid-a", stateStale},
 		"nobody answers":                           {held, knownPods{}, "uid-a", stateUnknown},
 		"its pod was made anew":                    {held, knownPods{yes("default/a"), nil}, "uid-b", stateStale},
-		"made anew, and the old one has not ended": {held, knownPods{yes("default/a"), yes("uid-a")}, "uid-b", stateHeld},
-		"a pod of no name":                         {nameless, knownPods{none, map[string]bool{"uid-a": true}}, "uid-a", stateHeld},
-		"a pod of no name, gone":                   {nameless, knownPods{none, none}, "uid-a", stateStale},
+		"made anew, and the old one has not ended": {held, knownPods{yes("default/a"), ready("uid-a")}, "uid-b", stateHeld},
+		"a pod of no name":                         {nameless, knownPods{none, ready("uid-a")}, "uid-a", stateHeld},
+		"a pod of no name, gone":                   {nameless, knownPods{none, empty}, "uid-a", stateStale},
 		"a pod of no name, no containerd":          {nameless, knownPods{none, nil}, "uid-a", stateUnknown},
 	} {
 		got, reason := test.pods.state(test.entry, map[string]string{"default/a": test.newest, "/": test.newest})
@@ -88,9 +91,9 @@ func TestAllocationsOutput(t *testing.T) {
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range allocationsOutputs() {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}
-		var stdout, stderr bytes.Buffer
-		if err := o.print(&stdout, &stderr, reports, false); err != nil || stderr.Len() > 0 {
-			t.Errorf("%s: %v %s", output, err, &stderr)
+		var stdout bytes.Buffer
+		if err := o.print(&stdout, reports); err != nil {
+			t.Errorf("%s: %v", output, err)
 		}
 		golden(t, "allocations-"+output, stdout.String())
 	}
@@ -167,7 +170,7 @@ func TestAllocationsWhenNobodyAnswers(t *testing.T) {
 	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	for _, want := range []string{"this node's are not known", "which pods there are is not known: ask the kubelet on", "ask containerd for its pods"} {
+	for _, want := range []string{"this node's are not known", "which pods there are is not known: ask the kubelet on", "ask containerd for its pods", "name their sockets with --pod-resources-socket"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q in %s", want, stderr)
 		}
@@ -177,9 +180,10 @@ func TestAllocationsWhenNobodyAnswers(t *testing.T) {
 func TestAllocationsOfANodeWithoutAny(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{"json": "[]\n", "yaml": "[]\n", "table": "", "wide": ""} {
-		args := append([]string{"allocations", "--state-dir", t.TempDir(), "-o", output}, nowhere(t)...)
+		state := t.TempDir()
+		args := append([]string{"allocations", "--state-dir", state, "-o", output}, nowhere(t)...)
 		stdout, stderr, err := askApart(t, "", args...)
-		if err != nil || stdout != want || stderr != "nothing is allocated\n" {
+		if err != nil || stdout != want || stderr != "nothing is allocated: there is no record in "+paths.Allocations(state)+"\n" {
 			t.Errorf("%s: %v, %q, %q", output, err, stdout, stderr)
 		}
 	}

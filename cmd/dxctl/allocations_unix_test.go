@@ -30,16 +30,18 @@ func (k kubeletPods) List(context.Context, *podresources.ListPodResourcesRequest
 	return list, nil
 }
 
-// sandboxes answers as containerd does that has these pods' sandboxes.
+// sandboxes answers as containerd does that has these pods' sandboxes, ready, each
+// as UID/NAME.
 type sandboxes struct {
 	cri.UnimplementedRuntimeServiceServer
-	uids []string
+	pods []string
 }
 
 func (s sandboxes) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
 	list := &cri.ListPodSandboxResponse{}
-	for _, uid := range s.uids {
-		list.Items = append(list.Items, &cri.PodSandbox{Metadata: &cri.PodSandboxMetadata{Uid: uid}})
+	for _, pod := range s.pods {
+		uid, name, _ := strings.Cut(pod, "/")
+		list.Items = append(list.Items, &cri.PodSandbox{Metadata: &cri.PodSandboxMetadata{Uid: uid, Namespace: "default", Name: name}})
 	}
 	return list, nil
 }
@@ -67,8 +69,8 @@ func TestAllocationsAskTheKubeletAndContainerd(t *testing.T) {
 	kubelet := func(names ...string) string {
 		return serve(t, func(s *grpc.Server) { podresources.RegisterPodResourcesListerServer(s, kubeletPods{names: names}) })
 	}
-	containerd := func(uids ...string) string {
-		return serve(t, func(s *grpc.Server) { cri.RegisterRuntimeServiceServer(s, sandboxes{uids: uids}) })
+	containerd := func(pods ...string) string {
+		return serve(t, func(s *grpc.Server) { cri.RegisterRuntimeServiceServer(s, sandboxes{pods: pods}) })
 	}
 	for name, test := range map[string]struct {
 		kubelet, containerd string
@@ -79,8 +81,10 @@ func TestAllocationsAskTheKubeletAndContainerd(t *testing.T) {
 		"all there":                  {kubelet("a", "b"), none, nil, "held held waiting", ""},
 		"one is gone":                {kubelet("a"), containerd(), nil, "held stale waiting", ""},
 		"gone, and no containerd":    {kubelet("a"), none, nil, "held stale waiting", ""},
-		"the kubelet has just begun": {kubelet(), containerd("uid-a"), nil, "held stale waiting", ""},
-		"no kubelet":                 {none, containerd("uid-b"), nil, "stale held waiting", "containerd is asked for the pods"},
+		"the kubelet has just begun": {kubelet(), containerd("uid-a/a"), nil, "held stale waiting", ""},
+		"another has its name":       {kubelet("a", "b"), containerd("uid-a/a", "uid-new/b"), nil, "held stale waiting", ""},
+		"another node's containerd":  {kubelet("a", "b"), containerd("uid-x/x"), nil, "held held waiting", ""},
+		"no kubelet":                 {none, containerd("uid-b/b"), nil, "stale held waiting", "containerd is asked for the pods"},
 		"only what is stale":         {kubelet("a"), containerd(), []string{"--stale"}, "stale", ""},
 		"of a namespace":             {kubelet("a", "b"), none, []string{"-n", "default"}, "held held", ""},
 	} {

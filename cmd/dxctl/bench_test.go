@@ -14,6 +14,10 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/testutil"
 )
 
 // calls are a call of each command for a person at a node with GPUs; FOLDER is
@@ -47,18 +51,33 @@ var calls = map[string][]string{
 // places are the flags that keep a command to FOLDER.
 var places = map[string]string{
 	"inventory": "FOLDER/gpus.yaml", "shim-config": "FOLDER/none.yaml", "state-dir": "FOLDER/state", "config": "FOLDER/config.toml",
-	"cri-socket": "FOLDER/cri.sock", "containerd-state": "FOLDER/containerd", "host-root": "FOLDER",
+	"cri-socket": "FOLDER/cri.sock", "pod-resources-socket": "FOLDER/kubelet.sock", "containerd-state": "FOLDER/containerd", "host-root": "FOLDER",
 }
 
-// eightGPUs makes the folder of a node with eight GPUs.
+// eightGPUs makes the folder of a node with eight GPUs, each of which a pod holds.
 func eightGPUs(t testing.TB) string {
 	t.Helper()
 	folder := t.TempDir()
+	records := paths.Allocations(filepath.Join(folder, "state"))
+	recorder, err := allocation.OpenRecorder(t.Context(), records, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
 	files := "{system32: [nvapi64.dll, {source: nvcuda_loader64.dll, destination: nvcuda.dll}, nvml.dll], sysWOW64: [nvapi.dll, nvcuda.dll]}"
 	inventory := "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n"
 	for i := range 8 {
 		inventory += fmt.Sprintf("- {instanceID: 'PCI\\VEN_10DE&DEV_1EB8\\%d', description: NVIDIA Tesla T4, locationPath: 'PCIROOT(%d)#PCI(1B00)', luid: 0xC2F%d,\n"+
 			"   display: true, compute: true, driver: {storePath: 'C:\\Windows\\System32\\DriverStore\\FileRepository\\nv.inf_amd64_1'}, runtimeFiles: %s}\n", i, i, i, files)
+		id := fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8\%d`, i)
+		token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: id + "::0", InstanceID: id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		holder := allocation.Holder{PodUID: fmt.Sprint("uid-", i), Container: "main", PodNamespace: "default", PodName: fmt.Sprint("pod-", i)}
+		if err := allocation.OpenStore(records).Bind(token, holder); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range map[string]string{
 		"gpus.yaml":   inventory,
@@ -86,7 +105,8 @@ func keptTo(args []string, folder string) []string {
 	if err == nil {
 		var flags []string
 		for name, value := range places {
-			if called.Flags().Lookup(name) != nil {
+			// Who assumes the files has no root to look for them.
+			if called.Flags().Lookup(name) != nil && (name != "host-root" || !slices.Contains(args, "--assume-files")) {
 				flags = append(flags, "--"+name+"="+value)
 			}
 		}

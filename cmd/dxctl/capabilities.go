@@ -78,7 +78,8 @@ type windowsReport struct {
 	Schemas []string `json:"hcsSchemas,omitempty" yaml:"hcsSchemas,omitempty"`
 	// HCSError is why HCS does not say which.
 	HCSError string `json:"hcsError,omitempty" yaml:"hcsError,omitempty"`
-	// Assignment is "location-path" or "class-guid".
+	// Assignment is "location-path" or "class-guid", or "unknown" where Windows does
+	// not answer.
 	Assignment string `json:"assignment" yaml:"assignment"`
 	Reason     string `json:"reason" yaml:"reason"`
 }
@@ -120,6 +121,7 @@ type shimReport struct {
 const (
 	assignByPath  = "location-path"
 	assignByClass = "class-guid"
+	assignUnknown = "unknown"
 )
 
 func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) error {
@@ -132,10 +134,7 @@ func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) error {
 	if err := checkTimeout(o.timeout); err != nil {
 		return err
 	}
-	r, err := o.look(ctx)
-	if err != nil {
-		return err
-	}
+	r := o.look(ctx)
 	if o.output != outputTable {
 		return printAs(stdout, o.output, r)
 	}
@@ -151,22 +150,18 @@ func checkTimeout(d time.Duration) error {
 }
 
 // look asks each part of the node, and takes no answer for an answer too.
-func (o *capabilitiesOptions) look(ctx context.Context) (capabilitiesReport, error) {
+func (o *capabilitiesOptions) look(ctx context.Context) capabilitiesReport {
 	r := capabilitiesReport{OS: o.os}
-	windows, err := capabilities.Ask()
-	switch {
-	case err == nil:
-		w := reportCapabilities(windows)
+	if windows := doctor.AskWindows(ctx, o.timeout); windows != nil {
+		w := reportCapabilities(*windows)
 		r.windowsReport = &w
-	case !errors.Is(err, errors.ErrUnsupported):
-		return r, err
 	}
 	c, shims := doctor.GatherContainerd(ctx, doctor.Node{
 		OS: o.os, Shim: o.shim, ContainerdConfig: o.config, ContainerdMajor: o.major, CRISocket: o.criSocket, Timeout: o.timeout,
 	})
 	r.Containerd = reportContainerd(c, o.os, o.pluginRegistered(ctx))
 	r.Shim = reportShim(shims)
-	return r, nil
+	return r
 }
 
 // pluginRegistered tells whether our NRI plugin is registered with containerd.
@@ -177,6 +172,9 @@ func (o *capabilitiesOptions) pluginRegistered(ctx context.Context) bool {
 }
 
 func reportCapabilities(c capabilities.Capabilities) windowsReport {
+	if c.Windows.Build == 0 && c.SchemasErr != nil {
+		return windowsReport{Windows: assignUnknown, HCSError: c.SchemasErr.Error(), Assignment: assignUnknown, Reason: "Windows did not answer"}
+	}
 	assignment := c.Assignment()
 	r := windowsReport{
 		Windows: c.Windows.String(), Build: c.Windows.Build, Server: c.Windows.Server,

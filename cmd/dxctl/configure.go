@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
+	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
@@ -146,7 +146,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		fmt.Fprintf(stdout, "%s", udiff.Unified(o.config, o.config, string(file.text), string(result.Text)))
+		fmt.Fprintf(stdout, "%s", specdiff.Text(o.config, o.config, string(file.text), string(result.Text)))
 		return nil
 	}
 	if settings.Shim != "" {

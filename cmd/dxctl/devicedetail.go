@@ -23,6 +23,21 @@ type deviceDetail struct {
 	FilesChecked bool `json:"filesChecked" yaml:"filesChecked"`
 }
 
+// checkHostRoot returns an error unless --host-root, where it is given, is a folder.
+func checkHostRoot(root string) error {
+	if root == "" {
+		return nil
+	}
+	info, err := os.Stat(root)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", root)
+	}
+	if err != nil {
+		return fmt.Errorf("--host-root: %w; name the folder in which the node's files are seen", err)
+	}
+	return nil
+}
+
 // tellOne tells all that is known of a device.
 func (o *devicesOptions) tellOne(stdout io.Writer, index int, d discovery.Device) error {
 	if o.output == outputName {

@@ -106,6 +106,9 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	case o.watch:
 		return o.follow(ctx, stdout, stderr)
 	}
+	if err := checkHostRoot(o.hostRoot); err != nil {
+		return err
+	}
 	devices, err := o.devices(ctx)
 	if err != nil {
 		return err

@@ -145,6 +145,9 @@ func TestDevicesAreNotLookedForElsewhere(t *testing.T) {
 	}
 	inventory, root, folders := aNode(t)
 	elsewhere := filepath.Join(root, "elsewhere")
+	if err := os.Mkdir(elsewhere, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	folders[elsewhere] = "ELSEWHERE"
 	out, err := ask(t, "devices", "0", "--inventory", inventory, "--host-root", elsewhere)
 	if err != nil || !strings.Contains(out, "The files were not looked for: there is no C:\\ in "+elsewhere) || strings.Contains(out, "missing") {

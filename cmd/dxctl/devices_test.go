@@ -113,6 +113,7 @@ func TestDevicesRefusals(t *testing.T) {
 		"watched as YAML":   {[]string{"--watch", "-o", "yaml"}, "--watch has no form yaml"},
 		"one is watched":    {[]string{"--watch", "0"}, "--watch follows all GPUs"},
 		"two at once":       {[]string{"0", "1"}, "accepts at most 1 arg(s)"},
+		"no such root":      {[]string{"--host-root", none}, "--host-root: "},
 	} {
 		if out, err := ask(t, append([]string{"devices", "--shim-config", none}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v %s", name, err, out)

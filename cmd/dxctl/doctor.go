@@ -118,10 +118,8 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if err := o.checkFlags(); err != nil {
 		return err
 	}
-	if o.bundle != "" && !o.force {
-		if _, err := os.Lstat(o.bundle); err == nil {
-			return cli.Usage("%s is there already: name another file, or say --force to replace it", o.bundle)
-		}
+	if err := o.checkBundle(); err != nil {
+		return err
 	}
 	facts := doctor.Gather(ctx, o.node())
 	if err := ctx.Err(); err != nil {
@@ -145,6 +143,22 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	return nil
 }
 
+// checkBundle returns an error where the support bundle may not be written. What
+// is no ordinary file, such as /dev/null, is never replaced.
+func (o *doctorOptions) checkBundle() error {
+	if o.bundle == "" {
+		return nil
+	}
+	info, err := os.Lstat(o.bundle)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return cli.Usage("%s is there and no ordinary file: name another", o.bundle)
+	case err == nil && !o.force:
+		return cli.Usage("%s is there already: name another file, or say --force to replace it", o.bundle)
+	}
+	return nil
+}
+
 func (o *doctorOptions) print(stdout io.Writer, facts doctor.Facts, verdict doctor.Verdict) error {
 	if o.output == outputJSON {
 		return verdict.Report(facts).PrintJSON(stdout)
@@ -154,13 +168,17 @@ func (o *doctorOptions) print(stdout io.Writer, facts doctor.Facts, verdict doct
 
 // node says where things are.
 func (o *doctorOptions) node() doctor.Node {
-	return doctor.Node{
+	node := doctor.Node{
 		OS: o.os, Version: knownVersion(cli.Version(version)), Role: doctor.Role(o.role), ServedBy: doctor.ServedBy(o.servedBy),
 		ShimConfig: o.shimConfig, Inventory: o.inventory, StateDir: o.stateDir, RuntimeDir: o.runtimeDir, Shim: o.shim,
 		ContainerdConfig: o.config, ContainerdMajor: o.major, ContainerdState: o.containerdState,
 		CRISocket: o.criSocket, NRISocket: o.nriSocket, KubeletDir: o.kubeletDir, PodResources: o.podResources,
 		Devices: devicesOf, Changed: changed, Overrides: o.overrides, Timeout: o.timeout,
 	}
+	if o.stateDir == "" {
+		node.ConfigureDir = paths.OfThisSystem().State
+	}
+	return node
 }
 
 // knownVersion returns "" for a version that is none, such as that of a program
@@ -210,18 +228,23 @@ func changed(config, state string) doctor.Leftovers {
 	return l
 }
 
-// overrides is what imports returns, a line each.
-func (o *doctorOptions) overrides(f containerdconfig.File, node containerdconfig.Node) []string {
+// overrides is what imports returns, a line each: which imported files take the
+// place of what is configured, and which cannot be used.
+func (o *doctorOptions) overrides(f containerdconfig.File, node containerdconfig.Node) (sound, broken []string) {
 	err := o.imports(f, node)
 	if err == nil {
-		return nil
+		return nil, nil
 	}
+	each := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var lines []string
-		for _, each := range joined.Unwrap() {
-			lines = append(lines, each.Error())
-		}
-		return lines
+		each = joined.Unwrap()
 	}
-	return []string{err.Error()}
+	for _, err := range each {
+		if errors.Is(err, errOverridden) {
+			sound = append(sound, err.Error())
+		} else {
+			broken = append(broken, err.Error())
+		}
+	}
+	return sound, broken
 }

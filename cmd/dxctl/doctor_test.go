@@ -100,6 +100,7 @@ func TestDoctorRefusals(t *testing.T) {
 		"no such server":       {[]string{"--served-by", "x"}, "none of nri, shim, auto"},
 		"no time":              {[]string{"--timeout", "0s"}, "too short"},
 		"nothing to replace":   {[]string{"--force"}, "no use without --support-bundle"},
+		"a folder":             {[]string{"--force", "--support-bundle", filepath.Dir(there)}, "no ordinary file: name another"},
 		"a file that is there": {[]string{"--support-bundle", there}, "say --force to replace it"},
 	} {
 		if out, err := ask(t, append([]string{"doctor"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {

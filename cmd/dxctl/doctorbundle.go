@@ -18,7 +18,6 @@ import (
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery/inventory"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
 )
 
@@ -139,8 +138,8 @@ func (o *doctorOptions) capabilities(facts doctor.Facts) capabilitiesReport {
 		Containerd: reportContainerd(facts.Containerd, facts.OS, facts.NRI.PluginErr == nil),
 		Shim:       reportShim(facts.Shims),
 	}
-	if windows, err := capabilities.Ask(); err == nil {
-		w := reportCapabilities(windows)
+	if facts.Windows != nil {
+		w := reportCapabilities(*facts.Windows)
 		r.windowsReport = &w
 	}
 	return r

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if o.output != flagsText && o.output != outputJSON && o.output != flagsArgs {
 		return cli.Usage("--output %q is none of %s, %s, %s", o.output, flagsText, outputJSON, flagsArgs)
 	}
-	flags, err := o.flags(ctx, os, stderr)
+	flags, err := o.flags(ctx, os, shell, stderr)
 	if err != nil {
 		return err
 	}
@@ -123,16 +124,16 @@ func printFlags(stdout io.Writer, output string, shell quote.Shell, flags []stri
 		if err != nil {
 			return fmt.Errorf("%w; -o %s and -o %s have it", err, flagsArgs, outputJSON)
 		}
-		fmt.Fprintln(stdout, line)
-		return nil
+		_, err = fmt.Fprintln(stdout, line)
+		return err
 	case flagsArgs:
 		for _, flag := range flags {
 			if strings.ContainsAny(flag, "\r\n") {
 				return fmt.Errorf("%q is more than one line; -o %s has it", flag, outputJSON)
 			}
 		}
-		fmt.Fprintln(stdout, strings.Join(flags, "\n"))
-		return nil
+		_, err := fmt.Fprintln(stdout, strings.Join(flags, "\n"))
+		return err
 	}
 	for _, flag := range flags {
 		if !utf8.ValidString(flag) {
@@ -162,8 +163,8 @@ func (b *byHand) addFlags(command *cobra.Command) {
 }
 
 // flags returns the program's flags for the selected GPUs, and tells stderr of
-// files that are left out.
-func (b *byHand) flags(ctx context.Context, os ocispec.OS, stderr io.Writer) ([]string, error) {
+// files that are left out. What it advises to type is for shell.
+func (b *byHand) flags(ctx context.Context, os ocispec.OS, shell quote.Shell, stderr io.Writer) ([]string, error) {
 	program, err := frontend.Parse(b.program)
 	if err != nil {
 		return nil, cli.Usage("--for: %w", err)
@@ -177,11 +178,14 @@ func (b *byHand) flags(ctx context.Context, os ocispec.OS, stderr io.Writer) ([]
 	}
 	flags, notes, err := frontend.Flags(program, os, chosen, b.files())
 	if errors.Is(err, frontend.ErrNoFlag) {
-		line, quoteErr := callingShell().Line(frontend.WithShim(b.request()))
+		line, quoteErr := shell.Line(frontend.WithShim(b.request()))
 		if quoteErr != nil {
 			return nil, fmt.Errorf("%w; the runtime shim can do it: add --with-shim", err)
 		}
 		return nil, fmt.Errorf("%w; the runtime shim can do it: add --with-shim, or write %s run %s", err, program, line)
+	}
+	if errors.Is(err, ocispec.ErrNotAssignable) {
+		return nil, fmt.Errorf("%w; name GPUs that %s containers can have", err, os)
 	}
 	if err != nil {
 		return nil, err
@@ -194,6 +198,9 @@ func (b *byHand) flags(ctx context.Context, os ocispec.OS, stderr io.Writer) ([]
 func (b *byHand) chosen(ctx context.Context) ([]discovery.Device, error) {
 	if b.empty() {
 		return nil, cli.Usage("no GPU is named: say --all, --index, --luid or --path; 'dxctl devices' lists them")
+	}
+	if err := cmp.Or(b.selection.check(), b.nodeFiles.check()); err != nil {
+		return nil, err
 	}
 	present, err := b.devices(ctx)
 	if err != nil {

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"directx-nri/cmd/dxctl/preview"
 	"directx-nri/cmd/dxctl/quote"
 )
 
@@ -78,14 +80,22 @@ func TestFlagsOutput(t *testing.T) {
 func TestFlagsRefusals(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"flags":                            "no GPU is named: say --all",
-		"flags --for docker --all":         `--for: "docker" is none of ctr, nerdctl`,
-		"flags --all --index 0":            "--all excludes --index",
-		"flags --index 7":                  `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
-		"flags --all -o yaml":              `--output "yaml" is none of text, json, args`,
-		"flags --all --shell fish":         `--shell: shell "fish" is none of cmd, powershell, bash`,
-		"flags --all --container-os plan9": `--container-os: container operating system "plan9"`,
-		"flags --index 1 --container-os windows --assume-files":             "it has no location path",
+		"flags":                                     "no GPU is named: say --all",
+		"flags --for docker --all":                  `--for: "docker" is none of ctr, nerdctl`,
+		"flags --all --index 0":                     "--all excludes --index",
+		"flags --index 0 --luid 1":                  `--luid "1" is no LUID in hexadecimal`,
+		"flags --luid=":                             `--luid "" is no LUID in hexadecimal`,
+		"flags --path=":                             `--path "" is no location path`,
+		"flags --path 1":                            `--path "1" is no location path`,
+		"flags --path 0xC2F5":                       `--path "0xC2F5" is no location path`,
+		"flags --path ALL":                          `--path "ALL" is no location path`,
+		"flags --path 0,PCIROOT":                    `--path "0,PCIROOT": commas part GPUs`,
+		"flags --all --assume-files --host-root /x": "--assume-files excludes --host-root",
+		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
+		"flags --all -o yaml":                       `--output "yaml" is none of text, json, args`,
+		"flags --all --shell fish":                  `--shell: shell "fish" is none of cmd, powershell, bash`,
+		"flags --all --container-os plan9":          `--container-os: container operating system "plan9"`,
+		"flags --index 1 --container-os windows --assume-files":             "it has no location path; name GPUs that windows containers can have",
 		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node is to be /dev/npu0 in the container, and it keeps the path; the runtime shim can do it: add --with-shim, or write ctr run --runtime io.containerd.directx.v1 --env ",
 		"flags --for nerdctl --index 2 --container-os linux --assume-files": "nerdctl has no flag for it",
 	} {
@@ -128,6 +138,51 @@ func TestFlagsAsJSONAreTheSame(t *testing.T) {
 	}
 	if args := strings.Split(body("args"), "\n"); len(args) != 6 || strings.Join(args, "\n") != strings.Join(flags, "\n") {
 		t.Errorf("args %q, json %q", args, flags)
+	}
+}
+
+// full is a disk that takes nothing more.
+type full struct{}
+
+var errFull = errors.New("no space left")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for _, output := range []string{flagsText, flagsArgs, outputJSON} {
+		if err := printFlags(full{}, output, quote.Bash, []string{"--device"}); !errors.Is(err, errFull) {
+			t.Errorf("flags -o %s: %v", output, err)
+		}
+	}
+	if err := printCommand(full{}, "ctr", nil); !errors.Is(err, errFull) {
+		t.Errorf("run --dry-run: %v", err)
+	}
+	for _, output := range []string{specDiff, specSpec, outputJSON} {
+		o := specOptions{output: output}
+		if err := o.print(full{}, "x", []byte(`{}`), preview.Answer{Spec: []byte(`{"a":1}`)}); !errors.Is(err, errFull) {
+			t.Errorf("spec -o %s: %v", output, err)
+		}
+	}
+}
+
+// What is advised is quoted for the shell that is asked for.
+func TestAdviceIsForTheShell(t *testing.T) {
+	t.Parallel()
+	const line = "flags --path npu --container-os linux --assume-files --shell "
+	for shell, want := range map[string]string{"bash": "DIRECTX_VISIBLE_DEVICES=npu\n", "cmd": "\"DIRECTX_VISIBLE_DEVICES=npu\"\n"} {
+		if got := transcript(t, t.TempDir(), line+shell); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", shell, got, want)
+		}
+	}
+}
+
+// A node of Windows has PowerShell, wherever its flags are written.
+func TestFlagsOfAnotherNodeAreForPowerShell(t *testing.T) {
+	t.Parallel()
+	got := transcript(t, t.TempDir(), "flags --for nerdctl --index 0 --container-os windows --assume-files")
+	if !strings.Contains(got, ` --volume C:\Windows\System32\`) {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -64,7 +64,7 @@ dxctl's own failures have the status 1, and 2 when it was called wrongly.`,
 }
 
 func (o *runOptions) run(ctx context.Context, args []string, c frontend.Command) error {
-	flags, err := o.flags(ctx, ocispec.OS(containerOS()), c.Stderr)
+	flags, err := o.flags(ctx, ocispec.OS(containerOS()), callingShell(), c.Stderr)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,7 @@ func (o *runOptions) run(ctx context.Context, args []string, c frontend.Command)
 	if c.Path, err = frontend.Find(frontend.Program(o.program), o.frontend); err != nil {
 		return err
 	}
-	if err := printCommand(c.Stderr, c.Path, c.Args); err != nil {
-		return err
-	}
+	_ = printCommand(c.Stderr, c.Path, c.Args) // Nobody reads it.
 	status, err := frontend.Run(c)
 	if err != nil {
 		return err
@@ -109,8 +107,8 @@ func (o *runOptions) global() []string {
 func printCommand(w io.Writer, program string, args []string) error {
 	line, err := callingShell().Command(program, args)
 	if err == nil {
-		fmt.Fprintln(w, line)
-		return nil
+		_, err = fmt.Fprintln(w, line)
+		return err
 	}
 	return printAs(w, outputJSON, slices.Concat([]string{program}, args))
 }

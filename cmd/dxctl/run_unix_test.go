@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,5 +48,22 @@ func TestRunLeavesOutputAlone(t *testing.T) {
 	const args = "run --runtime io.containerd.directx.v1 --env DIRECTX_VISIBLE_DEVICES=0 IMAGE\n"
 	if out.String() != args || errs.String() != "/bin/echo "+args {
 		t.Errorf("%s, %s", &out, &errs)
+	}
+}
+
+// The files of another node's drive stand below the folder that is named.
+func TestFlagsOfMountedNode(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	store := filepath.Join(root, "C:", "Windows", "System32", "DriverStore", "FileRepository", "nv.inf_amd64_1")
+	if err := os.MkdirAll(store, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(store, "nvcuda_loader64.dll"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := transcript(t, t.TempDir(), "flags --index 0 --container-os windows -o args --host-root "+root)
+	if !strings.Contains(got, `dst=C:\Windows\System32\nvcuda.dll`) || strings.Contains(got, "SysWOW64\\nvcuda.dll,") || strings.Count(got, "left out") != 1 {
+		t.Errorf("%s", got)
 	}
 }

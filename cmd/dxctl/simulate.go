@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -112,8 +113,8 @@ func (o *simulateOptions) run(ctx context.Context, stdin io.Reader, stdout, stde
 	}
 	node := simulate.Node{Source: source, Replicas: o.replicas, OS: ocispec.OS(o.containerOS)}
 	if o.hostRoot != "" {
-		if _, err := os.Stat(o.hostRoot); err != nil {
-			return fmt.Errorf("--host-root: %w", err)
+		if err := checkHostRoot(o.hostRoot); err != nil {
+			return err
 		}
 		node.Files = hostfiles.Root(o.hostRoot)
 	}
@@ -213,7 +214,7 @@ func printPods(stdout io.Writer, to terminal.Terminal, r simulate.Report) error 
 			}
 			for _, a := range c.Allocations {
 				for _, replica := range a.Replicas {
-					row(p, c.Name, c.State, path.Base(a.Resource), gpuName(replica), replicaNumber(replica.ID), c.Reason)
+					row(p, c.Name, c.State, path.Base(a.Resource), cmp.Or(replica.LocationPath, replica.InstanceID), replicaNumber(replica.ID), c.Reason)
 				}
 			}
 		}
@@ -231,14 +232,14 @@ func stateStyle(state string) terminal.Style {
 	return terminal.Bad
 }
 
-// story prints a simulation as it goes on.
+// story tells a simulation as it goes on.
 type story struct {
-	w  io.Writer
-	to terminal.Terminal
+	text strings.Builder
+	to   terminal.Terminal
 }
 
 func printStory(stdout io.Writer, to terminal.Terminal, r simulate.Report) error {
-	s := story{stdout, to}
+	s := &story{to: to}
 	s.say(terminal.Bold, "", "The kubelet is offered, with %s of each GPU:", plural(r.ReplicasPerGPU, "replica"))
 	for _, resource := range r.Resources {
 		s.say(terminal.Plain, "  ", "%-30s %d", resource.Name, resource.Allocatable)
@@ -255,16 +256,17 @@ func printStory(stdout io.Writer, to terminal.Terminal, r simulate.Report) error
 			return err
 		}
 	}
-	return nil
+	_, err := io.WriteString(stdout, s.text.String())
+	return err
 }
 
-// say prints a line that is one whatever is in its texts.
-func (s story) say(style terminal.Style, indent, format string, args ...any) {
-	fmt.Fprintf(s.w, "%s\n", s.to.Paint(style, terminal.Printable(indent+fmt.Sprintf(format, args...))))
+// say adds a line that is one whatever is in its texts.
+func (s *story) say(style terminal.Style, indent, format string, args ...any) {
+	fmt.Fprintf(&s.text, "%s\n", s.to.Paint(style, terminal.Printable(indent+fmt.Sprintf(format, args...))))
 }
 
-func (s story) pod(p simulate.Pod) error {
-	fmt.Fprintln(s.w)
+func (s *story) pod(p simulate.Pod) error {
+	s.text.WriteByte('\n')
 	s.say(terminal.Bold, "", "Pod %s/%s, %s, %s", p.Namespace, p.Name, p.OS, verb(p.State))
 	if p.Reason != "" {
 		s.say(stateStyle(p.State), "  ", "%s", p.Reason)
@@ -280,7 +282,7 @@ func (s story) pod(p simulate.Pod) error {
 	return nil
 }
 
-func (s story) container(c simulate.Container) error {
+func (s *story) container(c simulate.Container) error {
 	kind := c.Kind
 	if kind != "container" {
 		kind += " container"
@@ -347,21 +349,11 @@ func plural(n int, noun string) string {
 
 // nameOf names a GPU for a person.
 func nameOf(description, locationPath, instanceID string) string {
-	place := locationPath
-	if place == "" {
-		place = instanceID
-	}
+	place := cmp.Or(locationPath, instanceID)
 	if description == "" {
 		return place
 	}
 	return description + " at " + place
-}
-
-func gpuName(r simulate.Replica) string {
-	if r.LocationPath != "" {
-		return r.LocationPath
-	}
-	return r.InstanceID
 }
 
 // replicaNumber returns the number in a replica's ID, or the ID where there is

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,7 +125,10 @@ func TestSimulateWithRealFiles(t *testing.T) {
 
 func TestSimulateRefusals(t *testing.T) {
 	t.Parallel()
-	none := filepath.Join(t.TempDir(), "none")
+	none, file := filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		stdin string
 		args  []string
@@ -136,13 +141,34 @@ func TestSimulateRefusals(t *testing.T) {
 		"replicas":            {simulated, []string{"--replicas", "0"}, "--replicas: 0 replicas of each GPU are not possible"},
 		"count":               {simulated, []string{"--count", "-1"}, "--count -1 is less than 0"},
 		"an operating system": {simulated, []string{"--container-os", "plan9"}, "--container-os"},
-		"no such root":        {simulated, []string{"--host-root", none}, "--host-root"},
+		"no such root":        {simulated, []string{"--host-root", none}, "--host-root: "},
+		"a root of no folder": {simulated, []string{"--host-root", file}, "is no folder"},
 		"no such inventory":   {simulated, []string{"--inventory", none}, none},
 		"a printable manifest": {"{apiVersion: v1, kind: Pod, metadata: {name: \"a\\e[31mb\"}, spec: {containers: [{name: c}]}}", []string{"--container-os", "windows", "-o", "diff", "--count", "5000"},
 			"more than 4096 pods are not simulated"},
 	} {
 		if stdout, _, err := askApart(t, test.stdin, simulateArgs(t, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || stdout != "" {
 			t.Errorf("%s: %v\n%s", name, err, stdout)
+		}
+	}
+}
+
+// fullDisk is an output that takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestSimulateTellsThatItCouldNotPrint(t *testing.T) {
+	t.Parallel()
+	for _, output := range []string{simulateDiff, simulateSpec, outputTable, outputJSON} {
+		command := newCommand()
+		command.SetArgs(simulateArgs(t, "-o", output))
+		command.SilenceErrors, command.SilenceUsage = true, true
+		command.SetIn(strings.NewReader(oneSimulated()))
+		command.SetOut(fullDisk{})
+		command.SetErr(io.Discard)
+		if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("%s: %v", output, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type specOptions struct {
 	selection
 	nodeFiles
 	token    string
+	presents bool // --token is given, if only as "".
 	stateDir string
 	id       string
 	output   string
@@ -71,6 +73,7 @@ with the reason, or when it cannot be told.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			o.presents = c.Flags().Changed("token")
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
@@ -95,6 +98,9 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	node, err := o.node(ctx)
 	if err != nil {
 		return err
+	}
+	if name == "-" {
+		name = "standard input"
 	}
 	answer, err := preview.Ask(ctx, question, node)
 	if err != nil {
@@ -123,11 +129,14 @@ func (o *specOptions) question(name string, stdin io.Reader) (preview.Question, 
 	switch {
 	case o.output != specDiff && o.output != specSpec && o.output != outputJSON:
 		return q, cli.Usage("--output %q is none of %s, %s, %s", o.output, specDiff, specSpec, outputJSON)
-	case o.token != "" && q.Request != "":
+	case o.presents && !o.empty():
 		return q, cli.Usage("--token excludes --all, --index, --luid and --path")
 	}
-	var err error
-	if o.token != "" {
+	err := cmp.Or(o.selection.check(), o.nodeFiles.check())
+	if err != nil {
+		return q, err
+	}
+	if o.presents {
 		if q.Token, err = allocation.ParseToken(o.token); err != nil {
 			return q, cli.Usage("--token: the value is %w", allocation.ErrMalformedToken)
 		}
@@ -188,11 +197,11 @@ func (o *specOptions) print(stdout io.Writer, name string, before []byte, answer
 		_, err := stdout.Write(answer.Spec)
 		return err
 	}
-	if name == "-" {
-		name = "config.json"
+	text, err := specdiff.Unified(name, name, before, answer.Spec)
+	if err != nil {
+		return err
 	}
-	text, err := specdiff.Unified(name, name, answer.Hide(before), answer.Hide(answer.Spec))
-	fmt.Fprint(stdout, text)
+	_, err = io.WriteString(stdout, answer.Hide(text))
 	return err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,6 +142,21 @@ func markOf(t *testing.T, output string) string {
 	return mark
 }
 
+// JSON has more than one way to write a token.
+func TestSpecHidesAnEscapedToken(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	token := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`)
+	escaped := fmt.Sprintf(`\u%04x`, token[0]) + token[1:]
+	spec := strings.Replace(windowsSpec(true, displayVariable+"="+token), token, escaped, 1)
+	// An annotation stands beside one that is new, so that the diff shows it.
+	spec = strings.Replace(spec, `"annotations":{`, `"annotations":{"directx.microsoft.com/allocation.display":"`+escaped+`",`, 1)
+	got := b.lines(t, "spec "+b.file(t, "escaped.json", spec)+" --assume-files")
+	if strings.Contains(got, token) || !strings.Contains(got, `"directx.microsoft.com/allocation.display": "(token)"`) {
+		t.Errorf("%s", got)
+	}
+}
+
 // The spec that is shown is that which the edits make, byte for byte, and an
 // untouched one is as it came in.
 func TestSpecAsTheShimWritesIt(t *testing.T) {
@@ -229,7 +245,7 @@ func TestSpecTokens(t *testing.T) {
 		"spec " + plain + " -o json --token " + gpu:                  `"container": "worker"`,
 		"spec " + pod + " --token " + gone:                           "is no longer on this node",
 		"spec " + plain + " -o json --token " + gone:                 `"decision": "refused"`,
-		"spec " + pod + " --token " + strings.Repeat("0", 32):        "no allocation is recorded",
+		"spec " + pod + " --token " + strings.Repeat("0", 32):        "its pod has ended, or --state-dir",
 		"spec " + pod + " --token nonsense":                          "--token: the value is not an allocation token",
 		"spec " + pod + " --index 0 --token " + gpu:                  "--token excludes",
 		"spec " + pod + " --assume-files --index 0 -o json --id abc": `"id": "abc"`,
@@ -251,21 +267,31 @@ func TestSpecRefusals(t *testing.T) {
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
-		"spec":                                "name one spec",
-		"spec a b":                            "name one spec",
-		"spec " + b.folder + "/none":          "read the spec",
-		"spec " + plain + " -o yaml":          `--output "yaml" is none of diff, spec, json`,
-		"spec " + plain + " --index 7":        `no GPU of this node matches "7"`,
-		"spec " + plain + " --all --index 0":  "--all excludes",
-		"spec " + hyperv + " --index 0":       "isolated by Hyper-V",
-		"spec " + plain + " --index 1":        "has no location path",
-		"spec " + b.file(t, "x.json", "{"):    "is not an OCI runtime spec",
-		"spec " + b.file(t, "y.json", "null"): "is not an OCI runtime spec",
+		"spec":                               "name one spec",
+		"spec a b":                           "name one spec",
+		"spec " + b.folder + "/none":         "read the spec",
+		"spec " + plain + " -o yaml":         `--output "yaml" is none of diff, spec, json`,
+		"spec " + plain + " --index 7":       `no GPU of this node matches "7"`,
+		"spec " + plain + " --all --index 0": "--all excludes",
+		"spec " + plain + " --assume-files --host-root /x": "--assume-files excludes --host-root",
+		"spec " + plain + " --token=":                      "--token: the value is not an allocation token",
+		"spec " + plain + " --path=":                       `--path "" is no location path`,
+		"spec " + hyperv + " --index 0":                    "isolated by Hyper-V",
+		"spec " + plain + " --index 1":                     "has no location path",
+		"spec " + b.file(t, "x.json", "{"):                 "is not an OCI runtime spec",
+		"spec " + b.file(t, "y.json", "null"):              "is not an OCI runtime spec",
 	} {
 		got := b.lines(t, line)
 		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
 			t.Errorf("%s says\n%s, want %q", line, got, want)
 		}
+	}
+	command := newSpecCommand()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetIn(strings.NewReader("{"))
+	command.SetArgs([]string{"-", "--state-dir", b.state})
+	if err := command.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "standard input: it is not an OCI runtime spec") {
+		t.Errorf("standard input: %v", err)
 	}
 	// Without our configuration nothing is known of the records.
 	broken := b.file(t, "config.yaml", "x: [")

@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/pflag"
 
+	"directx-nri/internal/cli"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/winpath"
 	"directx-nri/ocispec"
@@ -22,6 +23,14 @@ type nodeFiles struct {
 func (n *nodeFiles) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.root, "host-root", "", "`FOLDER` in which the node's root is seen, to look for its files there (default: the root of this system)")
 	flags.BoolVar(&n.assume, "assume-files", false, "take the files that a driver lists for there, and look for none: for an inventory of another node")
+}
+
+// check returns what is wrong with the flags.
+func (n *nodeFiles) check() error {
+	if n.assume && n.root != "" {
+		return cli.Usage("--assume-files excludes --host-root: it looks for no files")
+	}
+	return nil
 }
 
 func (n *nodeFiles) files() ocispec.Files {

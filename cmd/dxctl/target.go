@@ -93,6 +93,9 @@ func (t *target) loaded(ctx context.Context) ([]crihandlers.Handler, error) {
 	return crihandlers.Handlers(ctx, connection)
 }
 
+// errOverridden tells an error of [target.imports] that is about a sound file.
+var errOverridden = errors.New("takes the place of what is configured there")
+
 // imports returns an error when a file that the configuration imports decides
 // what we configure.
 func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) error {
@@ -117,7 +120,7 @@ func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) er
 				problems = append(problems, locate(name, err))
 			}
 			for _, table := range tables {
-				problems = append(problems, fmt.Errorf("%s is imported by %s and has %s, which takes the place of what is configured there: move that table to %[2]s", name, t.config, table))
+				problems = append(problems, fmt.Errorf("%s is imported by %s and has %s, which %w: move that table to %[2]s", name, t.config, table, errOverridden))
 			}
 		}
 	}

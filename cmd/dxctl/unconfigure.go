@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
+	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
 )
@@ -55,7 +55,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if o.dryRun {
-		fmt.Fprintf(stdout, "%s", udiff.Unified(o.config, o.config, string(file.text), string(result.text)))
+		fmt.Fprintf(stdout, "%s", specdiff.Text(o.config, o.config, string(file.text), string(result.text)))
 		return nil
 	}
 	for _, note := range result.notes {

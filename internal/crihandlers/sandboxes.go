@@ -46,17 +46,24 @@ func handlerOf(sandbox *cri.PodSandbox) string {
 	return sandbox.GetRuntimeHandler()
 }
 
-// Pods returns the UIDs of the pods that containerd has a sandbox of, and whether
-// one of those is ready.
-func Pods(ctx context.Context, connection grpc.ClientConnInterface) (ready map[string]bool, err error) {
+// Pod is a pod that containerd has a sandbox of.
+type Pod struct {
+	Namespace, Name string
+	// Ready tells that one of its sandboxes is ready.
+	Ready bool
+}
+
+// Pods returns the pods that containerd has a sandbox of, by UID.
+func Pods(ctx context.Context, connection grpc.ClientConnInterface) (map[string]Pod, error) {
 	list, err := cri.NewRuntimeServiceClient(connection).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for its pods: %w", err)
 	}
-	ready = map[string]bool{}
+	pods := map[string]Pod{}
 	for _, item := range list.GetItems() {
-		uid := item.GetMetadata().GetUid()
-		ready[uid] = ready[uid] || item.GetState() == cri.PodSandboxState_SANDBOX_READY
+		metadata := item.GetMetadata()
+		ready := pods[metadata.GetUid()].Ready || item.GetState() == cri.PodSandboxState_SANDBOX_READY
+		pods[metadata.GetUid()] = Pod{metadata.GetNamespace(), metadata.GetName(), ready}
 	}
-	return ready, nil
+	return pods, nil
 }

@@ -130,6 +130,8 @@ func breakages(n *node, record string) []breakage {
 	add("the shim is of another version", doctor.CheckShimVersion, "of version 0.9-test, and this is dxctl 1.0-test",
 		func(n *node) { n.putShim(filepath.Join(programs, "old")) }, func(n *node) { n.putShim(programs) })
 	add("the shim is damaged", doctor.CheckShim, "does not work", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, func(n *node) { n.putShim(programs) })
+	do, mend = opened("bin/containerd-shim-directx-v1", 0o644)
+	add("the shim is not executable", doctor.CheckShim, "it is not executable", do, mend)
 	do, mend = opened("bin/containerd-shim-directx-v1", 0o777)
 	add("others can write the shim", doctor.CheckPermissions, "others can write it", do, mend)
 	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "is not there", n.shim(), "/nowhere/containerd-shim-directx-v1")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,12 +81,17 @@ func Redact(text []byte, known map[string]bool) []byte {
 	for _, redact := range redactions() {
 		clean = redact(clean)
 	}
-	token := regexp.MustCompile(`\b[0-9a-fA-F]{32}\b`)
-	return []byte(token.ReplaceAllStringFunc(clean, func(digits string) string {
-		if known[digits] {
-			return digits
+	// JSON's \u003e may stand before a token, and ends in such digits too. Git's IDs
+	// and containers' are longer.
+	return []byte(regexp.MustCompile(`(?:\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`).ReplaceAllStringFunc(clean, func(found string) string {
+		digits := found
+		if strings.HasPrefix(found, `\u`) {
+			digits = found[len(`\u0000`):]
 		}
-		return Redacted
+		if known[digits] || len(digits) >= 40 {
+			return found
+		}
+		return strings.TrimSuffix(found, digits) + Redacted
 	}))
 }
 
@@ -122,13 +128,22 @@ func (f Facts) Hush() Facts {
 	f.Config.Err = Hush(f.Config.Err)
 	f.GPUs.Err = Hush(f.GPUs.Err)
 	f.Containerd.FileErr = Hush(f.Containerd.FileErr)
-	var overrides []string
-	for _, text := range f.Containerd.Overrides {
-		overrides = append(overrides, HushText(text))
-	}
-	f.Containerd.Overrides = overrides
+	f.Containerd.Overrides = hushAll(f.Containerd.Overrides)
+	f.Containerd.BadImports = hushAll(f.Containerd.BadImports)
 	f.Leftovers.JournalErr = Hush(f.Leftovers.JournalErr)
+	f.Records.Damaged = slices.Clone(f.Records.Damaged)
+	for i := range f.Records.Damaged {
+		f.Records.Damaged[i].Err = Hush(f.Records.Damaged[i].Err)
+	}
 	return f
+}
+
+func hushAll(texts []string) []string {
+	var hushed []string
+	for _, text := range texts {
+		hushed = append(hushed, HushText(text))
+	}
+	return hushed
 }
 
 // Tail returns the end of a file, at most limit bytes from the beginning of a

@@ -16,6 +16,9 @@ func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
 		"nothing to hide: C:\\a, PCIROOT(0)#PCI(1B00)":   "nothing to hide: C:\\a, PCIROOT(0)#PCI(1B00)",
 		"allocation=" + id + " " + token:                 "allocation=" + id + " " + Redacted,
+		`{"msg":"a\n` + token + `"}`:                     `{"msg":"a\n` + Redacted + `"}`,
+		`{"msg":"a\u003e` + token + `"}`:                 `{"msg":"a\u003e` + Redacted + `"}`,
+		"container=" + id + token:                        "container=" + id + token,
 		"DIRECTX_ALLOCATION_DISPLAY=" + token:            "DIRECTX_ALLOCATION_DISPLAY=" + Redacted,
 		`password: hunter2, next`:                        `password: ` + Redacted + `, next`,
 		`{"passwordHash":"a b\"c","next":1}`:             `{"passwordHash":"` + Redacted + `","next":1}`,
@@ -50,6 +53,10 @@ func TestHush(t *testing.T) {
 	err := Hush(errors.Join(fs.ErrPermission, errors.New("line 3: cannot unmarshal !!str `hunter2` into x; \"hunter3\" 'hunter4'; field hunter5 not found in type y; key \"hunter6\" already set")))
 	if strings.Contains(err.Error(), "hunter") || !strings.Contains(err.Error(), "line 3") || !errors.Is(err, fs.ErrPermission) {
 		t.Error(err)
+	}
+	facts := Facts{Records: Records{Damaged: []FileError{{"x", errors.New(`json: unknown field "hunter"`)}}}}
+	if text := facts.Hush().Records.Damaged[0].Err.Error(); strings.Contains(text, "hunter") || !strings.Contains(facts.Records.Damaged[0].Err.Error(), "hunter") {
+		t.Errorf("a record's error becomes %s", text)
 	}
 	if Hush(nil) != nil {
 		t.Error("no error became one")

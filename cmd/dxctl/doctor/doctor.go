@@ -94,6 +94,8 @@ type Containerd struct {
 	// Overrides tells of imported files that take the place of what is
 	// configured.
 	Overrides []string
+	// BadImports tells of imported files that cannot be used.
+	BadImports []string
 
 	Socket string
 	// Version is that of the running containerd, "v1.7.35".

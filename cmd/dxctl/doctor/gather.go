@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,10 @@ type Node struct {
 	// Shim is where our shim is installed unless containerd finds it elsewhere.
 	Shim string
 
+	// ConfigureDir is where 'dxctl runtime configure' keeps what it changed when it
+	// is not told, which may be another folder than StateDir; "" for StateDir.
+	ConfigureDir string
+
 	ContainerdConfig string
 	// ContainerdMajor is its major version where the caller knows better than the
 	// running one, else 0.
@@ -70,8 +75,9 @@ type Node struct {
 	Devices func(ctx context.Context, inventory string) ([]discovery.Device, error)
 	// Changed returns what 'dxctl runtime configure' knows of its changes.
 	Changed func(config, state string) Leftovers
-	// Overrides tells what imported files take the place of.
-	Overrides func(file containerdconfig.File, node containerdconfig.Node) []string
+	// Overrides tells which imported files take the place of what, and which cannot
+	// be used.
+	Overrides func(file containerdconfig.File, node containerdconfig.Node) (overrides, bad []string)
 
 	// Timeout is how long each question may take.
 	Timeout time.Duration
@@ -85,7 +91,9 @@ const pendingName = "uninstall-pending"
 // as the slowest, at most a few times [Node.Timeout].
 func Gather(ctx context.Context, n Node) Facts {
 	f := Facts{OS: n.OS, Version: n.Version, Role: n.Role, ServedBy: n.ServedBy}
-	f.Config = readConfig(n.ShimConfig)
+	f.Config = within(ctx, n.Timeout, func() ConfigFile { return readConfig(n.ShimConfig) }, func(late error) ConfigFile {
+		return ConfigFile{Path: n.ShimConfig, Exists: true, Value: config.Default(), Err: fmt.Errorf("read configuration %s: %w", n.ShimConfig, late)}
+	})
 	if n.Inventory == "" {
 		n.Inventory = f.Config.Value.Inventory
 	}
@@ -94,8 +102,12 @@ func Gather(ctx context.Context, n Node) Facts {
 	}
 	var group sync.WaitGroup
 	for _, look := range []func(){
-		func() { f.GPUs = n.gpus(ctx, f.Config) },
-		func() { f.Windows = askWindows() },
+		func() {
+			f.GPUs = within(ctx, n.Timeout, func() GPUs { return n.gpus(ctx, f.Config) }, func(late error) GPUs {
+				return GPUs{Inventory: n.Inventory, Err: fmt.Errorf("list the GPUs: %w", late)}
+			})
+		},
+		func() { f.Windows = AskWindows(ctx, n.Timeout) },
 		func() {
 			f.Containerd = n.containerd(ctx)
 			// Which files are shims of ours, containerd tells.
@@ -111,6 +123,22 @@ func Gather(ctx context.Context, n Node) Facts {
 	}
 	group.Wait()
 	return f
+}
+
+// within returns what look returns, or else what late makes of the reason why
+// that took too long. A driver, Windows' container service or a disk that hangs
+// cannot be called off: it is left behind until the process ends.
+func within[T any](ctx context.Context, limit time.Duration, look func() T, late func(error) T) T {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	seen := make(chan T, 1)
+	go func() { seen <- look() }()
+	select {
+	case answer := <-seen:
+		return answer
+	case <-ctx.Done():
+		return late(ctx.Err())
+	}
 }
 
 func readConfig(path string) ConfigFile {
@@ -173,12 +201,19 @@ func missingOf(d discovery.Device) GPU {
 	return g
 }
 
-func askWindows() *capabilities.Capabilities {
-	c, err := capabilities.Ask()
-	if err != nil {
-		return nil // This is another system.
-	}
-	return &c
+// AskWindows returns what Windows can do, nil on other systems. Where it does not
+// answer in time, that is the reason why HCS did not say, and nothing else is
+// known.
+func AskWindows(ctx context.Context, limit time.Duration) *capabilities.Capabilities {
+	return within(ctx, limit, func() *capabilities.Capabilities {
+		c, err := capabilities.Ask()
+		if err != nil {
+			return nil // This is another system.
+		}
+		return &c
+	}, func(late error) *capabilities.Capabilities {
+		return &capabilities.Capabilities{SchemasErr: fmt.Errorf("ask Windows what it can do: %w", late)}
+	})
 }
 
 func (n Node) containerd(ctx context.Context) Containerd {
@@ -198,7 +233,7 @@ func (n Node) containerd(ctx context.Context) Containerd {
 		return c
 	}
 	if n.Overrides != nil { // Whoever asks for containerd alone does not ask for it.
-		c.Overrides = n.Overrides(c.File, node)
+		c.Overrides, c.BadImports = n.Overrides(c.File, node)
 	}
 	return c
 }
@@ -360,6 +395,10 @@ func (n Node) ask(ctx context.Context, path string) (version string, err error) 
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("run %s --version: %w", path, context.DeadlineExceeded)
 		}
+		if errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0 {
+			// Nothing is kept from root: this program is one for nobody.
+			return "", fmt.Errorf("run %s --version: %s: it is not executable, or its disk is mounted noexec", path, err.Error())
+		}
 		return "", fmt.Errorf("run %s --version: %w", path, err)
 	}
 	fields := strings.Fields(stdout.String())
@@ -502,10 +541,7 @@ func isNotPrivate(err error) bool { return errors.Is(err, durable.ErrNotPrivate)
 func (n Node) leftovers(shims []Shim) Leftovers {
 	var l Leftovers
 	if n.StateDir != "" {
-		l = n.Changed(n.ContainerdConfig, n.StateDir)
-		if pending := filepath.Join(n.StateDir, pendingName); exists(pending) {
-			l.Pending = pending
-		}
+		l = n.changed()
 	}
 	for _, s := range shims {
 		if !errors.Is(s.Err, fs.ErrNotExist) {
@@ -520,6 +556,22 @@ func (n Node) leftovers(shims []Shim) Leftovers {
 			l.Abandoned = append(l.Abandoned, b.String())
 		}
 	}
+	return l
+}
+
+// changed looks in each folder in which 'dxctl runtime' may have kept what it did.
+func (n Node) changed() Leftovers {
+	var l Leftovers
+	pending := ""
+	for _, state := range slices.Compact([]string{n.StateDir, cmp.Or(n.ConfigureDir, n.StateDir)}) {
+		if path := filepath.Join(state, pendingName); exists(path) {
+			pending = path
+		}
+		if l.Journal == "" { // With a journal a copy is no leftover.
+			l = n.Changed(n.ContainerdConfig, state)
+		}
+	}
+	l.Pending = pending
 	return l
 }
 

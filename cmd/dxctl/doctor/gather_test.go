@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"directx-nri/discovery"
 )
 
@@ -101,5 +103,68 @@ func TestMissingFiles(t *testing.T) {
 		if g.Missing[i] != want[i] {
 			t.Errorf("%q, want %q", g.Missing[i], want[i])
 		}
+	}
+}
+
+// A program that nobody may execute is broken for root too, and root is not told
+// to be root.
+func TestShimIsNotExecutable(t *testing.T) {
+	t.Parallel()
+	n := emptyNode(t.TempDir())
+	if err := os.WriteFile(n.Shim, []byte("#!/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := Gather(t.Context(), n)
+	if err := f.Shims[0].Err; err == nil || errors.Is(err, fs.ErrPermission) != (os.Geteuid() != 0) {
+		t.Errorf("as user %d: %v", os.Geteuid(), err)
+	}
+}
+
+// TestAnAnswerThatNeverComes has the disk and the GPUs' drivers hang, in calls
+// that nothing ends.
+func TestAnAnswerThatNeverComes(t *testing.T) {
+	t.Parallel()
+	n := emptyNode(t.TempDir())
+	n.Timeout = 100 * time.Millisecond
+	if err := unix.Mkfifo(n.ShimConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hangs := make(chan struct{})
+	t.Cleanup(func() {
+		close(hangs)
+		// Whoever opened it for reading gets its end.
+		if f, err := os.OpenFile(n.ShimConfig, os.O_WRONLY, 0); err == nil {
+			f.Close()
+		}
+	})
+	n.Inventory = "gpus.yaml"
+	n.Devices = func(context.Context, string) ([]discovery.Device, error) { <-hangs; return nil, nil }
+	f := Gather(t.Context(), n)
+	for what, err := range map[string]error{"config.yaml": f.Config.Err, "the GPUs": f.GPUs.Err} {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// What was configured stands where 'dxctl runtime configure' keeps it, also when
+// config.yaml has the records elsewhere.
+func TestChangesAreKeptElsewhere(t *testing.T) {
+	t.Parallel()
+	n := emptyNode(t.TempDir())
+	usual := filepath.Join(t.TempDir(), "usual")
+	n.ConfigureDir = usual
+	n.Changed = func(_, state string) Leftovers {
+		if state == usual {
+			return Leftovers{Journal: filepath.Join(state, "journal"), Applied: true}
+		}
+		return Leftovers{Backup: "config.toml.bak"}
+	}
+	if l := n.changed(); l.Backup != "" || l.Journal == "" || !l.Applied {
+		t.Errorf("%+v", l)
+	}
+	n.StateDir, n.ConfigureDir = n.ConfigureDir, n.StateDir
+	if l := n.changed(); l.Backup != "" || l.Journal == "" || !l.Applied {
+		t.Errorf("the other way round: %+v", l)
 	}
 }

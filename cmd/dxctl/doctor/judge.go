@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/trusted"
+	"directx-nri/internal/winpath"
 )
 
 // What is looked at, by the names that findings have.
@@ -208,11 +210,14 @@ func (j *judge) setup() {
 
 func (j *judge) config() {
 	j.looked(CheckConfig)
+	const whyUntrusted = "the shim refuses a file that others could have written, and with it every container that asks for a GPU"
 	c := j.Config
 	switch {
 	case c.Err == nil || j.isDenied(c.Err, c.Path):
-	case errors.Is(c.Err, trusted.ErrUntrusted) || isNotPrivate(c.Err):
-		j.problem(CheckConfig, c.Path, c.Err.Error(), "the shim refuses a file that others could have written, and with it every container that asks for a GPU", ownFix(j.OS, c.Path))
+	case isNotPrivate(c.Err):
+		j.problem(CheckConfig, c.Path, c.Err.Error(), whyUntrusted, ownFix(j.OS, folderOf(j.OS, c.Path)))
+	case errors.Is(c.Err, trusted.ErrUntrusted):
+		j.problem(CheckConfig, c.Path, c.Err.Error(), whyUntrusted, fileFix(j.OS, c.Path))
 	default:
 		j.problem(CheckConfig, c.Path, c.Err.Error(), "the shim refuses every container that asks for a GPU until it can read this file", "mend "+c.Path+" in the place that is named, or remove it to have the defaults")
 	}
@@ -302,6 +307,9 @@ func (j *judge) windows() {
 	j.looked(CheckHCS)
 	a := j.Windows.Assignment()
 	switch {
+	case errors.Is(j.Windows.SchemasErr, context.DeadlineExceeded):
+		j.problem(CheckHCS, "vmcompute", fmt.Sprintf("Windows' container service does not answer: %v", j.Windows.SchemasErr), "no container can be started or stopped",
+			"in PowerShell: Restart-Service -Force vmcompute; if it goes on, restart the node")
 	case !a.Individual:
 		j.problem(CheckHCS, j.Windows.Windows.String(), a.Reason, "the container service refuses a container with a single GPU", "use Windows Server 2022 or newer on nodes with GPUs")
 	case errors.Is(j.Windows.SchemasErr, errors.ErrUnsupported):
@@ -332,6 +340,12 @@ func (j *judge) containerd() {
 	case c.FileErr == nil || j.isDenied(c.FileErr, c.ConfigPath):
 	default:
 		j.problem(CheckFile, c.ConfigPath, c.FileErr.Error(), "containerd does not start with it the next time", "mend it in the place that is named, or say with --config which file containerd reads")
+	}
+	for _, bad := range c.BadImports {
+		j.problem(CheckFile, c.ConfigPath, bad, "containerd does not start with it the next time", "mend that file, or take it out of imports")
+	}
+	if !j.served(ServedByShim) {
+		return // What is imported has other runtime handlers, and the plugin needs none.
 	}
 	for _, override := range c.Overrides {
 		j.problem(CheckFile, c.ConfigPath, override, "what 'dxctl runtime configure' writes has no effect", "move that table to "+c.ConfigPath)
@@ -405,6 +419,11 @@ func (j *judge) handlers() {
 			stale = append(stale, h.Name)
 		}
 	}
+	for _, h := range c.Loaded {
+		if h.Ours() && !slices.ContainsFunc(c.File.Handlers, func(in containerdconfig.Handler) bool { return in.Name == h.Name }) {
+			stale = append(stale, h.Name)
+		}
+	}
 	if len(silent) > 0 {
 		j.problem(CheckAnnotations, strings.Join(silent, ", "), fmt.Sprintf("runtime handler %s does not hand on %s", strings.Join(silent, ", "), containerdconfig.AnnotationPattern),
 			"the shim does not see the annotations of the advertiser and of pods", "run 'dxctl runtime configure --restart'")
@@ -412,7 +431,7 @@ func (j *judge) handlers() {
 	if c.Err == nil {
 		j.looked(CheckLoaded)
 		if len(stale) > 0 {
-			j.problem(CheckLoaded, strings.Join(stale, ", "), fmt.Sprintf("runtime handler %s is configured in %s, and the running containerd has not loaded it so", strings.Join(stale, ", "), c.ConfigPath),
+			j.problem(CheckLoaded, strings.Join(stale, ", "), fmt.Sprintf("runtime handler %s is not in the running containerd as %s has it: containerd has not loaded it so", strings.Join(stale, ", "), c.ConfigPath),
 				"containers go by what was loaded, until containerd is restarted", j.restart()+"; where it reads another file, name that with --config")
 			return
 		}
@@ -440,7 +459,7 @@ func (j *judge) oneShim(s Shim) {
 	case errors.Is(s.Err, fs.ErrNotExist):
 		j.problem(CheckShim, s.Path, "the shim of "+whose+" is not there", "containerd can start no container of that handler", "run 'dxctl runtime install', or where it is meant to be gone 'dxctl runtime unconfigure --restart'")
 	case errors.Is(s.Err, trusted.ErrUntrusted):
-		j.problem(CheckPermissions, s.Path, s.Err.Error(), "containerd runs the shim as the system, and whoever can write it becomes the system", ownFix(j.OS, s.Path))
+		j.problem(CheckPermissions, s.Path, s.Err.Error(), "containerd runs the shim as the system, and whoever can write it becomes the system", fileFix(j.OS, s.Path))
 	case errors.Is(s.Err, context.DeadlineExceeded):
 		j.problem(CheckShim, s.Path, "the shim does not answer to --version", why, "run '"+s.Path+" --self-test', and install it anew with 'dxctl runtime install'")
 	default:
@@ -450,17 +469,19 @@ func (j *judge) oneShim(s Shim) {
 
 func (j *judge) nri() {
 	n := j.NRI
+	// An imported file may have turned NRI on or off.
+	isOff := j.Containerd.FileErr == nil && !j.Containerd.File.NRI && len(j.Containerd.Overrides) == 0
 	if j.has(CheckContainerd, CheckVersion, CheckFile) || j.Containerd.Err != nil {
 		return
 	}
 	j.looked(CheckNRI, CheckPlugin)
 	const why = "pods that hold a GPU are not started as long as our plugin is not registered"
 	switch {
-	case n.PluginErr == nil && j.Containerd.FileErr == nil && !j.Containerd.File.NRI:
+	case n.PluginErr == nil && isOff:
 		j.problem(CheckNRI, j.Containerd.ConfigPath, "NRI is on in the running containerd, and off in "+j.Containerd.ConfigPath, "after containerd's next restart no pod gets a GPU",
 			"run 'dxctl runtime configure --no-shim', or say with --config which file containerd reads")
 	case n.PluginErr == nil || j.isDenied(n.PluginErr, "the NRI plugin on "+n.PluginSocket):
-	case j.Containerd.FileErr == nil && !j.Containerd.File.NRI:
+	case isOff:
 		j.problem(CheckNRI, j.Containerd.ConfigPath, "NRI is off in containerd", "our plugin is never asked, and pods that hold a GPU are not started", "run 'dxctl runtime configure --no-shim --restart'")
 	case j.isDenied(n.SocketErr, n.Socket):
 	case n.SocketErr != nil:
@@ -587,6 +608,9 @@ func (j *judge) records() {
 	case isNotPrivate(r.Err):
 		j.problem(CheckRecords, r.Folder, r.Err.Error(), "others could have written the records, so that no container is given a GPU", ownFix(j.OS, r.Folder))
 		return
+	case errors.Is(r.Err, context.DeadlineExceeded):
+		j.unknown(CheckRecords, r.Folder, r.Err.Error(), why, "give it more time with --timeout; if that is no help, see whether the disk is well")
+		return
 	default:
 		j.problem(CheckRecords, r.Folder, r.Err.Error(), why, "see whether the disk is well")
 		return
@@ -668,6 +692,22 @@ func ownFix(os, path string) string {
 		return fmt.Sprintf(`when you trust what is there, in cmd.exe: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F; or else remove it`, path)
 	}
 	return fmt.Sprintf("when you trust what is there: chown root: %s && chmod go-w %[1]s; or else remove it", path)
+}
+
+// fileFix says how a file is closed to others. On Windows that is its folder,
+// without which others put another in its place.
+func fileFix(os, path string) string {
+	if os == "windows" {
+		path = folderOf(os, path)
+	}
+	return ownFix(os, path)
+}
+
+func folderOf(os, path string) string {
+	if os == "windows" {
+		return winpath.Dir(path)
+	}
+	return filepath.Dir(path)
 }
 
 func remove(os, path string) string {

@@ -112,6 +112,13 @@ func TestSoundNodes(t *testing.T) {
 		"somebody else's handler is not loaded": {with(sound(), func(f *Facts) {
 			f.Containerd.File.Handlers = append(f.Containerd.File.Handlers, containerdconfig.Handler{Name: "kata", RuntimePath: "/opt/kata"})
 		}), RoleKubernetes, []ServedBy{ServedByNRI, ServedByShim}},
+		"the plugin alone, and an import has handlers": {with(sound(), func(f *Facts) {
+			f.ServedBy, f.Containerd.Overrides = ServedByNRI, []string{"conf.d/99-nvidia.toml is imported and has runtimes"}
+		}), RoleKubernetes, []ServedBy{ServedByNRI}},
+		"an import turns NRI on": {with(sound(), func(f *Facts) {
+			f.ServedBy, f.Containerd.File.NRI = ServedByNRI, false
+			f.Containerd.Overrides = []string{"conf.d/nri.toml is imported and has nri"}
+		}), RoleKubernetes, []ServedBy{ServedByNRI}},
 	} {
 		v := Examine(test.facts)
 		if len(v.Findings) > 0 || v.Role != test.role || !slices.Equal(v.ServedBy, test.by) || v.Result() != Sound {
@@ -189,6 +196,18 @@ func TestBrokenNodes(t *testing.T) {
 		"the file was taken back, and that is not loaded": {with(sound(), func(f *Facts) {
 			f.Containerd.File.Handlers[0].RuntimePath = ""
 		}), CheckLoaded, "has not loaded it so"},
+		"the handlers are in another file than is read": {with(sound(), func(f *Facts) {
+			f.Containerd.File.Handlers = []containerdconfig.Handler{{Name: "other", RuntimeType: "io.containerd.runc.v2"}}
+		}), CheckLoaded, "handler runc is not in the running containerd as"},
+		"the plugin alone, and an import is broken": {with(sound(), func(f *Facts) {
+			f.ServedBy, f.Containerd.BadImports = ServedByNRI, []string{"conf.d/x.toml:1:2: expected"}
+		}), CheckFile, "conf.d/x.toml:1:2"},
+		"the plugin is stopped, and an import has handlers": {with(sound(), func(f *Facts) {
+			f.ServedBy, f.NRI.PluginErr, f.Containerd.Overrides = ServedByNRI, readiness.ErrNotRunning, []string{"conf.d/99-nvidia.toml is imported and has runtimes"}
+		}), CheckPlugin, "not running"},
+		"Windows' container service hangs": {with(soundWindows(), func(f *Facts) {
+			f.Windows = &capabilities.Capabilities{SchemasErr: errSlow}
+		}), CheckHCS, "does not answer"},
 		"no handler goes through the shim": {with(soundWindows(), func(f *Facts) {
 			f.Containerd.File.Handlers[0].RuntimePath, f.Containerd.Loaded[0].RuntimePath = "", ""
 			f.Kubelet.Allocatable = nil
@@ -297,6 +316,35 @@ func TestNoInventoryForNRI(t *testing.T) {
 		f.GPUs = GPUs{Err: errors.New("no inventory file is named")}
 	}))
 	if v.Result() != NotKnown || len(v.Findings) != 1 || v.Findings[0].Check != CheckInventory {
+		t.Errorf("%+v", v)
+	}
+}
+
+// What closes config.yaml to others is said of what is open: the file or its folder.
+func TestFixOfAnOpenConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		os, path string
+		err      error
+		want     string
+	}{
+		"the file":             {"linux", "/etc/directx-nri/config.yaml", trusted.ErrUntrusted, "chmod go-w /etc/directx-nri/config.yaml;"},
+		"the folder":           {"linux", "/etc/directx-nri/config.yaml", durable.ErrNotPrivate, "chmod go-w /etc/directx-nri;"},
+		"a file on Windows":    {"windows", `C:\ProgramData\directx-nri\config.yaml`, trusted.ErrUntrusted, `icacls "C:\ProgramData\directx-nri" /inheritance:r`},
+		"its folder, likewise": {"windows", `C:\ProgramData\directx-nri\config.yaml`, durable.ErrNotPrivate, `icacls "C:\ProgramData\directx-nri" /inheritance:r`},
+	} {
+		v := Examine(with(sound(), func(f *Facts) { f.OS, f.Config.Path, f.Config.Err = test.os, test.path, test.err }))
+		i := slices.IndexFunc(v.Findings, func(f Finding) bool { return f.Check == CheckConfig })
+		if i < 0 || !strings.Contains(v.Findings[i].Fix, test.want) {
+			t.Errorf("%s: %+v, want the fix %q", name, v.Findings, test.want)
+		}
+	}
+}
+
+func TestSlowRecordsAreNotKnown(t *testing.T) {
+	t.Parallel()
+	v := Examine(with(sound(), func(f *Facts) { f.Records.Err = errSlow }))
+	if v.Result() != NotKnown || len(v.Findings) != 1 || v.Findings[0].Check != CheckRecords || !strings.Contains(v.Findings[0].Fix, "--timeout") {
 		t.Errorf("%+v", v)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 
 	"golang.org/x/term"
 )
@@ -55,7 +56,7 @@ func Run(c Command) (status int, err error) {
 	for {
 		select {
 		case s := <-received:
-			passOn(cmd.Process, s, isTerminal(c.Stdin))
+			passOn(cmd.Process, s, c.onTerminal())
 		case err := <-ended:
 			if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
 				return 0, fmt.Errorf("run %s: %w", c.Path, err)
@@ -65,7 +66,11 @@ func Run(c Command) (status int, err error) {
 	}
 }
 
-func isTerminal(r io.Reader) bool {
-	f, ok := r.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// onTerminal tells whether a person runs the program at a terminal: its input or
+// output may be a pipe nevertheless.
+func (c Command) onTerminal() bool {
+	return slices.ContainsFunc([]any{c.Stdin, c.Stdout, c.Stderr}, func(stream any) bool {
+		f, ok := stream.(*os.File)
+		return ok && term.IsTerminal(int(f.Fd()))
+	})
 }

@@ -4,6 +4,9 @@ package preview
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -68,7 +71,7 @@ const (
 )
 
 // Ask answers q. Its errors are of a spec that cannot be read, and of a node that
-// cannot be asked.
+// cannot be asked: the shim may read all of it, where we may not.
 func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	spec, err := ocispec.ParseSpec(q.Spec)
 	if err != nil {
@@ -88,7 +91,11 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	case q.Request != "":
 		a.Container = asking(container, q.Request)
 	case q.Token != "":
-		if a.Container, err = presenting(container, q.Token, node.Store); err != nil {
+		a.Container, err = presenting(container, q.Token, node.Store)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return a, notOurs(err)
+		case err != nil:
 			a.Refused = a.Container.Refuse(err)
 			return a, nil
 		}
@@ -104,6 +111,8 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	decider := decision.Decider{Source: source, Store: node.Store, Files: node.Files}
 	outcome, ok, err := decider.Preview(ctx, a.Container)
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return a, notOurs(err)
 	case err != nil:
 		a.Refused = err
 		return a, nil
@@ -123,6 +132,10 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	return a, nil
 }
 
+func notOurs(err error) error {
+	return fmt.Errorf("what the shim would do cannot be told: %w; ask as root, or as an administrator", err)
+}
+
 // asking returns c as a standalone container that asks for request and nothing
 // else.
 func asking(c decision.Container, request string) decision.Container {
@@ -137,6 +150,9 @@ func asking(c decision.Container, request string) decision.Container {
 // resource, and nobody else's.
 func presenting(c decision.Container, token allocation.Token, store *allocation.Store) (decision.Container, error) {
 	record, err := store.Get(token)
+	if errors.Is(err, allocation.ErrNotFound) {
+		err = fmt.Errorf("%w; its pod has ended, or --state-dir names the folder of its records", err)
+	}
 	if err != nil {
 		return c, err
 	}
@@ -184,11 +200,10 @@ func tokensOf(facts ocispec.Facts, token allocation.Token) []string {
 }
 
 // Hide returns text with the container's tokens replaced: who knows a token may
-// present it.
-func (a Answer) Hide(text []byte) []byte {
-	shown := string(text)
+// present it. In JSON that nobody has normalised a token may be written otherwise.
+func (a Answer) Hide(text string) string {
 	for _, token := range a.tokens {
-		shown = strings.ReplaceAll(shown, token, "(token)")
+		text = strings.ReplaceAll(text, token, "(token)")
 	}
-	return []byte(shown)
+	return text
 }

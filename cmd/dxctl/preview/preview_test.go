@@ -129,8 +129,8 @@ func TestAsk(t *testing.T) {
 				t.Errorf("bound %t, %v", bound, err)
 			}
 			for _, secret := range []string{string(token), stale} {
-				if strings.Contains(string(a.Hide(a.Spec)), secret) || a.Refused != nil && strings.Contains(a.Refused.Error(), secret) {
-					t.Errorf("a token is shown: %s %v", a.Hide(a.Spec), a.Refused)
+				if strings.Contains(a.Hide(string(a.Spec)), secret) || a.Refused != nil && strings.Contains(a.Refused.Error(), secret) {
+					t.Errorf("a token is shown: %s %v", a.Hide(string(a.Spec)), a.Refused)
 				}
 			}
 		})

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -57,7 +60,10 @@ func (w Workload) names(count int) []string {
 // field that Kubernetes does not know is an error, for it may be the one that was
 // to ask for the GPU.
 func Read(r io.Reader) (workloads []Workload, others []string, err error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxManifestBytes+1))
+	// PowerShell writes a file in UTF-16 and begins it with a byte order mark;
+	// kubectl reads it too.
+	utf8 := transform.NewReader(r, unicode.BOMOverride(transform.Nop))
+	text, err := io.ReadAll(io.LimitReader(utf8, maxManifestBytes+1))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -246,10 +252,18 @@ func inContainer(message string) bool {
 	return true
 }
 
-// oneLine returns err with its lines joined, and nothing in it that a terminal
-// would take for more than text.
+// wrongType is what the decoder says, in words of Go, of a value that has another
+// type than Kubernetes' field.
+var wrongType = regexp.MustCompile(`json: cannot unmarshal (.+?) into Go (?:struct field [^.]+\.(\S+)|value) of type \S+$`)
+
+// oneLine returns err with its lines joined, without words of Go, and with nothing
+// in it that a terminal would take for more than text.
 func oneLine(err error) error {
 	text := terminal.Printable(strings.Join(strings.Fields(err.Error()), " "))
+	if found := wrongType.FindStringSubmatch(text); found != nil {
+		kind, field := found[1], cmp.Or(found[2], "the whole document")
+		text = fmt.Sprintf("%s%s is of the type %s, which Kubernetes does not take there", strings.TrimSuffix(text, found[0]), field, kind)
+	}
 	if text == err.Error() {
 		return err
 	}

@@ -27,15 +27,17 @@ func TestRead(t *testing.T) {
 		"JSON":                      {`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"main"}]}}`, []string{"Pod default/a"}},
 		"a list": {"apiVersion: v1\nkind: List\nitems:\n- " + oneLinePod("a") + "\n- {apiVersion: v1, kind: Service, metadata: {name: x}}\n",
 			[]string{"Pod default/a"}},
-		"Deployment":         {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 2, template: " + podTemplate + "}}", []string{"Deployment default/d-1", "Deployment default/d-2"}},
-		"Deployment of none": {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 0, template: " + podTemplate + "}}", nil},
-		"ReplicaSet":         {"{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: r}, spec: {template: " + podTemplate + "}}", []string{"ReplicaSet default/r-1"}},
-		"StatefulSet":        {"{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s}, spec: {replicas: 2, template: " + podTemplate + "}}", []string{"StatefulSet default/s-0", "StatefulSet default/s-1"}},
-		"DaemonSet":          {"{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d}, spec: {template: " + podTemplate + "}}", []string{"DaemonSet default/d-1"}},
-		"Job":                {"{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {parallelism: 2, template: " + podTemplate + "}}", []string{"Job default/j-1", "Job default/j-2"}},
-		"CronJob":            {"{apiVersion: batch/v1, kind: CronJob, metadata: {name: c}, spec: {schedule: x, jobTemplate: {spec: {template: " + podTemplate + "}}}}", []string{"CronJob default/c-1"}},
-		"passed over":        {"{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}\n---\n" + podText("a", ""), []string{"Pod default/a"}},
-		"windows line ends":  {strings.ReplaceAll(podText("a", "")+"\n---\n"+podText("b", ""), "\n", "\r\n"), []string{"Pod default/a", "Pod default/b"}},
+		"Deployment":            {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 2, template: " + podTemplate + "}}", []string{"Deployment default/d-1", "Deployment default/d-2"}},
+		"Deployment of none":    {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {replicas: 0, template: " + podTemplate + "}}", nil},
+		"ReplicaSet":            {"{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: r}, spec: {template: " + podTemplate + "}}", []string{"ReplicaSet default/r-1"}},
+		"StatefulSet":           {"{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s}, spec: {replicas: 2, template: " + podTemplate + "}}", []string{"StatefulSet default/s-0", "StatefulSet default/s-1"}},
+		"DaemonSet":             {"{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d}, spec: {template: " + podTemplate + "}}", []string{"DaemonSet default/d-1"}},
+		"Job":                   {"{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {parallelism: 2, template: " + podTemplate + "}}", []string{"Job default/j-1", "Job default/j-2"}},
+		"CronJob":               {"{apiVersion: batch/v1, kind: CronJob, metadata: {name: c}, spec: {schedule: x, jobTemplate: {spec: {template: " + podTemplate + "}}}}", []string{"CronJob default/c-1"}},
+		"passed over":           {"{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}\n---\n" + podText("a", ""), []string{"Pod default/a"}},
+		"UTF-16, by PowerShell": {utf16(podText("a", "") + "\n---\n" + podText("b", "")), []string{"Pod default/a", "Pod default/b"}},
+		"UTF-8 with a mark":     {"\ufeff---\n" + podText("a", "") + "\n---\n" + podText("b", ""), []string{"Pod default/a", "Pod default/b"}},
+		"windows line ends":     {strings.ReplaceAll(podText("a", "")+"\n---\n"+podText("b", ""), "\n", "\r\n"), []string{"Pod default/a", "Pod default/b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +71,9 @@ func TestReadRefuses(t *testing.T) {
 		"a typing error":                     {strings.Replace(podText("a", ""), "image:", "imgae:", 1), `document 1: Pod a: unknown field "spec.containers[0].imgae"`},
 		"a request in its place's neighbour": {strings.Replace(podText("a", ""), "resources: {}", "resources: {directx.microsoft.com/display: 1}", 1), `unknown field "spec.containers[0].resources.directx.microsoft.com/display"`},
 		"in a template":                      {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {template: {spec: {initContainers: [{name: i, Resources: {}}], containers: [{name: main}]}}}}", "initContainers[0].Resources"},
-		"a name of no text":                  {strings.Replace(podText("a", ""), "name: main", "name: yes", 1), "cannot unmarshal bool"},
+		"a name of no text":                  {strings.Replace(podText("a", ""), "name: main", "name: yes", 1), "Pod a: spec.containers.name is of the type bool, which"},
+		"a map in a list's place":            {"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: {name: c}}}", "document 1: Pod a: spec.containers is of the type object, which"},
+		"no object":                          {"just text", "document 1: the whole document is of the type string, which"},
 		"a key twice":                        {strings.Replace(podText("a", ""), "image: x", "image: x, image: y", 1), `"image" already set`},
 		"no name":                            {strings.Replace(podText("a", ""), "name: a", "labels: {}", 1), "it has no name"},
 		"no container":                       {"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}", "Pod a: its pod has no container"},
@@ -165,6 +169,15 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// utf16 returns text in UTF-16, little-endian, with a byte order mark.
+func utf16(text string) string {
+	encoded := "\xff\xfe"
+	for _, r := range text {
+		encoded += string([]byte{byte(r), byte(r >> 8)})
+	}
+	return encoded
 }
 
 // podText returns a manifest of a pod with one container.

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -26,7 +28,43 @@ func Unified(oldName, newName string, before, after []byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", newName, err)
 	}
-	return udiff.Unified(oldName, newName, old, edited), nil
+	return Text(oldName, newName, old, edited), nil
+}
+
+// Text returns the difference between two texts as a unified diff, "" when they
+// are the same.
+func Text(oldName, newName, before, after string) string {
+	return renumber(udiff.Unified(oldName, newName, before, after))
+}
+
+var hunk = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@$`)
+
+// renumber corrects the line at which each hunk begins in the new document:
+// udiff forgets the lines between edits that share a hunk.
+func renumber(diff string) string {
+	shift := 0
+	return hunk.ReplaceAllStringFunc(diff, func(head string) string {
+		number := hunk.FindStringSubmatch(head)
+		lines := func(count string) int {
+			if count == "" {
+				return 1
+			}
+			n, _ := strconv.Atoi(count) // The expression takes digits alone.
+			return n
+		}
+		begin, before, after := lines(number[1]), lines(number[2]), lines(number[3])
+		now := begin + shift
+		// A side without lines is named by the line before.
+		if before == 0 {
+			now++
+		}
+		if after == 0 {
+			now--
+		}
+		fixed := fmt.Sprintf("@@ -%d,%d +%d,%d @@", begin, before, now, after)
+		shift += after - before
+		return fixed
+	})
 }
 
 // Pretty returns the JSON in data with its keys in order, so that only edits
