@@ -74,7 +74,7 @@ e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows node
 	go test -tags e2e -count=1 -timeout 40m -parallel 8 -bench Discovery -benchtime 1x ./test/windows
 
 .PHONY: generate
-generate: ## write the generated files anew: the calls of Windows' DLLs, and dxctl's pages in docs/
+generate: ## write the generated files anew: the calls of Windows' DLLs, the configuration's reference and dxctl's pages in docs/
 	go generate ./...
 
 .PHONY: lint

@@ -14,6 +14,8 @@
 //	    vendorID: 0x10DE                      # default: the PCI\VEN_xxxx of the instance ID
 //	    locationPath: PCIROOT(0)#PCI(1B00)    # unique
 //	    luid: 0x00000000_0x0000C2F5           # or one number; unique
+//	    uuid: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 # NVIDIA's; unique
+//	    pciAddress: 0000:1B:00.0              # segment, bus, device and function, hexadecimal; unique
 //	    driver:
 //	      version: 31.0.15.5222               # 1 to 4 numbers
 //	      storePath: C:\Windows\System32\DriverStore\FileRepository\…

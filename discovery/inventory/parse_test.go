@@ -166,7 +166,7 @@ func TestParseProblems(t *testing.T) {
 		local    = `is not a file below a folder; write a relative Windows path such as nvcuda64.dll, without drive, "..", ":" or wildcards`
 		empty    = `the file is empty; a node without devices is written with apiVersion, kind and "devices: []"`
 		foreign  = "there are bytes that are not UTF-8 text; save the file as UTF-8 (without NUL and other control characters)"
-		keys     = "instanceID, description, vendorID, locationPath, luid, driver, dedicatedMemory, numaNode, integrated, detachable, display, compute, health, runtimeFiles and linux"
+		keys     = "instanceID, description, vendorID, locationPath, luid, uuid, pciAddress, driver, dedicatedMemory, numaNode, integrated, detachable, display, compute, health, runtimeFiles and linux"
 		reason   = "say what is wrong with the device, or leave health out when nothing is"
 		driver   = "driver: {storePath: 'C:\\d'}"
 	)

@@ -1,65 +1,10 @@
 package inventory
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
-)
-
-// maxProblems is how many problems of one file are told in full.
-const maxProblems = 50
+import "directx-nri/internal/strictyaml"
 
 // Problem is one thing that is wrong with an inventory file.
-type Problem struct {
-	// File is the name that [Parse] was given.
-	File string
-	// Line counts from 1.
-	Line int
-	// Path leads to the value, for example devices[0].driver.version. Empty
-	// for the file as a whole.
-	Path string
-	// Text says what is wrong, and after a semicolon what to write instead.
-	Text string
-}
-
-func (p Problem) Error() string {
-	if p.Path == "" {
-		return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Text)
-	}
-	return fmt.Sprintf("%s:%d: %s: %s", p.File, p.Line, p.Path, p.Text)
-}
+type Problem = strictyaml.Problem
 
 // Problems is everything that is wrong with an inventory file, in the order of
 // lines, never empty. It is the error that [Parse] returns.
-type Problems []Problem
-
-// Error returns one line for each problem; after the first fifty it only
-// counts.
-func (ps Problems) Error() string {
-	var b strings.Builder
-	for i, p := range ps {
-		if i == maxProblems {
-			fmt.Fprintf(&b, "\n%s: and %d more", p.File, len(ps)-i)
-			break
-		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(p.Error())
-	}
-	return b.String()
-}
-
-// Unwrap gives errors.As each [Problem].
-func (ps Problems) Unwrap() []error {
-	errs := make([]error, len(ps))
-	for i, p := range ps {
-		errs[i] = p
-	}
-	return errs
-}
-
-func (ps Problems) sort() {
-	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
-}
+type Problems = strictyaml.Problems

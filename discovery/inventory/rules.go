@@ -3,7 +3,6 @@ package inventory
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"path"
 	"strconv"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/quantity"
+	"directx-nri/internal/strictyaml"
 	"directx-nri/internal/winpath"
 )
 
@@ -33,7 +34,7 @@ func parseVendorID(text string) (discovery.VendorID, error) {
 	digits, found := cutHexPrefix(text)
 	id, err := strconv.ParseUint(digits, 16, 16)
 	if !found || err != nil || id == 0 {
-		return 0, fmt.Errorf("%s is not a PCI vendor ID; write 1 to 4 hexadecimal digits such as 0x10DE, or leave the key out", quote(text))
+		return 0, fmt.Errorf("%s is not a PCI vendor ID; write 1 to 4 hexadecimal digits such as 0x10DE, or leave the key out", strictyaml.Quote(text))
 	}
 	return discovery.VendorID(id), nil
 }
@@ -42,7 +43,7 @@ func parseVendorID(text string) (discovery.VendorID, error) {
 func parseLUID(text string) (discovery.LUID, error) {
 	luid, ok := discovery.ParseLUID(text)
 	if !ok {
-		return 0, fmt.Errorf("%s is not a LUID; write it as 0x00000000_0x0000C2F5 or 0xC2F5", quote(text))
+		return 0, fmt.Errorf("%s is not a LUID; write it as 0x00000000_0x0000C2F5 or 0xC2F5", strictyaml.Quote(text))
 	}
 	if luid == 0 {
 		return 0, errors.New("is 0, which no adapter has; leave the key out")
@@ -57,37 +58,10 @@ func cutHexPrefix(text string) (digits string, found bool) {
 	return strings.CutPrefix(text, "0X")
 }
 
-// parseMemory reads a number of bytes.
-func parseMemory(text string) (uint64, error) {
-	digits, shift := text, 0
-	for _, unit := range []struct {
-		suffix string
-		shift  int
-	}{{"Ki", 10}, {"Mi", 20}, {"Gi", 30}} {
-		if number, found := strings.CutSuffix(text, unit.suffix); found {
-			digits, shift = number, unit.shift
-		}
-	}
-	n, err := parseDecimal(digits)
-	if err != nil || bits.Len64(n)+shift > 64 {
-		return 0, fmt.Errorf("%s is not an amount of memory; write bytes, or a whole number with Ki, Mi or Gi, less than 2^64 bytes in all", quote(text))
-	}
-	return n << shift, nil
-}
-
-// parseDecimal reads a decimal number in its one plain form: no sign, no
-// leading zeros (octal elsewhere), no separators.
-func parseDecimal(text string) (uint64, error) {
-	if len(text) > 1 && text[0] == '0' || strings.HasPrefix(text, "+") {
-		return 0, strconv.ErrSyntax
-	}
-	return strconv.ParseUint(text, 10, 64)
-}
-
 func parseNUMANode(text string) (int, error) {
-	n, err := parseDecimal(text)
+	n, err := quantity.ParseDecimal(text)
 	if err != nil || n > maxNUMANode {
-		return 0, fmt.Errorf("%s is not a NUMA node; write a number from 0 to %d, or leave the key out when the node is not known", quote(text), maxNUMANode)
+		return 0, fmt.Errorf("%s is not a NUMA node; write a number from 0 to %d, or leave the key out when the node is not known", strictyaml.Quote(text), maxNUMANode)
 	}
 	return int(n), nil
 }
@@ -97,7 +71,7 @@ func checkVersion(text string) error {
 	for _, part := range parts {
 		_, err := strconv.ParseUint(part, 10, 16)
 		if err != nil || len(parts) > 4 {
-			return fmt.Errorf("%s is not a driver version; write 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222", quote(text))
+			return fmt.Errorf("%s is not a driver version; write 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222", strictyaml.Quote(text))
 		}
 	}
 	return nil
@@ -115,7 +89,7 @@ func checkLocationPath(text string) error {
 		argument, closed := strings.CutSuffix(argument, ")")
 		pci := strings.EqualFold(name, "PCI") || strings.EqualFold(name, "PCIROOT")
 		if !found || !closed || !isName(name) || !isName(argument) || pci && !isHex(argument) {
-			return fmt.Errorf("%s is not a location path element; write NAME(number) elements joined by '#', such as PCIROOT(0)#PCI(1B00)", quote(element))
+			return fmt.Errorf("%s is not a location path element; write NAME(number) elements joined by '#', such as PCIROOT(0)#PCI(1B00)", strictyaml.Quote(element))
 		}
 	}
 	return nil
@@ -137,7 +111,7 @@ func cleanStorePath(p string) (string, error) {
 	clean := winpath.Clean(p)
 	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
 	if len(p) > maxPath || !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || !winpath.IsLocal(below) {
-		return "", fmt.Errorf(`%s is not an absolute Windows path of a folder; write it with its drive, such as C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_0123456789abcdef`, quote(p))
+		return "", fmt.Errorf(`%s is not an absolute Windows path of a folder; write it with its drive, such as C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_0123456789abcdef`, strictyaml.Quote(p))
 	}
 	return clean, nil
 }
@@ -146,11 +120,11 @@ func cleanStorePath(p string) (string, error) {
 func cleanRuntimeFile(p string) (string, error) {
 	clean := winpath.Clean(p)
 	if len(p) > maxPath || !winpath.IsLocal(p) || clean == "." {
-		return "", fmt.Errorf(`%s is not a file below a folder; write a relative Windows path such as nvcuda64.dll, without drive, "..", ":" or wildcards`, quote(p))
+		return "", fmt.Errorf(`%s is not a file below a folder; write a relative Windows path such as nvcuda64.dll, without drive, "..", ":" or wildcards`, strictyaml.Quote(p))
 	}
 	for element := range strings.SplitSeq(clean, `\`) {
 		if strings.TrimRight(element, ". ") != element {
-			return "", fmt.Errorf("%s ends with a dot or a space, which Windows drops; remove it", quote(element))
+			return "", fmt.Errorf("%s ends with a dot or a space, which Windows drops; remove it", strictyaml.Quote(element))
 		}
 	}
 	return clean, nil
@@ -161,9 +135,9 @@ func checkPOSIXPath(p string) error {
 	case len(p) > maxPath:
 		return fmt.Errorf("has %d bytes; at most %d are allowed", len(p), maxPath)
 	case !path.IsAbs(p):
-		return fmt.Errorf("%s is not an absolute path; begin it with /", quote(p))
+		return fmt.Errorf("%s is not an absolute path; begin it with /", strictyaml.Quote(p))
 	case path.Clean(p) != p:
-		return fmt.Errorf("%s is not a clean path; write %s", quote(p), quote(path.Clean(p)))
+		return fmt.Errorf("%s is not a clean path; write %s", strictyaml.Quote(p), strictyaml.Quote(path.Clean(p)))
 	case p == "/":
 		return errors.New("is the root folder; name a file or a folder in it")
 	}
@@ -180,4 +154,43 @@ func fold(s string) string {
 		}
 		return least
 	}, s)
+}
+
+// checkUUID checks a UUID in the form that NVIDIA's driver has.
+func checkUUID(text string) error {
+	digits, ours := strings.CutPrefix(text, "GPU-")
+	groups := strings.Split(digits, "-")
+	lengths := []int{8, 4, 4, 4, 12}
+	good := ours && len(groups) == len(lengths)
+	for i := 0; good && i < len(lengths); i++ {
+		good = len(groups[i]) == lengths[i] && isHex(groups[i])
+	}
+	if !good {
+		return fmt.Errorf("%s is not a GPU's UUID; write it as nvidia-smi -L does, such as GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", strictyaml.Quote(text))
+	}
+	return nil
+}
+
+// pciPlace is a place on the PCI bus as Windows has it: see [discovery.Device].
+type pciPlace struct{ bus, address uint32 }
+
+// parsePCIAddress reads segment:bus:device.function, all hexadecimal.
+func parsePCIAddress(text string) (pciPlace, error) {
+	wrong := fmt.Errorf("%s is not a place on the PCI bus; write segment:bus:device.function, such as 0000:1B:00.0", strictyaml.Quote(text))
+	parts := strings.FieldsFunc(text, func(r rune) bool { return r == ':' || r == '.' })
+	if len(parts) != 4 {
+		return pciPlace{}, wrong
+	}
+	var numbers [4]uint32
+	for i, limit := range [4]uint64{0xFFFF, 0xFF, 0x1F, 7} {
+		n, err := strconv.ParseUint(parts[i], 16, 32)
+		if err != nil || n > limit {
+			return pciPlace{}, wrong
+		}
+		numbers[i] = uint32(n)
+	}
+	if canonical := fmt.Sprintf("%04X:%02X:%02X.%X", numbers[0], numbers[1], numbers[2], numbers[3]); !strings.EqualFold(canonical, text) {
+		return pciPlace{}, wrong
+	}
+	return pciPlace{bus: numbers[0]<<8 | numbers[1], address: numbers[2]<<16 | numbers[3]}, nil
 }

@@ -14,9 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Exit statuses.
@@ -161,49 +159,6 @@ func Version(set string) string {
 // Build says what the program was built with and for.
 func Build() string {
 	return fmt.Sprintf("built with %s for %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// Logging is the flags of the log.
-type Logging struct {
-	level, format string
-}
-
-// AddFlags adds the flags to flags.
-func (l *Logging) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&l.level, "log-level", "info", "least important messages that are logged: error, warn, info or debug")
-	flags.StringVar(&l.format, "log-format", "text", "form of the log on standard error: text or json")
-}
-
-// Run returns what a cobra command does that runs with the log that the flags
-// ask for, on its standard error.
-func (l *Logging) Run(run func(ctx context.Context, log *logrus.Logger) error) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, _ []string) error {
-		log, err := l.New(c.ErrOrStderr())
-		if err != nil {
-			return err
-		}
-		return run(c.Context(), log)
-	}
-}
-
-// New returns the log that the flags ask for.
-func (l *Logging) New(w io.Writer) (*logrus.Logger, error) {
-	level, err := logrus.ParseLevel(l.level)
-	if err != nil || level > logrus.DebugLevel || level < logrus.ErrorLevel {
-		return nil, usageError{fmt.Errorf("--log-level %q is none of error, warn, info, debug", l.level)}
-	}
-	log := logrus.New()
-	log.SetOutput(w)
-	log.SetLevel(level)
-	switch strings.ToLower(l.format) {
-	case "text":
-		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
-	case "json":
-		log.SetFormatter(&logrus.JSONFormatter{})
-	default:
-		return nil, usageError{fmt.Errorf("--log-format %q is neither text nor json", l.format)}
-	}
-	return log, nil
 }
 
 // Usage returns an error that says that the program was called wrongly.

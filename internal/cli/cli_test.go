@@ -19,25 +19,16 @@ func TestRun(t *testing.T) {
 		status         int
 		stdout, stderr string
 	}{
-		"success":       {nil, nil, 0, "", ""},
-		"failure":       {nil, errors.New("open x: no"), 1, "", "prog: open x: no\n"},
-		"usage":         {nil, Usage("--a and --b exclude each other"), 2, "", "prog: --a and --b exclude each other\nTry 'prog --help'.\n"},
-		"unknown flag":  {[]string{"--nope"}, nil, 2, "", "prog: unknown flag: --nope\nTry 'prog --help'.\n"},
-		"argument":      {[]string{"x"}, nil, 2, "", "prog: \"x\" is not expected here: everything is said by flags\nTry 'prog --help'.\n"},
-		"version":       {[]string{"--version"}, nil, 0, "prog v1.2.3\n", ""},
-		"bad log level": {[]string{"--log-level", "loud"}, nil, 2, "", "prog: --log-level \"loud\" is none of error, warn, info, debug\nTry 'prog --help'.\n"},
-		"log format":    {[]string{"--log-format", "xml"}, nil, 2, "", "prog: --log-format \"xml\" is neither text nor json\nTry 'prog --help'.\n"},
+		"success":      {nil, nil, 0, "", ""},
+		"failure":      {nil, errors.New("open x: no"), 1, "", "prog: open x: no\n"},
+		"usage":        {nil, Usage("--a and --b exclude each other"), 2, "", "prog: --a and --b exclude each other\nTry 'prog --help'.\n"},
+		"unknown flag": {[]string{"--nope"}, nil, 2, "", "prog: unknown flag: --nope\nTry 'prog --help'.\n"},
+		"argument":     {[]string{"x"}, nil, 2, "", "prog: \"x\" is not expected here: everything is said by flags\nTry 'prog --help'.\n"},
+		"version":      {[]string{"--version"}, nil, 0, "prog v1.2.3\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var logging Logging
-			command := &cobra.Command{Use: "prog", Version: "v1.2.3", RunE: func(c *cobra.Command, _ []string) error {
-				if _, err := logging.New(c.ErrOrStderr()); err != nil {
-					return err
-				}
-				return test.err
-			}}
-			logging.AddFlags(command.Flags())
+			command := &cobra.Command{Use: "prog", Version: "v1.2.3", RunE: func(*cobra.Command, []string) error { return test.err }}
 			var stdout, stderr bytes.Buffer
 			status := run(context.Background(), command, test.args, &stdout, &stderr)
 			if status != test.status || stdout.String() != test.stdout || stderr.String() != test.stderr {
@@ -79,20 +70,6 @@ func TestGroupsOfCommands(t *testing.T) {
 				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 			}
 		})
-	}
-}
-
-func TestLogFormat(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	log, err := (&Logging{level: "warn", format: "json"}).New(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.Info("quiet")
-	log.Warn("loud")
-	if got := out.String(); !strings.Contains(got, `"msg":"loud"`) || strings.Contains(got, "quiet") {
-		t.Errorf("log %q", got)
 	}
 }
 

@@ -16,3 +16,7 @@ var ErrUntrusted = errors.New("others can write it")
 // write to it, or on Windows can put another into its folder: there the folders
 // below C:\ProgramData let every user do so, unless they are closed.
 func Check(path string) error { return check(filepath.Clean(path)) }
+
+// CheckOwner is [Check] for the file's owner alone, where a folder's rights are
+// known to say more than they mean.
+func CheckOwner(path string) error { return checkOwner(filepath.Clean(path)) }

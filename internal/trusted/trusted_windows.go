@@ -113,3 +113,22 @@ func isOneOf(sid *windows.SID, list []*windows.SID) bool {
 	}
 	return false
 }
+
+func checkOwner(path string) error {
+	system, err := systemAccounts()
+	if err != nil {
+		return fmt.Errorf("check %s: %w", path, err)
+	}
+	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	if err != nil {
+		return fmt.Errorf("check %s: read its owner: %w", path, err)
+	}
+	owner, _, err := descriptor.Owner()
+	if err != nil {
+		return fmt.Errorf("check %s: read its owner: %w", path, err)
+	}
+	if !isOneOf(owner, system) {
+		return fmt.Errorf("check %s: %w: it belongs to %s; give it to Administrators when you trust its content", path, ErrUntrusted, owner)
+	}
+	return nil
+}

@@ -57,6 +57,10 @@ func TestCheck(t *testing.T) {
 			if err := Check(path); errors.Is(err, ErrUntrusted) == test.trusted || test.trusted && err != nil {
 				t.Error(err)
 			}
+			// Whose the file is does not change with who else has rights.
+			if err := CheckOwner(path); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

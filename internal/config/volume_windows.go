@@ -1,0 +1,23 @@
+package config
+
+import (
+	"path/filepath"
+
+	"directx-nri/internal/durable"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/trusted"
+	"directx-nri/internal/winpath"
+)
+
+// checkVolume looks at owners alone where the file is not at its usual place:
+// below C:\var\lib\kubelet, where a HostProcess pod's volumes are, what the kubelet
+// makes inherits rights that every user has to folders of C:\.
+func checkVolume(path string) error {
+	if winpath.Equal(path, paths.OfThisSystem().Config) {
+		return checkStrictly(path)
+	}
+	if err := durable.CheckPrivate(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return trusted.CheckOwner(path)
+}
