@@ -119,7 +119,7 @@ func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 		if err != nil || !bound {
 			t.Fatalf("bound %t, %v", bound, err)
 		}
-		want := []Replica{{"gpu::0", `PCI\gpu::0`}, {"gpu::1", `PCI\gpu::1`}}
+		want := []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}, {ID: "gpu::1", InstanceID: `PCI\gpu::1`}}
 		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
 			t.Errorf("record of %s (-want +got):\n%s", got.Resource, diff)
 		}
@@ -189,7 +189,7 @@ func TestResourcesKeepBooksOfTheirOwn(t *testing.T) {
 	r := openRecorder(t, folder)
 	asDisplay := record(t, r, "gpu::0")
 	bind(t, folder, asDisplay, "pod-a", "main")
-	asCompute, err := r.Record(context.Background(), "directx.microsoft.com/compute", []Replica{{"gpu::0", `PCI\gpu`}})
+	asCompute, err := r.Record(context.Background(), "directx.microsoft.com/compute", []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu`}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +481,7 @@ func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 func TestEveryDamageIsSeen(t *testing.T) {
 	t.Parallel()
 	token := NewToken()
-	whole, err := encode(kindRecord, Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{"gpu::0", "gpu"}}})
+	whole, err := encode(kindRecord, Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +547,7 @@ func TestReadersBesideTheWriter(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	id := ID(strings.Repeat("ab", 16))
 	for _, body := range []any{
-		Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{`PCI\VEN_10DE::0`, `PCI\VEN_10DE`}}},
+		Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: `PCI\VEN_10DE::0`, InstanceID: `PCI\VEN_10DE`}}},
 		binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 	} {
 		for _, kind := range []string{kindRecord, kindBinding} {
@@ -585,7 +585,7 @@ func BenchmarkRecord(b *testing.B) {
 			folder := filepath.Join(b.TempDir(), "records")
 			r := openRecorder(b, folder)
 			for i := range live {
-				r.add(&entry{record: Record{ID: NewToken().ID(), Replicas: []Replica{{fmt.Sprintf("gpu::%d", i), "gpu"}}}})
+				r.add(&entry{record: Record{ID: NewToken().ID(), Replicas: []Replica{{ID: fmt.Sprintf("gpu::%d", i), InstanceID: "gpu"}}}})
 			}
 			for i := 0; b.Loop(); i++ {
 				if err := r.Discard(record(b, r, fmt.Sprintf("gpu::%d", i%live))); err != nil {

@@ -40,8 +40,8 @@ func TestListTellsWhoHoldsWhat(t *testing.T) {
 		t.Fatalf("%v, %v", problems, err)
 	}
 	want := []Entry{
-		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{"gpu::0", `PCI\gpu::0`}}}, Holder: &holder, Delivered: "c1"},
-		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{"gpu::1", `PCI\gpu::1`}, {"gpu::2", `PCI\gpu::2`}}}},
+		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder, Delivered: "c1"},
+		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -175,7 +175,7 @@ func TestListBesideTheWriter(t *testing.T) {
 func FuzzList(f *testing.F) {
 	id := ID(strings.Repeat("ab", 16))
 	for kind, body := range map[string]any{
-		kindRecord:   Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{"gpu::0", "gpu"}}},
+		kindRecord:   Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}},
 		kindBinding:  binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 		kindDelivery: delivery{ID: id, ContainerID: "c1"},
 	} {

@@ -76,6 +76,8 @@ type Replica struct {
 	ID string `json:"id"`
 	// InstanceID is the PnP instance ID of the replica's GPU.
 	InstanceID string `json:"instanceID"`
+	// UUID is what the GPU's driver knew it by, "" when that was not known.
+	UUID string `json:"uuid,omitempty"`
 }
 
 // Record says what was promised to one container for one resource.
@@ -89,6 +91,9 @@ type Record struct {
 	// Replicas are what the kubelet chose, in its order.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
+	// Injected tells that the container was given its devices by the answer to
+	// the kubelet, and no token: nobody will ever present this record.
+	Injected bool `json:"injected,omitempty"`
 }
 
 // Holder is the container that a record is bound to.

@@ -102,6 +102,10 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // is on disk when it returns. Records that have ended by what happened since
 // are removed.
 func (r *Recorder) Record(ctx context.Context, resource string, replicas []Replica) (Token, error) {
+	return r.write(ctx, resource, replicas, false)
+}
+
+func (r *Recorder) write(ctx context.Context, resource string, replicas []Replica, injected bool) (Token, error) {
 	if resource == "" || len(replicas) == 0 {
 		return "", errors.New("record allocation: no resource or no replica")
 	}
@@ -121,6 +125,7 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 		Resource:  resource,
 		Replicas:  slices.Clone(replicas),
 		CreatedAt: time.Now().UTC(),
+		Injected:  injected,
 	}
 	data, err := encode(kindRecord, record)
 	if err != nil {
@@ -194,7 +199,13 @@ func (r *Recorder) endSuperseded(replica replicaKey) {
 			known = append(known, e)
 		}
 	}
-	for _, e := range ended(known) {
+	gone := ended(known)
+	for _, e := range known {
+		if r.handedOn(e) && !slices.Contains(gone, e) {
+			gone = append(gone, e)
+		}
+	}
+	for _, e := range gone {
 		if err := r.end(e); err != nil {
 			r.log.WithError(err).WithField("allocation", e.record.ID).Warn("an allocation record that has ended cannot be removed, trying again later")
 		}

@@ -1,0 +1,60 @@
+package allocation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Injected records allocations whose containers are given their devices by the
+// answer to the kubelet. Nobody presents such a record, so it says who has what
+// and is no key to anything.
+//
+// It is bound when the kubelet is seen to tell whose it is ([Recorder.Attribute]), and
+// until then ends when all of its replicas were handed out again: the kubelet
+// does that for a later container of the same pod, or when the pod is gone.
+type Injected struct{ *Recorder }
+
+// Record is [Recorder.Record] for such an allocation. Its token is for taking
+// the record back, and is not to be handed out.
+func (r Injected) Record(ctx context.Context, resource string, replicas []Replica) (Token, error) {
+	return r.write(ctx, resource, replicas, true)
+}
+
+// Attribute binds an injected record to the container that the kubelet names as
+// its holder. The kubelet names no UID, so the pod's name stands for it: a pod
+// that is made anew under the same name counts as the same. Its errors are those
+// of [Store.Bind].
+func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.byID[id]
+	if !ok || !e.record.Injected {
+		return fmt.Errorf("attribute allocation %s: %w", id, ErrNotFound)
+	}
+	holder := Holder{PodUID: "name:" + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
+	bound, err := r.store.bind(id, holder)
+	switch {
+	case err != nil:
+		return fmt.Errorf("attribute allocation %s: %w", id, err)
+	case !bound.Same(holder):
+		return fmt.Errorf("attribute allocation %s: %w: %s", id, ErrHeld, bound)
+	}
+	e.holder = &bound
+	return nil
+}
+
+// handedOn tells whether each of e's replicas is in a later record that is
+// injected. One replica is not enough: a pod's main container may have taken
+// over a part of what its init container had, and the kubelet still knows the
+// rest as that one's.
+func (r *Recorder) handedOn(e *entry) bool {
+	for _, key := range replicaKeys(e.record) {
+		if !slices.ContainsFunc(r.byReplica[key], func(later *entry) bool {
+			return later.record.Injected && later.record.Sequence > e.record.Sequence
+		}) {
+			return false
+		}
+	}
+	return true
+}

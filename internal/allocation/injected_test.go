@@ -1,0 +1,117 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// inject records replicas of the display resource for a container that gets
+// them by the kubelet.
+func inject(t *testing.T, r *Recorder, ids ...string) ID {
+	t.Helper()
+	var replicas []Replica
+	for _, id := range ids {
+		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
+	}
+	token, err := Injected{r}.Record(context.Background(), display, replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.ID()
+}
+
+func TestInjectedRecordEndsWhenAllOfItIsHandedOutAgain(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	initial := inject(t, r, "a::0", "b::0")
+	taken := inject(t, r, "a::0")
+	if got := live(t, r); !slices.Equal(got, []ID{initial, taken}) {
+		t.Fatalf("%v live; the init container still has b::0", got)
+	}
+	rest := inject(t, r, "b::0")
+	if got := live(t, r); !slices.Equal(got, []ID{taken, rest}) {
+		t.Fatalf("%v live, want %v", got, []ID{taken, rest})
+	}
+	// However many there were, what is kept does not grow.
+	for range 3 * maxUnbound {
+		inject(t, r, "a::0")
+	}
+	if got := live(t, r); len(got) != 2 {
+		t.Errorf("%d records are kept", len(got))
+	}
+	// A restart changes nothing.
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if again := live(t, openRecorder(t, folder)); len(again) != 2 {
+		t.Errorf("%d records after a restart", len(again))
+	}
+}
+
+func TestInjectedRecordEndsThoseOfBeforeTheModeChanged(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	bound := record(t, r, "a::0")
+	bind(t, folder, bound, "pod-a", "main")
+	record(t, r, "b::0")
+	want := []ID{inject(t, r, "a::0"), inject(t, r, "b::0")}
+	if got := live(t, r); !slices.Equal(got, want) {
+		t.Errorf("live %v, want %v", got, want)
+	}
+}
+
+func TestAttributeSaysWhoHasIt(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, folder)
+	id := inject(t, r, "a::0")
+	for range 2 {
+		if err := r.Attribute(id, "team", "web", "main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Attribute(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
+		t.Errorf("another pod: %v", err)
+	}
+	records, err := r.Live()
+	if err != nil || len(records) != 1 || records[0].Holder == nil || records[0].Holder.PodName != "web" || records[0].Holder.Container != "main" {
+		t.Fatalf("%+v, %v", records, err)
+	}
+	// Another pod's later record of the replica proves that web is gone.
+	later := inject(t, r, "a::0")
+	if got := live(t, r); !slices.Equal(got, []ID{later}) {
+		t.Errorf("live %v", got)
+	}
+}
+
+func TestAttributeIsForInjectedRecordsOnly(t *testing.T) {
+	t.Parallel()
+	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
+	token := record(t, r, "a::0")
+	if err := r.Attribute(token.ID(), "team", "web", "main"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a record with a token was bound by a name: %v", err)
+	}
+	if err := r.Attribute("none", "team", "web", "main"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+func TestInjectedRecordIsTakenBack(t *testing.T) {
+	t.Parallel()
+	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
+	token, err := Injected{r}.Record(context.Background(), display, []Replica{{ID: "a::0", InstanceID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Discard(token); err != nil {
+		t.Fatal(err)
+	}
+	if got := live(t, r); len(got) != 0 {
+		t.Error(got)
+	}
+}
