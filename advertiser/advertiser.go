@@ -1,10 +1,11 @@
 // Package advertiser is the device plugin: it offers replicas of each GPU to
-// the kubelet, and records what the kubelet hands out. It never answers with
-// devices or mounts.
+// the kubelet, and records what the kubelet hands out. It knows nothing of devices
+// or mounts; where its answers have any, [Config.Inject] makes them.
 //
-// One [Advertiser] serves both resources. A picture of what each offers (a
-// pool) is made from the source's devices; the answers to the kubelet are pure
-// functions of that picture, and the gRPC services are thin around them.
+// One [Advertiser] serves all resources that the configuration's rules name. A
+// picture of what each offers (a pool) is made from the source's devices; the
+// answers to the kubelet are pure functions of that picture, and the gRPC
+// services are thin around them.
 package advertiser
 
 import (
@@ -13,14 +14,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
 	"directx-nri/internal/unixsocket"
 )
 
@@ -48,8 +54,8 @@ type Config struct {
 	Source discovery.Source
 	// Recorder records allocations.
 	Recorder Recorder
-	// Replicas is how many containers may share a GPU, from 1 to 1,024.
-	Replicas int
+	// Resources are the rules to begin with, see [Advertiser.SetResources].
+	Resources []config.Resource
 	// KubeletDir is the kubelet's device plugin folder, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
@@ -65,6 +71,12 @@ type Config struct {
 	// ten seconds as long as a container holds a replica, and never by two at
 	// once.
 	Pods func(ctx context.Context) (map[string]bool, error)
+	// Inject, where it is set, makes the answers to the kubelet, and no container
+	// is given a token. The recorder must be one for such allocations, as
+	// [allocation.Injected] is; and Ready need not be there.
+	Inject Inject
+	// Observer is told what happens, for metrics. nil when nobody wants to know.
+	Observer Observer
 	// Log gets what happens.
 	Log logrus.FieldLogger
 	// FailOnInitError makes Run fail when the source has no GPU, or no answer,
@@ -80,19 +92,38 @@ type Start struct {
 	ReplicaIDs []string
 }
 
-// Advertiser is the device plugin for both resources.
+// Advertiser is the device plugin for all resources.
 type Advertiser struct {
 	config Config
 	timing timing
 	now    func() time.Time
 	random func() float64
+	// books reads what the kubelet has allocated.
+	books func() (books, error)
 
-	// offers is one for each resource. Only refresh changes what they offer.
-	offers []*offer
-	// changed tells that the source's devices have changed.
+	// rules are the newest that were set.
+	rules atomic.Pointer[[]config.Resource]
+	// changed tells that the source's devices or the rules have changed.
 	changed chan struct{}
-	trim    *trimmer
-	pods    podWatch
+
+	// What follows belongs to one goroutine, which is Run's and later keepFresh's:
+	// an offer for each resource that has a rule or is held, and what they were
+	// made of.
+	offers  []*offer
+	applied *[]config.Resource
+	devices []discovery.Device
+	// gone are the pods that were found to be gone when last looked.
+	gone map[string]bool
+
+	// swap is held for writing while what offers have is replaced, and for reading
+	// by who relies on it that it is not.
+	swap sync.RWMutex
+	// board is what others may look at.
+	board board
+	// doors serve the offers.
+	doors *doors
+	trim  *trimmer
+	pods  podWatch
 	// streamsEnded counts the kubelet's streams that have ended.
 	streamsEnded atomic.Int64
 	// What is wrong with listing GPUs, with offering them, and with reading
@@ -102,26 +133,21 @@ type Advertiser struct {
 	passedOver map[string]string
 }
 
-// offer is what is served of one resource.
-type offer struct {
-	resource string
-	kind     discovery.Kind
-	// socket is the name of the resource's socket in the kubelet's folder.
-	socket string
-	feed   *feed
-	log    logrus.FieldLogger
-}
-
 // New returns an advertiser, or an error that says what is wrong with config.
 func New(config Config) (*Advertiser, error) {
 	switch {
-	case config.Source == nil, config.Recorder == nil, config.Ready == nil, config.Log == nil:
+	case config.Source == nil, config.Recorder == nil, config.Ready == nil && config.Inject == nil, config.Log == nil:
 		return nil, errors.New("set up the advertiser: a source, a recorder, a readiness check and a log are needed")
 	case config.KubeletDir == "":
 		return nil, errors.New("set up the advertiser: the kubelet's device plugin folder is not named")
 	}
-	if err := CheckReplicas(config.Replicas); err != nil {
-		return nil, fmt.Errorf("set up the advertiser: %w", err)
+	if len(config.Resources) == 0 {
+		return nil, errors.New("set up the advertiser: no resource is named")
+	}
+	for _, rule := range config.Resources {
+		if err := CheckReplicas(rule.Replicas); err != nil {
+			return nil, fmt.Errorf("set up the advertiser: %s: %w", rule.Name, err)
+		}
 	}
 	a := &Advertiser{
 		config:  config,
@@ -131,15 +157,27 @@ func New(config Config) (*Advertiser, error) {
 		changed: make(chan struct{}, 1),
 		trim:    newTrimmer(),
 	}
+	a.books = func() (books, error) { return readBooks(filepath.Join(config.KubeletDir, kubeletCheckpoint)) }
 	a.pods = podWatch{list: config.Pods, running: a.kubeletRun}
-	for _, o := range []offer{
-		{resource: ResourceDisplay, kind: discovery.KindDisplay, socket: "directx-display.sock"},
-		{resource: ResourceCompute, kind: discovery.KindCompute, socket: "directx-compute.sock"},
-	} {
-		o.log = config.Log.WithField("resource", o.resource)
-		a.offers = append(a.offers, &o)
-	}
+	a.doors = newDoors()
+	a.SetResources(config.Resources)
 	return a, nil
+}
+
+// SetResources has rules in force from now on, in place of those that were; they
+// must be as [config.Resource] wants them. It may be called at any time and by
+// anybody, and does not wait.
+//
+// A GPU that belongs to another resource by it cannot be allocated any more as
+// what it was, and as the other one not before nothing holds it as what it was.
+// A name without any rule is taken back when nothing is held by it.
+func (a *Advertiser) SetResources(rules []config.Resource) {
+	if now := a.rules.Load(); now != nil && reflect.DeepEqual(*now, rules) {
+		return
+	}
+	rules = slices.Clone(rules)
+	a.rules.Store(&rules)
+	signal(a.changed)
 }
 
 // CheckReplicas returns an error that says what to choose when a GPU cannot be
@@ -155,6 +193,7 @@ func CheckReplicas(n int) error {
 // its sockets and returns nil. It may be called once. Restarts of the kubelet
 // do not end it; whatever else fails for good does, and is the error.
 func (a *Advertiser) Run(ctx context.Context) error {
+	a.board.round(a.now())
 	if err := a.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -162,13 +201,12 @@ func (a *Advertiser) Run(ctx context.Context) error {
 		return fmt.Errorf("advertise GPUs: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	folder := folderWatch{folder: a.config.KubeletDir, names: []string{kubeletSocket}, poll: a.timing.poll, log: a.config.Log}
-	for _, o := range a.offers {
-		e := a.endpoint(o)
-		folder.names = append(folder.names, e.name)
-		folder.nudges = append(folder.nudges, e.nudge)
-		group.Go(func() error { return e.run(ctx) })
-	}
+	folder := folderWatch{folder: a.config.KubeletDir, doors: a.doors, poll: a.timing.poll, log: a.config.Log}
+	a.doors.start(func(serve func(context.Context) error) (stop func()) {
+		ctx, cancel := context.WithCancel(ctx)
+		group.Go(func() error { defer cancel(); return serve(ctx) })
+		return cancel
+	})
 	group.Go(func() error { folder.run(ctx); return nil })
 	group.Go(func() error { a.trim.run(ctx, trimQuiet, freeMemory); return nil })
 	group.Go(func() error { return a.watchSource(ctx) })
@@ -183,7 +221,8 @@ func (a *Advertiser) endpoint(o *offer) *endpoint {
 	return &endpoint{
 		resource: o.resource,
 		folder:   a.config.KubeletDir,
-		name:     o.socket,
+		name:     SocketName(o.resource),
+		options:  options(a.config.Ready != nil),
 		timing:   a.timing,
 		now:      a.now,
 		random:   a.random,
@@ -199,13 +238,15 @@ func (a *Advertiser) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("see which GPUs are held: %w", err)
 	}
-	for _, o := range a.offers {
-		o.feed = newFeed(newPool(o.resource, a.config.Replicas, live, a.now()))
+	a.applied = a.rules.Load()
+	for _, name := range append(resources.Names(*a.rules.Load()), a.heldNames(live)...) {
+		a.addOffer(name, live)
 	}
+	a.board.saw(nil, a.offers)
 	devices, err := a.config.Source.Devices(ctx)
 	if err == nil {
-		if a.config.FailOnInitError && !anyOffered(devices) {
-			return errors.New("there is no GPU on this node, and an exit was asked for in that case")
+		if a.config.FailOnInitError && !anyOffered(devices, *a.rules.Load()) {
+			return errors.New("there is no GPU on this node that belongs to a resource, and an exit was asked for in that case")
 		}
 		return a.offer(devices)
 	}
@@ -221,13 +262,8 @@ func (a *Advertiser) kubeletRun() (kubeletRun, error) {
 	return kubeletRun{socket: socket, streamsEnded: a.streamsEnded.Load()}, err
 }
 
-func anyOffered(devices []discovery.Device) bool {
-	for _, d := range devices {
-		if d.Kind() != discovery.KindNone {
-			return true
-		}
-	}
-	return false
+func anyOffered(devices []discovery.Device, rules []config.Resource) bool {
+	return slices.ContainsFunc(resources.Assign(devices, rules), func(d resources.Assigned) bool { return d.Rule != nil })
 }
 
 func (a *Advertiser) watchSource(ctx context.Context) error {
@@ -255,13 +291,19 @@ func (a *Advertiser) keepFresh(ctx context.Context) error {
 		case <-a.changed:
 		case <-ticker.C:
 		}
+		a.board.round(a.now())
 		devices, err := a.config.Source.Devices(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		a.report(err)
-		if err != nil {
+		switch {
+		case err == nil:
+		case a.applied == a.rules.Load():
 			continue
+		default:
+			// New rules are for the GPUs that were there at the last look.
+			devices = a.devices
 		}
 		// What has changed is told before anybody is asked what may be
 		// forgotten, for that can take a while.
@@ -287,96 +329,24 @@ func (a *Advertiser) report(err error) {
 	}
 }
 
-// offer publishes what devices make of the pools. A pool that the kubelet would
-// not take stays as it was, and is an error.
-func (a *Advertiser) offer(devices []discovery.Device) error {
-	a.logPassedOver(devices)
-	var failed error
-	for _, o := range a.offers {
-		var mine []discovery.Device
-		for _, d := range devices {
-			if d.Kind() == o.kind {
-				mine = append(mine, d)
-			}
-		}
-		before, _ := o.feed.current()
-		failed = errors.Join(failed, o.publish(before, before.merge(mine, a.now())))
-	}
-	return failed
-}
-
-// forget takes out of the pools what nothing holds any more. It looks at pods
-// also when there is nothing to forget: see [podWatch].
-func (a *Advertiser) forget(ctx context.Context) error {
-	live, err := a.config.Recorder.Live()
-	if a.reading.changes(err) && err != nil {
-		a.config.Log.WithError(err).Warn("cannot tell which GPUs are held, so none is forgotten")
-	}
-	if err != nil {
-		return nil
-	}
-	asking, cancel := context.WithTimeout(ctx, a.timing.pods)
-	defer cancel()
-	gone, err := a.pods.gone(asking, live)
-	if err != nil {
-		a.config.Log.WithError(err).Debug("cannot tell which pods are gone, so all replicas that are recorded count as held")
-	}
-	var failed error
-	for _, o := range a.offers {
-		before, _ := o.feed.current()
-		if before.leftovers() {
-			after := before.prune(heldReplicas(live, o.resource, gone), a.now(), a.timing.patience)
-			failed = errors.Join(failed, o.publish(before, after))
-		}
-	}
-	return failed
-}
-
 // logPassedOver logs, once each, the devices that no resource has a place for.
-func (a *Advertiser) logPassedOver(devices []discovery.Device) {
+func (a *Advertiser) logPassedOver(devices []resources.Assigned) {
 	before := a.passedOver
 	a.passedOver = map[string]string{}
 	for _, d := range devices {
-		reason, level := "", logrus.WarnLevel
-		switch err := offerable(d); {
-		// Every Windows has such a device; nothing is wrong with it.
-		case d.Software:
-			reason, level = "it is a software renderer", logrus.InfoLevel
-		case err != nil:
-			reason = err.Error()
-		case d.Kind() == discovery.KindNone:
-			reason, level = "it supports neither display nor compute", logrus.InfoLevel
-		default:
+		// Every Windows has a software renderer; and what no rule is for was meant
+		// to be left out. Nothing is wrong with them.
+		reason, level := d.Reason, logrus.InfoLevel
+		if err := offerable(d.Device); err != nil && !d.Device.Software {
+			reason, level = err.Error(), logrus.WarnLevel
+		}
+		if reason == "" {
 			continue
 		}
-		a.passedOver[d.InstanceID] = reason
-		if before[d.InstanceID] != reason {
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "reason": reason}).Log(level, "device is not offered")
+		id := d.Device.InstanceID
+		a.passedOver[id] = reason
+		if before[id] != reason {
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": reason}).Log(level, "device is not offered")
 		}
 	}
-}
-
-// publish makes after what o offers, and logs what is new about it.
-func (o *offer) publish(before, after *pool) error {
-	if _, err := after.size(); err != nil {
-		return err
-	}
-	o.feed.publish(after)
-	for _, g := range after.gpus {
-		log := o.log.WithFields(logrus.Fields{"gpu": g.name, "instanceID": g.instanceID})
-		i, known := before.index[g.instanceID]
-		switch {
-		case known && before.gpus[i].fault == g.fault:
-		case g.usable():
-			log.WithField("replicas", after.replicas).Info("GPU is offered")
-		default:
-			log.WithField("fault", g.fault).Warn("GPU cannot be allocated")
-		}
-	}
-	for _, g := range before.gpus {
-		if _, known := after.index[g.instanceID]; !known {
-			o.log.WithFields(logrus.Fields{"gpu": g.name, "instanceID": g.instanceID}).Info("GPU is forgotten, for nothing holds it any more")
-		}
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,10 +44,10 @@ func TestNewRefuses(t *testing.T) {
 		{name: "no readiness check", change: func(c *Config) { c.Ready = nil }, wantErr: "a readiness check"},
 		{name: "no log", change: func(c *Config) { c.Log = nil }, wantErr: "a log"},
 		{name: "no folder", change: func(c *Config) { c.KubeletDir = "" }, wantErr: "folder"},
-		{name: "no replica", change: func(c *Config) { c.Replicas = 0 }, wantErr: "choose 1 to 1024"},
-		{name: "fewer than none", change: func(c *Config) { c.Replicas = -1 }, wantErr: "choose 1 to 1024"},
-		{name: "too many", change: func(c *Config) { c.Replicas = 1025 }, wantErr: "choose 1 to 1024"},
-		{name: "as many as possible", change: func(c *Config) { c.Replicas = 1024 }},
+		{name: "no replica", change: func(c *Config) { c.Resources = twoKinds(0) }, wantErr: "choose 1 to 1024"},
+		{name: "fewer than none", change: func(c *Config) { c.Resources = twoKinds(-1) }, wantErr: "choose 1 to 1024"},
+		{name: "too many", change: func(c *Config) { c.Resources = twoKinds(1025) }, wantErr: "choose 1 to 1024"},
+		{name: "as many as possible", change: func(c *Config) { c.Resources = twoKinds(1024) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +142,7 @@ func TestMissingGPUs(t *testing.T) {
 	source.set(nil)
 	k.await(ResourceDisplay, "A::0! A::1!")
 	_, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no longer found") {
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), faultMissing) {
 		t.Errorf("allocated a missing GPU: %v", err)
 	}
 
@@ -214,7 +215,7 @@ func TestMoreThanTheKubeletTakes(t *testing.T) {
 	k := startKubelet(t, dir)
 	source := newSource(displayGPU("A"))
 	config := testConfig(t, dir, source)
-	config.Replicas = maxReplicas
+	config.Resources = twoKinds(maxReplicas)
 	recorder, log := &memoryRecorder{}, &lineLog{}
 	config.Recorder, config.Log = recorder, log.logger()
 	run(t, config)
@@ -260,7 +261,7 @@ func TestStart(t *testing.T) {
 		{name: "records cannot be read", source: newSource(), change: func(c *Config) {
 			c.Recorder = &memoryRecorder{err: errors.New("bad disk")}
 		}, wantErr: "bad disk"},
-		{name: "more than the kubelet takes", source: newSource(bigNode(64)...), change: func(c *Config) { c.Replicas = 1024 }, wantErr: "lower --replicas"},
+		{name: "more than the kubelet takes", source: newSource(bigNode(64)...), change: func(c *Config) { c.Resources = twoKinds(1024) }, wantErr: "lower --replicas"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -327,8 +328,8 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 			}
 			r.ended <- nil
 			for _, o := range r.offers {
-				if _, err := os.Lstat(filepath.Join(dir, o.socket)); !os.IsNotExist(err) {
-					t.Errorf("%s is still there: %v", o.socket, err)
+				if _, err := os.Lstat(filepath.Join(dir, SocketName(o.resource))); !os.IsNotExist(err) {
+					t.Errorf("%s is still there: %v", SocketName(o.resource), err)
 				}
 			}
 		})
@@ -720,11 +721,14 @@ func testService(recorder Recorder, devices ...discovery.Device) *service {
 	return &service{
 		trim:     newTrimmer(),
 		feed:     newFeed(poolOf(4, devices...)),
+		swap:     new(sync.RWMutex),
 		recorder: recorder,
 		ready:    func(context.Context, Start) error { return nil },
 		log:      testutil.Quiet(),
 		stopping: make(chan struct{}),
 		watchers: newWatchers(),
 		ended:    new(atomic.Int64),
+		observer: nobody{},
+		board:    &board{},
 	}
 }

@@ -75,7 +75,7 @@ func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.De
 	dir := testutil.ShortDir(b)
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
-	config.Replicas, config.Recorder = replicas, recorder
+	config.Resources, config.Recorder = twoKinds(replicas), recorder
 	run(b, config, func(a *Advertiser) { a.timing = defaultTiming() })
 	return k.client(ResourceDisplay)
 }

@@ -19,6 +19,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
 	"directx-nri/internal/testutil"
 )
 
@@ -98,6 +99,8 @@ type memoryRecorder struct {
 	err  error
 	// read is how many calls of Live there were.
 	read int
+	// now, when set, tells when records are made.
+	now func() time.Time
 }
 
 func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
@@ -112,6 +115,9 @@ func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []a
 	}
 	token := allocation.Token(fmt.Sprintf("%032x", n))
 	record := allocation.LiveRecord{Record: allocation.Record{ID: token.ID(), Resource: resource, Replicas: replicas}}
+	if r.now != nil {
+		record.CreatedAt = r.now()
+	}
 	r.live = append(r.live, record)
 	return token, nil
 }
@@ -394,12 +400,21 @@ func fastTiming() timing {
 	}
 }
 
+// twoKinds are the rules that are in force with no configuration, but that
+// drivers may be mixed.
+func twoKinds(replicas int) []config.Resource {
+	return []config.Resource{
+		{Name: ResourceDisplay, Match: config.Match{Kind: "display"}, Replicas: replicas, Policy: config.Distributed, MixedDrivers: true},
+		{Name: ResourceCompute, Match: config.Match{Kind: "compute"}, Replicas: replicas, Policy: config.Distributed, MixedDrivers: true},
+	}
+}
+
 func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 	t.Helper()
 	return Config{
 		Source:     source,
 		Recorder:   &memoryRecorder{},
-		Replicas:   2,
+		Resources:  twoKinds(2),
 		KubeletDir: dir,
 		Ready:      func(context.Context, Start) error { return nil },
 		Log:        testutil.Quiet(),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -15,12 +14,12 @@ import (
 // yet, and may be removed and made again.
 type folderWatch struct {
 	folder string
-	// names are the files that matter: the kubelet also keeps files there that
-	// it writes at every allocation.
-	names  []string
-	poll   time.Duration
-	nudges []chan struct{}
-	log    logrus.FieldLogger
+	// doors are who is told. Their sockets and the kubelet's are the files that
+	// matter: the kubelet also keeps files there that it writes at every
+	// allocation.
+	doors *doors
+	poll  time.Duration
+	log   logrus.FieldLogger
 }
 
 // run watches until ctx ends. Where it cannot watch it says so and goes on
@@ -60,7 +59,7 @@ func (w folderWatch) watch(ctx context.Context) error {
 		return err
 	}
 	// What happened before the watch began told nobody.
-	w.nudge()
+	w.doors.nudge()
 	ticker := time.NewTicker(w.poll)
 	defer ticker.Stop()
 	for {
@@ -71,26 +70,20 @@ func (w folderWatch) watch(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			if slices.Contains(w.names, filepath.Base(event.Name)) {
-				w.nudge()
+			if name := filepath.Base(event.Name); name == kubeletSocket || w.doors.has(name) {
+				w.doors.nudge()
 			}
 		case err, ok := <-watcher.Errors:
 			if !ok {
 				return nil
 			}
 			w.log.WithError(err).Debug("events of the kubelet's folder were lost")
-			w.nudge()
+			w.doors.nudge()
 		case <-ticker.C:
 			now, err := os.Stat(w.folder)
 			if err != nil || !os.SameFile(before, now) {
 				return err
 			}
 		}
-	}
-}
-
-func (w folderWatch) nudge() {
-	for _, nudge := range w.nudges {
-		signal(nudge)
 	}
 }

@@ -54,11 +54,20 @@ func (p *pool) size() (int, error) {
 		// Unhealthy is the longer word.
 		size += g.listed * (len(longest) + len(v1beta1.Unhealthy) - len(v1beta1.Healthy))
 		if size > maxMessageBytes {
-			return 0, fmt.Errorf("offer %d GPUs as %d replicas of %s each: the list is longer than the %d bytes that the kubelet takes, lower --replicas to %d",
-				len(p.gpus), p.replicas, p.resource, maxMessageBytes, max(1, p.replicas*i/len(p.gpus)))
+			return 0, fmt.Errorf("offer %d GPUs as up to %d replicas of %s each: the list is longer than the %d bytes that the kubelet takes, lower replicas of its rules in the configuration, or lower --replicas to %d",
+				len(p.gpus), p.mostReplicas(), p.resource, maxMessageBytes, max(1, p.mostReplicas()*i/len(p.gpus)))
 		}
 	}
 	return size, nil
+}
+
+// mostReplicas returns the largest number of replicas that a GPU of p has.
+func (p *pool) mostReplicas() int {
+	most := 0
+	for _, g := range p.gpus {
+		most = max(most, g.replicas)
+	}
+	return most
 }
 
 // appendDevice appends one replica of g to message, as an element of
@@ -66,7 +75,7 @@ func (p *pool) size() (int, error) {
 func (p *pool) appendDevice(message []byte, device *v1beta1.Device, g gpu, number int) ([]byte, error) {
 	device.ID = replicaID(g.instanceID, number)
 	device.Health = v1beta1.Unhealthy
-	if g.usable() && number < p.replicas {
+	if number < g.healthy() {
 		device.Health = v1beta1.Healthy
 	}
 	message = protowire.AppendTag(message, devicesField, protowire.BytesType)

@@ -47,7 +47,7 @@ func TestResponse(t *testing.T) {
 		return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: n}}}
 	}
 	lowered := newPool(ResourceDisplay, 1, []allocation.LiveRecord{held(ResourceDisplay, "A::2")}, t0).
-		merge([]discovery.Device{displayGPU("A")}, t0)
+		shared(1, []discovery.Device{displayGPU("A")})
 	for _, test := range []struct {
 		name string
 		pool *pool

@@ -13,12 +13,17 @@ import (
 //  1. every replica of mustInclude is chosen;
 //  2. all GPUs are of one vendor and driver version. The GPUs of mustInclude
 //     decide which; without any, the choice that does best by the later rules
-//     does. Drivers are mixed only when no single one has enough replicas
-//     available (or mustInclude mixes them already and those are not enough);
-//  3. as many different GPUs as possible;
-//  4. the GPUs with the fewest replicas in use. In use are the replicas that
-//     are not available. Once every GPU has given one, each further replica
-//     comes from the GPU with the fewest in use, those chosen here included;
+//     does. When no single driver has enough replicas available (or mustInclude
+//     mixes them already and those are not enough), drivers are mixed where the
+//     terms allow it, and otherwise it is an error;
+//  3. as many different GPUs as possible, whatever the policy: two replicas of
+//     one GPU are that GPU once for a container. Only a request for whole GPUs
+//     ([pool.wholeGPUs]) takes all replicas of each GPU, of GPUs that have
+//     equally many, or is an error;
+//  4. the GPUs with the fewest replicas in use, or, where the policy is packed,
+//     with the most. In use are the replicas that are not available. Once every
+//     GPU has given one, each further replica comes from the GPU with the fewest
+//     (the most) in use, those chosen here included;
 //  5. GPUs of one NUMA node, known nodes before unknown ones;
 //  6. the order of the source, and of a GPU the lowest numbers.
 //
@@ -28,6 +33,9 @@ import (
 // change yet; replicas of mustInclude count as available. Errors match
 // [ErrInvalidRequest].
 func (p *pool) prefer(available, mustInclude []string, size int) ([]string, error) {
+	if err := p.checkSize(size); err != nil {
+		return nil, err
+	}
 	c := newChoice(p)
 	for _, id := range available {
 		if i, number, err := p.find(id); err == nil && p.gpus[i].usable() {
@@ -48,7 +56,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	total := 0
 	for i := range p.gpus {
 		c.free[i] = c.open[i].count() - c.taken[i].count()
-		c.inUse[i] = p.replicas - c.open[i].count()
+		c.inUse[i] = p.gpus[i].replicas - c.open[i].count()
 		c.given[i] = c.taken[i].count()
 		total += c.open[i].count()
 	}
@@ -58,7 +66,10 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	case size > total:
 		return nil, fmt.Errorf("%w: %d replicas of %s wanted and %d available", ErrInvalidRequest, size, p.resource, total)
 	}
-	best := c.best(size - len(mustInclude))
+	best, err := c.best(size)
+	if err != nil {
+		return nil, err
+	}
 	chosen := make([]string, 0, size)
 	chosen = append(chosen, mustInclude...)
 	for i, n := range best.picks {
@@ -81,7 +92,7 @@ type choice struct {
 func newChoice(p *pool) *choice {
 	n := len(p.gpus)
 	c := &choice{pool: p, open: make([]bitset, n), taken: make([]bitset, n), free: make([]int, n), inUse: make([]int, n), given: make([]int, n)}
-	words := (p.replicas + 63) / 64
+	words := (p.mostReplicas() + 63) / 64
 	backing := make(bitset, 2*n*words)
 	for i := range n {
 		c.open[i], backing = backing[:words:words], backing[words:]
@@ -117,90 +128,128 @@ type plan struct {
 	nodes int
 }
 
-// best returns the best plan for need further replicas.
-func (c *choice) best(need int) plan {
+// best returns the best plan for a request of size replicas, those of mustInclude
+// among them.
+func (c *choice) best(size int) (plan, error) {
+	need := size - sum(c.given)
 	sets := c.candidates(need)
-	best := c.plan(sets[0], need)
-	for _, set := range sets[1:] {
+	if len(sets) == 0 {
+		return plan{}, c.pool.mixedError(func(i int) bool { return c.free[i]+c.given[i] > 0 }, size)
+	}
+	whole := c.pool.wholeGPUs(size)
+	var best plan
+	found := false
+	for _, set := range sets {
+		var plans []plan
+		if whole {
+			plans = c.wholePlans(set, size)
+		} else {
+			plans = append(plans, c.plan(set, need))
+		}
 		// The sets are in source order, so that the earlier wins a tie.
-		if p := c.plan(set, need); p.compare(best) < 0 {
-			best = p
+		for _, p := range plans {
+			if !found || c.compare(p, best) < 0 {
+				best, found = p, true
+			}
 		}
 	}
-	return best
+	if !found {
+		return plan{}, c.pool.wholeError(size)
+	}
+	return best, nil
 }
 
-// compare is negative when p is the better plan.
-func (p plan) compare(other plan) int {
+// compare is negative when a is a better plan than b.
+func (c *choice) compare(a, b plan) int {
 	return cmp.Or(
-		-cmp.Compare(p.gpus, other.gpus),
-		cmp.Compare(p.load, other.load),
-		cmp.Compare(p.nodes, other.nodes),
+		-cmp.Compare(a.gpus, b.gpus),
+		c.pool.terms.byUse(a.load, b.load),
+		cmp.Compare(a.nodes, b.nodes),
 	)
 }
 
 // candidates returns the sets of GPUs from one of which all of need replicas
-// should come: by rule 2, the GPUs of one driver each, and otherwise one set
-// with all of them.
+// should come: by rule 2, the GPUs of one driver each, and otherwise, where
+// drivers may be mixed, one set with all of them.
 func (c *choice) candidates(need int) [][]int {
 	var drivers []driver
 	sets := map[driver][]int{}
 	required := map[driver]bool{}
-	all := make([]int, 0, len(c.pool.gpus))
+	all := c.pool.indices()
 	for i, g := range c.pool.gpus {
 		if _, ok := sets[g.driver]; !ok {
 			drivers = append(drivers, g.driver)
 		}
 		sets[g.driver] = append(sets[g.driver], i)
-		all = append(all, i)
 		if c.given[i] > 0 {
 			required[g.driver] = true
 		}
 	}
 	var enough [][]int
-	if len(required) > 0 {
+	switch {
+	case len(required) > 1 && !c.pool.terms.mixed:
+		return nil
+	case len(required) > 0:
 		set := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !required[c.pool.gpus[i].driver] })
-		if c.sum(set) >= need {
+		if c.freeOf(set) >= need {
 			enough = append(enough, set)
 		}
-	} else {
+	default:
 		for _, d := range drivers {
-			if c.sum(sets[d]) >= need {
+			if c.freeOf(sets[d]) >= need {
 				enough = append(enough, sets[d])
 			}
 		}
 	}
-	if len(enough) == 0 {
+	if len(enough) == 0 && (c.pool.terms.mixed || need == 0) {
 		return [][]int{all}
 	}
 	return enough
 }
 
-func (c *choice) sum(set []int) (free int) {
+func (c *choice) freeOf(set []int) (free int) {
 	for _, i := range set {
 		free += c.free[i]
 	}
 	return free
 }
 
+func sum(numbers []int) (total int) {
+	for _, n := range numbers {
+		total += n
+	}
+	return total
+}
+
 // plan chooses need replicas of the GPUs in set, by rules 3 to 6. The set has
 // enough.
 func (c *choice) plan(set []int, need int) plan {
-	p := plan{picks: make([]int, len(c.pool.gpus))}
+	picks := make([]int, len(c.pool.gpus))
+	used := func(i int) int { return c.inUse[i] + c.given[i] + picks[i] }
+	load := 0
 	pick := func(i int) {
-		p.load += c.inUse[i] + c.given[i] + p.picks[i]
-		p.picks[i]++
+		load += used(i)
+		picks[i]++
 		need--
 	}
 	for _, i := range c.different(set, need) {
 		pick(i)
 	}
 	for need > 0 {
-		pick(slices.MinFunc(set, func(a, b int) int {
-			// A GPU with none left has all in use, so it is never the minimum.
-			return cmp.Compare(c.inUse[a]+c.given[a]+p.picks[a], c.inUse[b]+c.given[b]+p.picks[b])
-		}))
+		best := -1
+		for _, i := range set {
+			if picks[i] < c.free[i] && (best < 0 || c.pool.terms.byUse(used(i), used(best)) < 0) {
+				best = i
+			}
+		}
+		pick(best)
 	}
+	return c.finish(picks, load)
+}
+
+// finish counts out how good picks are.
+func (c *choice) finish(picks []int, load int) plan {
+	p := plan{picks: picks, load: load}
 	nodes := map[int]bool{}
 	for i, g := range c.pool.gpus {
 		if c.given[i]+p.picks[i] == 0 {
@@ -217,9 +266,57 @@ func (c *choice) plan(set []int, need int) plan {
 	return p
 }
 
+// wholePlans chooses whole GPUs of set, size replicas in all, which mustInclude
+// is part of: for each number of replicas by which that can be done, one plan.
+func (c *choice) wholePlans(set []int, size int) []plan {
+	var plans []plan
+	var tried []int
+	for _, first := range set {
+		replicas := c.pool.gpus[first].replicas
+		if replicas == 0 || size%replicas != 0 || slices.Contains(tried, replicas) {
+			continue
+		}
+		tried = append(tried, replicas)
+		if p, ok := c.wholePlan(set, replicas, size/replicas); ok {
+			plans = append(plans, p)
+		}
+	}
+	return plans
+}
+
+// wholePlan chooses n whole GPUs of set that have so many replicas each.
+func (c *choice) wholePlan(set []int, replicas, n int) (plan, bool) {
+	picks := make([]int, len(c.pool.gpus))
+	var chosen, idle []int
+	for i, given := range c.given {
+		g := c.pool.gpus[i]
+		nobodyElses := g.replicas == replicas && c.free[i]+given == replicas && !g.reduced()
+		switch {
+		case given == 0:
+			if slices.Contains(set, i) && nobodyElses {
+				idle = append(idle, i)
+			}
+		case nobodyElses:
+			chosen = append(chosen, i)
+		default:
+			return plan{}, false
+		}
+	}
+	if len(chosen) > n || len(chosen)+len(idle) < n {
+		return plan{}, false
+	}
+	load := 0
+	for _, i := range append(chosen, c.near(idle, nil, n-len(chosen))...) {
+		picks[i] = c.free[i]
+		// Each replica counts what was in use before it, as in plan.
+		load += replicas * (replicas - 1) / 2
+	}
+	return c.finish(picks, load), true
+}
+
 // different returns up to need GPUs of set that have a replica to give and
-// are not in mustInclude: those with the fewest replicas in use, and where
-// more of them have equally many than are needed, those that keep the choice
+// are not in mustInclude: those that the policy prefers, and where more of them
+// have equally many replicas in use than are needed, those that keep the choice
 // on one NUMA node.
 func (c *choice) different(set []int, need int) []int {
 	var idle []int
@@ -228,7 +325,7 @@ func (c *choice) different(set []int, need int) []int {
 			idle = append(idle, i)
 		}
 	}
-	slices.SortStableFunc(idle, func(a, b int) int { return cmp.Compare(c.inUse[a], c.inUse[b]) })
+	slices.SortStableFunc(idle, func(a, b int) int { return c.pool.terms.byUse(c.inUse[a], c.inUse[b]) })
 	if len(idle) <= need {
 		return idle
 	}

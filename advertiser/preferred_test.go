@@ -223,7 +223,7 @@ func checkPreferred(p *pool, available, must []string, size int, random *rand.Ra
 		instance, _, _ := ParseReplicaID(id)
 		mustOf[instance]++
 	}
-	load := func(g gpu) int { return p.replicas - open[g.instanceID] }
+	load := func(g gpu) int { return g.replicas - open[g.instanceID] }
 	for _, from := range p.gpus {
 		chosen := taken[from.instanceID] - mustOf[from.instanceID]
 		if chosen == 0 {

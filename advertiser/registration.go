@@ -64,11 +64,13 @@ type endpoint struct {
 	resource string
 	folder   string
 	// name is the socket's name in folder.
-	name   string
-	timing timing
-	now    func() time.Time
-	random func() float64
-	log    logrus.FieldLogger
+	name string
+	// options are what the kubelet is told that we can do.
+	options *v1beta1.DevicePluginOptions
+	timing  timing
+	now     func() time.Time
+	random  func() float64
+	log     logrus.FieldLogger
 	// nudge tells that something in the folder has changed.
 	nudge chan struct{}
 	// service makes the service for a new server.
@@ -258,7 +260,7 @@ func (e *endpoint) call(ctx context.Context) error {
 		Version:      v1beta1.Version,
 		Endpoint:     e.name,
 		ResourceName: e.resource,
-		Options:      options(),
+		Options:      e.options,
 	})
 	if err != nil {
 		return fmt.Errorf("register %s on %s: %w", e.resource, path, err)

@@ -11,6 +11,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
 )
 
 // idSeparator stands between instance ID and number in a replica ID. Instance
@@ -56,8 +57,7 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 // when they come back, for 64 GPUs of 256 replicas would be 16,384 of them.
 type pool struct {
 	resource string
-	// replicas is the number of replicas that each GPU is offered as.
-	replicas int
+	terms    terms
 	// gpus are in the order of the source, those that it no longer lists at
 	// the end.
 	gpus []gpu
@@ -67,22 +67,53 @@ type pool struct {
 	generation uint64
 }
 
+// terms are how a resource's GPUs are given to containers. The rules of one name
+// have them in common.
+type terms struct {
+	policy config.AllocationPolicy
+	// maxPerContainer is 0 for no limit.
+	maxPerContainer int
+	// exclusive has a request for as many replicas as whole GPUs have met with
+	// whole GPUs; mixed lets one container have GPUs of different drivers.
+	exclusive, mixed bool
+}
+
+func termsOf(r config.Resource) terms {
+	return terms{policy: r.Policy, maxPerContainer: r.MaxPerContainer, exclusive: r.ExclusiveRequests, mixed: r.MixedDrivers}
+}
+
+// share is a device that a rule puts into a resource, and how it is shared.
+type share struct {
+	device   discovery.Device
+	replicas int
+	// heldAs names another resource as which the GPU may still be held, "" when
+	// there is none.
+	heldAs string
+}
+
 type gpu struct {
 	// instanceID is in the spelling that the GPU was first seen with, and keeps
 	// it: the kubelet takes a replica ID in another one for another device.
 	instanceID string
 	// name is what a person knows the GPU by.
-	name   string
+	name string
+	// uuid is what its driver knows it by, "" when that is not known.
+	uuid   string
 	driver driver
 	// numaNode is nil when it is not known.
 	numaNode *int
 	// fault says why the GPU cannot be allocated, "" when it can.
 	fault string
+	// heldAs names the resource that the GPU was in before and as which something
+	// may still hold it, "" when there is none. Until then it has a fault.
+	heldAs string
+	// replicas is the number of replicas that the GPU is offered as.
+	replicas int
 	// missingSince is when the source stopped listing the GPU for this
 	// resource, zero while it does.
 	missingSince time.Time
 	// listed is the number of replicas that the kubelet is told of. It is more
-	// than the pool's replicas after that number was lowered, as long as a pod
+	// than replicas after that number was lowered, as long as a pod
 	// holds one of those that are no longer offered.
 	listed int
 	// freeSince is since when nothing holds what is listed beyond the offer, or
@@ -99,16 +130,24 @@ type driver struct {
 
 // faultMissing is the fault of a GPU that the source does not list any more, or
 // lists for another resource.
-const faultMissing = "it is no longer found"
+const faultMissing = "it is gone from this node, or another resource has it now"
 
 func (g gpu) missing() bool { return !g.missingSince.IsZero() }
 func (g gpu) usable() bool  { return g.fault == "" }
 
+// healthy is how many of the listed replicas, the first ones, can be allocated.
+func (g gpu) healthy() int {
+	if !g.usable() {
+		return 0
+	}
+	return min(g.replicas, g.listed)
+}
+
 // newPool returns the pool to begin with, before any device is known: the GPUs
-// that live records name. The kubelet must go on hearing of them, whether the
-// source lists them or not.
+// that live records name, as at least so many replicas each. The kubelet must go
+// on hearing of them, whether the source lists them or not.
 func newPool(resource string, replicas int, live []allocation.LiveRecord, now time.Time) *pool {
-	p := &pool{resource: resource, replicas: replicas}
+	p := &pool{resource: resource}
 	held := heldReplicas(live, resource, nil)
 	for _, record := range live {
 		if record.Resource != resource {
@@ -126,6 +165,7 @@ func newPool(resource string, replicas int, live []allocation.LiveRecord, now ti
 				name:         replica.InstanceID,
 				fault:        faultMissing,
 				missingSince: now,
+				replicas:     replicas,
 				listed:       min(max(replicas, listed), maxReplicas),
 			})
 		}
@@ -135,33 +175,33 @@ func newPool(resource string, replicas int, live []allocation.LiveRecord, now ti
 	return p
 }
 
-// merge returns the pool after p, given the devices of p's resource as they are
-// now. A GPU that is no longer among them stays, as one that cannot be
+// renew returns the pool after p, given what p's resource has now and on which
+// terms. A GPU that is no longer among the shares stays, as one that cannot be
 // allocated, until prune takes it out.
-func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
-	next := &pool{resource: p.resource, replicas: p.replicas, gpus: make([]gpu, 0, len(devices))}
-	known := make(map[string]gpu, len(p.gpus))
-	for _, g := range p.gpus {
-		known[foldID(g.instanceID)] = g
-	}
-	present := make(map[string]bool, len(devices))
-	for _, d := range devices {
-		key := foldID(d.InstanceID)
-		if present[key] || offerable(d) != nil {
+func (p *pool) renew(shares []share, on terms, now time.Time) *pool {
+	next := &pool{resource: p.resource, terms: on, gpus: make([]gpu, 0, len(shares))}
+	known := p.folded()
+	present := make(map[string]bool, len(shares))
+	for _, s := range shares {
+		key := foldID(s.device.InstanceID)
+		if present[key] || offerable(s.device) != nil {
 			continue
 		}
 		present[key] = true
 		before, ok := known[key]
 		if !ok {
-			before = gpu{instanceID: d.InstanceID, listed: p.replicas}
+			before = gpu{instanceID: s.device.InstanceID}
 		}
 		next.gpus = append(next.gpus, gpu{
 			instanceID: before.instanceID,
-			name:       d.Name(),
-			driver:     driver{vendor: d.VendorID, version: d.DriverVersion},
-			numaNode:   d.NUMANode,
-			fault:      d.Health.Reason,
-			listed:     before.listed,
+			name:       s.device.Name(),
+			uuid:       s.device.UUID,
+			driver:     driver{vendor: s.device.VendorID, version: s.device.DriverVersion},
+			numaNode:   s.device.NUMANode,
+			fault:      s.fault(),
+			heldAs:     s.heldAs,
+			replicas:   s.replicas,
+			listed:     max(before.listed, s.replicas),
 			freeSince:  before.freeSince,
 		})
 	}
@@ -171,11 +211,31 @@ func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
 		}
 		if !g.missing() {
 			// Also the patience of prune begins anew.
-			g.missingSince, g.fault, g.freeSince = now, faultMissing, time.Time{}
+			g.missingSince, g.fault, g.heldAs, g.freeSince = now, faultMissing, "", time.Time{}
 		}
 		next.gpus = append(next.gpus, g)
 	}
 	return next.after(p)
+}
+
+// fault says why what is shared cannot be allocated, "" when it can.
+func (s share) fault() string {
+	switch {
+	case !s.device.Health.OK():
+		return s.device.Health.Reason
+	case s.heldAs != "":
+		return "it is still held as " + s.heldAs
+	}
+	return ""
+}
+
+// folded returns p's GPUs by folded instance ID.
+func (p *pool) folded() map[string]gpu {
+	known := make(map[string]gpu, len(p.gpus))
+	for _, g := range p.gpus {
+		known[foldID(g.instanceID)] = g
+	}
+	return known
 }
 
 // offerable says why a device cannot be offered whatever its health: its
@@ -192,7 +252,7 @@ func offerable(d discovery.Device) error {
 
 // leftovers tells whether p has anything that prune might take out.
 func (p *pool) leftovers() bool {
-	return slices.ContainsFunc(p.gpus, func(g gpu) bool { return g.missing() || g.listed > p.replicas })
+	return slices.ContainsFunc(p.gpus, func(g gpu) bool { return g.missing() || g.listed > g.replicas })
 }
 
 // prune returns p without what nothing has held for at least patience: missing
@@ -203,12 +263,12 @@ func (p *pool) leftovers() bool {
 // not there: after Allocate has answered (allocateContainerResources), and for
 // containers that it finds running after a restart (GetTopologyHints).
 func (p *pool) prune(held map[string]int, now time.Time, patience time.Duration) *pool {
-	next := &pool{resource: p.resource, replicas: p.replicas, gpus: make([]gpu, 0, len(p.gpus))}
+	next := &pool{resource: p.resource, terms: p.terms, gpus: make([]gpu, 0, len(p.gpus))}
 	for _, g := range p.gpus {
 		needed := held[foldID(g.instanceID)]
 		asNeeded := needed > 0
 		if !g.missing() {
-			needed = max(p.replicas, needed)
+			needed = max(g.replicas, needed)
 			asNeeded = needed >= g.listed
 		}
 		switch {
@@ -268,7 +328,7 @@ func (p *pool) makeIndex() {
 
 // toldAlike tells whether the kubelet is told the same of a and b.
 func toldAlike(a, b gpu) bool {
-	return a.instanceID == b.instanceID && a.listed == b.listed && a.usable() == b.usable() && sameNode(a.numaNode, b.numaNode)
+	return a.instanceID == b.instanceID && a.listed == b.listed && a.healthy() == b.healthy() && sameNode(a.numaNode, b.numaNode)
 }
 
 func sameNode(a, b *int) bool {
@@ -293,8 +353,8 @@ func (p *pool) find(id string) (i, number int, err error) {
 	if !ok {
 		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is admitted afresh", ErrInvalidRequest, id, p.resource)
 	}
-	if number >= p.replicas {
-		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is admitted afresh, or raise --replicas again", ErrInvalidRequest, id, p.replicas)
+	if replicas := p.gpus[i].replicas; number >= replicas {
+		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is admitted afresh, or raise --replicas again", ErrInvalidRequest, id, replicas)
 	}
 	return i, number, nil
 }
@@ -307,7 +367,11 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: a container asks for %s and names no replica", ErrInvalidRequest, p.resource)
 	}
+	if err := p.checkSize(len(ids)); err != nil {
+		return nil, err
+	}
 	seen := make(map[string]bool, len(ids))
+	given := make([]int, len(p.gpus))
 	replicas := make([]allocation.Replica, 0, len(ids))
 	for _, id := range ids {
 		i, _, err := p.find(id)
@@ -322,7 +386,11 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 			return nil, fmt.Errorf("%w: %q is named twice for one container: delete the pod, so that it is admitted afresh", ErrInvalidRequest, id)
 		}
 		seen[id] = true
-		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.instanceID})
+		given[i]++
+		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.instanceID, UUID: g.uuid})
+	}
+	if err := p.checkTogether(given, len(ids)); err != nil {
+		return nil, err
 	}
 	return replicas, nil
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
 )
 
 // t0 is when the tests begin; at(n) is n seconds later.
@@ -23,7 +25,28 @@ func displayGPU(id string) discovery.Device {
 }
 
 func poolOf(replicas int, devices ...discovery.Device) *pool {
-	return newPool(ResourceDisplay, replicas, nil, t0).merge(devices, t0)
+	return newPool(ResourceDisplay, replicas, nil, t0).shared(replicas, devices)
+}
+
+// mixing are the terms of the tests that are about something else.
+var mixing = terms{policy: config.Distributed, mixed: true}
+
+// shared renews p with devices that have so many replicas each.
+func (p *pool) shared(replicas int, devices []discovery.Device) *pool {
+	return p.renew(sharesOf(replicas, devices...), mixing, t0)
+}
+
+func sharesOf(replicas int, devices ...discovery.Device) []share {
+	shares := make([]share, 0, len(devices))
+	for _, d := range devices {
+		shares = append(shares, share{device: d, replicas: replicas})
+	}
+	return shares
+}
+
+// merge renews p with devices of as many replicas as in poolOf.
+func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
+	return p.renew(sharesOf(4, devices...), mixing, now)
 }
 
 // held is a live record of replicas, given by their IDs.
@@ -54,8 +77,8 @@ func offered(p *pool) string {
 		case !g.usable():
 			word += "!"
 		}
-		if g.listed != p.replicas {
-			word += fmt.Sprintf("%+d", g.listed-p.replicas)
+		if g.listed != g.replicas {
+			word += fmt.Sprintf("%+d", g.listed-g.replicas)
 		}
 		words = append(words, word)
 	}
@@ -249,6 +272,39 @@ func TestMergeAndPrune(t *testing.T) {
 	}
 }
 
+// TestNumberOfReplicasIsTold at once, and not when the last of those that are no
+// longer offered is free: the kubelet would promise them until then.
+func TestNumberOfReplicasIsTold(t *testing.T) {
+	t.Parallel()
+	gpus := []discovery.Device{displayGPU("A")}
+	p := poolOf(4, gpus...)
+	for _, step := range []struct {
+		replicas int
+		told     bool
+		health   string
+	}{
+		{replicas: 4, health: "++++"},
+		{replicas: 2, told: true, health: "++--"},
+		{replicas: 2, health: "++--"},
+		{replicas: 3, told: true, health: "+++-"},
+		{replicas: 4, told: true, health: "++++"},
+		{replicas: 5, told: true, health: "+++++"},
+	} {
+		next := p.shared(step.replicas, gpus)
+		if told := next.generation != p.generation; told != step.told {
+			t.Errorf("%d replicas: told %t, want %t", step.replicas, told, step.told)
+		}
+		health := ""
+		for _, d := range received(t, next).GetDevices() {
+			health += map[string]string{v1beta1.Healthy: "+", v1beta1.Unhealthy: "-"}[d.GetHealth()]
+		}
+		if health != step.health {
+			t.Errorf("%d replicas: their health is %s, want %s", step.replicas, health, step.health)
+		}
+		p = next
+	}
+}
+
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	p := poolOf(4, displayGPU("A"))
@@ -313,7 +369,7 @@ func TestValidate(t *testing.T) {
 		{name: "other spelling", ids: []string{"a::0"}, wantErr: `"a::0"`},
 		{name: "number too high", ids: []string{"A::4"}, wantErr: `"A::4" is beyond the 4 replicas`},
 		{name: "fault", ids: []string{"SICK::0"}, wantErr: `"SICK::0" cannot be allocated, for its GPU SICK has a fault (driver stopped (code 43))`},
-		{name: "missing", ids: []string{"GONE::0"}, wantErr: `(it is no longer found)`},
+		{name: "missing", ids: []string{"GONE::0"}, wantErr: "another resource has it now"},
 		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is named twice`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

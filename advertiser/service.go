@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,9 +25,15 @@ const readyTimeout = 4 * time.Second
 type service struct {
 	v1beta1.UnimplementedDevicePluginServer
 
-	feed     *feed
+	feed *feed
+	// swap is held for writing while pools are replaced.
+	swap     *sync.RWMutex
 	recorder Recorder
 	ready    func(ctx context.Context, start Start) error
+	// inject makes the answers, nil when they have a token.
+	inject   Inject
+	observer Observer
+	board    *board
 	log      logrus.FieldLogger
 	// stopping is closed when streams must end.
 	stopping <-chan struct{}
@@ -38,14 +45,14 @@ type service struct {
 }
 
 // options are told both at registration and on request: the kubelet uses the
-// latter.
-func options() *v1beta1.DevicePluginOptions {
-	return &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
+// latter. checked tells whether it is to ask before each start.
+func options(checked bool) *v1beta1.DevicePluginOptions {
+	return &v1beta1.DevicePluginOptions{PreStartRequired: checked, GetPreferredAllocationAvailable: true}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
 func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
-	return options(), nil
+	return options(s.ready != nil), nil
 }
 
 // ListAndWatch implements v1beta1.DevicePluginServer.
@@ -53,6 +60,9 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServ
 	s.watchers.opened()
 	defer s.watchers.closed()
 	defer s.ended.Add(1)
+	first, _ := s.feed.current()
+	s.board.watch(first.resource, 1)
+	defer s.board.watch(first.resource, -1)
 	var sent *pool
 	for {
 		pool, changed := s.feed.current()
@@ -86,7 +96,8 @@ func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.Pre
 		s.trim.passed(totalLength(container.GetAvailableDeviceIDs()))
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			return nil, statusError(err)
+			// The kubelet admits the pod no more, and asks for no allocation.
+			return nil, s.refused(pool.resource, err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
@@ -97,30 +108,82 @@ func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.Pre
 // request get what they ask for, or none does.
 //
 // The answer has a token and nothing else. Devices and mounts are up to who
-// adjusts the container's spec.
+// adjusts the container's spec. Where nobody does, the answer has those and no
+// token: see [Inject].
 func (s *service) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	promised, err := s.promise(ctx, request)
+	if err == nil {
+		promised.answers, err = s.answers(ctx, promised)
+	}
+	if err != nil {
+		return nil, s.refused(promised.resource, err)
+	}
+	for i, token := range promised.tokens {
+		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("allocated")
+		s.observer.Allocated(promised.resource)
+	}
+	return &v1beta1.AllocateResponse{ContainerResponses: promised.answers}, nil
+}
+
+// refused tells that a request is not met because of err, and returns what the
+// kubelet is answered. It does not say for which pod it asked.
+func (s *service) refused(resource string, err error) error {
+	reason := failure(err)
+	s.log.WithField("reason", reason).WithError(err).Warn("allocation refused")
+	s.observer.AllocationFailed(resource, reason)
+	return statusError(err)
+}
+
+// promised is what containers of one request were promised, one of each for
+// each container.
+type promised struct {
+	resource   string
+	containers [][]allocation.Replica
+	tokens     []allocation.Token
+	answers    []*v1beta1.ContainerAllocateResponse
+}
+
+// answers returns what the kubelet is answered. When it fails, or the kubelet
+// stopped waiting meanwhile, the promise is taken back.
+func (s *service) answers(ctx context.Context, p promised) ([]*v1beta1.ContainerAllocateResponse, error) {
+	if s.inject == nil {
+		var list []*v1beta1.ContainerAllocateResponse
+		for _, token := range p.tokens {
+			list = append(list, byToken(p.resource, token))
+		}
+		return list, nil
+	}
+	list, err := s.injected(ctx, p.resource, p.containers)
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("allocate %s: %w", p.resource, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.discard(p.tokens))
+	}
+	return list, nil
+}
+
+// promise checks what all containers of request ask for and records it, one
+// record for each, or nothing at all.
+//
+// No pool may be replaced between the look at it and the record: a GPU that
+// moves to another resource then has all its records under the old name, and is
+// not promised under that name any more.
+func (s *service) promise(ctx context.Context, request *v1beta1.AllocateRequest) (promised, error) {
+	s.swap.RLock()
+	defer s.swap.RUnlock()
 	pool, _ := s.feed.current()
-	containers := make([][]allocation.Replica, 0, len(request.GetContainerRequests()))
+	p := promised{resource: pool.resource}
 	for _, container := range request.GetContainerRequests() {
 		replicas, err := pool.validate(container.GetDevicesIds())
 		if err != nil {
-			return nil, statusError(err)
+			return p, err
 		}
-		containers = append(containers, replicas)
+		p.containers = append(p.containers, replicas)
 	}
-	tokens, err := s.record(ctx, pool.resource, containers)
-	if err != nil {
-		return nil, statusError(err)
-	}
-	response := &v1beta1.AllocateResponse{}
-	for i, token := range tokens {
-		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("allocated")
-		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerAllocateResponse{
-			Envs:        map[string]string{allocation.EnvKey(pool.resource): string(token)},
-			Annotations: map[string]string{allocation.AnnotationKey(pool.resource): string(token)},
-		})
-	}
-	return response, nil
+	var err error
+	p.tokens, err = s.record(ctx, pool.resource, p.containers)
+	return p, err
 }
 
 // record records one allocation for each container. When one cannot be
@@ -157,7 +220,15 @@ func (s *service) PreStartContainer(ctx context.Context, request *v1beta1.PreSta
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	pool, _ := s.feed.current()
-	if err := s.ready(ctx, Start{Resource: pool.resource, ReplicaIDs: request.GetDevicesIds()}); err != nil {
+	if s.ready == nil {
+		// A kubelet that has not heard of our mode yet may still ask.
+		return &v1beta1.PreStartContainerResponse{}, nil
+	}
+	began := time.Now()
+	err := s.ready(ctx, Start{Resource: pool.resource, ReplicaIDs: request.GetDevicesIds()})
+	s.observer.StartChecked(pool.resource, time.Since(began), err == nil)
+	if err != nil {
+		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("start refused; the kubelet tries again by itself")
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"the container is not started without its GPU; the kubelet tries again by itself: %v", err)
 	}
@@ -169,7 +240,7 @@ func (s *service) PreStartContainer(ctx context.Context, request *v1beta1.PreSta
 func statusError(err error) error {
 	code := codes.Internal
 	switch {
-	case errors.Is(err, ErrInvalidRequest):
+	case errors.Is(err, ErrInvalidRequest), errors.Is(err, ErrNotInjectable):
 		code = codes.InvalidArgument
 	case diskFull(err):
 		code = codes.ResourceExhausted

@@ -32,8 +32,12 @@ func (a *Advertiser) Services(ctx context.Context) (map[string]v1beta1.DevicePlu
 func (a *Advertiser) service(o *offer, stopping <-chan struct{}, w *watchers) *service {
 	return &service{
 		feed:     o.feed,
+		swap:     &a.swap,
 		recorder: a.config.Recorder,
 		ready:    a.config.Ready,
+		inject:   a.config.Inject,
+		observer: orNobody(a.config.Observer),
+		board:    &a.board,
 		log:      o.log,
 		stopping: stopping,
 		watchers: w,

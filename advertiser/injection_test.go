@@ -1,0 +1,360 @@
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/testutil"
+)
+
+// told is an observer that writes down what it is told.
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (o *told) add(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, fmt.Sprintf(format, args...))
+}
+
+func (o *told) Allocated(resource string)                { o.add("allocated %s", resource) }
+func (o *told) AllocationFailed(resource, reason string) { o.add("failed %s: %s", resource, reason) }
+func (o *told) StartChecked(resource string, _ time.Duration, passed bool) {
+	o.add("checked %s: %t", resource, passed)
+}
+
+func (o *told) all() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.events)
+}
+
+// injectDevices answers with one device for each GPU.
+func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
+	answer := &v1beta1.ContainerAllocateResponse{}
+	for _, id := range ids {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: "/dev/" + id, ContainerPath: "/dev/" + id})
+	}
+	return answer, nil
+}
+
+func TestInjectionByTheKubelet(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	folder := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
+	observer := &told{}
+	config.Recorder, config.Inject, config.Ready, config.Observer = allocation.Injected{Recorder: recorder}, injectDevices, nil, observer
+	run(t, config)
+	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
+
+	client := k.client(ResourceDisplay)
+	options, err := client.GetDevicePluginOptions(t.Context(), &v1beta1.Empty{})
+	if err != nil || options.GetPreStartRequired() || !options.GetGetPreferredAllocationAvailable() {
+		t.Errorf("options %v, %v: nobody is there who would have to be before a start", options, err)
+	}
+	for _, request := range k.registrations() {
+		if request.GetOptions().GetPreStartRequired() {
+			t.Errorf("registered as %v", request)
+		}
+	}
+	got, err := client.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{
+		{DevicesIds: []string{"A::0", "A::1", "B::0"}}, {DevicesIds: []string{"B::1"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := func(id string) *v1beta1.DeviceSpec {
+		return &v1beta1.DeviceSpec{HostPath: "/dev/" + id, ContainerPath: "/dev/" + id}
+	}
+	want := &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{
+		{Devices: []*v1beta1.DeviceSpec{device("A"), device("B")}}, {Devices: []*v1beta1.DeviceSpec{device("B")}},
+	}}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
+	}
+	live, err := recorder.Live()
+	if err != nil || len(live) != 2 || !live[0].Injected || !live[1].Injected {
+		t.Errorf("records %+v, %v", live, err)
+	}
+	if _, err := client.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}}); err != nil {
+		t.Errorf("a kubelet that asks all the same is refused: %v", err)
+	}
+	if diff := cmp.Diff([]string{"allocated " + ResourceDisplay, "allocated " + ResourceDisplay}, observer.all()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestInjectionThatFailsPromisesNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err    error
+		code   codes.Code
+		reason string
+	}{
+		"the request's fault": {fmt.Errorf("two GPUs: %w", ErrNotInjectable), codes.InvalidArgument, "not_injectable"},
+		"this node's fault":   {errors.New("no driver"), codes.Internal, "other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			recorder, observer := &memoryRecorder{}, &told{}
+			s := testService(recorder, displayGPU("A"))
+			s.observer = observer
+			s.inject = func(ctx context.Context, resource string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
+				if len(recorder.live) != 2 {
+					t.Errorf("%d records while answers are made", len(recorder.live))
+				}
+				return nil, test.err
+			}
+			_, err := s.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{
+				{DevicesIds: []string{"A::0"}}, {DevicesIds: []string{"A::1"}},
+			}})
+			if status.Code(err) != test.code || !strings.Contains(err.Error(), test.err.Error()) {
+				t.Error(err)
+			}
+			if len(recorder.live) != 0 || len(recorder.discarded) != 2 {
+				t.Errorf("%d records are left", len(recorder.live))
+			}
+			if diff := cmp.Diff([]string{"failed " + ResourceDisplay + ": " + test.reason}, observer.all()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestObserverIsTold(t *testing.T) {
+	t.Parallel()
+	observer := &told{}
+	s := testService(&memoryRecorder{}, displayGPU("A"))
+	s.observer = observer
+	allocate := func(id string) {
+		_, _ = s.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{id}}}})
+	}
+	start := func(err error) {
+		s.ready = func(context.Context, Start) error { return err }
+		_, _ = s.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
+	}
+	allocate("A::0")
+	allocate("B::0")
+	start(nil)
+	start(errors.New("no plugin"))
+	want := []string{
+		"allocated " + ResourceDisplay, "failed " + ResourceDisplay + ": invalid_request",
+		"checked " + ResourceDisplay + ": true", "checked " + ResourceDisplay + ": false",
+	}
+	if diff := cmp.Diff(want, observer.all()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	a := displayGPU("A")
+	a.LocationPath = "PCIROOT(0)#PCI(1B00)"
+	sick := displayGPU("B")
+	sick.Health.Reason = "it stopped"
+	r := run(t, testConfig(t, dir, newSource(a, sick, discovery.Device{InstanceID: "N"})))
+	if err := r.Registered(); err == nil {
+		t.Error("registered without a kubelet")
+	}
+	k := startKubelet(t, dir)
+	k.await(ResourceDisplay, "A::0 A::1 B::0! B::1!")
+	eventually(t, "registration", func() bool { return r.Registered() == nil })
+	want := Status{
+		Devices: []DeviceStatus{{discovery.KindDisplay, true}, {discovery.KindDisplay, false}, {discovery.KindNone, true}},
+		Resources: []ResourceStatus{
+			{Name: ResourceCompute, Registered: true},
+			{Name: ResourceDisplay, Registered: true, GPUs: []GPUStatus{
+				{InstanceID: "A", LocationPath: a.LocationPath, Healthy: true, Replicas: 2}, {InstanceID: "B", Replicas: 2},
+			}},
+		},
+	}
+	if diff := cmp.Diff(want, r.Status()); diff != "" {
+		t.Error(diff)
+	}
+	k.stop()
+	eventually(t, "the end of it", func() bool { return r.Registered() != nil })
+	if err := r.Alive(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAliveAsLongAsItLooks(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a := &Advertiser{now: func() time.Time { return now }}
+	a.board.round(now.Add(-maxSilence))
+	if err := a.Alive(); err != nil {
+		t.Error(err)
+	}
+	a.board.round(now.Add(-maxSilence - time.Second))
+	if err := a.Alive(); err == nil || !strings.Contains(err.Error(), "discovery hangs") {
+		t.Error(err)
+	}
+}
+
+func containersOf(name string, containers ...*podresources.ContainerResources) *podresources.PodResources {
+	return &podresources.PodResources{Namespace: "team", Name: name, Containers: containers}
+}
+
+func containerWith(name string, ids ...string) *podresources.ContainerResources {
+	return &podresources.ContainerResources{Name: name, Devices: []*podresources.ContainerDevices{
+		{ResourceName: "other/thing", DeviceIds: []string{"x"}}, {ResourceName: ResourceDisplay, DeviceIds: ids},
+	}}
+}
+
+// spoilBinding puts what is no binding where that of the only record would be.
+func spoilBinding(t *testing.T, recorder *allocation.Recorder, folder string) {
+	t.Helper()
+	live, err := recorder.Live()
+	if err != nil || len(live) != 1 {
+		t.Fatal(live, err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, string(live[0].ID)+".bound"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAttributorBindsWhatTheKubeletTells(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
+	record := func(r Recorder, ids ...string) {
+		var replicas []allocation.Replica
+		for _, id := range ids {
+			replicas = append(replicas, allocation.Replica{ID: id, InstanceID: "A"})
+		}
+		if _, err := r.Record(t.Context(), ResourceDisplay, replicas); err != nil {
+			t.Fatal(err)
+		}
+	}
+	injected := allocation.Injected{Recorder: recorder}
+	// What cannot be told of one record keeps none of the others.
+	record(injected, "A::5")
+	spoilBinding(t, recorder, folder)
+	record(injected, "A::0", "A::1")
+	record(injected, "A::2")
+	record(injected, "A::3") // nobody's yet
+	record(recorder, "A::4") // has a token
+	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		// The kubelet's order is its own, and NUMA nodes are entries of their own.
+		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{
+			{ResourceName: ResourceDisplay, DeviceIds: []string{"A::1"}}, {ResourceName: ResourceDisplay, DeviceIds: []string{"A::0"}},
+		}}),
+		containersOf("job", containerWith("side"), containerWith("main", "A::2")),
+		containersOf("token", containerWith("main", "A::4")),
+		containersOf("spoilt", containerWith("main", "A::5")),
+	}}}
+	a := &Attributor{Recorder: recorder, PodResources: lister.serve(t), Period: time.Millisecond, Log: testutil.Quiet()}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	holders := func() map[string]string {
+		live, err := recorder.Live()
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[string]string{}
+		for _, r := range live {
+			if r.Holder != nil {
+				of[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container
+			}
+		}
+		return of
+	}
+	eventually(t, "two holders", func() bool { return len(holders()) == 2 })
+	if diff := cmp.Diff(map[string]string{"A::0": "team/web/main", "A::2": "team/job/main"}, holders()); diff != "" {
+		t.Error(diff)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOwnerIsTheOneContainerWithJustThese(t *testing.T) {
+	t.Parallel()
+	record := allocation.LiveRecord{Record: allocation.Record{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::0"}, {ID: "A::1"}}}}
+	for name, test := range map[string]struct {
+		pods []*podresources.PodResources
+		want bool
+	}{
+		"it":              {[]*podresources.PodResources{containersOf("web", containerWith("main", "A::0", "A::1"))}, true},
+		"nobody":          {nil, false},
+		"some of them":    {[]*podresources.PodResources{containersOf("web", containerWith("main", "A::0"))}, false},
+		"more than these": {[]*podresources.PodResources{containersOf("web", containerWith("main", "A::0", "A::1", "A::2"))}, false},
+		"two": {[]*podresources.PodResources{
+			containersOf("web", containerWith("sidecar", "A::0", "A::1"), containerWith("main", "A::0", "A::1"))}, false},
+	} {
+		if _, _, got := owner(test.pods, record); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestPodResourcesHeld(t *testing.T) {
+	t.Parallel()
+	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		containersOf("a", containerWith("main", "A::0")), containersOf("b", containerWith("main", "A::1", "B::0")),
+	}}}
+	got, err := PodResourcesHeld(lister.serve(t))(t.Context())
+	want := map[string][]string{ResourceDisplay: {"A::0", "A::1", "B::0"}, "other/thing": {"x", "x"}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if _, err := PodResourcesHeld("/nowhere/s")(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestPodResourcesTogether(t *testing.T) {
+	t.Parallel()
+	second := containerWith("main", "A::0")
+	second.Devices = append(second.Devices, &podresources.ContainerDevices{ResourceName: ResourceCompute, DeviceIds: []string{"C::0"}})
+	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		containersOf("a", second, containerWith("side", "A::1")), containersOf("b", containerWith("main", "A::2"), containerWith("twice", "A::2")),
+	}}}
+	ask := PodResourcesTogether(lister.serve(t), func(resource string) bool { return strings.HasPrefix(resource, "directx.microsoft.com/") })
+	for replica, want := range map[string]map[string][]string{
+		// What others hand out is not our concern.
+		"A::0": {ResourceDisplay: {"A::0"}, ResourceCompute: {"C::0"}},
+		"A::1": {ResourceDisplay: {"A::1"}},
+		"A::2": nil,
+		"A::3": nil,
+	} {
+		got, err := ask(t.Context(), Start{Resource: ResourceDisplay, ReplicaIDs: []string{replica}})
+		if diff := cmp.Diff(want, got); diff != "" || errors.Is(err, ErrNoHolder) != (want == nil) {
+			t.Errorf("%s: %v %s", replica, err, diff)
+		}
+	}
+}

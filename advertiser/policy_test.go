@@ -1,0 +1,249 @@
+package advertiser
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/internal/config"
+)
+
+// sharedPool returns a pool of GPUs written as "ID driver [node]*replicas".
+func sharedPool(t *testing.T, on terms, specs ...string) *pool {
+	t.Helper()
+	var shares []share
+	for _, spec := range specs {
+		device, replicas, _ := strings.Cut(spec, "*")
+		s := share{device: gpuSpec(device)}
+		if _, err := fmt.Sscan(replicas, &s.replicas); err != nil {
+			t.Fatal(err)
+		}
+		shares = append(shares, s)
+	}
+	return newPool(ResourceDisplay, 1, nil, t0).renew(shares, on, t0)
+}
+
+// freeOf returns the IDs of the n highest-numbered replicas of GPUs of p, written
+// as "ID n".
+func freeOf(t *testing.T, p *pool, specs ...string) (ids []string) {
+	t.Helper()
+	for _, spec := range specs {
+		id, _, _ := strings.Cut(spec, " ")
+		ids = append(ids, free(t, p.gpus[p.index[id]].replicas, spec)...)
+	}
+	return ids
+}
+
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	packed := terms{policy: config.Packed, mixed: true}
+	distributed := terms{policy: config.Distributed, mixed: true}
+	one := terms{policy: config.Distributed}
+	whole := terms{policy: config.Distributed, exclusive: true}
+	limited := terms{policy: config.Distributed, maxPerContainer: 2}
+	for _, test := range []struct {
+		name      string
+		on        terms
+		gpus      []string
+		available []string
+		must      []string
+		size      int
+		want      string
+		wantErr   string
+	}{
+		{name: "packed, one: most in use", on: packed, gpus: []string{"A d*4", "B d*4", "C d*4"}, available: []string{"A 4", "B 1", "C 2"}, size: 1, want: "B::3"},
+		{name: "packed, one: a full GPU has none", on: packed, gpus: []string{"A d*4", "B d*4"}, available: []string{"A 4"}, size: 1, want: "A::0"},
+		{name: "packed, one of idle GPUs: source order", on: packed, gpus: []string{"B d*4", "A d*4"}, available: []string{"A 4", "B 4"}, size: 1, want: "B::0"},
+		{name: "packed, two: different GPUs, those most in use", on: packed, gpus: []string{"A d*4", "B d*4", "C d*4"}, available: []string{"A 4", "B 1", "C 2"}, size: 2, want: "B::3 C::2"},
+		{name: "packed, more than there are GPUs: the rest from the most used", on: packed, gpus: []string{"A d*4", "B d*4"}, available: []string{"A 3", "B 4"}, size: 4, want: "A::1 A::2 A::3 B::0"},
+		{name: "packed, must include", on: packed, gpus: []string{"A d*4", "B d*4", "C d*4"}, available: []string{"A 4", "B 4", "C 3"}, must: []string{"A::0"}, size: 2, want: "A::0 C::1"},
+		{name: "packed: the busier of two drivers", on: packed, gpus: []string{"A d*4", "B e*4"}, available: []string{"A 4", "B 3"}, size: 1, want: "B::1"},
+		{name: "packed: of GPUs alike, those of one NUMA node", on: packed, gpus: []string{"A d 0*4", "B d 1*4", "C d 1*4"}, available: []string{"A 3", "B 3", "C 3"}, size: 2, want: "B::1 C::1"},
+
+		{name: "different replicas: fewest in use, counted", on: distributed, gpus: []string{"A d*8", "B d*2"}, available: []string{"A 6", "B 1"}, size: 1, want: "B::1"},
+		{name: "different replicas: a full small GPU gives none", on: distributed, gpus: []string{"A d*1", "B d*8"}, available: []string{"B 5"}, size: 2, want: "B::3 B::4"},
+		{name: "different replicas: packed passes a full one over", on: packed, gpus: []string{"A d*8", "B d*2"}, available: []string{"A 7"}, size: 2, want: "A::1 A::2"},
+		{name: "different replicas: each has its own numbers", on: distributed, gpus: []string{"A d*1", "B d*3"}, available: []string{"A 1", "B 3"}, size: 4, want: "A::0 B::0 B::1 B::2"},
+
+		{name: "one driver has enough", on: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
+		{name: "no driver has enough", on: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Ask for fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
+		{name: "must include mixes drivers", on: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 2", "B 2"}, must: []string{"A::0", "B::0"}, size: 2, wantErr: "mixedDrivers"},
+		{name: "must include's driver has too few", on: one, gpus: []string{"A d*2", "B e*4"}, available: []string{"A 2", "B 4"}, must: []string{"A::0"}, size: 3, wantErr: "mixedDrivers"},
+
+		{name: "as many as one container may have", on: limited, gpus: []string{"A d*4"}, available: []string{"A 4"}, size: 2, want: "A::0 A::1"},
+		{name: "more than one container may have", on: limited, gpus: []string{"A d*4"}, available: []string{"A 4"}, size: 3, wantErr: "asks for 3 of directx.microsoft.com/display and may have 2 on this node: ask for fewer, or raise maxPerContainer"},
+
+		{name: "one whole GPU", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
+		{name: "two whole GPUs", on: whole, gpus: []string{"A d*2", "B d*2", "C d*2"}, available: []string{"A 2", "B 1", "C 2"}, size: 4, want: "A::0 A::1 C::0 C::1"},
+		{name: "no whole GPU is free", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "are whole GPUs, and there are not enough that nobody else is on"},
+		{name: "no multiple: shared as usual", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 2", "B 2"}, size: 3, want: "A::0 A::1 B::0"},
+		{name: "less than a whole GPU", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 1", "B 2"}, size: 1, want: "B::0"},
+		{name: "whole GPUs with must include", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 2", "B 2"}, must: []string{"B::1"}, size: 2, want: "B::1 B::0"},
+		{name: "must include is on a GPU that others are on", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 2", "B 1"}, must: []string{"B::1"}, size: 2, wantErr: "whole GPUs"},
+		{name: "whole GPUs of different replicas are chosen alike", on: whole, gpus: []string{"A d*2", "B d*4", "C d*2"}, available: []string{"A 1", "B 4", "C 2"}, size: 4, want: "B::0 B::1 B::2 B::3"},
+		{name: "whole GPUs: more of them first", on: whole, gpus: []string{"B d*4", "A d*2", "C d*2"}, available: []string{"A 2", "B 4", "C 2"}, size: 4, want: "A::0 A::1 C::0 C::1"},
+		{name: "whole GPUs on one NUMA node", on: whole, gpus: []string{"A d 0*2", "B d 1*2", "C d 1*2"}, available: []string{"A 2", "B 2", "C 2"}, size: 4, want: "B::0 B::1 C::0 C::1"},
+		{name: "whole GPUs of one driver", on: whole, gpus: []string{"A d*2", "B e*2", "C e*2"}, available: []string{"A 2", "B 2", "C 2"}, size: 4, want: "B::0 B::1 C::0 C::1"},
+		{name: "GPUs of one replica are whole anyway", on: whole, gpus: []string{"A d*1", "B d*1"}, available: []string{"A 1", "B 1"}, size: 2, want: "A::0 B::0"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p := sharedPool(t, test.on, test.gpus...)
+			got, err := p.prefer(freeOf(t, p, test.available...), test.must, test.size)
+			if test.wantErr != "" {
+				if !errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("error %v, want one with %q", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestValidateByPolicy: the kubelet does not always ask what it should allocate.
+func TestValidateByPolicy(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		on      terms
+		gpus    []string
+		ids     []string
+		wantErr string
+	}{
+		{name: "mixed drivers allowed", on: terms{mixed: true}, gpus: []string{"A d*2", "B e*2"}, ids: []string{"A::0", "B::0"}},
+		{name: "mixed drivers", gpus: []string{"A d*2", "B e*2", "C f*2"}, ids: []string{"A::0", "B::0"}, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Ask"},
+		{name: "an unknown driver version is one of its own", gpus: []string{"A d*2", "B *2"}, ids: []string{"A::0", "B::0"}, wantErr: "B (NVIDIA, driver unknown)"},
+		{name: "as many as may be", on: terms{maxPerContainer: 2}, gpus: []string{"A d*4"}, ids: []string{"A::0", "A::1"}},
+		{name: "too many", on: terms{maxPerContainer: 1}, gpus: []string{"A d*4"}, ids: []string{"A::0", "A::1"}, wantErr: "raise maxPerContainer"},
+		{name: "whole GPUs", on: terms{exclusive: true}, gpus: []string{"A d*2", "B d*2"}, ids: []string{"A::0", "B::1", "A::1", "B::0"}},
+		{name: "parts of GPUs", on: terms{exclusive: true}, gpus: []string{"A d*2", "B d*2"}, ids: []string{"A::0", "B::0"}, wantErr: "set exclusiveRequests: false"},
+		{name: "no multiple", on: terms{exclusive: true}, gpus: []string{"A d*2", "B d*2"}, ids: []string{"A::0"}},
+		{name: "beyond its own GPU's replicas", on: terms{}, gpus: []string{"A d*2", "B d*4"}, ids: []string{"A::2"}, wantErr: "beyond the 2 replicas"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := sharedPool(t, test.on, test.gpus...).validate(test.ids)
+			if test.wantErr == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("error %v, want one with %q", err, test.wantErr)
+			}
+		})
+	}
+}
+
+// TestWhatIsPreferredCanBeAllocated, for random pools and terms; and where a
+// request is refused, no choice of the GPUs would do.
+func TestWhatIsPreferredCanBeAllocated(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		on := terms{policy: pick(random, []config.AllocationPolicy{config.Distributed, config.Packed}), exclusive: random.IntN(2) == 0, mixed: random.IntN(3) == 0}
+		if random.IntN(4) == 0 {
+			on.maxPerContainer = 1 + random.IntN(4)
+		}
+		var specs, available []string
+		for i := range 1 + random.IntN(4) {
+			replicas := 1 + random.IntN(4)
+			specs = append(specs, fmt.Sprintf("G%d d%d*%d", i, random.IntN(2), replicas))
+			chance := random.Float64()
+			for n := range replicas {
+				if random.Float64() < chance {
+					available = append(available, replicaID(fmt.Sprintf("G%d", i), n))
+				}
+			}
+		}
+		if len(available) == 0 {
+			continue
+		}
+		p := sharedPool(t, on, specs...)
+		size := 1 + random.IntN(min(len(available), 5))
+		must := slices.Clone(available[:random.IntN(min(size, 2)+1)])
+		random.Shuffle(len(available), func(i, j int) { available[i], available[j] = available[j], available[i] })
+		got, err := p.prefer(available, must, size)
+		if err == nil {
+			_, err = p.validate(got)
+			if err != nil || len(got) != size || len(must) > 0 && !slices.Equal(got[:len(must)], must) {
+				t.Fatalf("seed %d: %v of %v, terms %+v: preferred are %v: %v", seed, size, specs, on, got, err)
+			}
+			continue
+		}
+		if strings.Contains(err.Error(), "whole GPUs") {
+			// Different numbers of replicas are not put together to a request.
+			continue
+		}
+		if ids := anyAllocatable(p, available, must, size); ids != nil {
+			t.Fatalf("seed %d: %v of %v, terms %+v: refused (%v), and %v would do", seed, size, specs, on, err, ids)
+		}
+	}
+}
+
+// anyAllocatable looks for size of the available IDs, must among them, that can
+// be allocated together.
+func anyAllocatable(p *pool, available, chosen []string, size int) []string {
+	if len(chosen) == size {
+		if _, err := p.validate(chosen); err != nil {
+			return nil
+		}
+		return chosen
+	}
+	for i, id := range available {
+		if slices.Contains(chosen, id) {
+			continue
+		}
+		if ids := anyAllocatable(p, available[i+1:], append(slices.Clone(chosen), id), size); ids != nil {
+			return ids
+		}
+	}
+	return nil
+}
+
+// TestWholeGPUsAreNobodyElses: who holds a replica that is offered no longer is
+// on the GPU all the same.
+func TestWholeGPUsAreNobodyElses(t *testing.T) {
+	t.Parallel()
+	on := terms{policy: config.Distributed, exclusive: true}
+	before := sharedPool(t, on, "A d*4", "B d*4")
+	shrink := func(ids ...string) *pool {
+		shares := []share{{device: gpuSpec("A d"), replicas: 2}, {device: gpuSpec("B d"), replicas: 2}}
+		p := before.renew(shares, on, t0)
+		held := map[string]int{}
+		for _, id := range ids {
+			held[foldID(id)] = 4
+		}
+		// Once to see that nothing holds what is beyond, once to forget it.
+		return p.prune(held, t0, time.Minute).prune(held, t0.Add(time.Minute), time.Minute)
+	}
+	all := []string{"A::0", "A::1", "B::0", "B::1"}
+	if got, err := shrink("A").prefer(all, nil, 2); err != nil || !slices.Equal(got, []string{"B::0", "B::1"}) {
+		t.Errorf("somebody is on A: %v, %v", got, err)
+	}
+	if got, err := shrink("A", "B").prefer(all, nil, 2); err == nil {
+		t.Errorf("somebody is on both: %v", got)
+	}
+	if got, err := shrink("A").prefer(all, []string{"A::0"}, 2); err == nil {
+		t.Errorf("somebody is on the one that must be: %v", got)
+	}
+	if _, err := shrink("A").validate([]string{"A::0", "A::1"}); err == nil {
+		t.Error("allocated, and somebody is on it")
+	}
+	if got, err := shrink().prefer(all, nil, 4); err != nil || !slices.Equal(got, all) {
+		t.Errorf("nobody is on either: %v, %v", got, err)
+	}
+}

@@ -1,0 +1,99 @@
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// TestRefusalsAreToldOnce: the kubelet's first question already ends a pod's
+// admission when it is refused, and then no Allocate follows.
+func TestRefusalsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	missing := errors.New("the plugin is missing")
+	for name, test := range map[string]struct {
+		ask           func(context.Context, *service) error
+		wantTold      string
+		wantLine      string
+		wantInTheLine []string
+	}{
+		"preferred allocation": {
+			ask: func(ctx context.Context, s *service) error {
+				_, err := s.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{
+					{AvailableDeviceIDs: []string{"A::0"}, AllocationSize: 2},
+				}})
+				return err
+			},
+			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "allocation refused",
+			wantInTheLine: []string{"reason=invalid_request", "2 replicas of " + ResourceDisplay + " wanted and 1 available"},
+		},
+		"allocation": {
+			ask: func(ctx context.Context, s *service) error {
+				_, err := s.Allocate(ctx, allocateRequest([]string{"B::0"}))
+				return err
+			},
+			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "allocation refused",
+			wantInTheLine: []string{"reason=invalid_request", "B::0"},
+		},
+		"start": {
+			ask: func(ctx context.Context, s *service) error {
+				_, err := s.PreStartContainer(ctx, &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
+				return err
+			},
+			wantTold: "checked " + ResourceDisplay + ": false", wantLine: "start refused",
+			wantInTheLine: []string{"A::0", missing.Error()},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testService(&memoryRecorder{}, displayGPU("A"))
+			observer, lines := &told{}, &lineLog{}
+			s.observer, s.log = observer, lines.logger()
+			s.ready = func(context.Context, Start) error { return missing }
+			if err := test.ask(t.Context(), s); err == nil {
+				t.Fatal("no error")
+			}
+			if diff := cmp.Diff([]string{test.wantTold}, observer.all()); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			got := lines.with(test.wantLine)
+			if len(got) != 1 {
+				t.Fatalf("%d lines of log: %q", len(got), got)
+			}
+			for _, part := range test.wantInTheLine {
+				if !strings.Contains(got[0], part) {
+					t.Errorf("no %q in %s", part, got[0])
+				}
+			}
+		})
+	}
+}
+
+func TestReadBooksIsBounded(t *testing.T) {
+	t.Parallel()
+	const good = `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`
+	folder := t.TempDir()
+	path := filepath.Join(folder, kubeletCheckpoint)
+	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := readBooks(path); err != nil || b == nil {
+		t.Fatal(b, err)
+	}
+	// A file with nothing behind its end takes no disk.
+	if err := os.Truncate(path, maxCheckpoint+1); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := readBooks(path); err == nil || b != nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a huge file: %v, %v", b, err)
+	}
+	if b, err := readBooks(folder); err == nil || b != nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a folder: %v, %v", b, err)
+	}
+}

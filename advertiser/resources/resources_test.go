@@ -1,0 +1,154 @@
+package resources
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/config"
+)
+
+func t4() discovery.Device {
+	return discovery.Device{
+		InstanceID:      "T4",
+		Description:     "NVIDIA Tesla T4",
+		VendorID:        discovery.VendorNVIDIA,
+		LocationPath:    "PCIROOT(0)#PCI(1B00)",
+		DriverVersion:   "31.0.15.3770",
+		DedicatedMemory: 16 << 30,
+		SupportsDisplay: true,
+		SupportsCompute: true,
+	}
+}
+
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	yes, no := true, false
+	for _, test := range []struct {
+		name   string
+		match  config.Match
+		change func(*discovery.Device)
+		want   bool
+	}{
+		{name: "nothing asked", want: true},
+		{name: "kind", match: config.Match{Kind: "display"}, want: true},
+		{name: "another kind", match: config.Match{Kind: "compute"}},
+		{name: "compute kind", match: config.Match{Kind: "compute"}, change: func(d *discovery.Device) { d.SupportsDisplay = false }, want: true},
+		{name: "vendor", match: config.Match{Vendors: []uint16{0x1002, 0x10DE}}, want: true},
+		{name: "another vendor", match: config.Match{Vendors: []uint16{0x1002}}},
+		{name: "unknown vendor", match: config.Match{Vendors: []uint16{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
+		{name: "description", match: config.Match{Descriptions: []string{"*A100*", "nvidia tesla t?"}}, want: true},
+		{name: "part of the description", match: config.Match{Descriptions: []string{"Tesla"}}},
+		{name: "no description", match: config.Match{Descriptions: []string{"?*"}}, change: func(d *discovery.Device) { d.Description = "" }},
+		{name: "location path", match: config.Match{LocationPaths: []string{"pciroot(0)#*"}}, want: true},
+		{name: "another location path", match: config.Match{LocationPaths: []string{"PCIROOT(1)#*"}}},
+		{name: "just enough memory", match: config.Match{MinMemory: 16 << 30}, want: true},
+		{name: "too little memory", match: config.Match{MinMemory: 16<<30 + 1}},
+		{name: "just little enough memory", match: config.Match{MaxMemory: 16 << 30}, want: true},
+		{name: "too much memory", match: config.Match{MaxMemory: 16<<30 - 1}},
+		{name: "oldest driver", match: config.Match{MinDriver: config.DriverVersion{31, 0, 15, 3770}}, want: true},
+		{name: "driver too old", match: config.Match{MinDriver: config.DriverVersion{31, 0, 15, 3771}}},
+		{name: "newest driver", match: config.Match{MaxDriver: config.DriverVersion{31, 0, 15, 3770}}, want: true},
+		{name: "driver too new", match: config.Match{MaxDriver: config.DriverVersion{31, 0, 14, 9999}}},
+		{name: "numbers, not text", match: config.Match{MinDriver: config.DriverVersion{4, 0, 0, 0}, MaxDriver: config.DriverVersion{200, 0, 0, 0}}, want: true},
+		{name: "unknown driver version without bounds", change: func(d *discovery.Device) { d.DriverVersion = "" }, want: true},
+		{name: "unknown driver version, from", match: config.Match{MinDriver: config.DriverVersion{0, 0, 0, 1}}, change: func(d *discovery.Device) { d.DriverVersion = "" }},
+		{name: "unknown driver version, to", match: config.Match{MaxDriver: config.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "beta" }},
+		{name: "a driver version of three parts is not known", match: config.Match{MaxDriver: config.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "535.104.5" }},
+		{name: "a driver version with too large a part is not known", match: config.Match{MaxDriver: config.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "1.0.0.65536" }},
+		{name: "not integrated", match: config.Match{Integrated: &no}, want: true},
+		{name: "integrated", match: config.Match{Integrated: &yes}},
+		{name: "integrated and asked for", match: config.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
+		{name: "not detachable", match: config.Match{Detachable: &no}, want: true},
+		{name: "detachable", match: config.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
+		{name: "one of two things asked", match: config.Match{Vendors: []uint16{0x10DE}, MinMemory: 32 << 30}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := t4()
+			if test.change != nil {
+				test.change(&d)
+			}
+			if got := Matches(d, test.match); got != test.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestFits(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		pattern, text string
+		want          bool
+	}{
+		{"", "", true}, {"", "a", false}, {"*", "", true}, {"**", "", true}, {"?", "", false},
+		{"*", "anything", true}, {"a*", "A", true}, {"*a", "bA", true}, {"*a", "ab", false},
+		{"a*b*c", "aXbYbZc", true}, {"a*b*c", "aXcYb", false}, {"*ab*ab", "abab", true}, {"*ab*ab", "ab", false},
+		{"*aab", "aaab", true}, {"a?c", "abc", true}, {"a?c", "ac", false}, {"a?", "abc", false}, {"?*?", "a", false}, {"?*?", "ab", true},
+		{"[a]", "a", false}, {"[a]", "[A]", true}, {`a\*`, "a*", false}, {`a\*`, `a\b`, true},
+		{"GeForce™?", "geforce™ü", true}, {"É", "é", true},
+	} {
+		if got := fits(test.pattern, test.text); got != test.want {
+			t.Errorf("%q on %q: %v", test.pattern, test.text, got)
+		}
+	}
+	// Backtracking into every * would not end.
+	if fits(strings.Repeat("*a", 200)+"b", strings.Repeat("a", 4000)) {
+		t.Error("fits what it does not")
+	}
+}
+
+func TestAssign(t *testing.T) {
+	t.Parallel()
+	a100, tesla, mcdm := t4(), t4(), t4()
+	a100.InstanceID, a100.Description = "A100", "NVIDIA A100"
+	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
+	software := discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}
+	nothing := discovery.Device{InstanceID: "NOTHING"}
+	small := config.Resource{Name: "x/gpu", Match: config.Match{Descriptions: []string{"*T4"}, Kind: "display"}, Replicas: 2}
+	big := config.Resource{Name: "x/gpu", Match: config.Match{Descriptions: []string{"*A100"}}, Replicas: 8}
+	all := config.Resource{Name: "x/rest", Replicas: 1}
+	for _, test := range []struct {
+		name  string
+		rules []config.Resource
+		want  string
+	}{
+		{name: "no rule", want: "WARP:software A100:rule T4:rule MCDM:rule NOTHING:neither"},
+		{name: "one rule for all", rules: []config.Resource{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither"},
+		{name: "the first that matches", rules: []config.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither"},
+		{name: "two rules of one name", rules: []config.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing}, test.rules))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if diff := cmp.Diff([]string{"x/gpu", "x/rest"}, Names([]config.Resource{small, all, big})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// written describes what was assigned in short.
+func written(all []Assigned) string {
+	words := make([]string, 0, len(all))
+	for _, a := range all {
+		word := a.Device.InstanceID
+		switch {
+		case a.Rule != nil:
+			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
+		case a.Reason == ReasonSoftware:
+			word += ":software"
+		case a.Reason == ReasonNoKind:
+			word += ":neither"
+		case a.Reason == ReasonNoRule:
+			word += ":rule"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
