@@ -38,8 +38,14 @@ type Device struct {
 	// LocationPath is the PCIe location path, for example
 	// `PCIROOT(0)#PCI(1B00)`: the first value of DEVPKEY_Device_LocationPaths.
 	// Empty when the device has none; a Windows container cannot be given
-	// such a device.
+	// such a device by itself, and can as one of all GPUs, by their class.
 	LocationPath string
+
+	// UUID is what NVIDIA's driver knows the GPU by,
+	// GPU-8932f937-d72c-4106-c12f-20bd9faed9f6: the same on every node and after
+	// every boot. "" for other vendors' devices, and where it was not asked for.
+	// https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+	UUID string
 
 	// LUID is the adapter's locally unique ID. It changes with every boot and
 	// every driver restart, so it identifies a device to a person or a
@@ -141,6 +147,10 @@ type Health struct {
 	// Reason is empty for a healthy device, and otherwise one line for a
 	// person: what is wrong with the device.
 	Reason string
+	// ByPathOnly tells that Reason keeps the device from being given to a container
+	// by its location path, and not from being one of all GPUs that are given by
+	// their class: see [Device.ByClass].
+	ByPathOnly bool
 }
 
 // OK tells whether the device can be used.
@@ -263,6 +273,25 @@ func (d Device) Name() string {
 		return d.LocationPath
 	}
 	return d.InstanceID
+}
+
+// ByClass returns d as it is on a node whose containers are given GPUs by their
+// interface class: what is wrong with a location path is nothing wrong there.
+func (d Device) ByClass() Device {
+	if d.Health.ByPathOnly {
+		d.Health = Health{}
+	}
+	return d
+}
+
+// PCIPlace returns d's place on the PCI bus; ok is false when it is not known.
+// The number of a bus has that of its segment in the upper 24 bits.
+// https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-address
+func (d Device) PCIPlace() (segment, bus, device, function uint32, ok bool) {
+	if d.BusNumber == nil || d.Address == nil {
+		return 0, 0, 0, 0, false
+	}
+	return *d.BusNumber >> 8, *d.BusNumber & 0xFF, *d.Address >> 16, *d.Address & 0xFFFF, true
 }
 
 // Clone returns a deep copy of d.

@@ -33,3 +33,45 @@ type Finder interface {
 	// be missing.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 }
+
+// ByClass returns source as it is on a node whose containers are given GPUs by
+// their interface class: see [Device.ByClass]. It is that while on says so, which
+// is asked at each call. It is a [Finder] if source is one.
+func ByClass(source Source, on func() bool) Source {
+	s := byClass{Source: source, on: on}
+	if finder, ok := source.(Finder); ok {
+		return byClassFinder{s, finder}
+	}
+	return s
+}
+
+type byClass struct {
+	Source
+	on func() bool
+}
+
+// Devices implements [Source].
+func (s byClass) Devices(ctx context.Context) ([]Device, error) {
+	devices, err := s.Source.Devices(ctx)
+	return s.all(devices), err
+}
+
+func (s byClass) all(devices []Device) []Device {
+	if s.on() {
+		for i, d := range devices {
+			devices[i] = d.ByClass()
+		}
+	}
+	return devices
+}
+
+type byClassFinder struct {
+	byClass
+	finder Finder
+}
+
+// Find implements [Finder].
+func (s byClassFinder) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+	devices, err := s.finder.Find(ctx, instanceIDs)
+	return s.all(devices), err
+}

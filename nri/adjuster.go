@@ -9,6 +9,7 @@ package nri
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -22,13 +23,24 @@ type Adjuster struct {
 	decision.Decider
 	// OS is the containers' operating system.
 	OS ocispec.OS
+
+	// policy is what Configure was called with last, in place of the decider's.
+	policy atomic.Pointer[decision.Policy]
 }
+
+// Configure sets the policy from the next decision on. One that is being made goes
+// on with what it began with.
+func (a *Adjuster) Configure(policy decision.Policy) { a.policy.Store(&policy) }
 
 // Adjust returns what makes container the one that its allocations promise, or
 // nil for a container that has none. An error means that the container must
 // not start; it is one line that says who, what, why and what to do.
 func (a *Adjuster) Adjust(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
-	edits, ok, err := a.Decide(ctx, describe(a.OS, pod, container))
+	decider := a.Decider
+	if policy := a.policy.Load(); policy != nil {
+		decider.Policy = *policy
+	}
+	edits, ok, err := decider.Decide(ctx, describe(a.OS, pod, container))
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -43,7 +55,7 @@ func describe(os ocispec.OS, pod *api.PodSandbox, container *api.Container) deci
 		Pod:         &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
 		Name:        container.GetName(),
 		Env:         container.GetEnv(),
-		Annotations: container.GetAnnotations(),
+		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
 	}
 }
 

@@ -23,6 +23,9 @@ type Evictor struct {
 	Log    logrus.FieldLogger
 	// Retry is how long after a failure it tries again.
 	Retry time.Duration
+	// Observer is told of each container that was stopped. nil when nobody wants
+	// to know.
+	Observer Observer
 
 	mu      sync.Mutex
 	waiting map[string]string // container ID to pod
@@ -92,6 +95,7 @@ func (e *Evictor) stopAll(ctx context.Context) bool {
 			continue
 		}
 		log.Warn("container that ran without its GPU is stopped")
+		orNobody(e.Observer).Evicted()
 		e.mu.Lock()
 		delete(e.waiting, id)
 		e.mu.Unlock()

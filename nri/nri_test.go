@@ -56,6 +56,12 @@ type allFiles struct{}
 
 func (allFiles) Resolve(path string) (string, error) { return path, nil }
 
+func (allFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
+
+func (allFiles) Final(path string) (string, bool, error) { return path, true, nil }
+
+func (allFiles) SameContent(string, string) (bool, error) { return false, nil }
+
 func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	if strings.Contains(path, "missing") {
 		return specs.LinuxDevice{}, &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
@@ -299,7 +305,7 @@ func TestMissed(t *testing.T) {
 			if got := len(missed(ocispec.Linux, []*api.Container{c})) == 1; got != test.want {
 				t.Errorf("to be stopped: %t, want %t", got, test.want)
 			}
-			startErr := NewGuard(ocispec.Linux).StartContainer(context.Background(), testPod(), c)
+			startErr := NewGuard(ocispec.Linux, testutil.Quiet()).StartContainer(context.Background(), testPod(), c)
 			if refused := startErr != nil; refused != unadjusted(ocispec.Linux, c) {
 				t.Errorf("start refused: %v", startErr)
 			}
@@ -384,8 +390,7 @@ func FuzzPresented(f *testing.F) {
 	b := newBed(f, gpu("0"))
 	f.Fuzz(func(t *testing.T, variable string) {
 		for _, os := range []ocispec.OS{ocispec.Linux, ocispec.Windows} {
-			adjuster := *b.Adjuster
-			adjuster.OS = os
+			adjuster := &Adjuster{Decider: b.Decider, OS: os}
 			got, err := adjuster.Adjust(context.Background(), testPod(), testContainer(variable))
 			// Nothing was allocated, so nothing may be given.
 			if got != nil {

@@ -23,8 +23,8 @@ const hookTimeout = 1200 * time.Millisecond
 const maxWorkers = 16
 
 var (
-	errTooSlow = errors.New("the records or the runtime files of this node could not be read in time")
-	errStuck   = errors.New("the records or the runtime files of this node cannot be read: the disk does not answer")
+	errTooSlow = decision.Because(decision.ReasonSlow, errors.New("the records or the runtime files of this node could not be read in time"))
+	errStuck   = decision.Because(decision.ReasonSlow, errors.New("the records or the runtime files of this node cannot be read: the disk does not answer"))
 )
 
 // Plugin is the NRI plugin's hooks.
@@ -33,6 +33,8 @@ type Plugin struct {
 	guard    *Guard
 	stop     func(pod, containerID string)
 	log      logrus.FieldLogger
+	// Observer is told what the hooks do. nil when nobody wants to know.
+	Observer Observer
 
 	timeout time.Duration
 	// slots has one element for each worker; see Drain.
@@ -46,7 +48,7 @@ func NewPlugin(adjuster *Adjuster, stop func(pod, containerID string)) *Plugin {
 	return &Plugin{
 		adjuster: adjuster, stop: stop, log: adjuster.Log, timeout: hookTimeout,
 		slots: make(chan struct{}, maxWorkers),
-		guard: NewGuard(adjuster.OS),
+		guard: NewGuard(adjuster.OS, adjuster.Log),
 	}
 }
 
@@ -70,6 +72,7 @@ func (h *pluginHooks) Synchronize(ctx context.Context, pods []*api.PodSandbox, c
 // Synchronize has those containers stopped that were started without their
 // adjustment, so that the kubelet starts them again.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	defer p.done(hookSynchronize, time.Now())
 	names := map[string]string{}
 	for _, pod := range pods {
 		names[pod.GetId()] = pod.GetNamespace() + "/" + pod.GetName()
@@ -105,11 +108,16 @@ func missed(os ocispec.OS, containers []*api.Container) []*api.Container {
 // CreateContainer answers with the adjustment for a container that holds an
 // allocation.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	defer p.done(hookCreate, time.Now())
 	adjustment, err := p.adjust(ctx, pod, container)
 	if err != nil {
-		p.log.WithError(err).Error("container refused")
+		refused(p.log, p.Observer, byPlugin, describe(p.adjuster.OS, pod, container), err)
 	}
 	return adjustment, nil, err
+}
+
+func (p *Plugin) done(hook string, began time.Time) {
+	orNobody(p.Observer).HookDone(hook, time.Since(began))
 }
 
 func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
@@ -143,8 +151,21 @@ func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api
 }
 
 // StartContainer refuses a container that was created without its adjustment.
-func (p *Plugin) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
-	return p.guard.StartContainer(ctx, pod, container)
+func (p *Plugin) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+	defer p.done(hookStart, time.Now())
+	err := p.guard.check(pod, container)
+	if err != nil {
+		refused(p.log, p.Observer, byPlugin, describe(p.adjuster.OS, pod, container), err)
+	}
+	return err
+}
+
+// Alive returns why the plugin does not work any more, nil when it does.
+func (p *Plugin) Alive() error {
+	if len(p.slots) == cap(p.slots) {
+		return errStuck
+	}
+	return nil
 }
 
 // Drain waits until no hook is at work, so that what the runtime waits for is
@@ -162,20 +183,34 @@ func (p *Plugin) Drain() {
 // process than [Plugin], so that a runtime which has dropped that one for not
 // answering still finds this one.
 type Guard struct {
-	os ocispec.OS
+	os  ocispec.OS
+	log logrus.FieldLogger
+	// Observer is told what the hook does. nil when nobody wants to know.
+	Observer Observer
 }
 
 // NewGuard returns a guard over containers of the given operating system.
-func NewGuard(os ocispec.OS) *Guard { return &Guard{os: os} }
+func NewGuard(os ocispec.OS, log logrus.FieldLogger) *Guard { return &Guard{os: os, log: log} }
 
 // StartContainer is called when the container is made and before its process
 // runs.
 func (g *Guard) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
+	began := time.Now()
+	err := g.check(pod, container)
+	if err != nil {
+		refused(g.log, g.Observer, byGuard, describe(g.os, pod, container), err)
+	}
+	orNobody(g.Observer).HookDone(hookStart, time.Since(began))
+	return err
+}
+
+func (g *Guard) check(pod *api.PodSandbox, container *api.Container) error {
 	if !unadjusted(g.os, container) {
 		return nil
 	}
-	return describe(g.os, pod, container).Refuse(errors.New("it holds a GPU and was created without it, because the NRI plugin did not answer; " +
-		"it is created again; if this goes on, see the log of directx-nri on this node"))
+	return describe(g.os, pod, container).Refuse(decision.Because(decision.ReasonUnadjusted,
+		errors.New("it holds a GPU and was created without it, because the NRI plugin did not answer; "+
+			"it is created again; if this goes on, see the log of directx-nri on this node")))
 }
 
 // Hooks returns the guard for one registration with the runtime.

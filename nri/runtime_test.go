@@ -135,7 +135,7 @@ func TestGuardThroughNRI(t *testing.T) {
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	startRunner(t, socket, NewGuard("linux").Hooks).await(t, true)
+	startRunner(t, socket, NewGuard("linux", testutil.Quiet()).Hooks).await(t, true)
 	block := runtime.BlockPluginSync()
 	defer block.Unblock()
 	request := &api.StartContainerRequest{Pod: testPod(), Container: testContainer(displayKey + "=x")}

@@ -174,12 +174,21 @@ func applyWindowsDevices(root *object, edits Edits) (bool, error) {
 		return false, err
 	}
 	changed, err := extend(windows, "devices", edits.WindowsDevices, func(a, b specs.WindowsDevice) bool {
-		return a.IDType == b.IDType && strings.EqualFold(a.ID, b.ID)
+		return idType(a) == idType(b) && strings.EqualFold(strings.Trim(a.ID, "{}"), strings.Trim(b.ID, "{}"))
 	})
 	if err != nil || !changed {
 		return false, wrap("windows", err)
 	}
 	return true, root.set("windows", windows)
+}
+
+// idType returns the type of d's ID, that of the two for a class which the
+// specification has.
+func idType(d specs.WindowsDevice) string {
+	if d.IDType == IDTypeClassGUID {
+		return IDTypeClass
+	}
+	return d.IDType
 }
 
 func applyLinuxDevices(root *object, edits Edits) (bool, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/config"
 	"directx-nri/internal/winpath"
 )
 
@@ -49,7 +50,9 @@ const (
 	// IDTypeLocationPath names one device by its PCIe location path.
 	IDTypeLocationPath = "vpci-location-path"
 	// IDTypeClass and IDTypeClassGUID name all devices of an interface class.
-	// The specification has the first; hcsshim takes either.
+	// The specification has the first, and every hcsshim takes it; some take the
+	// second too.
+	// https://github.com/microsoft/hcsshim/blob/v0.15.0/internal/uvm/virtual_device.go
 	IDTypeClass     = "class"
 	IDTypeClassGUID = "vpci-class-guid"
 )
@@ -70,6 +73,10 @@ type Files interface {
 	Resolve(path string) (string, error)
 	// DeviceNode describes the device node at path.
 	DeviceNode(path string) (specs.LinuxDevice, error)
+	// Glob returns the paths, relative to folder and sorted, of the files below it
+	// that fit pattern, a relative Windows path whose elements may have * and ? in
+	// them. It returns at most limit. What is not there is no error.
+	Glob(folder, pattern string, limit int) ([]string, error)
 }
 
 // Edits is what a container gets.
@@ -89,9 +96,27 @@ type Note struct {
 	Device string // the device's name
 	Source string // the file on the host
 	Reason string
+	// Minor tells what is usual, such as an optional file that this driver does not
+	// have.
+	Minor bool
 }
 
 func (n Note) String() string { return fmt.Sprintf("device %s: %s: %s", n.Device, n.Source, n.Reason) }
+
+// Options are how containers are given devices. The zero value gives each
+// device by itself, with what its driver lists.
+type Options struct {
+	// ByClass gives a Windows container all GPUs of the node, by their interface
+	// class, in place of single ones. The files are those of its own devices.
+	ByClass bool
+	// RuntimeFiles change which files the containers of a vendor's GPUs get.
+	RuntimeFiles []config.RuntimeFiles
+}
+
+// ForDevices is [Options.ForDevices] with the zero options.
+func ForDevices(os OS, devices []discovery.Device, files Files) (Edits, []Note, error) {
+	return Options{}.ForDevices(os, devices, files)
+}
 
 // ForDevices returns the edits that give devices to a container of the given
 // operating system.
@@ -100,10 +125,15 @@ func (n Note) String() string { return fmt.Sprintf("device %s: %s: %s", n.Device
 // source fails the whole container, and so is a file that would hide that of
 // an earlier device: the notes tell of both. Mount sources are resolved, because
 // HCS cannot follow a symbolic link to a file.
-func ForDevices(os OS, devices []discovery.Device, files Files) (Edits, []Note, error) {
-	b := builder{os: os, files: files, taken: map[string]string{}}
+func (o Options) ForDevices(os OS, devices []discovery.Device, files Files) (Edits, []Note, error) {
+	b := builder{os: os, files: files, byClass: o.ByClass, taken: map[string]string{}}
 	for _, d := range devices {
 		var err error
+		if os == Windows {
+			var notes []Note
+			d, notes = withRuntimeFiles(d, o.RuntimeFiles, files)
+			b.notes = append(b.notes, notes...)
+		}
 		if os == Windows {
 			err = b.addWindows(d)
 		} else {
@@ -117,19 +147,25 @@ func ForDevices(os OS, devices []discovery.Device, files Files) (Edits, []Note, 
 }
 
 type builder struct {
-	os    OS
-	files Files
-	edits Edits
-	notes []Note
+	os      OS
+	files   Files
+	byClass bool
+	edits   Edits
+	notes   []Note
 	// taken maps the destinations that are taken to their sources.
 	taken map[string]string
 }
 
 func (b *builder) addWindows(d discovery.Device) error {
-	if d.LocationPath == "" {
+	switch {
+	case b.byClass && len(b.edits.WindowsDevices) == 0:
+		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}
+	case b.byClass:
+	case d.LocationPath == "":
 		return fmt.Errorf("%w: it has no location path", ErrNotAssignable)
+	default:
+		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
 	}
-	b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
 	for _, list := range []struct {
 		folder string
 		files  []discovery.RuntimeFile
@@ -187,7 +223,7 @@ func (b *builder) mount(d discovery.Device, source, destination string) error {
 		return fmt.Errorf("runtime file %s: %w", source, err)
 	}
 	if b.take(d, resolved, destination) {
-		b.edits.Mounts = append(b.edits.Mounts, readOnlyMount(b.os, resolved, destination))
+		b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.os, resolved, destination))
 	}
 	return nil
 }
@@ -211,9 +247,9 @@ func (b *builder) note(d discovery.Device, source, reason string) {
 	b.notes = append(b.notes, Note{Device: d.Name(), Source: source, Reason: reason})
 }
 
-// readOnlyMount returns a mount in the form that the runtimes take: hcsshim
+// ReadOnlyMount returns a mount in the form that the runtimes take: hcsshim
 // looks at "ro" alone and takes a type for a kind of disk; runc wants a bind.
-func readOnlyMount(os OS, source, destination string) specs.Mount {
+func ReadOnlyMount(os OS, source, destination string) specs.Mount {
 	if os == Windows {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 	}

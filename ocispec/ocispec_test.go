@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/winpath"
 )
 
 // fakeFiles maps paths to what they resolve to, and names device nodes.
@@ -35,6 +36,19 @@ func (f fakeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 		return node, nil
 	}
 	return specs.LinuxDevice{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+}
+
+// Glob has no wildcards: a file is there when it can be resolved.
+func (f fakeFiles) Glob(folder, pattern string, limit int) ([]string, error) {
+	var found []string
+	for path := range f.resolve {
+		relative, below := strings.CutPrefix(path, folder+`\`)
+		if below && winpath.MatchPath(pattern, relative) && len(found) < limit {
+			found = append(found, relative)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
 }
 
 const store = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`

@@ -24,3 +24,12 @@ func Open(inventoryPath string, log logrus.FieldLogger) (discovery.Source, error
 	}
 	return openNode(log)
 }
+
+// OpenWithUUIDs is [Open] for whoever stays: the list has the UUIDs that drivers
+// know their GPUs by, for which some take seconds.
+func OpenWithUUIDs(inventoryPath string, log logrus.FieldLogger) (discovery.Source, error) {
+	if inventoryPath != "" {
+		return inventory.Open(inventoryPath, log), nil
+	}
+	return openNodeWithUUIDs(log)
+}

@@ -10,3 +10,7 @@ import (
 func openNode(log logrus.FieldLogger) (discovery.Source, error) {
 	return pnp.Open(pnp.NewSystem(), log), nil
 }
+
+func openNodeWithUUIDs(log logrus.FieldLogger) (discovery.Source, error) {
+	return pnp.Open(pnp.NewSystemWithUUIDs(), log), nil
+}

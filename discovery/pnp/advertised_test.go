@@ -16,6 +16,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
 	"directx-nri/internal/testutil"
 )
 
@@ -40,8 +41,9 @@ func advertised(t *testing.T, system *fakeSystem) <-chan string {
 		t.Fatal(err)
 	}
 	a, err := advertiser.New(advertiser.Config{
-		Source: Open(system, testutil.Quiet()), Recorder: recorder, Replicas: 1, KubeletDir: folder, Log: testutil.Quiet(),
-		Ready: func(context.Context, advertiser.Start) error { return nil },
+		Source: Open(system, testutil.Quiet()), Recorder: recorder, KubeletDir: folder, Log: testutil.Quiet(),
+		Resources: []config.Resource{{Name: advertiser.ResourceDisplay, Replicas: 1, Policy: config.Distributed}},
+		Ready:     func(context.Context, advertiser.Start) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -94,6 +94,7 @@ func judge(raw Raw, adapter *Adapter, says dxcore) discovery.Device {
 		Status:        raw.Status,
 		Problem:       raw.Problem,
 	}
+	d.UUID = raw.UUID
 	if len(raw.LocationPaths) > 0 {
 		d.LocationPath = raw.LocationPaths[0]
 	}
@@ -115,14 +116,18 @@ func judge(raw Raw, adapter *Adapter, says dxcore) discovery.Device {
 	if d.Software {
 		return d
 	}
-	if d.Health.OK() && d.LocationPath == "" {
-		d.Health.Reason = "it has no location path, by which a container is given a device: use a GPU that has one, as those on a PCI bus do"
-	}
 	addDriver(&d, raw)
 	if d.Health.OK() {
 		d.Health.Reason = unknown
 	}
+	if d.Health.OK() && d.LocationPath == "" {
+		d.Health = discovery.Health{
+			Reason:     "it has no location path, by which a container is given a device: use a GPU that has one, as those on a PCI bus do",
+			ByPathOnly: true,
+		}
+	}
 	if d.InstanceID == "" {
+		d.Health.ByPathOnly = false
 		d.Health.Reason = "Windows does not say its instance ID, by which it would be found again: restart Windows"
 	}
 	return d

@@ -59,6 +59,8 @@ type Raw struct {
 	// Status is a set of DN_ bits and Problem a CM_PROB_ code, 0 for none.
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 	Status, Problem uint32
+	// UUID is what the driver knows the GPU by, where it was asked: see [WithUUIDs].
+	UUID string
 	// Values are the driver key's values that say something about files: its own
 	// user-mode driver names (Subkey ""), and all those of the subkeys of runtime
 	// files, in the order in which Windows enumerates them.

@@ -19,6 +19,10 @@ import (
 // name, such as oem12.inf, is given to another package when its own is gone.
 func NewSystem() System { return system{} }
 
+// NewSystemWithUUIDs is [NewSystem] whose snapshots have the UUIDs of NVIDIA's
+// GPUs. Those are remembered: see [WithUUIDs].
+func NewSystemWithUUIDs() System { return WithUUIDs(system{}, win32.NVMLUUIDs) }
+
 type system struct{}
 
 // class is a setup class in the two forms it is needed in.

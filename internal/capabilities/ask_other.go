@@ -12,3 +12,6 @@ import (
 func Ask() (Capabilities, error) {
 	return Capabilities{}, fmt.Errorf("ask Windows what it can do: this is another system: %w", errors.ErrUnsupported)
 }
+
+// AskQuickly is [Ask].
+func AskQuickly() (Capabilities, error) { return Ask() }

@@ -14,3 +14,14 @@ func Ask() (Capabilities, error) {
 	c.Schemas, c.SchemasErr = ParseSchemas(answer)
 	return c, nil
 }
+
+// AskQuickly is [Ask] for a program that runs at each container's start: where the
+// build number tells enough, HCS is not asked.
+func AskQuickly() (Capabilities, error) {
+	c := Capabilities{Windows: win32.Version{Build: win32.WindowsBuild()}}
+	if toldByBuild(c.Windows.Build) {
+		c.BuildTells = true
+		return c, nil
+	}
+	return Ask()
+}

@@ -43,6 +43,8 @@ type Capabilities struct {
 	// SchemasErr is why HCS did not say. It matches [errors.ErrUnsupported] where
 	// there is no HCS: the Containers feature of Windows is not installed.
 	SchemasErr error
+	// BuildTells has the build number decide: HCS was not asked.
+	BuildTells bool
 }
 
 // Assignment says how containers can be given devices.
@@ -56,8 +58,13 @@ type Assignment struct {
 
 // Assignment returns how containers can be given devices here.
 func (c Capabilities) Assignment() Assignment {
+	if c.BuildTells {
+		return byBuild(c.Windows.Build)
+	}
 	if c.SchemasErr != nil || len(c.Schemas) == 0 {
-		return byBuild(c.Windows.Build, cmp.Or(c.SchemasErr, errors.New("it names no schema")))
+		a, why := byBuild(c.Windows.Build), cmp.Or(c.SchemasErr, errors.New("it names no schema"))
+		a.Reason += fmt.Sprintf("; HCS did not say (%s)", strings.Join(strings.Fields(why.Error()), " "))
+		return a
 	}
 	newest := slices.MaxFunc(c.Schemas, Schema.compare)
 	if newest.compare(individual()) < 0 {
@@ -67,15 +74,14 @@ func (c Capabilities) Assignment() Assignment {
 	return Assignment{Individual: true, Reason: fmt.Sprintf("HCS understands schema %s, and single devices need %s", newest, individual())}
 }
 
-// byBuild decides where HCS did not say.
-func byBuild(build uint32, hcsErr error) Assignment {
+// byBuild decides where HCS did not say, or need not be asked.
+func byBuild(build uint32) Assignment {
 	a := Assignment{Individual: build >= firstBuild}
 	if a.Individual {
 		a.Reason = fmt.Sprintf("by this Windows' build, %d, single devices can be given: %d, Windows Server 2022, or newer", build, firstBuild)
 	} else {
 		a.Reason = fmt.Sprintf("by this Windows' build, %d, a container is given all GPUs of the node: single devices need %d, Windows Server 2022, or newer", build, firstBuild)
 	}
-	a.Reason += fmt.Sprintf("; HCS did not say (%s)", strings.Join(strings.Fields(hcsErr.Error()), " "))
 	return a
 }
 

@@ -9,6 +9,9 @@ import (
 // https://learn.microsoft.com/windows/win32/api/winnt/ns-winnt-osversioninfoexw
 const workstation = 1
 
+// WindowsBuild returns the build number of this Windows.
+func WindowsBuild() uint32 { return windows.RtlGetVersion().BuildNumber }
+
 // WindowsVersion returns which Windows this is. What the registry does not say of
 // it is left out.
 func WindowsVersion() Version {

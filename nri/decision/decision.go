@@ -19,6 +19,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/durable"
+	"directx-nri/nri/extramounts"
 	"directx-nri/ocispec"
 )
 
@@ -36,6 +37,9 @@ type Container struct {
 	// Env are the container's variables as NAME=value.
 	Env         []string
 	Annotations map[string]string
+	// PodAnnotations are those of its pod, where they are not among the
+	// container's own.
+	PodAnnotations map[string]string
 	// Devices are the Windows devices that the container's spec has already.
 	Devices []specs.WindowsDevice
 	// HyperV tells a container in a virtual machine of its own.
@@ -62,8 +66,16 @@ func (c Container) Refuse(err error) error {
 type Decider struct {
 	Source discovery.Source
 	Store  *allocation.Store
-	Files  ocispec.Files
+	Files  Files
 	Log    logrus.FieldLogger
+	// Policy must not change while a decision is made.
+	Policy Policy
+}
+
+// Files is what must be asked about the node's files.
+type Files interface {
+	ocispec.Files
+	extramounts.Files
 }
 
 // Outcome is what a container that asks is given.
@@ -154,11 +166,24 @@ func (d *Decider) promised(ctx context.Context, c Container) (Outcome, bool, err
 	return outcome, true, nil
 }
 
-// give returns what gives devices to c.
+// give returns what gives devices to c, and what else it asks for.
 func (d *Decider) give(c Container, devices []discovery.Device) (Outcome, error) {
-	edits, notes, err := ocispec.ForDevices(c.OS, devices, d.Files)
+	options := ocispec.Options{ByClass: d.Policy.ByClass, RuntimeFiles: d.Policy.RuntimeFiles}
+	edits, notes, err := options.ForDevices(c.OS, devices, d.Files)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("%w; %s", err, advice(err))
+	}
+	extra, err := d.extraMounts(c, devices, edits.Mounts)
+	if err != nil {
+		return Outcome{}, err
+	}
+	edits.Mounts = append(edits.Mounts, extra...)
+	if d.Policy.VisibilityHints {
+		hints, err := ocispec.Hints(c.OS, devices, c.Env)
+		if err != nil {
+			return Outcome{}, err
+		}
+		edits.Env = append(edits.Env, hints...)
 	}
 	return Outcome{Devices: devices, Edits: edits, Notes: notes}, nil
 }
@@ -172,7 +197,11 @@ func (d *Decider) tell(c Container, given Outcome) {
 	log := d.Log.WithFields(c.fields())
 	log.WithField("devices", names).Info("container gets its GPUs")
 	for _, note := range given.Notes {
-		log.Warn(note)
+		if note.Minor {
+			log.Debug(note)
+		} else {
+			log.Warn(note)
+		}
 	}
 }
 
@@ -187,6 +216,7 @@ func (c Container) fields() logrus.Fields {
 // to be bound to holder. All is looked at before the first is bound: a container
 // that is refused takes nothing from the one that an allocation was made for.
 func (d *Decider) redeem(ctx context.Context, shown []presentation, holder allocation.Holder) ([]discovery.Device, claim, error) {
+	var devices []discovery.Device
 	var records []allocation.Record
 	claimed := claim{holder: holder}
 	for _, p := range shown {
@@ -203,7 +233,6 @@ func (d *Decider) redeem(ctx context.Context, shown []presentation, holder alloc
 	if err != nil {
 		return nil, claim{}, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}
-	var devices []discovery.Device
 	for _, record := range records {
 		if devices, err = appendDevices(devices, record, present); err != nil {
 			return nil, claim{}, fmt.Errorf("%s: %w; %s", record.Resource, err, advice(err))
@@ -225,9 +254,10 @@ func (d *Decider) bind(c claim) error {
 // present returns the GPUs of records that the node has now. A source that can
 // look up just these is asked for no more.
 func (d *Decider) present(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
-	finder, ok := d.Source.(discovery.Finder)
+	source := d.source()
+	finder, ok := source.(discovery.Finder)
 	if !ok {
-		return d.Source.Devices(ctx)
+		return source.Devices(ctx)
 	}
 	var ids []string
 	for _, record := range records {
@@ -238,6 +268,11 @@ func (d *Decider) present(ctx context.Context, records []allocation.Record) ([]d
 		}
 	}
 	return finder.Find(ctx, ids)
+}
+
+// source is the node's GPUs as the policy has them.
+func (d *Decider) source() discovery.Source {
+	return discovery.ByClass(d.Source, func() bool { return d.Policy.ByClass })
 }
 
 // check returns the record behind what p presents, and whether it is bound to
@@ -267,7 +302,7 @@ func (d *Decider) checkHidden(c Container, shown []presentation) error {
 			continue
 		}
 		if err == nil {
-			err = fmt.Errorf("%s was allocated, and the container sets %s itself", record.Resource, allocation.EnvKey(record.Resource))
+			err = Because(ReasonWrongVariable, fmt.Errorf("%s was allocated, and the container sets %s itself", record.Resource, allocation.EnvKey(record.Resource)))
 		}
 		return fmt.Errorf("%w; remove variables that begin with %s from the pod and the image", err, allocation.EnvPrefix)
 	}
@@ -296,6 +331,10 @@ func appendDevices(devices []discovery.Device, record allocation.Record, present
 		}
 		if err := unusable(d); err != nil {
 			return nil, fmt.Errorf("GPU %s (%s) was allocated and %w", d.Name(), d.InstanceID, err)
+		}
+		if d.UUID == "" {
+			// Whoever looks up single devices does not ask their drivers.
+			d.UUID = replica.UUID
 		}
 		if !slices.ContainsFunc(devices, func(other discovery.Device) bool { return other.InstanceID == d.InstanceID }) {
 			devices = append(devices, d)

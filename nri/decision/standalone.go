@@ -49,7 +49,7 @@ func (d *Decider) asked(ctx context.Context, c Container) (Outcome, bool, error)
 	case c.HyperV:
 		return Outcome{}, false, nil
 	}
-	present, err := d.Source.Devices(ctx)
+	present, err := d.source().Devices(ctx)
 	if err != nil {
 		return Outcome{}, false, fmt.Errorf("%w, so that it cannot be given their runtime files: %w; %s=%s starts it as it is",
 			errUnknownGPUs, err, VisibleVariable, visibleNone)
@@ -80,13 +80,8 @@ func visible(c Container) (name, request string) {
 	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
 		return "annotation " + VisibleAnnotation, value
 	}
-	for _, variable := range c.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		if name == VisibleVariable || c.OS == ocispec.Windows && strings.EqualFold(name, VisibleVariable) {
-			request = strings.TrimSpace(value)
-		}
-	}
-	return VisibleVariable, request
+	request, _ = lookup(c, VisibleVariable)
+	return VisibleVariable, strings.TrimSpace(request)
 }
 
 // Select returns the GPUs of present that request names, each once, in its

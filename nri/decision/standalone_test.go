@@ -34,6 +34,12 @@ type allFiles struct{}
 
 func (allFiles) Resolve(path string) (string, error) { return path, nil }
 
+func (allFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
+
+func (allFiles) Final(path string) (string, bool, error) { return path, true, nil }
+
+func (allFiles) SameContent(string, string) (bool, error) { return false, nil }
+
 func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: 125}, nil
 }

@@ -120,7 +120,7 @@ const (
 func (t tester) call(ctx context.Context, action string) (stdout, stderr string, status int, err error) {
 	command := exec.CommandContext(ctx, t.self, strings.Fields(selfTestAction+action)...)
 	command.Dir = t.path("bundle")
-	command.Env = append(os.Environ(), config.Variable+"="+t.path("config.yaml"))
+	command.Env = append(config.WithoutEnvironment(os.Environ()), config.Variable+"="+t.path("config.yaml"))
 	command.Stdin = strings.NewReader(selfTestOptions)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs

@@ -22,16 +22,20 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/live"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/capabilities"
 	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/logging"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/starts"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
@@ -80,29 +84,39 @@ type shim struct {
 	// parse reads the content of config.json.
 	parse func([]byte) (ocispec.Spec, error)
 	// config is read once, when it is needed.
-	config    config.Config
-	configErr error
-	read      bool
+	config config.Config
+	// configBad is why the file's last good copy is in force, and configErr why
+	// nothing is.
+	configBad, configErr error
+	read                 bool
 	// group says how the real shim's processes are to be held together.
 	group grouping
+
+	// began is when this start began, container what is known of what starts, and
+	// asks whether that asks for a GPU.
+	began     time.Time
+	container decision.Container
+	asks      bool
 }
 
 func newShim(call Call) *shim {
-	s := &shim{call: call, parse: ocispec.ParseSpec}
+	s := &shim{call: call, parse: ocispec.ParseSpec, began: time.Now()}
+	s.container.ID = s.id()
 	s.source = s.gpus
 	return s
 }
 
 func (s *shim) run() (int, error) {
 	if s.starts() {
-		if err := s.prepare(); err != nil {
-			if !errors.Is(err, errOurs) {
-				return 0, err
-			}
+		err := s.prepare()
+		if errors.Is(err, errOurs) {
 			// A new shim that fails by itself makes way for the one before it.
 			if previous, restored := shimfile.Restore(s.call.Self); restored {
 				return s.handOver(previous)
 			}
+		}
+		s.tell(err)
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -139,7 +153,7 @@ var errOurs = errors.New("this is an error in directx-nri: please report it")
 func (s *shim) prepare() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = s.mistake(r, decision.Container{ID: s.id()})
+			err = s.mistake(r)
 		}
 	}()
 	path := filepath.Join(s.call.Bundle, specName)
@@ -169,25 +183,41 @@ func (s *shim) prepare() (err error) {
 	if !ok || !decision.Asks(container) {
 		return nil
 	}
+	s.container, s.asks = container, true
 	return s.adjust(path, spec, container)
 }
 
+// tell tells how a start went that was refused, with err, or that asks for a
+// GPU: the log in one line, and who counts them. No start fails for it.
+func (s *shim) tell(err error) {
+	if err == nil && !s.asks {
+		return
+	}
+	if err != nil {
+		decision.LogRefusal(s.log(), s.container, err)
+	}
+	now := time.Now()
+	// Nothing but numbers is lost without it.
+	_ = starts.Append(s.configuration().StateDir, starts.Event{
+		Time: now.UTC(), Refused: string(decision.ReasonOf(err)), Took: now.Sub(s.began),
+	})
+}
+
 // adjust gives container what it asks for.
-func (s *shim) adjust(path string, spec ocispec.Spec, container decision.Container) (err error) {
+func (s *shim) adjust(path string, spec ocispec.Spec, container decision.Container) error {
 	log := s.log()
-	defer func() {
-		if r := recover(); r != nil {
-			err = s.mistake(r, container)
-		}
-		if err != nil {
-			log.WithError(err).Error("container refused")
-		}
-	}()
 	if s.configuration(); s.configErr != nil {
-		return container.Refuse(s.configErr)
+		return container.Refuse(decision.Because(decision.ReasonConfig, s.configErr))
+	}
+	if s.configBad != nil {
+		log.WithError(s.configBad).Error("the configuration file cannot be used, and its last good copy is in force; correct it")
 	}
 	store := allocation.OpenStore(paths.Allocations(s.config.StateDir))
-	decider := decision.Decider{Source: s.source(s.config), Store: store, Files: hostfiles.Root(root), Log: log}
+	assignment := capabilities.Resolve(s.config.Assignment, string(container.OS), capabilities.AskQuickly)
+	decider := decision.Decider{
+		Source: s.source(s.config), Store: store, Files: hostfiles.Root(root), Log: log,
+		Policy: decision.PolicyOf(s.config, !assignment.Individual),
+	}
 	edits, ok, err := decider.Decide(context.Background(), container)
 	if err != nil || !ok {
 		return err
@@ -206,11 +236,11 @@ func (s *shim) adjust(path string, spec ocispec.Spec, container decision.Contain
 	return nil
 }
 
-// mistake returns what the recovered panic r is as the error that keeps
+// mistake returns what the recovered panic r is as the error that keeps the
 // container from starting.
-func (s *shim) mistake(r any, container decision.Container) error {
+func (s *shim) mistake(r any) error {
 	s.log().WithField("stack", string(debug.Stack())).Error(r)
-	return container.Refuse(fmt.Errorf("%w: %v", errOurs, r))
+	return s.container.Refuse(fmt.Errorf("%w: %v", errOurs, r))
 }
 
 // deliver tells the NRI plugin, where there is one, that the container has got
@@ -253,7 +283,7 @@ func (u unknown) Watch(ctx context.Context, _ func()) error {
 // refuse returns err as the error that keeps the container from starting whose
 // config.json could not be read.
 func (s *shim) refuse(err error) error {
-	return decision.Container{ID: s.id()}.Refuse(err)
+	return s.container.Refuse(err)
 }
 
 // id returns the container's ID: the bundle's name when no argument says it.
@@ -268,20 +298,24 @@ func (s *shim) id() string {
 
 func (s *shim) configuration() config.Config {
 	if !s.read {
-		s.config, s.configErr = config.Read(s.call.ConfigPath)
+		overrides := config.Environment(s.call.Env)
+		s.config, s.configBad, s.configErr = config.ReadOrLastGood(s.call.ConfigPath, overrides...)
 		s.read = true
-	}
-	if s.configErr != nil {
-		// Without a request no container depends on it.
-		return config.Default()
+		if s.configErr != nil {
+			// Without a request no container depends on the file.
+			s.config = config.Fallback(overrides...)
+		}
 	}
 	return s.config
 }
 
 func (s *shim) log() *logrus.Logger {
+	c := s.configuration()
 	log := logrus.New()
-	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
-	log.SetOutput(&logFile{path: s.configuration().Shim.Log})
+	if err := logging.Apply(log, c.Log.Level, c.Log.Format); err != nil {
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	}
+	log.SetOutput(&logFile{path: c.Shim.Log})
 	return log
 }
 

@@ -343,6 +343,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
+			b.keepStateHere()
 			test.breaks(b)
 			b.refused(b.start(request), test.says...)
 			b.started(b.start(standalone()))

@@ -85,7 +85,7 @@ func encodeDevice(d specs.WindowsDevice) string {
 func decodeDevice(name string) (d specs.WindowsDevice, ok bool) {
 	rest, ours := strings.CutPrefix(name, deviceVendor+"/")
 	idType, encoded, found := strings.Cut(rest, "=")
-	if !ours || !found || idType != ocispec.IDTypeLocationPath || encoded == "" {
+	if !ours || !found || idType != ocispec.IDTypeLocationPath && idType != ocispec.IDTypeClass || encoded == "" {
 		return specs.WindowsDevice{}, false
 	}
 	var id strings.Builder

@@ -49,6 +49,10 @@ func TestDeviceNamesComeBack(t *testing.T) {
 			t.Errorf("%q travels as %q and comes back as %+v, %t", id, name, got, ok)
 		}
 	}
+	class := specs.WindowsDevice{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}
+	if got, ok := decodeDevice(encodeDevice(class)); !ok || got != class {
+		t.Errorf("the class of GPUs comes back as %+v, %t", got, ok)
+	}
 	if got, want := encodeDevice(specs.WindowsDevice{ID: "PCIROOT(0)#PCI(1B00)", IDType: "vpci-location-path"}),
 		"directx.microsoft.com/vpci-location-path=PCIROOT_280_29_23PCI_281B00_29"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -1,0 +1,56 @@
+package capabilities
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"directx-nri/internal/config"
+)
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	notAsked := errors.New("nobody is to be asked")
+	for name, test := range map[string]struct {
+		mode config.Assignment
+		os   string
+		caps Capabilities
+		err  error
+		want config.Assignment
+		says string
+	}{
+		"location paths":              {mode: config.AssignByPath, os: "windows", err: notAsked, want: config.AssignByPath, says: "the configuration says assignmentMode: location-path"},
+		"class":                       {mode: config.AssignByClass, os: "windows", err: notAsked, want: config.AssignByClass, says: "all GPUs of the node"},
+		"auto, old":                   {mode: config.AssignAuto, os: "windows", caps: Capabilities{Schemas: []Schema{{2, 1}}}, want: config.AssignByClass, says: "HCS understands schema 2.1"},
+		"auto, new":                   {mode: config.AssignAuto, os: "windows", caps: Capabilities{Schemas: []Schema{{2, 5}}}, want: config.AssignByPath, says: "HCS understands schema 2.5"},
+		"auto, not Windows":           {mode: config.AssignAuto, os: "windows", err: errors.ErrUnsupported, want: config.AssignByPath, says: "not known"},
+		"containers of Linux":         {mode: config.AssignAuto, os: "linux", err: notAsked, want: config.AssignByPath, says: "device nodes"},
+		"containers of Linux, class":  {mode: config.AssignByClass, os: "linux", err: notAsked, want: config.AssignByPath, says: "device nodes"},
+		"by the build number, old":    {mode: config.AssignAuto, os: "windows", caps: Capabilities{Windows: build(17763), BuildTells: true}, want: config.AssignByClass, says: "build, 17763"},
+		"by the build number, new":    {mode: config.AssignAuto, os: "windows", caps: Capabilities{Windows: build(26100), BuildTells: true}, want: config.AssignByPath, says: "build, 26100"},
+		"nothing is said of the mode": {os: "windows", caps: Capabilities{Schemas: []Schema{{2, 5}}}, want: config.AssignByPath, says: "HCS understands"},
+	} {
+		asked := 0
+		got := Resolve(test.mode, test.os, func() (Capabilities, error) { asked++; return test.caps, test.err })
+		if got.Mode() != test.want || !strings.Contains(got.Reason, test.says) || strings.Contains(got.Reason, "\n") {
+			t.Errorf("%s: %+v, want %s and %q", name, got, test.want, test.says)
+		}
+		if errors.Is(test.err, notAsked) && asked > 0 {
+			t.Errorf("%s: Windows was asked", name)
+		}
+	}
+}
+
+// The build number decides only where it leaves no doubt, and then says no more
+// than that.
+func TestToldByBuild(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint32]bool{17763: true, 17134: true, 18362: false, 19041: false, 20347: false, 20348: true, 26100: true} {
+		if got := toldByBuild(number); got != want {
+			t.Errorf("build %d: %t", number, got)
+		}
+	}
+	if a := (Capabilities{Windows: build(20348), BuildTells: true}).Assignment(); strings.Contains(a.Reason, "HCS") {
+		t.Errorf("it tells of HCS, which was not asked: %s", a.Reason)
+	}
+}

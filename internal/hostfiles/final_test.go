@@ -1,0 +1,126 @@
+package hostfiles
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// windowsTree makes a small driver store. On Windows it is a real one, in a folder.
+func windowsTree(t *testing.T) (root Root, folder string) {
+	t.Helper()
+	top := t.TempDir()
+	base := top
+	if runtime.GOOS == "windows" {
+		folder = top
+	} else {
+		base, folder = filepath.Join(top, "C:", "store"), `C:\store`
+	}
+	for path, content := range map[string]string{
+		"a.dll": "a", "B.dll": "a", "c.exe": "c", "x86/a.dll": "x", "x86/deep/d.dll": "d", "empty": "", "other/b.dll": "ab",
+	} {
+		here := filepath.Join(base, filepath.FromSlash(path))
+		if err := os.MkdirAll(filepath.Dir(here), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(here, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Root(top), folder
+}
+
+func TestGlob(t *testing.T) {
+	t.Parallel()
+	root, folder := windowsTree(t)
+	for _, test := range []struct {
+		pattern string
+		limit   int
+		want    []string
+	}{
+		{"*.dll", 10, []string{"B.dll", "a.dll"}},
+		{"b.DL?", 10, []string{"B.dll"}},
+		{"a.dll", 10, []string{"a.dll"}},
+		{`*\*.dll`, 10, []string{`other\b.dll`, `x86\a.dll`}},
+		{`x86\*\d.dll`, 10, []string{`x86\deep\d.dll`}},
+		{"*", 2, []string{"B.dll", "a.dll"}},
+		{"x86", 10, nil},
+		{"none*", 10, nil},
+		{`none\*.dll`, 10, nil},
+		{`..\*`, 10, nil},
+		{`C:\*`, 10, nil},
+	} {
+		got, err := root.Glob(folder, test.pattern, test.limit)
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, %v, want %q", test.pattern, got, err, test.want)
+		}
+	}
+	if got, err := root.Glob(folder+`\nowhere`, "*", 10); err != nil || got != nil {
+		t.Errorf("in no folder: %q, %v", got, err)
+	}
+}
+
+func TestFinal(t *testing.T) {
+	t.Parallel()
+	root, folder := windowsTree(t)
+	for path, regular := range map[string]bool{folder + `\a.dll`: true, folder + `\X86\A.dll`: true, folder + `\x86`: false} {
+		final, isRegular, err := root.Final(path)
+		if err != nil || isRegular != regular || filepath.Base(final) == "" {
+			t.Errorf("%s: %q, regular %t, %v", path, final, isRegular, err)
+		}
+	}
+	for _, path := range []string{folder + `\nowhere`, folder + `\nowhere\a.dll`} {
+		if final, _, err := root.Final(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %q, %v", path, final, err)
+		}
+	}
+	one, _, _ := root.Final(folder + `\x86\a.dll`)
+	if other, _, _ := root.Final(folder + `\X86\A.DLL`); one != other {
+		t.Errorf("one file has two final paths, %q and %q", one, other)
+	}
+}
+
+func TestSameContent(t *testing.T) {
+	t.Parallel()
+	root, folder := windowsTree(t)
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{"a.dll", "B.dll", true}, {"a.dll", "a.dll", true}, {"a.dll", "c.exe", false}, {"a.dll", `other\b.dll`, false}, {"empty", "a.dll", false}, {"empty", "empty", true},
+	} {
+		got, err := root.SameContent(folder+`\`+test.a, folder+`\`+test.b)
+		if err != nil || got != test.want {
+			t.Errorf("%s and %s: %t, %v", test.a, test.b, got, err)
+		}
+	}
+	if same, err := root.SameContent(folder+`\a.dll`, folder+`\nowhere`); err == nil || same {
+		t.Errorf("with nothing: %t, %v", same, err)
+	}
+	if same, err := root.SameContent(folder+`\x86`, folder+`\x86`); err == nil || same {
+		t.Errorf("two folders: %t, %v", same, err)
+	}
+}
+
+func TestSameBytes(t *testing.T) {
+	t.Parallel()
+	long := bytes.Repeat([]byte("x"), 200<<10)
+	changed := slices.Clone(long)
+	changed[150<<10] = 'y'
+	for name, test := range map[string]struct {
+		a, b []byte
+		want bool
+	}{
+		"equal": {long, slices.Clone(long), true}, "one byte": {long, changed, false}, "shorter": {long, long[:len(long)-1], false},
+		"a chunk": {long[:64<<10], long[:64<<10], true}, "a chunk and more": {long[:64<<10], long[:64<<10+1], false},
+	} {
+		if got, err := sameBytes(bytes.NewReader(test.a), bytes.NewReader(test.b)); err != nil || got != test.want {
+			t.Errorf("%s: %t, %v", name, got, err)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package hostfiles
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/windows"
+)
+
+// final asks Windows which path an open handle has, which is after all links and
+// junctions. The handle gives no access to the file.
+// https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
+func (r Root) final(path string) (final string, regular bool, err error) {
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return "", false, fmt.Errorf("%s: %w", path, err)
+	}
+	handle, err := windows.CreateFile(name, 0, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE,
+		nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
+	if err != nil {
+		return "", false, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { err = errors.Join(err, windows.CloseHandle(handle)) }()
+	var info windows.ByHandleFileInformation
+	kind, err := windows.GetFileType(handle)
+	if err == nil && kind == windows.FILE_TYPE_DISK {
+		err = windows.GetFileInformationByHandle(handle, &info)
+	}
+	if err != nil {
+		return "", false, &os.PathError{Op: "look at", Path: path, Err: err}
+	}
+	if final, err = finalName(handle); err != nil {
+		return "", false, &os.PathError{Op: "resolve", Path: path, Err: err}
+	}
+	const notRegular = windows.FILE_ATTRIBUTE_DIRECTORY | windows.FILE_ATTRIBUTE_DEVICE | windows.FILE_ATTRIBUTE_REPARSE_POINT
+	return final, kind == windows.FILE_TYPE_DISK && info.FileAttributes&notRegular == 0, nil
+}
+
+// finalName returns the path of an open file with its drive's letter. A network
+// share's stays as it is, and is in no folder of ours.
+func finalName(handle windows.Handle) (string, error) {
+	// FILE_NAME_NORMALIZED and VOLUME_NAME_DOS are both 0.
+	buffer := make([]uint16, windows.MAX_LONG_PATH)
+	n, err := windows.GetFinalPathNameByHandle(handle, &buffer[0], uint32(len(buffer)), 0)
+	switch {
+	case err != nil:
+		return "", err
+	case n == 0 || int(n) >= len(buffer):
+		return "", windows.ERROR_BUFFER_OVERFLOW
+	}
+	path := windows.UTF16ToString(buffer[:n])
+	if local, ok := strings.CutPrefix(path, `\\?\`); ok && len(local) > 2 && local[1] == ':' {
+		return local, nil
+	}
+	return path, nil
+}
+
+// seen returns where the node's path is seen by this process.
+func (r Root) seen(path string) (string, error) { return path, nil }

@@ -1,0 +1,87 @@
+package winpath
+
+import (
+	"path"
+	"strings"
+	"testing"
+)
+
+func TestMatchPath(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		pattern, path string
+		want          bool
+	}{
+		{"nvcuda.dll", "NVCUDA.DLL", true},
+		{"nv*.dll", "nvapi64.dll", true},
+		{"nv*.dll", `nv\api64.dll`, false},
+		{"*", "a", true},
+		{"*", `a\b`, false},
+		{`*\*`, `a\b`, true},
+		{`x86/*.exe`, `X86\tool.exe`, true},
+		{"a?c", "abc", true},
+		{"a?c", "ac", false},
+		{"a*b*c", "aXbYbZc", true},
+		{"a*b*c", "aXbYbZ", false},
+		{"***", "abc", true},
+		{"", "a", false},
+		{"*.dll", "a.dll.x", false},
+		{"ü*", "Üx", true},
+	} {
+		if got := MatchPath(test.pattern, test.path); got != test.want {
+			t.Errorf("%q fits %q: %t", test.path, test.pattern, got)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		folder, path string
+		want         bool
+	}{
+		{`C:\a`, `C:\a\b`, true},
+		{`C:\a`, `c:\A\b`, true},
+		{`C:\a\`, `C:\a`, true},
+		{`C:\a`, `C:\ab`, false},
+		{`C:\a`, `C:\a\..\b`, false},
+		{`C:\`, `C:\a`, true},
+		{`C:\`, `D:\a`, false},
+		{`C:\a`, `\\?\C:\a\b`, true},
+		{`C:\a`, `\\server\a\b`, false},
+		{`C:\a\b`, `C:\a`, false},
+	} {
+		if got := Within(test.folder, test.path); got != test.want {
+			t.Errorf("%q lies in %q: %t", test.path, test.folder, got)
+		}
+	}
+}
+
+func TestIsLocalGlob(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]bool{
+		"*.dll": true, `x86\?.exe`: true, `..\*.dll`: false, `C:\*.dll`: false, `*:a`: false, `nul`: false, "": false, `\*`: false,
+	} {
+		if got := IsLocalGlob(pattern); got != want {
+			t.Errorf("%q: %t", pattern, got)
+		}
+	}
+}
+
+func FuzzMatch(f *testing.F) {
+	f.Add("a*b?c", "aXXbYc")
+	f.Add("**", "")
+	f.Add("ſ*", "s")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		if !Match("*"+pattern, name) && Match(pattern, name) {
+			t.Error("a * in front makes a match none")
+		}
+		// The standard library's matcher agrees where its patterns mean the same.
+		plain := func(s string) bool { return !strings.ContainsAny(s, `[]\/`) && strings.ToUpper(s) == s && len(s) < 50 }
+		if plain(pattern) && plain(name) {
+			if want, err := path.Match(pattern, name); err == nil && want != Match(pattern, name) && strings.ToValidUTF8(pattern+name, "") == pattern+name {
+				t.Errorf("%q fits %q: %t, by path.Match %t", name, pattern, !want, want)
+			}
+		}
+	})
+}

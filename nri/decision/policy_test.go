@@ -1,0 +1,227 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
+	"directx-nri/internal/winpath"
+	"directx-nri/nri/extramounts"
+	"directx-nri/ocispec"
+)
+
+// storeFiles has every file of the driver store, and nothing else.
+type storeFiles struct{ allFiles }
+
+func (storeFiles) Final(path string) (string, bool, error) {
+	if !winpath.Within(`C:\store`, path) {
+		return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return path, true, nil
+}
+
+func permissive() Policy {
+	return Policy{ExtraMounts: config.ExtraMounts{Sources: config.MountDriverStore, Max: 3}, VisibilityHints: true}
+}
+
+// mounted returns the destinations of the mounts that are no driver's own.
+func mounted(edits ocispec.Edits) []string {
+	var list []string
+	for _, m := range edits.Mounts {
+		if !strings.Contains(m.Source, "PCIROOT") {
+			list = append(list, winpath.Base(m.Destination))
+		}
+	}
+	return list
+}
+
+func TestPodsAskForExtraMounts(t *testing.T) {
+	t.Parallel()
+	const forAll, forMain, forOther = ExtraMountsAnnotation, ExtraMountsAnnotation + ".main", ExtraMountsAnnotation + ".other"
+	for name, test := range map[string]struct {
+		pod, own map[string]string
+		env      []string
+		want     []string
+		err      error
+		says     string
+	}{
+		"nothing":                         {},
+		"for all containers":              {pod: map[string]string{forAll: "[a.exe]"}, want: []string{"a.exe"}},
+		"for this one":                    {pod: map[string]string{forMain: "[a.exe]"}, want: []string{"a.exe"}},
+		"for another":                     {pod: map[string]string{forOther: "[a.exe]"}},
+		"both add up":                     {pod: map[string]string{forMain: "[b.exe]", forAll: "[a.exe]"}, want: []string{"a.exe", "b.exe"}},
+		"as the shim sees them":           {own: map[string]string{forAll: "[a.exe]", forMain: "[b.exe]"}, want: []string{"a.exe", "b.exe"}},
+		"in both places, once":            {pod: map[string]string{forAll: "[a.exe]"}, own: map[string]string{forAll: "[a.exe]"}, want: []string{"a.exe"}},
+		"the variable asks for nothing":   {env: []string{ExtraMountsVariable + "=[a.exe]"}},
+		"the variable changes nothing":    {env: []string{ExtraMountsVariable + "=["}},
+		"together more than the most":     {pod: map[string]string{forAll: "[a, b]", forMain: "[c, d]"}, err: extramounts.ErrTooMany, says: forMain},
+		"cannot be read":                  {pod: map[string]string{forMain: "a.exe"}, err: extramounts.ErrMalformed, says: "annotation " + forMain + ":1"},
+		"another container's is not ours": {pod: map[string]string{forOther: "["}},
+		"out of the driver store":         {pod: map[string]string{forAll: `['..\x']`}, err: extramounts.ErrDots, says: forAll},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			devices := node()
+			d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
+			d.Files, d.Policy = storeFiles{}, permissive()
+			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
+			c.PodAnnotations, c.Annotations = test.pod, test.own
+			edits, ok, err := d.Decide(t.Context(), c)
+			if !errors.Is(err, test.err) {
+				t.Fatalf("error %v, want %v", err, test.err)
+			}
+			_, bound, checkErr := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "u", Container: "main"})
+			if checkErr != nil || bound != (test.err == nil) {
+				t.Errorf("the allocation is bound: %t, error %v", bound, checkErr)
+			}
+			if test.err != nil {
+				if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), `container "main" of pod n/p`) {
+					t.Errorf("reason %s: %v", ReasonOf(err), err)
+				}
+				return
+			}
+			if got := mounted(edits); !ok || !slices.Equal(got, test.want) {
+				t.Errorf("it gets %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestContainersWithoutAllocationGetNothing(t *testing.T) {
+	t.Parallel()
+	d, _ := recorded(t, &finder{}, nil)
+	d.Policy = permissive()
+	for name, text := range map[string]string{"a file": "[a.exe]", "what would be refused": `['..\x']`} {
+		c := ofPod(ExtraMountsVariable + "=" + text)
+		c.PodAnnotations = map[string]string{ExtraMountsAnnotation: text}
+		c.Annotations = c.PodAnnotations
+		if Asks(c) {
+			t.Errorf("%s: Asks says that it asks for a GPU", name)
+		}
+		if edits, ok, err := d.Decide(t.Context(), c); ok || err != nil {
+			t.Errorf("%s: %+v, error %v", name, edits, err)
+		}
+	}
+}
+
+func TestExtraMountsOfPodsAreOffWithoutAPolicy(t *testing.T) {
+	t.Parallel()
+	devices := node()
+	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "[a.exe]"}
+	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, extramounts.ErrOff) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestStandaloneAsksForExtraMounts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		annotation, variable, gpus string
+		want                       []string
+		untouched                  bool
+		err                        error
+	}{
+		"by variable":            {variable: "[a.exe, {source: b.exe, destination: c.exe}]", gpus: "0", want: []string{"a.exe", "c.exe"}},
+		"by annotation":          {annotation: "[a.exe]", gpus: "0", want: []string{"a.exe"}},
+		"annotation counts more": {annotation: "[a.exe]", variable: "[b.exe]", gpus: "0", want: []string{"a.exe"}},
+		"empty":                  {gpus: "0"},
+		"without a GPU":          {variable: "[a.exe]", untouched: true},
+		"refused":                {variable: `['C:\x']`, gpus: "0", err: extramounts.ErrSource},
+	} {
+		d := decider(t, fixed{devices: node()})
+		d.Files, d.Policy = storeFiles{}, permissive()
+		c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + test.gpus, strings.ToLower(ExtraMountsVariable) + "=" + test.variable}}
+		if test.annotation != "" {
+			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
+		}
+		edits, ok, err := d.Decide(t.Context(), c)
+		if !errors.Is(err, test.err) || test.err == nil && ok == test.untouched || !slices.Equal(mounted(edits), test.want) {
+			t.Errorf("%s: %v, ok %t, error %v", name, mounted(edits), ok, err)
+		}
+	}
+}
+
+const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+
+func variables(edits ocispec.Edits) map[string]string {
+	found := map[string]string{}
+	for _, variable := range edits.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		found[name] = value
+	}
+	return found
+}
+
+func TestContainersAreToldTheirGPUs(t *testing.T) {
+	t.Parallel()
+	devices := node()
+	devices[0].VendorID, devices[1].VendorID = discovery.VendorNVIDIA, discovery.VendorNVIDIA
+	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
+	d.Policy = permissive()
+	// Whoever recorded the allocation knew the UUID; who looks devices up does not.
+	folder := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), folder, d.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
+	known, err := recorder.Record(t.Context(), compute, []allocation.Replica{{ID: "x::0", InstanceID: devices[1].InstanceID, UUID: uuid}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))
+	if got := variables(edits); err != nil || !strings.Contains(got["DIRECTX_DEVICES"], path0) || got["CUDA_VISIBLE_DEVICES"] != "" {
+		t.Errorf("without a UUID: %v, %v", got, err)
+	}
+	d.Policy.VisibilityHints = false
+	if edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])); err != nil || len(edits.Env) > 0 {
+		t.Errorf("hints are off: %v, %v", edits.Env, err)
+	}
+	d.Store, d.Policy = allocation.OpenStore(folder), permissive()
+	edits, _, err = d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_COMPUTE="+string(known)))
+	if got := variables(edits); err != nil || !strings.Contains(got["DIRECTX_DEVICES"], uuid) || got["CUDA_VISIBLE_DEVICES"] != uuid {
+		t.Errorf("with a UUID: %v, %v", got, err)
+	}
+	edits, _, err = d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_COMPUTE="+string(known), "cuda_visible_devices=7"))
+	if got := variables(edits); err != nil || got["CUDA_VISIBLE_DEVICES"] != "" {
+		t.Errorf("the pod's own: %v, %v", got, err)
+	}
+}
+
+func TestByClass(t *testing.T) {
+	t.Parallel()
+	devices := node()
+	hidden := windowsGPU("", 0xC0)
+	hidden.InstanceID = `VMBUS\GPU`
+	hidden.Health = discovery.Health{Reason: "it has no location path", ByPathOnly: true}
+	devices = append(devices, hidden)
+	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, ErrDeviceFailed) {
+		t.Errorf("by location path: %v", err)
+	}
+	d.Policy.ByClass = true
+	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
+	edits, _, err := d.Decide(t.Context(), c)
+	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
+		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
+	}
+	// Standalone runs are given their GPUs in the same way.
+	alone := decider(t, fixed{devices: devices})
+	alone.Policy.ByClass = true
+	edits, _, err = alone.Decide(context.Background(), Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}})
+	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
+		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
+	}
+}

@@ -1,0 +1,68 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/durable"
+	"directx-nri/ocispec"
+)
+
+func TestReasonOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want Reason
+	}{
+		{nil, ""},
+		{allocation.ErrNotFound, ReasonNoRecord},
+		{allocation.ErrHeld, ReasonHeld},
+		{allocation.ErrUnreadable, ReasonUnreadable},
+		{durable.ErrNotPrivate, ReasonUnreadable},
+		{allocation.ErrMalformedToken, ReasonWrongVariable},
+		{ErrWrongVariable, ReasonWrongVariable},
+		{ErrDeviceGone, ReasonDeviceGone},
+		{ErrDeviceFailed, ReasonDeviceGone},
+		{errUnknownGPUs, ReasonDeviceGone},
+		{ocispec.ErrNotAssignable, ReasonDeviceGone},
+		{errHyperV, ReasonHyperV},
+		{errOutsidePod, ReasonRequest},
+		{errNoSuchGPU, ReasonRequest},
+		{errBadRequest, ReasonRequest},
+		{context.DeadlineExceeded, ReasonSlow},
+		{errors.New("a panic"), ReasonOther},
+		{Because(ReasonConfig, allocation.ErrHeld), ReasonConfig},
+	} {
+		err := test.err
+		if err != nil {
+			err = Container{Name: "main", Pod: &Pod{}}.Refuse(fmt.Errorf("X: %w; do this", err))
+		}
+		got := ReasonOf(err)
+		if got != test.want {
+			t.Errorf("%v: %q, want %q", err, got, test.want)
+		}
+		if got != "" && KnownReason(string(got)) != got {
+			t.Errorf("%q is not among the reasons", got)
+		}
+	}
+}
+
+func TestReasonsAreAClosedSet(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"", "held ", "HELD", "\xff", "anything"} {
+		if got := KnownReason(word); got != ReasonOther {
+			t.Errorf("%q: %q", word, got)
+		}
+	}
+}
+
+func TestBecauseKeepsTheError(t *testing.T) {
+	t.Parallel()
+	inner := errors.New("why")
+	if err := Because(ReasonPolicy, inner); !errors.Is(err, inner) || err.Error() != "why" {
+		t.Error(err)
+	}
+}

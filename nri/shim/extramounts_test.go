@@ -1,0 +1,65 @@
+//go:build linux
+
+package shim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hostFile is a file that each Linux has, in a folder without secrets: the
+// configuration refuses those of temporary files.
+const hostFile = "/usr/lib/os-release"
+
+func (b *bed) allowExtraMounts() {
+	b.t.Helper()
+	b.write("config.yaml", b.read("config.yaml")+"extraMounts: {sources: host-folders, hostFolders: [/usr/lib]}\n")
+}
+
+// containerd lets a pod's annotations through to the container where the runtime's
+// pod_annotations has directx.microsoft.com/*.
+func TestPodAsksForExtraMounts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.allowExtraMounts()
+	variable := "DIRECTX_ALLOCATION_DISPLAY=" + b.allocate()
+	annotations := podAnnotations("container", "u1")
+	annotations["directx.microsoft.com/extra-mounts"] = "[" + hostFile + "/../os-release]"
+	b.refused(b.start(specOf(annotations, variable)), `container "main" of pod default/web`, "extra mounts", "annotation directx.microsoft.com/extra-mounts")
+
+	annotations["directx.microsoft.com/extra-mounts"] = "[" + hostFile + "]"
+	b.started(b.start(specOf(annotations, variable)))
+	var destinations []string
+	for _, m := range b.edited().Mounts {
+		destinations = append(destinations, m.Destination)
+	}
+	if !slices.Contains(destinations, "/usr/lib/wsl/lib/os-release") {
+		t.Errorf("mounts at %v", destinations)
+	}
+	if env := strings.Join(b.edited().Process.Env, "\n"); !strings.Contains(env, "DIRECTX_DEVICES=[{") {
+		t.Errorf("variables %q", env)
+	}
+	// Done twice is done once.
+	once := b.read("bundle/config.json")
+	b.started(b.start(once))
+	if b.read("bundle/config.json") != once {
+		t.Error("the second time changed it again")
+	}
+}
+
+func TestStandaloneAsksForExtraMountsByVariable(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.allowExtraMounts()
+	b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_EXTRA_MOUNTS=["+hostFile+"]")))
+	if mounts := b.edited().Mounts; len(mounts) != 2 || mounts[1].Source != hostFile {
+		t.Errorf("mounts %v", mounts)
+	}
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")), "DIRECTX_EXTRA_MOUNTS", "extraMounts.sources")
+	spec := standalone("DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")
+	b.started(b.start(spec))
+	if b.read("bundle/config.json") != spec {
+		t.Error("a container without a GPU was changed")
+	}
+}
