@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"directx-nri/advertiser"
+	"directx-nri/internal/config"
 	"directx-nri/internal/readiness"
 )
 
@@ -19,13 +20,13 @@ func TestFlags(t *testing.T) {
 		want string
 	}{
 		"no inventory":     {nil, "--inventory is required"},
-		"no replica":       {[]string{"--inventory=x", "--replicas=0"}, "0 replicas"},
-		"negative":         {[]string{"--inventory=x", "--replicas=-1"}, "-1 replicas"},
-		"too many":         {[]string{"--inventory=x", "--replicas=1025"}, "1025 replicas"},
+		"no replica":       {[]string{"--inventory=x", "--replicas=0"}, "--replicas: 0 is not possible; choose 1 to 1024"},
+		"negative":         {[]string{"--inventory=x", "--replicas=-1"}, "-1 is not possible"},
+		"too many":         {[]string{"--inventory=x", "--replicas=1025"}, "1025 is not possible"},
 		"no number":        {[]string{"--replicas=many"}, "--replicas"},
 		"state folder":     {[]string{"--inventory=x", "--state-dir=/dev/null"}, "/dev/null"},
 		"wrong log form":   {[]string{"--inventory=x", "--log-format=xml"}, "--log-format"},
-		"served by nobody": {[]string{"--inventory=x", "--served-by=me"}, `--served-by "me" is neither nri nor shim`},
+		"served by nobody": {[]string{"--inventory=x", "--served-by=me"}, `--served-by: "me" is none of nri, shim`},
 		"no shim": {
 			[]string{"--inventory=/nowhere/inventory.yaml", "--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "no GPU is offered as long as containers would not get it",
 		},
@@ -50,8 +51,8 @@ func TestFlags(t *testing.T) {
 
 func TestPluginReadySaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	o := options{runtimeDir: t.TempDir()}
-	err := o.pluginReady(new(atomic.Bool))(t.Context(), advertiser.Start{})
+	c := config.Config{RuntimeDir: t.TempDir()}
+	err := pluginReady(c, new(atomic.Bool))(t.Context(), advertiser.Start{})
 	if !errors.Is(err, readiness.ErrNotRunning) || !strings.Contains(err.Error(), "is directx-nri running on this node, and is NRI enabled in containerd?") {
 		t.Error(err)
 	}

@@ -18,20 +18,6 @@ import (
 	"directx-nri/internal/crihandlers"
 )
 
-// Who gives containers their GPUs.
-const (
-	servedByNRI  = "nri"
-	servedByShim = "shim"
-)
-
-// servedByDefault is the shim on Windows, where containerd calls no NRI plugin.
-func servedByDefault(os string) string {
-	if os == "windows" {
-		return servedByShim
-	}
-	return servedByNRI
-}
-
 const (
 	// answerAge is how long an answer of containerd holds: many containers may
 	// start at once.

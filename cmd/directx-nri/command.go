@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"path/filepath"
-	"regexp"
-	"runtime"
+	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -12,7 +12,9 @@ import (
 
 	"directx-nri/discovery/live"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
@@ -21,21 +23,8 @@ import (
 	"directx-nri/ocispec"
 )
 
-type options struct {
-	logging     cli.Logging
-	inventory   string
-	stateDir    string
-	runtimeDir  string
-	nriSocket   string
-	nriIndex    string
-	criSocket   string
-	hostRoot    string
-	containerOS string
-}
-
 func newCommand() *cobra.Command {
-	var o options
-	places := paths.OfThisSystem()
+	var settings cli.Settings
 	command := &cobra.Command{
 		Use:   "directx-nri",
 		Short: "Give containers the GPUs that were allocated to them",
@@ -45,32 +34,29 @@ driver's runtime files, read-only. A container whose allocation cannot be
 honoured is refused with the reason; one without an allocation is not touched.
 
 It needs containerd 1.7 or newer with NRI enabled, and runs as root. It stays
-registered for as long as it runs: containerd may be restarted at any time.`,
+registered for as long as it runs: containerd may be restarted at any time. The
+configuration file is read again when it has changed. Each flag but --config has
+a variable of the environment too, such as DIRECTX_NRI_LOG_LEVEL; a flag counts
+more than a variable, and that more than the file.`,
 		Example: `  # GPUs as an inventory file describes them
   directx-nri --inventory /etc/directx-nri/inventory.yaml`,
 		Version: cli.Version(version),
 	}
-	command.RunE = o.logging.Run(o.run)
-	flags := command.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&o.inventory, "inventory", "", "inventory file that describes this node's GPUs; on Windows \"\" finds them")
-	flags.StringVar(&o.stateDir, "state-dir", places.State, "folder of the allocation records; the same as the advertiser's")
-	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the advertiser sees that this plugin is there; the same as the advertiser's")
-	flags.StringVar(&o.nriSocket, "nri-socket", places.NRI, "containerd's NRI socket")
-	flags.StringVar(&o.nriIndex, "nri-index", "50", "place among the NRI plugins, 00 to 99: lower ones are asked first")
-	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI socket, to stop containers that were started without their GPU")
-	flags.StringVar(&o.hostRoot, "host-root", "/", "where the node's root directory is mounted, for a plugin that runs in a container")
-	flags.StringVar(&o.containerOS, "container-os", runtime.GOOS, "operating system of the node's containers, for simulated nodes: windows or linux")
-	o.logging.AddFlags(flags)
+	settings.AddFlags(command.Flags(), config.Plugin)
+	command.RunE = settings.Run(func(ctx context.Context, c config.Config, log *logrus.Logger) error {
+		return run(ctx, c, &settings, log)
+	})
 	return command
 }
 
-func (o *options) run(ctx context.Context, log *logrus.Logger) error {
-	os, err := o.check()
+// run serves containerd until ctx ends. settings read the configuration again
+// when the file has changed.
+func run(ctx context.Context, c config.Config, settings *cli.Settings, log *logrus.Logger) error {
+	os, err := check(c)
 	if err != nil {
 		return err
 	}
-	source, err := live.Open(o.inventory, log)
+	source, err := live.Open(c.Inventory, log)
 	if err != nil {
 		return cli.Usage("--inventory is required: %w", err)
 	}
@@ -79,49 +65,64 @@ func (o *options) run(ctx context.Context, log *logrus.Logger) error {
 		// once the file is mended.
 		log.WithError(err).Error("the GPUs of this node are not known; containers that hold one are refused until this is mended")
 	}
-	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
-	evictor := nri.NewEvictor(o.criSocket, log)
-	plugin := nri.NewPlugin(&nri.Adjuster{
+	m := newMetrics(c)
+	ready := readiness.NewServer(filepath.Join(c.RuntimeDir, readiness.SocketName))
+	evictor := nri.NewEvictor(c.Containerd.CRISocket, log)
+	evictor.Observer = m
+	adjuster := &nri.Adjuster{
 		Decider: decision.Decider{
 			Source: source,
-			Store:  allocation.OpenStore(paths.Allocations(o.stateDir)),
-			Files:  hostfiles.Root(o.hostRoot),
+			Store:  allocation.OpenStore(paths.Allocations(c.StateDir)),
+			Files:  hostfiles.Root(c.HostRoot),
 			Log:    log,
 		},
 		OS: os,
-	}, evictor.Stop)
+	}
+	configure := func(now config.Config) {
+		assignment := capabilities.Resolve(now.Assignment, now.ContainerOS, capabilities.Ask)
+		log.WithFields(logrus.Fields{"mode": assignment.Mode(), "reason": assignment.Reason}).Info("how containers are given devices")
+		m.SetAssignment(string(assignment.Mode()), assignment.Reason)
+		adjuster.Configure(decision.PolicyOf(now, !assignment.Individual))
+	}
+	configure(c)
+	watcher := settings.Watcher(c, log, cli.Reload{Changed: configure, Counted: func(err error) { m.Reloaded(time.Now(), err) }})
+	plugin := nri.NewPlugin(adjuster, evictor.Stop)
+	plugin.Observer = m
+	var registered atomic.Bool
 	runner := &nri.Runner{
-		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex,
+		Socket: c.Containerd.NRISocket, Name: "directx", Index: c.Containerd.NRIIndex,
 		Hooks: plugin.Hooks, Drain: plugin.Drain, Log: log,
 		Serving: func(serving bool) {
 			ready.SetServing(serving)
+			registered.Store(serving)
 			if serving {
-				log.WithField("socket", o.nriSocket).Info("registered with the container runtime")
+				log.WithField("socket", c.Containerd.NRISocket).Info("registered with the container runtime")
 			}
 		},
+	}
+	server, err := listen(ctx, c, m, plugin.Alive, registered.Load, log)
+	if err != nil {
+		return err
 	}
 
 	log.WithField("version", cli.Version(version)).Info("directx-nri starts")
 	defer log.Info("directx-nri ends")
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return ready.Run(ctx) })
+	group.Go(func() error { return watcher.Run(ctx) })
 	group.Go(func() error { return evictor.Run(ctx) })
 	group.Go(func() error { return runner.Run(ctx) })
+	if server != nil {
+		group.Go(func() error { return server.Run(ctx) })
+	}
 	return group.Wait()
 }
 
 // check returns the containers' operating system, or what is wrong with the
-// flags.
-func (o *options) check() (ocispec.OS, error) {
-	switch {
-	case o.nriSocket == "":
+// settings.
+func check(c config.Config) (ocispec.OS, error) {
+	if c.Containerd.NRISocket == "" {
 		return "", cli.Usage("--nri-socket is required: containerd calls NRI plugins on Linux only")
-	case !regexp.MustCompile(`^[0-9]{2}$`).MatchString(o.nriIndex):
-		return "", cli.Usage("--nri-index %q is not a number from 00 to 99", o.nriIndex)
 	}
-	os, err := ocispec.ParseOS(o.containerOS)
-	if err != nil {
-		return "", cli.Usage("--container-os: %w", err)
-	}
-	return os, nil
+	return ocispec.ParseOS(c.ContainerOS)
 }

@@ -15,8 +15,8 @@ func TestFlags(t *testing.T) {
 	}{
 		"no inventory":       {nil, "--inventory is required"},
 		"no NRI":             {[]string{"--inventory=x", "--nri-socket="}, "--nri-socket is required"},
-		"index":              {[]string{"--inventory=x", "--nri-socket=x", "--nri-index=7"}, `--nri-index "7"`},
-		"container OS":       {[]string{"--inventory=x", "--nri-socket=x", "--container-os=plan9"}, `"plan9" is neither`},
+		"index":              {[]string{"--inventory=x", "--nri-socket=x", "--nri-index=7"}, `--nri-index: "7" is not a number from 00 to 99`},
+		"container OS":       {[]string{"--inventory=x", "--nri-socket=x", "--container-os=plan9"}, `--container-os: "plan9" is none of windows, linux`},
 		"runtime folder":     {[]string{"--inventory=x", "--nri-socket=x", "--runtime-dir=/dev/null"}, "/dev/null"},
 		"log level is wrong": {[]string{"--log-level=x"}, "--log-level"},
 	} {

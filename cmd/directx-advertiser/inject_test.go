@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/advertiser"
+	"directx-nri/discovery"
+	"directx-nri/internal/testutil"
+	"directx-nri/nri/decision"
+	"directx-nri/ocispec"
+)
+
+// fixedSource is a list of devices, or an error.
+type fixedSource struct {
+	devices []discovery.Device
+	err     error
+}
+
+func (s fixedSource) Devices(context.Context) ([]discovery.Device, error) { return s.devices, s.err }
+
+func (s fixedSource) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// hostFiles has every file but those that are called missing.
+type hostFiles struct{}
+
+func (hostFiles) Resolve(path string) (string, error) {
+	if strings.Contains(path, "missing") {
+		return "", fs.ErrNotExist
+	}
+	return path, nil
+}
+
+func (hostFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: 1}, nil
+}
+
+func (hostFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
+
+const store = `C:\Windows\System32\DriverStore\FileRepository\`
+
+// windowsGPU is a GPU of a driver of its own, by its name.
+func windowsGPU(name, driver string) discovery.Device {
+	return discovery.Device{
+		InstanceID: `PCI\` + name, LocationPath: "PCIROOT(0)#PCI(" + name + ")", SupportsDisplay: true, VendorID: discovery.VendorNVIDIA,
+		DriverStorePath: store + driver,
+		System32:        []discovery.RuntimeFile{{Source: "nvcuda.dll", Destination: "nvcuda.dll"}, {Source: "missing.dll", Destination: "missing.dll"}},
+		SysWOW64:        []discovery.RuntimeFile{{Source: "nvcuda32.dll", Destination: "nvcuda.dll"}},
+	}
+}
+
+func linuxGPU(name string) discovery.Device {
+	return discovery.Device{
+		InstanceID: `VMBUS\` + name, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg" + name, ContainerPath: "/dev/dxg"}},
+		Libraries:   []discovery.Library{{Source: "/lib/d3d12.so", Destination: "/usr/lib/wsl/lib/d3d12.so"}},
+	}
+}
+
+func newInjector(os ocispec.OS, policy decision.Policy, devices ...discovery.Device) *injector {
+	i := &injector{source: fixedSource{devices: devices}, files: hostFiles{}, os: os, log: testutil.Quiet(), several: func() bool { return false }}
+	i.policy.Store(&policy)
+	return i
+}
+
+func TestInject(t *testing.T) {
+	t.Parallel()
+	a, b := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf")
+	sick := windowsGPU("1D00", "nv.inf")
+	sick.Health.Reason = "it stopped"
+	pathless := windowsGPU("1E00", "nv.inf")
+	pathless.LocationPath = ""
+	files := []*v1beta1.Mount{
+		{HostPath: store + `nv.inf\nvcuda.dll`, ContainerPath: `C:\Windows\System32\nvcuda.dll`, ReadOnly: true},
+		{HostPath: store + `nv.inf\nvcuda32.dll`, ContainerPath: `C:\Windows\SysWOW64\nvcuda.dll`, ReadOnly: true},
+	}
+	class := decision.Policy{ByClass: true}
+	for name, test := range map[string]struct {
+		os     ocispec.OS
+		policy decision.Policy
+		ids    []string
+		want   *v1beta1.ContainerAllocateResponse
+		err    string
+	}{
+		// containerd on Windows refuses a device with a ContainerPath or Permissions.
+		"one": {os: "windows", ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
+			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}}, Mounts: files,
+		}},
+		"two": {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container"},
+		"all by their class": {os: "windows", policy: class, ids: []string{`PCI\1B00`, `PCI\1C00`}, want: &v1beta1.ContainerAllocateResponse{
+			Devices: []*v1beta1.DeviceSpec{{HostPath: "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"}}, Mounts: files,
+		}},
+		"no location path":           {os: "windows", ids: []string{`PCI\1E00`}, err: "no location path"},
+		"no location path, by class": {os: "windows", policy: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
+		"gone":                       {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},
+		"sick":                       {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
+		"Linux": {os: "linux", ids: []string{`VMBUS\0`}, want: &v1beta1.ContainerAllocateResponse{
+			Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rwm"}},
+			Mounts:  []*v1beta1.Mount{{HostPath: "/lib/d3d12.so", ContainerPath: "/usr/lib/wsl/lib/d3d12.so", ReadOnly: true}},
+		}},
+		"Linux, one place for two": {os: "linux", ids: []string{`VMBUS\0`, `VMBUS\1`}, err: "/dev/dxg"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := newInjector(test.os, test.policy, a, b, sick, pathless, linuxGPU("0"), linuxGPU("1")).Inject(t.Context(), "x/y", test.ids)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("%v, want %q", err, test.err)
+				}
+				if isRequest := errors.Is(err, advertiser.ErrNotInjectable); isRequest != (name == "two") {
+					t.Errorf("the request is to blame: %t", isRequest)
+				}
+				return
+			}
+			if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" || err != nil {
+				t.Error(err, diff)
+			}
+		})
+	}
+}
+
+func TestInjectGivesHints(t *testing.T) {
+	t.Parallel()
+	a := windowsGPU("1B00", "nv.inf")
+	a.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+	got, err := newInjector("windows", decision.Policy{VisibilityHints: true}, a).Inject(t.Context(), "x/y", []string{a.InstanceID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if envs := got.GetEnvs(); envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath) {
+		t.Error(envs)
+	}
+}
+
+// TestInjectGivesNoHintsOfSeveralResources, of which the kubelet would keep one.
+func TestInjectGivesNoHintsOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	a := windowsGPU("1B00", "nv.inf")
+	i := newInjector("windows", decision.Policy{VisibilityHints: true}, a)
+	i.several = func() bool { return true }
+	got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
+	if err != nil || len(got.GetEnvs()) > 0 || len(got.GetDevices()) != 1 {
+		t.Error(got, err)
+	}
+}
+
+func TestSeveralOffered(t *testing.T) {
+	t.Parallel()
+	gpus := []advertiser.GPUStatus{{InstanceID: "A"}}
+	for name, test := range map[string]struct {
+		resources []advertiser.ResourceStatus
+		want      bool
+	}{
+		"nothing yet":            {},
+		"one has all":            {resources: []advertiser.ResourceStatus{{Name: "x/a", GPUs: gpus}, {Name: "x/b"}}},
+		"two have GPUs":          {resources: []advertiser.ResourceStatus{{Name: "x/a", GPUs: gpus}, {Name: "x/b", GPUs: gpus}}, want: true},
+		"two of three have GPUs": {resources: []advertiser.ResourceStatus{{Name: "x/a"}, {Name: "x/b", GPUs: gpus}, {Name: "x/c", GPUs: gpus}}, want: true},
+	} {
+		if got := severalOffered(advertiser.Status{Resources: test.resources}); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestInjectSaysThatTheGPUsAreNotKnown(t *testing.T) {
+	t.Parallel()
+	i := newInjector("windows", decision.Policy{})
+	i.source = fixedSource{err: errors.New("inventory.yaml:3: no")}
+	if _, err := i.Inject(t.Context(), "x/y", []string{"a"}); err == nil || !strings.Contains(err.Error(), "inventory.yaml:3") {
+		t.Error(err)
+	}
+}
+
+func TestStartOfAContainerWithSeveralResources(t *testing.T) {
+	t.Parallel()
+	a, b, other := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), windowsGPU("1D00", "other.inf")
+	ids := func(d discovery.Device) []string { return []string{d.InstanceID + "::0", d.InstanceID + "::1"} }
+	for name, test := range map[string]struct {
+		os     ocispec.OS
+		policy decision.Policy
+		held   map[string][]string
+		err    error
+		want   string
+	}{
+		"one resource":                {os: "windows", held: map[string][]string{"x/a": ids(a)}},
+		"the same GPU's twice":        {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
+		"two GPUs":                    {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on one"},
+		"by class, one driver":        {os: "windows", policy: decision.Policy{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"by class, two drivers":       {os: "windows", policy: decision.Policy{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
+		"by class, hints":             {os: "windows", policy: decision.Policy{ByClass: true, VisibilityHints: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
+		"the kubelet does not tell":   {os: "windows", err: advertiser.ErrNoHolder},
+		"a GPU of it cannot be given": {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInjector(test.os, test.policy, a, b, other, linuxGPU("0"), linuxGPU("1"))
+			i.held = func(context.Context, advertiser.Start) (map[string][]string, error) { return test.held, test.err }
+			err := i.Ready(t.Context(), advertiser.Start{})
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}

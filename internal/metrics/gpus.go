@@ -1,0 +1,127 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Node is what there is on a node at one moment.
+type Node struct {
+	// Devices are all devices, offered or not.
+	Devices []Device
+	// Resources are those that are offered to the kubelet.
+	Resources []Resource
+}
+
+// Device is one device.
+type Device struct {
+	// Kind is "display", "compute" or "none".
+	Kind    string
+	Healthy bool
+}
+
+// Resource is one extended resource.
+type Resource struct {
+	Name string
+	// Registered tells that the kubelet knows it and watches its list.
+	Registered bool
+	GPUs       []GPU
+}
+
+// GPU is one GPU that a resource holds.
+type GPU struct {
+	// Name is its location path, or what else it is known by. It is the only one
+	// of that name in its resource.
+	Name string
+	// Replicas is how many containers may share it.
+	Replicas int
+	// InUse is how many of them containers hold, nil when that is not known.
+	InUse *int
+}
+
+// scrapeTimeout bounds what is asked for one answer.
+const scrapeTimeout = 2 * time.Second
+
+// CollectNode has look asked whenever the metrics are.
+func (m *Metrics) CollectNode(look func(context.Context) Node) {
+	if m != nil {
+		m.registry.MustRegister(newNodeCollector(look))
+	}
+}
+
+type nodeCollector struct {
+	look                              func(context.Context) Node
+	devices, replicas, inUse, watched *prometheus.Desc
+}
+
+func newNodeCollector(look func(context.Context) Node) *nodeCollector {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+	}
+	return &nodeCollector{
+		look:     look,
+		devices:  describe("devices", "Devices of this node by what they are for and by health, whether they are offered or not.", "kind", "health"),
+		replicas: describe("replicas", "How many containers may share the GPU.", "resource", "gpu"),
+		inUse:    describe("replicas_in_use", "How many replicas of the GPU containers hold, as the kubelet tells; it does not tell of ordinary init containers.", "resource", "gpu"),
+		watched:  describe("resource_registered", "1 while the kubelet watches the resource's list of GPUs.", "resource"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *nodeCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.devices, c.replicas, c.inUse, c.watched} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	node := c.look(ctx)
+	gauge := func(d *prometheus.Desc, value int, labels ...string) {
+		for i := range labels {
+			labels[i] = text(labels[i])
+		}
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+	}
+	for device, number := range count(node.Devices) {
+		gauge(c.devices, number, device.Kind, health(device.Healthy))
+	}
+	for _, r := range node.Resources {
+		registered := 0
+		if r.Registered {
+			registered = 1
+		}
+		gauge(c.watched, registered, r.Name)
+		for _, g := range r.GPUs {
+			gauge(c.replicas, g.Replicas, r.Name, g.Name)
+			if g.InUse != nil {
+				gauge(c.inUse, *g.InUse, r.Name, g.Name)
+			}
+		}
+	}
+}
+
+// count returns how many devices there are of each kind and health, those of
+// which there are none included: a series that comes and goes is awkward to
+// alert on.
+func count(devices []Device) map[Device]int {
+	counts := map[Device]int{}
+	for _, kind := range []string{"display", "compute"} {
+		counts[Device{kind, true}], counts[Device{kind, false}] = 0, 0
+	}
+	for _, d := range devices {
+		counts[d]++
+	}
+	return counts
+}
+
+func health(healthy bool) string {
+	if healthy {
+		return "healthy"
+	}
+	return "unhealthy"
+}

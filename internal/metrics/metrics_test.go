@@ -1,0 +1,167 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	quiet "directx-nri/internal/testutil"
+)
+
+// page returns what Prometheus is answered, without the lines about the process
+// and Go.
+func page(t *testing.T, m *Metrics) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	m.Handler(quiet.Quiet()).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body, err := io.ReadAll(answer.Result().Body)
+	if err != nil || answer.Code != 200 {
+		t.Fatal(answer.Code, err)
+	}
+	var ours strings.Builder
+	for line := range strings.Lines(string(body)) {
+		if strings.HasPrefix(line, "directx_") {
+			ours.WriteString(line)
+		}
+	}
+	return ours.String()
+}
+
+func TestWhatIsTold(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_700_000_000_500)
+	for name, test := range map[string]struct {
+		tell func(*Metrics)
+		want []string
+	}{
+		"build":      {func(*Metrics) {}, []string{`directx_build_info{goversion="go`, `program="directx-advertiser",version="v1"} 1`}},
+		"allocation": {func(m *Metrics) { m.Allocated("a/b"); m.Allocated("a/b") }, []string{`directx_allocations_total{resource="a/b"} 2`}},
+		"failed allocation": {func(m *Metrics) { m.AllocationFailed("a/b", "disk_full") },
+			[]string{`directx_allocation_failures_total{reason="disk_full",resource="a/b"} 1`}},
+		"start check": {func(m *Metrics) { m.StartChecked("a/b", 3*time.Millisecond, false) },
+			[]string{`directx_start_check_duration_seconds_bucket{resource="a/b",result="refused",le="0.002"} 0`,
+				`directx_start_check_duration_seconds_bucket{resource="a/b",result="refused",le="0.005"} 1`}},
+		"hook": {func(m *Metrics) { m.HookDone("CreateContainer", time.Second) },
+			[]string{`directx_hook_duration_seconds_sum{hook="CreateContainer"} 1`, `directx_hook_duration_seconds_count{hook="CreateContainer"} 1`}},
+		"refusal":  {func(m *Metrics) { m.Refused("nri", "held") }, []string{`directx_refusals_total{by="nri",reason="held"} 1`}},
+		"eviction": {func(m *Metrics) { m.Evicted() }, []string{"directx_evictions_total 1"}},
+		"shim": {func(m *Metrics) { m.ShimStarted("", time.Second); m.ShimStarted("gone", time.Second); m.ShimSkipped(3) },
+			[]string{`directx_shim_start_duration_seconds_count{result="passed"} 1`, `directx_shim_start_duration_seconds_count{result="refused"} 1`,
+				`directx_refusals_total{by="shim",reason="gone"} 1`, "directx_shim_events_skipped_total 3"}},
+		"first configuration": {func(m *Metrics) { m.ConfigRead(at) },
+			[]string{"directx_config_last_reload_successful 1", "directx_config_last_reload_success_timestamp_seconds 1.7000000005e+09"}},
+		"configuration": {func(m *Metrics) { m.Reloaded(at, nil) },
+			[]string{`directx_config_reloads_total{result="applied"} 1`, "directx_config_last_reload_successful 1"}},
+		"bad configuration": {func(m *Metrics) { m.Reloaded(at, nil); m.Reloaded(at.Add(time.Hour), errors.New("no")) },
+			[]string{`directx_config_reloads_total{result="refused"} 1`, "directx_config_last_reload_successful 0", "timestamp_seconds 1.7000000005e+09"}},
+		"modes": {func(m *Metrics) {
+			m.SetAssignment("location-path", "x")
+			m.SetAssignment("class-guid", "no HCS schema 2.2")
+			m.SetInjection("kubelet")
+		}, []string{`directx_assignment_mode{mode="class-guid",reason="no HCS schema 2.2"} 1`, `directx_injection_mode{mode="kubelet"} 1`}},
+		"not UTF-8": {func(m *Metrics) { m.Allocated("a/\xff") }, []string{`directx_allocations_total{resource="a/�"} 1`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := New("directx-advertiser", "v1")
+			test.tell(m)
+			got := page(t, m)
+			for _, want := range test.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q is missing in\n%s", want, got)
+				}
+			}
+			if strings.Contains(got, `mode="location-path"`) {
+				t.Error("an earlier mode is still told")
+			}
+		})
+	}
+}
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	two := 2
+	m := New("p", "v")
+	m.CollectNode(func(context.Context) Node {
+		return Node{
+			Devices: []Device{{"display", true}, {"display", true}, {"none", false}},
+			Resources: []Resource{
+				{Name: "d/display", Registered: true, GPUs: []GPU{{Name: "PCIROOT(0)#PCI(1B00)", Replicas: 4, InUse: &two}, {Name: "b", Replicas: 4}}},
+				{Name: "d/compute"},
+			},
+		}
+	})
+	const want = `
+# HELP directx_devices Devices of this node by what they are for and by health, whether they are offered or not.
+# TYPE directx_devices gauge
+directx_devices{health="healthy",kind="compute"} 0
+directx_devices{health="healthy",kind="display"} 2
+directx_devices{health="unhealthy",kind="compute"} 0
+directx_devices{health="unhealthy",kind="display"} 0
+directx_devices{health="unhealthy",kind="none"} 1
+# HELP directx_replicas How many containers may share the GPU.
+# TYPE directx_replicas gauge
+directx_replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="d/display"} 4
+directx_replicas{gpu="b",resource="d/display"} 4
+# HELP directx_replicas_in_use How many replicas of the GPU containers hold, as the kubelet tells; it does not tell of ordinary init containers.
+# TYPE directx_replicas_in_use gauge
+directx_replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="d/display"} 2
+# HELP directx_resource_registered 1 while the kubelet watches the resource's list of GPUs.
+# TYPE directx_resource_registered gauge
+directx_resource_registered{resource="d/compute"} 0
+directx_resource_registered{resource="d/display"} 1
+`
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want),
+		"directx_devices", "directx_replicas", "directx_replicas_in_use", "directx_resource_registered"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNamesAreAsPrometheusWantsThem has the library's own linter look.
+func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+	t.Parallel()
+	m := New("p", "v")
+	m.CollectNode(func(context.Context) Node {
+		return Node{Resources: []Resource{{Name: "r", GPUs: []GPU{{Name: "g", InUse: new(int)}}}}}
+	})
+	m.Allocated("r")
+	m.AllocationFailed("r", "x")
+	m.StartChecked("r", 0, true)
+	m.HookDone("h", 0)
+	m.ShimStarted("x", 0)
+	m.Reloaded(time.Now(), nil)
+	m.SetAssignment("m", "r")
+	m.SetInjection("m")
+	problems, err := testutil.GatherAndLint(m.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestNobodyCounts(t *testing.T) {
+	t.Parallel()
+	var m *Metrics
+	m.Allocated("r")
+	m.AllocationFailed("r", "x")
+	m.StartChecked("r", 0, true)
+	m.HookDone("h", 0)
+	m.Refused("b", "r")
+	m.Evicted()
+	m.ShimStarted("x", 0)
+	m.ShimSkipped(1)
+	m.ConfigRead(time.Now())
+	m.Reloaded(time.Now(), nil)
+	m.SetAssignment("m", "r")
+	m.SetInjection("m")
+	m.CollectNode(nil)
+}
