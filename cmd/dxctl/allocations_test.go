@@ -136,7 +136,7 @@ func holding(t *testing.T) (state string) {
 func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	command := newCommand()
-	command.SetArgs(args)
+	command.SetArgs(ofNoNode(args))
 	command.SilenceErrors, command.SilenceUsage = true, true
 	var out, errs bytes.Buffer
 	command.SetIn(strings.NewReader(stdin))

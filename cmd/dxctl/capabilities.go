@@ -18,6 +18,7 @@ import (
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
@@ -26,6 +27,7 @@ import (
 
 type capabilitiesOptions struct {
 	target
+	gpuSource  // of which it takes the configuration alone
 	shim       string
 	runtimeDir string
 	output     string
@@ -40,9 +42,10 @@ func newCapabilitiesCommand() *cobra.Command {
 		Short: "Tell what this node can do with GPUs in containers",
 		Long: `Tells what this node can do with GPUs in containers: containerd's version, whether
 NRI is on, which runtime handlers go through our shim, and of what version that
-is. On Windows also which Windows this is, which schemas its container service
-(HCS) understands, and whether containers can be given single GPUs or only all of
-them.
+is; and by what containers are given GPUs, and by whom, as config.yaml has it. On
+Windows also which Windows this is, and which schemas its container service (HCS)
+understands: they decide whether containers can be given single GPUs or only all of
+them, where assignmentMode is auto.
 
 What cannot be found out is left out, and it is said why. 'dxctl doctor' says
 what is wrong, and what to do.`,
@@ -53,7 +56,8 @@ what is wrong, and what to do.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
-	o.addFlags(flags)
+	o.target.addFlags(flags)
+	o.addShimConfig(flags)
 	flags.StringVar(&o.shim, "shim", filepath.Join(places.ShimDir, shimname.File(runtime.GOOS)), "our runtime shim, where no runtime handler goes through one and containerd finds none")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the NRI plugin is seen to be there; the same as the plugin's")
 	flags.DurationVar(&o.timeout, "timeout", askTimeout, "how long each question may take")
@@ -67,8 +71,19 @@ type capabilitiesReport struct {
 	// OS is "windows" or "linux".
 	OS             string `json:"os" yaml:"os"`
 	*windowsReport `yaml:",inline"`
-	Containerd     containerdReport `json:"containerd" yaml:"containerd"`
-	Shim           shimReport       `json:"shim" yaml:"shim"`
+	// Config is our configuration file, and ConfigError why it cannot be used; where
+	// its last good copy is in force, both that and what is wrong are told.
+	Config      string `json:"config" yaml:"config"`
+	ConfigError string `json:"configError,omitempty" yaml:"configError,omitempty"`
+	// AssignmentMode is as configured, and Assignment what it comes to here:
+	// "location-path" or "class-guid". Reason says why.
+	AssignmentMode string `json:"assignmentMode" yaml:"assignmentMode"`
+	Assignment     string `json:"assignment" yaml:"assignment"`
+	Reason         string `json:"reason" yaml:"reason"`
+	// Injection is "runtime", the NRI plugin or the shim, or "kubelet".
+	Injection  string           `json:"injection" yaml:"injection"`
+	Containerd containerdReport `json:"containerd" yaml:"containerd"`
+	Shim       shimReport       `json:"shim" yaml:"shim"`
 }
 
 type windowsReport struct {
@@ -78,10 +93,6 @@ type windowsReport struct {
 	Schemas []string `json:"hcsSchemas,omitempty" yaml:"hcsSchemas,omitempty"`
 	// HCSError is why HCS does not say which.
 	HCSError string `json:"hcsError,omitempty" yaml:"hcsError,omitempty"`
-	// Assignment is "location-path" or "class-guid", or "unknown" where Windows does
-	// not answer.
-	Assignment string `json:"assignment" yaml:"assignment"`
-	Reason     string `json:"reason" yaml:"reason"`
 }
 
 type containerdReport struct {
@@ -117,12 +128,8 @@ type shimReport struct {
 	Error     string `json:"error,omitempty" yaml:"error,omitempty"`
 }
 
-// How containers can be given GPUs.
-const (
-	assignByPath  = "location-path"
-	assignByClass = "class-guid"
-	assignUnknown = "unknown"
-)
+// assignUnknown is told where Windows does not answer.
+const assignUnknown = "unknown"
 
 func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) error {
 	if o.output != outputTable && o.output != outputYAML && o.output != outputJSON {
@@ -152,10 +159,16 @@ func checkTimeout(d time.Duration) error {
 // look asks each part of the node, and takes no answer for an answer too.
 func (o *capabilitiesOptions) look(ctx context.Context) capabilitiesReport {
 	r := capabilitiesReport{OS: o.os}
-	if windows := doctor.AskWindows(ctx, o.timeout); windows != nil {
-		w := reportCapabilities(*windows)
+	windows := doctor.AskWindows(ctx, o.timeout)
+	if windows != nil {
+		w := reportWindows(*windows)
 		r.windowsReport = &w
 	}
+	value, bad, configErr := config.ReadOrLastGood(o.file, config.Environment(os.Environ())...)
+	if configErr != nil {
+		value = config.Default()
+	}
+	r.configured(o.file, value, errors.Join(bad, configErr), windows)
 	c, shims := doctor.GatherContainerd(ctx, doctor.Node{
 		OS: o.os, Shim: o.shim, ContainerdConfig: o.config, ContainerdMajor: o.major, CRISocket: o.criSocket, Timeout: o.timeout,
 	})
@@ -171,18 +184,33 @@ func (o *capabilitiesOptions) pluginRegistered(ctx context.Context) bool {
 	return o.os != "windows" && readiness.Check(ctx, filepath.Join(o.runtimeDir, readiness.SocketName)) == nil
 }
 
-func reportCapabilities(c capabilities.Capabilities) windowsReport {
-	if c.Windows.Build == 0 && c.SchemasErr != nil {
-		return windowsReport{Windows: assignUnknown, HCSError: c.SchemasErr.Error(), Assignment: assignUnknown, Reason: "Windows did not answer"}
+// configured tells what the configuration c, of the file at path, comes to on a
+// node of which windows is known, nil where it is another system. wrong is what is
+// wrong with the file.
+func (r *capabilitiesReport) configured(path string, c config.Config, wrong error, windows *capabilities.Capabilities) {
+	r.Config, r.ConfigError, r.Injection = path, errorText(wrong), string(c.Injection)
+	r.AssignmentMode = string(c.Assignment)
+	if c.Assignment == config.AssignAuto && windows != nil && unanswered(*windows) {
+		r.Assignment, r.Reason = assignUnknown, "Windows did not answer"
+		return
 	}
-	assignment := c.Assignment()
-	r := windowsReport{
-		Windows: c.Windows.String(), Build: c.Windows.Build, Server: c.Windows.Server,
-		Assignment: assignByClass, Reason: assignment.Reason,
+	assignment := capabilities.Resolve(c.Assignment, c.ContainerOS, func() (capabilities.Capabilities, error) {
+		if windows == nil {
+			return capabilities.Capabilities{}, errors.ErrUnsupported
+		}
+		return *windows, nil
+	})
+	r.Assignment, r.Reason = string(assignment.Mode()), assignment.Reason
+}
+
+// unanswered tells that Windows did not answer in time.
+func unanswered(c capabilities.Capabilities) bool { return c.Windows.Build == 0 && c.SchemasErr != nil }
+
+func reportWindows(c capabilities.Capabilities) windowsReport {
+	if unanswered(c) {
+		return windowsReport{Windows: assignUnknown, HCSError: c.SchemasErr.Error()}
 	}
-	if assignment.Individual {
-		r.Assignment = assignByPath
-	}
+	r := windowsReport{Windows: c.Windows.String(), Build: c.Windows.Build, Server: c.Windows.Server}
 	if c.SchemasErr != nil {
 		r.HCSError = c.SchemasErr.Error()
 		return r
@@ -273,9 +301,15 @@ func (r capabilitiesReport) print(w io.Writer, to terminal.Terminal) error {
 	if windows := r.windowsReport; windows != nil {
 		row("Windows", windows.Windows)
 		row("HCS schemas", cmp.Or(strings.Join(windows.Schemas, ", "), "unknown: "+windows.HCSError))
-		row("GPUs by", windows.Assignment)
-		row("because", windows.Reason)
 	}
+	row("our file", r.Config)
+	if r.ConfigError != "" {
+		row("which", r.ConfigError)
+	}
+	row("assignmentMode", r.AssignmentMode)
+	row("GPUs by", r.Assignment)
+	row("because", r.Reason)
+	row("injection", injectionWords(r.Injection))
 	c := r.Containerd
 	row("containerd", cmp.Or(c.Version, "unknown: "+c.Error))
 	row("its file", c.Config)
@@ -302,6 +336,14 @@ func (r capabilitiesReport) print(w io.Writer, to terminal.Terminal) error {
 	}
 	row("our shim", shim)
 	return table.Print(w, to)
+}
+
+// injectionWords says who gives containers their GPUs.
+func injectionWords(injection string) string {
+	if injection == string(config.InjectByKubelet) {
+		return injection + ": the advertiser's answer to the kubelet"
+	}
+	return injection + ": the NRI plugin or the runtime shim"
 }
 
 func (h handlerCapability) String() string {

@@ -30,7 +30,7 @@ unless a command says otherwise.`,
 	}{
 		{"see", "See what is there:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
 		{"run", "Run containers, and see what they would get:", []*cobra.Command{newFlagsCommand(), newRunCommand(), newSpecCommand(), newSimulateCommand()}},
-		{"set", "Set the node up:", []*cobra.Command{newRuntimeCommand()}},
+		{"set", "Set the node up:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
 		{"shell", "Set your shell up:", []*cobra.Command{newCompletionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

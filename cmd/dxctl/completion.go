@@ -93,7 +93,7 @@ const completionPatience = 2 * time.Second
 // those that the flags before it name.
 func completeDevice(names ...func(discovery.Device) string) cobra.CompletionFunc {
 	return func(command *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		source := gpuSource{command.Flag("inventory").Value.String(), command.Flag("shim-config").Value.String()}
+		source := gpuSource{inventory: command.Flag("inventory").Value.String(), file: command.Flag("shim-config").Value.String()}
 		ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
 		defer cancel()
 		devices, err := source.devices(ctx)

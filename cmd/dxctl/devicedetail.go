@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/hostfiles"
@@ -39,12 +40,13 @@ func checkHostRoot(root string) error {
 }
 
 // tellOne tells all that is known of a device.
-func (o *devicesOptions) tellOne(stdout io.Writer, index int, d discovery.Device) error {
+func (o *devicesOptions) tellOne(stdout io.Writer, index int, a resources.Assigned) error {
+	d := a.Device
 	if o.output == outputName {
 		_, err := fmt.Fprintln(stdout, terminal.Printable(d.Name()))
 		return err
 	}
-	detail := deviceDetail{deviceReport: reportDevice(index, d)}
+	detail := deviceDetail{deviceReport: reportDevice(index, a)}
 	root := o.hostRoot
 	if root == "" && runtime.GOOS != "windows" {
 		root = "/"
@@ -57,7 +59,7 @@ func (o *devicesOptions) tellOne(stdout io.Writer, index int, d discovery.Device
 	if o.output == outputWide {
 		to.Width = 0
 	}
-	return printDetail(stdout, to, d, detail, unchecked)
+	return printDetail(stdout, to, a, detail, unchecked)
 }
 
 // check looks for the files on disk, or returns why that cannot be done here.
@@ -111,7 +113,8 @@ func drive(path string) string {
 }
 
 // printDetail tells a person of one device.
-func printDetail(w io.Writer, to terminal.Terminal, d discovery.Device, detail deviceDetail, unchecked string) error {
+func printDetail(w io.Writer, to terminal.Terminal, a resources.Assigned, detail deviceDetail, unchecked string) error {
+	d := a.Device
 	var text strings.Builder
 	title := fmt.Sprintf("GPU %d: %s", detail.Index, terminal.Printable(orNothing(d.Description)))
 	fmt.Fprintln(&text, to.Paint(terminal.Bold, title))
@@ -119,8 +122,9 @@ func printDetail(w io.Writer, to terminal.Terminal, d discovery.Device, detail d
 		name string
 		terminal.Cell
 	}{
-		{"Health", health(d)},
+		{"Health", health(a)},
 		{"Kinds", terminal.Cell{Text: kinds(d)}},
+		{"Resource", terminal.Cell{Text: sharing(a)}},
 		{"Properties", terminal.Cell{Text: properties(d)}},
 		{"Location path", terminal.Cell{Text: d.LocationPath}},
 		{"LUID", terminal.Cell{Text: detail.LUID}},
@@ -197,6 +201,17 @@ func onDisk(f fileReport, checked bool) terminal.Cell {
 		return terminal.Cell{Text: "missing", Style: terminal.Bad}
 	}
 	return terminal.Cell{Text: "there", Style: terminal.Good}
+}
+
+// sharing says which resource offers a device, to how many containers.
+func sharing(a resources.Assigned) string {
+	switch {
+	case a.Rule == nil:
+		return a.Reason
+	case a.Rule.Replicas == 1:
+		return a.Rule.Name
+	}
+	return fmt.Sprintf("%s, shared by up to %d containers", a.Rule.Name, a.Rule.Replicas)
 }
 
 func properties(d discovery.Device) string {

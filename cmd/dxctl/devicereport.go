@@ -1,6 +1,7 @@
 package main
 
 import (
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 )
 
@@ -11,10 +12,16 @@ type deviceReport struct {
 	Index       int    `json:"index" yaml:"index"`
 	InstanceID  string `json:"instanceID" yaml:"instanceID"`
 	Description string `json:"description" yaml:"description"`
-	// Kind is display, compute or none: the resource that it is offered as.
+	// Kind is display, compute or none: what the resources' rules go by.
 	Kind    string `json:"kind" yaml:"kind"`
 	Display bool   `json:"display" yaml:"display"`
 	Compute bool   `json:"compute" yaml:"compute"`
+	// Resource is the extended resource that offers it to Replicas containers. Both
+	// are empty where none does, and NotOffered says why; all three are where the
+	// configuration is not known.
+	Resource   string `json:"resource,omitempty" yaml:"resource,omitempty"`
+	Replicas   int    `json:"replicas,omitempty" yaml:"replicas,omitempty"`
+	NotOffered string `json:"notOffered,omitempty" yaml:"notOffered,omitempty"`
 	// Health is "healthy", or what is wrong.
 	Health       string   `json:"health" yaml:"health"`
 	Notes        []string `json:"notes,omitempty" yaml:"notes,omitempty"`
@@ -58,16 +65,20 @@ type fileReport struct {
 // kindNone is the kind of a device that is never offered.
 const kindNone = "none"
 
-func reportDevice(index int, d discovery.Device) deviceReport {
+func reportDevice(index int, a resources.Assigned) deviceReport {
+	d := a.Device
 	r := deviceReport{
 		Index: index, InstanceID: d.InstanceID, Description: d.Description,
 		Kind: string(d.Kind()), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
-		Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
+		NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
 		LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
 		Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
 		NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Status: d.Status, Problem: d.Problem,
 		DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
 		System32: runtimeFileReports(d.System32), SysWOW64: runtimeFileReports(d.SysWOW64),
+	}
+	if a.Rule != nil {
+		r.Resource, r.Replicas = a.Rule.Name, a.Rule.Replicas
 	}
 	if d.LUID != 0 {
 		r.LUID = d.LUID.String()

@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/config"
 )
 
 type devicesOptions struct {
@@ -25,6 +27,8 @@ type devicesOptions struct {
 	output   string
 	watch    bool
 	now      func() time.Time
+	// rules are the configuration's, nil where that is not known.
+	rules []config.Resource
 }
 
 func newDevicesCommand() *cobra.Command {
@@ -37,9 +41,13 @@ whether a container can be given it. Devices that no container is given are
 listed too, with the reason. The index is what --index of other commands and
 DIRECTX_VISIBLE_DEVICES count by; it changes when a GPU comes or goes.
 
+Which extended resource offers a GPU, and to how many containers, the rules of
+config.yaml say: -o wide, json and yaml have it.
+
 With a GPU's index, location path, LUID or instance ID, all that is known of that
-one is told: also the files of its driver that a container is given, where they
-are in the container, and which of them are missing on disk.
+one is told: also the files that its driver lists for containers, where they are in
+the container, and which of them are missing on disk. What runtimeFiles in
+config.yaml adds and takes away, 'dxctl spec' tells.
 
 On Windows the node is asked, unless an inventory file is named here or in
 config.yaml. Elsewhere an inventory file is needed.
@@ -109,7 +117,11 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err := checkHostRoot(o.hostRoot); err != nil {
 		return err
 	}
-	devices, err := o.devices(ctx)
+	source, err := o.begin(stderr, io.Discard)
+	if err != nil {
+		return err
+	}
+	devices, err := source.Devices(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,9 +130,33 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 		if err != nil {
 			return err
 		}
-		return o.tellOne(stdout, index, devices[index])
+		return o.tellOne(stdout, index, o.assign(devices)[index])
 	}
 	return o.tellAll(stdout, stderr, devices)
+}
+
+// begin reads the configuration, and returns where the GPUs come from, which tells
+// log of what it could not read since.
+func (o *devicesOptions) begin(stderr, log io.Writer) (discovery.Source, error) {
+	c, known, err := o.known(stderr)
+	if err != nil {
+		return nil, err
+	}
+	if known {
+		o.rules = c.Resources
+	}
+	return o.openAs(c, log)
+}
+
+// assign says of each device which resource offers it, and of none without rules.
+func (o *devicesOptions) assign(devices []discovery.Device) []resources.Assigned {
+	assigned := resources.Assign(devices, o.rules)
+	if o.rules == nil {
+		for i := range assigned {
+			assigned[i].Reason = ""
+		}
+	}
+	return assigned
 }
 
 // tellAll prints the list.
@@ -128,8 +164,8 @@ func (o *devicesOptions) tellAll(stdout, stderr io.Writer, devices []discovery.D
 	switch o.output {
 	case outputJSON, outputYAML:
 		reports := make([]deviceReport, len(devices))
-		for i, d := range devices {
-			reports[i] = reportDevice(i, d)
+		for i, a := range o.assign(devices) {
+			reports[i] = reportDevice(i, a)
 		}
 		return printAs(stdout, o.output, reports)
 	case outputName:
@@ -144,7 +180,7 @@ func (o *devicesOptions) tellAll(stdout, stderr io.Writer, devices []discovery.D
 		fmt.Fprintln(stderr, "This node has no GPU.")
 		return nil
 	}
-	return printDevices(stdout, terminal.Of(stdout, os.Getenv), devices, o.output == outputWide)
+	return printDevices(stdout, terminal.Of(stdout, os.Getenv), o.assign(devices), o.output == outputWide)
 }
 
 // findDevice returns the index of the device that name means: by its index, its

@@ -17,8 +17,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
+	"directx-nri/internal/config"
 )
 
 // mixed is a node with a GPU of each sort. STORE is the driver's folder.
@@ -131,7 +133,7 @@ func TestDevicesTableFits(t *testing.T) {
 	var all bytes.Buffer
 	for _, width := range []int{60, 80, 100, 120} {
 		fmt.Fprintf(&all, "%d columns:\n", width)
-		if err := printDevices(&all, terminal.Terminal{Width: width}, devices, false); err != nil {
+		if err := printDevices(&all, terminal.Terminal{Width: width}, resources.Assign(devices, config.Default().Resources), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,14 +215,14 @@ func TestDeviceEvents(t *testing.T) {
 	changed.System32 = []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}}
 	another := changed.Clone()
 	another.System32[0].Source = "b.dll"
-	o := devicesOptions{output: outputTable, now: func() time.Time { return time.Date(2026, 11, 21, 19, 34, 7, 0, time.UTC) }}
+	o := devicesOptions{output: outputTable, rules: config.Default().Resources, now: func() time.Time { return time.Date(2026, 11, 21, 19, 34, 7, 0, time.UTC) }}
 	var out bytes.Buffer
 	for _, step := range [][2][]discovery.Device{
 		{{a, b}, {a, b}}, {{a, b}, {changed, c}}, {{changed, c}, {another, c}}, {{another, c}, nil},
 	} {
 		for _, form := range []string{outputTable, outputJSON} {
 			o.output = form
-			if err := o.tellEvents(&out, deviceEvents(step[0], step[1])); err != nil {
+			if err := o.tellEvents(&out, deviceEvents(o.assign(step[0]), o.assign(step[1]))); err != nil {
 				t.Fatal(err)
 			}
 		}

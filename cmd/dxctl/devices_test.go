@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"directx-nri/internal/capabilities"
+	"directx-nri/internal/config"
 	"directx-nri/internal/win32"
 )
 
@@ -22,13 +24,27 @@ import (
 func ask(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	command := newCommand()
-	command.SetArgs(args)
+	command.SetArgs(ofNoNode(args))
 	command.SilenceErrors, command.SilenceUsage = true, true
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SetErr(&out)
 	err = command.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// ofNoNode returns args with this machine's own configuration left out of it, unless
+// they name one.
+func ofNoNode(args []string) []string {
+	named := func(arg string) bool {
+		return strings.HasPrefix(arg, "--config") || strings.HasPrefix(arg, "--shim-config")
+	}
+	asks := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "flags", "run", "simulate", "spec"}, args[0])
+	if !asks || slices.ContainsFunc(args, named) {
+		return args
+	}
+	flag := "--shim-config="
+	return slices.Concat(args[:1], []string{flag}, args[1:])
 }
 
 const twoGPUs = `apiVersion: directx.microsoft.com/v1alpha1
@@ -67,7 +83,7 @@ func TestDevices(t *testing.T) {
 		t.Fatalf("%v: %s", err, asJSON)
 	}
 	want := deviceReport{
-		Index: 0, InstanceID: `PCI\VEN_10DE&DEV_1EB8\1`, Description: "NVIDIA Tesla T4", Kind: "display", Display: true, Compute: true,
+		Index: 0, InstanceID: `PCI\VEN_10DE&DEV_1EB8\1`, Description: "NVIDIA Tesla T4", Kind: "display", Display: true, Compute: true, Resource: "directx.microsoft.com/display", Replicas: 1,
 		Health: "healthy", Vendor: "NVIDIA", LocationPath: "PCIROOT(0)#PCI(1B00)", LUID: "0x00000000_0x0000C2F5",
 		DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`,
 		System32:        []fileReport{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}},
@@ -83,12 +99,12 @@ func TestDevices(t *testing.T) {
 	if err := os.Chmod(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(folder, "config.yaml")
+	settings := filepath.Join(folder, "config.yaml")
 	text := "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: " + file + "\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	asYAML, err := ask(t, "devices", "--shim-config", config, "-o", "yaml")
+	asYAML, err := ask(t, "devices", "--config", settings, "-o", "yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,12 +146,41 @@ func TestDevicesRefusals(t *testing.T) {
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	server := win32.Version{Major: 10, Build: 20348, Server: true, Product: "Windows Server 2022 Datacenter"}
-	good := reportCapabilities(capabilities.Capabilities{Windows: server, Schemas: []capabilities.Schema{{Major: 1, Minor: 0}, {Major: 2, Minor: 7}}})
-	if good.Assignment != assignByPath || !slices.Equal(good.Schemas, []string{"1.0", "2.7"}) || good.HCSError != "" || good.Build != 20348 || !good.Server {
+	good := reportWindows(capabilities.Capabilities{Windows: server, Schemas: []capabilities.Schema{{Major: 1, Minor: 0}, {Major: 2, Minor: 7}}})
+	if !slices.Equal(good.Schemas, []string{"1.0", "2.7"}) || good.HCSError != "" || good.Build != 20348 || !good.Server {
 		t.Errorf("%+v", good)
 	}
-	old := reportCapabilities(capabilities.Capabilities{Windows: win32.Version{Build: 17763}, SchemasErr: errors.New("no HCS")})
-	if old.Assignment != assignByClass || old.HCSError != "no HCS" || old.Reason == "" {
+	old := reportWindows(capabilities.Capabilities{Windows: win32.Version{Build: 17763}, SchemasErr: errors.New("no HCS")})
+	if old.HCSError != "no HCS" {
 		t.Errorf("%+v", old)
+	}
+}
+
+// What the configuration says counts more than what Windows can do.
+func TestConfiguredCapabilities(t *testing.T) {
+	t.Parallel()
+	able := &capabilities.Capabilities{Windows: win32.Version{Build: 20348}, BuildTells: true}
+	for name, test := range map[string]struct {
+		mode       config.Assignment
+		injection  config.Injection
+		assignment string
+		reason     string
+	}{
+		"auto":    {config.AssignAuto, config.InjectByRuntime, "location-path", "20348"},
+		"by word": {config.AssignByClass, config.InjectByKubelet, "class-guid", "assignmentMode: class-guid"},
+	} {
+		c := config.Default()
+		c.ContainerOS, c.Assignment, c.Injection = "windows", test.mode, test.injection
+		var r capabilitiesReport
+		r.configured("config.yaml", c, errors.New("it is bad"), able)
+		if r.Assignment != test.assignment || r.AssignmentMode != string(test.mode) || r.Injection != string(test.injection) || !strings.Contains(r.Reason, test.reason) || r.ConfigError != "it is bad" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	c := config.Default()
+	c.ContainerOS = "windows"
+	var r capabilitiesReport
+	if r.configured("config.yaml", c, nil, &capabilities.Capabilities{SchemasErr: context.DeadlineExceeded}); r.Assignment != assignUnknown {
+		t.Errorf("a Windows that does not answer: %+v", r)
 	}
 }

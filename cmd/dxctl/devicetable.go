@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 )
@@ -16,7 +17,7 @@ const nothing = "-"
 
 // printDevices prints a line for each device. The order in which columns give way
 // is that of what a person misses least.
-func printDevices(w io.Writer, to terminal.Terminal, devices []discovery.Device, wide bool) error {
+func printDevices(w io.Writer, to terminal.Terminal, devices []resources.Assigned, wide bool) error {
 	table := terminal.Table{Columns: []terminal.Column{
 		{Title: "INDEX", Right: true},
 		{Title: "DESCRIPTION", Give: 2, Least: 15},
@@ -29,18 +30,20 @@ func printDevices(w io.Writer, to terminal.Terminal, devices []discovery.Device,
 	}}
 	if wide {
 		to.Width = 0
-		for _, title := range []string{"LUID", "NUMA", "FILES", "INSTANCE ID", "NOTES"} {
+		for _, title := range []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "FILES", "INSTANCE ID", "NOTES"} {
 			table.Columns = append(table.Columns, terminal.Column{Title: title})
 		}
 	}
-	for i, d := range devices {
+	for i, a := range devices {
+		d := a.Device
 		row := []terminal.Cell{
 			{Text: strconv.Itoa(i)}, {Text: orNothing(d.Description)}, {Text: d.VendorID.String()}, {Text: memory(d)},
-			{Text: orNothing(d.DriverVersion)}, {Text: kinds(d)}, {Text: orNothing(d.LocationPath)}, health(d),
+			{Text: orNothing(d.DriverVersion)}, {Text: kinds(d)}, {Text: orNothing(d.LocationPath)}, health(a),
 		}
 		if wide {
 			files := len(d.System32) + len(d.SysWOW64) + len(d.DeviceNodes) + len(d.Libraries)
-			row = append(row, terminal.Cell{Text: luid(d)}, terminal.Cell{Text: numa(d)}, terminal.Cell{Text: strconv.Itoa(files)},
+			resource, replicas := offered(a)
+			row = append(row, terminal.Cell{Text: resource}, terminal.Cell{Text: replicas}, terminal.Cell{Text: luid(d)}, terminal.Cell{Text: numa(d)}, terminal.Cell{Text: strconv.Itoa(files)},
 				terminal.Cell{Text: d.InstanceID}, terminal.Cell{Text: orNothing(strings.Join(d.Notes, "; "))})
 		}
 		table.Add(row...)
@@ -91,8 +94,17 @@ func numa(d discovery.Device) string {
 	return strconv.Itoa(*d.NUMANode)
 }
 
-// health says whether a container can be given d, and why not.
-func health(d discovery.Device) terminal.Cell {
+// offered returns the resource that offers a device, and to how many containers.
+func offered(a resources.Assigned) (resource, replicas string) {
+	if a.Rule == nil {
+		return nothing, nothing
+	}
+	return a.Rule.Name, strconv.Itoa(a.Rule.Replicas)
+}
+
+// health says whether a container can be given a device, and why not.
+func health(a resources.Assigned) terminal.Cell {
+	d := a.Device
 	switch {
 	case !d.Health.OK():
 		return terminal.Cell{Text: d.Health.Reason, Style: terminal.Bad}
@@ -100,6 +112,8 @@ func health(d discovery.Device) terminal.Cell {
 		return terminal.Cell{Text: "software renderer: not offered", Style: terminal.Warn}
 	case d.Kind() == discovery.KindNone:
 		return terminal.Cell{Text: "no graphics, no compute: not offered", Style: terminal.Warn}
+	case a.Reason == resources.ReasonNoRule:
+		return terminal.Cell{Text: "no resource is for it: not offered", Style: terminal.Warn}
 	case d.LocationPath == "" && len(d.DeviceNodes) == 0:
 		return terminal.Cell{Text: "no location path: no container can have it", Style: terminal.Warn}
 	}

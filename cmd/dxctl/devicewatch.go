@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 )
@@ -46,7 +48,7 @@ const (
 // follow tells the list, and then of each change until ctx ends.
 func (o *devicesOptions) follow(ctx context.Context, stdout, stderr io.Writer) error {
 	log := &muted{to: stderr} // A failure to begin is told once, as the error.
-	source, err := o.openWithLog(log)
+	source, err := o.begin(stderr, log)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (o *devicesOptions) follow(ctx context.Context, stdout, stderr io.Writer) e
 		case <-changed:
 			now, err := source.Devices(ctx)
 			if err == nil {
-				err = o.tellEvents(stdout, deviceEvents(before, now))
+				err = o.tellEvents(stdout, deviceEvents(o.assign(before), o.assign(now)))
 			}
 			if err != nil {
 				return notEnd(ctx, err)
@@ -122,28 +124,31 @@ func (o *devicesOptions) tellBegin(stdout, stderr io.Writer, devices []discovery
 		return o.tellAll(stdout, stderr, devices)
 	}
 	events := make([]deviceEvent, len(devices))
-	for i, d := range devices {
-		events[i] = deviceEvent{Event: eventListed, Device: reportDevice(i, d)}
+	for i, a := range o.assign(devices) {
+		events[i] = deviceEvent{Event: eventListed, Device: reportDevice(i, a)}
 	}
 	return o.tellEvents(stdout, events)
 }
 
 // deviceEvents tells what happened between two lists: first what went, then what
 // came or changed, in the order of the new list.
-func deviceEvents(before, now []discovery.Device) []deviceEvent {
+func deviceEvents(before, now []resources.Assigned) []deviceEvent {
 	var events []deviceEvent
-	for i, d := range before {
-		if _, there := discovery.Find(now, d.InstanceID); !there {
-			events = append(events, deviceEvent{Event: eventWent, Device: reportDevice(i, d)})
+	for i, a := range before {
+		same := func(other resources.Assigned) bool {
+			return strings.EqualFold(other.Device.InstanceID, a.Device.InstanceID)
+		}
+		if !slices.ContainsFunc(now, same) {
+			events = append(events, deviceEvent{Event: eventWent, Device: reportDevice(i, a)})
 		}
 	}
 	was := map[string]deviceReport{}
-	for i, d := range before {
-		was[strings.ToLower(d.InstanceID)] = reportDevice(i, d)
+	for i, a := range before {
+		was[strings.ToLower(a.Device.InstanceID)] = reportDevice(i, a)
 	}
-	for i, d := range now {
-		report := reportDevice(i, d)
-		old, there := was[strings.ToLower(d.InstanceID)]
+	for i, a := range now {
+		report := reportDevice(i, a)
+		old, there := was[strings.ToLower(a.Device.InstanceID)]
 		if !there {
 			events = append(events, deviceEvent{Event: eventCame, Device: report})
 			continue

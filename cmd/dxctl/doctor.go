@@ -59,7 +59,8 @@ wrong it says what it is, what comes of it, and what to do. Nothing is changed.
 What the node is for is told from what is there: with a kubelet's folder for
 device plugins it is a node of Kubernetes, and its pods get their GPUs by the NRI
 plugin where NRI is on, and by the runtime shim where runtime handlers go through
-it. --role and --served-by say otherwise.
+it, unless config.yaml says servedBy: shim or injection: kubelet. --role and
+--served-by say otherwise. Notes tell of what is no fault, and may explain something.
 
 Run it as root, on Windows as an administrator: it says what it may not look at.
 
@@ -78,10 +79,11 @@ to be wrong and something could not be looked at.`,
 	}
 	flags := command.Flags()
 	o.target.addFlags(flags)
-	o.gpuSource.addFlags(flags)
+	o.addInventory(flags)
+	o.addShimConfig(flags)
 	flags.StringVarP(&o.output, "output", "o", asText, "form of the output: text or json")
 	flags.StringVar(&o.role, "role", string(doctor.RoleAuto), "what the node is for: kubernetes, standalone, or auto")
-	flags.StringVar(&o.servedBy, "served-by", string(doctor.ServedByAuto), "who gives pods their GPUs, as the advertiser is told: nri, shim, or auto")
+	flags.StringVar(&o.servedBy, "served-by", string(doctor.ServedByAuto), "who gives pods their GPUs, as the advertiser is told by --served-by or --injection: nri, shim, kubelet, or auto")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long each question may take")
 	flags.StringVar(&o.bundle, "support-bundle", "", "write a zip file with what a maintainer needs, without secrets")
 	flags.BoolVar(&o.force, "force", false, "replace the file of --support-bundle when it is there")
@@ -101,8 +103,8 @@ func (o *doctorOptions) checkFlags() error {
 		return cli.Usage("--output %q is neither %s nor %s", o.output, asText, outputJSON)
 	case o.role != string(doctor.RoleAuto) && o.role != string(doctor.RoleKubernetes) && o.role != string(doctor.RoleStandalone):
 		return cli.Usage("--role %q is none of kubernetes, standalone, auto", o.role)
-	case o.servedBy != string(doctor.ServedByAuto) && o.servedBy != string(doctor.ServedByNRI) && o.servedBy != string(doctor.ServedByShim):
-		return cli.Usage("--served-by %q is none of nri, shim, auto", o.servedBy)
+	case o.servedBy != string(doctor.ServedByAuto) && o.servedBy != string(doctor.ServedByNRI) && o.servedBy != string(doctor.ServedByShim) && o.servedBy != string(doctor.ServedByKubelet):
+		return cli.Usage("--served-by %q is none of nri, shim, kubelet, auto", o.servedBy)
 	case o.servedBy == string(doctor.ServedByNRI) && o.os == "windows":
 		return cli.Usage("--served-by nri is not possible on Windows: containerd calls no NRI plugin there")
 	case o.force && o.bundle == "":
@@ -170,7 +172,7 @@ func (o *doctorOptions) print(stdout io.Writer, facts doctor.Facts, verdict doct
 func (o *doctorOptions) node() doctor.Node {
 	node := doctor.Node{
 		OS: o.os, Version: knownVersion(cli.Version(version)), Role: doctor.Role(o.role), ServedBy: doctor.ServedBy(o.servedBy),
-		ShimConfig: o.shimConfig, Inventory: o.inventory, StateDir: o.stateDir, RuntimeDir: o.runtimeDir, Shim: o.shim,
+		ShimConfig: o.file, Inventory: o.inventory, StateDir: o.stateDir, RuntimeDir: o.runtimeDir, Shim: o.shim,
 		ContainerdConfig: o.config, ContainerdMajor: o.major, ContainerdState: o.containerdState,
 		CRISocket: o.criSocket, NRISocket: o.nriSocket, KubeletDir: o.kubeletDir, PodResources: o.podResources,
 		Devices: devicesOf, Changed: changed, Overrides: o.overrides, Timeout: o.timeout,

@@ -18,6 +18,7 @@ import (
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/capabilities"
+	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/win32"
@@ -97,7 +98,7 @@ func TestDoctorRefusals(t *testing.T) {
 	}{
 		"no such form":         {[]string{"-o", "yaml"}, `--output "yaml" is neither text nor json`},
 		"no such role":         {[]string{"--role", "x"}, "none of kubernetes, standalone, auto"},
-		"no such server":       {[]string{"--served-by", "x"}, "none of nri, shim, auto"},
+		"no such server":       {[]string{"--served-by", "x"}, "none of nri, shim, kubelet, auto"},
 		"no time":              {[]string{"--timeout", "0s"}, "too short"},
 		"nothing to replace":   {[]string{"--force"}, "no use without --support-bundle"},
 		"a folder":             {[]string{"--force", "--support-bundle", filepath.Dir(there)}, "no ordinary file: name another"},
@@ -223,12 +224,18 @@ func TestCapabilitiesOutput(t *testing.T) {
 	t.Parallel()
 	facts := brokenNode()
 	linux := capabilitiesReport{OS: "linux", Containerd: reportContainerd(facts.Containerd, "linux", true), Shim: reportShim(facts.Shims)}
-	w := reportCapabilities(capabilities.Capabilities{
+	server := capabilities.Capabilities{
 		Windows: win32.Version{Major: 10, Build: 20348, Revision: 2113, Server: true, Product: "Windows Server 2022 Datacenter", Release: "21H2"},
 		Schemas: []capabilities.Schema{{Major: 1, Minor: 0}, {Major: 2, Minor: 7}},
-	})
+	}
+	w := reportWindows(server)
 	silent := doctor.Containerd{ConfigPath: `C:\Program Files\containerd\config.toml`, Err: errors.New("it does not answer"), FileErr: errors.New("config.toml:1:2: no TOML")}
 	windows := capabilitiesReport{OS: "windows", windowsReport: &w, Containerd: reportContainerd(silent, "windows", false), Shim: reportShim([]doctor.Shim{{Path: `C:\shim.exe`, Err: fs.ErrNotExist}})}
+	c := config.Default()
+	c.ContainerOS = "linux"
+	linux.configured("/etc/directx-nri/config.yaml", c, nil, nil)
+	c.ContainerOS, c.Injection = "windows", config.InjectByKubelet
+	windows.configured(`C:\ProgramData\directx-nri\config.yaml`, c, errors.New("config.yaml:3: replicas: 0 is not possible"), &server)
 	for name, report := range map[string]capabilitiesReport{"capabilities-linux": linux, "capabilities-windows": windows} {
 		for _, form := range []string{outputTable, outputJSON, outputYAML} {
 			var out bytes.Buffer

@@ -15,10 +15,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/doctor"
+	"directx-nri/discovery"
 	"directx-nri/discovery/inventory"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/config"
 )
 
 // maxLogTail in bytes is how much of the shim's log is packed.
@@ -125,9 +128,13 @@ func (b *bundler) devices(facts doctor.Facts) {
 		b.leave("devices.json", facts.GPUs.Err)
 		return
 	}
-	reports := make([]deviceReport, len(facts.GPUs.List))
+	devices := make([]discovery.Device, len(facts.GPUs.List))
 	for i, d := range facts.GPUs.List {
-		reports[i] = reportDevice(i, d.Device)
+		devices[i] = d.Device
+	}
+	reports := make([]deviceReport, len(devices))
+	for i, a := range resources.Assign(devices, facts.Config.Value.Resources) {
+		reports[i] = reportDevice(i, a)
 	}
 	b.json("devices.json", reports)
 }
@@ -139,9 +146,10 @@ func (o *doctorOptions) capabilities(facts doctor.Facts) capabilitiesReport {
 		Shim:       reportShim(facts.Shims),
 	}
 	if facts.Windows != nil {
-		w := reportCapabilities(*facts.Windows)
+		w := reportWindows(*facts.Windows)
 		r.windowsReport = &w
 	}
+	r.configured(facts.Config.Path, facts.Config.Value, errors.Join(facts.Config.Bad, facts.Config.Err), facts.Windows)
 	return r
 }
 
@@ -187,7 +195,7 @@ func (b *bundler) config(facts doctor.Facts) {
 	case !c.Exists:
 		b.leave("config.yaml", errors.New("there is none"))
 	default:
-		text, err := yaml.Marshal(c.Value)
+		text, err := config.Marshal(c.Value)
 		if err != nil {
 			b.leave("config.yaml", err)
 			return

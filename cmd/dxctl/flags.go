@@ -16,6 +16,7 @@ import (
 	"directx-nri/cmd/dxctl/quote"
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
+	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -52,6 +53,11 @@ be written for a shell is refused; -o json and -o args can have it.
 
 Where a program has no flag for something, dxctl says so, and how the runtime shim
 is asked instead: --with-shim prints those flags at once.
+
+The node's configuration counts as it does for the shim: runtimeFiles,
+assignmentMode and visibilityHints. What assignmentMode auto stands for, this
+machine's Windows says. The hint DIRECTX_DEVICES has quotation marks in it, and is
+left out where a shell would not pass them on.
 
 Files that a driver lists and that are not on disk are left out, and told on
 standard error. The flags are those of ctr 1.7 and 2, and of nerdctl 1.7.`,
@@ -114,7 +120,23 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
+	flags = withoutUnsayable(flags, o.output, os, shell, stderr)
 	return printFlags(stdout, o.output, shell, flags)
+}
+
+// withoutUnsayable returns flags without the variable that has quotation marks in it
+// where these could not come through: programs do without it. Of it stderr is told.
+func withoutUnsayable(flags []string, output string, os ocispec.OS, shell quote.Shell, stderr io.Writer) []string {
+	without, there := frontend.WithoutVariable(flags, ocispec.DevicesVariable)
+	if !there || output == outputJSON {
+		return flags
+	}
+	if _, err := shell.Line(flags); output == flagsText && err == nil || output == flagsArgs && os != ocispec.Windows {
+		return flags
+	}
+	fmt.Fprintf(stderr, "dxctl: left out: the variable %s, for Windows PowerShell does not pass on the quotation marks in it; -o %s, --shell %s and 'dxctl run' have it\n",
+		ocispec.DevicesVariable, outputJSON, quote.Cmd)
+	return without
 }
 
 func printFlags(stdout io.Writer, output string, shell quote.Shell, flags []string) error {
@@ -169,14 +191,14 @@ func (b *byHand) flags(ctx context.Context, os ocispec.OS, shell quote.Shell, st
 	if err != nil {
 		return nil, cli.Usage("--for: %w", err)
 	}
-	chosen, err := b.chosen(ctx)
+	chosen, policy, err := b.chosen(ctx, os, stderr)
 	if err != nil {
 		return nil, err
 	}
 	if b.withShim {
 		return frontend.WithShim(b.request()), nil
 	}
-	flags, notes, err := frontend.Flags(program, os, chosen, b.files())
+	flags, notes, err := frontend.Flags(program, os, chosen, b.files(), policy)
 	if errors.Is(err, frontend.ErrNoFlag) {
 		line, quoteErr := shell.Line(frontend.WithShim(b.request()))
 		if quoteErr != nil {
@@ -194,24 +216,33 @@ func (b *byHand) flags(ctx context.Context, os ocispec.OS, shell quote.Shell, st
 	return flags, nil
 }
 
-// chosen returns the selected GPUs.
-func (b *byHand) chosen(ctx context.Context) ([]discovery.Device, error) {
+// chosen returns the selected GPUs, and the node's policy for containers of os.
+func (b *byHand) chosen(ctx context.Context, os ocispec.OS, stderr io.Writer) ([]discovery.Device, decision.Policy, error) {
 	if b.empty() {
-		return nil, cli.Usage("no GPU is named: say --all, --index, --luid or --path; 'dxctl devices' lists them")
+		return nil, decision.Policy{}, cli.Usage("no GPU is named: say --all, --index, --luid or --path; 'dxctl devices' lists them")
 	}
 	if err := cmp.Or(b.selection.check(), b.nodeFiles.check()); err != nil {
-		return nil, err
+		return nil, decision.Policy{}, err
 	}
-	present, err := b.devices(ctx)
+	c, source, err := b.node(stderr)
 	if err != nil {
-		return nil, err
+		return nil, decision.Policy{}, err
 	}
-	return b.choose(present)
+	policy := policyOf(c, os)
+	present, err := discovery.ByClass(source, func() bool { return policy.ByClass }).Devices(ctx)
+	if err != nil {
+		return nil, decision.Policy{}, err
+	}
+	chosen, err := b.choose(present)
+	return chosen, policy, err
 }
 
 // tellNotes tells of files that a container does without.
 func tellNotes(stderr io.Writer, notes []ocispec.Note) {
 	for _, note := range notes {
+		if note.Minor {
+			continue
+		}
 		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"directx-nri/cmd/dxctl/frontend"
 	"directx-nri/cmd/dxctl/preview"
 	"directx-nri/cmd/dxctl/quote"
 )
@@ -136,7 +137,10 @@ func TestFlagsAsJSONAreTheSame(t *testing.T) {
 	if err := json.Unmarshal([]byte(body("json")), &flags); err != nil {
 		t.Fatal(err)
 	}
-	if args := strings.Split(body("args"), "\n"); len(args) != 6 || strings.Join(args, "\n") != strings.Join(flags, "\n") {
+	// Windows PowerShell would part one of them, which the lines are without.
+	said, args, _ := strings.Cut(body("args"), "\n")
+	without, there := frontend.WithoutVariable(flags, "DIRECTX_DEVICES")
+	if !there || len(without) != 12 || args != strings.Join(without, "\n") || !strings.Contains(said, "left out: the variable DIRECTX_DEVICES") {
 		t.Errorf("args %q, json %q", args, flags)
 	}
 }

@@ -242,7 +242,11 @@ func TestUninstallKeepsWhatIsNotOurs(t *testing.T) {
 	p.mustInstall(t, "--runtime", p.real, "--state-dir", p.state)
 	p.put(t, p.shimConfig, p.get(t, p.shimConfig)+"# mine\n", 0o600)
 	p.put(t, filepath.Join(p.state, "mine"), "", 0o600)
-	_, stderr := p.mustUninstall(t, "--purge")
+	p.put(t, p.shimConfig+config.LastGood, "", 0o600)
+	stdout, stderr := p.mustUninstall(t, "--purge")
+	if !strings.Contains(stdout, "removed "+p.shimConfig+config.LastGood+"\n") {
+		t.Errorf("the copy is left: %s", stdout)
+	}
 	want := "kept " + p.shimConfig + ": somebody has written or changed it\nkept " + p.state + ": other files are in it\n"
 	if diff := cmp.Diff(want, stderr); diff != "" {
 		t.Error(diff)
@@ -299,6 +303,8 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	p.mustInstall(t, "--runtime", p.real)
 	file := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default", "one", "shim-binary-path")
 	p.put(t, file, p.shimPath(), 0o600)
+	// What the shim writes beside its log.
+	p.put(t, filepath.Join(p.state, "starts.jsonl"), "{}", 0o600)
 
 	p.refuses(t, "1 container(s) run that were started through the shim (default/one): run this again with --restart")
 	if got := p.get(t, file); got != p.shimPath() {

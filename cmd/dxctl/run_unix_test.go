@@ -63,7 +63,7 @@ func TestFlagsOfMountedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := transcript(t, t.TempDir(), "flags --index 0 --container-os windows -o args --host-root "+root)
-	if !strings.Contains(got, `dst=C:\Windows\System32\nvcuda.dll`) || strings.Contains(got, "SysWOW64\\nvcuda.dll,") || strings.Count(got, "left out") != 1 {
+	if !strings.Contains(got, `dst=C:\Windows\System32\nvcuda.dll`) || strings.Contains(got, "SysWOW64\\nvcuda.dll,") || strings.Count(got, "not on disk") != 1 {
 		t.Errorf("%s", got)
 	}
 }

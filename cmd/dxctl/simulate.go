@@ -3,20 +3,24 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"directx-nri/advertiser"
+	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/simulate"
 	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/ocispec"
 )
@@ -25,6 +29,7 @@ type simulateOptions struct {
 	gpuSource
 	manifest    string
 	replicas    int
+	given       func(flag string) bool
 	count       int
 	containerOS string
 	hostRoot    string
@@ -40,7 +45,10 @@ func newSimulateCommand() *cobra.Command {
 replicas of which GPUs each container gets, and the OCI spec that comes of it.
 Neither a node nor a kubelet nor containerd is needed, and nothing is started or
 written. The node's GPUs are those of an inventory file, of any node; of a Windows
-node 'dxctl devices -o json' tells what to write there.
+node 'dxctl devices -o json' tells what to write there. The rules, and all else
+that decides what a container gets, are those of --config FILE, of any node, and
+without it this node's; what assignmentMode auto stands for, this machine's Windows
+says.
 
 The device plugin, its records and the decision are the node's own. The
 scheduler, the kubelet and containerd are played, for GPUs alone: processor,
@@ -55,16 +63,19 @@ which and why.`,
 		Example: `  dxctl simulate --inventory deployments/inventory/windows-g4dn.yaml -f deployments/samples/display.yaml
   # nine pods for two GPUs of four replicas each: the ninth waits
   dxctl simulate --inventory gpus.yaml -f pod.yaml --replicas 4 --count 9 -o table
+  # the rules of a file that no node has yet
+  dxctl simulate --inventory gpus.yaml --config config.yaml -f pod.yaml -o table
   # the new OCI spec of a pod that the cluster has
   kubectl get pod render -o yaml | dxctl simulate --inventory gpus.yaml -f - -o spec`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			o.given = c.Flags().Changed
 			return o.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
 	flags.StringVarP(&o.manifest, "filename", "f", "", "the manifest's `FILE`, - for standard input")
-	flags.IntVar(&o.replicas, "replicas", 1, "how many containers may share a GPU, as directx-advertiser's flag")
+	flags.IntVar(&o.replicas, "replicas", 0, "how many containers may share a GPU where a rule does not say (default: as in the configuration)")
 	flags.IntVar(&o.count, "count", 0, "how many pods of each kind run; 0 for as many as the manifest asks for")
 	flags.StringVar(&o.containerOS, "container-os", "", "the node's operating system: windows or linux (default: the pod's, and else what suits the GPUs)")
 	flags.StringVar(&o.hostRoot, "host-root", "", "`FOLDER` that is the node's root, to see which of the drivers' files are there (default: all are taken to be there)")
@@ -93,25 +104,44 @@ func (o *simulateOptions) check() error {
 			return cli.Usage("--container-os: %w", err)
 		}
 	}
-	if err := advertiser.CheckReplicas(o.replicas); err != nil {
-		return cli.Usage("--replicas: %w", err)
-	}
 	return nil
+}
+
+// configuration returns that of the node that is played: of the file that is named,
+// whoever wrote it, and else of this node.
+func (o *simulateOptions) configuration(stderr io.Writer) (c config.Config, err error) {
+	var overrides []config.Override
+	if o.given("replicas") {
+		overrides = append(overrides, config.Override{Origin: "--replicas", Key: "replicas", Value: strconv.Itoa(o.replicas)})
+	}
+	if o.given("config") && o.file != "" {
+		c, err = config.Inspect(o.file, append(config.Environment(os.Environ()), overrides...)...)
+	} else {
+		c, err = o.settings(stderr, overrides...)
+	}
+	if wrong := (*config.OverrideError)(nil); errors.As(err, &wrong) {
+		return config.Config{}, cli.Usage("%w", wrong)
+	}
+	return c, err
 }
 
 func (o *simulateOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	workloads, others, err := o.read(stdin)
+	c, err := o.configuration(stderr)
 	if err != nil {
 		return err
 	}
-	source, err := o.open()
+	workloads, others, err := o.read(stdin, resources.Names(c.Resources))
 	if err != nil {
 		return err
 	}
-	node := simulate.Node{Source: source, Replicas: o.replicas, OS: ocispec.OS(o.containerOS)}
+	source, err := o.openAs(c, io.Discard)
+	if err != nil {
+		return err
+	}
+	node := simulate.Node{Source: source, Config: c, ByClass: policyOf(c, ocispec.Windows).ByClass, OS: ocispec.OS(o.containerOS)}
 	if o.hostRoot != "" {
 		if err := checkHostRoot(o.hostRoot); err != nil {
 			return err
@@ -135,7 +165,7 @@ func (o *simulateOptions) run(ctx context.Context, stdin io.Reader, stdout, stde
 }
 
 // read reads the manifest.
-func (o *simulateOptions) read(stdin io.Reader) (workloads []simulate.Workload, others []string, err error) {
+func (o *simulateOptions) read(stdin io.Reader, ours []string) (workloads []simulate.Workload, others []string, err error) {
 	name := "standard input"
 	if o.manifest != "-" {
 		name = o.manifest
@@ -146,7 +176,7 @@ func (o *simulateOptions) read(stdin io.Reader) (workloads []simulate.Workload, 
 		defer f.Close() //nolint:errcheck // It was only read.
 		stdin = f
 	}
-	workloads, others, err = simulate.Read(stdin)
+	workloads, others, err = simulate.Read(stdin, ours...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -240,16 +270,26 @@ type story struct {
 
 func printStory(stdout io.Writer, to terminal.Terminal, r simulate.Report) error {
 	s := &story{to: to}
-	s.say(terminal.Bold, "", "The kubelet is offered, with %s of each GPU:", plural(r.ReplicasPerGPU, "replica"))
+	if r.ReplicasPerGPU > 0 {
+		s.say(terminal.Bold, "", "The kubelet is offered, with %s of each GPU:", plural(r.ReplicasPerGPU, "replica"))
+	} else {
+		s.say(terminal.Bold, "", "The kubelet is offered:")
+	}
 	for _, resource := range r.Resources {
 		s.say(terminal.Plain, "  ", "%-30s %d", resource.Name, resource.Allocatable)
 		for _, g := range resource.GPUs {
 			line := "    " + nameOf(g.Description, g.LocationPath, g.InstanceID)
+			if r.ReplicasPerGPU == 0 {
+				line += ", " + plural(len(g.Replicas), "replica")
+			}
 			if g.Health != "healthy" {
 				line += ": " + g.Health
 			}
 			s.say(terminal.Plain, line, "")
 		}
+	}
+	if r.Injection == string(config.InjectByKubelet) {
+		s.say(terminal.Plain, "", "Containers get their GPUs by the advertiser's answer to the kubelet, not by the NRI plugin or the shim (injection: kubelet).")
 	}
 	for _, p := range r.Pods {
 		if err := s.pod(p); err != nil {
@@ -293,7 +333,9 @@ func (s *story) container(c simulate.Container) error {
 		for _, r := range a.Replicas {
 			s.say(terminal.Plain, "      ", "replica %s of %s", replicaNumber(r.ID), nameOf(r.Description, r.LocationPath, r.InstanceID))
 		}
-		s.say(terminal.Plain, "    ", "%s is written, and the container gets %s=%s", a.Record, a.Variable, a.Token)
+		if a.Token != "" {
+			s.say(terminal.Plain, "    ", "%s is written, and the container gets %s=%s", a.Record, a.Variable, a.Token)
+		}
 	}
 	if c.Reason != "" {
 		s.say(stateStyle(c.State), "    ", "%s", c.Reason)

@@ -138,7 +138,7 @@ func TestSimulateRefusals(t *testing.T) {
 		"no such manifest":    {"", []string{"-f", none}, "name the manifest with -f"},
 		"no pod":              {"{apiVersion: v1, kind: Service, metadata: {name: x}}", nil, "standard input: there is no pod in it, but Service x"},
 		"a form":              {simulated, []string{"-o", "yaml"}, `--output "yaml" is none of`},
-		"replicas":            {simulated, []string{"--replicas", "0"}, "--replicas: 0 replicas of each GPU are not possible"},
+		"replicas":            {simulated, []string{"--replicas", "0"}, "--replicas: 0 is not possible; choose 1 to 1024"},
 		"count":               {simulated, []string{"--count", "-1"}, "--count -1 is less than 0"},
 		"an operating system": {simulated, []string{"--container-os", "plan9"}, "--container-os"},
 		"no such root":        {simulated, []string{"--host-root", none}, "--host-root: "},

@@ -15,9 +15,9 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
 	"directx-nri/nri/decision"
+	"directx-nri/ocispec"
 )
 
 // Forms of the output, beside JSON.
@@ -50,6 +50,10 @@ shim does: the allocation that a pod's container presents, and what a container
 outside of pods asks for. With a selection the container is taken for one outside
 of pods that asks for it. With --token it is taken to present that allocation; a
 spec that is of no pod is taken for that of the container which holds it.
+
+The node's configuration counts as it does for the shim: runtimeFiles, extraMounts,
+assignmentMode and visibilityHints. What assignmentMode auto stands for, this
+machine's Windows says.
 
   -o diff   what is changed, both specs in the same indentation, keys in order
   -o spec   the spec that the container would start with, as the shim writes it
@@ -95,7 +99,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	node, err := o.node(ctx)
+	node, err := o.previewed(ctx, stderr)
 	if err != nil {
 		return err
 	}
@@ -152,21 +156,26 @@ func (o *specOptions) question(name string, stdin io.Reader) (preview.Question, 
 	return q, nil
 }
 
-func (o *specOptions) node(ctx context.Context) (preview.Node, error) {
-	state := o.stateDir
-	if state == "" {
-		c, err := config.Read(o.shimConfig)
-		if err != nil {
-			return preview.Node{}, fmt.Errorf("%w; name the folder of the allocation records with --state-dir", err)
-		}
-		state = c.StateDir
+// previewed returns the node that the container is taken to start on.
+func (o *specOptions) previewed(ctx context.Context, stderr io.Writer) (preview.Node, error) {
+	c, err := o.settings(stderr)
+	if err != nil {
+		return preview.Node{}, err
 	}
-	node := preview.Node{Source: o.open, Store: allocation.OpenStore(paths.Allocations(state)), Files: o.files()}
+	open := func() (discovery.Source, error) { return o.openAs(c, io.Discard) }
+	node := preview.Node{
+		Source: open, Store: allocation.OpenStore(paths.Allocations(cmp.Or(o.stateDir, c.StateDir))), Files: o.files(),
+		Policy: func(os ocispec.OS) decision.Policy { return policyOf(c, os) },
+	}
 	if o.empty() {
 		return node, nil
 	}
 	// The selection is checked first, in the words of the flags.
-	present, err := o.devices(ctx)
+	source, err := open()
+	if err != nil {
+		return preview.Node{}, err
+	}
+	present, err := source.Devices(ctx)
 	if err == nil {
 		_, err = o.choose(present)
 	}
@@ -270,7 +279,7 @@ func reportDecision(a preview.Answer) decisionReport {
 		r.Devices = append(r.Devices, decisionDeviceReport{d.InstanceID, d.LocationPath, d.Description})
 	}
 	for _, n := range a.Outcome.Notes {
-		r.LeftOut = append(r.LeftOut, leftOutReport(n))
+		r.LeftOut = append(r.LeftOut, leftOutReport{n.Device, n.Source, n.Reason})
 	}
 	if len(r.Devices) > 0 {
 		edits := editsReport(a.Outcome.Edits)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/testutil"
 	"directx-nri/ocispec"
 )
@@ -203,10 +205,16 @@ func editedSpec(t *testing.T, spec string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edits, _, err := ocispec.ForDevices(ocispec.Windows, devices[:1], assumedFiles{})
+	c := config.Default()
+	edits, _, err := ocispec.Options{RuntimeFiles: c.RuntimeFiles}.ForDevices(ocispec.Windows, devices[:1], hostfiles.Assumed{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	hints, err := ocispec.Hints(ocispec.Windows, devices[:1], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits.Env = append(edits.Env, hints...)
 	edited, err := ocispec.Apply([]byte(spec), edits)
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +303,7 @@ func TestSpecRefusals(t *testing.T) {
 	}
 	// Without our configuration nothing is known of the records.
 	broken := b.file(t, "config.yaml", "x: [")
-	if out, err := ask(t, "spec", plain, "--shim-config", broken); err == nil || !strings.Contains(err.Error(), "--state-dir") {
+	if out, err := ask(t, "spec", plain, "--shim-config", broken); err == nil || !strings.Contains(err.Error(), "name another file with --config") {
 		t.Errorf("%v %s", err, out)
 	}
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"runtime"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/pflag"
 
 	"directx-nri/internal/cli"
 	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/winpath"
-	"directx-nri/ocispec"
+	"directx-nri/nri/decision"
 )
 
 // nodeFiles is where a command looks for the files of the node's drivers.
@@ -33,34 +29,12 @@ func (n *nodeFiles) check() error {
 	return nil
 }
 
-func (n *nodeFiles) files() ocispec.Files {
+func (n *nodeFiles) files() decision.Files {
 	if n.assume {
-		return assumedFiles{}
+		return hostfiles.Assumed{}
 	}
 	if n.root == "" && runtime.GOOS != "windows" {
 		return hostfiles.Root("/")
 	}
 	return hostfiles.Root(n.root)
-}
-
-// assumedFiles are those of a node that is not this one: all are there, and none
-// is a link.
-type assumedFiles struct{}
-
-// Resolve implements [ocispec.Files].
-func (assumedFiles) Resolve(path string) (string, error) {
-	if winpath.IsAbs(path) {
-		return winpath.Clean(path), nil
-	}
-	return path, nil
-}
-
-// DeviceNode implements [ocispec.Files]. It describes this system's node, and
-// where there is none one whose numbers are nobody's.
-func (assumedFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
-	node, err := hostfiles.Root("/").DeviceNode(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
-		return specs.LinuxDevice{Path: path, Type: "c"}, nil
-	}
-	return node, err
 }

@@ -20,6 +20,7 @@ import (
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/starts"
 	"directx-nri/internal/takeover"
 	"directx-nri/nri/shim"
 )
@@ -36,6 +37,8 @@ type uninstallOptions struct {
 	runtime         string
 	runtimeDir      string
 	purge           bool
+	// stateGiven tells that --state-dir was said, which counts more than the file.
+	stateGiven bool
 }
 
 func newUninstallCommand(goos string) *cobra.Command {
@@ -56,7 +59,10 @@ there are such containers --restart is needed. What is kept is listed.`,
 
   # the allocation records too; no pod may hold a GPU any more
   dxctl runtime uninstall --restart --purge`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			o.stateGiven = c.Flags().Changed("state-dir")
+			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
@@ -79,9 +85,13 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	}
 	path := filepath.Join(o.from, shimfile.Name())
 	// A configuration that cannot be read decides nothing but who takes over.
-	configuration, configErr := config.Read(o.shimConfig)
+	var overrides []config.Override
+	if o.stateGiven && filepath.IsAbs(o.stateDir) {
+		overrides = append(overrides, config.Override{Origin: "--state-dir", Key: "stateDir", Value: o.stateDir})
+	}
+	configuration, configErr := config.Read(o.shimConfig, overrides...)
 	if configErr != nil {
-		configuration = config.Default()
+		configuration = config.Fallback(overrides...)
 	}
 	hasCRI, err := o.unused(ctx)
 	if err != nil {
@@ -98,6 +108,8 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		r.errs = append(r.errs, err)
 	}
 	r.remove(configuration.Shim.Log, configuration.Shim.Log+".1")
+	r.remove(starts.Files(configuration.StateDir)...)
+	_ = os.Remove(configuration.StateDir) // Fails as long as something else is in it.
 	o.removeConfig(&r)
 	if o.purge {
 		o.purgeState(&r)
@@ -244,6 +256,8 @@ func names(bundles []takeover.Bundle) string {
 }
 
 func (o *uninstallOptions) removeConfig(r *removal) {
+	// A copy is ours whoever wrote the file.
+	r.remove(o.shimConfig + config.LastGood)
 	text, exists, err := readFile(o.shimConfig)
 	switch {
 	case err != nil:

@@ -125,7 +125,7 @@ func HushText(text string) string { return shown().ReplaceAllString(text, "'…'
 // Hush returns the facts with errors that show nothing of the files that they are
 // about.
 func (f Facts) Hush() Facts {
-	f.Config.Err = Hush(f.Config.Err)
+	f.Config.Err, f.Config.Bad = Hush(f.Config.Err), Hush(f.Config.Bad)
 	f.GPUs.Err = Hush(f.GPUs.Err)
 	f.Containerd.FileErr = Hush(f.Containerd.FileErr)
 	f.Containerd.Overrides = hushAll(f.Containerd.Overrides)

@@ -28,9 +28,10 @@ type ServedBy string
 
 // Who may. ServedByAuto has it be told from what is there.
 const (
-	ServedByAuto ServedBy = "auto"
-	ServedByNRI  ServedBy = "nri"
-	ServedByShim ServedBy = "shim"
+	ServedByAuto    ServedBy = "auto"
+	ServedByNRI     ServedBy = "nri"
+	ServedByShim    ServedBy = "shim"
+	ServedByKubelet ServedBy = "kubelet"
 )
 
 // Facts is what was seen of a node. Each thing that could not be seen has the
@@ -50,11 +51,16 @@ type Facts struct {
 	Windows    *capabilities.Capabilities // nil on other systems
 	Containerd Containerd
 	// Shims are the files by which containerd runs our runtime shim, or would.
-	Shims     []Shim
-	NRI       NRI
-	Kubelet   Kubelet
-	Records   Records
-	Folders   []Folder
+	Shims   []Shim
+	NRI     NRI
+	Kubelet Kubelet
+	Records Records
+	Folders []Folder
+	// HostFolders are those of extraMounts.hostFolders, if pods may have files of them.
+	// Err is why one cannot be looked at, or matches [trusted.ErrUntrusted].
+	HostFolders []Folder
+	// Metrics are the addresses that our programs are to serve metrics at.
+	Metrics   []Metrics
 	Leftovers Leftovers
 }
 
@@ -62,8 +68,11 @@ type Facts struct {
 type ConfigFile struct {
 	Path   string
 	Exists bool
-	// Value has the defaults where there is no file, or an unusable one.
+	// Value has the defaults where there is no file, or an unusable one, and what
+	// the last good copy says where that is in force: then Bad is what is wrong with
+	// the file, and Err is nil.
 	Value config.Config
+	Bad   error
 	Err   error
 }
 

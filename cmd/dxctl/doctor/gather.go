@@ -23,6 +23,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"directx-nri/advertiser"
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/capabilities"
@@ -100,6 +101,7 @@ func Gather(ctx context.Context, n Node) Facts {
 	if n.StateDir == "" && f.Config.Err == nil {
 		n.StateDir = f.Config.Value.StateDir
 	}
+	rules := f.rules()
 	var group sync.WaitGroup
 	for _, look := range []func(){
 		func() {
@@ -115,9 +117,11 @@ func Gather(ctx context.Context, n Node) Facts {
 			f.Leftovers = n.leftovers(f.Shims)
 		},
 		func() { f.NRI = n.nri(ctx) },
-		func() { f.Kubelet = n.kubelet(ctx) },
+		func() { f.Kubelet = n.kubelet(ctx, rules) },
 		func() { f.Records = n.records(ctx) },
 		func() { f.Folders = n.folders() },
+		func() { f.HostFolders = hostFolders(f.Config.Value.ExtraMounts) },
+		func() { f.Metrics = n.metrics(ctx, f.Config.Value) },
 	} {
 		group.Go(look)
 	}
@@ -145,12 +149,12 @@ func readConfig(path string) ConfigFile {
 	c := ConfigFile{Path: path, Value: config.Default()}
 	_, err := os.Lstat(path)
 	c.Exists = err == nil
-	value, err := config.Read(path)
+	value, bad, err := config.ReadOrLastGood(path)
 	if err != nil {
 		c.Exists, c.Err = true, err
 		return c
 	}
-	c.Value = value
+	c.Value, c.Bad = value, bad
 	return c
 }
 
@@ -168,13 +172,13 @@ func (n Node) gpus(ctx context.Context, c ConfigFile) GPUs {
 		return g
 	}
 	for _, d := range devices {
-		g.List = append(g.List, missingOf(d))
+		g.List = append(g.List, missingOf(d, c.Value.RuntimeFiles))
 	}
 	return g
 }
 
 // missingOf looks for the files of a device, as what makes the spec edits does.
-func missingOf(d discovery.Device) GPU {
+func missingOf(d discovery.Device, changes []config.RuntimeFiles) GPU {
 	g := GPU{Device: d}
 	root := hostfiles.Root("/")
 	look := func(path string, find func(string) error) {
@@ -189,6 +193,9 @@ func missingOf(d discovery.Device) GPU {
 	resolve := func(path string) error { _, err := root.Resolve(path); return err }
 	for _, list := range [][]discovery.RuntimeFile{d.System32, d.SysWOW64} {
 		for _, file := range list {
+			if removed(d, file, changes) {
+				continue
+			}
 			look(winpath.Join(d.DriverStorePath, file.Source), resolve)
 		}
 	}
@@ -199,6 +206,13 @@ func missingOf(d discovery.Device) GPU {
 		look(node.Path, func(path string) error { _, err := root.DeviceNode(path); return err })
 	}
 	return g
+}
+
+// removed tells whether the configuration takes a file from d's containers.
+func removed(d discovery.Device, file discovery.RuntimeFile, changes []config.RuntimeFiles) bool {
+	return slices.ContainsFunc(changes, func(change config.RuntimeFiles) bool {
+		return change.Vendor == uint16(d.VendorID) && slices.ContainsFunc(change.Remove, func(glob string) bool { return winpath.MatchPath(glob, file.Source) })
+	})
 }
 
 // AskWindows returns what Windows can do, nil on other systems. Where it does not
@@ -428,7 +442,7 @@ func (n Node) nri(ctx context.Context) NRI {
 	return r
 }
 
-func (n Node) kubelet(ctx context.Context) Kubelet {
+func (n Node) kubelet(ctx context.Context, rules []config.Resource) Kubelet {
 	k := Kubelet{Folder: n.KubeletDir, PodResources: n.PodResources}
 	if _, err := os.Stat(n.KubeletDir); err != nil {
 		k.FolderErr = err
@@ -440,10 +454,10 @@ func (n Node) kubelet(ctx context.Context) Kubelet {
 	group.Go(func() { k.SocketErr = reach(ctx, filepath.Join(n.KubeletDir, "kubelet.sock")) })
 	group.Go(func() { k.Allocatable, k.PodResourcesErr = allocatable(ctx, n.PodResources) })
 	answers := map[string]*error{}
-	for resource, socket := range sockets() {
+	for _, resource := range resources.Names(rules) {
 		answer := new(error)
 		answers[resource] = answer
-		group.Go(func() { *answer = callPlugin(ctx, filepath.Join(n.KubeletDir, socket)) })
+		group.Go(func() { *answer = callPlugin(ctx, filepath.Join(n.KubeletDir, advertiser.SocketName(resource))) })
 	}
 	group.Wait()
 	k.Advertiser = map[string]error{}
@@ -451,14 +465,6 @@ func (n Node) kubelet(ctx context.Context) Kubelet {
 		k.Advertiser[resource] = *answer
 	}
 	return k
-}
-
-// sockets are the advertiser's in the kubelet's folder, by resource.
-func sockets() map[string]string {
-	return map[string]string{
-		advertiser.ResourceDisplay: "directx-display.sock",
-		advertiser.ResourceCompute: "directx-compute.sock",
-	}
 }
 
 // callPlugin asks a device plugin something that changes nothing.
@@ -532,6 +538,18 @@ func (n Node) folders() []Folder {
 		}
 		folder.Err = durable.CheckPrivate(folder.Path)
 		list = append(list, folder)
+	}
+	return list
+}
+
+// hostFolders looks who can write to the folders that pods may have files of.
+func hostFolders(m config.ExtraMounts) []Folder {
+	if m.Sources != config.MountHostFolders {
+		return nil
+	}
+	var list []Folder
+	for _, path := range m.HostFolders {
+		list = append(list, Folder{Path: path, Err: trusted.Check(path)})
 	}
 	return list
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/config"
 )
 
 // emptyNode is a node on which there is nothing.
@@ -90,11 +91,12 @@ func TestMissingFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := missingOf(discovery.Device{
+		VendorID:        discovery.VendorNVIDIA,
 		DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv`,
-		System32:        []discovery.RuntimeFile{{Source: `sub\a.dll`, Destination: "a.dll"}},
+		System32:        []discovery.RuntimeFile{{Source: `sub\a.dll`, Destination: "a.dll"}, {Source: "unwanted.dll", Destination: "unwanted.dll"}},
 		Libraries:       []discovery.Library{{Source: there}, {Source: there + ".1"}},
 		DeviceNodes:     []discovery.DeviceNode{{Path: "/dev/null"}, {Path: "/dev/no-such-node"}},
-	})
+	}, []config.RuntimeFiles{{Vendor: uint16(discovery.VendorNVIDIA), Remove: []string{"UN*.dll"}}, {Vendor: 1, Remove: []string{"*"}}})
 	want := []string{`C:\Windows\System32\DriverStore\FileRepository\nv\sub\a.dll`, there + ".1", "/dev/no-such-node"}
 	if g.FilesErr != nil || len(g.Missing) != len(want) {
 		t.Fatalf("%+v", g)

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/advertiser"
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
+	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/readiness"
@@ -23,6 +24,9 @@ import (
 // What is looked at, by the names that findings have.
 const (
 	CheckConfig       = "config"             // our config.yaml
+	CheckResources    = "resources"          // its rules and the GPUs fit each other
+	CheckExtraMounts  = "extra-mounts"       // the folders for pods' further files
+	CheckMetrics      = "metrics"            // our programs serve them where they are to
 	CheckInventory    = "inventory"          // the inventory file, or the node's answer
 	CheckDevices      = "devices"            // GPUs are there and healthy
 	CheckDrivers      = "drivers"            // drivers say which files a container needs
@@ -53,9 +57,11 @@ const (
 // Verdict is what was found, and for what the node was taken.
 type Verdict struct {
 	Role Role
-	// ServedBy is who gives containers their GPUs, in the order nri, shim; none
-	// when nothing of ours is set up.
+	// ServedBy is who gives containers their GPUs, in the order kubelet, nri, shim;
+	// none when nothing of ours is set up.
 	ServedBy []ServedBy
+	// Notes tell what is no fault, and that a person may wonder about.
+	Notes []string
 	// Checks are the names of what was looked at.
 	Checks   []string
 	Findings []Finding
@@ -73,8 +79,11 @@ func Examine(f Facts) Verdict {
 	}
 	j.config()
 	j.devices()
+	j.resources()
+	j.hostFolders()
 	j.windows()
 	j.containerd()
+	j.metrics()
 	if j.served(ServedByShim) {
 		j.shim()
 	}
@@ -109,6 +118,17 @@ func servedBy(f Facts) []ServedBy {
 		return []ServedBy{f.ServedBy}
 	}
 	var list []ServedBy
+	c := f.Config.Value
+	if c.Injection == config.InjectByKubelet && role(f) == RoleKubernetes {
+		list = append(list, ServedByKubelet)
+		if isRouted(f) {
+			list = append(list, ServedByShim)
+		}
+		return list
+	}
+	if f.OS != "windows" && c.ServedBy == config.ServedByShim && f.Config.Exists && role(f) == RoleKubernetes {
+		return []ServedBy{ServedByShim}
+	}
 	if f.OS != "windows" && role(f) == RoleKubernetes {
 		pluginSeen := f.NRI.PluginErr == nil || f.NRI.Started
 		// NRI may be on for others, and in containerd 2 it always is.
@@ -208,24 +228,14 @@ func (j *judge) setup() {
 		"no container of this node can have a GPU", fix)
 }
 
-func (j *judge) config() {
-	j.looked(CheckConfig)
-	const whyUntrusted = "the shim refuses a file that others could have written, and with it every container that asks for a GPU"
-	c := j.Config
-	switch {
-	case c.Err == nil || j.isDenied(c.Err, c.Path):
-	case isNotPrivate(c.Err):
-		j.problem(CheckConfig, c.Path, c.Err.Error(), whyUntrusted, ownFix(j.OS, folderOf(j.OS, c.Path)))
-	case errors.Is(c.Err, trusted.ErrUntrusted):
-		j.problem(CheckConfig, c.Path, c.Err.Error(), whyUntrusted, fileFix(j.OS, c.Path))
-	default:
-		j.problem(CheckConfig, c.Path, c.Err.Error(), "the shim refuses every container that asks for a GPU until it can read this file", "mend "+c.Path+" in the place that is named, or remove it to have the defaults")
-	}
-}
-
 func (j *judge) devices() {
 	j.looked(CheckInventory, CheckDevices, CheckDrivers, CheckFiles)
 	g := j.GPUs
+	if j.byClass() {
+		for i, d := range g.List {
+			g.List[i].Device = d.ByClass()
+		}
+	}
 	switch {
 	case g.Err == nil:
 	case j.Config.Err != nil && g.Inventory == "":
@@ -289,7 +299,7 @@ func (j *judge) device(d GPU) {
 			fix = "mend the device, or what " + cmp.Or(j.GPUs.Inventory, "the inventory file") + " says of it"
 		}
 		j.problem(CheckDevices, d.Name(), fmt.Sprintf("GPU %s cannot be used: %s", named(d), d.Health), "it is offered as unhealthy, and no container is given it", fix)
-	case j.OS == "windows" && d.LocationPath == "":
+	case j.OS == "windows" && d.LocationPath == "" && !j.byClass():
 		j.problem(CheckDevices, d.Name(), fmt.Sprintf("GPU %s has no location path", named(d)), "a Windows container is given devices by location path only", "see 'dxctl devices', and write its location path into the inventory file")
 	case j.OS == "windows" && len(d.System32) == 0:
 		j.problem(CheckDrivers, d.Name(), fmt.Sprintf("the driver of %s names no runtime files for containers", named(d)), "a container gets the GPU and none of the driver's libraries, so that programs do not find it",
@@ -310,8 +320,11 @@ func (j *judge) windows() {
 	case errors.Is(j.Windows.SchemasErr, context.DeadlineExceeded):
 		j.problem(CheckHCS, "vmcompute", fmt.Sprintf("Windows' container service does not answer: %v", j.Windows.SchemasErr), "no container can be started or stopped",
 			"in PowerShell: Restart-Service -Force vmcompute; if it goes on, restart the node")
+	case !a.Individual && j.Config.Value.Assignment == config.AssignByPath:
+		j.problem(CheckHCS, j.Windows.Windows.String(), a.Reason, "the container service refuses a container with a single GPU, and assignmentMode: location-path gives it one",
+			"set assignmentMode: auto in "+j.Config.Path+", or use Windows Server 2022 or newer on nodes with GPUs")
 	case !a.Individual:
-		j.problem(CheckHCS, j.Windows.Windows.String(), a.Reason, "the container service refuses a container with a single GPU", "use Windows Server 2022 or newer on nodes with GPUs")
+		j.note("%s", a.Reason)
 	case errors.Is(j.Windows.SchemasErr, errors.ErrUnsupported):
 		j.problem(CheckHCS, j.Windows.Windows.String(), fmt.Sprintf("Windows' container service is not there: %v", j.Windows.SchemasErr), "no container can be started",
 			"in PowerShell: Install-WindowsFeature Containers; then restart the node")
@@ -361,10 +374,12 @@ func (j *judge) version() {
 		j.unknown(CheckVersion, j.Containerd.Version, fmt.Sprintf("containerd says that it is version %q, which is none", j.Containerd.Version), "1.6 and newer are known to work with our shim, 1.7 and newer with our NRI plugin", "see 'containerd --version'")
 	case older(6):
 		j.problem(CheckVersion, j.Containerd.Version, "containerd "+j.Containerd.Version+" is older than 1.6", "it is not known to work with our shim", "install containerd 1.7 or newer")
+	case older(7) && j.OS == "windows" && j.served(ServedByKubelet):
+		j.problem(CheckVersion, j.Containerd.Version, "containerd "+j.Containerd.Version+" knows no devices of Windows that the kubelet tells it", "with injection: kubelet no container gets its GPU", "install containerd 1.7 or newer")
 	case older(7) && j.served(ServedByNRI):
 		j.problem(CheckVersion, j.Containerd.Version, "containerd "+j.Containerd.Version+" has no NRI", "our plugin is never asked what a container gets",
 			"install containerd 1.7 or newer, or have the shim serve pods: 'dxctl runtime configure --restart', and directx-advertiser --served-by shim")
-	case j.OS == "linux" && major >= 2 && j.verdict.Role == RoleKubernetes && !j.served(ServedByNRI) && len(j.verdict.ServedBy) > 0:
+	case j.OS == "linux" && major >= 2 && j.verdict.Role == RoleKubernetes && j.served(ServedByShim) && !j.served(ServedByNRI) && !j.served(ServedByKubelet):
 		j.problem(CheckVersion, j.Containerd.Version, "containerd "+j.Containerd.Version+" starts a pod's containers on Linux by its sandbox's shim, and ours is not asked", "pods that hold a GPU get none, and are not started",
 			"turn NRI on ('dxctl runtime configure --no-shim --restart'), and run directx-nri and directx-advertiser --served-by nri")
 	}
@@ -475,6 +490,9 @@ func (j *judge) nri() {
 		return
 	}
 	j.looked(CheckNRI, CheckPlugin)
+	if j.taken(programPlugin) && errors.Is(n.PluginErr, readiness.ErrNotRunning) {
+		return // It cannot start, which is told.
+	}
 	const why = "pods that hold a GPU are not started as long as our plugin is not registered"
 	switch {
 	case n.PluginErr == nil && isOff:
@@ -511,8 +529,11 @@ func (j *judge) kubelet() {
 	case k.SocketErr != nil:
 		j.problem(CheckKubelet, k.Folder, fmt.Sprintf("the kubelet takes no device plugins in %s: %v", k.Folder, k.SocketErr), "no GPU can be offered to the cluster", "start the kubelet; where this node has none any more, say --role standalone")
 	}
+	if j.Config.Err != nil {
+		return // It is not known which resources there are to be.
+	}
 	j.advertiser()
-	if !j.has(CheckKubelet, CheckAdvertiser) {
+	if !j.has(CheckKubelet, CheckAdvertiser, CheckMetrics) {
 		j.registration()
 	}
 }
@@ -527,7 +548,7 @@ func (j *judge) advertiser() {
 			errs, silent = append(errs, err), append(silent, resource)
 		}
 	}
-	if len(errs) > 0 {
+	if len(errs) > 0 && !j.taken(programAdvertiser) {
 		j.problem(CheckAdvertiser, strings.Join(silent, ", "), fmt.Sprintf("directx-advertiser does not answer in %s: %v", k.Folder, errs[0]), "the kubelet is offered no GPU, and pods that ask for one stay pending",
 			"start directx-advertiser; see its log if it ends")
 	}
@@ -549,7 +570,7 @@ func (j *judge) registration() {
 	}
 	j.looked(CheckRegistration)
 	// Nothing is offered by design where containers would not get it.
-	if j.has(CheckDevices, CheckInventory) && len(j.GPUs.List) == 0 || j.has(CheckHandlers, CheckLoaded, CheckShim, CheckContainerd) && !j.served(ServedByNRI) {
+	if j.has(CheckDevices, CheckInventory) && len(j.GPUs.List) == 0 || j.has(CheckHandlers, CheckLoaded, CheckShim, CheckContainerd) && !j.served(ServedByNRI) && !j.served(ServedByKubelet) {
 		return
 	}
 	missing := map[string][]string{}
@@ -558,7 +579,10 @@ func (j *judge) registration() {
 		if d.Kind() == discovery.KindNone || !d.Health.OK() {
 			continue
 		}
-		resource := resourceOf(d)
+		resource := j.resourceOf(d)
+		if resource == "" {
+			continue
+		}
 		if replicas(k.Allocatable[resource], d.InstanceID) == 0 {
 			missing[resource] = append(missing[resource], d.Name())
 		} else {
@@ -575,11 +599,12 @@ func (j *judge) registration() {
 	}
 }
 
-func resourceOf(d GPU) string {
-	if d.Kind() == discovery.KindCompute {
-		return advertiser.ResourceCompute
+// resourceOf returns the resource that offers d, "" for none.
+func (j *judge) resourceOf(d GPU) string {
+	if rule := resources.Assign([]discovery.Device{d.Device}, j.rules())[0].Rule; rule != nil {
+		return rule.Name
 	}
-	return advertiser.ResourceDisplay
+	return ""
 }
 
 // replicas counts those of a GPU among device IDs, which are the instance ID and

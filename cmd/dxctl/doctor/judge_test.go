@@ -171,7 +171,44 @@ func TestBrokenNodes(t *testing.T) {
 		}), CheckFiles, "/a.so"},
 		"Windows Server 2019": {with(soundWindows(), func(f *Facts) {
 			f.Windows = &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, Schemas: []capabilities.Schema{{Major: 2, Minor: 1}}}
+			f.Config.Value.Assignment = config.AssignByPath
 		}), CheckHCS, "single devices need 2.2"},
+		"config.yaml has turned bad": {with(sound(), func(f *Facts) {
+			f.Config.Bad = errors.New("configuration: /etc/directx-nri/config.yaml:3: replicas: 0 is not possible")
+		}), CheckConfig, "config.yaml:3: replicas: 0"},
+		"no rule is for the node's GPUs": {with(sound(), func(f *Facts) {
+			f.Config.Value.Resources = []config.Resource{{Name: "example.com/gpu", Match: config.Match{Descriptions: []string{"none"}}, Replicas: 1}}
+			f.Kubelet.Advertiser, f.Kubelet.Allocatable = map[string]error{"example.com/gpu": nil}, nil
+		}), CheckResources, "none of the configuration's resources is for a GPU of this node"},
+		"a rule's resource is not registered": {with(sound(), func(f *Facts) {
+			f.Config.Value.Resources = []config.Resource{{Name: "example.com/gpu", Replicas: 1}}
+			f.Kubelet.Allocatable = nil
+		}), CheckRegistration, "the kubelet does not offer example.com/gpu"},
+		"others can write a host folder": {with(sound(), func(f *Facts) {
+			f.HostFolders = []Folder{{Path: "/srv/models", Err: fmt.Errorf("check: %w", trusted.ErrUntrusted)}}
+		}), CheckExtraMounts, "/srv/models, which others can write to"},
+		"a host folder is gone": {with(sound(), func(f *Facts) { f.HostFolders = []Folder{{Path: "/srv/models", Err: errGone}} }), CheckExtraMounts, "which is not on this node"},
+		"the advertiser's address is taken": {with(sound(), func(f *Facts) {
+			f.Metrics = []Metrics{{Program: "directx-advertiser", Key: "metrics.address", Address: "127.0.0.1:9400", Other: "its metrics are others"}}
+			f.Kubelet.Advertiser, f.Kubelet.Allocatable = map[string]error{"directx.microsoft.com/display": errGone}, nil
+		}), CheckMetrics, "another program answers at 127.0.0.1:9400, which is directx-advertiser's by metrics.address"},
+		"the plugin's address is taken": {with(sound(), func(f *Facts) {
+			f.Metrics = []Metrics{{Program: "directx-nri", Key: "metrics.pluginAddress", Address: "127.0.0.1:9401", Other: "its metrics are others"}}
+			f.NRI.PluginErr, f.NRI.Started = readiness.ErrNotRunning, false
+		}), CheckMetrics, "directx-nri's by metrics.pluginAddress"},
+		"metrics are not served": {with(sound(), func(f *Facts) {
+			f.Metrics = []Metrics{{Program: "directx-nri", Key: "metrics.pluginAddress", Address: "127.0.0.1:9401", Nobody: syscall.ECONNREFUSED}}
+		}), CheckMetrics, "directx-nri runs and does not serve metrics"},
+		"the advertiser is unwell": {with(sound(), func(f *Facts) {
+			f.Metrics = []Metrics{{Program: "directx-advertiser", Address: "127.0.0.1:9400", Unhealthy: "the GPUs have not been looked at"}}
+		}), CheckMetrics, "the GPUs have not been looked at"},
+		"the advertiser is stopped, and so are its metrics": {with(sound(), func(f *Facts) {
+			f.Metrics = []Metrics{{Program: "directx-advertiser", Address: "127.0.0.1:9400", Nobody: syscall.ECONNREFUSED}}
+			f.Kubelet.Advertiser, f.Kubelet.Allocatable = map[string]error{"directx.microsoft.com/display": errGone}, nil
+		}), CheckAdvertiser, "does not answer"},
+		"containerd 1.6 and injection by the kubelet": {with(soundWindows(), func(f *Facts) {
+			f.Config.Value.Injection, f.Containerd.Version = config.InjectByKubelet, "1.6.36"
+		}), CheckVersion, "knows no devices of Windows"},
 		"Windows without containers": {with(soundWindows(), func(f *Facts) {
 			f.Windows = &capabilities.Capabilities{Windows: win32.Version{Build: 20348}, SchemasErr: errors.ErrUnsupported}
 		}), CheckHCS, "is not there"},
@@ -357,5 +394,52 @@ func TestTwoCausesAreTwoFindings(t *testing.T) {
 	}))
 	if len(v.Findings) != 2 {
 		t.Errorf("%+v", v.Findings)
+	}
+}
+
+// What is meant to be so is no fault, and is said.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	kubelet := func(f Facts) Facts {
+		f.Config.Value.Injection = config.InjectByKubelet
+		f.Containerd.File.Handlers[0].RuntimePath, f.Containerd.Loaded[0].RuntimePath = "", ""
+		f.NRI = NRI{PluginErr: readiness.ErrNotRunning, SocketErr: fs.ErrNotExist}
+		f.Shims = []Shim{{Path: shimPath, ByName: true, Err: fs.ErrNotExist, RealErr: fs.ErrNotExist}}
+		return f
+	}
+	for name, test := range map[string]struct {
+		facts Facts
+		by    []ServedBy
+		says  []string
+	}{
+		"nothing to say":            {sound(), []ServedBy{ServedByNRI, ServedByShim}, nil},
+		"the kubelet injects":       {kubelet(sound()), []ServedBy{ServedByKubelet}, []string{"there are no extra mounts"}},
+		"the kubelet injects paths": {kubelet(soundWindows()), []ServedBy{ServedByKubelet}, []string{"a container can have one GPU"}},
+		"Windows Server 2019": {with(soundWindows(), func(f *Facts) {
+			f.Windows = &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, Schemas: []capabilities.Schema{{Major: 2, Minor: 1}}}
+			f.GPUs.List[0].LocationPath, f.GPUs.List[0].Health = "", discovery.Health{Reason: "it has no location path", ByPathOnly: true}
+		}), []ServedBy{ServedByShim}, []string{"a container is given all GPUs of the node"}},
+		"rules for other nodes, and a GPU for no rule": {with(sound(), func(f *Facts) {
+			f.Config.Value.Resources = []config.Resource{
+				{Name: "example.com/a10", Match: config.Match{Descriptions: []string{"*A10*"}}, Replicas: 1},
+				{Name: "directx.microsoft.com/display", Match: config.Match{Kind: "display"}, Replicas: 1},
+				{Name: "example.com/compute-without", Match: config.Match{Kind: "none"}, Replicas: 1},
+			}
+		}), []ServedBy{ServedByNRI, ServedByShim}, []string{"GPU NPU, which is not offered", "resources[0] in /etc/directx-nri/config.yaml, example.com/a10, is for no GPU"}},
+		"the shim by word": {with(sound(), func(f *Facts) {
+			f.Config.Value.ServedBy = config.ServedByShim
+			f.NRI = NRI{PluginErr: readiness.ErrNotRunning}
+		}), []ServedBy{ServedByShim}, nil},
+	} {
+		v := Examine(test.facts)
+		if v.Result() != Sound || !slices.Equal(v.ServedBy, test.by) || len(v.Notes) != len(test.says) {
+			t.Errorf("%s: %+v", name, v)
+			continue
+		}
+		for i, says := range test.says {
+			if !strings.Contains(v.Notes[i], says) {
+				t.Errorf("%s: %q, want %q", name, v.Notes[i], says)
+			}
+		}
 	}
 }

@@ -20,7 +20,9 @@ type Report struct {
 	Role     Role       `json:"role"`
 	ServedBy []ServedBy `json:"servedBy"`
 	// Checks are the names of what was looked at.
-	Checks   []string  `json:"checks"`
+	Checks []string `json:"checks"`
+	// Notes tell what is no fault.
+	Notes    []string  `json:"notes,omitempty"`
 	Findings []Finding `json:"findings"`
 }
 
@@ -30,7 +32,7 @@ func (v Verdict) Report(f Facts) Report {
 	if served == nil {
 		served = []ServedBy{}
 	}
-	return Report{Version: f.Version, OS: f.OS, Result: v.Result(), Role: v.Role, ServedBy: served, Checks: v.Checks, Findings: v.Findings}
+	return Report{Version: f.Version, OS: f.OS, Result: v.Result(), Role: v.Role, ServedBy: served, Checks: v.Checks, Notes: v.Notes, Findings: v.Findings}
 }
 
 // PrintJSON writes the report as JSON.
@@ -59,6 +61,9 @@ func (v Verdict) Print(w io.Writer, to terminal.Terminal) error {
 		}
 		text.WriteString("\n\n")
 	}
+	for _, note := range v.Notes {
+		fmt.Fprintf(&text, "%s  %s\n", to.Paint(terminal.Dim, "note"), terminal.Printable(note))
+	}
 	fmt.Fprintf(&text, "%s\n", v.summary())
 	_, err := io.WriteString(w, text.String())
 	return err
@@ -86,7 +91,7 @@ func (v Verdict) node() string {
 	}
 	var by []string
 	for _, s := range v.ServedBy {
-		by = append(by, map[ServedBy]string{ServedByNRI: "the NRI plugin", ServedByShim: "the runtime shim"}[s])
+		by = append(by, map[ServedBy]string{ServedByKubelet: "the kubelet", ServedByNRI: "the NRI plugin", ServedByShim: "the runtime shim"}[s])
 	}
 	if len(by) == 0 {
 		return what + " on which nothing is set up"

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -45,23 +46,24 @@ const Runtime = "io.containerd.directx.v1"
 // WithShim returns the flags by which a container asks the runtime shim for what
 // request names, as [decision.Select] reads it. Both programs have them.
 func WithShim(request string) []string {
-	return []string{"--runtime", Runtime, "--env", decision.VisibleVariable + "=" + request}
+	return []string{"--runtime", Runtime, env, decision.VisibleVariable + "=" + request}
 }
 
 // ErrNoFlag tells what a program has no flag for.
 var ErrNoFlag = errors.New("has no flag for it")
 
 // Flags returns the flags of the program's command run that give devices to a
-// container of the given operating system: what [ocispec.ForDevices] says, and
-// its notes of files that the container does without.
+// container of the given operating system by the node's policy: what
+// [ocispec.Options.ForDevices] says, its notes of files that the container does
+// without, and the hints which GPUs are its own. Nobody asks for extra mounts here.
 //
 // Two things cannot be said. ctr lets a Linux container make nodes of the device
 // anew (access "rwm"), where the shim does not; and nerdctl's mounts lack nosuid
 // and nodev, which mean nothing for a library.
 //
 // An error matches [ErrNoFlag] where the shim could do what flags cannot.
-func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files) ([]string, []ocispec.Note, error) {
-	edits, notes, err := ocispec.ForDevices(os, devices, files)
+func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, policy decision.Policy) ([]string, []ocispec.Note, error) {
+	edits, notes, err := ocispec.Options{ByClass: policy.ByClass, RuntimeFiles: policy.RuntimeFiles}.ForDevices(os, devices, files)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,7 +90,32 @@ func Flags(program Program, os ocispec.OS, devices []discovery.Device, files oci
 			return nil, nil, err
 		}
 	}
+	if policy.VisibilityHints {
+		hints, err := ocispec.Hints(os, devices, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, hint := range hints {
+			if err := add(env, hint, checkText(program, hint)); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
 	return flags, notes, nil
+}
+
+// env is the flag by which both programs set a variable.
+const env = "--env"
+
+// WithoutVariable returns flags without the variable name, and whether it was
+// among them.
+func WithoutVariable(flags []string, name string) ([]string, bool) {
+	for i := 0; i+1 < len(flags); i++ {
+		if flags[i] == env && strings.HasPrefix(flags[i+1], name+"=") {
+			return slices.Concat(flags[:i], flags[i+2:]), true
+		}
+	}
+	return flags, false
 }
 
 // windowsDevice returns the value of --device, which is the same in both.

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
+	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -29,6 +30,8 @@ func (f files) Resolve(path string) (string, error) {
 		return target, nil
 	}
 }
+
+func (files) Glob(string, string, int) ([]string, error) { return nil, nil }
 
 func (files) DeviceNode(path string) (specs.LinuxDevice, error) {
 	if strings.Contains(path, "block") {
@@ -92,7 +95,7 @@ func TestFlags(t *testing.T) {
 		"no GPU": {ocispec.Linux, nil, nil, nil},
 	} {
 		for program, want := range map[Program][]string{Ctr: test.ctr, Nerdctl: test.nerdctl} {
-			got, notes, err := Flags(program, test.os, test.devices, files{})
+			got, notes, err := Flags(program, test.os, test.devices, files{}, decision.Policy{})
 			if err != nil || len(notes) > 0 {
 				t.Errorf("%s, %s: %v %v", name, program, notes, err)
 			}
@@ -106,7 +109,7 @@ func TestFlags(t *testing.T) {
 func TestMissingFilesAreTold(t *testing.T) {
 	t.Parallel()
 	missing := files{store + `\nvcuda.dll`: ""}
-	flags, notes, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU(location, "nvcuda.dll")}, missing)
+	flags, notes, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU(location, "nvcuda.dll")}, missing, decision.Policy{})
 	if err != nil || len(flags) != 2 || len(notes) != 1 || notes[0].Source != store+`\nvcuda.dll` {
 		t.Errorf("%q, %v, %v", flags, notes, err)
 	}
@@ -133,14 +136,14 @@ func TestWhatHasNoFlag(t *testing.T) {
 		"a control character again": {both, ocispec.Windows, windowsGPU("PCI\n"), `"`},
 	} {
 		for _, program := range test.programs {
-			flags, _, err := Flags(program, test.os, []discovery.Device{test.device}, files{"/dev/link": "/dev/real"})
+			flags, _, err := Flags(program, test.os, []discovery.Device{test.device}, files{"/dev/link": "/dev/real"}, decision.Policy{})
 			if !errors.Is(err, ErrNoFlag) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") || flags != nil {
 				t.Errorf("%s, %s: %q, %v", name, program, flags, err)
 			}
 		}
 	}
 	// The shim could not do this either.
-	if _, _, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU("")}, files{}); !errors.Is(err, ocispec.ErrNotAssignable) || errors.Is(err, ErrNoFlag) {
+	if _, _, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU("")}, files{}, decision.Policy{}); !errors.Is(err, ocispec.ErrNotAssignable) || errors.Is(err, ErrNoFlag) {
 		t.Errorf("no location path: %v", err)
 	}
 }
@@ -218,4 +221,25 @@ func readCtrMount(t *testing.T, value string) (m specs.Mount) {
 		}
 	}
 	return m
+}
+
+// A container by hand gets what the node's policy says, and is told which GPUs are
+// its own.
+func TestFlagsByThePolicy(t *testing.T) {
+	t.Parallel()
+	gpu := windowsGPU("PCIROOT(0)#PCI(1B00)", "nvcuda.dll")
+	for _, program := range []Program{Ctr, Nerdctl} {
+		flags, _, err := Flags(program, ocispec.Windows, []discovery.Device{gpu}, files{}, decision.Policy{ByClass: true, VisibilityHints: true})
+		text := strings.Join(flags, "\n")
+		if err != nil || !strings.Contains(text, "5B45201D-F2F2-4F3B-85BB-30FF1F953599") || strings.Contains(text, "--device\nvpci") || !strings.Contains(text, "--env\nDIRECTX_DEVICES=[{") {
+			t.Errorf("%s: %v\n%s", program, err, text)
+		}
+		without, there := WithoutVariable(flags, ocispec.DevicesVariable)
+		if !there || len(without) != len(flags)-2 || strings.Contains(strings.Join(without, "\n"), "--env") {
+			t.Errorf("%s: %q", program, without)
+		}
+		if again, there := WithoutVariable(without, ocispec.DevicesVariable); there || len(again) != len(without) {
+			t.Errorf("%s: %q", program, again)
+		}
+	}
 }

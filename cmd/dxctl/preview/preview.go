@@ -39,7 +39,10 @@ type Node struct {
 	// Source returns where its GPUs come from. It is called when a container asks.
 	Source func() (discovery.Source, error)
 	Store  *allocation.Store
-	Files  ocispec.Files
+	Files  decision.Files
+	// Policy returns what the node's configuration says about what containers of an
+	// operating system get; nil stands for the zero [decision.Policy].
+	Policy func(ocispec.OS) decision.Policy
 }
 
 // Answer is what the shim would do.
@@ -109,6 +112,9 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 		return a, err
 	}
 	decider := decision.Decider{Source: source, Store: node.Store, Files: node.Files}
+	if node.Policy != nil {
+		decider.Policy = node.Policy(a.Container.OS)
+	}
 	outcome, ok, err := decider.Preview(ctx, a.Container)
 	switch {
 	case errors.Is(err, fs.ErrPermission):

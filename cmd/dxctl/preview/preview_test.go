@@ -12,6 +12,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
 )
@@ -22,10 +23,9 @@ type gpus []discovery.Device
 func (g gpus) Devices(context.Context) ([]discovery.Device, error) { return g, nil }
 func (gpus) Watch(context.Context, func()) error                   { return nil }
 
-// allFiles has each file.
-type allFiles struct{}
+// allFiles has each file, and device nodes with numbers.
+type allFiles struct{ hostfiles.Assumed }
 
-func (allFiles) Resolve(path string) (string, error) { return path, nil }
 func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{Path: path, Type: "c", Major: 10}, nil
 }

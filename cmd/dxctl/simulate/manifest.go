@@ -58,8 +58,9 @@ func (w Workload) names(count int) []string {
 // Read returns the workloads of a manifest, YAML or JSON, of one or more
 // documents, and the other objects that it has, as "Service x". A container's
 // field that Kubernetes does not know is an error, for it may be the one that was
-// to ask for the GPU.
-func Read(r io.Reader) (workloads []Workload, others []string, err error) {
+// to ask for the GPU. ours are the extended resources that there are; of others,
+// only those in our domain count.
+func Read(r io.Reader, ours ...string) (workloads []Workload, others []string, err error) {
 	// PowerShell writes a file in UTF-16 and begins it with a byte order mark;
 	// kubectl reads it too.
 	utf8 := transform.NewReader(r, unicode.BOMOverride(transform.Nop))
@@ -70,7 +71,7 @@ func Read(r io.Reader) (workloads []Workload, others []string, err error) {
 	if len(text) > maxManifestBytes {
 		return nil, nil, fmt.Errorf("it is longer than %d bytes: no manifest is", maxManifestBytes)
 	}
-	var m manifest
+	m := manifest{ours: ours}
 	for i, document := range documents(text) {
 		data, err := yaml.YAMLToJSONStrict(document)
 		if err == nil {
@@ -113,6 +114,7 @@ func documents(text []byte) [][]byte {
 type manifest struct {
 	workloads []Workload
 	others    []string
+	ours      []string
 }
 
 // add adds the object of one document, as JSON.
@@ -143,6 +145,7 @@ func (m *manifest) add(data []byte) error {
 		return fmt.Errorf("%s: it has no name", what)
 	}
 	w.Kind, w.Namespace = o.Kind, cmp.Or(o.Metadata.Namespace, "default")
+	w.Spec.leaveOut(m.ours)
 	if err := w.Spec.check(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

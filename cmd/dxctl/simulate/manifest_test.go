@@ -107,7 +107,7 @@ func TestPodRequest(t *testing.T) {
 	t.Parallel()
 	const gpu = "directx.microsoft.com/display"
 	asks := func(n int) ContainerSpec {
-		return ContainerSpec{Resources: requirements{Limits: map[string]quantity{gpu: quantity(strconv.Itoa(n)), "cpu": "100m"}}}
+		return ContainerSpec{Resources: requirements{Limits: map[string]quantity{gpu: quantity(strconv.Itoa(n))}}}
 	}
 	sidecar := asks(1)
 	sidecar.RestartPolicy = "Always"

@@ -87,7 +87,7 @@ type ContainerSpec struct {
 // isSidecar tells an init container that goes on running.
 func (c ContainerSpec) isSidecar() bool { return c.RestartPolicy == "Always" }
 
-// asked returns how many replicas of each resource of ours c asks for.
+// asked returns how many replicas of each resource c asks for.
 func (c ContainerSpec) asked() map[string]int64 {
 	counts := map[string]int64{}
 	for _, name := range gpuResources(c.Resources.Limits) {
@@ -159,11 +159,21 @@ func (q quantity) replicas() (n int64, ok bool) {
 	return n, err == nil && n >= 0 && n <= maxRequest
 }
 
-// gpuResources returns the resources of list that begin with our domain, sorted,
-// those that do not exist included.
-func gpuResources(list map[string]quantity) []string {
+// gpuResources returns the resources of list, sorted: there are no others after
+// [PodSpec.leaveOut].
+func gpuResources(list map[string]quantity) []string { return slices.Sorted(maps.Keys(list)) }
+
+// leaveOut removes the resources that are neither among ours nor in our domain. In
+// that, those that do not exist stay.
+func (s PodSpec) leaveOut(ours []string) {
 	domain, _, _ := strings.Cut(advertiser.ResourceDisplay, "/")
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(list)), func(name string) bool { return !strings.HasPrefix(name, domain+"/") })
+	other := func(name string, _ quantity) bool {
+		return !strings.HasPrefix(name, domain+"/") && !slices.Contains(ours, name)
+	}
+	for _, c := range s.all() {
+		maps.DeleteFunc(c.Resources.Limits, other)
+		maps.DeleteFunc(c.Resources.Requests, other)
+	}
 }
 
 // check returns why an API server would refuse a pod, as far as GPUs are

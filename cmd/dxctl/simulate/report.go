@@ -5,8 +5,14 @@ import "encoding/json"
 // Report is what a simulation came to. The names of its fields are for scripts,
 // and stay.
 type Report struct {
-	// ReplicasPerGPU is how many containers may share a GPU.
-	ReplicasPerGPU int `json:"replicasPerGPU"`
+	// Injection is who gives containers their GPUs, as config.yaml has it.
+	Injection string `json:"injection"`
+	// AssignmentMode is how Windows containers are given them: location-path or
+	// class-guid.
+	AssignmentMode string `json:"assignmentMode"`
+	// ReplicasPerGPU is how many containers may share a GPU, 0 where not all rules
+	// say the same.
+	ReplicasPerGPU int `json:"replicasPerGPU,omitempty"`
 	// Resources are what the kubelet is offered.
 	Resources []Resource `json:"resources"`
 	// Notes are what the node says of its GPUs in its log.
@@ -91,10 +97,11 @@ type Container struct {
 type Allocation struct {
 	Resource string `json:"resource"`
 	// Variable is what presents the allocation, and Token its value. Tokens are
-	// random on a node: this one only stands for it.
-	Variable string    `json:"variable"`
-	Token    string    `json:"token"`
-	Record   string    `json:"record"`
+	// random on a node: this one only stands for it. There are none where the kubelet
+	// gives containers their GPUs.
+	Variable string    `json:"variable,omitempty"`
+	Token    string    `json:"token,omitempty"`
+	Record   string    `json:"record,omitempty"`
 	Replicas []Replica `json:"replicas"`
 }
 

@@ -20,13 +20,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/advertiser"
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/capabilities"
+	"directx-nri/internal/config"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/nri/decision"
 	"directx-nri/nri/shim"
 	"directx-nri/ocispec"
@@ -36,13 +39,15 @@ import (
 type Node struct {
 	// Source lists its GPUs.
 	Source discovery.Source
-	// Replicas is how many containers may share a GPU.
-	Replicas int
+	// Config is its configuration.
+	Config config.Config
+	// ByClass tells that Windows containers are given all GPUs by their class.
+	ByClass bool
 	// OS is the containers' operating system, "" for what each pod asks for, and
 	// else what suits the GPUs.
 	OS ocispec.OS
 	// Files are the node's; nil takes each file that a GPU needs to be there.
-	Files ocispec.Files
+	Files decision.Files
 }
 
 // Run has the node run workloads, in their order and all at once: count pods of
@@ -62,7 +67,10 @@ func Run(ctx context.Context, node Node, workloads []Workload, count int) (repor
 	if err != nil {
 		return Report{}, err
 	}
-	report = Report{ReplicasPerGPU: node.Replicas, Resources: s.resources(), Notes: s.notes.lines, Pods: []Pod{}}
+	report = Report{
+		Injection: string(node.Config.Injection), AssignmentMode: string(capabilities.Assignment{Individual: !node.ByClass}.Mode()),
+		ReplicasPerGPU: sameReplicas(node.Config.Resources), Resources: s.offered, Notes: s.notes.lines, Pods: []Pod{},
+	}
 	for _, p := range pods {
 		told, err := s.pod(ctx, p)
 		if err = errors.Join(err, ctx.Err()); err != nil {
@@ -71,6 +79,17 @@ func Run(ctx context.Context, node Node, workloads []Workload, count int) (repor
 		report.Pods = append(report.Pods, told)
 	}
 	return report, nil
+}
+
+// sameReplicas returns how many containers may share a GPU, 0 where the rules
+// differ.
+func sameReplicas(rules []config.Resource) int {
+	for _, r := range rules {
+		if r.Replicas != rules[0].Replicas {
+			return 0
+		}
+	}
+	return rules[0].Replicas
 }
 
 // pod is a pod that is simulated.
@@ -121,6 +140,8 @@ type simulation struct {
 	decider  decision.Decider
 	kubelet  *kubelet
 	notes    *notes
+	// offered is what the kubelet is offered.
+	offered []Resource
 	// stand has, for the container that is made, texts that are random and the
 	// words that stand for them; tokens is how many tokens there were.
 	stand  []string
@@ -128,6 +149,8 @@ type simulation struct {
 }
 
 func newSimulation(ctx context.Context, node Node, records string) (*simulation, error) {
+	byClass := func() bool { return node.ByClass }
+	node.Source = discovery.ByClass(node.Source, byClass)
 	s := &simulation{node: node, records: records, notes: &notes{}}
 	var err error
 	if s.devices, err = node.Source.Devices(ctx); err != nil {
@@ -149,10 +172,14 @@ func (s *simulation) connect(ctx context.Context, log *logrus.Logger) error {
 	told := logrus.New()
 	told.SetOutput(io.Discard)
 	told.AddHook(s.notes)
-	plugin, err := advertiser.New(advertiser.Config{
-		Source: s.node.Source, Recorder: s.recorder, Replicas: s.node.Replicas, KubeletDir: s.records, Log: told,
+	played := advertiser.Config{
+		Source: s.node.Source, Recorder: s.recorder, Resources: s.node.Config.Resources, KubeletDir: s.records, Log: told,
 		Ready: func(context.Context, advertiser.Start) error { return nil },
-	})
+	}
+	if s.injects() {
+		played.Recorder, played.Inject = allocation.Injected{Recorder: s.recorder}, s.inject
+	}
+	plugin, err := advertiser.New(played)
 	if err != nil {
 		return err
 	}
@@ -162,18 +189,23 @@ func (s *simulation) connect(ctx context.Context, log *logrus.Logger) error {
 	}
 	files := s.node.Files
 	if files == nil {
-		files = assumed{}
+		files = hostfiles.Assumed{}
 	}
-	s.decider = decision.Decider{Source: s.node.Source, Store: allocation.OpenStore(s.records), Files: files, Log: log}
-	s.kubelet, err = newKubelet(ctx, services)
-	return err
+	s.decider = decision.Decider{
+		Source: s.node.Source, Store: allocation.OpenStore(s.records), Files: files, Log: log,
+		Policy: decision.PolicyOf(s.node.Config, s.node.ByClass),
+	}
+	if s.kubelet, err = newKubelet(ctx, services); err != nil {
+		return err
+	}
+	s.offered = s.resources()
+	return nil
 }
 
-// resources returns what is offered. A display GPU stands before the compute-only
-// devices, as a person would list them.
+// resources returns what is offered, in the order of the rules.
 func (s *simulation) resources() []Resource {
 	var list []Resource
-	for _, name := range []string{advertiser.ResourceDisplay, advertiser.ResourceCompute} {
+	for _, name := range resources.Names(s.node.Config.Resources) {
 		r := Resource{Name: name, Allocatable: len(s.kubelet.healthy(name)), GPUs: []GPU{}}
 		place := map[string]int{}
 		for _, d := range s.kubelet.listed[name] {
@@ -204,7 +236,7 @@ func (s *simulation) gpu(instanceID string, healthy bool) GPU {
 func (s *simulation) pod(ctx context.Context, p pod) (Pod, error) {
 	p.os = s.podOS(p.spec)
 	p.OS = string(p.os)
-	p.Notes = podNotes(p)
+	p.Notes = append(podNotes(p), s.unheard(p)...)
 	if p.State, p.Reason = misplaced(p); p.State != "" {
 		return p.Pod, nil
 	}
@@ -301,7 +333,7 @@ func (s *simulation) hopeless(spec PodSpec) []string {
 		allocatable := len(s.kubelet.healthy(resource))
 		switch _, offered := s.kubelet.plugins[resource]; {
 		case !offered:
-			list = append(list, fmt.Sprintf("there is no resource %s: ask for %s or %s", resource, advertiser.ResourceDisplay, advertiser.ResourceCompute))
+			list = append(list, fmt.Sprintf("there is no resource %s: ask for %s", resource, strings.Join(resources.Names(s.node.Config.Resources), " or ")))
 		case asked[resource] > int64(allocatable):
 			list = append(list, fmt.Sprintf("the pod asks for %d of %s, and all of the node is %d: it never runs there", asked[resource], resource, allocatable))
 		}
@@ -336,7 +368,11 @@ func (s *simulation) container(ctx context.Context, p pod, c ContainerSpec, gran
 	if len(c.EnvFrom) > 0 {
 		told.Notes = append(told.Notes, "envFrom is not looked at: what it brings is in neither spec")
 	}
-	after, notes, refusal, err := s.adjust(ctx, made.id, before)
+	adjust := s.adjust
+	if s.injects() {
+		adjust = s.injected(p.os, grants)
+	}
+	after, notes, refusal, err := adjust(ctx, made.id, before)
 	if err != nil {
 		return Container{}, err
 	}
@@ -374,7 +410,9 @@ func (s *simulation) adjust(ctx context.Context, id string, before []byte) (afte
 		return before, nil, refusal, nil
 	}
 	for _, note := range outcome.Notes {
-		notes = append(notes, note.String())
+		if !note.Minor {
+			notes = append(notes, note.String())
+		}
 	}
 	after, _, err = spec.Apply(outcome.Edits)
 	return after, notes, nil, err
@@ -382,6 +420,9 @@ func (s *simulation) adjust(ctx context.Context, id string, before []byte) (afte
 
 // allocation returns what was recorded for a grant.
 func (s *simulation) allocation(g grant) (Allocation, error) {
+	if s.injects() {
+		return Allocation{Resource: g.resource, Replicas: s.replicas(g.ids)}, nil
+	}
 	variable := allocation.EnvKey(g.resource)
 	token, err := allocation.ParseToken(g.answer.GetEnvs()[variable])
 	if err != nil {
@@ -397,11 +438,23 @@ func (s *simulation) allocation(g grant) (Allocation, error) {
 		Token:  s.standFor(string(token), "TOKEN"),
 		Record: s.standFor(string(record.ID), "RECORD"),
 	}
+	var ids []string
 	for _, r := range record.Replicas {
-		d, _ := discovery.Find(s.devices, r.InstanceID)
-		a.Replicas = append(a.Replicas, Replica{ID: r.ID, InstanceID: r.InstanceID, Description: d.Description, LocationPath: d.LocationPath})
+		ids = append(ids, r.ID)
 	}
+	a.Replicas = s.replicas(ids)
 	return a, nil
+}
+
+// replicas describes the replicas with the given IDs.
+func (s *simulation) replicas(ids []string) []Replica {
+	var list []Replica
+	for _, id := range ids {
+		instanceID, _, _ := advertiser.ParseReplicaID(id)
+		d, _ := discovery.Find(s.devices, instanceID)
+		list = append(list, Replica{ID: id, InstanceID: instanceID, Description: d.Description, LocationPath: d.LocationPath})
+	}
+	return list
 }
 
 // standFor has a word stand for a text that differs from one run to the next, and
@@ -429,16 +482,4 @@ func (s *simulation) scrub(os ocispec.OS, text string) string {
 	}
 	own := s.records + string(filepath.Separator)
 	return strings.NewReplacer(append(slices.Clone(s.stand), own, records)...).Replace(text)
-}
-
-// assumed takes each file to be there, under its own name.
-type assumed struct{}
-
-// Resolve implements [ocispec.Files].
-func (assumed) Resolve(path string) (string, error) { return path, nil }
-
-// DeviceNode implements [ocispec.Files]. The numbers are the node's to tell, and
-// 0 here.
-func (assumed) DeviceNode(path string) (specs.LinuxDevice, error) {
-	return specs.LinuxDevice{Path: path, Type: "c"}, nil
 }

@@ -14,8 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/discovery/inventory"
+	"directx-nri/internal/config"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/testutil"
 	"directx-nri/ocispec"
 )
@@ -41,17 +44,27 @@ func twoGPUsAndANPU() gpus {
 	return gpus{display, second, npu}
 }
 
-func simulate(t *testing.T, node Node, text string, count int) Report {
+// configured returns the configuration that text is, but for its head.
+func configured(t *testing.T, text string) config.Config {
 	t.Helper()
-	workloads, _, err := Read(strings.NewReader(text))
+	c, err := config.Parse([]byte("apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\n" + text + "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func simulate(t *testing.T, node Node, text string, count int) Report {
+	t.Helper()
 	if node.Source == nil {
 		node.Source = twoGPUsAndANPU()
 	}
-	if node.Replicas == 0 {
-		node.Replicas = 2
+	if node.Config.Resources == nil {
+		node.Config = configured(t, "replicas: 2")
+	}
+	workloads, _, err := Read(strings.NewReader(text), resources.Names(node.Config.Resources)...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	report, err := Run(t.Context(), node, workloads, count)
 	if err != nil {
@@ -248,7 +261,7 @@ func TestNotes(t *testing.T) {
 }
 
 // missing has no file.
-type missing struct{}
+type missing struct{ hostfiles.Assumed }
 
 // Resolve implements [ocispec.Files].
 func (missing) Resolve(string) (string, error) { return "", fs.ErrNotExist }
@@ -314,15 +327,15 @@ func TestRunRefuses(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), Node{Source: inventory.Open(bad, testutil.Quiet()), Replicas: 1}, workloads, 0); err == nil || !strings.Contains(err.Error(), bad) {
+	if _, err := Run(t.Context(), Node{Source: inventory.Open(bad, testutil.Quiet()), Config: config.Default()}, workloads, 0); err == nil || !strings.Contains(err.Error(), bad) {
 		t.Errorf("a bad inventory: %v", err)
 	}
-	if _, err := Run(t.Context(), Node{Source: gpus{}, Replicas: 0}, workloads, 0); err == nil {
+	if _, err := Run(t.Context(), Node{Source: gpus{}}, workloads, 0); err == nil {
 		t.Error("no replicas were taken")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Run(ctx, Node{Source: gpus{}, Replicas: 1}, workloads, 0); err == nil {
+	if _, err := Run(ctx, Node{Source: gpus{}, Config: config.Default()}, workloads, 0); err == nil {
 		t.Error("went on although its context had ended")
 	}
 }
@@ -335,6 +348,15 @@ func TestSamples(t *testing.T) {
 		t.Fatal(samples, err)
 	}
 	compute := twoGPUsAndANPU()
+	text, err := os.ReadFile("../../../deployments/config/windows.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t4s := inventory.Open("../../../deployments/inventory/windows-g4dn.yaml", testutil.Quiet())
 	for _, sample := range samples {
 		text, err := os.ReadFile(sample)
 		if err != nil {
@@ -347,7 +369,28 @@ func TestSamples(t *testing.T) {
 		case "linux-display.yaml":
 			source = inventory.Open("../../../deployments/inventory/linux-gpu-pv.yaml", testutil.Quiet())
 		}
-		report := simulate(t, Node{Source: source}, string(text), 0)
+		node := Node{Source: source}
+		want := ""
+		switch filepath.Base(sample) {
+		case "extra-mounts.yaml":
+			want = "nvidia-pcc.exe"
+		case "whole-gpu.yaml", "shared.yaml":
+			node, want = Node{Source: t4s, Config: c}, "nvidia-smi.exe"
+		}
+		report := simulate(t, node, string(text), 0)
+		if filepath.Base(sample) == "shared.yaml" {
+			gpus := map[string]int{}
+			for _, p := range report.Pods {
+				gpus[p.Containers[0].Allocations[0].Replicas[0].LocationPath]++
+			}
+			if report.Failed() > 0 || len(report.Pods) != 4 || len(gpus) != 1 {
+				t.Errorf("%s: %v", sample, gpus)
+			}
+			continue
+		}
+		if after := string(only(t, report).After); !strings.Contains(after, want) {
+			t.Errorf("%s: no %s in %s", sample, want, after)
+		}
 		if report.Failed() > 0 || len(only(t, report).Allocations) != 1 {
 			t.Errorf("%s: %+v", sample, report)
 		}
