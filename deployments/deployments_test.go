@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"directx-nri/advertiser"
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery/inventory"
 	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
@@ -40,7 +40,7 @@ func manifests(t *testing.T) []manifest {
 	t.Helper()
 	var found []manifest
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(name) != ".yaml" || strings.HasPrefix(name, "inventory") {
+		if err != nil || entry.IsDir() || filepath.Ext(name) != ".yaml" || strings.HasPrefix(name, "inventory") || strings.HasPrefix(name, "config") {
 			return err
 		}
 		text, err := os.ReadFile(name)
@@ -74,6 +74,17 @@ func read(t *testing.T, file string, document []byte) manifest {
 		var o appsv1.DaemonSet
 		strict(&o)
 		return manifest{file, o.ObjectMeta, &o.Spec.Template.Spec, &o}
+	case "apps/v1 Deployment":
+		var o appsv1.Deployment
+		strict(&o)
+		return manifest{file, o.ObjectMeta, &o.Spec.Template.Spec, nil}
+	case "v1 ConfigMap":
+		var o corev1.ConfigMap
+		strict(&o)
+		if _, err := config.Parse([]byte(o.Data["config.yaml"])); err != nil || len(o.Data) != 1 {
+			t.Errorf("%s: %v", file, err)
+		}
+		return manifest{file, o.ObjectMeta, nil, nil}
 	case "v1 Pod":
 		var o corev1.Pod
 		strict(&o)
@@ -298,19 +309,31 @@ func TestDaemonSets(t *testing.T) {
 // The samples ask for our resources.
 func TestSamples(t *testing.T) {
 	t.Parallel()
-	asked := map[corev1.ResourceName]bool{}
+	text, err := os.ReadFile("config/windows.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := resources.Names(c.Resources)
+	asked := map[string]bool{}
 	for _, m := range manifests(t) {
 		if m.pod == nil || m.set != nil {
 			continue
 		}
 		for _, c := range m.containers() {
-			for name, quantity := range c.Resources.Limits {
-				asked[name] = quantity.Value() == 1
+			for name := range c.Resources.Limits {
+				asked[string(name)] = true
+				if !slices.Contains(offered, string(name)) {
+					t.Errorf("%s: nobody offers %s", m.file, name)
+				}
 			}
 		}
 	}
-	if len(asked) != 2 || !asked[advertiser.ResourceDisplay] || !asked[advertiser.ResourceCompute] {
-		t.Errorf("asked for: %v", asked)
+	if len(asked) != len(offered) {
+		t.Errorf("asked for: %v, offered %v", asked, offered)
 	}
 }
 
