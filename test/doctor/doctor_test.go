@@ -8,6 +8,8 @@ package doctor
 import (
 	"archive/zip"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,11 +118,33 @@ func breakages(n *node, record string) []breakage {
 		add(name, check, says, func(n *node) { do(n); n.restart() }, func(n *node) { mend(n); n.restart() })
 	}
 
+	unused := freeAddress(n.T)
 	edit("a GPU is unhealthy", doctor.CheckDevices, "GPU NPU cannot be used: it overheated", "etc/gpus.yaml", "compute: true", "compute: true\n  health: {reason: it overheated}")
 	edit("the inventory is broken", doctor.CheckInventory, "gpus.yaml", "etc/gpus.yaml", "kind: Inventory", "kind: Inventory\nsecretKey: 1")
 	do, mend := moved("lib/libgpu.so")
 	add("a driver file is gone", doctor.CheckFiles, "lib/libgpu.so", do, mend)
-	edit("config.yaml has an unknown key", doctor.CheckConfig, "line 6: field unknown", "etc/config.yaml", "shim:", "unknown: 1\nshim:")
+	edit("config.yaml has turned bad and the last good one is in force", doctor.CheckConfig, `config.yaml:6: the key "unknown" is not known`, "etc/config.yaml", "shim:", "unknown: 1\nshim:")
+	spoil, restore := edited(n, "etc/config.yaml", "shim:", "replicas: 0\nshim:")
+	hide, show := moved("etc/config.yaml.last-good")
+	add("config.yaml is bad and none was good", doctor.CheckConfig, "config.yaml:6: replicas: 0 is not possible", func(n *node) { hide(n); spoil(n) }, func(n *node) { restore(n); show(n) })
+	edit("no rule is for the GPUs", doctor.CheckResources, "none of the configuration's resources is for a GPU of this node", "etc/config.yaml", "shim:",
+		"resources: [{name: example.com/other, match: {description: none}}]\nshim:")
+	edit("a host folder is gone", doctor.CheckExtraMounts, "/srv/no-such-folder, which is not on this node", "etc/config.yaml", "shim:",
+		"extraMounts: {sources: host-folders, hostFolders: [/srv/no-such-folder]}\nshim:")
+	var stranger *http.Server
+	add("the metrics address is taken", doctor.CheckMetrics, "another program answers at "+n.metrics, func(n *node) {
+		n.advertiser.stop()
+		stranger = &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: limit}
+		listener, err := net.Listen("tcp", n.metrics)
+		n.check(err)
+		go func() { _ = stranger.Serve(listener) }() // Ends when it is closed.
+		n.startAdvertiser()
+		<-n.advertiser.ended
+	}, func(n *node) {
+		n.check(stranger.Close())
+		n.startAdvertiser()
+	})
+	edit("metrics are to be elsewhere and the plugin was not restarted", doctor.CheckMetrics, "directx-nri runs and does not serve metrics at "+unused, "etc/config.yaml", n.pluginMetrics, unused)
 	do, mend = opened("etc/config.yaml", 0o666)
 	add("others can write config.yaml", doctor.CheckConfig, "others can write it", do, mend)
 	edit("the real shim is gone", doctor.CheckRealShim, "no-such-shim", "etc/config.yaml", "containerd-shim-runc-v2", "no-such-shim")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,6 +151,8 @@ type node struct {
 	folder, parts      string
 	kubelet            *kubelet
 	plugin, advertiser *program
+	// metrics and pluginMetrics are the addresses at which these two serve them.
+	metrics, pluginMetrics string
 }
 
 // newNode sets a node up as the README says.
@@ -161,7 +164,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{T: t, folder: folder, parts: bin}
+	n := &node{T: t, folder: folder, parts: bin, metrics: freeAddress(t), pluginMetrics: freeAddress(t)}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	for _, name := range []string{"bin", "lib", "conf.d", "kubelet", "nri"} {
 		n.check(os.MkdirAll(n.path(name), 0o755))
@@ -172,7 +175,7 @@ func newNode(t *testing.T) *node {
 	n.write("supervise", strings.ReplaceAll(supervise, "PARTS", bin), 0o755)
 	n.write("config.toml", n.text(containerdConfig), 0o640)
 	n.write("etc/gpus.yaml", n.text(inventory), 0o644)
-	n.write("etc/config.yaml", n.text(configYAML), 0o600)
+	n.write("etc/config.yaml", n.text(configYAML)+"metrics: {address: '"+n.metrics+"', pluginAddress: '"+n.pluginMetrics+"'}\n", 0o600)
 	t.Cleanup(func() {
 		_ = exec.Command(n.path("supervise"), "stop").Run()
 		if t.Failed() {
@@ -197,6 +200,17 @@ func newNode(t *testing.T) *node {
 	n.startPlugin()
 	n.startAdvertiser()
 	return n
+}
+
+// freeAddress returns one that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 func (n *node) path(name string) string { return filepath.Join(n.folder, name) }
@@ -239,13 +253,13 @@ func (n *node) startKubelet() {
 
 func (n *node) startPlugin() {
 	n.Helper()
-	n.plugin = n.start("directx-nri", "--inventory", n.path("etc/gpus.yaml"), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
+	n.plugin = n.start("directx-nri", "--config", n.path("etc/config.yaml"), "--inventory", n.path("etc/gpus.yaml"), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
 		"--nri-socket", n.path("nri.sock"), "--cri-socket", n.path("s"))
 }
 
 func (n *node) startAdvertiser() {
 	n.Helper()
-	n.advertiser = n.start("directx-advertiser", "--inventory", n.path("etc/gpus.yaml"), "--replicas", "2", "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
+	n.advertiser = n.start("directx-advertiser", "--config", n.path("etc/config.yaml"), "--inventory", n.path("etc/gpus.yaml"), "--replicas", "2", "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
 		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--nri-socket", n.path("nri.sock"))
 }
 

@@ -47,6 +47,7 @@ func (s *suite) testRestarts(t *testing.T) {
 	} {
 		s.run(t, row.name, func(t *testing.T) {
 			before := []node.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")}
+			s.RemoveDead(t, a, b)
 			for _, p := range row.which {
 				row.end(t, p)
 			}

@@ -35,7 +35,9 @@ func TestDiscovery(t *testing.T) {
 		{"5 many devices and rounds", testRounds},
 		{"6 without DXCore", testWithoutDXCore},
 		{"7 containers", testLive},
+		{"8 UUIDs", testUUIDs},
 		{"what dxctl tells", testTold},
+		{"single devices or the class", testAssignment},
 		{"unit tests", testUnits},
 	} {
 		t.Run(part.name, part.run)
@@ -827,21 +829,14 @@ func testTold(t *testing.T) {
 		HCSError, Assignment string
 		Reason               string
 	}
-	properties := func(minors ...int) string {
-		var versions []string
-		for _, minor := range minors {
-			versions = append(versions, fmt.Sprintf(`{"Major":2,"Minor":%d}`, minor))
-		}
-		return `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},` + strings.Join(versions, ",") + `]}]}`
-	}
 	for _, test := range []struct {
 		name       string
 		properties string
 		schemas    []string
 		assignment string
 	}{
-		{"Windows Server 2019", properties(0, 1), []string{"1.0", "2.0", "2.1"}, "class-guid"},
-		{"Windows Server 2022", properties(0, 1, 2, 3, 4, 5), []string{"1.0", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"}, "location-path"},
+		{"Windows Server 2019", schemas(0, 1), []string{"1.0", "2.0", "2.1"}, "class-guid"},
+		{"Windows Server 2022", schemas(0, 1, 2, 3, 4, 5), []string{"1.0", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"}, "location-path"},
 		{"an HCS that refuses to answer", "", nil, "class-guid"},
 	} {
 		var got capabilities
@@ -857,6 +852,26 @@ func testTold(t *testing.T) {
 	wine.DxctlJSON(t, &without, "capabilities")
 	if without.HCSError == "" || without.Assignment != "class-guid" {
 		t.Errorf("without HCS dxctl tells %+v", without)
+	}
+}
+
+// testUUIDs asks NVIDIA's driver for the UUIDs of its GPUs.
+func testUUIDs(t *testing.T) {
+	h := plugT4(t, 3)
+	want := map[string]string{}
+	places := map[string]string{}
+	for i, d := range h.Devices[:2] { // The driver does not know the last.
+		uuid := fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
+		want[d.InstanceID] = uuid
+		places[fmt.Sprintf("00000000:%02X:%02X.0", *d.BusNumber, *d.Address>>16)] = uuid
+	}
+	for _, d := range wine.Identified(t, places) {
+		if d.UUID != want[d.InstanceID] {
+			t.Errorf("the UUID of %s is %q, want %q", d.InstanceID, d.UUID, want[d.InstanceID])
+		}
+		if d.Kind() != discovery.KindDisplay || !d.Health.OK() {
+			t.Errorf("it is found as %+v", d)
+		}
 	}
 }
 

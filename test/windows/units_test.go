@@ -5,25 +5,38 @@ package windows
 import (
 	"strings"
 	"testing"
+
+	"directx-nri/test/windows/bed"
 )
 
 // testUnits runs the unit tests of what only Windows has, which elsewhere are
 // compiled and no more.
 func testUnits(t *testing.T) {
 	plugT4(t, 4)
-	for _, test := range []struct{ folder, run string }{
-		{"./internal/win32", "."},
-		{"./internal/capabilities", "."},
+	for _, test := range []struct {
+		folder, run string
+		how         bed.UnitTests
+	}{
+		{folder: "./internal/win32", run: "."},
+		{folder: "./internal/capabilities", run: "."},
+		{folder: "./internal/hostfiles", run: "."},
+		// Wine follows no links.
+		{folder: "./internal/config", run: ".", how: bed.UnitTests{Skip: "TestReadByLinks"}},
+		{folder: "./ocispec", run: "."},
 		// The others have no need of Windows.
-		{"./discovery/pnp", "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},
-		{"./cmd/dxctl", "."},
-		{"./cmd/dxctl/terminal", "."},
-		{"./cmd/dxctl/quote", "."},
-		{"./cmd/dxctl/frontend", "."},
-		{"./cmd/dxctl/preview", "."},
-		{"./cmd/dxctl/simulate", "."},
+		{folder: "./discovery/pnp", run: "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},
+		// Wine is a Windows without single devices, and the tests are for one with;
+		// those that are left out set the mode themselves.
+		{folder: "./cmd/dxctl", run: ".", how: bed.UnitTests{
+			Env: []string{"DIRECTX_NRI_ASSIGNMENT_MODE=location-path"}, Skip: "TestConfigShowSaysWhereFrom|ByTheConfiguration$",
+		}},
+		{folder: "./cmd/dxctl/terminal", run: "."},
+		{folder: "./cmd/dxctl/quote", run: "."},
+		{folder: "./cmd/dxctl/frontend", run: "."},
+		{folder: "./cmd/dxctl/preview", run: "."},
+		{folder: "./cmd/dxctl/simulate", run: "."},
 	} {
-		out, err := wine.UnitTests(t, test.folder, test.run)
+		out, err := wine.UnitTests(t, test.folder, test.run, test.how)
 		if err != nil || !strings.Contains(out, "--- PASS") {
 			t.Errorf("%s: %v\n%s", test.folder, err, out)
 		}

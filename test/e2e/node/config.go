@@ -47,7 +47,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     conf_dir = %[5]q
 
 [plugins."io.containerd.nri.v1.nri"]
-  disable = false
+  disable = %[8]t
   disable_connections = false
   socket_path = %[6]q
   plugin_path = %[5]q
@@ -58,7 +58,7 @@ func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim()))
+		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim(), n.nriOff))
 }
 
 // handlerShim is the program that CRI's only runtime handler calls, "" for the
@@ -101,17 +101,24 @@ func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
 // ShimFile is where the runtime shim is installed, on containerd's PATH.
 func (n *Node) ShimFile() string { return filepath.Join(n.Dir, "shim", shimfile.Name()) }
 
-// shimConfigFile is the product's configuration file, which the shim reads.
-func (n *Node) shimConfigFile() string { return filepath.Join(n.Dir, "config.yaml") }
+// ConfigFile is the product's configuration file, which all of its programs
+// read.
+func (n *Node) ConfigFile() string { return filepath.Join(n.Dir, "config.yaml") }
 
-// installShim installs the runtime shim and its configuration.
+// WriteConfig replaces the product's configuration file, in one step: with what
+// the node itself needs, and more YAML, whose keys are others.
+func (n *Node) WriteConfig(t testing.TB, more string) {
+	t.Helper()
+	writeFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\nstateDir: %s\ninventory: %s\n%s\n",
+		config.APIVersion, config.Kind, n.StateDir, n.inventory, more))
+}
+
+// installShim installs the runtime shim.
 func (n *Node) installShim(t testing.TB) {
 	t.Helper()
 	if _, err := shimfile.Install(t.Context(), n.parts.product(shimfile.Name()), n.ShimFile()); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, n.shimConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\nstateDir: %s\ninventory: %s\n",
-		config.APIVersion, config.Kind, n.StateDir, n.inventory))
 }
 
 // kubeletConfig is the kubelet's configuration. It is as quick as a kubelet
@@ -179,6 +186,13 @@ func writeFile(t testing.TB, path, content string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// MountTmpfs puts a file system of the given size in bytes over a folder of the
+// machine, in the node's mount namespace alone, until the test ends.
+func (n *Node) MountTmpfs(t testing.TB, dir string, size int) {
+	t.Helper()
+	mountTmpfs(t, dir, size)
 }
 
 // mountTmpfs puts a file system of the given size in bytes over dir until the

@@ -324,6 +324,33 @@ func (n *Node) Crash(t testing.TB, pod, container string) View {
 	return n.Look(t, pod, container)
 }
 
+// RemoveDead removes what is left of a pod's containers that have ended.
+//
+// A kubelet that starts looks its pods' containers up by name and takes any that
+// has it, also one that has ended (ContainerMap.GetContainerID in Kubernetes 1.34):
+// the pod is refused then, unless the device plugin registers before the pod is
+// admitted.
+func (n *Node) RemoveDead(t testing.TB, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		containers, err := n.containers(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range containers {
+			if c.GetState() != cri.ContainerState_CONTAINER_EXITED {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
+			_, err := n.CRI.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: c.GetId()})
+			cancel()
+			if err != nil {
+				t.Fatalf("remove container %s of pod %s: %v", c.GetId(), pod, err)
+			}
+		}
+	}
+}
+
 // KillContainer kills the first process of a container.
 func (n *Node) KillContainer(t testing.TB, view View) {
 	t.Helper()

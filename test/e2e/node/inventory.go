@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +31,12 @@ type GPU struct {
 	Unhealthy string
 	// Libraries is how many further library files it has.
 	Libraries int
+	// UUID is what NVIDIA's driver would name it, empty when that is not known.
+	UUID string
+	// Description, Memory in bytes and Driver, its version, are what rules tell
+	// GPUs apart by. Without them all GPUs are alike.
+	Description, Driver string
+	Memory              uint64
 }
 
 // Inventory is what an inventory file describes.
@@ -186,14 +193,17 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 	for _, g := range inventory.GPUs {
 		n.makeGPU(t, g)
 		fmt.Fprintf(&b, "  - instanceID: '%s'\n", g.InstanceID())
-		fmt.Fprintf(&b, "    description: Simulated GPU %d\n", g.Index)
+		fmt.Fprintf(&b, "    description: %s\n", cmp.Or(g.Description, fmt.Sprintf("Simulated GPU %d", g.Index)))
 		fmt.Fprintf(&b, "    vendorID: 0x10DE\n")
 		fmt.Fprintf(&b, "    locationPath: '%s'\n", g.LocationPath())
 		fmt.Fprintf(&b, "    luid: %s\n", g.LUID())
-		fmt.Fprintf(&b, "    driver: {version: 31.0.15.5222}\n")
-		fmt.Fprintf(&b, "    dedicatedMemory: %d\n", 15<<30)
+		fmt.Fprintf(&b, "    driver: {version: %s}\n", cmp.Or(g.Driver, "31.0.15.5222"))
+		fmt.Fprintf(&b, "    dedicatedMemory: %d\n", cmp.Or(g.Memory, 15<<30))
 		fmt.Fprintf(&b, "    display: %t\n", !g.Compute)
 		fmt.Fprintf(&b, "    compute: true\n")
+		if g.UUID != "" {
+			fmt.Fprintf(&b, "    uuid: %s\n", g.UUID)
+		}
 		if g.Unhealthy != "" {
 			fmt.Fprintf(&b, "    health: {reason: %q}\n", g.Unhealthy)
 		}

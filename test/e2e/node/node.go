@@ -46,8 +46,15 @@ const (
 
 // Options say what a node is to look like.
 type Options struct {
-	// Replicas is how many times each GPU is offered.
+	// Replicas is how many times each GPU is offered; 0 leaves it to Config.
 	Replicas int
+	// Offered is what the kubelet is to offer at first, by resource. Without it,
+	// what the inventory makes of Replicas and the default rules.
+	Offered map[string]int
+	// NRIOff has containerd call no NRI plugin, and ours not run.
+	NRIOff bool
+	// NoPlugin leaves our plugin to the test.
+	NoPlugin bool
 	// Inventory is what the node's GPUs are at first.
 	Inventory *Inventory
 	// NoKubelet leaves the kubelet and the product's daemons to the test.
@@ -59,8 +66,11 @@ type Options struct {
 	Shim bool
 	// HandlerApart leaves the runtime of pods without the shim.
 	HandlerApart bool
-	// AdvertiserFlags are further flags of the advertiser.
-	AdvertiserFlags []string
+	// AdvertiserFlags and PluginFlags are further flags of the daemons.
+	AdvertiserFlags, PluginFlags []string
+	// Config is YAML that the product's configuration file has beside what the
+	// node itself needs, which the daemons are told by flags.
+	Config string
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -81,9 +91,16 @@ type Node struct {
 	CRI    cri.RuntimeServiceClient
 	Images cri.ImageServiceClient
 
+	// Offered is what the kubelet is to offer, by resource; nil stands for what
+	// the inventory makes of the default rules.
+	Offered map[string]int
+
 	withShim     bool
+	nriOff       bool
+	noPlugin     bool
 	handlerApart bool
 	advertiser   []string // further flags
+	plugin       []string // further flags
 	layer        string   // the snapshot of the image's one layer
 	cgroup       string   // the control group of all containers
 	replicas     int
@@ -129,9 +146,13 @@ func Start(t *testing.T, opts Options) *Node {
 		manifests:  filepath.Join(dir, "manifests"),
 		parts:      parts,
 		withShim:   opts.Shim,
+		Offered:    opts.Offered,
+		nriOff:     opts.NRIOff,
+		noPlugin:   opts.NoPlugin || opts.NRIOff,
 
 		handlerApart: opts.HandlerApart,
 		advertiser:   opts.AdvertiserFlags,
+		plugin:       opts.PluginFlags,
 	}
 	if err := emptyFolder(kubeletRoot); err != nil {
 		t.Fatalf("forget an earlier node: %v", err)
@@ -147,6 +168,7 @@ func Start(t *testing.T, opts Options) *Node {
 		}
 		mountTmpfs(t, n.StateDir, opts.StateDirSize)
 	}
+	n.WriteConfig(t, opts.Config)
 	if n.withShim {
 		n.installShim(t)
 	}
@@ -165,10 +187,16 @@ func Start(t *testing.T, opts Options) *Node {
 	if opts.NoKubelet {
 		return n
 	}
-	n.Plugin.Start(t)
+	if !n.noPlugin {
+		n.Plugin.Start(t)
+	}
 	n.Kubelet.Start(t)
 	n.WaitKubelet(t)
 	n.Advertiser.Start(t)
+	if n.noPlugin {
+		n.WaitOffered(t)
+		return n
+	}
 	n.WaitReady(t)
 	return n
 }
@@ -236,6 +264,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	daemon := func(program string, args ...string) func() *exec.Cmd {
 		return func() *exec.Cmd {
 			return exec.Command(n.parts.product(program), append([]string{
+				"--config", n.ConfigFile(),
 				"--inventory", n.inventory,
 				"--state-dir", n.StateDir,
 				"--runtime-dir", n.RuntimeDir,
@@ -249,7 +278,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 		// containerd looks for shims beside itself and on PATH, and its
 		// environment is theirs.
 		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(n.ShimFile())+":"+n.parts.dir+":"+os.Getenv("PATH"),
-			config.Variable+"="+n.shimConfigFile())
+			config.Variable+"="+n.ConfigFile())
 		return cmd
 	})
 	n.Kubelet = newProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
@@ -257,12 +286,27 @@ func (n *Node) declareProcesses(t testing.TB) {
 			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
 	})
 	n.Advertiser = newProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
-		daemon("directx-advertiser", append([]string{"--replicas", fmt.Sprint(n.replicas), "--cri-socket", path(containerdAddress)}, n.advertiser...)...))
+		daemon("directx-advertiser", append(n.replicasFlag(), append([]string{"--cri-socket", path(containerdAddress)}, n.advertiser...)...)...))
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
 		p.onStart = func() { n.registering = n.Kubelet.Mark() }
 	}
 	n.Plugin = newProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
-		daemon("directx-nri", "--cri-socket", path(containerdAddress)))
+		daemon("directx-nri", append([]string{"--cri-socket", path(containerdAddress)}, n.plugin...)...))
+}
+
+func (n *Node) replicasFlag() []string {
+	if n.replicas == 0 {
+		return nil
+	}
+	return []string{"--replicas", fmt.Sprint(n.replicas)}
+}
+
+// offered is what the kubelet is to offer.
+func (n *Node) offered() map[string]int {
+	if n.Offered != nil {
+		return n.Offered
+	}
+	return n.Inventory.Offered(n.replicas)
 }
 
 // registered returns nil when the kubelet has the advertiser's devices of all
@@ -270,7 +314,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 // proof: it may not have noticed yet that the advertiser ended.
 func (n *Node) registered() error {
 	log := n.Kubelet.Log(n.registering)
-	for _, resource := range []string{Display, Compute} {
+	for resource := range n.offered() {
 		if !strings.Contains(log, fmt.Sprintf(`"State pushed for device plugin" resource=%q`, resource)) {
 			return fmt.Errorf("the kubelet was not told of %s devices yet", resource)
 		}
@@ -338,7 +382,7 @@ func (n *Node) WaitReady(t testing.TB) {
 // inventory.
 func (n *Node) WaitOffered(t testing.TB) {
 	t.Helper()
-	want := n.Inventory.Offered(n.replicas)
+	want := n.offered()
 	Eventually(t, startTimeout, "the kubelet offers the node's GPUs", func() error {
 		if !n.Advertiser.Running() {
 			t.Fatalf("the advertiser ended\n%s", n.Advertiser.Tail(30))

@@ -33,7 +33,9 @@ type Pod struct {
 type Container struct {
 	Name             string
 	Display, Compute int // how many GPUs it asks for
-	Env              map[string]string
+	// Resources are further extended resources that it asks for.
+	Resources map[string]int
+	Env       map[string]string
 	// Script is what it runs with sh -c, by default a wait without end.
 	Script string
 }
@@ -44,6 +46,12 @@ const forever = "trap 'exit 0' TERM; sleep 2147483647 & wait"
 // GPUPod is a pod of one container, "main", that asks for display GPUs.
 func GPUPod(name string, display int) Pod {
 	return Pod{Name: name, Containers: []Container{{Name: "main", Display: display}}}
+}
+
+// ResourcePod is a pod of one container, "main", that asks for GPUs of a
+// resource.
+func ResourcePod(name, resource string, count int) Pod {
+	return Pod{Name: name, Containers: []Container{{Name: "main", Resources: map[string]int{resource: count}}}}
 }
 
 // staticName is the name the kubelet gives a static pod.
@@ -118,6 +126,9 @@ func containerSpecs(containers []Container) []map[string]any {
 		}
 		if c.Compute > 0 {
 			limits[Compute] = fmt.Sprint(c.Compute)
+		}
+		for resource, count := range c.Resources {
+			limits[resource] = fmt.Sprint(count)
 		}
 		env := []map[string]string{}
 		for name, value := range c.Env {

@@ -66,9 +66,17 @@ func (w *Wine) suiteProgram(t testing.TB, name string, env []string, args ...str
 	return w.output(cmd)
 }
 
+// UnitTests says how unit tests are run under Wine.
+type UnitTests struct {
+	// Skip matches the names of those that are left out, "" none.
+	Skip string
+	// Env is added to their environment.
+	Env []string
+}
+
 // UnitTests runs those unit tests of the package in a folder of the repository
 // whose names match run, and returns what they printed.
-func (w *Wine) UnitTests(t testing.TB, folder, run string) (string, error) {
+func (w *Wine) UnitTests(t testing.TB, folder, run string, how UnitTests) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -79,7 +87,8 @@ func (w *Wine) UnitTests(t testing.TB, folder, run string) (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the unit tests of %s: %v\n%s", folder, err, out)
 	}
-	cmd := w.Command(ctx, program, "-test.v", "-test.run", run)
+	cmd := w.Command(ctx, program, "-test.v", "-test.run", run, "-test.skip", how.Skip)
+	cmd.Env = append(cmd.Env, how.Env...)
 	cmd.Dir = filepath.Join(w.parts.root, folder) // Where the tests' files are.
 	return w.output(cmd)
 }
@@ -135,9 +144,19 @@ func (w *Wine) DxctlJSON(t testing.TB, v any, args ...string) {
 // answers with properties, and decodes what it prints into v.
 func (w *Wine) Capabilities(t testing.TB, properties string, v any) {
 	t.Helper()
-	w.replace(t, `C:\hcs-properties.json`, []byte(properties))
-	w.dxctlJSON(t, []string{"WINEDLLOVERRIDES=" + overrides + ";computecore=n"}, v, "capabilities")
+	w.SetHCSProperties(t, properties)
+	w.dxctlJSON(t, []string{hcsAnswers}, v, "capabilities")
 }
+
+// SetHCSProperties has the Host Compute Service tell that of itself, and with ""
+// nothing, to those who can ask it.
+func (w *Wine) SetHCSProperties(t testing.TB, properties string) {
+	t.Helper()
+	w.replace(t, `C:\hcs-properties.json`, []byte(properties))
+}
+
+// hcsAnswers has a program find the double of computecore.dll, which answers.
+const hcsAnswers = "WINEDLLOVERRIDES=" + overrides + ";cfgmgr32=b;computecore=n"
 
 func (w *Wine) dxctlJSON(t testing.TB, env []string, v any, args ...string) {
 	t.Helper()
@@ -165,6 +184,18 @@ func (w *Wine) Discovered(t testing.TB) []discovery.Device {
 func (w *Wine) DiscoveredWithoutDXCore(t testing.TB) []discovery.Device {
 	t.Helper()
 	return w.discovered(t, withoutDXCore, "list")
+}
+
+// Identified is Discovered with what NVIDIA's driver tells of its GPUs, whose
+// UUIDs those are by their place on the PCI bus.
+func (w *Wine) Identified(t testing.TB, uuids map[string]string) []discovery.Device {
+	t.Helper()
+	var lines strings.Builder
+	for place, uuid := range uuids {
+		fmt.Fprintf(&lines, "%s %s\n", place, uuid)
+	}
+	w.replace(t, `C:\nvml.txt`, []byte(lines.String()))
+	return w.discovered(t, nil, "identified")
 }
 
 // Found returns the devices with these instance IDs, as they are looked up for a

@@ -22,6 +22,8 @@ type Inventory struct{ GPUs []GPU }
 // GPU is one of them.
 type GPU struct {
 	InstanceID, Location, LUID string
+	// UUID is what NVIDIA's driver would name it, "" when that is not known.
+	UUID string
 	// Store is its driver's folder.
 	Store string
 	Files []File
@@ -35,8 +37,9 @@ type File struct {
 	Name string
 	// WOW64 puts it into SysWOW64, for 32-bit programs.
 	WOW64 bool
-	// Missing tells that the driver lists it and it is not there.
-	Missing bool
+	// Missing tells that the driver lists it and it is not there, Unlisted that it
+	// is there and the driver does not list it.
+	Missing, Unlisted bool
 }
 
 // DriverStore is where Windows keeps drivers.
@@ -75,12 +78,12 @@ func (g GPU) Replica(i int) allocation.Replica {
 	return allocation.Replica{ID: fmt.Sprintf("%s::%d", g.InstanceID, i), InstanceID: g.InstanceID}
 }
 
-// Mounts returns what a container with the GPU has to have: each file that
-// exists, sorted by its place in the container.
+// Mounts returns what a container with the GPU has to have: each file that is
+// listed and exists, sorted by its place in the container.
 func (g GPU) Mounts() []Mapped {
 	var mounts []Mapped
 	for _, f := range g.Files {
-		if f.Missing {
+		if f.Missing || f.Unlisted {
 			continue
 		}
 		folder := "System32"
@@ -137,6 +140,9 @@ func (v *Inventory) yaml() string {
 	b.WriteString("\n")
 	for _, g := range v.GPUs {
 		fmt.Fprintf(&b, "  - instanceID: '%s'\n    description: a test's GPU\n    locationPath: %s\n    luid: %s\n", g.InstanceID, g.Location, g.LUID)
+		if g.UUID != "" {
+			fmt.Fprintf(&b, "    uuid: %s\n", g.UUID)
+		}
 		fmt.Fprintf(&b, "    driver: {version: 31.0.15.5222, storePath: '%s'}\n    display: true\n    compute: true\n    runtimeFiles:\n", g.Store)
 		for _, list := range []struct {
 			name  string
@@ -144,7 +150,7 @@ func (v *Inventory) yaml() string {
 		}{{"system32", false}, {"sysWOW64", true}} {
 			var files []string
 			for _, f := range g.Files {
-				if f.WOW64 == list.wow64 {
+				if f.WOW64 == list.wow64 && !f.Unlisted {
 					files = append(files, fmt.Sprintf("{source: '%s', destination: '%s'}", f.Source, f.Name))
 				}
 			}

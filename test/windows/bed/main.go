@@ -117,7 +117,7 @@ func (p parts) check() error {
 	}
 	for _, part := range []string{
 		windowsParts + "/" + containerdExe, windowsParts + "/" + ctrExe, windowsParts + "/" + runhcsExe, windowsParts + "/" + clientExe,
-		windowsParts + "/vmcompute.dll", windowsParts + "/bcryptprimitives.dll", windowsParts + "/dxcore.dll", windowsParts + "/cfgmgr32.dll", windowsParts + "/computecore.dll",
+		windowsParts + "/vmcompute.dll", windowsParts + "/bcryptprimitives.dll", windowsParts + "/dxcore.dll", windowsParts + "/cfgmgr32.dll", windowsParts + "/computecore.dll", windowsParts + "/nvml.dll",
 		containerd2 + "/" + containerdExe, containerd2 + "/" + ctrExe, newHcsshim + "/" + runhcsExe,
 	} {
 		if _, err := os.Stat(p.folder(part)); err != nil {

@@ -4,6 +4,7 @@ package bed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,6 +69,13 @@ type Options struct {
 	Live bool
 	// Bare leaves our shim out, for dxctl.exe to install.
 	Bare bool
+	// HCSAnswers has what containerd starts be told what HCS is. It is not for the
+	// newest runhcs, which would take more for granted.
+	HCSAnswers bool
+	// Settings are YAML that our configuration file has beside what the node needs,
+	// by default the usual assignment of single devices: Wine says that it is a
+	// Windows without.
+	Settings string
 	// Config is containerd's configuration file, "" for none, in place of the
 	// bed's own, which has containerd wait longer than usual. Its usual pipe
 	// becomes the node's, and what it says of folders is overridden by flags.
@@ -101,7 +109,7 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 		options.Inventory.place(t, w)
 		n.WriteInventory(t, options.Inventory)
 	}
-	n.writeConfig(t)
+	n.WriteSettings(t, cmp.Or(options.Settings, usualSettings))
 	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.Linux(n.state())), testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -198,6 +206,9 @@ func (n *Node) Path(elements ...string) string {
 
 func (n *Node) state() string { return n.Path("state") }
 
+// StateDir is our state folder's place on this system.
+func (n *Node) StateDir() string { return n.Linux(n.state()) }
+
 // pipePrefix begins the names of the nodes' pipes.
 const pipePrefix = "dxw-"
 
@@ -221,7 +232,11 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 	n.write(t, "inventory.yaml", inventory.yaml())
 }
 
-func (n *Node) writeConfig(t testing.TB) {
+const usualSettings = "assignmentMode: location-path\n"
+
+// WriteSettings replaces our configuration file: with what the node needs and
+// settings, YAML with other keys.
+func (n *Node) WriteSettings(t testing.TB, settings string) {
 	t.Helper()
 	// Our shim tells by the name of the real one what that reads.
 	shim := plainExe
@@ -238,7 +253,7 @@ stateDir: '%s'
 %sshim:
   runtime: '%s'
   log: '%s'
-`, n.state(), inventory, n.Path(shim), n.Path("shim.log")))
+%s`, n.state(), inventory, n.Path(shim), n.Path("shim.log"), settings))
 }
 
 // ConfigFile is our configuration file's place on this system.
@@ -264,6 +279,9 @@ func (n *Node) start(args []string) error {
 	defer log.Close()
 	cmd := n.Command(context.Background(), n.Path(containerdExe), args...)
 	cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
+	if n.options.HCSAnswers {
+		cmd.Env = append(cmd.Env, hcsAnswers)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start containerd.exe: %w", err)

@@ -4,6 +4,7 @@
 // and prints what it finds as JSON:
 //
 //	discover list            the devices
+//	discover identified      the same with what NVIDIA's driver tells of them
 //	discover find ID...      those of them, as for a pod's container
 //	discover watch           the devices, and again after each change, a line each
 //	discover rounds N        what N rounds of discovery cost, and what they leave
@@ -33,11 +34,15 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: discover list | find ID... | watch | rounds N")
+		return errors.New("usage: discover list | identified | find ID... | watch | rounds N")
 	}
-	source := pnp.Open(pnp.NewSystem(), logrus.New())
+	system := pnp.NewSystem()
+	if args[0] == "identified" {
+		system = pnp.NewSystemWithUUIDs()
+	}
+	source := pnp.Open(system, logrus.New())
 	switch command, args := args[0], args[1:]; command {
-	case "list":
+	case "list", "identified":
 		devices, err := source.Devices(ctx)
 		if err != nil {
 			return err

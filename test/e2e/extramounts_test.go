@@ -1,0 +1,344 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
+	"directx-nri/nri/decision"
+	"directx-nri/test/e2e/node"
+)
+
+// extraMounts is a node whose pods may have files of one folder of it.
+type extraMounts struct {
+	*node.Node
+	// tools is the folder, more what the configuration says beside the policy.
+	tools, more string
+}
+
+// startExtraMounts starts a node with one GPU, and with the files that the rows of
+// extraMountRefusals name.
+func startExtraMounts(t *testing.T, options node.Options) *extraMounts {
+	t.Helper()
+	// A folder of /tmp is none that the configuration takes.
+	const share = "/mnt"
+	e := &extraMounts{tools: share + "/tools", more: options.Config}
+	options.Replicas, options.Inventory = 32, node.NewInventory(1, 0)
+	options.Config = e.policy("host-folders")
+	e.Node = node.Start(t, options)
+	e.MountTmpfs(t, share, 1<<20)
+	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
+		path = filepath.Join(filepath.Dir(e.tools), path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"away": "../secret/key", "within": "sub/deep"} {
+		if err := os.Symlink(target, filepath.Join(e.tools, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// policy is the configuration in which files may come from sources.
+func (e *extraMounts) policy(sources string) string {
+	return fmt.Sprintf("extraMounts:\n  sources: %s\n  hostFolders: [%s]\n  destinations: [/usr/lib/wsl/lib, /srv/tools]\n  max: 3\n%s", sources, e.tools, e.more)
+}
+
+// setPolicy puts another policy in force and waits until the plugin has it.
+func (e *extraMounts) setPolicy(t *testing.T, sources string) {
+	t.Helper()
+	mark := e.Plugin.Mark()
+	e.WriteConfig(t, e.policy(sources))
+	waitLog(t, e.Plugin, mark, "The configuration has changed and is in force")
+}
+
+// waitLog waits until a process has logged text after the mark.
+func waitLog(t *testing.T, p *node.Process, since node.Mark, text string) {
+	t.Helper()
+	node.Eventually(t, stopSoon, p.Name+" logs "+text, func() error {
+		if !strings.Contains(p.Log(since), text) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
+// refusal is a request for files that is refused, and what its author is told.
+type refusal struct {
+	list  string
+	parts []string
+}
+
+// refusals are those of a node that allows files of its folder.
+func (e *extraMounts) refusals() map[string]refusal {
+	return map[string]refusal{
+		"relative":      {"[nvidia-smi.exe]", []string{"nvidia-smi.exe", "driver store", "extraMounts.hostFolders"}},
+		"elsewhere":     {"[" + filepath.Dir(e.tools) + "/secret/key]", []string{"secret/key", "may not have files from there", "extraMounts.hostFolders"}},
+		"dots":          {"[" + e.tools + "/../secret/key]", []string{`".." are not allowed`}},
+		"link":          {"[" + e.tools + "/away]", []string{"tools/away", "leads out"}},
+		"folder":        {"[" + e.tools + "/sub]", []string{"not a regular file"}},
+		"missing":       {"[" + e.tools + "/nothing]", []string{"there is no such file"}},
+		"destination":   {"[{source: " + e.tools + "/tool, destination: /etc/passwd}]", []string{"/etc/passwd", "extraMounts.destinations"}},
+		"taken":         {"[{source: " + e.tools + "/tool, destination: libd3d12.so}]", []string{"libd3d12.so", "another file is mounted there"}},
+		"one-of-two":    {"[" + e.tools + "/tool, " + e.tools + "/away]", []string{"leads out"}},
+		"too-many":      {"[{source: " + strings.Repeat(e.tools+"/tool}, {source: ", 3) + e.tools + "/tool}]", []string{"4 files are asked for, and 3 is the most", "extraMounts.max"}},
+		"bad-yaml":      {"[" + e.tools + "/tool", []string{"extra mounts", "correct it"}},
+		"unknown-field": {"[{source: " + e.tools + "/tool, writable: true}]", []string{"writable", "correct it"}},
+	}
+}
+
+// granted is a request of all the forms that are allowed, and inside what a
+// container that has it sees, by path.
+func (e *extraMounts) granted() (list string, inside map[string]string) {
+	return fmt.Sprintf("[{source: %[1]s/tool, destination: /srv/tools/tool}, %[1]s/within]", e.tools),
+		map[string]string{"/srv/tools/tool": "the tool", "/usr/lib/wsl/lib/within": "deep"}
+}
+
+// mustSee fails the test unless a container has the files and cannot change them,
+// when it is asked by exec.
+func (e *extraMounts) mustSee(t *testing.T, files map[string]string, exec func(script string) string) {
+	t.Helper()
+	for path, content := range files {
+		out := exec(fmt.Sprintf("cat %[1]s; echo changed >%[1]s; rm -f %[1]s; cat %[1]s", path))
+		if strings.Count(out, content+"\n") != 2 || !strings.Contains(out, "Read-only file system") {
+			t.Errorf("in the container, %s is not a file that says %q and cannot be changed:\n%s", path, content, out)
+		}
+	}
+	if content, err := os.ReadFile(filepath.Join(e.tools, "tool")); err != nil || string(content) != "the tool\n" {
+		t.Errorf("the node's own file holds %q (%v)", content, err)
+	}
+}
+
+// inPod returns what runs a script in a container of a pod.
+func (e *extraMounts) inPod(t *testing.T, pod, container string) func(script string) string {
+	return func(script string) string {
+		out, _ := e.Exec(t, e.ContainerID(t, pod, container), script)
+		return out
+	}
+}
+
+// asking is a pod with a GPU that asks for files.
+func asking(name, key, list string) node.Pod {
+	pod := node.GPUPod(name, 1)
+	pod.Annotations = map[string]string{key: list}
+	return pod
+}
+
+// bound returns the names of the pods that a record is bound to.
+func (e *extraMounts) bound(t *testing.T) []string {
+	t.Helper()
+	entries, problems, err := allocation.OpenStore(paths.Allocations(e.StateDir)).List(t.Context())
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("list the allocations: %v, %v", problems, err)
+	}
+	var pods []string
+	for _, entry := range entries {
+		if entry.Holder != nil {
+			pods = append(pods, entry.Holder.PodName)
+		}
+	}
+	return pods
+}
+
+// TestExtraMounts has pods ask for files by annotation, through the NRI plugin.
+func TestExtraMounts(t *testing.T) {
+	e := startExtraMounts(t, node.Options{})
+	defer func() {
+		if t.Failed() {
+			e.DumpLogs(t)
+		}
+	}()
+	e.testPods(t)
+
+	t.Run("another policy holds for the next container", func(t *testing.T) {
+		for _, row := range []struct {
+			sources string
+			part    string
+		}{
+			{"off", "extra mounts are off on this node"},
+			{"driver-store", "extraMounts.hostFolders"},
+		} {
+			e.setPolicy(t, row.sources)
+			mark := e.Kubelet.Mark()
+			pod := e.Apply(t, asking("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
+			mustContain(t, "what the pod is told with "+row.sources, e.WaitNotStarted(t, pod, "main", mark), row.part, "default/"+pod)
+			// Nothing of it is spent: it starts as soon as it may.
+			e.setPolicy(t, "host-folders")
+			e.Nudge(t, pod)
+			e.WaitRunning(t, pod)
+			e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
+		}
+	})
+}
+
+// testPods is what holds for pods, whoever serves them.
+func (e *extraMounts) testPods(t *testing.T) {
+	list, inside := e.granted()
+	const key = decision.ExtraMountsAnnotation
+	t.Run("a pod's and a container's request", func(t *testing.T) {
+		both := e.Apply(t, node.Pod{
+			Name:        "both",
+			Annotations: map[string]string{key: list, key + ".extra": "[{source: " + e.tools + "/second, destination: /srv/tools/second}]", key + ".nobody": "[/etc/shadow]"},
+			Containers:  []node.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
+		})
+		own := e.Apply(t, asking("own", key+".main", list))
+		e.WaitRunning(t, both, own)
+		e.mustSee(t, inside, e.inPod(t, own, "main"))
+		e.mustSee(t, inside, e.inPod(t, both, "main"))
+		e.mustSee(t, inside, e.inPod(t, both, "extra"))
+		e.mustSee(t, map[string]string{"/srv/tools/second": "the second"}, e.inPod(t, both, "extra"))
+		for container, files := range map[string]string{"main": "/srv/tools/second", "plain": "/srv /usr/lib/wsl"} {
+			if out, status := e.Exec(t, e.ContainerID(t, both, container), "ls -d "+files); status == 0 {
+				t.Errorf("container %s, which did not ask for that, has %s", container, out)
+			}
+		}
+		e.Crash(t, both, "extra")
+		e.mustSee(t, map[string]string{"/srv/tools/second": "the second"}, e.inPod(t, both, "extra"))
+	})
+
+	t.Run("the variable of standalone containers means nothing", func(t *testing.T) {
+		pod := node.GPUPod("variable", 1)
+		pod.Containers[0].Env = map[string]string{decision.ExtraMountsVariable: "[/etc/shadow]"}
+		name := e.Apply(t, pod)
+		e.WaitRunning(t, name)
+		e.MustHave(t, name, "main", 0)
+	})
+
+	t.Run("what is not allowed", func(t *testing.T) {
+		mark := e.Kubelet.Mark()
+		pods := map[string]string{}
+		for name, row := range e.refusals() {
+			pods[name] = e.Apply(t, asking("not-"+name, key, row.list))
+		}
+		for name, row := range e.refusals() {
+			pod := pods[name]
+			message := e.WaitNotStarted(t, pod, "main", mark)
+			mustContain(t, "the event of "+name, message, append(row.parts, key, `container "main" of pod default/`+pod)...)
+			if strings.Contains(message, "\n") {
+				t.Errorf("the event of %s is not one line: %q", name, message)
+			}
+			// It is in the pod's status too, until the kubelet tries again.
+			e.WaitStatus(t, pod, "its status says why", func(s node.Status) error {
+				c, _ := s.Container("main")
+				if c.State.Running != nil {
+					t.Fatalf("the container of %s runs", name)
+				}
+				if c.State.Waiting == nil || !strings.Contains(strings.ToLower(c.State.Waiting.Message), strings.ToLower(row.parts[0])) {
+					return errors.New("it does not")
+				}
+				return nil
+			})
+			if slices.Contains(e.bound(t), pod+"-"+node.Name) {
+				t.Errorf("an allocation is bound to the refused container of %s", name)
+			}
+		}
+		e.Remove(t, slices.Collect(maps.Values(pods))...)
+		next := e.Apply(t, node.GPUPod("next", 1))
+		e.WaitRunning(t, next)
+		e.MustHave(t, next, "main", 0)
+		if !slices.Contains(e.bound(t), next+"-"+node.Name) {
+			t.Errorf("no record is bound to pod %s, so that nothing was seen before", next)
+		}
+	})
+}
+
+// TestExtraMountsByShim has pods and standalone containers ask for files through
+// the runtime shim, with no plugin on the node.
+func TestExtraMountsByShim(t *testing.T) {
+	advertiser := newPage(t)
+	e := startExtraMounts(t, node.Options{
+		NoKubelet: true, Shim: true, HandlerApart: true, Config: fmt.Sprintf("servedBy: shim\nmetrics: {address: '%s'}\n", advertiser),
+	})
+	defer func() {
+		if t.Failed() {
+			e.DumpLogs(t)
+		}
+	}()
+	e.ConfigureContainerd(t)
+	t.Run("standalone", e.testStandalone)
+	e.Kubelet.Start(t)
+	e.WaitKubelet(t)
+	e.Advertiser.Start(t)
+	e.WaitOffered(t)
+	e.testPods(t)
+
+	// No pod is left that could be refused once more.
+	log, err := os.ReadFile(filepath.Join(e.StateDir, "shim.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := float64(bytes.Count(log, []byte("container refused")))
+	if least := float64(2 * len(e.refusals())); refused < least {
+		t.Errorf("the shim's log tells of %v refusals, want %v at least", refused, least)
+	}
+	advertiser.waitFor(t, map[string]float64{
+		`directx_refusals_total{by="shim",reason="policy"}`:           refused,
+		`directx_shim_start_duration_seconds_count{result="refused"}`: refused,
+		"directx_shim_events_skipped_total":                           0,
+	})
+	if passed := advertiser.numbers(t)[`directx_shim_start_duration_seconds_count{result="passed"}`]; passed < 6 {
+		t.Errorf("%v starts passed, want those of the containers that ran", passed)
+	}
+	mustBe(t, advertiser)
+}
+
+// testStandalone asks by ctr's flags.
+func (e *extraMounts) testStandalone(t *testing.T) {
+	list, inside := e.granted()
+	client := e.Client(t, node.DefaultNamespace)
+	variable := func(list string) []string {
+		return []string{"--runtime", node.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--env", decision.ExtraMountsVariable + "=" + list}
+	}
+	annotated := func(list string) []string {
+		return []string{"--runtime", node.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--annotation", decision.ExtraMountsAnnotation + "=" + list}
+	}
+	for name, flags := range map[string][]string{"variable": variable(list), "annotation": annotated(list)} {
+		t.Run("allowed by "+name, func(t *testing.T) {
+			t.Parallel()
+			e.mustSee(t, inside, func(script string) string {
+				id := fmt.Sprintf("allowed-%s-%x", name, len(script))
+				out, err := e.CtrRun(id, script+"; true", flags...)
+				if err != nil {
+					t.Errorf("ctr run: %v\n%s", err, out)
+				}
+				return out
+			})
+		})
+	}
+	for name, row := range e.refusals() {
+		t.Run("refused "+name, func(t *testing.T) {
+			t.Parallel()
+			id := "refused-" + name
+			out, err := e.CtrRun(id, "echo it runs", variable(row.list)...)
+			if err == nil {
+				t.Fatalf("the container ran: %s", out)
+			}
+			if strings.Count(out, "\n") != 1 {
+				t.Errorf("ctr does not print one line:\n%s", out)
+			}
+			mustContain(t, "what ctr prints", out, append(row.parts, decision.ExtraMountsVariable, fmt.Sprintf("directx-nri: container %q is not started: ", id))...)
+			if traces := client.Traces(id); len(traces) > 0 {
+				t.Errorf("a refused container left %v", traces)
+			}
+		})
+	}
+	t.Run("without a request for a GPU there are no files, and no refusal", func(t *testing.T) {
+		t.Parallel()
+		out, err := e.CtrRun("no-gpu", "ls /srv /usr/lib/wsl; true", "--runtime", node.DirectX, "--env", decision.ExtraMountsVariable+"=[/etc/shadow]")
+		if err != nil || strings.Contains(out, "tool") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"directx-nri/ocispec"
+	"directx-nri/test/e2e/node"
+)
+
+// TestHints has containers told which GPUs are theirs: two for display, whose
+// UUIDs are known, and one for compute, whose is not.
+func TestHints(t *testing.T) {
+	inventory := node.NewInventory(2, 1)
+	for i := range 2 {
+		inventory.GPUs[i].UUID = fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
+	}
+	n := node.Start(t, node.Options{Replicas: 4, Inventory: inventory})
+	defer func() {
+		if t.Failed() {
+			n.DumpLogs(t)
+		}
+	}()
+	mustTell := func(t *testing.T, pod string) {
+		t.Helper()
+		env := environ(t, n, pod, "main")
+		var want []map[string]any
+		var uuids []string
+		for _, index := range slices.Compact(n.AssignedGPUs(t, pod, "main")) {
+			gpu := inventory.GPUs[index]
+			hint := map[string]any{"locationPath": gpu.LocationPath(), "luid": gpu.LUID(), "description": fmt.Sprintf("Simulated GPU %d", index)}
+			if gpu.UUID != "" {
+				hint["uuid"] = gpu.UUID
+				uuids = append(uuids, gpu.UUID)
+			}
+			want = append(want, hint)
+		}
+		var got []map[string]any
+		if err := json.Unmarshal([]byte(env[ocispec.DevicesVariable]), &got); err != nil || len(got) != len(want) {
+			t.Fatalf("%s is %q (%v), want %v", ocispec.DevicesVariable, env[ocispec.DevicesVariable], err, want)
+		}
+		for _, hint := range want {
+			if !slices.ContainsFunc(got, func(g map[string]any) bool {
+				for key, value := range hint {
+					if g[key] != value {
+						return false
+					}
+				}
+				return g["uuid"] == hint["uuid"]
+			}) {
+				t.Errorf("%s is %v, without %v", ocispec.DevicesVariable, got, hint)
+			}
+		}
+		cuda, set := env[ocispec.CUDAVariable]
+		told := strings.Split(cuda, ",")
+		slices.Sort(told)
+		if set != (len(uuids) > 0) || set && !slices.Equal(told, uuids) {
+			t.Errorf("%s is %q, set %t, want %q", ocispec.CUDAVariable, cuda, set, uuids)
+		}
+	}
+	one := n.Apply(t, node.GPUPod("one", 1))
+	both := n.Apply(t, node.GPUPod("both", 2))
+	compute := n.Apply(t, node.Pod{Name: "compute", Containers: []node.Container{{Name: "main", Compute: 1}}})
+	own := n.Apply(t, node.Pod{Name: "own", Containers: []node.Container{{
+		Name: "main", Display: 1, Env: map[string]string{ocispec.CUDAVariable: "7", ocispec.DevicesVariable: "mine"},
+	}}})
+	plain := n.Apply(t, node.GPUPod("plain", 0))
+	n.WaitRunning(t, one, both, compute, own, plain)
+	for name, pod := range map[string]string{"one": one, "both": both, "compute": compute} {
+		t.Run(name, func(t *testing.T) { mustTell(t, pod) })
+	}
+	t.Run("the container's own variables stay", func(t *testing.T) {
+		env := environ(t, n, own, "main")
+		if env[ocispec.CUDAVariable] != "7" || env[ocispec.DevicesVariable] != "mine" {
+			t.Errorf("it has %v", env)
+		}
+		n.MustHave(t, own, "main", n.AssignedGPUs(t, own, "main")...)
+	})
+	t.Run("without a GPU there is nothing to tell", func(t *testing.T) { mustTellNothing(t, environ(t, n, plain, "main")) })
+	t.Run("a container that crashed is told again", func(t *testing.T) {
+		n.Crash(t, one, "main")
+		mustTell(t, one)
+	})
+	t.Run("off from the next container on", func(t *testing.T) {
+		mark := n.Plugin.Mark()
+		n.WriteConfig(t, "visibilityHints: off\n")
+		waitLog(t, n.Plugin, mark, "The configuration has changed and is in force")
+		mustTell(t, both)
+		pod := n.Apply(t, node.GPUPod("off", 1))
+		n.WaitRunning(t, pod)
+		n.Crash(t, both, "main")
+		for _, pod := range []string{pod, both} {
+			mustTellNothing(t, environ(t, n, pod, "main"))
+			n.MustHave(t, pod, "main", slices.Compact(n.AssignedGPUs(t, pod, "main"))...)
+		}
+	})
+}
+
+func mustTellNothing(t *testing.T, env map[string]string) {
+	t.Helper()
+	for _, name := range []string{ocispec.CUDAVariable, ocispec.DevicesVariable} {
+		if value, set := env[name]; set {
+			t.Errorf("%s is %q, want none", name, value)
+		}
+	}
+}
+
+// environ returns the variables of a container's first process.
+func environ(t *testing.T, n *node.Node, pod, container string) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", n.Look(t, pod, container).PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	for entry := range strings.SplitSeq(string(data), "\x00") {
+		if name, value, found := strings.Cut(entry, "="); found {
+			env[name] = value
+		}
+	}
+	return env
+}

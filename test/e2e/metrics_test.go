@@ -1,0 +1,265 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"directx-nri/nri/decision"
+	"directx-nri/test/e2e/node"
+)
+
+// page is an address that a daemon serves metrics and health at.
+type page string
+
+// newPage returns an address that is free.
+func newPage(t *testing.T) page {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return page(listener.Addr().String())
+}
+
+// get returns a page's status and text.
+func (p page) get(path string) (status int, text string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(p)+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
+// numbers returns the metrics by name and labels.
+// https://prometheus.io/docs/instrumenting/exposition_formats/
+func (p page) numbers(t *testing.T) map[string]float64 {
+	t.Helper()
+	status, text, err := p.get("/metrics")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("metrics of %s: status %d, %v", p, status, err)
+	}
+	numbers := map[string]float64{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		space := strings.LastIndexByte(line, ' ')
+		if strings.HasPrefix(line, "#") || space < 0 {
+			continue
+		}
+		number, err := strconv.ParseFloat(line[space+1:], 64)
+		if err != nil {
+			t.Fatalf("metric %s: %v", line, err)
+		}
+		numbers[line[:space]] = number
+	}
+	return numbers
+}
+
+// waitFor waits until the metrics have these values, whatever the others.
+func (p page) waitFor(t *testing.T, want map[string]float64) {
+	t.Helper()
+	node.Eventually(t, 30*time.Second, fmt.Sprintf("metrics %v", want), func() error {
+		got := p.numbers(t)
+		for name, value := range want {
+			if number, found := got[name]; !found || number != value {
+				return fmt.Errorf("%s is %v, there %t\nof %v", name, number, found, ours(got))
+			}
+		}
+		return nil
+	})
+}
+
+// ours are the names of our own metrics.
+func ours(numbers map[string]float64) []string {
+	return slices.Sorted(maps.Keys(maps.Collect(func(yield func(string, float64) bool) {
+		for name, number := range numbers {
+			if strings.HasPrefix(name, "directx_") && !strings.Contains(name, "_bucket") && !yield(name, number) {
+				return
+			}
+		}
+	})))
+}
+
+// waitStatus waits until a page has that status, and text in it.
+func (p page) waitStatus(t *testing.T, path string, status int, text string) {
+	t.Helper()
+	node.Eventually(t, 60*time.Second, fmt.Sprintf("%s%s says %d", p, path, status), func() error {
+		got, body, err := p.get(path)
+		if err != nil {
+			return err
+		}
+		if got != status || !strings.Contains(body, text) {
+			return fmt.Errorf("it says %d: %s", got, body)
+		}
+		return nil
+	})
+}
+
+// mustBe fails the test unless both daemons are healthy and ready now.
+func mustBe(t *testing.T, pages ...page) {
+	t.Helper()
+	for _, p := range pages {
+		for _, path := range []string{"/healthz", "/readyz"} {
+			if status, text, err := p.get(path); err != nil || status != http.StatusOK {
+				t.Errorf("%s%s says %d, %q, %v", p, path, status, text, err)
+			}
+		}
+	}
+}
+
+// TestMetrics reads what the daemons count while pods come, are refused, and the
+// node's other programs go and come again.
+func TestMetrics(t *testing.T) {
+	advertiser, plugin := newPage(t), newPage(t)
+	settings := fmt.Sprintf("metrics: {address: '%s', pluginAddress: '%s'}\nextraMounts: {sources: off}\n", advertiser, plugin)
+	n := node.Start(t, node.Options{Replicas: 4, Inventory: node.NewInventory(2, 1), Config: settings})
+	defer func() {
+		if t.Failed() {
+			n.DumpLogs(t)
+		}
+	}()
+	const display = `resource="` + node.Display + `"`
+	first := fmt.Sprintf(`gpu="%s",%s`, n.Inventory.GPUs[0].LocationPath(), display)
+
+	t.Run("a node without pods", func(t *testing.T) {
+		mustBe(t, advertiser, plugin)
+		advertiser.waitFor(t, map[string]float64{
+			`directx_devices{health="healthy",kind="display"}`:             2,
+			`directx_devices{health="healthy",kind="compute"}`:             1,
+			"directx_replicas{" + first + "}":                              4,
+			"directx_replicas_in_use{" + first + "}":                       0,
+			"directx_resource_registered{" + display + "}":                 1,
+			`directx_injection_mode{mode="runtime"}`:                       1,
+			"directx_config_last_reload_successful":                        1,
+			`directx_resource_registered{resource="` + node.Compute + `"}`: 1,
+		})
+		for who, p := range map[string]page{"directx-advertiser": advertiser, "directx-nri": plugin} {
+			if !slices.ContainsFunc(ours(p.numbers(t)), func(name string) bool {
+				return strings.HasPrefix(name, "directx_build_info{") && strings.Contains(name, `program="`+who+`"`)
+			}) {
+				t.Errorf("%s does not say what runs: %v", who, ours(p.numbers(t)))
+			}
+		}
+	})
+
+	t.Run("a pod that starts", func(t *testing.T) {
+		pod := n.Apply(t, node.GPUPod("counted", 1))
+		n.WaitRunning(t, pod)
+		gpu := n.Inventory.GPUs[n.AssignedGPUs(t, pod, "main")[0]].LocationPath()
+		advertiser.waitFor(t, map[string]float64{
+			"directx_allocations_total{" + display + "}":                                  1,
+			fmt.Sprintf(`directx_replicas_in_use{gpu="%s",%s}`, gpu, display):             1,
+			"directx_start_check_duration_seconds_count{" + display + `,result="passed"}`: 1,
+		})
+		plugin.waitFor(t, map[string]float64{`directx_hook_duration_seconds_count{hook="Synchronize"}`: 1})
+		if hooks := plugin.numbers(t)[`directx_hook_duration_seconds_count{hook="CreateContainer"}`]; hooks < 1 {
+			t.Errorf("%v creations were timed, want the pod's", hooks)
+		}
+		n.Remove(t, pod)
+		advertiser.waitFor(t, map[string]float64{fmt.Sprintf(`directx_replicas_in_use{gpu="%s",%s}`, gpu, display): 0})
+	})
+
+	t.Run("a refusal is counted once and logged once for each try", func(t *testing.T) {
+		mark, events := n.Plugin.Mark(), n.Kubelet.Mark()
+		pod := n.Apply(t, asking("refused", decision.ExtraMountsAnnotation, "[/opt/tool]"))
+		n.WaitNotStarted(t, pod, "main", events)
+		n.Nudge(t, pod)
+		node.Eventually(t, 60*time.Second, "the kubelet tries again", func() error {
+			if len(failures(n, pod, events)) < 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		n.Remove(t, pod)
+		tries := len(failures(n, pod, events))
+		if lines := strings.Count(n.Plugin.Log(mark), "container refused"); lines != tries {
+			t.Errorf("%d lines tell of %d refusals:\n%s", lines, tries, n.Plugin.Log(mark))
+		}
+		mustContain(t, "the plugin's log", n.Plugin.Log(mark), "pod=default/"+pod, "container=main", "reason=policy")
+		plugin.waitFor(t, map[string]float64{`directx_refusals_total{by="nri",reason="policy"}`: float64(tries)})
+	})
+
+	t.Run("readings of the configuration", func(t *testing.T) {
+		before := map[page]map[string]float64{advertiser: advertiser.numbers(t), plugin: plugin.numbers(t)}
+		const applied, refused, good = `directx_config_reloads_total{result="applied"}`, `directx_config_reloads_total{result="refused"}`, "directx_config_last_reload_successful"
+		n.WriteConfig(t, settings+"visibilityHints: sometimes\n")
+		for p, numbers := range before {
+			p.waitFor(t, map[string]float64{refused: numbers[refused] + 1, applied: numbers[applied], good: 0})
+			mustBe(t, p)
+		}
+		n.WriteConfig(t, settings+"visibilityHints: off\n")
+		for p, numbers := range before {
+			p.waitFor(t, map[string]float64{refused: numbers[refused] + 1, applied: numbers[applied] + 1, good: 1})
+		}
+	})
+
+	t.Run("the kubelet goes and comes", func(t *testing.T) {
+		n.Kubelet.Terminate(t)
+		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "kubelet")
+		advertiser.waitStatus(t, "/healthz", http.StatusOK, "ok")
+		// Nobody can say what is in use.
+		if _, told := advertiser.numbers(t)["directx_replicas_in_use{"+first+"}"]; told {
+			t.Error("replicas in use are told without a kubelet")
+		}
+		mustBe(t, plugin)
+		n.Kubelet.Start(t)
+		n.WaitKubelet(t)
+		advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
+	})
+
+	t.Run("containerd goes and comes", func(t *testing.T) {
+		n.Containerd.Terminate(t)
+		for _, p := range []page{plugin, advertiser} {
+			p.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "")
+			p.waitStatus(t, "/healthz", http.StatusOK, "ok")
+		}
+		n.Containerd.Start(t)
+		n.WaitContainerd(t)
+		for _, p := range []page{plugin, advertiser} {
+			p.waitStatus(t, "/readyz", http.StatusOK, "ok")
+		}
+	})
+
+	t.Run("the plugin goes and comes", func(t *testing.T) {
+		n.Plugin.Stop(t)
+		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "directx-nri")
+		mark := n.Kubelet.Mark()
+		pod := n.Apply(t, node.GPUPod("waits", 1))
+		n.WaitNotStarted(t, pod, "main", mark)
+		if checks := advertiser.numbers(t)["directx_start_check_duration_seconds_count{"+display+`,result="refused"}`]; checks < 1 {
+			t.Errorf("%v starts were refused, want the pod's", checks)
+		}
+		n.Plugin.Start(t)
+		advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
+		n.Nudge(t, pod)
+		n.WaitRunning(t, pod)
+	})
+}
+
+// failures returns the kubelet's events since a mark that tell that the pod's
+// container main could not be made.
+func failures(n *node.Node, pod string, since node.Mark) []node.Event {
+	return slices.DeleteFunc(n.EventsSince(pod, since), func(e node.Event) bool {
+		return e.Reason != "Failed" || !strings.Contains(e.Message, "is not started")
+	})
+}

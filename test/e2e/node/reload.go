@@ -1,0 +1,118 @@
+//go:build e2e && linux
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// reloadTimeout bounds how long the advertiser may take to read a configuration
+// file that has changed.
+const reloadTimeout = 15 * time.Second
+
+// Configure replaces what the configuration file says, as [Node.WriteConfig] does,
+// and waits until the advertiser says that it is in force. It must be another one.
+func (n *Node) Configure(t testing.TB, more string) {
+	t.Helper()
+	n.waitTold(t, more, "The configuration has changed and is in force")
+}
+
+// ConfigureBadly replaces what the configuration file says and returns the line in
+// which the advertiser tells that it does not take it.
+func (n *Node) ConfigureBadly(t testing.TB, more string) string {
+	t.Helper()
+	return n.waitTold(t, more, "The configuration file cannot be used")
+}
+
+// waitTold writes the configuration file and waits for a line of the advertiser's
+// log that has text in it.
+func (n *Node) waitTold(t testing.TB, more, text string) (told string) {
+	t.Helper()
+	mark := n.Advertiser.Mark()
+	n.WriteConfig(t, more)
+	Eventually(t, reloadTimeout, "the advertiser says: "+text, func() error {
+		for line := range strings.Lines(n.Advertiser.Log(mark)) {
+			if strings.Contains(line, text) {
+				told = strings.TrimSpace(line)
+				return nil
+			}
+		}
+		return fmt.Errorf("its log since the change: %s", n.Advertiser.Log(mark))
+	})
+	return told
+}
+
+// Holding is one replica that a container has, as the kubelet tells.
+type Holding struct {
+	Pod, Container, Resource, Replica string
+	GPU                               int
+}
+
+// Held returns what all containers have, as the kubelet tells.
+func (n *Node) Held(t testing.TB) []Holding {
+	t.Helper()
+	var response *podresources.ListPodResourcesResponse
+	// The kubelet takes ten questions at once and refuses more.
+	Eventually(t, 10*time.Second, "the kubelet says what containers have", func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		response, err = n.podResources.List(ctx, &podresources.ListPodResourcesRequest{})
+		return err
+	})
+	var held []Holding
+	for _, p := range response.GetPodResources() {
+		for _, c := range p.GetContainers() {
+			for _, devices := range c.GetDevices() {
+				for _, id := range devices.GetDeviceIds() {
+					held = append(held, Holding{
+						Pod: strings.TrimSuffix(p.GetName(), "-"+Name), Container: c.GetName(),
+						Resource: devices.GetResourceName(), Replica: id, GPU: gpuOfReplica(t, id),
+					})
+				}
+			}
+		}
+	}
+	return held
+}
+
+// Running returns the names of the pods whose containers all run.
+func (n *Node) Running() ([]string, error) {
+	all, err := n.pods()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name, status := range all {
+		if running(status) == nil {
+			names = append(names, strings.TrimSuffix(name, "-"+Name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Outcome waits until a pod runs or is refused for good, and returns the words of
+// the refusal, "" when it runs.
+func (n *Node) Outcome(t testing.TB, pod string) (refusal string) {
+	t.Helper()
+	n.WaitStatus(t, pod, "it runs or is refused", func(s Status) error {
+		refusal = ""
+		if s.Status.Phase == "Failed" {
+			refusal = s.Status.Reason + ": " + s.Status.Message
+			return nil
+		}
+		if err := running(s); err != nil {
+			return errors.Join(errors.New("neither"), err)
+		}
+		return nil
+	})
+	return refusal
+}

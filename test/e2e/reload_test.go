@@ -1,0 +1,336 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/config"
+	"directx-nri/internal/paths"
+	"directx-nri/test/e2e/node"
+)
+
+// reloaded is a node whose configuration file a test changes while a pod runs.
+type reloaded struct {
+	ruled
+	metrics page
+	// pod was started before the first change, and its container is view.
+	pod  string
+	view node.View
+}
+
+// TestReload changes the configuration file of a node whose daemons go on.
+func TestReload(t *testing.T) {
+	s := &reloaded{metrics: newPage(t)}
+	s.Node = node.Start(t, node.Options{
+		Inventory: node.NewInventory(2, 0), Config: s.settings("replicas: 4"),
+		Offered: map[string]int{node.Display: 8},
+	})
+	s.pod, _ = s.start(t, node.Display, 1)
+	s.view = s.Look(t, s.pod, "main")
+	daemons := []int{s.Advertiser.PID(), s.Plugin.PID()}
+	s.run(t, "a change takes effect", s.testChange)
+	s.run(t, "a bad file is refused and told", s.testBadFiles)
+	s.run(t, "what takes a restart is told and left", s.testPending)
+	if now := s.MustHave(t, s.pod, "main", s.view.GPUs...); now.ID != s.view.ID {
+		t.Error("the container that ran all the time was started again")
+	}
+	s.run(t, "a GPU is not handed out under its new name while a pod has it", s.testRename)
+	if now := []int{s.Advertiser.PID(), s.Plugin.PID()}; !slices.Equal(now, daemons) || !s.Advertiser.Running() || !s.Plugin.Running() {
+		t.Errorf("the daemons' processes are %v, and were %v", now, daemons)
+	}
+}
+
+// settings is a configuration with more beside what all of the test's have.
+func (s *reloaded) settings(more string) string {
+	return fmt.Sprintf("metrics: {address: '%s'}\n%s\n", s.metrics, more)
+}
+
+func (s *reloaded) testChange(t *testing.T) {
+	for _, replicas := range []int{8, 2, 4} {
+		s.Configure(t, s.settings(fmt.Sprintf("replicas: %d", replicas)))
+		s.waitOffered(t, map[string]int{node.Display: 2 * replicas})
+	}
+	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
+}
+
+func (s *reloaded) testBadFiles(t *testing.T) {
+	// The settings begin in the file's fifth line, and those of a row in the sixth.
+	for _, row := range []struct {
+		name, settings string
+		says           []string
+	}{
+		{"a value that is not possible", "replicas: 0", []string{"config.yaml:6: replicas: 0 is not possible"}},
+		{"an unknown key", "replica: 8", []string{"config.yaml:6", "replica"}},
+		{"a key twice", "replicas: 8\nreplicas: 4", []string{"config.yaml:7", "replicas"}},
+		{"no YAML", "replicas: [8", []string{"config.yaml"}},
+		{
+			"one wrong rule", "resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}",
+			[]string{"config.yaml:8: resources[1].replicas"},
+		},
+	} {
+		before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
+		told := s.ConfigureBadly(t, s.settings(row.settings))
+		mustContain(t, row.name, told, append(row.says, "what was in force stays so", "level=error")...)
+		s.metrics.waitFor(t, map[string]float64{
+			`directx_config_reloads_total{result="refused"}`: before + 1,
+			"directx_config_last_reload_successful":          0,
+		})
+	}
+	node.Never(t, time.Second, "something of a bad file is in force", func() error {
+		if got, err := s.Allocatable(); err != nil || got[node.Display] != 8 || got["example.com/ok"] != 0 {
+			return fmt.Errorf("the kubelet offers %v, %w", got, err)
+		}
+		return nil
+	})
+	s.start(t, node.Display, 1)
+	// The file is again what is in force, which is no change.
+	s.WriteConfig(t, s.settings("replicas: 4"))
+	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
+}
+
+func (s *reloaded) testPending(t *testing.T) {
+	mark := s.Advertiser.Mark()
+	s.Configure(t, s.settings("replicas: 3\nfailOnInitError: true"))
+	s.waitOffered(t, map[string]int{node.Display: 6})
+	if log := s.Advertiser.Log(mark); !strings.Contains(log, "take effect when this program is started anew") || !strings.Contains(log, "failOnInitError") {
+		t.Errorf("the advertiser does not name the key that takes a restart: %s", log)
+	}
+}
+
+func (s *reloaded) testRename(t *testing.T) {
+	held := s.view.GPUs[0]
+	s.Configure(t, s.settings("resources: [{name: example.com/renamed, replicas: 3}]"))
+	s.waitOffered(t, map[string]int{"example.com/renamed": 3, node.Display: 0})
+	for range 3 {
+		if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] == held {
+			t.Errorf("GPU %d is handed out under its new name, and pod %s has it under the old one", held, s.pod)
+		}
+	}
+	s.refused(t, "example.com/renamed", 1)
+	// A container that starts again is its pod's, whatever the rules are by now.
+	s.Crash(t, s.pod, "main")
+	s.MustHave(t, s.pod, "main", held)
+	node.Never(t, 2*time.Second, "a GPU is offered under its new name while a pod has it", func() error {
+		if got, err := s.Allocatable(); err != nil || got["example.com/renamed"] != 3 {
+			return fmt.Errorf("the kubelet offers %v, %w", got, err)
+		}
+		return nil
+	})
+
+	s.Remove(t, s.pod)
+	s.waitOffered(t, map[string]int{"example.com/renamed": 6})
+	if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] != held {
+		t.Errorf("the pod has GPU %d, want %d: the other is full", gpus[0], held)
+	}
+	node.Eventually(t, time.Minute, "the old resource is taken back", func() error {
+		if !strings.Contains(s.Advertiser.Log(0), "the resource is taken back") {
+			return errors.New("the advertiser's log does not say so")
+		}
+		return nil
+	})
+}
+
+// TestReloadUnderLoad has 100 pods come and go while the configuration file
+// changes 20 times. GPUs move between two resources; each has one that never
+// does, with room enough for all of its pods at any time.
+func TestReloadUnderLoad(t *testing.T) {
+	const pods, changes, atOnce = 100, 20, 8
+	rules := func(left, right, more string) string {
+		return fmt.Sprintf(`resources:
+  - {name: example.com/left, match: {locationPath: [%s]}, replicas: 16, %s}
+  - {name: example.com/right, match: {locationPath: [%s]}, replicas: 12, %s}
+`, left, more, right, more)
+	}
+	const distributed, packed = "allocationPolicy: distributed", "allocationPolicy: packed"
+	at := func(gpus ...int) string {
+		var all []string
+		for _, i := range gpus {
+			all = append(all, "'"+node.GPU{Index: i}.LocationPath()+"'")
+		}
+		return strings.Join(all, ", ")
+	}
+	good := []string{
+		rules(at(0, 1), at(2, 3), distributed),
+		rules(at(0, 1, 2), at(3), packed),
+		rules(at(0), at(1, 2, 3), distributed),
+		rules(at(0, 2), at(1, 3), packed),
+	}
+	bad := []string{"resources: []", "resources: [", "replicas: 0", "unknown: 1"}
+
+	s := &ruled{node.Start(t, node.Options{
+		Inventory: node.NewInventory(4, 0), Config: good[0],
+		Offered: map[string]int{"example.com/left": 32, "example.com/right": 24},
+	})}
+	defer func() {
+		if t.Failed() {
+			s.DumpLogs(t)
+		}
+	}()
+	steady, _ := s.start(t, "example.com/left", 1)
+	view := s.Look(t, steady, "main")
+
+	var all []string
+	ran, raced := 0, 0
+	settle := func(pod string) {
+		switch refusal := s.Outcome(t, pod); {
+		case strings.Contains(refusal, "another resource has it now"), strings.Contains(refusal, "it is still held as"):
+			// The GPU moved after the kubelet had chosen it.
+			t.Logf("pod %s is refused: %s", pod, refusal)
+			raced++
+			return
+		case refusal != "":
+			t.Errorf("pod %s is refused: %s", pod, refusal)
+			return
+		}
+		gpus := s.AssignedGPUs(t, pod, "main")
+		s.MustHave(t, pod, "main", gpus...)
+		ran++
+	}
+	begun := time.Now()
+	for i := range pods {
+		pod := s.Apply(t, node.ResourcePod("load", []string{"example.com/left", "example.com/right"}[i%2], 1))
+		all = append(all, pod)
+		if change, rest := i/(pods/changes), i%(pods/changes); rest == pods/changes-1 {
+			// No good one is what is in force already, and every third is bad.
+			if change%3 == 2 {
+				s.WriteConfig(t, bad[change/3%len(bad)])
+			} else {
+				s.WriteConfig(t, good[(change+1)%len(good)])
+			}
+		}
+		if len(all) <= atOnce {
+			continue
+		}
+		oldest := all[len(all)-1-atOnce]
+		settle(oldest)
+		s.mustNotShare(t)
+		s.Delete(t, oldest)
+	}
+	for _, pod := range all[pods-atOnce:] {
+		settle(pod)
+	}
+	t.Logf("%d of %d pods ran and %d were refused, in %v", ran, pods, raced, time.Since(begun).Round(time.Second))
+	if raced > changes/2 {
+		t.Errorf("%d pods were refused because of %d changes", raced, changes)
+	}
+	s.mustNotShare(t)
+	s.CheckDevices(t)
+	s.mustBeRecorded(t)
+	if now := s.MustHave(t, steady, "main", view.GPUs...); now.ID != view.ID {
+		t.Error("the pod that ran all the time was started again")
+	}
+	s.Crash(t, steady, "main")
+	s.MustHave(t, steady, "main", view.GPUs...)
+	// A file that is replaced soon may not be seen at all.
+	log := s.Advertiser.Log(0)
+	taken, refused := strings.Count(log, "The configuration has changed and is in force"), strings.Count(log, "The configuration file cannot be used")
+	if t.Logf("%d files were taken and %d refused", taken, refused); taken < 10 || refused < 4 {
+		t.Errorf("%d files were taken and %d refused of %d", taken, refused, changes)
+	}
+}
+
+// mustNotShare fails the test when two containers that run have one replica, or
+// one GPU under two names.
+func (s *ruled) mustNotShare(t *testing.T) {
+	t.Helper()
+	// Who runs is asked first: what a pod of those has, it had all the time.
+	running, err := s.Running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder, name := map[string]string{}, map[int]node.Holding{}
+	for _, h := range s.Held(t) {
+		if !slices.Contains(running, h.Pod) {
+			continue
+		}
+		if other, ok := holder[h.Replica]; ok {
+			t.Errorf("pods %s and %s have both replica %s", other, h.Pod, h.Replica)
+		}
+		holder[h.Replica] = h.Pod
+		if other, ok := name[h.GPU]; ok && other.Resource != h.Resource {
+			t.Errorf("GPU %d is pod %s's as %s and pod %s's as %s", h.GPU, other.Pod, other.Resource, h.Pod, h.Resource)
+		}
+		name[h.GPU] = h
+	}
+}
+
+// mustBeRecorded fails the test unless the records of the pods that run say what the
+// kubelet gave to them.
+func (s *ruled) mustBeRecorded(t *testing.T) {
+	t.Helper()
+	running, err := s.Running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := s.Held(t)
+	for _, pod := range running {
+		var want []string
+		for _, h := range held {
+			if h.Pod == pod {
+				want = append(want, h.Resource+" "+h.Replica)
+			}
+		}
+		var recorded []string
+		for _, token := range slices.Compact(slices.Sorted(maps.Values(s.Look(t, pod, "main").Tokens))) {
+			record, err := allocation.OpenStore(paths.Allocations(s.StateDir)).Get(allocation.Token(token))
+			if err != nil {
+				t.Errorf("pod %s: %v", pod, err)
+			}
+			for _, replica := range record.Replicas {
+				recorded = append(recorded, record.Resource+" "+replica.ID)
+			}
+		}
+		if slices.Sort(want); !slices.Equal(want, recorded) || len(want) == 0 {
+			t.Errorf("pod %s was given %v, and its record says %v", pod, want, recorded)
+		}
+	}
+	if len(running) == 0 {
+		t.Error("no pod runs")
+	}
+}
+
+// TestLastGoodConfiguration has the runtime shim start containers while the
+// configuration file is bad.
+func TestLastGoodConfiguration(t *testing.T) {
+	s := &ruled{node.Start(t, node.Options{
+		Inventory: node.NewInventory(2, 0), Shim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
+		Offered: map[string]int{node.Display: 8},
+	})}
+	defer func() {
+		if t.Failed() {
+			s.DumpLogs(t)
+		}
+	}()
+	before, _ := s.start(t, node.Display, 1)
+	s.ConfigureBadly(t, "servedBy: shim\nreplicas: 0")
+	after, _ := s.start(t, node.Display, 2)
+	s.Crash(t, before, "main")
+	s.CheckDevices(t)
+	log, err := os.ReadFile(filepath.Join(s.StateDir, "shim.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustContain(t, "the shim's log", string(log), "last good copy is in force", "replicas: 0 is not possible")
+
+	// Without the copy nothing says what is allowed, and no container starts.
+	if err := os.Remove(s.ConfigFile() + config.LastGood); err != nil {
+		t.Fatal(err)
+	}
+	mark := s.Kubelet.Mark()
+	s.KillContainer(t, s.Look(t, after, "main"))
+	mustContain(t, "the event of a container without a configuration", s.WaitNotStarted(t, after, "main", mark), "config.yaml", "replicas: 0 is not possible")
+	s.Configure(t, "servedBy: shim\nreplicas: 5")
+	s.Nudge(t, after)
+	s.WaitRunning(t, after)
+	s.CheckDevices(t)
+}

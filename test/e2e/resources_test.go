@@ -1,0 +1,203 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"directx-nri/test/e2e/node"
+)
+
+// ruledResource is the resource of those parts of TestResources that are not about
+// names. It is one for all, so that none waits until the GPUs of another are free.
+const ruledResource = "example.com/gpu"
+
+// TestResources changes, on one node, the rules that say which GPUs a resource
+// has and how they are given.
+func TestResources(t *testing.T) {
+	s := &ruled{Node: node.Start(t, node.Options{
+		Inventory: &node.Inventory{GPUs: []node.GPU{
+			{Index: 0, Description: "NVIDIA A10-24Q", Memory: 24 << 30},
+			{Index: 1, Description: "NVIDIA Tesla T4", Memory: 15 << 30},
+			{Index: 2, Description: "NVIDIA Tesla T4", Memory: 15 << 30, Driver: "32.0.15.1234"},
+		}},
+		Config: `resources:
+  - name: example.com/a10
+    match: {description: "nvidia a10*", dedicatedMemory: {min: 20Gi}}
+    replicas: 2
+  - name: example.com/t4
+    match: {description: "*Tesla T4", driverVersion: {max: "31"}}
+    replicas: 3
+`,
+		Offered: map[string]int{"example.com/a10": 2, "example.com/t4": 3},
+	})}
+	s.run(t, "pods get a GPU of the model that they ask for", s.testModels)
+	s.run(t, "renamed, and the old name is not there", s.testRenamed)
+	s.run(t, "distributed, then packed", s.testPolicies)
+	s.run(t, "more than one container may have", s.testMaxPerContainer)
+	s.run(t, "whole GPUs", s.testWholeGPUs)
+	s.run(t, "GPUs of several drivers for one container", s.testMixedDrivers)
+}
+
+// ruled is a node whose rules a test changes.
+type ruled struct{ *node.Node }
+
+// run runs one part. The pods of a part are gone when it ends.
+func (s *ruled) run(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		// Before the pods' removal, which would push the failure out of the logs'
+		// end.
+		defer func() {
+			if t.Failed() {
+				s.DumpLogs(t)
+			}
+		}()
+		test(t)
+		s.CheckDevices(t)
+	})
+}
+
+// rules puts other rules in force and waits until the kubelet offers so many
+// replicas of the resources. With another name it takes until the advertiser knows
+// that the pods which had its GPUs are gone.
+func (s *ruled) rules(t *testing.T, rules string, offered map[string]int) {
+	t.Helper()
+	s.Configure(t, "resources: ["+rules+"]")
+	s.waitOffered(t, offered)
+}
+
+// waitOffered waits until the kubelet offers so many replicas of the resources.
+func (s *ruled) waitOffered(t *testing.T, offered map[string]int) {
+	t.Helper()
+	took := node.Eventually(t, time.Minute, fmt.Sprintf("the kubelet offers %v", offered), func() error {
+		got, err := s.Allocatable()
+		if err != nil {
+			return err
+		}
+		for resource, count := range offered {
+			if got[resource] != count {
+				return fmt.Errorf("%d replicas of %s", got[resource], resource)
+			}
+		}
+		return nil
+	})
+	t.Logf("the kubelet offers %v after %v", offered, took.Round(time.Millisecond))
+}
+
+// start starts a pod that asks for count replicas of resource. It fails the test
+// unless the pod has the GPUs that the kubelet gave to it, and returns its name and
+// those GPUs, one for each replica.
+func (s *ruled) start(t *testing.T, resource string, count int) (pod string, gpus []int) {
+	t.Helper()
+	pod = s.Apply(t, node.ResourcePod("gpu", resource, count))
+	if refusal := s.Outcome(t, pod); refusal != "" {
+		t.Fatalf("pod %s, which asks for %d of %s, is refused: %s", pod, count, resource, refusal)
+	}
+	gpus = s.AssignedGPUs(t, pod, "main")
+	if len(gpus) != count {
+		t.Errorf("the kubelet gave %d replicas of %s, want %d", len(gpus), resource, count)
+	}
+	s.MustHave(t, pod, "main", slices.Compact(slices.Clone(gpus))...)
+	return pod, gpus
+}
+
+// refused fails the test unless the kubelet refuses a pod that asks for count
+// replicas of resource, with a status that says what.
+func (s *ruled) refused(t *testing.T, resource string, count int, what ...string) {
+	t.Helper()
+	pod := s.Apply(t, node.ResourcePod("refused", resource, count))
+	mustContain(t, "the pod's status", s.WaitRefused(t, pod), append(what, resource)...)
+}
+
+// testModels: the third GPU fits no rule.
+func (s *ruled) testModels(t *testing.T) {
+	for _, row := range []struct {
+		resource      string
+		gpu, replicas int
+	}{{"example.com/a10", 0, 2}, {"example.com/t4", 1, 3}} {
+		for range row.replicas {
+			if _, gpus := s.start(t, row.resource, 1); gpus[0] != row.gpu {
+				t.Errorf("%s: the pod has GPU %d, want %d", row.resource, gpus[0], row.gpu)
+			}
+		}
+		s.refused(t, row.resource, 1)
+	}
+	if got, err := s.Allocatable(); err != nil || len(got) != 2 {
+		t.Errorf("the kubelet offers %v (%v), want the two resources of the rules and nothing else", got, err)
+	}
+	if !strings.Contains(s.Advertiser.Log(0), s.Inventory.GPUs[2].LocationPath()) {
+		t.Error("the advertiser's log does not tell of the GPU that fits no rule")
+	}
+}
+
+func (s *ruled) testRenamed(t *testing.T) {
+	s.rules(t, "{name: example.com/gpu, replicas: 2}", map[string]int{ruledResource: 6, "example.com/a10": 0, "example.com/t4": 0})
+	s.start(t, ruledResource, 1)
+	// On a cluster the scheduler finds no node for it. A kubelet that is given it
+	// all the same takes the name for something that is not the node's.
+	for _, name := range []string{node.Display, "example.com/a10"} {
+		old := s.Apply(t, node.ResourcePod("old", name, 1))
+		if refusal := s.Outcome(t, old); refusal == "" {
+			s.MustHave(t, old, "main")
+		}
+	}
+}
+
+func (s *ruled) testPolicies(t *testing.T) {
+	s.rules(t, "{name: example.com/gpu, replicas: 3}", map[string]int{ruledResource: 9})
+	var spread []int
+	for range 3 {
+		_, gpus := s.start(t, ruledResource, 1)
+		spread = append(spread, gpus...)
+	}
+	if slices.Sort(spread); !slices.Equal(spread, []int{0, 1, 2}) {
+		t.Errorf("distributed: three pods are on GPUs %v, want one on each", spread)
+	}
+
+	// What is held now counts: one replica of each.
+	s.rules(t, "{name: example.com/gpu, replicas: 3, allocationPolicy: packed}", map[string]int{ruledResource: 9})
+	var packed []int
+	for range 4 {
+		_, gpus := s.start(t, ruledResource, 1)
+		packed = append(packed, gpus...)
+	}
+	if packed[0] != packed[1] || packed[2] != packed[3] || packed[0] == packed[2] {
+		t.Errorf("packed: four pods are on GPUs %v, want two on one that has room for two, and then two on the next", packed)
+	}
+}
+
+func (s *ruled) testMaxPerContainer(t *testing.T) {
+	s.rules(t, "{name: example.com/gpu, replicas: 2, maxPerContainer: 1}", map[string]int{ruledResource: 6})
+	s.start(t, ruledResource, 1)
+	s.refused(t, ruledResource, 2, "UnexpectedAdmissionError", "asks for 2", "may have 1", "maxPerContainer")
+}
+
+func (s *ruled) testWholeGPUs(t *testing.T) {
+	s.rules(t, "{name: example.com/gpu, replicas: 4, exclusiveRequests: true}", map[string]int{ruledResource: 12})
+	_, one := s.start(t, ruledResource, 1)
+	_, two := s.start(t, ruledResource, 1)
+	_, whole := s.start(t, ruledResource, 4)
+	if rest := 3 - one[0] - two[0]; !slices.Equal(whole, []int{rest, rest, rest, rest}) {
+		t.Errorf("the pod that asks for a whole GPU has replicas of %v, want all of GPU %d, for %d and %d are in use", whole, rest, one[0], two[0])
+	}
+	// Six replicas are free, of two GPUs.
+	s.refused(t, ruledResource, 4, "UnexpectedAdmissionError", "whole GPUs", "exclusiveRequests")
+}
+
+func (s *ruled) testMixedDrivers(t *testing.T) {
+	s.rules(t, "{name: example.com/gpu}", map[string]int{ruledResource: 3})
+	s.refused(t, ruledResource, 3, "UnexpectedAdmissionError", "different drivers", "31.0.15.5222", "32.0.15.1234", "mixedDrivers: allow")
+	pod, gpus := s.start(t, ruledResource, 2)
+	if !slices.Equal(gpus, []int{0, 1}) {
+		t.Errorf("a pod has GPUs %v, want the two of one driver", gpus)
+	}
+	s.Remove(t, pod)
+	s.rules(t, "{name: example.com/gpu, mixedDrivers: allow}", map[string]int{ruledResource: 3})
+	if _, gpus := s.start(t, ruledResource, 3); !slices.Equal(gpus, []int{0, 1, 2}) {
+		t.Errorf("a pod has GPUs %v, want all three", gpus)
+	}
+}
