@@ -38,7 +38,6 @@ type allocationsOptions struct {
 
 func newAllocationsCommand() *cobra.Command {
 	o := allocationsOptions{now: time.Now}
-	places := paths.OfThisSystem()
 	command := &cobra.Command{
 		Use:   "allocations",
 		Short: "Tell which container holds which replica of which GPU",
@@ -66,9 +65,10 @@ could not be read.`,
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.stateDir, "state-dir", places.State, "directx-advertiser's state `FOLDER`")
-	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
+	const asConfigured = " (default: as in config.yaml)"
+	flags.StringVar(&o.stateDir, "state-dir", "", "directx-advertiser's state `FOLDER`"+asConfigured)
+	flags.StringVar(&o.podResources, "pod-resources-socket", "", "the kubelet's PodResources `SOCKET` or named pipe"+asConfigured)
+	flags.StringVar(&o.criSocket, "cri-socket", "", "containerd's CRI `SOCKET` or named pipe"+asConfigured)
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "only what pods of this `NAMESPACE` hold")
 	flags.BoolVar(&o.stale, "stale", false, "only what is stale")
 	flags.StringVarP(&o.output, "output", "o", outputTable, "form of the output: "+choices(allocationsOutputs()))
@@ -121,6 +121,9 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if !slices.Contains(allocationsOutputs(), o.output) {
 		return cli.Usage("--output %q is none of %s", o.output, choices(allocationsOutputs()))
 	}
+	if err := o.complete(stderr); err != nil {
+		return err
+	}
 	folder := paths.Allocations(o.stateDir)
 	entries, problems, err := allocation.OpenStore(folder).List(ctx)
 	switch {
@@ -142,6 +145,22 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	return tellProblems(stderr, problems)
+}
+
+// complete takes what no flag says from the configuration, which is not read when
+// the flags say all.
+func (o *allocationsOptions) complete(stderr io.Writer) error {
+	if o.stateDir != "" && o.podResources != "" && o.criSocket != "" {
+		return nil
+	}
+	c, err := o.settings(stderr)
+	if err != nil {
+		return err
+	}
+	o.stateDir = cmp.Or(o.stateDir, c.StateDir)
+	o.podResources = cmp.Or(o.podResources, c.Kubelet.PodResources)
+	o.criSocket = cmp.Or(o.criSocket, c.Containerd.CRISocket)
+	return nil
 }
 
 // tellProblems tells of files that are of no use, and returns an error when one of

@@ -229,3 +229,18 @@ func TestAllocationsRefusals(t *testing.T) {
 		t.Errorf("no permission: %v", err)
 	}
 }
+
+// Where the records are, config.yaml says, and a flag counts more.
+func TestAllocationsOfAConfiguredFolder(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	config := configFile(t, "stateDir: '"+folder+"'\n")
+	for want, args := range map[string][]string{
+		paths.Allocations(folder):                         {"allocations", "--config", config},
+		paths.Allocations(filepath.Join(folder, "other")): {"allocations", "--config", config, "--state-dir", filepath.Join(folder, "other")},
+	} {
+		if out, err := ask(t, args...); err != nil || !strings.Contains(out, "there is no record in "+want+"\n") {
+			t.Errorf("%q: %v, %s", args, err, out)
+		}
+	}
+}

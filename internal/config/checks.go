@@ -222,7 +222,7 @@ func cleanContainerFolder(os, p string) (string, error) {
 	if os == "windows" {
 		clean := winpath.Clean(p)
 		root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
-		if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || trailing(below) || isShort(below) {
+		if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || trailing(below) || winpath.LooksShort(below) {
 			return "", fmt.Errorf(`%s is not the absolute path of a folder; write it with its drive and in full, such as C:\Tools`, strictyaml.Quote(p))
 		}
 		return clean, nil
@@ -233,24 +233,12 @@ func cleanContainerFolder(os, p string) (string, error) {
 	return p, nil
 }
 
-// isShort tells whether a path has an element in the form of Windows' second,
-// short names, by which any folder may be meant: PROGRA~1.
-func isShort(p string) bool {
-	for element := range strings.SplitSeq(p, `\`) {
-		stem, _, _ := strings.Cut(element, ".")
-		if i := strings.LastIndexByte(stem, '~'); i > 0 && i+1 < len(stem) && strings.Trim(stem[i+1:], "0123456789") == "" && len(stem) <= 8 {
-			return true
-		}
-	}
-	return false
-}
-
 // secretsOfWindows are folders with what only the node's own programs may read:
 // accounts, keys, tokens and other containers' files. They are on every drive.
 func secretsOfWindows() []string {
 	return []string{
 		`Windows\System32\config`, `Windows\System32\Microsoft\Protect`, `Windows\NTDS`, `Windows\repair`, `Windows\ServiceProfiles`,
-		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
+		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\System32\Tasks`, `Windows\Tasks`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
 		`Users`, `Documents and Settings`, `System Volume Information`, `$Recycle.Bin`,
 		`ProgramData\directx-nri`, `ProgramData\containerd`, `ProgramData\docker`, `ProgramData\Docker`, `ProgramData\Microsoft\Crypto`, `ProgramData\Microsoft\Protect`,
 		`ProgramData\Microsoft\Windows\Containers`, `ProgramData\Microsoft\Windows\Hyper-V`, `ProgramData\ssh`, `ProgramData\Amazon`, `ProgramData\Kubernetes`,

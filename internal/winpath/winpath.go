@@ -346,3 +346,15 @@ func upper(r rune) rune {
 	}
 	return u
 }
+
+// LooksShort tells whether p has an element such as PROGRA~1: in that form Windows
+// gives a file a second name, so that nobody who reads it knows what it stands for.
+// https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
+func LooksShort(p string) bool {
+	for i := range len(p) - 1 {
+		if p[i] == '~' && p[i+1] >= '0' && p[i+1] <= '9' {
+			return true
+		}
+	}
+	return false
+}

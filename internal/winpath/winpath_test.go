@@ -217,3 +217,15 @@ func FuzzPath(f *testing.F) {
 func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 })
 }
+
+func TestLooksShort(t *testing.T) {
+	t.Parallel()
+	for p, want := range map[string]bool{
+		`C:\PROGRA~1\x`: true, `PROGRA~1.DLL`: true, `a~9`: true, `long name~12.dll`: true,
+		``: false, `~`: false, `a~`: false, `a~b`: false, `C:\Program Files\x~.dll`: false,
+	} {
+		if got := LooksShort(p); got != want {
+			t.Errorf("%q: %t", p, got)
+		}
+	}
+}

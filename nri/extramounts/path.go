@@ -90,7 +90,7 @@ func checkName(name string) error {
 		return ErrCharacter
 	case strings.TrimRight(name, ". ") != name:
 		return ErrTrailing
-	case looksShort(name):
+	case winpath.LooksShort(name):
 		return ErrShortName
 	case !winpath.IsLocal(name):
 		return ErrReservedName
@@ -112,17 +112,6 @@ func plainRune(r rune) bool {
 	}
 	wide := r >= 0xFF00 && r <= 0xFFEF
 	return !wide && r != unicode.ReplacementChar && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r))
-}
-
-// looksShort tells a name such as PROGRA~1, by which a file has a second name that
-// nobody sees. https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
-func looksShort(name string) bool {
-	for i := range len(name) - 1 {
-		if name[i] == '~' && name[i+1] >= '0' && name[i+1] <= '9' {
-			return true
-		}
-	}
-	return false
 }
 
 func asciiLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
