@@ -44,13 +44,7 @@ test-race: ## run the unit tests with the race detector (needs a C compiler)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME
-	@set -e; go list -f '{{$$p := .ImportPath}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{$$p}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{$$p}}{{"\n"}}{{end}}' ./... | \
-	while read -r file package; do \
-		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-			echo "== $$package $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
-		done; \
-	done
+	test/fuzz.sh $(FUZZTIME)
 
 .PHONY: demo
 demo: bin ## show the main job on this machine: no root, no GPU, no Windows, no containerd
