@@ -269,7 +269,7 @@ func (k knownPods) state(e allocation.Entry, newest map[string]string) (state, r
 	switch {
 	case sandbox.Ready:
 		return stateHeld, ""
-	case named && newest[name] != uid:
+	case named && !e.Holder.NameOnly() && newest[name] != uid:
 		return stateStale, "a newer pod has its pod's name"
 	case named && k.kubelet[name]:
 		return stateHeld, ""

@@ -43,6 +43,7 @@ func TestAllocationStates(t *testing.T) {
 	t.Parallel()
 	held, nameless, unclear := entry("a", "uid-a", "0"), entry("", "uid-a", "0"), entry("", "", "0")
 	nameless.Holder.PodNamespace = ""
+	byName := entry("a", "name:default/a", "0")
 	unclear.HolderUnknown = true
 	yes := func(name string) map[string]bool { return map[string]bool{name: true} }
 	ready := func(uid string) map[string]crihandlers.Pod { return map[string]crihandlers.Pod{uid: {Ready: true}} }
@@ -67,6 +68,8 @@ func TestAllocationStates(t *testing.T) {
 		"nobody answers":                           {held, knownPods{}, "uid-a", stateUnknown},
 		"its pod was made anew":                    {held, knownPods{yes("default/a"), nil}, "uid-b", stateStale},
 		"made anew, and the old one has not ended": {held, knownPods{yes("default/a"), ready("uid-a")}, "uid-b", stateHeld},
+		"only its pod's name is known":             {byName, knownPods{yes("default/a"), ready("uid-a")}, "uid-a", stateHeld},
+		"only the name of a pod that is gone":      {byName, knownPods{none, empty}, "", stateStale},
 		"a pod of no name":                         {nameless, knownPods{none, ready("uid-a")}, "uid-a", stateHeld},
 		"a pod of no name, gone":                   {nameless, knownPods{none, empty}, "uid-a", stateStale},
 		"a pod of no name, no containerd":          {nameless, knownPods{none, nil}, "uid-a", stateUnknown},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Injected records allocations whose containers are given their devices by the
@@ -32,7 +33,7 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	if !ok || !e.record.Injected {
 		return fmt.Errorf("attribute allocation %s: %w", id, ErrNotFound)
 	}
-	holder := Holder{PodUID: "name:" + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
+	holder := Holder{PodUID: nameInPlace + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
 	bound, err := r.store.bind(id, holder)
 	switch {
 	case err != nil:
@@ -58,3 +59,10 @@ func (r *Recorder) handedOn(e *entry) bool {
 	}
 	return true
 }
+
+// nameInPlace begins what stands for the UID of a pod of which only the name is
+// known.
+const nameInPlace = "name:"
+
+// NameOnly tells that only the pod's name is known, and its UID stands for that.
+func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameInPlace) }
