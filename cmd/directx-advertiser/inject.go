@@ -37,7 +37,7 @@ type injector struct {
 // tellLimits logs what a container misses that is given its GPUs so.
 func (i *injector) tellLimits() {
 	i.log.Warn("containers are given GPUs by the kubelet (injection: kubelet): there are no extra mounts, no GPUs for containers outside Kubernetes, " +
-		"and a container that starts again gets the files of the driver that it was admitted with; see docs/kubelet-injection.md")
+		"a container that starts again gets the files of the driver that it was admitted with, and nobody refuses one whose GPU has gone since; see docs/kubelet-injection.md")
 	if i.os == ocispec.Windows && !i.policy.Load().ByClass {
 		i.log.Warn("a container can have one GPU: of several devices the kubelet passes one on to containerd on Windows")
 	}

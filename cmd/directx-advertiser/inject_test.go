@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -169,6 +171,30 @@ func TestSeveralOffered(t *testing.T) {
 	} {
 		if got := severalOffered(advertiser.Status{Resources: test.resources}); got != test.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Each thing that this mode cannot give is in the log.
+func TestInjectTellsItsLimits(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		policy decision.Policy
+		oneGPU bool
+	}{"by path": {decision.Policy{}, true}, "by class": {decision.Policy{ByClass: true}, false}} {
+		var lines bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&lines)
+		i := newInjector("windows", test.policy)
+		i.log = log
+		i.tellLimits()
+		for _, want := range []string{"no extra mounts", "containers outside Kubernetes", "files of the driver that it was admitted with", "nobody refuses one whose GPU has gone"} {
+			if !strings.Contains(lines.String(), want) {
+				t.Errorf("%s: no %q in %s", name, want, &lines)
+			}
+		}
+		if strings.Contains(lines.String(), "can have one GPU") != test.oneGPU {
+			t.Errorf("%s: %s", name, &lines)
 		}
 	}
 }

@@ -19,7 +19,7 @@
 //	    driver:
 //	      version: 31.0.15.5222               # 1 to 4 numbers
 //	      storePath: C:\Windows\System32\DriverStore\FileRepository\…
-//	    dedicatedMemory: 15Gi                 # bytes, or a number with Ki, Mi or Gi
+//	    dedicatedMemory: 15Gi                 # bytes, or a number with Ki, Mi, Gi or Ti
 //	    numaNode: 0                           # default: not known
 //	    integrated: false
 //	    detachable: false

@@ -158,7 +158,7 @@ func TestParseProblems(t *testing.T) {
 		boolean  = "must be true or false, not "
 		vendor   = "is not a PCI vendor ID; write 1 to 4 hexadecimal digits such as 0x10DE, or leave the key out"
 		luid     = "is not a LUID; write it as 0x00000000_0x0000C2F5 or 0xC2F5"
-		memory   = "is not an amount of memory; write bytes, or a whole number with Ki, Mi or Gi, less than 2^64 bytes in all"
+		memory   = "is not an amount of memory; write bytes, or a whole number with Ki, Mi, Gi or Ti, less than 2^64 bytes in all"
 		version  = "is not a driver version; write 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222"
 		location = "is not a location path element; write NAME(number) elements joined by '#', such as PCIROOT(0)#PCI(1B00)"
 		numa     = "is not a NUMA node; write a number from 0 to 65535, or leave the key out when the node is not known"

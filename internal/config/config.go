@@ -164,8 +164,14 @@ func ReadOrLastGood(path string, overrides ...Override) (c Config, bad, err erro
 // Inspect is [Read] for somebody who asks what a file says and does nothing of it:
 // whoever may have written it. A file that is not there is an error.
 func Inspect(path string, overrides ...Override) (Config, error) {
-	if _, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
 		return Config{}, fmt.Errorf("read configuration: %w", err)
+	case !info.Mode().IsRegular():
+		// To open a named pipe is to wait for somebody who writes to it, which no
+		// signal ends.
+		return Config{}, fmt.Errorf("read configuration: %s is not a regular file; name a file that has the configuration", path)
 	}
 	return readChecked(path, func(string) error { return nil }, overrides)
 }

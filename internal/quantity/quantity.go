@@ -27,7 +27,7 @@ func ParseBytes(text string) (uint64, error) {
 	}
 	n, err := ParseDecimal(digits)
 	if err != nil || bits.Len64(n)+shift > 64 {
-		return 0, fmt.Errorf("%q is not an amount of memory; write bytes, or a whole number with Ki, Mi or Gi, less than 2^64 bytes in all", shorten(text))
+		return 0, fmt.Errorf("%q is not an amount of memory; write bytes, or a whole number with Ki, Mi, Gi or Ti, less than 2^64 bytes in all", shorten(text))
 	}
 	return n << shift, nil
 }

@@ -97,7 +97,8 @@ func (t tester) prepare() error {
 		os.WriteFile(standIn, program, 0o755),
 		os.Mkdir(t.path("bundle"), 0o700),
 		os.WriteFile(t.path("gpus.yaml"), []byte("apiVersion: "+config.APIVersion+"\nkind: Inventory\ndevices: [{instanceID: SELF-TEST, "+gpu+"}]\n"), 0o600),
-		os.WriteFile(t.path("config.yaml"), []byte("apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+
+		// The answer must be the same on every node, whatever its Windows can do.
+		os.WriteFile(t.path("config.yaml"), []byte("apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+"\nassignmentMode: "+string(config.AssignByPath)+
 			"\nstateDir: "+quoted(t.path("state"))+"\ninventory: "+quoted(t.path("gpus.yaml"))+"\nshim: {runtime: "+quoted(standIn)+"}\n"), 0o600),
 	)
 }

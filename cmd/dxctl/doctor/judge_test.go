@@ -413,7 +413,7 @@ func TestNotes(t *testing.T) {
 		says  []string
 	}{
 		"nothing to say":            {sound(), []ServedBy{ServedByNRI, ServedByShim}, nil},
-		"the kubelet injects":       {kubelet(sound()), []ServedBy{ServedByKubelet}, []string{"there are no extra mounts"}},
+		"the kubelet injects":       {kubelet(sound()), []ServedBy{ServedByKubelet}, []string{"there are no extra mounts, no GPUs for ctr and nerdctl, a container that starts again has the driver's files of when it was admitted, and nobody refuses one whose GPU has gone since"}},
 		"the kubelet injects paths": {kubelet(soundWindows()), []ServedBy{ServedByKubelet}, []string{"a container can have one GPU"}},
 		"Windows Server 2019": {with(soundWindows(), func(f *Facts) {
 			f.Windows = &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, Schemas: []capabilities.Schema{{Major: 2, Minor: 1}}}

@@ -64,7 +64,7 @@ func (j *judge) config() {
 // byKubelet tells what injection by the kubelet cannot give. Somebody has chosen
 // that, so it is no fault.
 func (j *judge) byKubelet() {
-	text := "containers get their GPUs by the kubelet (injection: kubelet): there are no extra mounts, no GPUs for ctr and nerdctl, and a container that starts again has the driver's files of when it was admitted"
+	text := "containers get their GPUs by the kubelet (injection: kubelet): there are no extra mounts, no GPUs for ctr and nerdctl, a container that starts again has the driver's files of when it was admitted, and nobody refuses one whose GPU has gone since"
 	if j.OS == "windows" && !j.byClass() {
 		text += ", and a container can have one GPU"
 	}

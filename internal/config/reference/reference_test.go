@@ -138,6 +138,18 @@ func TestSamplesPassBoth(t *testing.T) {
 	t.Parallel()
 	schema := compile(t)
 	samples := append(blocks(t, "configuration.md"), blocks(t, "migration.md")...)
+	// These pages show parts of a file.
+	for _, page := range []string{"extra-mounts.md", "kubelet-injection.md", "metrics.md"} {
+		parts := 0
+		for _, part := range blocks(t, page) {
+			if !strings.HasPrefix(part, "metadata:") {
+				samples, parts = append(samples, head+"containerOS: windows\n"+part), parts+1
+			}
+		}
+		if parts == 0 {
+			t.Errorf("docs/%s shows no configuration", page)
+		}
+	}
 	files, err := filepath.Glob("../../../deployments/config/*.yaml")
 	if err != nil {
 		t.Fatal(err)
