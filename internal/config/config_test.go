@@ -569,6 +569,19 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
+// A program that reads YAML 1.1 takes a plain off for false, which we refuse.
+func TestMarshalQuotesWhatIsABooleanElsewhere(t *testing.T) {
+	t.Parallel()
+	c, err := Parse([]byte(head + "visibilityHints: 'off'\nextraMounts: {sources: 'off'}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := Marshal(c)
+	if err != nil || !strings.Contains(string(data), "visibilityHints: 'off'\n") || !strings.Contains(string(data), "sources: 'off'\n") {
+		t.Errorf("%v: %s", err, data)
+	}
+}
+
 // again holds that what text says is the same when it is written and read again.
 func again(t *testing.T, name, text string) {
 	t.Helper()

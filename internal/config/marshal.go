@@ -84,9 +84,14 @@ func (m *mapping) addPlain(key, text string) { m.add(key, plain(text)) }
 
 func (m *mapping) node() *yaml.Node { return &yaml.Node{Kind: yaml.MappingNode, Content: m.content} }
 
-// scalar returns a string, in quotes where it would be something else without.
+// scalar returns a string, in quotes where it would be something else without, also
+// to programs that read YAML 1.1, in which on and off are booleans.
 func scalar(text string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+	if text == "on" || text == "off" {
+		node.Style = yaml.SingleQuotedStyle
+	}
+	return node
 }
 
 // plain returns a number or a boolean.
