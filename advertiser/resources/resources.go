@@ -10,6 +10,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/config"
+	"directx-nri/internal/glob"
 )
 
 // Assigned is a device and where it belongs.
@@ -86,34 +87,9 @@ func anyFits(patterns []string, text string) bool {
 
 // fits tells whether the whole of text is what the pattern describes: * is any
 // number of characters, ? is one, and letters are the same in either case.
-func fits(pattern, text string) bool {
-	p, t := fold(pattern), fold(text)
-	// Where the last * was met, and how much of the text it stands for: it takes
-	// one more character whenever what follows it does not fit. An earlier * need
-	// not be tried again, for the last one can take what that would leave.
-	star, taken := -1, 0
-	i, j := 0, 0
-	for j < len(t) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, taken = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
-			i++
-			j++
-		case star >= 0:
-			taken++
-			i, j = star+1, taken
-		default:
-			return false
-		}
-	}
-	return !slices.ContainsFunc(p[i:], func(r rune) bool { return r != '*' })
-}
+func fits(pattern, text string) bool { return glob.Match(pattern, text, fold) }
 
-func fold(text string) []rune {
-	return []rune(strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, text))
-}
+func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
 func inBounds(version string, from, to config.DriverVersion) bool {
 	none := config.DriverVersion{}

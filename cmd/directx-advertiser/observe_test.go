@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -109,29 +108,6 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// wrong returns what is wrong with the answer to a question, "" when nothing is.
-func wrong(t *testing.T, url string, status int, says []string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	if err != nil {
-		return err.Error()
-	}
-	body, err := io.ReadAll(response.Body)
-	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != status {
-		return fmt.Sprintf("status %d, %v: %s", response.StatusCode, err, body)
-	}
-	for _, text := range says {
-		if !strings.Contains(string(body), text) {
-			return fmt.Sprintf("%q is missing in %s", text, body)
-		}
-	}
-	return ""
-}
-
 // TestMetricsAndHealthOfTheWholeProgram runs it without a kubelet.
 func TestMetricsAndHealthOfTheWholeProgram(t *testing.T) {
 	t.Parallel()
@@ -193,7 +169,7 @@ devices:
 	} {
 		var problem string
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if problem = wrong(t, "http://"+address+page, want.status, want.says); problem == "" {
+			if problem = testutil.Answers(t, "http://"+address+page, want.status, want.says...); problem == "" {
 				break
 			}
 			if time.Now().After(deadline) {

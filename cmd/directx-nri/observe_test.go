@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,41 +13,6 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-// freeAddress returns an address that nobody listens on, as the configuration
-// takes no port that the system is to choose.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// wrong returns what is wrong with the answer to a question, "" when nothing is.
-func wrong(t *testing.T, url string, status int, says ...string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	if err != nil {
-		return err.Error()
-	}
-	body, err := io.ReadAll(response.Body)
-	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != status {
-		return fmt.Sprintf("status %d, %v: %s", response.StatusCode, err, body)
-	}
-	for _, text := range says {
-		if !strings.Contains(string(body), text) {
-			return fmt.Sprintf("%q is missing in %s", text, body)
-		}
-	}
-	return ""
-}
-
 // TestMetricsAndHealthOfTheWholeProgram runs it without containerd.
 func TestMetricsAndHealthOfTheWholeProgram(t *testing.T) {
 	t.Parallel()
@@ -59,7 +21,7 @@ func TestMetricsAndHealthOfTheWholeProgram(t *testing.T) {
 	if err := os.WriteFile(inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := testutil.FreeAddress(t)
 	command := newCommand()
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetErr(io.Discard)
@@ -87,7 +49,7 @@ func TestMetricsAndHealthOfTheWholeProgram(t *testing.T) {
 	} {
 		var problem string
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-			if problem = wrong(t, "http://"+address+page.path, page.status, page.says...); problem == "" {
+			if problem = testutil.Answers(t, "http://"+address+page.path, page.status, page.says...); problem == "" {
 				break
 			}
 		}

@@ -1,32 +1,14 @@
 package winpath
 
-import "strings"
+import (
+	"strings"
+
+	"directx-nri/internal/glob"
+)
 
 // Match tells whether the whole of name, one element of a path, fits pattern, in
 // which * stands for any characters and ? for any one, whatever the case.
-func Match(pattern, name string) bool {
-	p, n := []rune(strings.Map(upper, pattern)), []rune(strings.Map(upper, name))
-	// Where the last * was met, and how much of name it stands for so far: no more
-	// need be remembered, for what an earlier one stands for can stay as it is.
-	star, taken := -1, 0
-	i, j := 0, 0
-	for j < len(n) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, taken = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == n[j]):
-			i++
-			j++
-		case star >= 0:
-			taken++
-			i, j = star+1, taken
-		default:
-			return false
-		}
-	}
-	return strings.Trim(string(p[i:]), "*") == ""
-}
+func Match(pattern, name string) bool { return glob.Match(pattern, name, upper) }
 
 // MatchPath tells whether the relative path p fits pattern, element by element:
 // neither * nor ? stands for a separator.

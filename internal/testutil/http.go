@@ -1,0 +1,47 @@
+package testutil
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// FreeAddress returns an address that nobody listens on, as the configuration
+// takes no port that the system is to choose.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// Answers asks for a page and returns what is wrong with the answer, "" when it
+// has the status and each of the texts.
+func Answers(t testing.TB, url string, status int, texts ...string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	body, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != status {
+		return fmt.Sprintf("status %d, %v: %s", response.StatusCode, err, body)
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(body), text) {
+			return fmt.Sprintf("%q is missing in %s", text, body)
+		}
+	}
+	return ""
+}
