@@ -122,7 +122,11 @@ func (s *Server) serve(ctx context.Context) error {
 	// A check in flight takes no time, and a client that watches would keep a
 	// graceful stop waiting for ever.
 	server.Stop()
-	return <-served
+	// A server that is stopped before it has begun calls that an error.
+	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
 }
 
 // Check returns nil when the NRI plugin that serves the socket at path is

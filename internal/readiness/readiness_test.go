@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -254,4 +255,25 @@ func serve(t *testing.T, l net.Listener, h *health.Server) {
 		server.Stop()
 		<-ended
 	})
+}
+
+// A program that is ended while it starts ends well.
+func TestServerThatIsEndedAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(testutil.ShortDir(t), "s")
+	for range 200 {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- NewServer(path).Run(ctx) }()
+		for len(done) == 0 {
+			if _, err := os.Lstat(path); err == nil {
+				break
+			}
+			runtime.Gosched()
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
 }
