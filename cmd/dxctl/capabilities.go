@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -235,7 +234,7 @@ func reportContainerd(c doctor.Containerd, os string, registered bool) container
 	switch {
 	case registered:
 		r.NRI, r.NRIFrom = onOff(true), fromPlugin
-	case c.FileErr == nil && !isBefore17(c.Version):
+	case c.FileErr == nil && doctor.KnowsNRI(c.Version):
 		r.NRI, r.NRIFrom = onOff(c.File.NRI), fromConfig
 	case c.FileErr == nil:
 		r.NRI, r.NRIFrom = onOff(false), fromConfig
@@ -263,13 +262,6 @@ func reportContainerd(c doctor.Containerd, os string, registered bool) container
 		r.Handlers[i].Loaded = true
 	}
 	return r
-}
-
-// isBefore17 tells a containerd that knows no NRI.
-func isBefore17(version string) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor) // What is no version is not known to be old.
-	return n == 2 && (major < 1 || major == 1 && minor < 7)
 }
 
 // reportShim tells of the first shim that is there.

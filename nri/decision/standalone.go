@@ -54,7 +54,7 @@ func (d *Decider) asked(ctx context.Context, c Container) (Outcome, bool, error)
 		return Outcome{}, false, fmt.Errorf("%w, so that it cannot be given their runtime files: %w; %s=%s starts it as it is",
 			errUnknownGPUs, err, VisibleVariable, visibleNone)
 	}
-	devices, err := choose(request, present)
+	devices, err := Select(request, present)
 	if err != nil {
 		return Outcome{}, false, fmt.Errorf("%s: %w", name, err)
 	}
@@ -88,15 +88,6 @@ func visible(c Container) (name, request string) {
 // order: [VisibleVariable] says how it is written. Its errors are for a person,
 // and list what there is.
 func Select(request string, present []discovery.Device) ([]discovery.Device, error) {
-	return choose(request, present)
-}
-
-// Usable returns nil for a device that can be given to a container, and
-// otherwise an error that says why not: it matches [ErrDeviceFailed].
-func Usable(d discovery.Device) error { return unusable(d) }
-
-// choose returns the GPUs that request names, each once, in its order.
-func choose(request string, present []discovery.Device) ([]discovery.Device, error) {
 	switch {
 	case request == "":
 		return nil, nil

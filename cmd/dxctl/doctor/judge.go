@@ -289,6 +289,16 @@ func numbers(version string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
+// isBefore tells whether major.minor is older than 1.thanMinor.
+func isBefore(major, minor, thanMinor int) bool { return major < 1 || major == 1 && minor < thanMinor }
+
+// KnowsNRI tells whether a containerd of this version has NRI. What is no version is
+// not known to be too old.
+func KnowsNRI(version string) bool {
+	major, minor, ok := numbers(version)
+	return !ok || !isBefore(major, minor, 7)
+}
+
 // Result is what a verdict comes to.
 type Result string
 

@@ -74,7 +74,7 @@ func (j *judge) containerd() {
 func (j *judge) version() {
 	j.looked(CheckVersion)
 	major, minor, ok := numbers(j.Containerd.Version)
-	older := func(thanMinor int) bool { return major < 1 || major == 1 && minor < thanMinor }
+	older := func(thanMinor int) bool { return isBefore(major, minor, thanMinor) }
 	switch {
 	case !ok:
 		j.unknown(CheckVersion, j.Containerd.Version, fmt.Sprintf("containerd says that it is version %q, which is none", j.Containerd.Version), "1.6 and newer are known to work with our shim, 1.7 and newer with our NRI plugin", "see 'containerd --version'")
