@@ -1,6 +1,7 @@
 package ocispec
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,27 +143,74 @@ func applyEnv(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	env, err := process.texts("env")
+	env, err := process.list("env")
 	if err != nil {
-		return false, fmt.Errorf("process: %w", err)
+		return false, wrap("process", err)
 	}
-	changed := false
-	for _, variable := range edits.Env {
-		if slices.Contains(env, variable) {
-			continue
-		}
-		name, _, _ := strings.Cut(variable, "=")
-		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
-		env = append(env, variable)
-		changed = true
+	env, changed, err := overridden(env, edits.Env)
+	if err != nil || !changed {
+		return false, wrap("process: env", err)
 	}
-	if !changed {
-		return false, nil
-	}
-	if err := process.set("env", env); err != nil {
-		return false, fmt.Errorf("process: %w", err)
+	if err := process.set("env", json.RawMessage(env)); err != nil {
+		return false, wrap("process", err)
 	}
 	return true, root.set("process", process)
+}
+
+// overridden returns the JSON array env with those of variables, NAME=value, that
+// it has not at its end, in the place of others of the same name. The variables are
+// most of a spec: all others are copied as they stand.
+func overridden(env []byte, variables []string) (edited []byte, changed bool, err error) {
+	type entry struct {
+		begin    int
+		variable string
+	}
+	var have []entry // those of the same names
+	for begin, end := range elements(env) {
+		variable, err := text(env[begin:end])
+		if err != nil {
+			return nil, false, err
+		}
+		if named(variables, variable) {
+			have = append(have, entry{begin, string(variable)})
+		}
+	}
+	var missing []string
+	var added [][]byte
+	for i, variable := range variables {
+		// Of several with one name the last counts.
+		if named(variables[i+1:], []byte(variable)) || slices.ContainsFunc(have, func(e entry) bool { return e.variable == variable }) {
+			continue
+		}
+		raw, err := marshal(variable)
+		if err != nil {
+			return nil, false, err
+		}
+		missing, added = append(missing, variable), append(added, raw)
+	}
+	if len(missing) == 0 {
+		return env, false, nil
+	}
+	replaced := slices.DeleteFunc(have, func(e entry) bool { return !named(missing, []byte(e.variable)) })
+	if len(replaced) == 0 {
+		return appended(env, added...), true, nil
+	}
+	var kept [][]byte
+	for begin, end := range elements(env) {
+		if !slices.ContainsFunc(replaced, func(e entry) bool { return e.begin == begin }) {
+			kept = append(kept, env[begin:end])
+		}
+	}
+	return appended([]byte("[]"), append(kept, added...)...), true, nil
+}
+
+// named tells whether one of variables has the name of variable.
+func named(variables []string, variable []byte) bool {
+	name, _, set := bytes.Cut(variable, []byte("="))
+	return set && slices.ContainsFunc(variables, func(v string) bool {
+		n, _, _ := strings.Cut(v, "=")
+		return n == string(name)
+	})
 }
 
 func applyWindowsDevices(root *object, edits Edits) (bool, error) {
@@ -173,8 +221,8 @@ func applyWindowsDevices(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	changed, err := extend(windows, "devices", edits.WindowsDevices, func(a, b specs.WindowsDevice) bool {
-		return idType(a) == idType(b) && strings.EqualFold(strings.Trim(a.ID, "{}"), strings.Trim(b.ID, "{}"))
+	changed, err := extend(windows, "devices", edits.WindowsDevices, func(d specs.WindowsDevice) specs.WindowsDevice {
+		return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: idType(d)}
 	})
 	if err != nil || !changed {
 		return false, wrap("windows", err)
@@ -207,11 +255,11 @@ func applyLinuxDevices(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, wrap("linux", err)
 	}
-	changedNodes, err := extend(linux, "devices", edits.LinuxDevices, func(a, b specs.LinuxDevice) bool { return a.Path == b.Path })
+	changedNodes, err := extend(linux, "devices", edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
 	if err != nil {
 		return false, wrap("linux", err)
 	}
-	changedRules, err := extend(resources, "devices", rules, sameRule)
+	changedRules, err := extend(resources, "devices", rules, idOf)
 	if err != nil {
 		return false, wrap("linux: resources", err)
 	}
@@ -235,9 +283,23 @@ func access(d specs.LinuxDevice) string {
 	return "rw"
 }
 
-func sameRule(a, b specs.LinuxDeviceCgroup) bool {
-	same := func(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
-	return a.Allow == b.Allow && a.Type == b.Type && a.Access == b.Access && same(a.Major, b.Major) && same(a.Minor, b.Minor)
+// ruleID is a [specs.LinuxDeviceCgroup] that can be compared.
+type ruleID struct {
+	allow              bool
+	kind, access       string
+	hasMajor, hasMinor bool
+	major, minor       int64
+}
+
+func idOf(rule specs.LinuxDeviceCgroup) ruleID {
+	id := ruleID{allow: rule.Allow, kind: rule.Type, access: rule.Access}
+	if rule.Major != nil {
+		id.hasMajor, id.major = true, *rule.Major
+	}
+	if rule.Minor != nil {
+		id.hasMinor, id.minor = true, *rule.Minor
+	}
+	return id
 }
 
 func applyMounts(root *object, edits Edits) (bool, error) {
@@ -248,7 +310,7 @@ func applyMounts(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return extend(root, "mounts", edits.Mounts, func(a, b specs.Mount) bool { return samePath(os, a.Destination, b.Destination) })
+	return extend(root, "mounts", edits.Mounts, func(m specs.Mount) string { return DestinationKey(os, m.Destination) })
 }
 
 // containerOS tells which operating system's container root is of.
@@ -267,38 +329,40 @@ func containerOS(root *object) (OS, error) {
 	return Linux, nil
 }
 
-// extend appends those of added to the list at key that are not the same as an
-// entry of it, and tells whether there were any.
-func extend[T any](o *object, key string, added []T, same func(a, b T) bool) (bool, error) {
+// extend appends those of added to the list at key whose id no entry of it has, and
+// tells whether there were any.
+func extend[T any, K comparable](o *object, key string, added []T, id func(T) K) (bool, error) {
 	if len(added) == 0 {
 		return false, nil
 	}
-	var list []json.RawMessage
-	if err := o.get(key, &list); err != nil {
+	list, err := o.list(key)
+	if err != nil {
 		return false, err
 	}
-	known := make([]T, len(list), len(list)+len(added))
-	for i, raw := range list {
-		if err := json.Unmarshal(raw, &known[i]); err != nil {
-			return false, fmt.Errorf("%s[%d]: %w", key, i, err)
+	var known []K
+	for begin, end := range elements(list) {
+		var entry T
+		if err := json.Unmarshal(list[begin:end], &entry); err != nil {
+			return false, fmt.Errorf("%s[%d]: %w", key, len(known), err)
 		}
+		known = append(known, id(entry))
 	}
-	before := len(list)
+	var more [][]byte
 	for _, entry := range added {
-		if slices.ContainsFunc(known, func(k T) bool { return same(k, entry) }) {
+		if slices.Contains(known, id(entry)) {
 			continue
 		}
 		raw, err := marshal(entry)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", key, err)
 		}
-		known = append(known, entry)
-		list = append(list, raw)
+		known = append(known, id(entry))
+		more = append(more, raw)
 	}
-	if len(list) == before {
+	if len(more) == 0 {
 		return false, nil
 	}
-	return true, o.set(key, list)
+	return true, o.set(key, json.RawMessage(appended(list, more...)))
 }
 
 func wrap(where string, err error) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"unicode/utf8"
 )
@@ -21,6 +22,17 @@ type object struct {
 type member struct {
 	key         string
 	name, value []byte
+	// object is what value was read as, if it was. It stands for the value where
+	// that is nil.
+	object *object
+}
+
+// json returns the member's value.
+func (m member) json() []byte {
+	if m.value == nil {
+		return m.object.bytes()
+	}
+	return m.value
 }
 
 // checkJSON returns what is wrong with data as JSON.
@@ -125,10 +137,27 @@ func (o *object) get(key string, v any) error {
 	if err != nil || i < 0 {
 		return err
 	}
-	if err := json.Unmarshal(o.members[i].value, v); err != nil {
+	if err := json.Unmarshal(o.members[i].json(), v); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
+}
+
+// list returns the JSON array at key, an empty one when there is none or null.
+func (o *object) list(key string) ([]byte, error) {
+	there, err := o.has(key)
+	if err != nil || !there {
+		return []byte("[]"), err
+	}
+	i, err := o.find(key)
+	if err != nil {
+		return nil, err
+	}
+	data := o.members[i].json()
+	if data[0] != '[' {
+		return nil, fmt.Errorf("%s: it is not a list", key)
+	}
+	return data, nil
 }
 
 // texts is get for a list of strings. It is for the environment, most of a
@@ -138,7 +167,7 @@ func (o *object) texts(key string) ([]string, error) {
 	if err != nil || i < 0 {
 		return nil, err
 	}
-	if list, ok := plainTexts(o.members[i].value); ok {
+	if list, ok := plainTexts(o.members[i].json()); ok {
 		return list, nil
 	}
 	var list []string
@@ -153,23 +182,69 @@ func plainTexts(data []byte) (list []string, ok bool) {
 		return nil, false
 	}
 	all := string(data)
-	for i := skipSpace(data, 1); data[i] != ']'; i = skipSpace(data, i) {
-		switch data[i] {
-		case ',':
-			i++
-		case '"':
-			end := endOfString(data, i)
-			text := data[i+1 : end-1]
-			if bytes.IndexByte(text, '\\') >= 0 || !utf8.Valid(text) {
-				return nil, false
-			}
-			list = append(list, all[i+1:end-1])
-			i = end
-		default:
+	list = make([]string, 0, bytes.Count(data, []byte{'"'})/2)
+	for begin, end := range elements(data) {
+		if _, ok := plainText(data[begin:end]); !ok {
 			return nil, false
 		}
+		list = append(list, all[begin+1:end-1])
 	}
 	return list, true
+}
+
+// plainText returns the text of the JSON value raw, if that is a string which is
+// written as it is.
+func plainText(raw []byte) (text []byte, ok bool) {
+	if raw[0] != '"' {
+		return nil, false
+	}
+	text = raw[1 : len(raw)-1]
+	return text, bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text)
+}
+
+// text returns the string that the JSON value raw is, an empty one for null.
+func text(raw []byte) ([]byte, error) {
+	if plain, ok := plainText(raw); ok {
+		return plain, nil
+	}
+	var decoded string
+	err := json.Unmarshal(raw, &decoded)
+	return []byte(decoded), err
+}
+
+// elements returns where each value of the JSON array data begins and ends.
+func elements(data []byte) iter.Seq2[int, int] {
+	return func(yield func(begin, end int) bool) {
+		for i := skipSpace(data, 1); data[i] != ']'; i = skipSpace(data, i) {
+			if data[i] == ',' {
+				i++
+				continue
+			}
+			end := endOfValue(data, i)
+			if !yield(i, end) {
+				return
+			}
+			i = end
+		}
+	}
+}
+
+// appended returns the JSON array data with the JSON values more behind its own.
+func appended(data []byte, more ...[]byte) []byte {
+	size := len(data)
+	for _, raw := range more {
+		size += len(",") + len(raw)
+	}
+	own := bytes.TrimRight(data[:len(data)-1], " \t\r\n")
+	empty := len(own) == 1
+	list := append(make([]byte, 0, size), own...)
+	for _, raw := range more {
+		if !empty {
+			list = append(list, ',')
+		}
+		list, empty = append(list, raw...), false
+	}
+	return append(list, ']')
 }
 
 // has tells whether there is a value at key that is not null.
@@ -178,7 +253,8 @@ func (o *object) has(key string) (bool, error) {
 	return err == nil && i >= 0 && string(o.members[i].value) != "null", err
 }
 
-// child returns the object at key, an empty one when there is none or null.
+// child returns the object at key, an empty one when there is none or null. What
+// is changed in it takes effect with [object.set].
 func (o *object) child(key string) (*object, error) {
 	there, err := o.has(key)
 	if err != nil || !there {
@@ -188,50 +264,75 @@ func (o *object) child(key string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseObject(o.members[i].value)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+	m := &o.members[i]
+	if m.object == nil {
+		if m.object, err = parseObject(m.value); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
 	}
-	return c, nil
+	return m.object, nil
 }
 
-// set puts v, an [object] or what JSON can be made of, in the place of key's
-// value, or at the end.
+// set puts v in the place of key's value, or at the end: an [object], JSON as a
+// [json.RawMessage], or what JSON can be made of.
 func (o *object) set(key string, v any) error {
 	i, err := o.find(key)
 	if err != nil {
 		return err
 	}
-	var raw []byte
-	if child, ok := v.(*object); ok {
-		raw = child.bytes()
-	} else if raw, err = marshal(v); err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+	if i < 0 {
+		name, err := marshal(key)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		i = len(o.members)
+		o.members = append(o.members, member{key: key, name: name})
 	}
-	if i >= 0 {
-		o.members[i].value = raw
-		return nil
+	m := &o.members[i]
+	switch v := v.(type) {
+	case *object:
+		m.value, m.object = nil, v
+	case json.RawMessage:
+		m.value, m.object = v, nil
+	default:
+		m.object = nil
+		if m.value, err = marshal(v); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
 	}
-	name, err := marshal(key)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	o.members = append(o.members, member{key: key, name: name, value: raw})
 	return nil
 }
 
 // bytes returns o as JSON.
-func (o *object) bytes() []byte {
-	size := 2
+func (o *object) bytes() []byte { return o.appendTo(make([]byte, 0, o.size())) }
+
+// size is the length of o as JSON, or a little more.
+func (o *object) size() int {
+	size := len("{}")
 	for _, m := range o.members {
-		size += len(m.name) + len(m.value) + 2
+		size += len(m.name) + len(":,")
+		if m.value == nil {
+			size += m.object.size()
+		} else {
+			size += len(m.value)
+		}
 	}
-	b := append(make([]byte, 0, size), '{')
+	return size
+}
+
+// appendTo appends o to b as JSON.
+func (o *object) appendTo(b []byte) []byte {
+	b = append(b, '{')
 	for i, m := range o.members {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(append(append(b, m.name...), ':'), m.value...)
+		b = append(append(b, m.name...), ':')
+		if m.value == nil {
+			b = m.object.appendTo(b)
+		} else {
+			b = append(b, m.value...)
+		}
 	}
 	return append(b, '}')
 }

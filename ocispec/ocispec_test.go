@@ -269,8 +269,20 @@ func TestApply(t *testing.T) {
 				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["rbind","ro","rprivate","nosuid","nodev"]}],` +
 				`"annotations":{"directx.microsoft.com/adjusted":"yes"}}`,
 		},
-		"environment": {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
-		"nothing":     {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"environment":       {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
+		"environment, none": {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
+		"environment, as it was written": {
+			env, "{\"process\":{ \"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\" ]}}",
+			"{\"process\":{\"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\",\"A=new\"]}}",
+		},
+		"environment, replaced": {
+			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=\u0031",null,"A=new"]}}`,
+		},
+		"environment, there already": {env, `{"process":{"env": ["A=1","\u0041=new" ]}}`, `{"process":{"env": ["A=1","\u0041=new" ]}}`},
+		"environment, several": {
+			Edits{Env: []string{"A=1", "B=<&>", "C=x", "A=2"}}, `{"process":{"env":["C=x","B="]}}`, `{"process":{"env":["C=x","B=<&>","A=2"]}}`,
+		},
+		"nothing": {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -312,9 +324,11 @@ func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
 	edits := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	edits.Env = []string{"A=B"}
 	for _, spec := range []string{
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
 		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`, `{"annotations":{"a":1}}`,
+		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":[],"Env":[]}}`,
 	} {
 		if got, err := Apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
 			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
@@ -396,6 +410,44 @@ func FuzzFacts(f *testing.F) {
 		}
 		if want, err := environment(data); err != nil || !slices.Equal(facts.Env, want) {
 			t.Errorf("%q, want %q, %v", facts.Env, want, err)
+		}
+	})
+}
+
+// FuzzApplyEnvironment has two variables put into an environment: the runtimes then
+// read the others as before, and these behind them.
+func FuzzApplyEnvironment(f *testing.F) {
+	for _, env := range []string{`null`, `["A=1","C=D","A=x"]`, `["\"",null]`, ` [ "A\\" , "\u0041=x","B=2" ] `, "[\"A=\xff\"]", `[]`} {
+		f.Add([]byte(`{"process":{"cwd":"/","env":` + env + `}}`))
+	}
+	edits := Edits{Env: []string{"A=x", "B=y"}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		spec, err := ParseSpec(data)
+		if err != nil {
+			return
+		}
+		if _, err := spec.Facts(); err != nil {
+			return
+		}
+		before, err := environment(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		edited, changed, err := spec.Apply(edits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := before
+		for _, variable := range edits.Env {
+			if !slices.Contains(before, variable) {
+				want = append(slices.DeleteFunc(slices.Clone(want), func(v string) bool { return strings.HasPrefix(v, variable[:2]) }), variable)
+			}
+		}
+		if got, err := environment(edited); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%q, want %q, %v", got, want, err)
+		}
+		if changed == slices.Equal(before, want) {
+			t.Fatalf("changed: %t\n%s", changed, edited)
 		}
 	})
 }
