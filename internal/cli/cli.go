@@ -55,9 +55,13 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	command.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	prepare(command)
+	version := takeVersion(command)
 	called, err := command.ExecuteContextC(ctx)
+	if errors.Is(err, errVersion) {
+		fmt.Fprintln(stdout, command.Name(), version)
+		return exitOK
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -73,6 +77,29 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 		return status.status
 	}
 	return exitFailure
+}
+
+// errVersion tells that the version is asked for.
+var errVersion = errors.New("the version is asked for")
+
+// takeVersion returns command's version, and has the flag for it end command with
+// [errVersion]. Cobra would print it by a text/template: a program that links that
+// package keeps every exported method of every type, a tenth of its memory.
+func takeVersion(command *cobra.Command) string {
+	version := command.Version
+	if version == "" {
+		return ""
+	}
+	command.InitDefaultVersionFlag()
+	command.Version = ""
+	args := command.Args
+	command.Args = func(c *cobra.Command, list []string) error {
+		if asked, err := c.Flags().GetBool("version"); err != nil || asked {
+			return errors.Join(err, errVersion)
+		}
+		return args(c, list)
+	}
+	return version
 }
 
 // prepare has command and those below it take flags only, unless one says for
