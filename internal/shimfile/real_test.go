@@ -5,11 +5,12 @@ package shimfile_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,6 +42,10 @@ func build(t *testing.T, version string, overlay map[string]string) string {
 
 func write(t *testing.T, path string, content []byte, perm os.FileMode) {
 	t.Helper()
+	// A process that is forked meanwhile has the file open for an instant longer,
+	// and it could not be run: https://github.com/golang/go/issues/22315.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, content, perm); err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +199,8 @@ func TestRealShimThatPanicsMakesWayForAll(t *testing.T) {
 	for range starts {
 		go func() {
 			out, _, err := b.start(t, "DIRECTX_VISIBLE_DEVICES=all")
-			if err == nil && out != answer {
-				err = errors.New(out)
+			if err != nil || out != answer {
+				err = fmt.Errorf("%v: %s", err, out)
 			}
 			errs <- err
 		}()

@@ -283,7 +283,8 @@ func Restore(path string) (restored string, ok bool) {
 		return path, true
 	}
 	if err := put(previous(path), path, false); err != nil {
-		return "", false
+		// Another start that fails as this one does may have been faster.
+		return path, isReplaced(path)
 	}
 	return path, true
 }

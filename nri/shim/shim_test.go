@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,7 +70,11 @@ func (b *bed) program(name string) string {
 	}
 	data, err := os.ReadFile(self)
 	if err == nil {
+		// A process that is forked meanwhile has the file open for an instant
+		// longer, and it could not be run: https://github.com/golang/go/issues/22315.
+		syscall.ForkLock.RLock()
 		err = os.WriteFile(b.path(name), data, 0o700)
+		syscall.ForkLock.RUnlock()
 	}
 	if err != nil {
 		b.t.Fatal(err)
