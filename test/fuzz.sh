@@ -10,7 +10,8 @@ fuzz() {
 	local package=$1 target=$2 log
 	log=$(mktemp)
 	for try in first second; do
-		if go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package" 2>&1 | tee "$log"; then
+		# shellcheck disable=SC2086 # a command
+		if ${GOTEST:-go test} -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package" 2>&1 | tee "$log"; then
 			rm "$log"
 			return
 		fi

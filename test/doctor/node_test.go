@@ -18,6 +18,7 @@ import (
 
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/shimname"
+	"directx-nri/test/suite"
 )
 
 // programs is the folder of our programs, all of version 1.0; below old there is
@@ -26,72 +27,15 @@ var programs string
 
 const programVersion = "1.0-test"
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	folder, err := os.MkdirTemp("", "doctor")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(folder)
-	programs = folder
-	if err := os.Chmod(folder, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	for _, built := range []struct {
-		folder, version string
-		names           []string
-	}{
-		{programs, programVersion, []string{"dxctl", "directx-nri", "directx-advertiser", shimname.Name}},
-		{filepath.Join(programs, "old"), "0.9-test", []string{shimname.Name}},
-	} {
-		args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + built.version, "-o", built.folder + "/"}
-		for _, name := range built.names {
-			args = append(args, "directx-nri/cmd/"+name)
-		}
-		build := exec.Command("go", args...)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
-			return 1
-		}
-	}
-	return m.Run()
-}
-
-func skip(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" || os.Getenv("DIRECTX_NRI_E2E") == "required" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
+func TestMain(m *testing.M) {
+	os.Exit(suite.Main(m, &programs, func(folder string) error {
+		return errors.Join(
+			suite.Build(folder, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimname.Name),
+			suite.Build(filepath.Join(folder, "old"), "0.9-test", shimname.Name))
+	}))
 }
 
 const realShim = "containerd-shim-runc-v2"
-
-// parts returns the folder of the real containerd and its shim.
-func parts(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		skip(t, "this suite needs root")
-	}
-	bin := os.Getenv("DIRECTX_NRI_PARTS")
-	if bin == "" {
-		bin = "../../.parts/bin"
-	}
-	bin, err := filepath.Abs(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"containerd", realShim} {
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			skip(t, fmt.Sprintf("%v: run 'test/parts/build.sh linux'", err))
-		}
-	}
-	return bin
-}
 
 // supervise is what an init system is here.
 const supervise = `#!/bin/sh
@@ -158,7 +102,7 @@ type node struct {
 // newNode sets a node up as the README says.
 func newNode(t *testing.T) *node {
 	t.Helper()
-	bin := parts(t)
+	bin := suite.Parts(t, "bin", "containerd", realShim)
 	// Sockets' names are short.
 	folder, err := os.MkdirTemp("", "dr")
 	if err != nil {

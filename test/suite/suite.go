@@ -1,0 +1,91 @@
+// Package suite holds what the suites with a real containerd have in common: when
+// they run, their parts, and the product's programs.
+package suite
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Required tells whether a suite that cannot run is to fail, as in CI.
+func Required() bool {
+	return os.Getenv("CI") == "true" || os.Getenv("DIRECTX_NRI_E2E") == "required"
+}
+
+// Skip skips the test, or fails it where the suites are required.
+func Skip(t testing.TB, why string) {
+	t.Helper()
+	if Required() {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// Parts returns the folder of a group's programs, as test/parts/build.sh builds
+// them: "bin" for containerd 1.7 and what belongs to it, "containerd16",
+// "containerd2". It skips the test for who is not root, and when one of the
+// programs is missing. The working folder is that of a suite.
+func Parts(t testing.TB, group string, programs ...string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Skip(t, "this suite needs root")
+	}
+	bin := os.Getenv("DIRECTX_NRI_PARTS")
+	if bin == "" {
+		bin = "../../.parts/bin"
+	}
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(filepath.Dir(bin), group)
+	if group == "bin" {
+		folder = bin
+	}
+	for _, program := range programs {
+		if _, err := os.Stat(filepath.Join(folder, program)); err != nil {
+			Skip(t, fmt.Sprintf("%v: run 'test/parts/build.sh linux versions'", err))
+		}
+	}
+	return folder
+}
+
+// Build builds programs of the product, by their names below cmd/, into folder.
+// They are of that version; empty stands for none.
+func Build(folder, version string, programs ...string) error {
+	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", folder + "/"}
+	for _, program := range programs {
+		args = append(args, "directx-nri/cmd/"+program)
+	}
+	build := exec.Command("go", args...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs %q: %w\n%s", programs, err, out)
+	}
+	return nil
+}
+
+// Main runs the tests of m with a folder of programs that build fills, and
+// returns the exit status.
+func Main(m *testing.M, folder *string, build func(folder string) error) int {
+	programs, err := os.MkdirTemp("", "suite")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(programs)
+	// What is started from there may be another user.
+	err = os.Chmod(programs, 0o755)
+	if err == nil {
+		err = build(programs)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*folder = programs
+	return m.Run()
+}
