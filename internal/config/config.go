@@ -142,6 +142,10 @@ func ReadVolume(path string, overrides ...Override) (Config, error) {
 	return readChecked(path, checkVolume, overrides)
 }
 
+// CheckVolume is the check of [ReadVolume] alone, for whoever hands the file at
+// path on to the place where [Read] reads it.
+func CheckVolume(path string) error { return checkVolume(path) }
+
 // ReadOrLastGood is [Read], and where the file has turned bad, its last good
 // copy. bad is then what is wrong with the file. A file that others could have
 // written is no reason to read the copy.

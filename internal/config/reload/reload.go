@@ -7,8 +7,6 @@ package reload
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,15 +14,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"directx-nri/internal/config"
+	"directx-nri/internal/filewatch"
 )
 
 // Watcher watches a configuration file. Make one with [New].
 type Watcher struct {
 	options Options
-	timing  timing
+	timing  filewatch.Timing
 	current atomic.Pointer[config.Config]
 }
 
@@ -53,17 +50,10 @@ type Options struct {
 	Trouble func(error)
 }
 
-// timing is what the watcher waits for.
-type timing struct {
-	settle time.Duration // from the last event to the reading
-	most   time.Duration // from the first event to the reading
-	poll   time.Duration // between looks without an event
-}
-
 // New returns a watcher of the file that has made initial, the configuration that
 // is in force.
 func New(initial config.Config, o Options) *Watcher {
-	w := &Watcher{options: o, timing: timing{settle: 100 * time.Millisecond, most: time.Second, poll: 10 * time.Second}}
+	w := &Watcher{options: o, timing: filewatch.Usual()}
 	w.current.Store(&initial)
 	return w
 }
@@ -76,57 +66,20 @@ func (w *Watcher) Current() config.Config { return *w.current.Load() }
 // the folder cannot be watched, or is not there, it looks at the file every ten
 // seconds.
 func (w *Watcher) Run(ctx context.Context) error {
-	var folder folderWatch
-	defer folder.close()
-	folder.ensure(filepath.Dir(w.options.File), w.options.Trouble)
 	r := round{Watcher: w, wants: w.Current()}
-	// What has changed between the first reading and here has no event.
-	r.look(true)
-	poll := time.NewTicker(w.timing.poll)
-	defer poll.Stop()
-	var due <-chan time.Time
-	var first time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case event := <-folder.events():
-			if !concerns(event.Name, w.options.File) {
-				continue
-			}
-			// Whoever writes in several steps is waited for, but not for ever.
-			if due == nil {
-				first = time.Now()
-			}
-			due = time.After(min(w.timing.settle, max(0, w.timing.most-time.Since(first))))
-			continue
-		case err := <-folder.errors():
-			w.trouble(err)
-		case <-due:
-			due = nil
-			folder.ensure(filepath.Dir(w.options.File), w.options.Trouble)
-			r.look(true)
-			continue
-		case <-poll.C:
-		}
-		folder.ensure(filepath.Dir(w.options.File), w.options.Trouble)
-		r.look(false)
-	}
+	filewatch.Run(ctx, filewatch.Options{
+		Folder:   filepath.Dir(w.options.File),
+		Concerns: func(name string) bool { return concerns(name, w.options.File) },
+		Look:     r.look, Trouble: w.options.Trouble, Timing: w.timing,
+	})
+	return nil
 }
 
 // concerns tells whether a change of the entry name, of the file's folder, can be
-// one of the file. On Windows our logs and records are in that folder too. The
-// link that the kubelet swaps for a volume's next content is ..data.
-// https://github.com/kubernetes/kubernetes/blob/v1.34.3/pkg/volume/util/atomic_writer.go
+// one of the file. On Windows our logs and records are in that folder too.
 func concerns(name, file string) bool {
 	base := filepath.Base(name)
-	return strings.EqualFold(base, filepath.Base(file)) || base == "..data"
-}
-
-func (w *Watcher) trouble(err error) {
-	if w.options.Trouble != nil && err != nil {
-		w.options.Trouble(err)
-	}
+	return strings.EqualFold(base, filepath.Base(file)) || base == filewatch.Data
 }
 
 // round is what a run remembers.
@@ -203,72 +156,4 @@ func stampOf(path string) stamp {
 		return stamp{missing: true}
 	}
 	return stamp{target: target, size: info.Size(), changed: info.ModTime()}
-}
-
-// folderWatch watches the folder that now has the path: a file that is replaced
-// takes a watch of its own with it.
-type folderWatch struct {
-	watcher *fsnotify.Watcher // nil while nothing is watched
-	info    fs.FileInfo
-	told    bool
-}
-
-// ensure watches the folder at path if there is one and it is not watched yet.
-func (f *folderWatch) ensure(path string, trouble func(error)) {
-	info, err := os.Stat(path)
-	if err == nil && f.watcher != nil && os.SameFile(info, f.info) && len(f.watcher.WatchList()) > 0 {
-		return
-	}
-	f.close()
-	if err == nil {
-		err = f.watch(path, info)
-	}
-	if err == nil {
-		f.told = false
-		return
-	}
-	if !f.told && !errors.Is(err, fs.ErrNotExist) && trouble != nil {
-		f.told = true
-		trouble(err)
-	}
-}
-
-func (f *folderWatch) watch(path string, info fs.FileInfo) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	if err := watcher.Add(path); err != nil {
-		return errors.Join(err, watcher.Close())
-	}
-	// On Windows a FileInfo learns which file it is about when it is first
-	// compared. That must be now.
-	os.SameFile(info, info)
-	f.watcher, f.info = watcher, info
-	return nil
-}
-
-// close ends the watch, and the goroutine behind it.
-func (f *folderWatch) close() {
-	if f.watcher != nil {
-		// There is nothing to do about a watch that does not close.
-		_ = f.watcher.Close()
-	}
-	f.watcher, f.info = nil, nil
-}
-
-// events is nil, which blocks for ever, while nothing is watched.
-func (f *folderWatch) events() <-chan fsnotify.Event {
-	if f.watcher == nil {
-		return nil
-	}
-	return f.watcher.Events
-}
-
-// errors is nil, which blocks for ever, while nothing is watched.
-func (f *folderWatch) errors() <-chan error {
-	if f.watcher == nil {
-		return nil
-	}
-	return f.watcher.Errors
 }

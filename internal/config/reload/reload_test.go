@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/internal/config"
+	"directx-nri/internal/filewatch"
 )
 
 const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
@@ -46,7 +47,7 @@ func newBed(t *testing.T, path string, poll time.Duration) *bed {
 		Pending: func(keys []string) { b.events <- "pending " + strings.Join(keys, ",") },
 		Trouble: func(err error) { b.events <- "trouble " + err.Error() },
 	})
-	b.w.timing = timing{settle: 20 * time.Millisecond, most: 200 * time.Millisecond, poll: poll}
+	b.w.timing = filewatch.Timing{Settle: 20 * time.Millisecond, Most: 200 * time.Millisecond, Poll: poll}
 	return b
 }
 
