@@ -11,6 +11,9 @@ import (
 
 // Service can be restarted.
 type Service interface {
+	// Check returns an error when it is known already that Restart would do nothing
+	// but fail.
+	Check(ctx context.Context) error
 	// Restart stops and starts the service, and returns when it was told to start.
 	Restart(ctx context.Context) error
 	// String says which one it is.
@@ -28,6 +31,9 @@ func Command(command string) Service { return commandLine(command) }
 type commandLine string
 
 func (c commandLine) String() string { return fmt.Sprintf("the command %q", string(c)) }
+
+// Check knows nothing of a command.
+func (c commandLine) Check(context.Context) error { return nil }
 
 func (c commandLine) Restart(ctx context.Context) error {
 	return run(shell(ctx, string(c)), c.String())

@@ -11,6 +11,9 @@ type named string
 
 func (n named) String() string { return "systemctl restart " + string(n) }
 
+// Check leaves it to Restart.
+func (n named) Check(context.Context) error { return nil }
+
 func (n named) Restart(ctx context.Context) error {
 	return run(exec.CommandContext(ctx, "systemctl", "restart", "--", string(n)), n.String())
 }

@@ -20,6 +20,9 @@ type named string
 
 func (n named) String() string { return "the service " + string(n) }
 
+// Check leaves it to Restart.
+func (n named) Check(context.Context) error { return nil }
+
 // Restart stops the service and starts it again, and with it those that depend
 // on it and run, such as a kubelet: Windows stops no service under another.
 func (n named) Restart(ctx context.Context) (err error) {

@@ -1,0 +1,93 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	if _, err := Of(t.Context(), socket); !errors.Is(err, ErrNobody) {
+		t.Errorf("no socket: %v", err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{socket, "unix://" + socket} {
+		process, err := Of(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if process.PID != os.Getpid() {
+			t.Errorf("%s: process %d, want %d", name, process.PID, os.Getpid())
+		}
+		if is, err := process.Is(filepath.Base(os.Args[0])); err != nil || !is {
+			t.Errorf("it is %s: %v", process.Name(), err)
+		}
+		if is, err := process.Is("containerd"); err != nil || is {
+			t.Errorf("it is containerd: %v", err)
+		}
+		started, err := process.Started()
+		if err != nil || started.After(time.Now()) || time.Since(started) > time.Hour {
+			t.Errorf("it was started %v, %v", started, err)
+		}
+		if err := process.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Of(t.Context(), socket); !errors.Is(err, ErrNobody) {
+		t.Errorf("a socket that was left: %v", err)
+	}
+}
+
+// TestWaitAndSignal has both ways to hold a process: by a pidfd, and by its number.
+func TestWaitAndSignal(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]bool{"pidfd": true, "number": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := exec.Command("sleep", "1000")
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			p := &Process{PID: command.Process.Pid, fd: -1}
+			if held {
+				fd, err := unix.PidfdOpen(p.PID, 0)
+				if err != nil {
+					t.Skip(err)
+				}
+				p.fd = fd
+			}
+			defer p.Close()
+			short, cancel := context.WithTimeout(t.Context(), 3*poll)
+			defer cancel()
+			if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("it runs: %v", err)
+			}
+			if err := p.Signal(unix.SIGTERM); err != nil {
+				t.Error(err)
+			}
+			_ = command.Wait() // Its status is the signal.
+			if err := p.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrGone) {
+				t.Errorf("it has ended: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"directx-nri/internal/peer"
+)
+
+// behind is the process that listens on a socket, and whatever starts it again.
+type behind struct{ socket, program string }
+
+// Behind returns the service of the process that listens on socket, which has to
+// be program. It is told to end, and whatever keeps it running starts it again.
+// Where nobody listens, it is taken to be just being started.
+func Behind(socket, program string) Service { return behind{socket, program} }
+
+func (b behind) String() string { return "a signal to " + b.program }
+
+// find returns the process, nil while there is none.
+func (b behind) find(ctx context.Context) (*peer.Process, error) {
+	process, err := peer.Of(ctx, b.socket)
+	switch {
+	case errors.Is(err, peer.ErrNobody):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("restart by %s: %w", b, err)
+	}
+	is, err := process.Is(b.program)
+	switch {
+	case err == nil && is:
+		return process, nil
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil // It has ended by itself.
+	case err != nil:
+		err = fmt.Errorf("restart by %s: see what process %d is: %w", b, process.PID, err)
+	default:
+		err = fmt.Errorf("restart by %s: process %d, which listens on %s, is %s and not %s: it is left alone; restart %[5]s another way",
+			b, process.PID, b.socket, process.Name(), b.program)
+	}
+	return nil, errors.Join(err, process.Close())
+}
+
+func (b behind) Check(ctx context.Context) error {
+	process, err := b.find(ctx)
+	if err != nil || process == nil {
+		return err
+	}
+	err = process.Signal(0)
+	if errors.Is(err, peer.ErrGone) {
+		err = nil
+	}
+	if err != nil {
+		err = b.notSent(process.PID, err)
+	}
+	return errors.Join(err, process.Close())
+}
+
+func (b behind) Restart(ctx context.Context) (err error) {
+	process, err := b.find(ctx)
+	if err != nil || process == nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, process.Close()) }()
+	if err := process.Signal(unix.SIGTERM); errors.Is(err, peer.ErrGone) {
+		return nil
+	} else if err != nil {
+		return b.notSent(process.PID, err)
+	}
+	if err := process.Wait(ctx); err != nil {
+		return fmt.Errorf("restart by %s: process %d was told to end and has not: %w", b, process.PID, err)
+	}
+	return nil
+}
+
+// notSent says why a signal could not be sent.
+func (b behind) notSent(pid int, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("restart by %s: process %d: %w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", b, pid, err)
+	}
+	return fmt.Errorf("restart by %s: process %d: %w", b, pid, err)
+}

@@ -1,0 +1,136 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// socketVariable has this program be a daemon that listens on the socket that it
+// names, until it is told to end.
+const socketVariable = "DIRECTX_NRI_TEST_SOCKET"
+
+func TestMain(m *testing.M) {
+	socket := os.Getenv(socketVariable)
+	if socket == "" {
+		m.Run()
+		return
+	}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	if _, err := net.Listen("unix", socket); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	if strings.HasSuffix(os.Args[0], "-deaf") {
+		<-(chan int)(nil)
+	}
+	<-told
+}
+
+// daemon starts a daemon of that name, and returns its socket and a function that
+// waits for its end.
+func daemon(t *testing.T, name string) (socket string, end func() error, process *os.Process) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	socket = filepath.Join(folder, "s")
+	program := filepath.Join(folder, name)
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(program)
+	command.Env = append(os.Environ(), socketVariable+"="+socket)
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	t.Cleanup(func() { _ = command.Process.Kill() })
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		connection, err := net.Dial("unix", socket)
+		if err == nil {
+			connection.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	return socket, func() error { return <-ended }, command.Process
+}
+
+func TestBehindEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	socket, end, _ := daemon(t, "containerd")
+	if err := Behind(socket, "containerd").Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Behind(socket, "containerd").Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// It has ended in an orderly way, and before Restart came back.
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	// Now its supervisor is at it.
+	if err := Behind(socket, "containerd").Restart(t.Context()); err != nil {
+		t.Errorf("nobody listens: %v", err)
+	}
+	if err := Behind(socket, "containerd").Check(t.Context()); err != nil {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+func TestBehindLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	socket, _, process := daemon(t, "proxy")
+	err := Behind(socket, "containerd").Restart(t.Context())
+	if check := Behind(socket, "containerd").Check(t.Context()); check == nil || check.Error() != err.Error() {
+		t.Errorf("it is known before: %v", check)
+	}
+	if err == nil || !strings.Contains(err.Error(), "is proxy and not containerd: it is left alone") {
+		t.Errorf("error %v", err)
+	}
+	if err := process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("it has ended: %v", err)
+	}
+}
+
+func TestBehindTellsOfOneThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	socket, _, _ := daemon(t, "containerd-deaf")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := Behind(socket, "containerd-deaf").Restart(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "was told to end and has not") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNotSentNamesWhatKeepsFromIt(t *testing.T) {
+	t.Parallel()
+	b := behind{"/run/s", "containerd"}
+	// AppArmor says EACCES, the kernel itself EPERM.
+	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.EACCES} {
+		if err := b.notSent(42, errno); !errors.Is(err, errno) || !strings.Contains(err.Error(), "process 42: ") || !strings.Contains(err.Error(), "appArmorProfile: {type: Unconfined}") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if err := b.notSent(42, syscall.EINVAL); strings.Contains(err.Error(), "appArmor") {
+		t.Errorf("error %v", err)
+	}
+}
