@@ -36,6 +36,7 @@ var calls = map[string][]string{
 	"simulate":              {"simulate", "-f", "FOLDER/pod.yaml"},
 	"config check":          {"config", "check", "FOLDER/good.yaml"},
 	"config show":           {"config", "show"},
+	"config install":        {"config", "install", "--from", "FOLDER/none"},
 	"runtime status":        {"runtime", "status"},
 	"runtime configure":     {"runtime", "configure", "--dry-run"},
 	"runtime unconfigure":   {"runtime", "unconfigure", "--dry-run"},

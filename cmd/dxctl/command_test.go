@@ -309,6 +309,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+func TestRestartModeUsage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		os, mode, by, want string
+	}{
+		{"linux", "", "", ""},
+		{"linux", restartByService, "true", ""},
+		{"linux", restartBySignal, "", ""},
+		{"linux", "reboot", "", "is neither service nor signal"},
+		{"linux", restartBySignal, "true", "two ways to restart"},
+		{"windows", restartBySignal, "", "on Linux only"},
+	} {
+		err := (&target{os: test.os, restart: true, restartMode: test.mode, restartBy: test.by}).check()
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
 func TestSpoiledRecordIsKept(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)

@@ -18,9 +18,9 @@ import (
 func newConfigCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
-		Short: "Check and show the configuration of a node",
+		Short: "Check, show and install the configuration of a node",
 	}
-	command.AddCommand(newConfigCheckCommand(), newConfigShowCommand())
+	command.AddCommand(newConfigCheckCommand(), newConfigShowCommand(), newConfigInstallCommand())
 	return command
 }
 

@@ -51,7 +51,13 @@ handler: 'kubectl describe pod' says so.
 Comments, order and formatting of the file stay. A copy of what it was is beside
 it, with ` + backupSuffix + ` behind its name, until 'dxctl runtime unconfigure'
 has put it back. Run again, it changes nothing. containerd reads the file when it
-starts: restart it, or have it restarted by --restart.
+starts: restart it, or have it restarted by --restart, which does so only when
+what runs has not read it.
+
+A pod on Linux reaches no service manager. With --restart-mode signal it needs
+none: the process that listens on --cri-socket, if it is containerd, is told to
+end, and is started again by what supervises it. The pod takes hostPID: true and,
+for this container, appArmorProfile: {type: Unconfined}.
 
 A file that is not there is begun, of version 2, which every containerd reads.
 k3s and RKE2 write their file anew at each start: give a copy of it as
@@ -66,7 +72,10 @@ config.toml.tmpl or config-v3.toml.tmpl beside it to --config there.`,
   dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml
 
   # Linux: NRI alone, without the shim
-  dxctl runtime configure --no-shim`,
+  dxctl runtime configure --no-shim
+
+  # the same, in a pod
+  dxctl runtime configure --no-shim --restart --restart-mode signal`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
@@ -81,7 +90,7 @@ config.toml.tmpl or config-v3.toml.tmpl beside it to --config there.`,
 	}
 	flags.IntVar(&o.fileVersion, "file-version", 2, "version of a file that is begun: 2, 3 or 4")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff and write nothing")
-	o.addChangeFlags(flags)
+	o.addChangeFlags(command)
 	return command
 }
 
@@ -165,6 +174,11 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	if err != nil {
 		return err
 	}
+	if changed && o.restart {
+		if err := o.service().Check(ctx); err != nil {
+			return fmt.Errorf("nothing is changed: %w", err)
+		}
+	}
 	if changed {
 		if err := file.write(result); err != nil {
 			return err
@@ -175,7 +189,7 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	}
 	ready := o.ready(result.Handlers)
 	switch {
-	case o.restart && (changed || !o.isLoaded(ctx, ready)):
+	case o.restart && (changed || !o.isLoaded(ctx, ready) || o.isOutdated(ctx, file.path)):
 		if err := o.restartOrPutBack(ctx, stderr, ready, back); err != nil {
 			return err
 		}

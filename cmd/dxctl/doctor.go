@@ -175,7 +175,7 @@ func (o *doctorOptions) node() doctor.Node {
 		ShimConfig: o.file, Inventory: o.inventory, StateDir: o.stateDir, RuntimeDir: o.runtimeDir, Shim: o.shim,
 		ContainerdConfig: o.config, ContainerdMajor: o.major, ContainerdState: o.containerdState,
 		CRISocket: o.criSocket, NRISocket: o.nriSocket, KubeletDir: o.kubeletDir, PodResources: o.podResources,
-		Devices: devicesOf, Changed: changed, Overrides: o.overrides, Timeout: o.timeout,
+		Devices: devicesOf, Changed: changed, Installed: installed, Overrides: o.overrides, Timeout: o.timeout,
 	}
 	if o.stateDir == "" {
 		node.ConfigureDir = paths.OfThisSystem().State
@@ -228,6 +228,27 @@ func changed(config, state string) doctor.Leftovers {
 		}
 	}
 	return l
+}
+
+// installed tells how the files are now that 'config install' has written.
+func installed(state string) doctor.Installed {
+	var i doctor.Installed
+	own, err := openOwnFiles(state)
+	if err != nil {
+		i.Record, i.Err = filepath.Join(state, ownFilesName), err
+		return i
+	}
+	for _, path := range own.paths() {
+		i.Record = own.path()
+		switch state, _, err := own.look(path); {
+		case err != nil: // That it cannot be read is told elsewhere.
+		case state == ownMissing:
+			i.Missing = append(i.Missing, path)
+		case state == ownChanged:
+			i.Changed = append(i.Changed, path)
+		}
+	}
+	return i
 }
 
 // overrides is what imports returns, a line each: which imported files take the

@@ -15,7 +15,6 @@ import (
 
 	"directx-nri/internal/cli"
 	"directx-nri/internal/config"
-	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
 	"directx-nri/nri/shim"
@@ -201,9 +200,5 @@ func (p shimConfigPlan) write() error {
 	if p.text == nil {
 		return nil
 	}
-	// It names a program that runs as the system.
-	if err := durable.MakePrivate(filepath.Dir(p.path)); err != nil {
-		return err
-	}
-	return durable.Replace(p.path, p.text, 0o600)
+	return putPrivate(p.path, p.text)
 }

@@ -4,11 +4,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -233,6 +235,102 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, p.names(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
+// TestUninstallAfterConfigInstall has the configuration of the cluster name other
+// folders, which uninstall, called without flags for them, finds by it; and twice,
+// as a pod's containers do.
+func TestUninstallAfterConfigInstall(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	before := p.names(t)
+	elsewhere, sockets := filepath.Join(p.folder, "elsewhere"), filepath.Join(p.folder, "sockets")
+	from := filepath.Join(p.folder, "volume")
+	p.put(t, filepath.Join(from, configName), configHead+"stateDir: "+elsewhere+"\nruntimeDir: "+sockets+"\n", 0o600)
+	p.put(t, filepath.Join(from, inventoryName), someGPUs, 0o600)
+	if stdout, stderr, err := execute(t, newConfigInstallCommand(), "--from", from, "--config", p.shimConfig, "--state-dir", p.state); err != nil {
+		t.Fatal(err, stdout, stderr)
+	}
+	if err := errors.Join(os.RemoveAll(from), os.Mkdir(sockets, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	p.put(t, filepath.Join(elsewhere, "allocations", "record.json"), "", 0o600)
+
+	o := uninstallOptions{
+		target: target{os: "linux", config: p.config, criSocket: p.socket, stateDir: p.state, restartLimit: time.Minute},
+		from:   p.dir, shimConfig: p.shimConfig, containerdState: p.containerdState, runtimeDir: p.run, purge: true,
+	}
+	var out, errs bytes.Buffer
+	if err := o.run(t.Context(), &out, &errs); err != nil {
+		t.Fatal(err)
+	}
+	want := "removed " + elsewhere + "/allocations\nremoved " + p.shimConfig + "\nremoved " + filepath.Join(filepath.Dir(p.shimConfig), inventoryName) +
+		"\nremoved " + sockets + "\nremoved " + p.state + "\nremoved " + elsewhere + "\n"
+	if out.String() != want || errs.String() != "" {
+		t.Error(cmp.Diff(want, out.String()), errs.String())
+	}
+	if diff := cmp.Diff(before, p.names(t)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	out.Reset()
+	if err := o.run(t.Context(), &out, &errs); err != nil || out.String() != "nothing of ours is there\n" {
+		t.Error(err, out.String(), errs.String())
+	}
+}
+
+func TestUninstallKeepsAnInstalledFileThatWasChanged(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	from := filepath.Join(p.folder, "volume")
+	p.put(t, filepath.Join(from, configName), someConfig, 0o600)
+	if stdout, stderr, err := execute(t, newConfigInstallCommand(), "--from", from, "--config", p.shimConfig, "--state-dir", p.state); err != nil {
+		t.Fatal(err, stdout, stderr)
+	}
+	p.put(t, p.shimConfig, someConfig+"# mine\n", 0o600)
+	stdout, stderr := p.mustUninstall(t)
+	if want := "kept " + p.shimConfig + ": somebody has written or changed it\n"; stderr != want || stdout != "nothing of ours is there\n" {
+		t.Error(cmp.Diff(want, stderr), stdout)
+	}
+	if got := p.get(t, p.shimConfig); got != someConfig+"# mine\n" {
+		t.Errorf("it is %q", got)
+	}
+	if _, err := os.Stat(p.state); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record is left: %v", err)
+	}
+}
+
+// TestUninstallHolds goes on after its work, and ends well when it is told to.
+func TestUninstallHolds(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	o := uninstallOptions{
+		target: target{os: "linux", config: p.config, criSocket: p.socket, stateDir: p.state, restartLimit: time.Minute},
+		from:   p.dir, shimConfig: p.shimConfig, containerdState: p.containerdState, runtimeDir: p.run, runtimeGiven: true, purge: true, hold: true,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out told
+	ended := make(chan error, 1)
+	go func() { ended <- o.run(ctx, &out, &out) }()
+	for deadline := time.Now().Add(30 * time.Second); out.count("waiting to be told to end") == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%q", out.lines)
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("it does not hold: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	// What fails is told, and not waited over.
+	p.put(t, p.config, "version = ", 0o640)
+	if err := o.run(t.Context(), &out, &out); err == nil {
+		t.Error("containerd's configuration cannot be read, and it held")
 	}
 }
 

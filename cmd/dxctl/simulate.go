@@ -60,7 +60,7 @@ DaemonSet, StatefulSet, ReplicaSet, Job, CronJob). All run at the same time.
 
 Exit status: 0 when every pod would run, 1 when one would not, and it is said
 which and why.`,
-		Example: `  dxctl simulate --inventory deployments/inventory/windows-g4dn.yaml -f deployments/samples/display.yaml
+		Example: `  dxctl simulate --inventory deployments/inventory/windows-g4dn.yaml -f deployments/examples/nvidia-smi/display.yaml
   # nine pods for two GPUs of four replicas each: the ninth waits
   dxctl simulate --inventory gpus.yaml -f pod.yaml --replicas 4 --count 9 -o table
   # the rules of a file that no node has yet

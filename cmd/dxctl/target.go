@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,8 +17,12 @@ import (
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/peer"
 	"directx-nri/internal/service"
 )
+
+// containerdProgram is what containerd's process is called.
+const containerdProgram = "containerd"
 
 // askTimeout is how long containerd may take to answer a question whose answer
 // we can do without.
@@ -32,6 +37,7 @@ type target struct {
 	stateDir     string
 	serviceName  string
 	restartBy    string
+	restartMode  string
 	restart      bool
 	restartLimit time.Duration
 }
@@ -44,10 +50,19 @@ func (t *target) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2, which decides how it reads the file; 0 asks the one that runs, and without an answer takes it from the file")
 }
 
+// Ways to restart containerd.
+const (
+	restartByService = "service"
+	restartBySignal  = "signal"
+)
+
 // addChangeFlags adds those of a command that changes the file.
-func (t *target) addChangeFlags(flags *pflag.FlagSet) {
+func (t *target) addChangeFlags(command *cobra.Command) {
+	flags := command.Flags()
 	flags.StringVar(&t.stateDir, "state-dir", paths.OfThisSystem().State, "folder in which it is kept what was changed")
 	flags.BoolVar(&t.restart, "restart", false, "restart containerd and see that it comes back with the new file; otherwise put the old one back")
+	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: "+restartByService+", which its service manager does, or on Linux "+restartBySignal+", for pods: it is told to end, and what supervises it starts it again")
+	completeValues(command, "restart-mode", restartByService, restartBySignal)
 	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service, of the Windows service manager or systemd")
 	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, where it is no such service")
 	flags.DurationVar(&t.restartLimit, "restart-timeout", time.Minute, "how long containerd may take to come back")
@@ -59,6 +74,15 @@ func (t *target) check() error {
 	}
 	if t.restartBy != "" && !t.restart {
 		return cli.Usage("--restart-command has no use without --restart")
+	}
+	switch {
+	case t.restartMode == "" || t.restartMode == restartByService: // Not every command has the flag.
+	case t.restartMode != restartBySignal:
+		return cli.Usage("--restart-mode %q is neither %s nor %s", t.restartMode, restartByService, restartBySignal)
+	case t.os == "windows":
+		return cli.Usage("--restart-mode %s is there on Linux only: leave it out on Windows", restartBySignal)
+	case t.restartBy != "":
+		return cli.Usage("--restart-command and --restart-mode %s are two ways to restart: give one of them", restartBySignal)
 	}
 	return nil
 }
@@ -138,10 +162,36 @@ func locate(file string, err error) error {
 
 // service returns containerd's service.
 func (t *target) service() service.Service {
-	if t.restartBy != "" {
+	switch {
+	case t.restartBy != "":
 		return service.Command(t.restartBy)
+	case t.restartMode == restartBySignal:
+		return service.Behind(t.criSocket, containerdProgram)
 	}
 	return service.Named(t.serviceName)
+}
+
+// isOutdated tells that the running containerd is known to have been started
+// before the file at path became what it is, so that it has another one in force.
+// Where its process cannot be seen that is not known.
+func (t *target) isOutdated(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	process, err := peer.Of(ctx, t.criSocket)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = process.Close() }()
+	// Where systemd made the socket, systemd is the process.
+	if is, err := process.Is(containerdProgram); err != nil || !is {
+		return false
+	}
+	started, err := process.Started()
+	if err != nil {
+		return false
+	}
+	changed, ok := statusChanged(path)
+	return ok && changed.After(started)
 }
 
 // restartAndCheck restarts containerd and waits until ready is content with

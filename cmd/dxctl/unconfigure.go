@@ -37,7 +37,7 @@ when a runtime handler still goes through our shim: do not remove the shim then.
 	flags := command.Flags()
 	o.addFlags(flags)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff and write nothing")
-	o.addChangeFlags(flags)
+	o.addChangeFlags(command)
 	return command
 }
 
@@ -61,6 +61,12 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	for _, note := range result.notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.config, note)
 	}
+	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
+	if changed && o.restart {
+		if err := o.service().Check(ctx); err != nil {
+			return fmt.Errorf("nothing is changed: %w", err)
+		}
+	}
 	back, err := file.snapshot()
 	if err != nil {
 		return err
@@ -68,7 +74,6 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := file.store(result); err != nil {
 		return err
 	}
-	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
 	if changed {
 		fmt.Fprintf(stderr, "%s is as it was without us\n", o.config)
 	} else {
@@ -78,7 +83,9 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return locate(o.config, err)
 	}
-	if o.restart && (changed || o.isLoaded(ctx)) {
+	// One that was broken off has left what it knew.
+	brokenOff := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
+	if o.restart && (changed || brokenOff || o.isLoaded(ctx)) {
 		if err := o.restartOrPutBack(ctx, stderr, func([]crihandlers.Handler) error { return nil }, back); err != nil {
 			return err
 		}

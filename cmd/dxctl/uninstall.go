@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,8 +38,11 @@ type uninstallOptions struct {
 	runtime         string
 	runtimeDir      string
 	purge           bool
+	hold            bool
 	// stateGiven tells that --state-dir was said, which counts more than the file.
 	stateGiven bool
+	// runtimeGiven tells the same of --runtime-dir.
+	runtimeGiven bool
 }
 
 func newUninstallCommand(goos string) *cobra.Command {
@@ -47,9 +51,9 @@ func newUninstallCommand(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the runtime shim, and leave the node as it was",
-		Long: `Removes our runtime shim, its log, and its configuration file if 'dxctl runtime
-install' wrote it and nobody has changed it since. containerd must not use the
-shim any more: 'dxctl runtime unconfigure --restart' comes first.
+		Long: `Removes our runtime shim, its log, and the configuration files that 'dxctl runtime
+install' or 'dxctl config install' wrote and nobody has changed since. containerd
+must not use the shim any more: 'dxctl runtime unconfigure --restart' comes first.
 
 Containers that were started through the shim go on: containerd is told to have
 the real shim clean up after them, which it learns when it starts. So as long as
@@ -60,7 +64,7 @@ there are such containers --restart is needed. What is kept is listed.`,
   # the allocation records too; no pod may hold a GPU any more
   dxctl runtime uninstall --restart --purge`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			o.stateGiven = c.Flags().Changed("state-dir")
+			o.stateGiven, o.runtimeGiven = c.Flags().Changed("state-dir"), c.Flags().Changed("runtime-dir")
 			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
@@ -72,11 +76,21 @@ there are such containers --restart is needed. What is kept is listed.`,
 	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state folder")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "our folder of sockets, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "remove the allocation records too")
-	o.addChangeFlags(flags)
+	flags.BoolVar(&o.hold, "hold", false, "when all is removed, wait to be told to end, as the main container of a DaemonSet has to")
+	o.addChangeFlags(command)
 	return command
 }
 
 func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := o.remove(ctx, stdout, stderr); err != nil || !o.hold {
+		return err
+	}
+	fmt.Fprintf(stdout, "waiting to be told to end\n")
+	<-ctx.Done()
+	return nil
+}
+
+func (o *uninstallOptions) remove(ctx context.Context, stdout, stderr io.Writer) error {
 	if !filepath.IsAbs(o.from) {
 		return cli.Usage("--from %q is not an absolute path", o.from)
 	}
@@ -109,11 +123,24 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	}
 	r.remove(configuration.Shim.Log, configuration.Shim.Log+".1")
 	r.remove(starts.Files(configuration.StateDir)...)
-	_ = os.Remove(configuration.StateDir) // Fails as long as something else is in it.
+	states := union(o.stateDir, configuration.StateDir)
+	if o.purge {
+		for _, folder := range states {
+			r.removeFolder(paths.Allocations(folder))
+		}
+	}
+	// It says where the records are, and so goes after them.
 	o.removeConfig(&r)
 	if o.purge {
-		o.purgeState(&r)
+		runtimes := []string{o.runtimeDir}
+		if !o.runtimeGiven {
+			runtimes = union(o.runtimeDir, configuration.RuntimeDir)
+		}
+		r.removeEmpty(append(runtimes, states...))
 	} else {
+		for _, folder := range states {
+			_ = os.Remove(folder) // Fails as long as something else is in it.
+		}
 		r.keep(o.stateDir, "the allocation records are there; --purge removes it")
 	}
 	r.print(stdout, stderr)
@@ -205,6 +232,9 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err != nil {
 		return err
 	}
+	if err := o.service().Check(ctx); err != nil {
+		return err
+	}
 	// On the disk before anything changes: a containerd that does not know of the
 	// change yet calls our shim.
 	if err := durable.MakePrivate(o.stateDir); err != nil {
@@ -255,32 +285,44 @@ func names(bundles []takeover.Bundle) string {
 	return strings.Join(list, ", ")
 }
 
+// removeConfig removes the configuration files that we have written, as long as
+// they are as we have written them.
 func (o *uninstallOptions) removeConfig(r *removal) {
 	// A copy is ours whoever wrote the file.
 	r.remove(o.shimConfig + config.LastGood)
-	text, exists, err := readFile(o.shimConfig)
-	switch {
-	case err != nil:
+	own, err := openOwnFiles(o.stateDir)
+	if err != nil {
 		r.errs = append(r.errs, err)
-	case exists && isOurs(text):
-		r.remove(o.shimConfig)
-		_ = os.Remove(filepath.Dir(o.shimConfig)) // Fails as long as there are other files.
-	case exists:
-		r.keep(o.shimConfig, "somebody has written or changed it")
+		return
+	}
+	files := own.paths()
+	if !slices.Contains(files, o.shimConfig) {
+		files = append(files, o.shimConfig)
+	}
+	for _, path := range files {
+		state, _, err := own.look(path)
+		switch {
+		case err != nil:
+			r.errs = append(r.errs, err)
+			continue
+		case state == ownOurs:
+			r.remove(path)
+		case state != ownMissing:
+			r.keep(path, "somebody has written or changed it")
+		}
+		if err := own.forget(path); err != nil {
+			r.errs = append(r.errs, err)
+		}
+		_ = os.Remove(filepath.Dir(path)) // Fails as long as there are other files.
 	}
 }
 
-// purgeState removes what is ours in our folders, and the folders when nothing
-// else is in them: a flag may name the wrong ones.
-func (o *uninstallOptions) purgeState(r *removal) {
-	r.removeFolder(paths.Allocations(o.stateDir))
-	for _, folder := range []string{o.runtimeDir, o.stateDir} {
-		if err := os.Remove(folder); err == nil {
-			r.removed = append(r.removed, folder)
-		} else {
-			r.keep(folder, "other files are in it")
-		}
+// union returns a, and b where it is another folder.
+func union(a, b string) []string {
+	if b == "" || filepath.Clean(a) == filepath.Clean(b) {
+		return []string{a}
 	}
+	return []string{a, b}
 }
 
 // removal is what was removed and what is left.
@@ -295,6 +337,18 @@ type removal struct {
 func (r *removal) remove(paths ...string) {
 	for _, path := range paths {
 		r.removeBy(os.Remove, path)
+	}
+}
+
+// removeEmpty removes folders when nothing is in them: a flag, or the
+// configuration, may name the wrong ones.
+func (r *removal) removeEmpty(folders []string) {
+	for _, folder := range folders {
+		if err := os.Remove(folder); err == nil {
+			r.removed = append(r.removed, folder)
+		} else {
+			r.keep(folder, "other files are in it")
+		}
 	}
 }
 

@@ -9,10 +9,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,57 +23,23 @@ import (
 
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/shimname"
+	"directx-nri/test/suite"
 )
 
-var program string // dxctl
+var programs string // the folder of dxctl
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	folder, err := os.MkdirTemp("", "dxctl")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(folder)
-	program = filepath.Join(folder, "dxctl")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "directx-nri/cmd/dxctl")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(suite.Main(m, &programs, func(folder string) error { return suite.Build(folder, "", "dxctl") }))
 }
 
-// containerds returns the programs that are there, by name.
+// containerds returns the programs, by version.
 func containerds(t *testing.T) map[string]string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		skip(t, "this suite needs root")
-	}
-	parts, err := filepath.Abs("../../.parts")
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]string{}
-	for name, folder := range map[string]string{"1.6": "containerd16", "1.7": "bin", "2.x": "containerd2"} {
-		path := filepath.Join(parts, folder, "containerd")
-		// As test/parts/build.sh has it.
-		if bin := os.Getenv("DIRECTX_NRI_PARTS"); bin != "" && folder == "bin" {
-			path = filepath.Join(bin, "containerd")
-		}
-		if _, err := os.Stat(path); err != nil {
-			skip(t, path+" is missing: run 'make parts'")
-		}
-		found[name] = path
+	for version, group := range map[string]string{"1.6": "containerd16", "1.7": "bin", "2.x": "containerd2"} {
+		found[version] = filepath.Join(suite.Parts(t, group, "containerd"), "containerd")
 	}
 	return found
-}
-
-func skip(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }
 
 // node is a containerd and what belongs to it, all in one folder.
@@ -138,7 +107,7 @@ func (n *node) dxctl(t *testing.T, args ...string) (status int, stdout, stderr s
 	if args[1] == "configure" && !strings.Contains(strings.Join(args, " "), "--no-shim") {
 		args = append(args, "--shim", n.shim)
 	}
-	command := exec.Command(program, args...)
+	command := exec.Command(filepath.Join(programs, "dxctl"), args...)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
@@ -160,6 +129,213 @@ func (n *node) must(t *testing.T, args ...string) string {
 
 func (n *node) restart() []string {
 	return []string{"--restart", "--restart-command", filepath.Join(n.folder, "supervise") + " start", "--restart-timeout", "30s"}
+}
+
+// keep is what keeps a containerd running, as systemd does: whenever it has ended
+// it is started again. Otherwise it is as supervise.
+const keep = `#!/bin/sh
+cd "$(dirname "$0")" || exit 1
+while [ ! -e stop ]; do
+	sleep 0.1
+	if [ -s refuse ] && grep -q -f refuse config.toml; then
+		echo "this configuration is refused" >>log
+		continue
+	fi
+	echo start >>starts
+	unshare --mount sh -c '
+		for folder in /run /opt /etc/containerd; do
+			[ ! -d $folder ] || mount -t tmpfs none $folder || exit 1
+		done
+		exec "$0" "$@"' CONTAINERD --config "$PWD/config.toml" --root "$PWD/root" --state "$PWD/state" --address "$PWD/s" >>log 2>&1 </dev/null &
+	echo $! >pid
+	wait $!
+done
+`
+
+// keptNode starts a containerd that is kept running.
+func keptNode(t *testing.T, containerd, config string) *node {
+	t.Helper()
+	folder := t.TempDir()
+	n := &node{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "s"), filepath.Join(folder, shimname.Name)}
+	write(t, n.shim, "#!/bin/sh\n", 0o755)
+	write(t, filepath.Join(folder, "keep"), strings.Replace(keep, "CONTAINERD", containerd, 1), 0o755)
+	write(t, n.config, config, 0o640)
+	keeper := exec.Command(filepath.Join(folder, "keep"))
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		write(t, filepath.Join(folder, "stop"), "", 0o644)
+		_ = exec.Command("/bin/sh", "-c", "kill $(cat "+filepath.Join(folder, "pid")+")").Run()
+		_ = keeper.Wait()
+	})
+	n.handlers(t)
+	return n
+}
+
+func bySignal() []string {
+	return []string{"--restart", "--restart-mode", "signal", "--restart-timeout", "30s"}
+}
+
+// starts returns how often a kept containerd was started.
+func (n *node) starts(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.folder, "starts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "start")
+}
+
+// started checks how often containerd was started, and what was done that had it
+// be so.
+func (n *node) started(t *testing.T, want int, what string) {
+	t.Helper()
+	if got := n.starts(t); got != want {
+		t.Errorf("%s: containerd was started %d times, want %d", what, got, want)
+	}
+}
+
+const nriOff = "NRI interface is disabled"
+
+// TestRestartBySignal has a containerd, which something keeps running, be told to
+// end, and no more often than it has to.
+func TestRestartBySignal(t *testing.T) {
+	t.Parallel()
+	for name, containerd := range containerds(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// containerd 2 has it on otherwise.
+			const config = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true # mine\n"
+			n := keptNode(t, containerd, config)
+			logged := n.log(t)
+			n.must(t, append([]string{"configure", "--no-shim"}, bySignal()...)...)
+			n.started(t, 2, "configured")
+			if log := n.log(t)[len(logged):]; strings.Contains(log, nriOff) {
+				t.Errorf("NRI is off:\n%s", log)
+			}
+			n.must(t, append([]string{"configure", "--no-shim"}, bySignal()...)...)
+			n.started(t, 2, "configured again")
+
+			n.must(t, append([]string{"unconfigure"}, bySignal()...)...)
+			n.started(t, 3, "unconfigured")
+			n.must(t, append([]string{"unconfigure"}, bySignal()...)...)
+			n.started(t, 3, "unconfigured again")
+			if diff := cmp.Diff(config, n.text(t)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+
+			// Broken off before the restart, as it were.
+			n.must(t, "configure", "--no-shim")
+			n.started(t, 3, "configured without a restart")
+			n.must(t, append([]string{"configure", "--no-shim"}, bySignal()...)...)
+			n.started(t, 4, "configured, and not loaded")
+			n.must(t, append([]string{"configure"}, bySignal()...)...)
+			n.started(t, 5, "the shim too")
+			if got := n.handlers(t)["runc"].RuntimePath; got != n.shim {
+				t.Errorf("runtime_path %q", got)
+			}
+			n.must(t, append([]string{"unconfigure"}, bySignal()...)...)
+			n.started(t, 6, "unconfigured with the shim")
+		})
+	}
+}
+
+// TestUnconfigureThatWasBrokenOff has the file be back and containerd not
+// restarted: the record of what was changed is still there.
+func TestUnconfigureThatWasBrokenOff(t *testing.T) {
+	t.Parallel()
+	const config = "version = 2\n# mine\n"
+	n := keptNode(t, containerds(t)["1.7"], config)
+	n.must(t, append([]string{"configure", "--no-shim"}, bySignal()...)...)
+	write(t, n.config, config, 0o640)
+	n.must(t, append([]string{"unconfigure"}, bySignal()...)...)
+	n.started(t, 3, "unconfigured at the second attempt")
+}
+
+// TestSignalAndContainerdThatDoesNotComeBack puts the old file back.
+func TestSignalAndContainerdThatDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	const config = "version = 2\n# mine\n"
+	n := keptNode(t, containerds(t)["1.7"], config)
+	write(t, filepath.Join(n.folder, "refuse"), "directx.microsoft.com\n", 0o644)
+	status, _, stderr := n.dxctl(t, "configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "3s")
+	if status != 1 || !strings.Contains(stderr, "is back, and containerd runs with it") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if diff := cmp.Diff(config, n.text(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := n.handlers(t)["runc"].RuntimePath; got != "" {
+		t.Errorf("runtime_path %q", got)
+	}
+	n.started(t, 2, "the old file is back")
+}
+
+// TestSignalToAnother has somebody else listen in front of containerd, and
+// containerd not be seen: nothing is changed then.
+func TestSignalToAnother(t *testing.T) {
+	t.Parallel()
+	const config = "version = 2\n# mine\n"
+	n := keptNode(t, containerds(t)["1.7"], config)
+	unchanged := func(want string, status int, stderr string) {
+		t.Helper()
+		if status != 1 || !strings.Contains(stderr, "nothing is changed: ") || !strings.Contains(stderr, want) {
+			t.Errorf("status %d: %s, want %q", status, stderr, want)
+		}
+		if diff := cmp.Diff(config, n.text(t)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		n.started(t, 1, want)
+	}
+	proxied := *n
+	proxied.socket = filepath.Join(n.folder, "proxy")
+	proxy(t, proxied.socket, n.socket)
+	status, _, stderr := proxied.dxctl(t, append([]string{"configure"}, bySignal()...)...)
+	unchanged("is runtimeconfig.t and not containerd: it is left alone", status, stderr)
+
+	// In a pod without hostPID.
+	args := append([]string{"--pid", "--fork", "--mount-proc", filepath.Join(programs, "dxctl"), "runtime", "configure", "--config", n.config, "--cri-socket", n.socket, "--shim", n.shim, "--state-dir", filepath.Join(n.folder, "ours")}, bySignal()...)
+	out, err := exec.Command("unshare", args...).CombinedOutput()
+	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
+		t.Fatalf("%v: %s", err, out)
+	} else {
+		status = exit.ExitCode()
+	}
+	unchanged("in a pod set hostPID: true", status, string(out))
+}
+
+// proxy has what comes to the socket from go on to the socket to.
+func proxy(t *testing.T, from, to string) {
+	t.Helper()
+	listener, err := net.Listen("unix", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		group.Wait()
+	})
+	group.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+				group.Go(func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_ = pair[0].Close()
+				})
+			}
+		}
+	})
 }
 
 // handlers returns the handlers that containerd has loaded, by name.

@@ -5,6 +5,7 @@
 package uninstall
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -23,60 +24,22 @@ import (
 
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/shimname"
+	"directx-nri/test/suite"
 )
 
 var programs string // the folder of dxctl and the shim
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	folder, err := os.MkdirTemp("", "uninstall")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(folder)
-	programs = folder
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", programs+"/", "directx-nri/cmd/dxctl", "directx-nri/cmd/"+shimname.Name)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
-
-func skip(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" || os.Getenv("DIRECTX_NRI_E2E") == "required" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
+func TestMain(m *testing.M) {
+	os.Exit(suite.Main(m, &programs, func(folder string) error { return suite.Build(folder, "", "dxctl", shimname.Name) }))
 }
 
 // parts returns the folders of containerd, ctr and the runc shim, by version.
 func parts(t *testing.T) map[string]string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		skip(t, "this suite needs root")
+	return map[string]string{
+		"1.7": suite.Parts(t, "bin", "containerd", "ctr", realShim),
+		"2.x": suite.Parts(t, "containerd2", "containerd", "ctr", realShim),
 	}
-	bin := os.Getenv("DIRECTX_NRI_PARTS")
-	if bin == "" {
-		bin = "../../.parts/bin"
-	}
-	bin, err := filepath.Abs(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]string{"1.7": bin, "2.x": filepath.Join(filepath.Dir(bin), "containerd2")}
-	for _, folder := range found {
-		for _, name := range []string{"containerd", "ctr", realShim} {
-			if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
-				skip(t, fmt.Sprintf("%v: run 'test/parts/build.sh linux versions'", err))
-			}
-		}
-	}
-	return found
 }
 
 const realShim = "containerd-shim-runc-v2"
@@ -130,7 +93,7 @@ func newNode(t *testing.T, parts string) *node {
 	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		skip(t, fmt.Sprintf("%v: run test/parts/build.sh", err))
+		suite.Skip(t, fmt.Sprintf("%v: run test/parts/build.sh", err))
 	}
 	program, err := os.ReadFile(busybox)
 	if err != nil {
@@ -401,6 +364,82 @@ func TestUninstallUnderContainers(t *testing.T) {
 	}
 }
 
+// TestUninstallHolds takes a node back as the pods of a cluster do that is rid of
+// us: the configuration was installed from a ConfigMap, containerd is restarted by
+// what keeps it running, and the last container stays until it is told to end.
+func TestUninstallHolds(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, suite.Parts(t, "bin", "containerd", "ctr", realShim))
+	if err := os.Mkdir(n.path("volume"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.write("volume/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.path("etc/inventory.yaml")+
+		"\nshim: {runtime: "+filepath.Join(n.parts, realShim)+", log: "+n.path("ours/shim.log")+"}\nstateDir: "+n.path("ours")+"\n", 0o644)
+	gpus, err := os.ReadFile(n.path("gpus.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.write("volume/inventory.yaml", string(gpus), 0o644)
+	dxctl := filepath.Join(programs, "dxctl")
+	n.must(dxctl, "config", "install", "--from", n.path("volume"), "--config", n.path("etc/config.yaml"), "--state-dir", n.path("ours"))
+	n.must(dxctl, "runtime", "install", "--to", n.path("bin"), "--shim-config", n.path("etc/config.yaml"))
+	n.mustDxctl("configure", n.restart()...)
+	n.startOurs("one")
+	n.mustDxctl("unconfigure", n.restart()...)
+
+	// From here on something else keeps it running.
+	keeper := exec.Command("/bin/sh", "-c", `while [ ! -e stop ]; do while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done; [ -e stop ] || ./supervise start; done`)
+	keeper.Dir = n.folder
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		n.write("stop", "", 0o644)
+		_ = exec.Command(n.path("supervise"), "stop").Run()
+		_ = keeper.Wait()
+	})
+	args := []string{
+		"runtime", "uninstall", "--config", n.path("config.toml"), "--cri-socket", n.path("s"), "--state-dir", n.path("ours"), "--from", n.path("bin"),
+		"--shim-config", n.path("etc/config.yaml"), "--containerd-state", n.path("state"), "--runtime-dir", n.path("run"), "--restart", "--restart-mode", "signal", "--purge",
+	}
+	before := n.tasks()
+	if output := n.must(dxctl, args...); !strings.Contains(output, "/one is handed over to ") || !strings.Contains(output, "removed "+n.path("etc/config.yaml")) {
+		t.Errorf("output %q", output)
+	}
+	if diff := cmp.Diff(before, n.tasks()); diff != "" {
+		t.Errorf("running (-before +after):\n%s", diff)
+	}
+	if left := n.ours(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+
+	holds := exec.Command(dxctl, append(args, "--hold")...)
+	stdout, err := holds.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holds.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holds.Process.Kill() })
+	lines := bufio.NewScanner(stdout)
+	var told []string
+	for lines.Scan() {
+		if told = append(told, lines.Text()); lines.Text() == "waiting to be told to end" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"nothing of ours is there", "waiting to be told to end"}, told); diff != "" {
+		t.Error(diff)
+	}
+	if err := holds.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := holds.Wait(); err != nil {
+		t.Errorf("it does not end well: %v", err)
+	}
+}
+
 // TestUpgradeUnderContainers has containerd clean up through a newer shim after
 // a container that an older one has started.
 func TestUpgradeUnderContainers(t *testing.T) {
@@ -409,12 +448,10 @@ func TestUpgradeUnderContainers(t *testing.T) {
 	n.mustDxctl("install")
 	n.startOurs("one")
 	newer := n.path("newer")
-	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.version=newer", "-o", newer, "directx-nri/cmd/"+shimname.Name)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := suite.Build(newer, "newer", shimname.Name); err != nil {
+		t.Fatal(err)
 	}
-	if output := n.mustDxctl("install", "--from", newer); !strings.Contains(output, "is installed") {
+	if output := n.mustDxctl("install", "--from", filepath.Join(newer, shimname.Name)); !strings.Contains(output, "is installed") {
 		t.Error(output)
 	}
 	if n.tasks()["one"] == "" {

@@ -62,6 +62,7 @@ type Facts struct {
 	// Metrics are the addresses that our programs are to serve metrics at.
 	Metrics   []Metrics
 	Leftovers Leftovers
+	Installed Installed
 }
 
 // ConfigFile is our config.yaml.
@@ -190,6 +191,18 @@ type Folder struct {
 	// What is in it, for a person.
 	What string
 	Err  error
+}
+
+// Installed are the configuration files that 'dxctl config install' has put on the
+// node.
+type Installed struct {
+	// Record is the file that tells which they are, "" when there are none.
+	Record string
+	// Err is why it cannot be used.
+	Err error
+	// Changed are those that somebody has changed since, Missing those that
+	// somebody has removed.
+	Changed, Missing []string
 }
 
 // Leftovers are what setting up or removing leaves when it is broken off.

@@ -76,6 +76,8 @@ type Node struct {
 	Devices func(ctx context.Context, inventory string) ([]discovery.Device, error)
 	// Changed returns what 'dxctl runtime configure' knows of its changes.
 	Changed func(config, state string) Leftovers
+	// Installed returns what 'dxctl config install' knows of its files.
+	Installed func(state string) Installed
 	// Overrides tells which imported files take the place of what, and which cannot
 	// be used.
 	Overrides func(file containerdconfig.File, node containerdconfig.Node) (overrides, bad []string)
@@ -116,6 +118,7 @@ func Gather(ctx context.Context, n Node) Facts {
 			f.Shims = n.shims(ctx, f.Containerd, f.Config.Value)
 			f.Leftovers = n.leftovers(f.Shims)
 		},
+		func() { f.Installed = n.installed() },
 		func() { f.NRI = n.nri(ctx) },
 		func() { f.Kubelet = n.kubelet(ctx, rules) },
 		func() { f.Records = n.records(ctx) },
@@ -591,6 +594,17 @@ func (n Node) changed() Leftovers {
 	}
 	l.Pending = pending
 	return l
+}
+
+// installed looks in each folder in which that may be kept.
+func (n Node) installed() Installed {
+	var i Installed
+	for _, state := range slices.Compact([]string{cmp.Or(n.ConfigureDir, n.StateDir), n.StateDir}) {
+		if i.Record == "" && state != "" && n.Installed != nil {
+			i = n.Installed(state)
+		}
+	}
+	return i
 }
 
 func exists(path string) bool {

@@ -138,22 +138,27 @@ var (
 	errSlow   = fmt.Errorf("ask: %w", context.DeadlineExceeded)
 )
 
-// TestBrokenNodes breaks a sound node in one way each time, and wants that way
-// named, and nothing else.
-func TestBrokenNodes(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		facts Facts
-		check string
-		says  string
-	}{
+// brokenNode is a node with one thing wrong, and what is to be said of it.
+type brokenNode struct {
+	facts Facts
+	check string
+	says  string
+}
+
+// brokenNodes returns a sound node that is broken in one way each time. What is
+// said of them is also what docs/troubleshooting.md shows.
+func brokenNodes() map[string]brokenNode {
+	return map[string]brokenNode{
 		"config.yaml has an unknown key": {with(sound(), func(f *Facts) {
 			f.Config.Err = errors.New("configuration /etc/directx-nri/config.yaml: line 3: field runtime not found")
 			f.GPUs = GPUs{Err: errors.New("no inventory file is named")}
 			f.Shims[0].RealErr = errGone
 		}), CheckConfig, "line 3: field runtime"},
-		"config.yaml can be written by others": {with(sound(), func(f *Facts) { f.Config.Err = fmt.Errorf("check: %w", trusted.ErrUntrusted) }), CheckConfig, "others can write it"},
-		"the inventory is broken":              {with(sound(), func(f *Facts) { f.GPUs.List, f.GPUs.Err = nil, errors.New("inventory has errors: 4:3: unknown key x") }), CheckInventory, "unknown key x"},
+		"config.yaml can be written by others": {with(sound(), func(f *Facts) {
+			f.Config.Err = fmt.Errorf("check /etc/directx-nri/config.yaml: %w", trusted.ErrUntrusted)
+		}), CheckConfig, "others can write it"},
+		"config.yaml's folder is open to others": {with(sound(), func(f *Facts) { f.Config.Err = fmt.Errorf("check /etc/directx-nri: %w", durable.ErrNotPrivate) }), CheckConfig, "not private"},
+		"the inventory is broken":                {with(sound(), func(f *Facts) { f.GPUs.List, f.GPUs.Err = nil, errors.New("inventory has errors: 4:3: unknown key x") }), CheckInventory, "unknown key x"},
 		"no inventory is named, and the shim needs one": {with(soundStandalone(), func(f *Facts) {
 			f.GPUs = GPUs{Err: errors.New("no inventory file is named")}
 		}), CheckInventory, "no inventory file"},
@@ -254,7 +259,7 @@ func TestBrokenNodes(t *testing.T) {
 		"the shim is damaged":            {with(sound(), func(f *Facts) { f.Shims[0].Err = errors.New("exec format error") }), CheckShim, "exec format error"},
 		"the shim hangs":                 {with(sound(), func(f *Facts) { f.Shims[0].Err = errSlow }), CheckShim, "does not answer to --version"},
 		"the shim is of another version": {with(sound(), func(f *Facts) { f.Shims[0].Version = "0.9" }), CheckShimVersion, "version 0.9, and this is dxctl 1.0"},
-		"others can write the shim":      {with(sound(), func(f *Facts) { f.Shims[0].Err = fmt.Errorf("check: %w", trusted.ErrUntrusted) }), CheckPermissions, "others can write it"},
+		"others can write the shim":      {with(sound(), func(f *Facts) { f.Shims[0].Err = fmt.Errorf("check %s: %w", shimPath, trusted.ErrUntrusted) }), CheckPermissions, "others can write it"},
 		"the real shim is gone":          {with(sound(), func(f *Facts) { f.Shims[0].RealErr = errors.New("the real runtime shim is not to be had") }), CheckRealShim, "not to be had"},
 		"NRI is off": {with(sound(), func(f *Facts) {
 			f.Containerd.File.NRI, f.NRI.PluginErr, f.NRI.SocketErr = false, readiness.ErrNotServing, errGone
@@ -268,7 +273,7 @@ func TestBrokenNodes(t *testing.T) {
 			f.Kubelet.SocketErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, nil
 		}), CheckKubelet, "takes no device plugins"},
 		"there is no kubelet where one must be": {with(sound(), func(f *Facts) {
-			f.Role, f.Kubelet = RoleKubernetes, Kubelet{Folder: "/k", FolderErr: errGone}
+			f.Role, f.Kubelet = RoleKubernetes, Kubelet{Folder: "/var/lib/kubelet/device-plugins", FolderErr: errGone}
 		}), CheckKubelet, "folder for device plugins cannot be used"},
 		"the advertiser is stopped": {with(sound(), func(f *Facts) {
 			for resource := range f.Kubelet.Advertiser {
@@ -282,19 +287,34 @@ func TestBrokenNodes(t *testing.T) {
 		}), CheckRegistration, "offers directx.microsoft.com/display without GPU GPU-1"},
 		"PodResources is elsewhere": {with(sound(), func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }), CheckPodResources, "does not tell what it hands out"},
 		"a record is damaged": {with(sound(), func(f *Facts) {
-			f.Records.Damaged = []FileError{{"/var/x.json", errors.New("its checksum does not match")}}
+			f.Records.Damaged = []FileError{{"/var/lib/directx-nri/allocations/1f.json", errors.New("its checksum does not match")}}
 		}), CheckRecords, "checksum does not match"},
-		"a binding without its record":        {with(sound(), func(f *Facts) { f.Records.Orphans = []string{"/var/x.bound"} }), CheckRecords, "1 file(s) belong to allocations that have ended"},
-		"a strange file among the records":    {with(sound(), func(f *Facts) { f.Records.Strange = []string{"/var/notes"} }), CheckRecords, "none of ours: /var/notes"},
-		"the record folder is open to others": {with(sound(), func(f *Facts) { f.Records.Err = fmt.Errorf("list: %w", durable.ErrNotPrivate) }), CheckRecords, "not private"},
-		"the state folder is open to others":  {with(sound(), func(f *Facts) { f.Folders[0].Err = fmt.Errorf("check: %w", durable.ErrNotPrivate) }), CheckPermissions, "not private"},
+		"a binding without its record":     {with(sound(), func(f *Facts) { f.Records.Orphans = []string{"/var/lib/directx-nri/allocations/1f.bound"} }), CheckRecords, "1 file(s) belong to allocations that have ended"},
+		"a strange file among the records": {with(sound(), func(f *Facts) { f.Records.Strange = []string{"/var/lib/directx-nri/allocations/notes.txt"} }), CheckRecords, "none of ours: /var/lib/directx-nri/allocations/notes.txt"},
+		"the record folder is open to others": {with(sound(), func(f *Facts) {
+			f.Records.Err = fmt.Errorf("list /var/lib/directx-nri/allocations: %w", durable.ErrNotPrivate)
+		}), CheckRecords, "not private"},
+		"the state folder is open to others": {with(sound(), func(f *Facts) { f.Folders[0].Err = fmt.Errorf("check /var/lib/directx-nri: %w", durable.ErrNotPrivate) }), CheckPermissions, "not private"},
 		"another file is in the place of ours": {with(sound(), func(f *Facts) {
 			f.Leftovers = Leftovers{Journal: "/var/lib/directx-nri/runtime-configure.json"}
 		}), CheckLeftovers, "are not there any more"},
-		"the journal is damaged":    {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Journal: "/j", JournalErr: errors.New("unexpected end")} }), CheckLeftovers, "unexpected end"},
-		"a backup is left":          {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Backup: "/etc/containerd/config.toml.directx-nri.bak"} }), CheckLeftovers, "nothing says what was changed"},
-		"uninstall was broken off":  {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Pending: "/var/lib/directx-nri/uninstall-pending"} }), CheckLeftovers, "handed over"},
-		"containers without a shim": {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Abandoned: []string{"k8s.io/a"}, AbandonedBy: "/old"} }), CheckLeftovers, "1 container(s) run"},
+		"the journal is damaged": {with(sound(), func(f *Facts) {
+			f.Leftovers = Leftovers{Journal: "/var/lib/directx-nri/runtime-configure.json", JournalErr: errors.New("read /var/lib/directx-nri/runtime-configure.json: unexpected end of JSON input")}
+		}), CheckLeftovers, "unexpected end"},
+		"an installed file was changed by hand": {with(sound(), func(f *Facts) {
+			f.Installed = Installed{Record: "/var/lib/directx-nri/installed-files.json", Changed: []string{"/etc/directx-nri/config.yaml"}}
+		}), CheckConfig, "somebody has changed it since"},
+		"an installed file is gone": {with(sound(), func(f *Facts) {
+			f.Installed = Installed{Record: "/var/lib/directx-nri/installed-files.json", Missing: []string{"/etc/directx-nri/config.yaml"}}
+		}), CheckLeftovers, "is not there any more"},
+		"the record of installed files is damaged": {with(sound(), func(f *Facts) {
+			f.Installed = Installed{Record: "/var/lib/directx-nri/installed-files.json", Err: errors.New("read which files were installed, /var/lib/directx-nri/installed-files.json: unexpected end of JSON input")}
+		}), CheckLeftovers, "unexpected end"},
+		"a backup is left":         {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Backup: "/etc/containerd/config.toml.directx-nri.bak"} }), CheckLeftovers, "nothing says what was changed"},
+		"uninstall was broken off": {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Pending: "/var/lib/directx-nri/uninstall-pending"} }), CheckLeftovers, "handed over"},
+		"containers without a shim": {with(sound(), func(f *Facts) {
+			f.Leftovers = Leftovers{Abandoned: []string{"k8s.io/a"}, AbandonedBy: "/opt/old/containerd-shim-directx-v1"}
+		}), CheckLeftovers, "1 container(s) run"},
 		"nothing is set up, and NRI is on for others": {Facts{
 			OS: "linux", GPUs: GPUs{Err: errors.New("no inventory file is named")},
 			Containerd: Containerd{Version: "v2.4.2", File: containerdconfig.File{NRI: true}},
@@ -307,7 +327,13 @@ func TestBrokenNodes(t *testing.T) {
 			Shims:      []Shim{{Path: shimPath, ByName: true, Err: errGone, RealErr: errGone}}, NRI: NRI{PluginErr: readiness.ErrNotRunning, SocketErr: errGone},
 			Records: Records{Err: errGone},
 		}, CheckSetup, "nothing of directx-nri is set up"},
-	} {
+	}
+}
+
+// TestBrokenNodes wants that named which is wrong, and nothing else.
+func TestBrokenNodes(t *testing.T) {
+	t.Parallel()
+	for name, test := range brokenNodes() {
 		v := Examine(test.facts)
 		if len(v.Findings) != 1 || v.Findings[0].Check != test.check || v.Findings[0].Severity != Problem || !strings.Contains(v.Findings[0].Problem, test.says) || v.Result() != Findings {
 			t.Errorf("%s: %+v, want one finding of %s that says %q", name, v.Findings, test.check, test.says)

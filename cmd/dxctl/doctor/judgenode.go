@@ -154,6 +154,7 @@ func (j *judge) leftovers() {
 	if l.JournalErr == nil && l.Journal != "" && !l.Applied && !j.has(CheckFile) {
 		j.problem(CheckLeftovers, l.Journal, "it is written down that containerd's configuration was changed, and the changes are not there any more", "somebody has put another file in its place", "run 'dxctl runtime configure --restart' to have them again, or 'dxctl runtime unconfigure' to forget them")
 	}
+	j.installed()
 	if l.Backup != "" {
 		j.problem(CheckLeftovers, l.Backup, "a copy of containerd's configuration is there, and nothing says what was changed", "'dxctl runtime unconfigure' cannot put the file back", "compare it with "+j.Containerd.ConfigPath+", then "+remove(j.OS, l.Backup))
 	}
@@ -163,6 +164,24 @@ func (j *judge) leftovers() {
 	if len(l.Abandoned) > 0 && !j.has(CheckShim) {
 		j.problem(CheckLeftovers, l.AbandonedBy, fmt.Sprintf("%d container(s) run that were started through this shim, which is gone: %s", len(l.Abandoned), few(l.Abandoned)), "containerd forgets them when it is restarted, and they go on without it",
 			"before containerd is restarted: 'dxctl runtime install', then 'dxctl runtime uninstall --restart', which hands them over")
+	}
+}
+
+// installed looks at what 'dxctl config install' has put on the node.
+func (j *judge) installed() {
+	switch {
+	case j.Installed.Err == nil:
+	case j.isDenied(j.Installed.Err, j.Installed.Record):
+	default:
+		j.problem(CheckLeftovers, j.Installed.Record, j.Installed.Err.Error(), "'dxctl config install' and 'dxctl runtime uninstall' refuse to touch the configuration", "when you do not need what it says: "+remove(j.OS, j.Installed.Record))
+	}
+	for _, path := range j.Installed.Changed {
+		j.problem(CheckConfig, path, path+" was installed by the cluster ('dxctl config install'), and somebody has changed it since", "what the cluster's configuration says does not come to this node any more",
+			"say it in the cluster's configuration, and move the file away: it is installed anew")
+	}
+	for _, path := range j.Installed.Missing {
+		j.problem(CheckLeftovers, path, path+" was installed by the cluster ('dxctl config install'), and is not there any more", "nothing puts it back: the program that does so does not run",
+			"see whether the pods of directx-nri run on this node; when they are removed, 'dxctl runtime uninstall' forgets it")
 	}
 }
 
