@@ -38,6 +38,7 @@ func TestDiscovery(t *testing.T) {
 		{"8 UUIDs", testUUIDs},
 		{"what dxctl tells", testTold},
 		{"single devices or the class", testAssignment},
+		{"example programs", testExamples},
 		{"unit tests", testUnits},
 	} {
 		t.Run(part.name, part.run)

@@ -136,12 +136,12 @@ func FuzzRead(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	samples, err := filepath.Glob("../../../deployments/samples/*.yaml")
-	if err != nil || len(samples) == 0 {
-		f.Fatal(samples, err)
+	examples, err := filepath.Glob("../../../deployments/examples/*/*.yaml")
+	if err != nil || len(examples) == 0 {
+		f.Fatal(examples, err)
 	}
-	for _, sample := range samples {
-		text, err := os.ReadFile(sample)
+	for _, example := range examples {
+		text, err := os.ReadFile(example)
 		if err != nil {
 			f.Fatal(err)
 		}

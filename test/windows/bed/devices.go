@@ -66,6 +66,21 @@ func (w *Wine) suiteProgram(t testing.TB, name string, env []string, args ...str
 	return w.output(cmd)
 }
 
+// Examples compiles the example programs, as a person does who wants to run them on
+// a node, and returns what runs one of them to its end.
+func (w *Wine) Examples(t testing.TB) func(name string, args ...string) (string, error) {
+	t.Helper()
+	folder := t.TempDir()
+	if out, err := exec.Command(filepath.Join(w.parts.root, "deployments/examples/programs/build.sh"), folder).CombinedOutput(); err != nil {
+		t.Fatalf("build the example programs: %v\n%s", err, out)
+	}
+	return func(name string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return w.output(w.Command(ctx, filepath.Join(folder, name+".exe"), args...))
+	}
+}
+
 // UnitTests says how unit tests are run under Wine.
 type UnitTests struct {
 	// Skip matches the names of those that are left out, "" none.
