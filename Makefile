@@ -9,12 +9,32 @@ PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
 
 export CGO_ENABLED = 0
 # The version is git's, by VERSION; Go's own stamp fails where git does not trust
-# the checkout. Without gRPC's tracing pages there is no web server in it.
-GOBUILD := go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION)"
+# the checkout. The tags leave out what nobody uses: gRPC's tracing pages, and
+# net/http's HTTP/2, beside which gRPC has its own.
+GOBUILD := go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=$(VERSION)"
+
+# Images: their name without tag, and the platforms to make them for.
+IMAGE ?= docker.io/library/directx-nri
+IMAGE_PLATFORMS ?= linux-amd64 linux-arm64 windows-amd64
+# The one time that is in archives, so that they are the same whoever makes them
+# and when. https://reproducible-builds.org/specs/source-date-epoch/
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
+SOURCE_URL ?=
+comma := ,
+RELEASE = GOOS= GOARCH= go -C tools/release run . $(1) --root $(CURDIR) --bin $(CURDIR)/bin --out $(CURDIR)/out/$(1) \
+	--version $(VERSION) --revision "$(REVISION)" --source "$(SOURCE_URL)" --created $(SOURCE_DATE_EPOCH) --image $(IMAGE)
 
 # How long each fuzz target runs, for `make fuzz`, and each benchmark.
 FUZZTIME ?= 10s
 BENCHTIME ?= 1s
+
+# The helm that the chart is checked and rendered with.
+HELM = $(or $(DIRECTX_NRI_PARTS),.parts/bin)/helm
+
+# What runs tests. CI has one that notes the results, test/ci.
+GOTEST ?= go test
+export GOTEST
 
 .PHONY: help
 help: ## say what there is to make
@@ -33,14 +53,34 @@ bin: ## build for this machine alone, into bin/
 	@mkdir -p bin
 	$(GOBUILD) -o bin/ $(BINARIES:%=./cmd/%)
 
+.PHONY: images
+images: $(IMAGE_PLATFORMS:%=build-%) ## write image archives into out/images/; IMAGE_PLATFORMS=linux-amd64 for one alone, IMAGE=registry/name for another name
+	$(call RELEASE,images) --platform $(subst $() ,$(comma),$(strip $(IMAGE_PLATFORMS)))
+
+.PHONY: documents
+documents: $(IMAGE_PLATFORMS:%=build-%) ## write licences, notices and SBOMs into out/documents/, for the Dockerfiles
+	$(call RELEASE,documents) --platform $(subst $() ,$(comma),$(strip $(IMAGE_PLATFORMS)))
+
+.PHONY: release
+release: $(PLATFORMS:%=build-%) ## write everything that is released into out/release/: make release VERSION=v0.1.0
+	$(call RELEASE,release)
+
+.PHONY: examples
+examples: ## build the example programs for Windows into out/examples (needs mingw-w64)
+	deployments/examples/programs/build.sh
+
+.PHONY: release-test
+release-test: helm parts-windows ## make a release twice and compare, look into all of it, and read the Windows image's layer under Wine
+	cd tools/release && $(GOTEST) -tags e2e -count=1 -timeout 20m ./...
+
 .PHONY: test
 test: ## run the unit tests (no root, no network), and vet
 	go vet ./...
-	go test ./...
+	$(GOTEST) ./...
 
 .PHONY: test-race
 test-race: ## run the unit tests with the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race ./...
+	CGO_ENABLED=1 $(GOTEST) -race ./...
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME
@@ -57,7 +97,12 @@ parts: ## build the real containerd and kubelet for the end-to-end suite, into .
 .PHONY: e2e
 e2e: bin ## run the end-to-end suites: real kubelet, containerd 1.6, 1.7 and 2.x, and runc (root)
 	test/parts/build.sh linux versions
-	go test -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall ./test/doctor
+	$(GOTEST) -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall ./test/doctor
+
+.PHONY: e2e-cluster
+e2e-cluster: ## run the suite on a whole Kubernetes cluster of one node: the chart installed, changed and removed (root)
+	test/parts/build.sh cluster
+	$(GOTEST) -tags e2e -count=1 -timeout 20m ./test/cluster
 
 .PHONY: parts-windows
 parts-windows: ## build the real containerd.exe and runhcs shims, and install Wine, for the Windows suite
@@ -65,22 +110,33 @@ parts-windows: ## build the real containerd.exe and runhcs shims, and install Wi
 
 .PHONY: e2e-windows
 e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
-	go test -tags e2e -count=1 -timeout 40m -parallel 8 -bench Discovery -benchtime 1x ./test/windows
+	$(GOTEST) -tags e2e -count=1 -timeout 40m -parallel 8 -bench Discovery -benchtime 1x ./test/windows
 
 .PHONY: generate
-generate: ## write the generated files anew: the calls of Windows' DLLs, the configuration's reference and dxctl's pages in docs/
+generate: helm ## write the generated files anew: the calls of Windows' DLLs, the configuration's reference and dxctl's pages in docs/, the chart's tables and what is rendered from it
 	go generate ./...
+	go run ./deployments/helm/generate deployments/helm/directx-nri docs
+	deployments/helm/render.sh $(HELM)
+
+.PHONY: helm
+helm:
+	test/parts/build.sh helm
+
+.PHONY: chart
+chart: helm ## check the Helm chart: lint, what it refuses, and that what is rendered from it is current
+	$(GOTEST) -tags chart -count=1 ./deployments/...
 
 .PHONY: lint
 lint: ## run golangci-lint, at the version that tools/go.mod names
 	go tool -modfile=tools/go.mod golangci-lint run ./...
 	GOOS=windows $$(go tool -modfile=tools/go.mod -n golangci-lint) run ./internal/... ./discovery/... ./cmd/... ./nri/shim/...
 	GOOS=windows go vet ./...
+	linter=$$(go tool -modfile=tools/go.mod -n golangci-lint) && cd tools/release && "$$linter" run --config ../../.golangci.yaml ./... && GOOS=windows go vet ./...
 
 .PHONY: bench
 bench: bin ## print the benchmarks; as root also whole container starts on real parts
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri/... ./ocispec ./discovery/... ./internal/... ./cmd/...
-	@if [ "$$(id -u)" = 0 ]; then test/parts/build.sh && go test -tags e2e -count=1 -v -timeout 20m ./test/bench; \
+	$(GOTEST) -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri/... ./ocispec ./discovery/... ./internal/... ./cmd/...
+	@if [ "$$(id -u)" = 0 ]; then test/parts/build.sh && $(GOTEST) -tags e2e -count=1 -v -timeout 20m ./test/bench; \
 	else echo "bench: whole container starts are measured as root only"; fi
 
 .PHONY: clean

@@ -11,6 +11,11 @@
 #
 #   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet
 #             packages               runc, busybox-static
+#   helm      bin/                   helm
+#   cluster   what linux and helm have, and
+#             cluster/               etcd, the API server, the controller manager,
+#                                    the scheduler and kubectl of the kubelet's version
+#             packages               containernetworking-plugins
 #   versions  containerd16/          containerd 1.6, ctr
 #             containerd2/           containerd 2, ctr, the runc shim
 #   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
@@ -101,7 +106,7 @@ install() {
 	[ "$(id -u)" = 0 ] || fail "these are missing: $*. Run as root, or: sudo apt-get install --no-install-recommends $*"
 	say "installing $*"
 	apt-get update -q >/dev/null
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -q -y --no-install-recommends "$@" >/dev/null
 }
 
 # have_static_busybox tells whether busybox is there and needs no libraries:
@@ -120,6 +125,30 @@ containerd2=github.com/containerd/containerd/v2
 nerdctl=github.com/containerd/nerdctl
 runhcs=github.com/Microsoft/hcsshim/cmd/containerd-shim-runhcs-v1
 
+# major and minor print those of a version such as v1.34.3.
+major() { echo "${1#v}" | cut -d. -f1; }
+minor() { echo "$1" | cut -d. -f2; }
+
+# flags_kubernetes prints the linker's flags for Kubernetes' programs: the
+# kubelet refuses to start without knowing its version.
+flags_kubernetes() {
+	kubernetes=$(version_of kubernetes k8s.io/kubernetes)
+	v=k8s.io/component-base/version
+	echo "-s -w -X $v.gitVersion=$kubernetes -X $v.gitMajor=$(major "$kubernetes") -X $v.gitMinor=$(minor "$kubernetes")"
+}
+
+# flags_helm prints the linker's flags for helm: without them it renders a chart
+# as if for a Kubernetes of years ago. Kubernetes 1.N is client-go v0.N.
+flags_helm() {
+	client=$(version_of helm k8s.io/client-go)
+	flags="-s -w -X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)"
+	for package in chartutil lint/rules; do
+		v=helm.sh/helm/v3/pkg/$package
+		flags="$flags -X $v.k8sVersionMajor=1 -X $v.k8sVersionMinor=$(minor "$client")"
+	done
+	echo "$flags"
+}
+
 # flags1 and flags2 print the linker's flags for containerd of module $1.
 flags1() { echo "-s -w -X $containerd1/version.Version=$(version_of "$1" $containerd1)"; }
 flags2() { echo "-s -w -X $containerd2/version.Version=$(version_of "$1" $containerd2)"; }
@@ -136,13 +165,23 @@ linux() {
 
 	build nerdctl linux "$bin" "-s -w -X $nerdctl/pkg/version.Version=$(version_of nerdctl $nerdctl)" $nerdctl/cmd/nerdctl
 
-	# The kubelet refuses to start without knowing its version.
-	kubernetes=$(version_of kubernetes k8s.io/kubernetes)
-	major=${kubernetes#v} major=${major%%.*}
-	minor=${kubernetes#v*.} minor=${minor%%.*}
-	v=k8s.io/component-base/version
-	build kubernetes linux "$bin" "-s -w -X $v.gitVersion=$kubernetes -X $v.gitMajor=$major -X $v.gitMinor=$minor" \
-		k8s.io/kubernetes/cmd/kubelet
+	build kubernetes linux "$bin" "$(flags_kubernetes)" k8s.io/kubernetes/cmd/kubelet
+}
+
+helm() {
+	build helm linux "$bin" "$(flags_helm)" helm.sh/helm/v3/cmd/helm
+}
+
+cluster() {
+	linux
+	helm
+
+	[ -x /usr/lib/cni/bridge ] || install containernetworking-plugins
+
+	build etcd linux "$parts/cluster" "-s -w" ./etcd
+	build kubernetes linux "$parts/cluster" "$(flags_kubernetes)" \
+		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager \
+		k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubectl
 }
 
 versions() {
@@ -188,9 +227,9 @@ groups=
 for word; do
 	case $word in
 	--force) force=yes ;;
-	linux | versions | windows) groups="$groups $word" ;;
-	all) groups="linux versions windows" ;;
-	*) fail "$word is no group of parts: name linux, versions, windows or all" ;;
+	linux | helm | cluster | versions | windows) groups="$groups $word" ;;
+	all) groups="cluster versions windows" ;;
+	*) fail "$word is no group of parts: name linux, helm, cluster, versions, windows or all" ;;
 	esac
 done
 for group in ${groups:-linux}; do

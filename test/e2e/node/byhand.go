@@ -16,7 +16,7 @@ import (
 // GPUs and with the stock parts on PATH.
 func (n *Node) DxctlCommand(command string, args ...string) *exec.Cmd {
 	all := append([]string{command, "--shim-config", n.ConfigFile(), "--inventory", n.inventory}, args...)
-	cmd := exec.Command(n.parts.product("dxctl"), all...)
+	cmd := exec.Command(n.parts.Product("dxctl"), all...)
 	cmd.Env = n.nerdctlEnv()
 	return cmd
 }
@@ -39,7 +39,7 @@ func (n *Node) WriteNerdctlConfig(t testing.TB) {
 
 // Nerdctl runs nerdctl and returns all that it prints.
 func (n *Node) Nerdctl(args ...string) (output string, err error) {
-	cmd := exec.Command(n.parts.part("nerdctl"), args...)
+	cmd := exec.Command(n.parts.Stock("nerdctl"), args...)
 	cmd.Env = n.nerdctlEnv()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -60,7 +60,7 @@ func (n *Node) Dxctl(command string, args ...string) (stdout, stderr string, err
 }
 
 // CtrFile is the program of ctr.
-func (n *Node) CtrFile() string { return n.parts.part("ctr") }
+func (n *Node) CtrFile() string { return n.parts.Stock("ctr") }
 
 // Address is containerd's socket.
 func (n *Node) Address() string { return filepath.Join(n.Dir, containerdAddress) }

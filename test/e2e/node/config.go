@@ -90,7 +90,7 @@ func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
 		"runtime", "configure", "--config", n.ContainerdConfig(), "--shim", n.ShimFile(),
 		"--state-dir", n.StateDir, "--cri-socket", filepath.Join(n.Dir, containerdAddress),
 	}, flags...)
-	out, err := exec.Command(n.parts.product("dxctl"), flags...).CombinedOutput()
+	out, err := exec.Command(n.parts.Product("dxctl"), flags...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("dxctl %v: %v\n%s", flags, err, out)
 	}
@@ -116,31 +116,22 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 // installShim installs the runtime shim.
 func (n *Node) installShim(t testing.TB) {
 	t.Helper()
-	if _, err := shimfile.Install(t.Context(), n.parts.product(shimfile.Name()), n.ShimFile()); err != nil {
+	if _, err := shimfile.Install(t.Context(), n.parts.Product(shimfile.Name()), n.ShimFile()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// kubeletConfig is the kubelet's configuration. It is as quick as a kubelet
+// KubeletSettings are those of a kubelet on a machine that is not its own, with
+// the control group of all containers to go into it. It is as quick as a kubelet
 // can be told to be: a crashed container is started again after a second, and
 // nothing on the machine makes it evict a pod. What stays is the 10 to 15
 // seconds after which it tries a container again whose creation failed.
-const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+const KubeletSettings = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-staticPodPath: %[1]s
-fileCheckFrequency: 1s
 syncFrequency: 1s
-containerRuntimeEndpoint: unix://%[2]s
-podLogsDir: %[3]s
-volumePluginDir: %[4]s
-address: 127.0.0.1
-port: %[5]d
-readOnlyPort: %[6]d
-healthzPort: 0
-authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
-cgroupRoot: %[7]s
+cgroupRoot: %s
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 failSwapOn: false
@@ -149,20 +140,33 @@ localStorageCapacityIsolation: false
 makeIPTablesUtilChains: false
 oomScoreAdj: 0
 resolvConf: ""
-registerNode: false
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%, imagefs.inodesFree: 0%%}
 featureGates: {KubeletCrashLoopBackOffMax: true}
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+healthzPort: 0
+`
+
+// kubeletConfig is what the node's kubelet has beside that.
+const kubeletConfig = `
+staticPodPath: %[1]s
+fileCheckFrequency: 1s
+containerRuntimeEndpoint: unix://%[2]s
+podLogsDir: %[3]s
+volumePluginDir: %[4]s
+address: 127.0.0.1
+port: %[5]d
+readOnlyPort: %[6]d
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
+registerNode: false
 `
 
 func (n *Node) writeKubeletConfig(t testing.TB) string {
 	t.Helper()
 	n.readOnlyPort = freePort(t)
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
-	return writeFile(t, path("kubelet.yaml"), fmt.Sprintf(kubeletConfig,
-		n.manifests, path(containerdAddress), path("pods"), path("empty"), freePort(t), n.readOnlyPort,
-		n.cgroup))
+	return writeFile(t, path("kubelet.yaml"), fmt.Sprintf(KubeletSettings, n.cgroup)+fmt.Sprintf(kubeletConfig,
+		n.manifests, path(containerdAddress), path("pods"), path("empty"), freePort(t), n.readOnlyPort))
 }
 
 // quickReconnect makes gRPC look again for a service several times a second.

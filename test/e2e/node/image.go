@@ -45,12 +45,12 @@ func (n *Node) importImages(t testing.TB) {
 		{pauseImage, []string{"/bin/sleep", "2147483647"}, []string{PodNamespace}},
 	} {
 		archive := filepath.Join(n.Dir, "image.tar")
-		n.layer, err = writeImage(archive, image.name, image.command, program)
+		n.layer, err = WriteImage(archive, image.name, image.command, program)
 		if err != nil {
 			t.Fatalf("make image %s: %v", image.name, err)
 		}
 		for _, namespace := range image.namespaces {
-			out, err := exec.Command(n.parts.part("ctr"), "--address", filepath.Join(n.Dir, containerdAddress),
+			out, err := exec.Command(n.parts.Stock("ctr"), "--address", filepath.Join(n.Dir, containerdAddress),
 				"--namespace", namespace, "images", "import", "--snapshotter", snapshotter, archive).CombinedOutput()
 			if err != nil {
 				t.Fatalf("import image %s: %v\n%s", image.name, err, out)
@@ -62,10 +62,10 @@ func (n *Node) importImages(t testing.TB) {
 	}
 }
 
-// writeImage writes a docker archive of one layer: busybox, a link for each
+// WriteImage writes a docker archive of one layer: busybox, a link for each
 // applet and the usual folders. It returns the layer's digest, which with one
 // layer is also the name of its snapshot.
-func writeImage(path, name string, command []string, busybox []byte) (digest string, err error) {
+func WriteImage(path, name string, command []string, busybox []byte) (digest string, err error) {
 	layer, err := writeTar(filepath.Join(filepath.Dir(path), "layer.tar"), func(w *tar.Writer) error {
 		for _, dir := range []string{"bin", "dev", "etc", "proc", "sys", "tmp", "usr/lib", "var"} {
 			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -38,18 +39,55 @@ const RequiredVar = "DIRECTX_NRI_E2E"
 // clean up; `go test` reports it as a failure.
 const exitFailed = 1
 
+// Ground is what a suite stands on: what it needs of the machine, and what it
+// gets of its own in place of the machine's.
+type Ground struct {
+	// Folders are the machine's folders whose place the real parts fix. Each gets
+	// one of the run's own mounted over it, inside the namespace only.
+	Folders []Folder
+	// Network gives the run a network of its own: the loopback device, with these
+	// addresses beside 127.0.0.1. Nil leaves it the machine's.
+	Network []netip.Addr
+	// Check returns why the suite cannot run here, with what to do about it.
+	Check func(Parts) error
+}
+
+// Folder is a folder of the machine that a run has one of its own for.
+type Folder struct {
+	Path string
+	// Copy has it begin with what is in the machine's. Without, it is empty.
+	Copy bool
+}
+
+// own is the run's folder in place of the machine's.
+func (f Folder) own(dir string) string {
+	return filepath.Join(dir, "over"+strings.ReplaceAll(f.Path, "/", "-"))
+}
+
+// Main runs the tests of m for a node of this package and returns the exit
+// status.
+func Main(m *testing.M) int {
+	return Ground{
+		Folders: []Folder{
+			{Path: kubeletRoot},       // its device plugin folder cannot be moved
+			{Path: "/run/containerd"}, // shim sockets and runc's state
+		},
+		Check: Parts.check,
+	}.Main(m)
+}
+
 // Main runs the tests of m and returns the exit status. The test binary runs
 // as three processes: the outer one checks what the suite needs and cleans up,
 // its child is the first process of new mount and PID namespaces, and that
 // one's child runs the tests.
-func Main(m *testing.M) int {
+func (g Ground) Main(m *testing.M) int {
 	switch os.Getenv(roleVar) {
 	case roleInit:
-		return runInit()
+		return g.runInit()
 	case roleTests:
 		return m.Run()
 	}
-	if err := preflight(); err != nil {
+	if err := g.preflight(); err != nil {
 		if required() {
 			fmt.Fprintf(os.Stderr, "the end-to-end suite is required here and cannot run: %v\n", err)
 			return exitFailed
@@ -61,7 +99,7 @@ func Main(m *testing.M) int {
 		}
 		return m.Run()
 	}
-	status, err := supervise()
+	status, err := g.supervise()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "end-to-end suite: %v\n", err)
 		status = max(status, exitFailed)
@@ -75,16 +113,19 @@ func required() bool {
 
 // preflight returns why the suite cannot run on this machine, with what to do
 // about it.
-func preflight() error {
+func (g Ground) preflight() error {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root for containers: run it with sudo")
 	}
-	parts, err := findParts()
+	parts, err := FindParts()
 	if err != nil {
 		return err
 	}
-	if err := parts.check(); err != nil {
+	if err := g.Check(parts); err != nil {
 		return err
+	}
+	if _, err := os.Stat("/sys/fs/cgroup"); errors.Is(err, fs.ErrNotExist) {
+		return errors.New("control groups are not mounted at /sys/fs/cgroup: the suite needs them for containers")
 	}
 	if pid := findProcess("kubelet"); pid != 0 {
 		return fmt.Errorf("a kubelet runs on this machine already (process %d), and two would fight over the node: stop it first", pid)
@@ -109,13 +150,6 @@ func findProcess(name string) int {
 	return 0
 }
 
-// sharedFolders are the host's folders whose place the real parts fix. Each
-// gets a folder of the run's own mounted over it, inside the namespace only.
-var sharedFolders = []struct{ path, over string }{
-	{"/var/lib/kubelet", "kubelet"}, // its device plugin folder cannot be moved
-	{"/run/containerd", "run"},      // shim sockets and runc's state
-}
-
 // tunables are the kernel settings that a kubelet changes for the whole
 // machine when it starts.
 var tunables = []string{
@@ -130,7 +164,7 @@ var tunables = []string{
 // supervise runs the tests in namespaces of their own and takes away
 // everything outside of them that the run made. It returns the tests' exit
 // status.
-func supervise() (status int, err error) {
+func (g Ground) supervise() (status int, err error) {
 	dir, err := os.MkdirTemp(os.Getenv("DIRECTX_NRI_E2E_TMP"), "dx")
 	if err != nil {
 		return exitFailed, fmt.Errorf("make a temporary folder: %w", err)
@@ -146,11 +180,11 @@ func supervise() (status int, err error) {
 	}
 	defer func() { err = errors.Join(err, removeCgroups(cgroupRoot(dir))) }()
 
-	for _, folder := range sharedFolders {
-		if err := os.Mkdir(filepath.Join(dir, folder.over), 0o755); err != nil {
-			return exitFailed, fmt.Errorf("make the folder for %s: %w", folder.path, err)
+	for _, folder := range g.Folders {
+		if err := folder.make(dir); err != nil {
+			return exitFailed, fmt.Errorf("make the folder for %s: %w", folder.Path, err)
 		}
-		made, err := mkdirAll(folder.path)
+		made, err := mkdirAll(folder.Path)
 		if err != nil {
 			return exitFailed, err
 		}
@@ -165,13 +199,25 @@ func supervise() (status int, err error) {
 		return exitFailed, err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	return runNamespaced(dir)
+	return g.runNamespaced(dir)
+}
+
+// make makes the run's own folder.
+func (f Folder) make(dir string) error {
+	own := f.own(dir)
+	if !f.Copy {
+		return os.Mkdir(own, 0o755)
+	}
+	if out, err := exec.Command("cp", "--archive", f.Path, own).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy it: %w: %s", err, out)
+	}
+	return nil
 }
 
 // runNamespaced runs this program again as the first process of new
 // namespaces and waits for it. A signal that ends this process ends that one,
 // and with it every process of the namespace.
-func runNamespaced(dir string) (int, error) {
+func (g Ground) runNamespaced(dir string) (int, error) {
 	// The child is killed when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -183,8 +229,12 @@ func runNamespaced(dir string) (int, error) {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), roleVar+"="+roleInit, dirVar+"="+dir)
+	namespaces := uintptr(syscall.CLONE_NEWNS | syscall.CLONE_NEWPID)
+	if g.Network != nil {
+		namespaces |= syscall.CLONE_NEWNET
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Cloneflags: namespaces,
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if err := cmd.Start(); err != nil {
@@ -258,6 +308,16 @@ func saveTunables() (restore func() error, err error) {
 	}, nil
 }
 
+// SkipReason is why no test of the suite can run here, "" when they can.
+func SkipReason() string { return os.Getenv(skipVar) }
+
+// RunDir is the run's temporary folder, on the machine's own disk.
+func RunDir() string { return os.Getenv(dirVar) }
+
+// Cgroup is the control group below which all containers of the run must be: it
+// is removed in the end.
+func Cgroup() string { return cgroupRoot(RunDir()) }
+
 // cgroupRoot is the control group below which all containers of a run are.
 func cgroupRoot(dir string) string { return "/" + filepath.Base(dir) }
 
@@ -305,10 +365,54 @@ func removeTree(root string) error {
 	return nil
 }
 
+// setUpNetwork brings the loopback device of a network of the run's own up, with
+// its addresses.
+func (g Ground) setUpNetwork() error {
+	if g.Network == nil {
+		return nil
+	}
+	// Aliases have names of their own.
+	for i, addr := range append([]netip.Addr{netip.MustParseAddr("127.0.0.1")}, g.Network...) {
+		name := "lo"
+		if i > 0 {
+			name = fmt.Sprintf("lo:%d", i)
+		}
+		if err := setUpDevice(name, addr); err != nil {
+			return fmt.Errorf("give the address %s to the run's network: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+// setUpDevice gives a network device an IPv4 address and brings it up. See
+// netdevice(7).
+func setUpDevice(name string, addr netip.Addr) error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if err := request.SetInet4Addr(addr.AsSlice()); err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(socket, unix.SIOCSIFADDR, request); err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(socket, unix.SIOCGIFFLAGS, request); err != nil {
+		return err
+	}
+	request.SetUint16(request.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
+}
+
 // runInit is the first process of the namespaces: it sets the mounts up, starts
 // the tests, buries the orphans that shims leave, and ends with the tests.
-func runInit() int {
-	status, err := initNamespaces()
+func (g Ground) runInit() int {
+	status, err := g.initNamespaces()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "end-to-end suite: %v\n", err)
 		return exitFailed
@@ -316,7 +420,7 @@ func runInit() int {
 	return status
 }
 
-func initNamespaces() (int, error) {
+func (g Ground) initNamespaces() (int, error) {
 	// The host's mounts stay the host's business from here on. Shared again,
 	// because the kubelet and runc expect a node's root to be.
 	for _, flag := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
@@ -328,10 +432,13 @@ func initNamespaces() (int, error) {
 		return 0, fmt.Errorf("mount /proc: %w", err)
 	}
 	dir := os.Getenv(dirVar)
-	for _, folder := range sharedFolders {
-		if err := unix.Mount(filepath.Join(dir, folder.over), folder.path, "", unix.MS_BIND, ""); err != nil {
-			return 0, fmt.Errorf("mount over %s: %w", folder.path, err)
+	for _, folder := range g.Folders {
+		if err := unix.Mount(folder.own(dir), folder.Path, "", unix.MS_BIND, ""); err != nil {
+			return 0, fmt.Errorf("mount over %s: %w", folder.Path, err)
 		}
+	}
+	if err := g.setUpNetwork(); err != nil {
+		return 0, err
 	}
 	exe, err := os.Executable()
 	if err != nil {

@@ -108,7 +108,7 @@ type Node struct {
 	inventory    string // the inventory file
 	manifests    string // the kubelet's static pod folder
 	readOnlyPort int
-	parts        parts
+	parts        Parts
 	podResources podresources.PodResourcesListerClient
 	nextPod      int
 	// registering is where the kubelet's log ended when the kubelet or the
@@ -124,7 +124,7 @@ func Start(t *testing.T, opts Options) *Node {
 	if reason := os.Getenv(skipVar); reason != "" {
 		t.Skip(reason)
 	}
-	parts, err := findParts()
+	parts, err := FindParts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func (n *Node) DumpLogs(t testing.TB) {
 
 func (n *Node) declareProcesses(t testing.TB) {
 	t.Helper()
-	logs := filepath.Join(n.parts.root, "out", "e2e", time.Now().Format("20060102-150405.000"))
+	logs := filepath.Join(n.parts.Root, "out", "e2e", time.Now().Format("20060102-150405.000"))
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatalf("make the folder for logs: %v", err)
 	}
@@ -263,7 +263,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	kubeletConfig := n.writeKubeletConfig(t)
 	daemon := func(program string, args ...string) func() *exec.Cmd {
 		return func() *exec.Cmd {
-			return exec.Command(n.parts.product(program), append([]string{
+			return exec.Command(n.parts.Product(program), append([]string{
 				"--config", n.ConfigFile(),
 				"--inventory", n.inventory,
 				"--state-dir", n.StateDir,
@@ -273,24 +273,24 @@ func (n *Node) declareProcesses(t testing.TB) {
 			}, args...)...)
 		}
 	}
-	n.Containerd = newProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
-		cmd := exec.Command(n.parts.part("containerd"), "--config", containerdConfig)
+	n.Containerd = NewProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
+		cmd := exec.Command(n.parts.Stock("containerd"), "--config", containerdConfig)
 		// containerd looks for shims beside itself and on PATH, and its
 		// environment is theirs.
 		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(n.ShimFile())+":"+n.parts.dir+":"+os.Getenv("PATH"),
 			config.Variable+"="+n.ConfigFile())
 		return cmd
 	})
-	n.Kubelet = newProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
-		return exec.Command(n.parts.part("kubelet"),
+	n.Kubelet = NewProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
+		return exec.Command(n.parts.Stock("kubelet"),
 			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
 	})
-	n.Advertiser = newProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
+	n.Advertiser = NewProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
 		daemon("directx-advertiser", append(n.replicasFlag(), append([]string{"--cri-socket", path(containerdAddress)}, n.advertiser...)...)...))
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
 		p.onStart = func() { n.registering = n.Kubelet.Mark() }
 	}
-	n.Plugin = newProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
+	n.Plugin = NewProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
 		daemon("directx-nri", append([]string{"--cri-socket", path(containerdAddress)}, n.plugin...)...))
 }
 

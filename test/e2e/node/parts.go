@@ -5,7 +5,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,28 +13,29 @@ import (
 	"directx-nri/internal/shimfile"
 )
 
-// parts are the programs that a node is made of.
-type parts struct {
-	root     string // of the repository
-	dir      string // containerd, ctr, the shim and the kubelet
+// Parts are the programs that the suites run.
+type Parts struct {
+	// Root is the repository's folder.
+	Root     string
+	dir      string // the stock parts of build.sh's group linux
 	products string // the product's own binaries
 }
 
-// findParts looks for the parts where their builds put them, or where
+// FindParts looks for the parts where their builds put them, or where
 // DIRECTX_NRI_PARTS and DIRECTX_NRI_BIN say.
-func findParts() (parts, error) {
+func FindParts() (Parts, error) {
 	root, err := os.Getwd()
 	if err != nil {
-		return parts{}, err
+		return Parts{}, err
 	}
 	for !isModule(root) {
 		parent := filepath.Dir(root)
 		if parent == root {
-			return parts{}, errors.New("the repository's go.mod was not found above the working folder: run the tests with `go test` in the repository")
+			return Parts{}, errors.New("the repository's go.mod was not found above the working folder: run the tests with `go test` in the repository")
 		}
 		root = parent
 	}
-	p := parts{root: root, dir: filepath.Join(root, ".parts", "bin"), products: filepath.Join(root, "bin")}
+	p := Parts{Root: root, dir: filepath.Join(root, ".parts", "bin"), products: filepath.Join(root, "bin")}
 	if dir := os.Getenv("DIRECTX_NRI_PARTS"); dir != "" {
 		p.dir = dir
 	}
@@ -50,16 +50,12 @@ func isModule(dir string) bool {
 	return err == nil && strings.HasPrefix(string(data), "module directx-nri\n")
 }
 
-// check returns what is missing, with the command that makes it.
-func (p parts) check() error {
-	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "nerdctl", "kubelet"} {
-		if _, err := os.Stat(p.part(name)); err != nil {
-			return fmt.Errorf("the stock part %s is missing: run test/parts/build.sh (%w)", name, err)
-		}
-	}
-	for _, name := range []string{"directx-advertiser", "directx-nri", "dxctl", shimfile.Name()} {
-		if _, err := os.Stat(p.product(name)); err != nil {
-			return fmt.Errorf("the product's %s is missing: run make build (%w)", name, err)
+// CheckNode returns what is missing of what every node is made of, with the
+// command that makes it.
+func (p Parts) CheckNode() error {
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet"} {
+		if err := p.CheckStock(name, ""); err != nil {
+			return err
 		}
 	}
 	for _, name := range []string{"runc", "busybox"} {
@@ -67,11 +63,36 @@ func (p parts) check() error {
 			return fmt.Errorf("%s is missing: run test/parts/build.sh as root, or install the packages runc and busybox-static (%w)", name, err)
 		}
 	}
-	if _, err := os.Stat("/sys/fs/cgroup"); errors.Is(err, fs.ErrNotExist) {
-		return errors.New("control groups are not mounted at /sys/fs/cgroup: the suite needs them for containers")
+	return nil
+}
+
+// CheckStock returns an error when a stock part is missing that a group of
+// build.sh makes, "" for the one that it makes by default.
+func (p Parts) CheckStock(name, group string) error {
+	if _, err := os.Stat(p.Stock(name)); err != nil {
+		return fmt.Errorf("the stock part %s is missing: run %s (%w)", name, strings.TrimSpace("test/parts/build.sh "+group), err)
 	}
 	return nil
 }
 
-func (p parts) part(name string) string    { return filepath.Join(p.dir, name) }
-func (p parts) product(name string) string { return filepath.Join(p.products, name) }
+// check returns what is missing of what a node of this package is made of.
+func (p Parts) check() error {
+	if err := p.CheckNode(); err != nil {
+		return err
+	}
+	if err := p.CheckStock("nerdctl", ""); err != nil {
+		return err
+	}
+	for _, name := range []string{"directx-advertiser", "directx-nri", "dxctl", shimfile.Name()} {
+		if _, err := os.Stat(p.Product(name)); err != nil {
+			return fmt.Errorf("the product's %s is missing: run make build (%w)", name, err)
+		}
+	}
+	return nil
+}
+
+// Stock is the path of a stock part; "../cluster/etcd" is one beside them.
+func (p Parts) Stock(name string) string { return filepath.Join(p.dir, name) }
+
+// Product is the path of one of the product's own binaries.
+func (p Parts) Product(name string) string { return filepath.Join(p.products, name) }

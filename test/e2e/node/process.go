@@ -31,9 +31,9 @@ type Process struct {
 	ended   chan struct{} // closed when running ended and was waited for
 }
 
-// newProcess makes a process that is not running yet. Each start calls cmd for
+// NewProcess makes a process that is not running yet. Each start calls cmd for
 // a fresh command; its output is appended to the file log.
-func newProcess(name, log string, cmd func() *exec.Cmd) *Process {
+func NewProcess(name, log string, cmd func() *exec.Cmd) *Process {
 	return &Process{Name: name, cmd: cmd, log: log}
 }
 

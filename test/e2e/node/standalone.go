@@ -46,7 +46,7 @@ const snapshotter = "native"
 const standaloneTimeout = 60 * time.Second
 
 // RuncShim is the program of the real shim.
-func (n *Node) RuncShim() string { return n.parts.part("containerd-shim-runc-v2") }
+func (n *Node) RuncShim() string { return n.parts.Stock("containerd-shim-runc-v2") }
 
 // Ctr runs ctr on the node's containerd, in the namespace of standalone
 // containers, and returns all that it prints. Unlike most of Node it may be
@@ -55,7 +55,7 @@ func (n *Node) Ctr(args ...string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), standaloneTimeout)
 	defer cancel()
 	args = append([]string{"--address", filepath.Join(n.Dir, containerdAddress), "--namespace", DefaultNamespace}, args...)
-	out, err := exec.CommandContext(ctx, n.parts.part("ctr"), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, n.parts.Stock("ctr"), args...).CombinedOutput()
 	return string(out), err
 }
 

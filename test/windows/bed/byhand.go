@@ -4,8 +4,6 @@ package bed
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"testing"
 )
 
@@ -19,12 +17,7 @@ func (n *Node) Ask(t testing.TB, command string, flags ...string) (status int, s
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	args := append([]string{command, "--shim-config", n.Path("config.yaml")}, flags...)
-	cmd := n.Command(ctx, n.Path("product", dxctlExe), args...)
-	stdout, stderr, err := n.outputs(cmd)
-	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("run dxctl.exe: %v", err)
-	}
-	return cmd.ProcessState.ExitCode(), stdout, stderr
+	return n.Finish(t, n.Command(ctx, n.Path("product", dxctlExe), args...))
 }
 
 // Pipe is containerd's address.

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -272,76 +271,29 @@ func (w *Wine) DiscoverRounds(t testing.TB, n int) Rounds {
 }
 
 // Watcher is a process of the product's discovery that tells of changes.
-type Watcher struct {
-	cmd    *exec.Cmd
-	output string // file
-	log    string // file
-	ended  sync.WaitGroup
-}
+type Watcher struct{ *Background }
 
 // Watch starts one where Windows tells of changes or, as Wine 8, does not. It is
 // there when [Watcher.Lists] has something, and ends with the test.
 func (w *Wine) Watch(t testing.TB, notified bool) *Watcher {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	dir := t.TempDir()
-	watcher := &Watcher{
-		cmd:    w.Command(ctx, filepath.Join(w.built, "discover.exe"), "watch"),
-		output: filepath.Join(dir, "output"),
-		log:    filepath.Join(dir, "log"),
-	}
+	cmd := w.Command(context.Background(), filepath.Join(w.built, "discover.exe"), "watch")
 	if notified {
-		watcher.cmd.Env = append(watcher.cmd.Env, withNotifications...)
+		cmd.Env = append(cmd.Env, withNotifications...)
 	}
-	stdout, err := os.Create(watcher.output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stdout.Close()
-	stderr, err := os.Create(watcher.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stderr.Close()
-	watcher.cmd.Stdout, watcher.cmd.Stderr = stdout, stderr
-	if err := watcher.cmd.Start(); err != nil {
-		t.Fatalf("start discover.exe: %v", err)
-	}
-	watcher.ended.Go(func() { _ = watcher.cmd.Wait() }) // Killed, or seen by its silence.
-	t.Cleanup(func() {
-		cancel()
-		watcher.ended.Wait()
-		if t.Failed() {
-			t.Logf("---- the watcher's log\n%s", watcher.Log(t))
-		}
-	})
-	return watcher
+	return &Watcher{w.Background(t, "discover.exe", cmd)}
 }
 
 // Lists returns the lists of devices that it has told of.
 func (w *Watcher) Lists(t testing.TB) [][]discovery.Device {
 	t.Helper()
-	data, err := os.ReadFile(w.output)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var lists [][]discovery.Device
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(w.Output(t)) {
 		if strings.HasSuffix(line, "\n") { // The rest is still being written.
 			lists = append(lists, decodeDevices(t, line))
 		}
 	}
 	return lists
-}
-
-// Log returns what it has logged.
-func (w *Watcher) Log(t testing.TB) string {
-	t.Helper()
-	data, err := os.ReadFile(w.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // Notifications returns what the double of cfgmgr32.dll did: a line for each

@@ -4,9 +4,7 @@ package bed
 
 import (
 	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"testing"
 )
 
@@ -37,7 +35,7 @@ func (n *Node) File(t testing.TB, name string, content []byte) string {
 // printed.
 func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	containerd := []string{"--config", n.Path(containerdToml), "--cri-socket", n.pipe()}
+	containerd := []string{"--config", n.Path(n.containerdToml()), "--cri-socket", n.pipe()}
 	ours := []string{"--state-dir", n.Path("dxctl")}
 	args := []string{"runtime", command}
 	switch command {
@@ -52,12 +50,7 @@ func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := n.Command(ctx, n.Path("product", dxctlExe), append(args, flags...)...)
-	stdout, stderr, err := n.outputs(cmd)
-	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("run dxctl.exe: %v", err)
-	}
-	return cmd.ProcessState.ExitCode(), stdout, stderr
+	return n.Finish(t, n.Command(ctx, n.Path("product", dxctlExe), append(args, flags...)...))
 }
 
 // read returns a file of the node, nil when there is none.

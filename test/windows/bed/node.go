@@ -44,10 +44,10 @@ func (n *Node) Plain() string {
 // minutes.
 const patience = 10 * time.Minute
 
-// timeouts is the end of containerd's configuration file. Its own limits are two
+// Timeouts is the end of containerd's configuration file. Its own limits are two
 // to five seconds, within which Windows does what Wine on a busy machine does
 // not: a clean-up that is cut short leaves the bundle for good.
-const timeouts = `
+const Timeouts = `
 [timeouts]
   "io.containerd.timeout.shim.cleanup" = "2m"
   "io.containerd.timeout.shim.load" = "2m"
@@ -72,6 +72,11 @@ type Options struct {
 	// HCSAnswers has what containerd starts be told what HCS is. It is not for the
 	// newest runhcs, which would take more for granted.
 	HCSAnswers bool
+	// Usual has everything be where a Windows node has it, so that programs of ours
+	// need no flags: containerd in "C:\Program Files\containerd", its folders, its
+	// pipe, and our own folder. Our configuration is not written, and no record. It
+	// takes a prefix of its own, and a Config that names no other folders.
+	Usual bool
 	// Settings are YAML that our configuration file has beside what the node needs,
 	// by default the usual assignment of single devices: Wine says that it is a
 	// Windows without.
@@ -85,7 +90,8 @@ type Options struct {
 // Node is one containerd.exe with its folder.
 type Node struct {
 	*Wine
-	// Recorder writes allocation records where the shim looks for them.
+	// Recorder writes allocation records where the shim looks for them. A node that
+	// is Usual has none yet.
 	Recorder *allocation.Recorder
 
 	options Options
@@ -101,6 +107,9 @@ type Node struct {
 func StartNode(t testing.TB, w *Wine, options Options) *Node {
 	t.Helper()
 	n := &Node{Wine: w, options: options, dir: `C:\` + options.Name}
+	if options.Usual {
+		n.dir = usualDir
+	}
 	n.log = filepath.Join(w.dir, options.Name+".log")
 	n.install(t)
 	if options.Live {
@@ -109,13 +118,10 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 		options.Inventory.place(t, w)
 		n.WriteInventory(t, options.Inventory)
 	}
-	n.WriteSettings(t, cmp.Or(options.Settings, usualSettings))
-	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.Linux(n.state())), testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
+	if !options.Usual {
+		n.WriteSettings(t, cmp.Or(options.Settings, usualSettings))
+		n.OpenRecorder(t)
 	}
-	t.Cleanup(func() { _ = recorder.Close() })
-	n.Recorder = recorder
 	n.Start(t)
 	t.Cleanup(func() {
 		n.Kill()
@@ -127,6 +133,17 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 		}
 	})
 	return n
+}
+
+// OpenRecorder sets Recorder, until it is closed or the test ends.
+func (n *Node) OpenRecorder(t testing.TB) {
+	t.Helper()
+	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.StateDir()), testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = recorder.Close() })
+	n.Recorder = recorder
 }
 
 // install puts the node's programs into its folder.
@@ -167,32 +184,41 @@ func (n *Node) install(t testing.TB) {
 	}
 	switch config := n.options.Config; {
 	case config == nil:
-		n.write(t, containerdToml, "version = 2\n"+timeouts)
+		n.write(t, n.containerdToml(), "version = 2\n"+Timeouts)
 	case *config != "":
 		// Flags alone do not move the pipe of ttrpc.
-		n.write(t, containerdToml, strings.ReplaceAll(*config, "containerd-containerd", pipePrefix+n.options.Name))
+		n.write(t, n.containerdToml(), strings.ReplaceAll(*config, usualPipe, n.pipeName()))
 	}
 }
 
-// containerdToml is containerd's configuration file.
-const containerdToml = "containerd.toml"
+// containerdToml is containerd's configuration file. By its usual name a node
+// that is started without any would read it too.
+func (n *Node) containerdToml() string {
+	if n.options.Usual {
+		return "config.toml"
+	}
+	return "containerd.toml"
+}
 
 // ContainerdConfig returns containerd's configuration file, nil when there is
 // none.
-func (n *Node) ContainerdConfig(t testing.TB) []byte { return n.read(t, containerdToml) }
+func (n *Node) ContainerdConfig(t testing.TB) []byte { return n.read(t, n.containerdToml()) }
 
 // containerdArgs are the arguments that containerd.exe is started with. A file
 // that is named must exist; the one at the default place need not.
 func (n *Node) containerdArgs() []string {
-	if _, err := os.Stat(n.Linux(n.Path(containerdToml))); err == nil {
-		return n.containerdArgsWith(containerdToml)
+	if n.options.Usual {
+		return nil
+	}
+	if _, err := os.Stat(n.Linux(n.Path(n.containerdToml()))); err == nil {
+		return n.containerdArgsWith(n.containerdToml())
 	}
 	return n.containerdArgsWith("")
 }
 
 // containerdArgsWith are the arguments for a configuration file of that name.
 func (n *Node) containerdArgsWith(config string) []string {
-	args := []string{"--root", n.Path("root"), "--state", n.Path("run"), "--address", n.pipe()}
+	args := []string{"--root", n.Path("root"), "--state", n.running(), "--address", n.pipe()}
 	if config != "" {
 		args = append(args, "--config", n.Path(config))
 	}
@@ -204,7 +230,30 @@ func (n *Node) Path(elements ...string) string {
 	return strings.Join(append([]string{n.dir}, elements...), `\`)
 }
 
-func (n *Node) state() string { return n.Path("state") }
+// Where a Windows node has things.
+const (
+	usualDir = `C:\Program Files\containerd`
+	// UsualData is the folder of containerd's own data.
+	UsualData = `C:\ProgramData\containerd`
+	// UsualState is our folder.
+	UsualState = `C:\ProgramData\directx-nri`
+	usualPipe  = "containerd-containerd"
+)
+
+func (n *Node) state() string {
+	if n.options.Usual {
+		return UsualState
+	}
+	return n.Path("state")
+}
+
+// running is containerd's folder of what runs.
+func (n *Node) running() string {
+	if n.options.Usual {
+		return UsualData + `\state`
+	}
+	return n.Path("run")
+}
 
 // StateDir is our state folder's place on this system.
 func (n *Node) StateDir() string { return n.Linux(n.state()) }
@@ -212,7 +261,14 @@ func (n *Node) StateDir() string { return n.Linux(n.state()) }
 // pipePrefix begins the names of the nodes' pipes.
 const pipePrefix = "dxw-"
 
-func (n *Node) pipe() string { return `\\.\pipe\` + pipePrefix + n.options.Name }
+func (n *Node) pipeName() string {
+	if n.options.Usual {
+		return usualPipe
+	}
+	return pipePrefix + n.options.Name
+}
+
+func (n *Node) pipe() string { return `\\.\pipe\` + n.pipeName() }
 
 func (n *Node) write(t testing.TB, name, text string) {
 	t.Helper()
@@ -278,7 +334,9 @@ func (n *Node) start(args []string) error {
 	}
 	defer log.Close()
 	cmd := n.Command(context.Background(), n.Path(containerdExe), args...)
-	cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
+	if !n.options.Usual {
+		cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
+	}
 	if n.options.HCSAnswers {
 		cmd.Env = append(cmd.Env, hcsAnswers)
 	}
@@ -463,8 +521,14 @@ func (n *Node) remove(t testing.TB, namespace string, ids ...string) {
 // Delete ends and removes a container that runs, with its task.
 func (n *Node) Delete(t testing.TB, id string) {
 	t.Helper()
+	n.DeleteIn(t, defaultNamespace, id)
+}
+
+// DeleteIn is Delete in a namespace of containerd.
+func (n *Node) DeleteIn(t testing.TB, namespace, id string) {
+	t.Helper()
 	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
-		if _, err := n.Ctr(t, args...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
+		if _, err := n.Ctr(t, append([]string{"--namespace", namespace}, args...)...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
 			t.Errorf("ctr %s: %v", strings.Join(args, " "), err)
 		}
 	}
@@ -473,7 +537,13 @@ func (n *Node) Delete(t testing.TB, id string) {
 // Tasks returns the state of each task by ID.
 func (n *Node) Tasks(t testing.TB) map[string]string {
 	t.Helper()
-	out, err := n.Ctr(t, "tasks", "ls")
+	return n.TasksIn(t, defaultNamespace)
+}
+
+// TasksIn is Tasks in a namespace of containerd.
+func (n *Node) TasksIn(t testing.TB, namespace string) map[string]string {
+	t.Helper()
+	out, err := n.Ctr(t, "--namespace", namespace, "tasks", "ls")
 	if err != nil {
 		t.Fatalf("list the tasks: %v", err)
 	}
@@ -488,7 +558,7 @@ func (n *Node) Tasks(t testing.TB) map[string]string {
 
 // Bundle tells whether containerd still has the bundle of a container.
 func (n *Node) Bundle(id string) bool {
-	found, _ := filepath.Glob(n.Linux(n.Path("run", "io.containerd.runtime.v2.task", "*", id))) // The pattern is well formed.
+	found, _ := filepath.Glob(n.Linux(n.running() + `\io.containerd.runtime.v2.task\*\` + id)) // The pattern is well formed.
 	return len(found) > 0
 }
 
@@ -598,7 +668,7 @@ func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Repl
 
 // RecordFile is where the record of token is on this system.
 func (n *Node) RecordFile(token allocation.Token) string {
-	return filepath.Join(paths.Allocations(n.Linux(n.state())), string(token.ID())+".json")
+	return filepath.Join(paths.Allocations(n.StateDir()), string(token.ID())+".json")
 }
 
 // Eventually tries check until it returns nil, and fails the test when it never

@@ -47,7 +47,7 @@ func (n *Node) NewRestarter(t testing.TB, ways ...Way) *Restarter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Restarter{Command: n.Path(restartExe) + " " + listener.Addr().String(), node: n, ways: ways}
+	r := &Restarter{Command: `"` + n.Path(restartExe) + `" ` + listener.Addr().String(), node: n, ways: ways}
 	done := make(chan struct{})
 	go func() { // Ends with the listener.
 		defer close(done)

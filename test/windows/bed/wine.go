@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -71,6 +73,21 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 		return nil, fmt.Errorf("build the suite's programs: %w\n%s", err, out)
 	}
 	return w, nil
+}
+
+// Another returns a prefix of the test's own, for what there is once in each.
+func (w *Wine) Another(t testing.TB) *Wine {
+	t.Helper()
+	other, err := open(context.Background(), w.parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return other
 }
 
 // startServer starts the prefix's server as a child. It is killed with this
@@ -198,6 +215,46 @@ func (w *Wine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
 		texts[i] = string(data)
 	}
 	return texts[0], texts[1], runErr
+}
+
+// Finish runs a Windows program to its end, whatever that is, and returns its exit
+// status and what it printed.
+func (w *Wine) Finish(t testing.TB, cmd *exec.Cmd) (status int, stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, err := w.outputs(cmd)
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("run %s: %v", cmd, err)
+	}
+	return cmd.ProcessState.ExitCode(), stdout, stderr
+}
+
+// Listing returns every file and folder of drive C:, except those that skip
+// matches.
+func (w *Wine) Listing(t testing.TB, skip func(path string) bool) []string {
+	t.Helper()
+	var listing []string
+	drive := w.Linux("")
+	// Not into what a link leads to: Wine links to the home folder.
+	err := filepath.WalkDir(drive, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // It went away meanwhile.
+		}
+		if err != nil || path == drive {
+			return err
+		}
+		name := `C:` + strings.ReplaceAll(strings.TrimPrefix(path, drive), "/", `\`)
+		switch {
+		case !skip(name):
+			listing = append(listing, name)
+		case entry.IsDir():
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("list drive C: of the prefix: %v", err)
+	}
+	return listing
 }
 
 // Linux returns where a path on drive C: is on this system.

@@ -1,0 +1,172 @@
+//go:build e2e && linux
+
+package cluster
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"directx-nri/test/cluster/bed"
+	"directx-nri/test/e2e/node"
+)
+
+// more is a configuration that shares GPUs among six, and has a resource of its
+// own for one more model.
+const more = `config:
+  replicas: 6
+  resources:
+    - {name: example.com/npu, match: {description: Simulated NPU}}
+    - {name: example.com/t4, match: {description: Simulated T4}}
+    - {name: directx.microsoft.com/display, match: {kind: display}}
+`
+
+var (
+	offeredMore   = map[string]int{display: 12, compute: 0, t4: 6, "example.com/npu": 6}
+	offeredMended = map[string]int{display: 10, compute: 0, t4: 5, "example.com/npu": 5}
+)
+
+// testConfigChange leaves the node with that configuration.
+func (s *suite) testConfigChange(t *testing.T) {
+	before, ours := s.lives(t, holders()...), s.ourPod(t, daemonSet)
+	s.helmUpgrade(t, "--reuse-values", "--values", s.values(t, more))
+	s.waitOffered(t, offeredMore)
+	s.mustGoOn(t, before)
+	now := s.ourPod(t, daemonSet)
+	if now.UID != ours.UID || restarts(now.Status) != restarts(ours.Status) {
+		t.Errorf("the DaemonSet's pod was %s with %d restarts and is %s with %d", ours.Name, restarts(ours.Status), now.Name, restarts(now.Status))
+	}
+	s.mustGiveGPUs(t, display, "example.com/npu", t4)
+}
+
+// mustGiveGPUs fails the test unless a new pod gets its device, for each resource.
+func (s *suite) mustGiveGPUs(t *testing.T, resources ...string) {
+	t.Helper()
+	for _, resource := range resources {
+		name := "new-" + resource[strings.LastIndex(resource, "/")+1:]
+		s.Apply(t, pod(name, "ls /dev/dxg* && "+forever, map[string]int{resource: 1}))
+		s.waitRunning(t, name)
+		out := s.Kubectl(t, "exec", name, "--", "sh", "-c", "echo $DIRECTX_DEVICES; ls /dev/dxg*")
+		mustContain(t, "pod "+name, out, "PCIROOT", "/dev/dxg")
+		s.remove(t, name)
+	}
+}
+
+// testBadConfig leaves the node with a GPU shared among five.
+func (s *suite) testBadConfig(t *testing.T) {
+	before, ours := s.lives(t, holders()...), s.ourPod(t, daemonSet)
+	file := mustRead(t, "/etc/directx-nri/config.yaml")
+
+	t.Run("refused by helm", func(t *testing.T) {
+		for _, flags := range [][]string{
+			{"--set", "linux.enabeld=true"},
+			{"--set", "config.replica=2"},
+			{"--set", "config.replicas=-3"},
+			{"--set", "image.pullPolicy=Sometimes"},
+			{"--set", "metrics.port=many"},
+		} {
+			out, err := s.TryHelm(append([]string{"upgrade", release, chart, "--namespace", namespace, "--reuse-values"}, flags...)...)
+			if err == nil {
+				t.Errorf("helm takes %v", flags)
+			}
+			key, _, _ := strings.Cut(flags[1], "=")
+			mustContain(t, "helm", out, key[strings.LastIndex(key, ".")+1:])
+		}
+	})
+	t.Run("refused on the node", func(t *testing.T) {
+		// What is wrong with it only the node knows.
+		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--set", "config.extraMounts.hostFolders[0]=lib")
+		node.Eventually(t, timeout, "the log says what is wrong", func() error {
+			log := s.Kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "config-watch")
+			for line := range strings.Lines(log) {
+				if strings.Contains(line, "level=error") && strings.Contains(line, "hostFolders") {
+					t.Log(strings.TrimSpace(line))
+					return nil
+				}
+			}
+			return fmt.Errorf("it says:\n%s", log)
+		})
+		if diff := cmp.Diff(file, mustRead(t, "/etc/directx-nri/config.yaml")); diff != "" {
+			t.Errorf("the node's configuration was changed (-before +after):\n%s", diff)
+		}
+		s.waitOffered(t, offeredMore)
+		s.mustGoOn(t, before)
+		s.mustGiveGPUs(t, display)
+		if now := s.ourPod(t, daemonSet); now.UID != ours.UID || restarts(now.Status) != restarts(ours.Status) {
+			t.Errorf("the DaemonSet's pod was %s with %d restarts and is %s with %d", ours.Name, restarts(ours.Status), now.Name, restarts(now.Status))
+		}
+	})
+	t.Run("mended", func(t *testing.T) {
+		s.helmUpgrade(t, "--reuse-values", "--set", "config.extraMounts.hostFolders[0]=/usr/lib")
+		s.waitOffered(t, offeredMended)
+		s.mustGoOn(t, before)
+	})
+}
+
+// testNewImage leaves the node with the newer image.
+func (s *suite) testNewImage(t *testing.T) {
+	before, ours := s.lives(t, holders()...), s.ourPod(t, daemonSet)
+	s.helmUpgrade(t, "--reuse-values", "--set", "image.tag="+s.images.newer)
+	s.rolledOut(t, daemonSet)
+	s.mustGoOn(t, before)
+	if now := s.ourPod(t, daemonSet); now.UID == ours.UID {
+		t.Errorf("the DaemonSet's pod is still %s", now.Name)
+	}
+	for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
+		out := s.Kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
+		mustContain(t, program, out, s.images.newer)
+	}
+	s.waitOffered(t, offeredMended)
+	s.mustGiveGPUs(t, display)
+	s.mustGoOn(t, before)
+}
+
+const shimFile = "/usr/local/bin/containerd-shim-directx-v1"
+
+// testShim leaves the node with the shim, and with the older image.
+func (s *suite) testShim(t *testing.T) {
+	before := s.lives(t, holders()...)
+	for _, version := range []string{s.images.newer, s.images.older} {
+		s.helmUpgrade(t, "--reuse-values", "--set", "linux.shim.enabled=true", "--set", "image.tag="+version)
+		s.rolledOut(t, daemonSet)
+		if mustRead(t, shimFile) != mustRead(t, s.program(version, filepath.Base(shimFile))) {
+			t.Errorf("%s is not the shim of image %s", shimFile, version)
+		}
+		s.waitOffered(t, offeredMended)
+		s.mustGiveGPUs(t, display)
+		s.mustGoOn(t, before)
+	}
+	mustContain(t, "containerd's configuration", mustRead(t, bed.ContainerdConfig), shimFile)
+}
+
+// pools gives nodes whose label says render a configuration of their own.
+const pools = `nodePools:
+  pools:
+    render:
+      config: {replicas: 3}
+`
+
+func (s *suite) testPools(t *testing.T) {
+	before := s.lives(t, holders()...)
+	const label = "directx.microsoft.com/pool"
+	s.helmUpgrade(t, "--reuse-values", "--values", s.values(t, pools))
+	s.rolledOut(t, daemonSet)
+	s.waitOffered(t, offeredMended)
+
+	s.Kubectl(t, "label", "node", bed.NodeName, label+"=render")
+	// A GPU that more hold than it is now offered to keeps its holders.
+	s.ourPod(t, daemonSet+"-render")
+	s.rolledOut(t, daemonSet+"-render")
+	s.waitOffered(t, map[string]int{display: 9, compute: 3, t4: 0, "example.com/npu": 0})
+	s.mustGoOn(t, before)
+	s.mustGiveGPUs(t, display)
+
+	s.Kubectl(t, "label", "node", bed.NodeName, label+"-")
+	s.ourPod(t, daemonSet)
+	s.rolledOut(t, daemonSet)
+	s.waitOffered(t, offeredMended)
+	s.mustGoOn(t, before)
+}

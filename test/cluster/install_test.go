@@ -1,0 +1,221 @@
+//go:build e2e && linux
+
+package cluster
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"directx-nri/test/cluster/bed"
+	"directx-nri/test/e2e/node"
+)
+
+// install installs the chart with the examples' values and waits until the node
+// offers what they say.
+func (s *suite) install(t *testing.T, flags ...string) {
+	t.Helper()
+	s.Kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
+	s.helmUpgrade(t, append([]string{
+		"--values", examples + "/values.yaml", "--set", "image.repository=" + repository, "--set", "image.tag=" + s.images.older,
+	}, flags...)...)
+	s.rolledOut(t, daemonSet)
+	s.waitOffered(t, offered)
+}
+
+// offered is what the examples' values make the node offer.
+var offered = map[string]int{display: 8, compute: 4, t4: 4}
+
+func (s *suite) testInstall(t *testing.T) {
+	if old := mustRead(t, bed.ContainerdConfig); strings.Contains(old, "nri") {
+		t.Fatalf("NRI is on before the chart is installed:\n%s", old)
+	}
+	s.install(t)
+	t.Log(s.Kubectl(t, "get", "node", bed.NodeName, "--output", `jsonpath={.status.allocatable}`))
+	t.Log(mustRead(t, bed.ContainerdConfig))
+	mustContain(t, "containerd's log", s.Containerd.Log(0), "supervisor: containerd ended")
+	if status := s.ourPod(t, daemonSet).Status; restarts(status) > 0 {
+		t.Errorf("containers of the DaemonSet's pod were started again: %v", status.ContainerStatuses)
+	}
+}
+
+func restarts(status corev1.PodStatus) int {
+	count := 0
+	for _, c := range append(status.InitContainerStatuses, status.ContainerStatuses...) {
+		count += int(c.RestartCount)
+	}
+	return count
+}
+
+// testExamples applies each example for Linux as it is, and compares what its pods
+// print with what is written beside it.
+func (s *suite) testExamples(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(s.Parts.Root, examples, "*.expected.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".expected.txt")
+		t.Run(name, func(t *testing.T) {
+			manifest := strings.TrimSuffix(file, ".expected.txt") + ".yaml"
+			t.Cleanup(func() { s.Kubectl(t, "delete", "--wait", "--filename", manifest) })
+			s.Kubectl(t, "apply", "--filename", manifest)
+			pods := s.waitDone(t)
+			want := mustRead(t, file)
+			for _, pod := range pods {
+				got := s.Kubectl(t, "logs", pod)
+				if err := matches(want, got); err != nil {
+					t.Errorf("pod %s: %v. It printed:\n%s\nexpected:\n%s", pod, err, got, want)
+				}
+			}
+		})
+	}
+}
+
+// waitDone waits until all pods but the bystander have succeeded, and as many as
+// their Jobs want, and returns their names.
+func (s *suite) waitDone(t testing.TB) []string {
+	t.Helper()
+	var names []string
+	node.Eventually(t, timeout, "the example's pods succeed", func() error {
+		pods, err := s.Pods("default")
+		if err != nil {
+			return err
+		}
+		var jobs struct {
+			Items []struct {
+				Spec   struct{ Completions int }
+				Status struct{ Succeeded int }
+			}
+		}
+		if err := s.Get("/apis/batch/v1/namespaces/default/jobs", &jobs); err != nil {
+			return err
+		}
+		for _, job := range jobs.Items {
+			if job.Status.Succeeded < job.Spec.Completions {
+				err = fmt.Errorf("%d of %d pods of the Job have succeeded", job.Status.Succeeded, job.Spec.Completions)
+			}
+		}
+		names = nil
+		for _, pod := range pods {
+			switch {
+			case pod.Name == "bystander":
+				continue
+			case pod.Status.Phase == corev1.PodFailed:
+				t.Fatalf("pod %s failed: %s %s %s\n%s", pod.Name, pod.Status.Reason, pod.Status.Message, states(pod), s.Kubectl(t, "describe", "pod", pod.Name))
+			case pod.Status.Phase != corev1.PodSucceeded:
+				err = fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, states(pod))
+			}
+			names = append(names, pod.Name)
+		}
+		if err == nil && len(names) == 0 {
+			err = fmt.Errorf("there is none")
+		}
+		return err
+	})
+	return names
+}
+
+// matches compares an output with the expected one, line by line: * stands for any
+// characters, ? for one, and a last line of * alone for one or more lines.
+func matches(want, got string) error {
+	wants, gots := strings.Split(strings.TrimRight(want, "\n"), "\n"), strings.Split(strings.TrimRight(got, "\n"), "\n")
+	for i, line := range wants {
+		last := i == len(wants)-1
+		switch {
+		case i >= len(gots):
+			return fmt.Errorf("line %d is missing: %s", i+1, line)
+		case last && line == "*":
+			return nil
+		case !like(line, gots[i]):
+			return fmt.Errorf("line %d is not like %q", i+1, line)
+		}
+	}
+	if len(gots) > len(wants) {
+		return fmt.Errorf("there are %d lines too many", len(gots)-len(wants))
+	}
+	return nil
+}
+
+// like tells whether text is what a pattern with * and ? stands for.
+func like(pattern, text string) bool {
+	switch {
+	case pattern == "":
+		return text == ""
+	case pattern[0] == '*':
+		return like(pattern[1:], text) || text != "" && like(pattern, text[1:])
+	case text == "":
+		return false
+	}
+	return (pattern[0] == '?' || pattern[0] == text[0]) && like(pattern[1:], text[1:])
+}
+
+// holders are the pods that hold all display GPUs.
+func holders() []string {
+	var names []string
+	for i := range offered[display] {
+		names = append(names, fmt.Sprintf("holder-%d", i))
+	}
+	return names
+}
+
+// testPending leaves pods that run on all display GPUs.
+func (s *suite) testPending(t *testing.T) {
+	var all string
+	for _, name := range holders() {
+		all += pod(name, forever, map[string]int{display: 1})
+	}
+	s.Apply(t, all)
+	s.waitRunning(t, holders()...)
+
+	s.Apply(t, pod("ninth", forever, map[string]int{display: 1}))
+	node.Eventually(t, timeout, "the ninth pod waits for a GPU", func() error {
+		pod, err := s.Pod("default", "ninth")
+		if err != nil {
+			return err
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable && strings.Contains(c.Message, "Insufficient "+display) {
+				t.Log(c.Message)
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %v", pod.Status.Conditions)
+	})
+	node.Never(t, 2*time.Second, "the ninth pod runs", func() error {
+		pod, err := s.Pod("default", "ninth")
+		if err == nil && pod.Status.Phase != corev1.PodPending {
+			err = fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+		return err
+	})
+	s.remove(t, "holder-0")
+	s.waitRunning(t, "ninth")
+	s.remove(t, "ninth")
+	s.Apply(t, pod("holder-0", forever, map[string]int{display: 1}))
+	s.waitRunning(t, "holder-0")
+}
+
+// testRefused starts pods that must not start, and reads what a user reads.
+func (s *suite) testRefused(t *testing.T) {
+	// An allocation that nobody made.
+	s.Apply(t, pod("made-up", forever, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
+	t.Cleanup(func() { s.remove(t, "made-up") })
+	node.Eventually(t, timeout, "kubectl describe says why the pod does not start", func() error {
+		text := s.Kubectl(t, "describe", "pod", "made-up")
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "DIRECTX_ALLOCATION_0") && strings.Contains(line, "Failed") {
+				t.Log(strings.TrimSpace(line))
+				return nil
+			}
+		}
+		return fmt.Errorf("it says:\n%s", text)
+	})
+	if pod, err := s.Pod("default", "made-up"); err != nil || running(pod) == nil {
+		t.Errorf("the pod with a made-up allocation runs (%v)", err)
+	}
+}

@@ -1,0 +1,230 @@
+//go:build e2e && linux
+
+package bed
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Image is the product's image for Windows, unpacked.
+type Image struct{ files string }
+
+// BuildImage makes the image by the release tool, as `make images` does. Of each
+// program it has what change returns of what was built.
+func (w *Wine) BuildImage(t testing.TB, version string, change func(name string, program []byte) []byte) Image {
+	t.Helper()
+	dir := t.TempDir()
+	programs := filepath.Join(dir, "bin", filepath.Base(w.parts.products))
+	if err := os.MkdirAll(programs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	built, err := filepath.Glob(filepath.Join(w.parts.products, "*.exe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range built {
+		program, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(file)
+		if err := os.WriteFile(filepath.Join(programs, name), change(name, program), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release := exec.Command("go", "run", ".", "images", "--version", version, "--root", w.parts.root, "--bin", filepath.Dir(programs), "--out", dir, "--platform", windowsPlatform)
+	release.Dir = filepath.Join(w.parts.root, "tools", "release")
+	if out, err := release.CombinedOutput(); err != nil {
+		t.Fatalf("make the image: %v\n%s", err, out)
+	}
+	image := Image{files: filepath.Join(dir, "files")}
+	if err := image.unpack(filepath.Join(dir, "directx-nri-"+version+"-"+windowsPlatform+".tar")); err != nil {
+		t.Fatalf("unpack the image: %v", err)
+	}
+	return image
+}
+
+const windowsPlatform = "windows-amd64"
+
+// unpack reads the files of the one layer of an image archive.
+func (i Image) unpack(archive string) error {
+	var manifest []struct{ Layers []string }
+	err := inArchive(archive, "manifest.json", func(r io.Reader) error { return json.NewDecoder(r).Decode(&manifest) })
+	if err != nil {
+		return err
+	}
+	if len(manifest) != 1 || len(manifest[0].Layers) != 1 {
+		return fmt.Errorf("%s is of %+v, want one layer", archive, manifest)
+	}
+	return inArchive(archive, manifest[0].Layers[0], func(r io.Reader) error {
+		plain, err := gzip.NewReader(r)
+		if err != nil {
+			return err
+		}
+		return eachFile(plain, func(name string, r io.Reader) error {
+			// What else is in a layer of Windows is not of the file system.
+			below, ok := strings.CutPrefix(name, "Files/")
+			if !ok {
+				return nil
+			}
+			path := filepath.Join(i.files, filepath.FromSlash(below))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(f, r)
+			return errors.Join(err, f.Close())
+		})
+	})
+}
+
+// inArchive calls read with the file of that name in a tar archive.
+func inArchive(archive, name string, read func(io.Reader) error) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	found := false
+	err = eachFile(f, func(file string, r io.Reader) error {
+		if file != name {
+			return nil
+		}
+		found = true
+		return read(r)
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("there is no %s in %s", name, archive)
+	}
+	return err
+}
+
+// eachFile calls do with each regular file of a tar archive.
+func eachFile(archive io.Reader, do func(name string, r io.Reader) error) error {
+	r := tar.NewReader(archive)
+	for {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		if err := do(header.Name, r); err != nil {
+			return err
+		}
+	}
+}
+
+// Volume is the volume of a ConfigMap. It is as the kubelet makes it, with links:
+// these are of this system, and Wine, which has none, follows them.
+// https://github.com/kubernetes/kubernetes/blob/v1.34.3/pkg/volume/util/atomic_writer.go
+type Volume struct {
+	folder  string // on this system
+	version int
+}
+
+// NewVolume returns the volume of a ConfigMap with that data, in a folder of drive
+// C:.
+func (w *Wine) NewVolume(t testing.TB, path string, data map[string]string) *Volume {
+	t.Helper()
+	v := &Volume{folder: w.Linux(path)}
+	v.Write(t, data)
+	return v
+}
+
+// Write replaces the data by other data with the same names.
+func (v *Volume) Write(t testing.TB, data map[string]string) {
+	t.Helper()
+	v.version++
+	const link = "..data"
+	version := fmt.Sprintf("..%d", v.version)
+	err := os.MkdirAll(filepath.Join(v.folder, version), 0o755)
+	for name, text := range data {
+		err = errors.Join(err, os.WriteFile(filepath.Join(v.folder, version, name), []byte(text), 0o644)) //nolint:gosec // as the kubelet does
+	}
+	next := filepath.Join(v.folder, link+"_tmp")
+	err = errors.Join(err, os.Symlink(version, next), os.Rename(next, filepath.Join(v.folder, link)))
+	for name := range data {
+		if v.version == 1 {
+			err = errors.Join(err, os.Symlink(filepath.Join(link, name), filepath.Join(v.folder, name)))
+		}
+	}
+	err = errors.Join(err, os.RemoveAll(filepath.Join(v.folder, fmt.Sprintf("..%d", v.version-1))))
+	if err != nil {
+		t.Fatalf("write the ConfigMap's volume: %v", err)
+	}
+}
+
+// mountPoint is what a container is told its image's files are in.
+// https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/#volume-mounts
+const mountPoint = "CONTAINER_SANDBOX_MOUNT_POINT"
+
+// HostProcesses is the folder of all that HostProcess containers have of their own.
+const HostProcesses = `C:\hpc`
+
+// HostProcess returns a container of a manifest's pod as the node starts it: a
+// program of the image, in a folder with the image's files and the volumes, named
+// by what its pod and itself are called. flags are added to its own.
+func (w *Wine) HostProcess(ctx context.Context, t testing.TB, pod string, image Image, volumes map[string]*Volume, c corev1.Container, flags ...string) *exec.Cmd {
+	t.Helper()
+	folder := HostProcesses + `\` + pod + "-" + c.Name
+	if err := linkFiles(image.files, w.Linux(folder)); err != nil {
+		t.Fatalf("mount the image: %v", err)
+	}
+	for _, m := range c.VolumeMounts {
+		volume, ok := volumes[m.Name]
+		if !ok {
+			t.Fatalf("container %s mounts %s, which is no volume of its pod", c.Name, m.Name)
+		}
+		if err := os.Symlink(volume.folder, w.Linux(folder+strings.ReplaceAll(m.MountPath, "/", `\`))); err != nil {
+			t.Fatalf("mount volume %s: %v", m.Name, err)
+		}
+	}
+	var line []string
+	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
+		line = append(line, strings.ReplaceAll(word, "%"+mountPoint+"%", folder))
+	}
+	if len(c.Command) == 0 {
+		t.Fatalf("container %s has no command", c.Name)
+	}
+	cmd := w.Command(ctx, line[0], append(line[1:], flags...)...)
+	cmd.Env = append(cmd.Env, mountPoint+"="+folder)
+	return cmd
+}
+
+// linkFiles makes a folder with the files of another.
+func linkFiles(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.MkdirAll(filepath.Join(to, below), 0o755)
+		}
+		return copyFile(path, filepath.Join(to, below))
+	})
+}
