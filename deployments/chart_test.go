@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 const chart = "helm/directx-nri"
@@ -118,6 +119,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"a handler's name":                       {"windows: {handlers: ['a b']}", "'/windows/handlers/0': 'a b' does not match pattern"},
 		"a secret without a name":                {"imagePullSecrets: [registry]", "'/imagePullSecrets/0': got string, want object"},
 		"an interval":                            {"metrics: {podMonitor: {interval: often}}", "'/metrics/podMonitor/interval': 'often' does not match pattern"},
+		"a second pod on a node":                 {"windows: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}", "'/windows/updateStrategy/rollingUpdate': additional properties 'maxSurge' not allowed"},
+		"a section without a line":               {"nodePools:", "missing property 'nodePools'"},
+		"a section of a system without a line":   {"linux: {shim: }", "'/linux': missing property 'shim'"},
 		"resources that a container cannot have": {"linux: {resources: {limit: {memory: 1Gi}}}", "'/linux/resources': additional properties 'limit' not allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,6 +166,7 @@ func TestTemplateRefuses(t *testing.T) {
 		"one port for two":                {image + "metrics: {port: 9401}", "metrics.port and metrics.pluginPort are the same"},
 		"a PodMonitor of nothing":         {image + "metrics: {podMonitor: {enabled: true}}", "set metrics.enabled too"},
 		"a label of the chart's":          {image + "windows: {podLabels: {app.kubernetes.io/name: x}}", "is set by the chart"},
+		"an annotation of the chart's":    {image + "windows: {podAnnotations: {kubectl.kubernetes.io/default-container: x}}", "is set by the chart"},
 		"the operating system":            {image + "windows: {nodeSelector: {kubernetes.io/os: linux}}", "kubernetes.io/os is set by the chart"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,6 +176,125 @@ func TestTemplateRefuses(t *testing.T) {
 				t.Errorf("%v: %s\nwant %s", err, stderr, test.want)
 			}
 		})
+	}
+}
+
+// What a key without a value takes away is not needed.
+func TestKeysWithoutValue(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"nodeSelector", "tolerations", "affinity", "handlers", "resources", "updateStrategy", "podAnnotations", "podLabels", "config", "inventory"} {
+		stdout, stderr, err := template(t, "image: {repository: a}\nwindows:\n  "+key+":\n")
+		if err != nil {
+			t.Errorf("%s: %v: %s", key, err, stderr)
+			continue
+		}
+		if _, err := decode([]byte(stdout)); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// A chart that this one is a part of may have it or not by a condition, which is
+// usually the value enabled.
+func TestPartOfAnother(t *testing.T) {
+	t.Parallel()
+	whole := t.TempDir()
+	if err := os.CopyFS(filepath.Join(whole, "charts", "directx-nri"), os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"Chart.yaml":  "apiVersion: v2\nname: whole\nversion: 1.0.0\ndependencies: [{name: directx-nri, version: '*', condition: directx-nri.enabled}]\n",
+		"values.yaml": "global: {cluster: a}\ndirectx-nri: {enabled: true, image: {repository: directx-nri}}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(whole, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for enabled, want := range map[string]bool{"true": true, "false": false} {
+		stdout, stderr, err := helm(t, "template", "whole", whole, "--set", "directx-nri.enabled="+enabled)
+		if err != nil || strings.Contains(stdout, "name: whole-directx-nri-windows\n") != want {
+			t.Errorf("enabled %s: %v: %s%s", enabled, err, stderr, stdout)
+		}
+	}
+}
+
+// Which inventory counts is said by who is nearest to the node.
+func TestInventoryOfTheNearest(t *testing.T) {
+	t.Parallel()
+	const linux = "image: {repository: a}\nwindows: {enabled: false}\n"
+	for name, test := range map[string]struct {
+		values string
+		want   []string // of each ConfigMap: what its inventory.yaml is, or the file that its config.yaml names
+	}{
+		"a file of the system's": {linux + "inventory: {devices: [{instanceID: all}]}\nlinux: {enabled: true, config: {inventory: /a}}", []string{"/a"}},
+		"a file of a pool's": {
+			linux + "linux: {enabled: true, inventory: {devices: [{instanceID: all}]}}\nnodePools: {pools: {p: {config: {inventory: /p}}}}", []string{"instanceID: all", "/p"},
+		},
+		"an inventory of a pool's": {
+			linux + "linux: {enabled: true, config: {inventory: /a}}\nnodePools: {pools: {p: {inventory: {devices: [{instanceID: p}]}}}}", []string{"/a", "instanceID: p"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, err := template(t, test.values)
+			if err != nil {
+				t.Fatalf("%v: %s", err, stderr)
+			}
+			decoded, err := decode([]byte(stdout))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var maps []*corev1.ConfigMap
+			for _, o := range decoded {
+				if m, ok := o.(*corev1.ConfigMap); ok {
+					maps = append(maps, m)
+				}
+			}
+			if len(maps) != len(test.want) {
+				t.Fatal(stdout)
+			}
+			for i, want := range test.want {
+				configuration, described := maps[i].Data["config.yaml"], maps[i].Data["inventory.yaml"]
+				file := "/etc/directx-nri/inventory.yaml"
+				if strings.HasPrefix(want, "/") {
+					file, want = want, ""
+				}
+				if !strings.Contains(configuration, "inventory: "+file+"\n") || !strings.Contains(described, want) || (want == "") != (described == "") {
+					t.Errorf("%s: %v, want %s%s", maps[i].Name, maps[i].Data, file, want)
+				}
+			}
+		})
+	}
+}
+
+// Both of containerd's sockets may be in one folder, which a container has once.
+func TestSocketsInOneFolder(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, err := template(t, "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /a}, containerd: {nriSocket: /run/containerd/nri.sock}}")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	decoded, err := decode([]byte(stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range decoded {
+		s, ok := o.(*appsv1.DaemonSet)
+		if !ok {
+			continue
+		}
+		for _, c := range (set{DaemonSet: s}).containers() {
+			at := map[string]bool{}
+			for _, mount := range c.VolumeMounts {
+				if at[mount.MountPath] {
+					t.Errorf("%s: two volumes at %s", c.Name, mount.MountPath)
+				}
+				at[mount.MountPath] = true
+			}
+			if (c.Name == "nri" || c.Name == "advertiser") && !at["/run/containerd"] {
+				t.Errorf("%s: %v", c.Name, at)
+			}
+		}
 	}
 }
 
@@ -267,7 +391,8 @@ func TestNotes(t *testing.T) {
 		want []string
 	}{
 		{"helm/testdata/values/pools.yaml", []string{"rollout status daemonset/directx-nri-windows-render\n", "rollout status daemonset/directx-nri-linux-train\n", "kubectl get nodes", "dxctl.exe' doctor", "--set restore=true"}},
-		{"helm/testdata/values/restore.yaml", []string{"rollout status daemonset/directx-nri-windows-render\n", "helm -n directx-nri uninstall directx-nri"}},
+		{"helm/testdata/values/restore.yaml", []string{"rollout status daemonset/directx-nri-windows-render\n", "kubectl -n directx-nri get pods", "logs POD", "helm -n directx-nri uninstall directx-nri"}},
+		{"helm/testdata/values/server2019.yaml", []string{"windows.updateStrategy is OnDelete"}},
 	} {
 		stdout, stderr, err := helm(t, "template", "directx-nri", copied, "--namespace", "directx-nri", "--values", test.file, "--show-only", "templates/notes.yaml")
 		if err != nil {

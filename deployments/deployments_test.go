@@ -294,6 +294,14 @@ func TestNodePaths(t *testing.T) {
 			for _, mount := range c.VolumeMounts {
 				used[mount.Name] = true
 				want, ok := volumes[mount.Name]
+				if socket := mount.Name == "nri" || mount.Name == "containerd" && !s.restores(); socket && !mount.ReadOnly {
+					t.Errorf("%s: %s: volume %s can be written, and one connects to what is in it", s, c.Name, mount.Name)
+				}
+				// Its pods stay, and the node's other volumes are below these folders.
+				followed := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer
+				if s.restores() && !strings.HasSuffix(mount.Name, "shim") && !followed {
+					t.Errorf("%s: %s: what the node unmounts below %s stays mounted here", s, c.Name, mount.MountPath)
+				}
 				if want == "/" {
 					want = "/host"
 					if !mount.ReadOnly || !slices.Contains(c.Args, "--host-root="+want) {
@@ -334,13 +342,14 @@ func named(s set) []string {
 }
 
 // A node never advertises what it cannot honour, and is not left without its
-// shim while containerd uses it.
+// shim while containerd uses it. The configuration comes before the shim, whose
+// installation reads it: what a newer chart has left on the node would stop it.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	const (
-		windows = "install config configure | advertiser config-watch"
+		windows = "config install configure | advertiser config-watch"
 		linux   = "config configure | nri advertiser config-watch"
-		shim    = "install config configure | nri advertiser config-watch"
+		shim    = "config install configure | nri advertiser config-watch"
 		restore = "unconfigure uninstall | done"
 	)
 	want := map[string]map[bool]string{ // by file, and whether it is Windows
@@ -392,6 +401,10 @@ func TestDaemonSets(t *testing.T) {
 		}
 		if isTrue(pod.AutomountServiceAccountToken, true) || pod.ServiceAccountName != "" {
 			problem("it has access to the cluster")
+		}
+		// dxctl's usual --restart-timeout, and some.
+		if grace := pod.TerminationGracePeriodSeconds; grace == nil || *grace <= 60 {
+			problem("containerd is left without its old configuration when a step is killed")
 		}
 		if isTrue(pod.EnableServiceLinks, true) {
 			problem("variables of Services look like ours")

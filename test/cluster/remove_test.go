@@ -24,7 +24,7 @@ func (s *suite) testRestoreManifest(t *testing.T) {
 	s.mustGiveGPUs(t, display)
 	s.Helm(t, "uninstall", release, "--namespace", namespace, "--wait")
 	s.applyWithImage(t, manifests+"/restore-linux.yaml")
-	s.rolledOut(t, "directx-nri-restore-linux")
+	s.rolledOut(t, daemonSet)
 	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/restore-linux.yaml")
 	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/namespace.yaml")
 	s.mustBeAsBefore(t)

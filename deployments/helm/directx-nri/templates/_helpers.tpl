@@ -102,7 +102,9 @@ each pool. It takes root and os. Each has
 
 {{/*
 A set's config, inventory, injection and restart. It takes root, os, pool and of,
-the pool's values.
+the pool's values. What is said for a pool counts more than what is said for its
+operating system, and that more than what is said for all. So it does when one of them
+has an inventory, and another a configuration that names one.
 */}}
 {{- define "directx-nri.settings" -}}
 {{- $values := .root.Values -}}
@@ -110,17 +112,21 @@ the pool's values.
 {{- $where := ternary "" (printf "nodePools.pools.%s." .pool) (empty .pool) -}}
 {{- $config := $values.config -}}
 {{- $configName := "config" -}}
+{{- $configLevel := 0 -}}
 {{- $inventory := $values.inventory -}}
 {{- $inventoryName := "inventory" -}}
-{{- range $place := list (list $own (printf "%s." .os)) (list .of $where) -}}
+{{- $inventoryLevel := 0 -}}
+{{- range $before, $place := list (list $own (printf "%s." .os)) (list .of $where) -}}
 {{- $from := first $place -}}
 {{- if not (kindIs "invalid" $from.config) -}}
 {{- $config = $from.config -}}
 {{- $configName = printf "%sconfig" (last $place) -}}
+{{- $configLevel = add1 $before -}}
 {{- end -}}
 {{- if not (kindIs "invalid" $from.inventory) -}}
 {{- $inventory = $from.inventory -}}
 {{- $inventoryName = printf "%sinventory" (last $place) -}}
+{{- $inventoryLevel = add1 $before -}}
 {{- end -}}
 {{- end -}}
 {{- $parsed := dict -}}
@@ -135,10 +141,14 @@ the pool's values.
 {{- include "directx-nri.checkConfig" (dict "root" .root "os" .os "config" $parsed "given" $config "what" $configName) -}}
 {{- $verbatim := kindIs "string" $config -}}
 {{- $text := "" -}}
-{{- if $inventory -}}
-{{- if $parsed.inventory -}}
+{{- if and $inventory $parsed.inventory -}}
+{{- if eq (int $configLevel) (int $inventoryLevel) -}}
 {{- fail (printf "%s and %s.inventory both say which inventory counts: leave one out" $inventoryName $configName) -}}
+{{- else if gt (int $configLevel) (int $inventoryLevel) -}}
+{{- $inventory = "" -}}
 {{- end -}}
+{{- end -}}
+{{- if $inventory -}}
 {{- $_ := set $parsed "inventory" (printf "%sinventory.yaml" (include "directx-nri.configFolder" .os)) -}}
 {{- $verbatim = false -}}
 {{- $described := include "directx-nri.parsed" (dict "value" $inventory "what" $inventoryName) | fromYaml -}}
@@ -335,6 +345,9 @@ spec:
       {{- with $root.Values.imagePullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
+      # A step that is told to end while containerd restarts puts the old configuration
+      # back, for which containerd has a minute (dxctl's --restart-timeout).
+      terminationGracePeriodSeconds: 75
       # Nothing here asks the cluster for anything.
       automountServiceAccountToken: false
       enableServiceLinks: false
@@ -345,7 +358,7 @@ spec:
 {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- end }}
 
-{{/* A probe. It takes root, os, path, port and, where they are not the usual, failureThreshold and periodSeconds. */}}
+{{/* A probe. It takes root, os, path, port, failureThreshold and periodSeconds. */}}
 {{- define "directx-nri.probe" -}}
 httpGet: {path: {{ .path }}, port: {{ .port }}{{ if and (eq .os "windows") (not .root.Values.metrics.enabled) }}, host: 127.0.0.1{{ end }}}
 periodSeconds: {{ .periodSeconds }}
