@@ -23,6 +23,8 @@ func (s *suite) testRestoreManifest(t *testing.T) {
 	s.install(t)
 	s.mustGiveGPUs(t, display)
 	s.Helm(t, "uninstall", release, "--namespace", namespace, "--wait")
+	// Helm waits for what it has made, and not for the DaemonSet's pods.
+	s.Kubectl(t, "wait", "pod", "--for=delete", "--selector", "app.kubernetes.io/instance="+release, "--namespace", namespace, "--timeout", timeout.String())
 	s.applyWithImage(t, manifests+"/restore-linux.yaml")
 	s.rolledOut(t, daemonSet)
 	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/restore-linux.yaml")
