@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"directx-nri/internal/allocation"
 	"directx-nri/test/windows/bed"
 )
@@ -46,22 +48,37 @@ func (n node) allocated(t *testing.T, pod bed.Pod, id, name string, token alloca
 // that runtime_path. It returns the container's ID.
 func (n node) byRuntimePath(t *testing.T, sandbox, shim string) string {
 	t.Helper()
-	pod := bed.NewPod(sandbox)
+	pod := n.sandboxBy(t, shim, sandbox)
 	id := sandbox + "-app"
-	app := n.ContainerSpec(t, pod, id, "app")
-	bed.Allocate(app, bed.Display, n.Record(t, bed.Display, n.gpus[0].Replica(4)))
-	for _, c := range []bed.Container{
-		{ID: sandbox, Spec: n.SpecFile(t, sandbox, bed.JSON(t, n.SandboxSpec(t, pod)))},
-		{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, app))},
-	} {
-		for _, a := range n.Client(t, criNamespace, runtimePath(c, shim)) {
-			if a.Error != "" {
-				t.Fatalf("start %s: %s", a.ID, a.Error)
-			}
-		}
-	}
+	n.allocatedBy(t, shim, pod, id, n.gpus[0].Replica(4))
 	n.mustHave(t, id, n.gpus[0])
 	return id
+}
+
+// sandboxBy is the pod of byRuntimePath.
+func (n node) sandboxBy(t *testing.T, shim, sandbox string) bed.Pod {
+	t.Helper()
+	pod := bed.NewPod(sandbox)
+	n.startBy(t, shim, sandbox, n.SandboxSpec(t, pod))
+	return pod
+}
+
+// allocatedBy is the container of byRuntimePath.
+func (n node) allocatedBy(t *testing.T, shim string, pod bed.Pod, id string, replica allocation.Replica) {
+	t.Helper()
+	spec := n.ContainerSpec(t, pod, id, "app")
+	bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, replica))
+	n.startBy(t, shim, id, spec)
+}
+
+func (n node) startBy(t *testing.T, shim, id string, spec *specs.Spec) {
+	t.Helper()
+	c := bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, spec))}
+	for _, a := range n.Client(t, criNamespace, runtimePath(c, shim)) {
+		if a.Error != "" {
+			t.Fatalf("start %s: %s", a.ID, a.Error)
+		}
+	}
 }
 
 func testPods(t *testing.T, n node) {

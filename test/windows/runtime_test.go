@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -117,8 +116,22 @@ const previousShim = "containerd-shim-directx-v1.previous.exe"
 // and sees that it ends well.
 func (n node) testWithHang(t *testing.T, id string, do func()) {
 	t.Helper()
+	finish := n.startHanging(t, id, "all")
+	do()
+	if err := finish(); err != nil {
+		t.Fatalf("the start that stood still: %v", err)
+	}
+	n.mustHave(t, id, n.gpus...)
+	n.Delete(t, id)
+	n.mustLeaveNothing(t, id)
+}
+
+// startHanging starts a container that asks for GPUs, and returns when the start
+// stands still. finish lets it go on and returns what became of it.
+func (n node) startHanging(t *testing.T, id, request string) (finish func() error) {
+	t.Helper()
 	spec := n.Standalone(t, id)
-	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
+	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+request)
 	release := n.Hang(t, "before", id)
 	file := n.SpecFile(t, id, bed.JSON(t, spec))
 	started := make(chan error, 1)
@@ -132,14 +145,10 @@ func (n node) testWithHang(t *testing.T, id string, do func()) {
 		}
 		return nil
 	})
-	do()
-	release()
-	if err := <-started; err != nil {
-		t.Fatalf("the start that stood still: %v", err)
+	return func() error {
+		release()
+		return <-started
 	}
-	n.mustHave(t, id, n.gpus...)
-	n.Delete(t, id)
-	n.mustLeaveNothing(t, id)
 }
 
 // beside returns the files beside the shim that belong to it.
@@ -178,12 +187,7 @@ func testConfigure(t *testing.T) {
 			t.Parallel()
 			config := ""
 			if test.file != "" {
-				data, err := os.ReadFile(filepath.Join("..", "..", "internal", "containerdconfig", "testdata", test.file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				// This machine has something else at the metrics' port, maybe.
-				config = strings.ReplaceAll(string(data), "0.0.0.0:10257", "127.0.0.1:0")
+				config = containerdFile(t, test.file)
 			}
 			options := bed.Options{Name: "configure-" + test.name, Containerd2: test.containerd2, Config: &config}
 			options.Inventory = bed.NewInventory(options.Name)
@@ -220,11 +224,24 @@ func testConfigure(t *testing.T) {
 	}
 }
 
+// containerdFile returns a configuration file of containerd as nodes have it.
+func containerdFile(t *testing.T, name string) string {
+	t.Helper()
+	text := readFile(t, filepath.Join("..", "..", "internal", "containerdconfig", "testdata", name))
+	// This machine has something else at the metrics' port, maybe.
+	return strings.ReplaceAll(text, "0.0.0.0:10257", "127.0.0.1:0")
+}
+
 // loadedPaths returns runtime_path of the handlers that go through our shim, in
 // the file and in the running containerd, as dxctl.exe tells.
 func (n node) loadedPaths(t *testing.T) map[string]string {
 	t.Helper()
-	out := n.dxctl(t, exitOK, nil, "status", "--output", "json")
+	return pathsOf(t, n.dxctl(t, exitOK, nil, "status", "--output", "json"))
+}
+
+// pathsOf is loadedPaths of what 'dxctl.exe runtime status' said as JSON.
+func pathsOf(t *testing.T, out string) map[string]string {
+	t.Helper()
 	var status struct {
 		Handlers []struct {
 			Name, RuntimePath   string
@@ -256,11 +273,15 @@ func testRestartCommand(t *testing.T) {
 	restart := []string{"--restart", "--restart-command", restarter.Command, "--restart-timeout", "5m"}
 	for _, problem := range []string{"containerd.exe has ended", "containerd is back without its CRI plugin"} {
 		n.dxctl(t, exitProblem, says(problem, "the old "+n.Path("containerd.toml")+" is back, and containerd runs with it"), "configure", restart...)
+		// The same is not tried again at once; with more time it is not the same.
+		restart[len(restart)-1] = "6m"
 		if got := n.ContainerdConfig(t); string(got) != config {
 			t.Errorf("%s: the file is\n%s", problem, got)
 		}
 		n.dxctl(t, exitProblem, says("no runtime handler goes through our shim"), "status")
 	}
+	n.dxctl(t, exitProblem, says("nothing is changed: containerd did not come back with this"), "configure", restart...)
+	restart[len(restart)-1] = "7m"
 	n.dxctl(t, exitOK, says("containerd is restarted"), "configure", restart...)
 	if paths := n.loadedPaths(t); len(paths) == 0 {
 		t.Error("nothing goes through our shim")

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,36 +21,40 @@ import (
 )
 
 // Image is the product's image for Windows, unpacked.
-type Image struct{ files string }
+type Image struct{ files string } // folder on this system
 
-// BuildImage makes the image by the release tool, as `make images` does. Of each
-// program it has what change returns of what was built.
-func (w *Wine) BuildImage(t testing.TB, version string, change func(name string, program []byte) []byte) Image {
+// Program returns a program of the image.
+func (i Image) Program(t testing.TB, name string) []byte {
 	t.Helper()
-	dir := t.TempDir()
-	programs := filepath.Join(dir, "bin", filepath.Base(w.parts.products))
-	if err := os.MkdirAll(programs, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	built, err := filepath.Glob(filepath.Join(w.parts.products, "*.exe"))
+	data, err := os.ReadFile(filepath.Join(i.files, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range built {
-		program, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := filepath.Base(file)
-		if err := os.WriteFile(filepath.Join(programs, name), change(name, program), 0o700); err != nil {
-			t.Fatal(err)
+	return data
+}
+
+// BuildImage builds the programs and the image of them by the release tool, as
+// `make images` does, but with an os.RemoveAll that works under Wine.
+func (w *Wine) BuildImage(t testing.TB, version string) Image {
+	t.Helper()
+	dir := t.TempDir()
+	programs := filepath.Join(dir, "bin", windowsPlatform)
+	if err := os.MkdirAll(programs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	goTool := func(folder, system string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = filepath.Join(w.parts.root, folder)
+		cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("make the image: go %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	release := exec.Command("go", "run", ".", "images", "--version", version, "--root", w.parts.root, "--bin", filepath.Dir(programs), "--out", dir, "--platform", windowsPlatform)
-	release.Dir = filepath.Join(w.parts.root, "tools", "release")
-	if out, err := release.CombinedOutput(); err != nil {
-		t.Fatalf("make the image: %v\n%s", err, out)
-	}
+	goTool(".", "windows", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,nethttpomithttp2", "-overlay", removal(t.Context(), t),
+		"-ldflags", "-s -w -X main.version="+version, "-o", programs+"/", "./cmd/...")
+	goTool("tools/release", "", "run", ".", "images", "--version", version, "--root", w.parts.root,
+		"--bin", filepath.Dir(programs), "--out", dir, "--platform", windowsPlatform)
 	image := Image{files: filepath.Join(dir, "files")}
 	if err := image.unpack(filepath.Join(dir, "directx-nri-"+version+"-"+windowsPlatform+".tar")); err != nil {
 		t.Fatalf("unpack the image: %v", err)
@@ -135,8 +140,9 @@ func eachFile(archive io.Reader, do func(name string, r io.Reader) error) error 
 	}
 }
 
-// Volume is the volume of a ConfigMap. It is as the kubelet makes it, with links:
-// these are of this system, and Wine, which has none, follows them.
+// Volume is the volume of a ConfigMap. It is as the kubelet makes it, with links.
+// They are of this system: programs under Wine, which has none, see files and folders
+// in their place, which change all at once.
 // https://github.com/kubernetes/kubernetes/blob/v1.34.3/pkg/volume/util/atomic_writer.go
 type Volume struct {
 	folder  string // on this system
@@ -185,10 +191,10 @@ const HostProcesses = `C:\hpc`
 // HostProcess returns a container of a manifest's pod as the node starts it: a
 // program of the image, in a folder with the image's files and the volumes, named
 // by what its pod and itself are called. flags are added to its own.
-func (w *Wine) HostProcess(ctx context.Context, t testing.TB, pod string, image Image, volumes map[string]*Volume, c corev1.Container, flags ...string) *exec.Cmd {
+func (n *Node) HostProcess(ctx context.Context, t testing.TB, pod string, image Image, volumes map[string]*Volume, c corev1.Container, flags ...string) *exec.Cmd {
 	t.Helper()
 	folder := HostProcesses + `\` + pod + "-" + c.Name
-	if err := linkFiles(image.files, w.Linux(folder)); err != nil {
+	if err := linkFiles(image.files, n.Linux(folder)); err != nil {
 		t.Fatalf("mount the image: %v", err)
 	}
 	for _, m := range c.VolumeMounts {
@@ -196,19 +202,22 @@ func (w *Wine) HostProcess(ctx context.Context, t testing.TB, pod string, image 
 		if !ok {
 			t.Fatalf("container %s mounts %s, which is no volume of its pod", c.Name, m.Name)
 		}
-		if err := os.Symlink(volume.folder, w.Linux(folder+strings.ReplaceAll(m.MountPath, "/", `\`))); err != nil {
+		if err := os.Symlink(volume.folder, n.Linux(folder+strings.ReplaceAll(m.MountPath, "/", `\`))); err != nil {
 			t.Fatalf("mount volume %s: %v", m.Name, err)
 		}
 	}
 	var line []string
-	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
+	for _, word := range slices.Concat(c.Command, c.Args) {
 		line = append(line, strings.ReplaceAll(word, "%"+mountPoint+"%", folder))
 	}
 	if len(c.Command) == 0 {
 		t.Fatalf("container %s has no command", c.Name)
 	}
-	cmd := w.Command(ctx, line[0], append(line[1:], flags...)...)
+	cmd := n.Command(ctx, line[0], append(line[1:], flags...)...)
 	cmd.Env = append(cmd.Env, mountPoint+"="+folder)
+	if n.options.HCSAnswers {
+		cmd.Env = append(cmd.Env, hcsAnswers)
+	}
 	return cmd
 }
 

@@ -69,7 +69,7 @@ type Options struct {
 	Live bool
 	// Bare leaves our shim out, for dxctl.exe to install.
 	Bare bool
-	// HCSAnswers has what containerd starts be told what HCS is. It is not for the
+	// HCSAnswers has what containerd starts, and HostProcess, be told what HCS is. It is not for the
 	// newest runhcs, which would take more for granted.
 	HCSAnswers bool
 	// Usual has everything be where a Windows node has it, so that programs of ours
