@@ -219,14 +219,122 @@ func TestTheOldFileComesBack(t *testing.T) {
 			if b.read(t) != mine {
 				t.Errorf("the file is\n%s", b.read(t))
 			}
-			// The state folder may stay; nothing in it.
+			// The state folder has what keeps from the same, and no more.
 			if diff := cmp.Diff(append(before, "state"), b.names(t)); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
 			}
-			if left, err := os.ReadDir(b.state); err != nil || len(left) > 0 {
+			if left, err := os.ReadDir(b.state); err != nil || len(left) != 1 || left[0].Name() != attemptName {
 				t.Errorf("left %v, %v", left, err)
 			}
 		})
+	}
+}
+
+// restarts returns a command that counts, and how often it was called.
+func (b *bed) restarts(t *testing.T) (flags []string, count func() int) {
+	t.Helper()
+	file := filepath.Join(b.folder, "restarts")
+	return []string{"--restart", "--restart-command", "echo restart >>" + file, "--restart-timeout", "300ms"}, func() int {
+		text, _, err := readFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "restart")
+	}
+}
+
+// TestConfigureDoesNotRestartAgainAndAgain where containerd does not load the file,
+// as the kubelet has an init container do that fails.
+func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	flags, count := b.restarts(t)
+	configure := append([]string{"configure"}, flags...)
+	attempts := func(want int, says string) {
+		t.Helper()
+		_, _, err := b.run(t, configure...)
+		if err == nil || !strings.Contains(err.Error(), says) || count() != want {
+			t.Errorf("%d restarts, %v; want %d, and %q", count(), err, want, says)
+		}
+	}
+	const back, refused = " is back, and containerd runs with it", "nothing is changed: containerd did not come back with this at "
+	attempts(2, back)
+	attempts(2, refused)
+	attempts(2, refused)
+	if b.read(t) != mine {
+		t.Errorf("the file is\n%s", b.read(t))
+	}
+	if err := os.Remove(filepath.Join(b.state, attemptName)); err != nil {
+		t.Fatal(err)
+	}
+	attempts(4, back)
+	b.write(t, b.config, mine+"# changed\n")
+	attempts(6, back)
+	configure = append(configure, "--restart-timeout", "310ms")
+	attempts(8, back)
+	attempts(8, refused)
+
+	// What comes back is not told of any more.
+	b.must(t, append([]string{"configure"}, b.restart()...)...)
+	if exists(filepath.Join(b.state, attemptName)) {
+		t.Error("the record of the attempt is left")
+	}
+	b.must(t, append([]string{"unconfigure"}, b.restart()...)...)
+	if exists(b.state) {
+		t.Error("the state folder is left")
+	}
+}
+
+// TestUnconfigureForgetsAttempts leaves the node without a trace of one.
+func TestUnconfigureForgetsAttempts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	flags, _ := b.restarts(t)
+	if _, _, err := b.run(t, append([]string{"configure"}, flags...)...); err == nil {
+		t.Fatal("no error")
+	}
+	b.must(t, "unconfigure")
+	if exists(b.state) {
+		t.Error("the state folder is left")
+	}
+}
+
+// TestUnconfigureDoesNotRestartInVain where a handler has our shim that somebody
+// else has put there: it has it after a restart, too.
+func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	b.must(t, "configure")
+	b.write(t, b.config, strings.Replace(b.read(t), b.shim, "/elsewhere/"+shimname.Name, 1))
+	if err := os.WriteFile(filepath.Join(b.folder, "restarted"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags, count := b.restarts(t)
+	for range 3 {
+		if _, _, err := b.run(t, append([]string{"unconfigure"}, flags...)...); err == nil || !strings.Contains(err.Error(), "still has our shim") {
+			t.Fatalf("error %v", err)
+		}
+	}
+	// The first time, our annotations are taken out.
+	if count() != 1 {
+		t.Errorf("%d restarts, want 1", count())
+	}
+}
+
+// TestLinkThatLeadsNowhere is, in a pod, one to a folder that is not mounted.
+func TestLinkThatLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "")
+	if err := os.Symlink(filepath.Join(b.folder, "unseen", "config.toml"), b.config); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"configure", "unconfigure"} {
+		if _, _, err := b.run(t, command); err == nil || !strings.Contains(err.Error(), b.config+" is a link; name the file that it leads to") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if _, err := os.Readlink(b.config); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -81,12 +82,14 @@ func (o *configInstallOptions) run(ctx context.Context, stdout, stderr io.Writer
 	case !filepath.IsAbs(o.stateDir):
 		return cli.Usage("--state-dir %q is not an absolute path", o.stateDir)
 	}
+	// By its path a file is known to be ours.
+	o.config = filepath.Clean(o.config)
 	if o.watch {
 		log := logrus.New()
 		log.SetOutput(stderr)
 		return o.follow(ctx, log)
 	}
-	done, err := o.install()
+	done, err := o.install(ctx)
 	for _, line := range done.lines() {
 		fmt.Fprintln(stdout, line)
 	}
@@ -108,7 +111,7 @@ func (o *configInstallOptions) follow(ctx context.Context, log *logrus.Logger) e
 	filewatch.Run(ctx, filewatch.Options{
 		Folder: o.from, Timing: o.timing,
 		Look: func(bool) {
-			done, err := o.install()
+			done, err := o.install(ctx)
 			if done.checked {
 				// They have been checked.
 				_ = logging.Apply(log, done.config.Log.Level, done.config.Log.Format)
@@ -117,6 +120,8 @@ func (o *configInstallOptions) follow(ctx context.Context, log *logrus.Logger) e
 				entry.Info(line)
 			}
 			switch {
+			case err != nil && ctx.Err() != nil:
+				return
 			case err != nil && err.Error() != refused:
 				entry.WithError(err).Error("The configuration is not installed, and what was there stays; it is tried again by itself")
 			case err == nil && refused != "":
@@ -161,34 +166,68 @@ func (d done) lines() []string {
 }
 
 // install has the node be as the folder is, or changes nothing.
-func (o *configInstallOptions) install() (d done, err error) {
-	wanted, err := readWanted(o.from)
+func (o *configInstallOptions) install(ctx context.Context) (d done, err error) {
+	p, err := o.plan()
+	switch {
+	case errors.Is(err, errChangedByHand) || errors.Is(err, errNotInstalled):
+		// Or another program of ours was in the middle of it.
+	case err != nil:
+		return d, err
+	case len(p.steps) == 0:
+		return done{config: p.config, checked: true}, nil
+	}
+	unlock, err := lockOwnFiles(ctx, o.stateDir)
 	if err != nil {
 		return d, err
 	}
-	own, err := openOwnFiles(o.stateDir)
-	if err != nil {
+	defer func() {
+		if unlockErr := unlock(); err == nil {
+			err = unlockErr
+		}
+		_ = os.Remove(o.stateDir) // Fails as long as something is in it.
+	}()
+	if p, err = o.plan(); err != nil {
 		return d, err
 	}
-	inventoryPath := filepath.Join(filepath.Dir(o.config), inventoryName)
-	configStep, err := planStep(own, o.config, wanted.config, filepath.Join(o.from, configName))
-	if err != nil {
-		return d, err
-	}
-	inventoryStep, err := planStep(own, inventoryPath, wanted.inventory, filepath.Join(o.from, inventoryName))
-	if err != nil {
-		return d, err
-	}
-	if d.config, err = checkWanted(wanted, o.from, inventoryPath, inventoryStep); err != nil {
-		return d, err
-	}
-	d.checked = true
-	for _, s := range inOrder(inventoryStep, configStep) {
-		if err := s.do(own, &d); err != nil {
+	d.config, d.checked = p.config, true
+	for _, s := range p.steps {
+		if err := s.do(p.own, &d); err != nil {
 			return d, err
 		}
 	}
 	return d, nil
+}
+
+// plan is what has the node be as the folder is.
+type plan struct {
+	own    *ownFiles
+	config config.Config
+	steps  []step // those that change something, in order
+}
+
+// plan looks and changes nothing.
+func (o *configInstallOptions) plan() (p plan, err error) {
+	wanted, err := readWanted(o.from)
+	if err != nil {
+		return p, err
+	}
+	if p.own, err = openOwnFiles(o.stateDir); err != nil {
+		return p, err
+	}
+	inventoryPath := filepath.Join(filepath.Dir(o.config), inventoryName)
+	configStep, err := planStep(p.own, o.config, wanted.config, filepath.Join(o.from, configName))
+	if err != nil {
+		return p, err
+	}
+	inventoryStep, err := planStep(p.own, inventoryPath, wanted.inventory, filepath.Join(o.from, inventoryName))
+	if err != nil {
+		return p, err
+	}
+	if p.config, err = checkWanted(wanted, o.from, inventoryPath, inventoryStep); err != nil {
+		return p, err
+	}
+	p.steps = slices.DeleteFunc(inOrder(inventoryStep, configStep), func(s step) bool { return s.action == actionNone })
+	return p, nil
 }
 
 // wanted is what a folder has for the node, nil for a file that it does not have.
@@ -302,7 +341,7 @@ func planStep(own *ownFiles, path string, wanted []byte, source string) (step, e
 		return step{}, fmt.Errorf("look at %s: %w", path, err)
 	}
 	s := step{path: path, state: state, text: wanted}
-	s.action, err = decideStep(state, wanted != nil, wanted != nil && present != nil && bytes.Equal(wanted, present), own.knows(path))
+	s.action, err = decideStep(state, wanted != nil, wanted != nil && present != nil && bytes.Equal(wanted, present) && (state != ownOurs || isClosed(path)), own.knows(path))
 	if err != nil {
 		return s, fmt.Errorf("%s %w and is left alone: move it away to have %s in its place; or to keep it, do without 'dxctl config install' (manageConfig: false in the Helm chart)", path, err, source)
 	}
@@ -316,7 +355,8 @@ var (
 )
 
 // decideStep decides over a file that is as state says. same tells that it has the
-// wanted text already, known that we have written it once.
+// wanted text already, and as one of ours can be read; known that we have written
+// it once.
 func decideStep(state ownState, wanted, same, known bool) (action, error) {
 	switch {
 	case wanted && same && (state == ownOurs && known || state == ownForeign):

@@ -111,6 +111,9 @@ func (m mount) node() map[string]string {
 			m.t.Fatal(err)
 		}
 		for _, entry := range entries {
+			if entry.Name() == ownFilesLock {
+				continue
+			}
 			text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
 			if err != nil {
 				m.t.Fatal(err)
@@ -617,5 +620,171 @@ func TestDoctorSeesInstalledFiles(t *testing.T) {
 	m.write(record, "{")
 	if got := installed(m.state); got.Err == nil || got.Record != record {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestConfigInstallAtOnce has two pods be at it, each with files of its own: what
+// one remembers is not lost by what the other does.
+func TestConfigInstallAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	other := m
+	other.from += "2"
+	if err := os.Mkdir(other.from, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.set(map[string]string{configName: someConfig, inventoryName: someGPUs})
+	other.set(map[string]string{configName: otherConfig})
+	var group sync.WaitGroup
+	for _, m := range []mount{m, other} {
+		group.Go(func() {
+			for range 50 {
+				o := m.options()
+				if _, err := o.install(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	// Whoever comes last decides, and all is ours.
+	if out, err := m.install(); err != nil {
+		t.Error(err, out)
+	}
+	m.has(map[string]string{configName: someConfig, inventoryName: someGPUs})
+	m.set(map[string]string{inventoryName: someGPUs})
+	m.must("ETC/config.yaml is removed\n")
+}
+
+// TestConfigInstallWritesNothingWithoutNeed, not even a lock: the folders may be
+// on a file system that is read-only.
+func TestConfigInstallWritesNothingWithoutNeed(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	m.set(map[string]string{configName: someConfig})
+	m.must("ETC/config.yaml is installed\n")
+	lock := filepath.Join(m.state, ownFilesLock)
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	m.must("ETC is up to date\n")
+	if exists(lock) {
+		t.Error("a lock was taken")
+	}
+}
+
+// TestConfigInstallClosesWhatIsOpen to others: the programs would refuse to read it.
+func TestConfigInstallClosesWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("modes do not let anybody in there")
+	}
+	m := newMount(t)
+	m.set(map[string]string{configName: someConfig})
+	m.must("ETC/config.yaml is installed\n")
+	if err := os.Chmod(m.config, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m.must("ETC/config.yaml is installed\n")
+	if _, err := config.Read(m.config); err != nil {
+		t.Error(err)
+	}
+	// What others may have put into the folder is not ours to judge.
+	if err := os.Chmod(filepath.Dir(m.config), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.install(); !errors.Is(err, durable.ErrNotPrivate) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestOwnFileThatIsJustWritten by somebody, between the decision and the writing,
+// stays theirs.
+func TestOwnFileThatIsJustWritten(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"ours before": true, "new": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMount(t)
+			own, err := openOwnFiles(m.state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known {
+				if err := own.put(m.config, []byte(someConfig)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.write(m.config, "mine")
+			if err := own.put(m.config, []byte(otherConfig)); !errors.Is(err, errJustWritten) {
+				t.Errorf("%v", err)
+			}
+			m.has(map[string]string{configName: "mine"})
+		})
+	}
+}
+
+// TestConfigInstallOfAPathInOtherWords knows its file again.
+func TestConfigInstallOfAPathInOtherWords(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	m.set(map[string]string{configName: someConfig})
+	m.must("ETC/config.yaml is installed\n")
+	other := m
+	other.config = filepath.Dir(m.config) + string(filepath.Separator) + "." + string(filepath.Separator) + configName
+	other.set(map[string]string{configName: otherConfig})
+	if out, err := other.install(); err != nil {
+		t.Error(err, out)
+	}
+	own, err := openOwnFiles(m.state)
+	if err != nil || len(own.paths()) != 1 {
+		t.Errorf("%v, %v", own.paths(), err)
+	}
+}
+
+// TestConfigInstallPassesOver what else the ConfigMap has.
+func TestConfigInstallPassesOver(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	m.set(map[string]string{configName: someConfig})
+	m.write(filepath.Join(m.from, "notes.txt"), "x")
+	m.must("ETC/config.yaml is installed\n")
+	m.has(map[string]string{configName: someConfig})
+}
+
+// TestConfigInstallOfOddFiles refuses each with a line, and ends.
+func TestConfigInstallOfOddFiles(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"nothing": "", "no text": "\xff\xfe\x00", "no end": "a: [", "larger than is read": configHead + strings.Repeat("#", mostOwn),
+		"larger than a program reads": configHead + strings.Repeat("#", 1<<20), "many documents": someConfig + "---\n" + someConfig,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, file := range []string{configName, inventoryName} {
+				m := newMount(t)
+				files := map[string]string{configName: someConfig}
+				files[file] = text
+				m.set(files)
+				m.refuses(m.from)
+			}
+		})
+	}
+	m := newMount(t)
+	m.set(map[string]string{configName: someConfig})
+	if err := os.Mkdir(filepath.Join(m.from, inventoryName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.refuses("is not a regular file")
+	if err := os.Remove(filepath.Join(m.from, inventoryName)); err != nil {
+		t.Fatal(err)
+	}
+	// A folder in the file's place on the node is nobody's to remove.
+	if err := os.MkdirAll(m.config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.install(); !errors.Is(err, errNotInstalled) {
+		t.Errorf("%v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,8 @@ Comments, order and formatting of the file stay. A copy of what it was is beside
 it, with ` + backupSuffix + ` behind its name, until 'dxctl runtime unconfigure'
 has put it back. Run again, it changes nothing. containerd reads the file when it
 starts: restart it, or have it restarted by --restart, which does so only when
-what runs has not read it.
+what runs has not read it. When containerd did not come up with the file, the same
+is not tried again for an hour.
 
 A pod on Linux reaches no service manager. With --restart-mode signal it needs
 none: the process that listens on --cri-socket, if it is containerd, is told to
@@ -174,8 +176,14 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	if err != nil {
 		return err
 	}
-	if changed && o.restart {
+	ready := o.ready(result.Handlers)
+	restart := o.restart && (changed || !o.isLoaded(ctx, ready) || o.isOutdated(ctx, file.path))
+	tried := attempt{o.stateDir, hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))}
+	if restart {
 		if err := o.service().Check(ctx); err != nil {
+			return fmt.Errorf("nothing is changed: %w", err)
+		}
+		if err := tried.check(time.Now()); err != nil {
 			return fmt.Errorf("nothing is changed: %w", err)
 		}
 	}
@@ -187,10 +195,15 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	} else {
 		fmt.Fprintf(stderr, "%s is configured already%s\n", o.config, list(result.Handlers))
 	}
-	ready := o.ready(result.Handlers)
 	switch {
-	case o.restart && (changed || !o.isLoaded(ctx, ready) || o.isOutdated(ctx, file.path)):
+	case restart:
 		if err := o.restartOrPutBack(ctx, stderr, ready, back); err != nil {
+			if ctx.Err() != nil {
+				return err // We were told to end, and nothing is known of the file.
+			}
+			return tried.failed(time.Now(), err)
+		}
+		if err := forgetAttempts(o.stateDir); err != nil {
 			return err
 		}
 	case changed:

@@ -300,6 +300,71 @@ func TestUninstallKeepsAnInstalledFileThatWasChanged(t *testing.T) {
 	}
 }
 
+// TestUninstallOfWhatCannotBeRemoved keeps in mind that it is ours.
+func TestUninstallOfWhatCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() <= 0 {
+		t.Skip("modes keep an ordinary user of Linux out, and nobody else")
+	}
+	p := newPlace(t, mine)
+	o := uninstallOptions{target: target{stateDir: p.state}, shimConfig: p.shimConfig}
+	own, err := openOwnFiles(p.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := own.put(p.shimConfig, []byte(someConfig)); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Dir(p.shimConfig)
+	if err := os.Chmod(folder, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	var r removal
+	o.removeConfig(t.Context(), &r)
+	if err := os.Chmod(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.errs) == 0 || !errors.Is(r.errs[0], os.ErrPermission) {
+		t.Errorf("errors %v", r.errs)
+	}
+	if own, err = openOwnFiles(p.state); err != nil || !own.knows(p.shimConfig) {
+		t.Errorf("it is forgotten: %v", err)
+	}
+	r = removal{}
+	o.removeConfig(t.Context(), &r)
+	if len(r.errs) != 0 || len(r.removed) != 1 || exists(p.shimConfig) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestUninstallRemovesWhatWasNeverFinished by a program that was ended while it
+// wrote, and a lock.
+func TestUninstallRemovesWhatWasNeverFinished(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	before := p.names(t)
+	p.mustInstall(t, "--runtime", p.real, "--state-dir", p.state)
+	for _, folder := range []string{filepath.Dir(p.shimConfig), p.state} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.CreateTemp(folder, ".directx-nri-tmp-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	p.put(t, filepath.Join(p.state, ownFilesLock), "", 0o600)
+	p.put(t, filepath.Join(p.state, attemptName), "", 0o600)
+	p.mustUninstall(t, "--purge")
+	if err := os.Remove(p.dir); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(before, p.names(t)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
 // TestUninstallHolds goes on after its work, and ends well when it is told to.
 func TestUninstallHolds(t *testing.T) {
 	t.Parallel()

@@ -55,10 +55,15 @@ type managedFile struct {
 // openManaged reads a configuration file and what we know of it.
 func openManaged(path, state string) (*managedFile, error) {
 	m := &managedFile{path: path, state: state, perm: newFilePerm}
-	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+	resolved, err := filepath.EvalSymlinks(path)
+	switch {
+	case err == nil:
 		m.path = resolved
+	case exists(path):
+		// What is written there would take the link's place, and containerd would
+		// start without all that the file it leads to says.
+		return nil, fmt.Errorf("%w: %s is a link; name the file that it leads to, and in a pod mount that file's folder too", err, path)
 	}
-	var err error
 	if m.text, m.exists, err = readFile(m.path); err != nil {
 		return nil, err
 	}

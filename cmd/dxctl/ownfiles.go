@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
+
+	"github.com/gofrs/flock"
 
 	"directx-nri/internal/durable"
 	"directx-nri/internal/trusted"
@@ -21,6 +25,10 @@ const (
 	ownFilesName = "installed-files.json"
 	// ownFilesFormat is the one that we write and read.
 	ownFilesFormat = 1
+	// ownFilesLock is the file beside it that is locked while any of them changes.
+	ownFilesLock = "installed-files.lock"
+	// ownFilesRetry is how often the lock is tried that somebody else has.
+	ownFilesRetry = 50 * time.Millisecond
 )
 
 // ownRecord is what we know of files that we have written. It is what makes a file
@@ -53,12 +61,39 @@ func openOwnFiles(state string) (*ownFiles, error) {
 		err = fmt.Errorf("format %d is not known to this program", o.record.Format)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which files were installed, %s: %w", o.path(), err)
+		return nil, fmt.Errorf("read which files were installed, %s: %w; without that file, what it names counts as somebody else's: move both away to begin anew", o.path(), err)
 	}
 	if o.record.Files == nil {
 		o.record.Files = map[string][]string{}
 	}
 	return o, nil
+}
+
+// lockOwnFiles has what is installed to ourselves until unlock is called. Two pods
+// can be at it at once: the old one of a node and the new one, of another pool.
+func lockOwnFiles(ctx context.Context, state string) (unlock func() error, err error) {
+	if err := durable.MakePrivate(state); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(state, ownFilesLock)
+	lock := flock.New(path, flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, ownFilesRetry); err != nil {
+		return nil, fmt.Errorf("wait for another program that installs files, with %s: %w", path, err)
+	}
+	return func() error {
+		_, err := os.Lstat(filepath.Join(state, ownFilesName))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return lock.Close()
+		}
+		// Nothing of ours is left. Removed while it is locked, or else somebody else
+		// may have it; but Windows removes no open file.
+		removeErr := durable.Remove(path)
+		err = lock.Close()
+		if removeErr != nil {
+			err = errors.Join(err, durable.Remove(path))
+		}
+		return err
+	}, nil
 }
 
 func (o *ownFiles) path() string { return filepath.Join(o.state, ownFilesName) }
@@ -101,6 +136,12 @@ func (o *ownFiles) look(path string) (state ownState, text []byte, err error) {
 	return ownForeign, text, nil
 }
 
+// isClosed tells whether the programs that read the file at path trust it, as far as
+// we can have them do so: somebody may have opened it, or its folder, to others.
+func isClosed(path string) bool {
+	return durable.CheckPrivate(filepath.Dir(path)) == nil && trusted.Check(path) == nil
+}
+
 // mostOwn in bytes is more than any file has that we write.
 const mostOwn = 2 << 20
 
@@ -117,12 +158,19 @@ func readOwn(path string) ([]byte, error) {
 	return text, err
 }
 
+// errJustWritten tells that a file has become somebody else's since it was decided
+// what becomes of it.
+var errJustWritten = errors.New("somebody has just written it, and it is left alone")
+
 // put writes a file that is missing or ours. At every moment the file is as we
 // know it, before or after.
 func (o *ownFiles) put(path string, text []byte) error {
-	_, before, err := o.look(path)
-	if err != nil {
+	state, before, err := o.look(path)
+	switch {
+	case err != nil:
 		return err
+	case state == ownChanged || state == ownForeign:
+		return errJustWritten
 	}
 	last := hash(text)
 	o.record.Files[path] = []string{last}

@@ -191,8 +191,12 @@ func (t *target) isOutdated(ctx context.Context, path string) bool {
 		return false
 	}
 	changed, ok := statusChanged(path)
-	return ok && changed.After(started)
+	return ok && isBetween(changed, started, time.Now())
 }
+
+// isBetween leaves out a time that is still to come: the clock has been set back
+// since, and would have every start be before it.
+func isBetween(at, after, now time.Time) bool { return at.After(after) && !at.After(now) }
 
 // restartAndCheck restarts containerd and waits until ready is content with
 // what it has loaded.
@@ -216,10 +220,19 @@ func (t *target) restartAndCheck(ctx context.Context, ready func([]crihandlers.H
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("containerd was restarted by %s and is not back as configured after %v: %w", t.service(), t.restartLimit, err)
+			return fmt.Errorf("containerd was restarted by %s and is not back as configured after %v: %w%s", t.service(), t.restartLimit, err, t.ifNotStarted(err))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// ifNotStarted is what to do where a signal has ended containerd and nothing
+// listens since.
+func (t *target) ifNotStarted(err error) string {
+	if t.restartBy != "" || t.restartMode != restartBySignal || status.Code(err) != codes.Unavailable {
+		return ""
+	}
+	return "; if nothing starts containerd when it has ended, start it on the node, and do not use --restart-mode " + restartBySignal + " there"
 }
 
 // restartOrPutBack restarts containerd. When it does not come back it puts the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +63,14 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.config, note)
 	}
 	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
-	if changed && o.restart {
+	left, err := stillOurs(result, node)
+	if err != nil {
+		return locate(o.config, err)
+	}
+	// One that was broken off has left what it knew.
+	brokenOff := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
+	restart := o.restart && (changed || brokenOff || o.isLoaded(ctx, left))
+	if restart {
 		if err := o.service().Check(ctx); err != nil {
 			return fmt.Errorf("nothing is changed: %w", err)
 		}
@@ -79,18 +87,15 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	} else {
 		fmt.Fprintf(stderr, "%s has nothing of ours\n", o.config)
 	}
-	left, err := stillOurs(result, node)
-	if err != nil {
-		return locate(o.config, err)
-	}
-	// One that was broken off has left what it knew.
-	brokenOff := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
-	if o.restart && (changed || brokenOff || o.isLoaded(ctx)) {
+	if restart {
 		if err := o.restartOrPutBack(ctx, stderr, func([]crihandlers.Handler) error { return nil }, back); err != nil {
 			return err
 		}
 	} else if changed {
 		fmt.Fprintf(stderr, "restart containerd to have it read the file\n")
+	}
+	if err := forgetAttempts(o.stateDir); err != nil {
+		return err
 	}
 	if len(left) > 0 {
 		return fmt.Errorf("%s still has our shim%s: remove runtime_path there by hand, and do not remove the shim before", o.config, list(left))
@@ -113,18 +118,14 @@ func stillOurs(r reverted, node containerdconfig.Node) ([]string, error) {
 	return names, nil
 }
 
-// isLoaded tells whether the running containerd has handlers of ours.
-func (o *unconfigureOptions) isLoaded(ctx context.Context) bool {
+// isLoaded tells whether the running containerd has handlers of ours, other than
+// those that a restart would leave it.
+func (o *unconfigureOptions) isLoaded(ctx context.Context, left []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
 	handlers, err := o.loaded(ctx)
 	if err != nil {
 		return false
 	}
-	for _, h := range handlers {
-		if h.Ours() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(handlers, func(h crihandlers.Handler) bool { return h.Ours() && !slices.Contains(left, h.Name) })
 }

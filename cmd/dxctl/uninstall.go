@@ -123,6 +123,7 @@ func (o *uninstallOptions) remove(ctx context.Context, stdout, stderr io.Writer)
 	}
 	r.remove(configuration.Shim.Log, configuration.Shim.Log+".1")
 	r.remove(starts.Files(configuration.StateDir)...)
+	r.remove(filepath.Join(o.stateDir, attemptName))
 	states := union(o.stateDir, configuration.StateDir)
 	if o.purge {
 		for _, folder := range states {
@@ -130,7 +131,10 @@ func (o *uninstallOptions) remove(ctx context.Context, stdout, stderr io.Writer)
 		}
 	}
 	// It says where the records are, and so goes after them.
-	o.removeConfig(&r)
+	o.removeConfig(ctx, &r)
+	for _, folder := range states {
+		removeUnfinished(&r, folder)
+	}
 	if o.purge {
 		runtimes := []string{o.runtimeDir}
 		if !o.runtimeGiven {
@@ -287,9 +291,21 @@ func names(bundles []takeover.Bundle) string {
 
 // removeConfig removes the configuration files that we have written, as long as
 // they are as we have written them.
-func (o *uninstallOptions) removeConfig(r *removal) {
+func (o *uninstallOptions) removeConfig(ctx context.Context, r *removal) {
 	// A copy is ours whoever wrote the file.
 	r.remove(o.shimConfig + config.LastGood)
+	if exists(filepath.Join(o.stateDir, ownFilesName)) || exists(filepath.Join(o.stateDir, ownFilesLock)) {
+		unlock, err := lockOwnFiles(ctx, o.stateDir)
+		if err != nil {
+			r.errs = append(r.errs, err)
+			return
+		}
+		defer func() {
+			if err := unlock(); err != nil {
+				r.errs = append(r.errs, err)
+			}
+		}()
+	}
 	own, err := openOwnFiles(o.stateDir)
 	if err != nil {
 		r.errs = append(r.errs, err)
@@ -301,19 +317,48 @@ func (o *uninstallOptions) removeConfig(r *removal) {
 	}
 	for _, path := range files {
 		state, _, err := own.look(path)
-		switch {
-		case err != nil:
+		if err != nil {
 			r.errs = append(r.errs, err)
 			continue
-		case state == ownOurs:
-			r.remove(path)
-		case state != ownMissing:
+		}
+		switch state {
+		case ownOurs:
+			// One that stays, stays ours.
+			if !r.removeBy(os.Remove, path) {
+				continue
+			}
+		case ownChanged, ownForeign:
 			r.keep(path, "somebody has written or changed it")
+		case ownMissing:
 		}
 		if err := own.forget(path); err != nil {
 			r.errs = append(r.errs, err)
 		}
+		// What a program left that was ended while it wrote.
+		removeUnfinished(r, filepath.Dir(path))
 		_ = os.Remove(filepath.Dir(path)) // Fails as long as there are other files.
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// removeUnfinished removes what is in folder of files that were never finished. It
+// is told of none: nobody has seen them.
+func removeUnfinished(r *removal, folder string) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return // It is not there, or is kept.
+	}
+	for _, entry := range entries {
+		if !durable.IsTemp(entry.Name()) {
+			continue
+		}
+		if err := durable.Remove(filepath.Join(folder, entry.Name())); err != nil {
+			r.errs = append(r.errs, err)
+		}
 	}
 }
 
@@ -355,20 +400,22 @@ func (r *removal) removeEmpty(folders []string) {
 // removeFolder removes a folder with what is in it.
 func (r *removal) removeFolder(path string) { r.removeBy(os.RemoveAll, path) }
 
-func (r *removal) removeBy(remove func(string) error, path string) {
-	if _, err := os.Lstat(path); err != nil {
-		return
+// removeBy tells whether nothing is at path any more.
+func (r *removal) removeBy(remove func(string) error, path string) bool {
+	if !exists(path) {
+		return true
 	}
 	if err := remove(path); err != nil {
 		r.errs = append(r.errs, err)
-		return
+		return false
 	}
 	r.removed = append(r.removed, path)
+	return true
 }
 
 // keep tells why something is left, if it is there.
 func (r *removal) keep(path, why string) {
-	if _, err := os.Lstat(path); err == nil {
+	if exists(path) {
 		r.kept = append(r.kept, fmt.Sprintf("%s: %s", path, why))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/history"
+	"directx-nri/internal/filewatch"
 
 	"github.com/sirupsen/logrus"
 )
@@ -20,7 +21,7 @@ type Source struct {
 	path   string
 	log    logrus.FieldLogger
 	reader reader
-	timing timing
+	timing filewatch.Timing
 
 	// state is what is known of the file, nil before the first look. It is
 	// replaced and never changed, so reading it takes no lock.
@@ -30,13 +31,6 @@ type Source struct {
 }
 
 var _ discovery.Source = (*Source)(nil)
-
-// timing is what Watch waits for.
-type timing struct {
-	debounce time.Duration // from the first event to the look at the file
-	poll     time.Duration // between looks without events, as for a file behind a symbolic link into another folder
-	search   time.Duration // between looks while the folder cannot be watched
-}
 
 // state is one look at the file.
 type state struct {
@@ -56,10 +50,12 @@ func Open(path string, log logrus.FieldLogger) *Source {
 		path = abs
 	}
 	return &Source{
-		path:    path,
-		log:     log.WithField("inventory", path),
-		reader:  newReader(path),
-		timing:  timing{debounce: 50 * time.Millisecond, poll: 500 * time.Millisecond, search: 500 * time.Millisecond},
+		path:   path,
+		log:    log.WithField("inventory", path),
+		reader: newReader(path),
+		// Without an event, too: a link may lead into another folder. A busy folder
+		// does not put a look off.
+		timing:  filewatch.Timing{Settle: 50 * time.Millisecond, Most: 50 * time.Millisecond, Poll: 500 * time.Millisecond},
 		reading: make(chan struct{}, 1),
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"directx-nri/internal/filewatch"
 )
 
 const patience = 20 * time.Second // ends a test that hangs
@@ -39,7 +40,7 @@ func watch(t *testing.T, path string, tune func(*Source)) *watched {
 	log := logrus.New()
 	log.Out = io.Discard
 	s := Open(path, log)
-	s.timing = timing{debounce: time.Millisecond, poll: time.Hour, search: 5 * time.Millisecond}
+	s.timing = filewatch.Timing{Settle: time.Millisecond, Most: time.Millisecond, Poll: time.Hour, Search: 5 * time.Millisecond}
 	w := &watched{Source: s, t: t, calls: make(chan string, 1000), opens: make(chan struct{}, 10_000), logs: make(chan logrus.Entry, 10_000)}
 	log.AddHook(w)
 	s.reader.open = func(path string) (fs.File, error) {
@@ -218,65 +219,10 @@ func TestWatchPolls(t *testing.T) {
 	if err := os.Symlink(f.join("elsewhere/inv.yaml"), f.join("watched/inv.yaml")); err != nil {
 		t.Skipf("no symbolic links here: %v", err)
 	}
-	w := watch(t, f.join("watched/inv.yaml"), func(s *Source) { s.timing.poll = 5 * time.Millisecond })
+	w := watch(t, f.join("watched/inv.yaml"), func(s *Source) { s.timing.Poll = 5 * time.Millisecond })
 	w.wantRead()
 	f.put(filepath.Join("elsewhere", "inv.yaml"), fileWith("b"))
 	w.wantCall("b")
-}
-
-// TestFolderWatchFollowsThePath has the path come to name another folder,
-// which no event of the first one tells.
-func TestFolderWatchFollowsThePath(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	f.check(os.Mkdir(f.join("v1"), 0o700))
-	f.check(os.Mkdir(f.join("v2"), 0o700))
-	if err := os.Symlink("v1", f.join("now")); err != nil {
-		t.Skipf("no symbolic links here: %v", err)
-	}
-	log, _ := logtest.NewNullLogger()
-	w := &folderWatch{path: f.join("now"), log: log}
-	defer w.close()
-	w.ensure()
-	first := w.watcher
-	w.ensure()
-	if w.watcher != first {
-		t.Error("a folder that is watched was watched anew")
-	}
-	f.check(os.Remove(f.join("now")))
-	w.ensure()
-	if w.watched() {
-		t.Error("a path that is not there is watched")
-	}
-	f.check(os.Symlink("v1", f.join("now")))
-	w.ensure()
-	f.check(os.Symlink("v2", f.join("next")))
-	f.check(os.Rename(f.join("next"), f.join("now")))
-	w.ensure()
-	f.put("v2/inv.yaml", fileWith("a"))
-	select {
-	case <-w.events():
-	case <-time.After(patience):
-		t.Error("no event of the folder that the path names now")
-	}
-
-	// Away and back again ends a watch, though the folder is the same.
-	f.check(os.Rename(f.join("v2"), f.join("v3")))
-	for len(w.watcher.WatchList()) > 0 {
-		select {
-		case <-w.events():
-		case <-time.After(patience):
-			t.Fatal("the watch has outlived its folder's renaming")
-		}
-	}
-	f.check(os.Rename(f.join("v3"), f.join("v2")))
-	w.ensure()
-	f.put("v2/inv.yaml", fileWith("b"))
-	select {
-	case <-w.events():
-	case <-time.After(patience):
-		t.Error("no event of the folder that came back")
-	}
 }
 
 // TestWatchBeginsLate changes the list after Devices and before Watch.

@@ -47,12 +47,12 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 	folder := filepath.Dir(path)
 	f, err := os.CreateTemp(folder, tempPrefix)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, unnamed(err))
 	}
 	temp := f.Name()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, errors.Join(err, Remove(temp)))
+			err = fmt.Errorf("write %s: %w", path, errors.Join(unnamed(err), Remove(temp)))
 		}
 	}()
 	_, err = f.Write(data)
@@ -71,6 +71,20 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 		return err
 	}
 	return sync(folder)
+}
+
+// unnamed is err without the temporary name, which is another one each time:
+// whoever tries again tells one error once.
+func unnamed(err error) error {
+	var ofPath *fs.PathError
+	if errors.As(err, &ofPath) && IsTemp(filepath.Base(ofPath.Path)) {
+		return fmt.Errorf("%s: %w", ofPath.Op, ofPath.Err)
+	}
+	var ofLink *os.LinkError
+	if errors.As(err, &ofLink) && IsTemp(filepath.Base(ofLink.Old)) {
+		return fmt.Errorf("%s: %w", ofLink.Op, ofLink.Err)
+	}
+	return err
 }
 
 // Remove removes the file at path, which need not be there.

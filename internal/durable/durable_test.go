@@ -36,6 +36,26 @@ func TestReplaceKeepsWhatWasThereWhenItFails(t *testing.T) {
 	}
 }
 
+// TestReplaceFailsTheSameWayTwice, so that who tries again and again can tell that
+// nothing has changed.
+func TestReplaceFailsTheSameWayTwice(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	taken := filepath.Join(folder, "taken")
+	if err := os.MkdirAll(filepath.Join(taken, "file"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"no folder": filepath.Join(folder, "none", "file"), "a folder in its place": taken} {
+		first, second := Replace(path, nil, 0o600), Replace(path, nil, 0o600)
+		if first == nil || second == nil || first.Error() != second.Error() {
+			t.Errorf("%s: %v, then %v", name, first, second)
+		}
+		if name == "no folder" && !errors.Is(first, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, first)
+		}
+	}
+}
+
 func TestCreateHasOneWinner(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")

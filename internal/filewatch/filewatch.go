@@ -24,6 +24,7 @@ type Timing struct {
 	Settle time.Duration // from the last event to the look
 	Most   time.Duration // from the first event to the look
 	Poll   time.Duration // between looks without an event
+	Search time.Duration // the same while the folder is not watched; 0 is as Poll
 }
 
 // Usual returns the timing for files that a person or the kubelet changes.
@@ -42,8 +43,8 @@ type Options struct {
 	// Look is called at the start, after events, and now and then: event is false
 	// when nothing is known to have changed.
 	Look func(event bool)
-	// Trouble is called when the folder cannot be watched, so that there are no
-	// events. It may be nil.
+	// Trouble is called when the folder is there and cannot be watched, so that
+	// there are no events: once, until it can. It may be nil.
 	Trouble func(error)
 	Timing  Timing
 }
@@ -55,8 +56,8 @@ func Run(ctx context.Context, o Options) {
 	folder.ensure(o.Folder, o.trouble)
 	// What has changed between an earlier look and here has no event.
 	o.Look(true)
-	poll := time.NewTicker(o.Timing.Poll)
-	defer poll.Stop()
+	next := time.NewTimer(o.Timing.pause(folder))
+	defer next.Stop()
 	var due <-chan time.Time
 	var first time.Time
 	for {
@@ -64,27 +65,44 @@ func Run(ctx context.Context, o Options) {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-folder.events():
-			if o.Concerns != nil && !o.Concerns(e.Name) {
+		case e, open := <-folder.events():
+			if open && o.Concerns != nil && !o.Concerns(e.Name) {
 				continue
 			}
-			// Whoever writes in several steps is waited for, but not for ever.
-			if due == nil {
-				first = time.Now()
-			}
-			due = time.After(min(o.Timing.Settle, max(0, o.Timing.Most-time.Since(first))))
+			due, first = o.Timing.settle(due, first)
 			continue
 		case err := <-folder.errors():
-			if err != nil {
-				o.trouble(err)
+			// Events were lost, and maybe the watch is: then it is begun anew.
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				folder.close()
 			}
+			due, first = o.Timing.settle(due, first)
+			continue
 		case <-due:
 			due, event = nil, true
-		case <-poll.C:
+		case <-next.C:
 		}
-		folder.ensure(o.Folder, o.trouble)
+		// What has happened before another folder was watched has no event either.
+		event = folder.ensure(o.Folder, o.trouble) || event
 		o.Look(event)
+		next.Reset(o.Timing.pause(folder))
 	}
+}
+
+// settle returns when a look is due after an event, and when the first event was
+// that it is for. Whoever writes in several steps is waited for, but not for ever.
+func (t Timing) settle(due <-chan time.Time, first time.Time) (<-chan time.Time, time.Time) {
+	if due == nil {
+		first = time.Now()
+	}
+	return time.After(min(t.Settle, max(0, t.Most-time.Since(first)))), first
+}
+
+func (t Timing) pause(folder watch) time.Duration {
+	if folder.watcher == nil && t.Search > 0 {
+		return t.Search
+	}
+	return t.Poll
 }
 
 func (o Options) trouble(err error) {
@@ -101,24 +119,27 @@ type watch struct {
 	told    bool
 }
 
-// ensure watches the folder at path if there is one and it is not watched yet.
-func (w *watch) ensure(path string, trouble func(error)) {
+// ensure watches the folder at path if there is one and it is not watched yet. It
+// tells whether another one is watched now than before, or none.
+func (w *watch) ensure(path string, trouble func(error)) (another bool) {
 	info, err := os.Stat(path)
 	if err == nil && w.watcher != nil && os.SameFile(info, w.info) && len(w.watcher.WatchList()) > 0 {
-		return
+		return false
 	}
+	another = w.watcher != nil
 	w.close()
 	if err == nil {
 		err = w.begin(path, info)
 	}
 	if err == nil {
 		w.told = false
-		return
+		return true
 	}
 	if !w.told && !errors.Is(err, fs.ErrNotExist) {
 		w.told = true
 		trouble(err)
 	}
+	return another
 }
 
 func (w *watch) begin(path string, info fs.FileInfo) error {

@@ -34,7 +34,7 @@ func (b behind) find(ctx context.Context) (*peer.Process, error) {
 	switch {
 	case err == nil && is:
 		return process, nil
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		err = nil // It has ended by itself.
 	case err != nil:
 		err = fmt.Errorf("restart by %s: see what process %d is: %w", b, process.PID, err)

@@ -270,6 +270,34 @@ func TestSignalAndContainerdThatDoesNotComeBack(t *testing.T) {
 		t.Errorf("runtime_path %q", got)
 	}
 	n.started(t, 2, "the old file is back")
+
+	// As the kubelet has an init container do that has failed.
+	again := []string{"configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "3s"}
+	if status, _, stderr = n.dxctl(t, again...); status != 1 || !strings.Contains(stderr, "nothing is changed: containerd did not come back with this") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	n.started(t, 2, "the same again")
+	if err := os.Remove(filepath.Join(n.folder, "refuse")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(n.folder, "ours", "configure-failed.json")); err != nil {
+		t.Fatal(err)
+	}
+	n.must(t, append([]string{"configure"}, bySignal()...)...)
+	n.started(t, 3, "the same, once what kept it from starting is gone")
+}
+
+// TestSignalAndNobodyStartsContainerd says what has happened, and what to do.
+func TestSignalAndNobodyStartsContainerd(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, containerds(t)["1.7"], "version = 2\n# mine\n")
+	status, _, stderr := n.dxctl(t, "configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "2s")
+	if status != 1 || !strings.Contains(stderr, "start it on the node, and do not use --restart-mode signal there") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if got := n.text(t); got != "version = 2\n# mine\n" {
+		t.Errorf("the file is\n%s", got)
+	}
 }
 
 // TestSignalToAnother has somebody else listen in front of containerd, and
