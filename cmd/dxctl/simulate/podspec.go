@@ -48,6 +48,9 @@ type PodSpec struct {
 	OS               struct {
 		Name string `json:"name"`
 	} `json:"os"`
+	// OthersResources are the extended resources that it asks for and that are taken
+	// for somebody else's.
+	OthersResources []string `json:"-"`
 }
 
 // all returns the containers in the order in which they are started.
@@ -163,17 +166,25 @@ func (q quantity) replicas() (n int64, ok bool) {
 // [PodSpec.leaveOut].
 func gpuResources(list map[string]quantity) []string { return slices.Sorted(maps.Keys(list)) }
 
-// leaveOut removes the resources that are neither among ours nor in our domain. In
-// that, those that do not exist stay.
-func (s PodSpec) leaveOut(ours []string) {
+// leaveOut removes the resources that are neither among ours nor in our domain, and
+// notes which of them are extended ones. In our domain, those that do not exist stay.
+func (s *PodSpec) leaveOut(ours []string) {
 	domain, _, _ := strings.Cut(advertiser.ResourceDisplay, "/")
+	extended := make(map[string]bool)
 	other := func(name string, _ quantity) bool {
-		return !strings.HasPrefix(name, domain+"/") && !slices.Contains(ours, name)
+		if strings.HasPrefix(name, domain+"/") || slices.Contains(ours, name) {
+			return false
+		}
+		if strings.Contains(name, "/") {
+			extended[name] = true
+		}
+		return true
 	}
 	for _, c := range s.all() {
 		maps.DeleteFunc(c.Resources.Limits, other)
 		maps.DeleteFunc(c.Resources.Requests, other)
 	}
+	s.OthersResources = slices.Sorted(maps.Keys(extended))
 }
 
 // check returns why an API server would refuse a pod, as far as GPUs are

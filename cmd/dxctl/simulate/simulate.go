@@ -25,6 +25,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/advertiser/resources"
+	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/capabilities"
@@ -318,6 +319,9 @@ func podNotes(p pod) []string {
 	var list []string
 	if name := p.spec.RuntimeClassName; name != "" {
 		list = append(list, fmt.Sprintf("runtimeClassName %s is not looked at: where it isolates by Hyper-V, containers with a GPU are refused", name))
+	}
+	for _, name := range p.spec.OthersResources {
+		list = append(list, fmt.Sprintf("%s is taken for somebody else's, as no rule of the configuration offers it: for one that does, name the configuration by --config", terminal.Printable(name)))
 	}
 	if len(p.spec.ResourceClaims) > 0 {
 		list = append(list, "resourceClaims are not looked at")

@@ -254,6 +254,10 @@ func TestNotes(t *testing.T) {
 			t.Errorf("no %q in %s", want, text)
 		}
 	}
+	others := simulate(t, Node{}, podOf("{containers: [{name: x, resources: {limits: {cpu: 1, example.com/t4: 1}}}]}"), 0)
+	if notes := others.Pods[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "example.com/t4 is taken for somebody else's") {
+		t.Errorf("%q", notes)
+	}
 	host := simulate(t, Node{}, podOf("{containers: [{name: x, securityContext: {windowsOptions: {hostProcess: true}}}]}"), 0)
 	if notes := only(t, host).Notes; len(notes) != 1 || !strings.Contains(notes[0], "process of the host") {
 		t.Errorf("%q", notes)
