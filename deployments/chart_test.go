@@ -14,6 +14,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/inventory"
 )
 
 const chart = "helm/directx-nri"
@@ -155,7 +158,7 @@ func TestTemplateRefuses(t *testing.T) {
 		},
 		"a text that is no YAML":          {image + "config: 'a: ['", "config is no YAML"},
 		"a text that is no whole file":    {image + "config: 'replicas: 2'", "config is a text without apiVersion"},
-		"a hexadecimal number":            {image + "inventory: {devices: [{instanceID: a, vendorID: 0x10DE}]}", "--set-file inventory=FILE"},
+		"a hexadecimal number":            {image + "inventory: {devices: [{instanceID: a, luid: 0xC2F5}]}", "--set-file inventory=FILE"},
 		"a vendor's number":               {image + "config: {resources: [{name: a.b/c, match: {vendor: 0x1A03}}]}", "quote it, as in '0x10DE'"},
 		"a vendor's number in a list":     {image + "config: {resources: [{name: a.b/c, match: {vendor: [nvidia, 0x1A03]}}]}", "quote it, as in '0x10DE'"},
 		"a node in two pools":             {image + "nodePools: {pools: {a: {values: [x]}, b: {values: [x]}}}", "are in two pools"},
@@ -265,6 +268,31 @@ func TestInventoryOfTheNearest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Helm makes a decimal number of a vendor's, and the node reads it as what was meant.
+func TestVendorsOfTheInventory(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, err := template(t, "image: {repository: a}\ninventory: {devices: [{instanceID: a, vendorID: 0x10DE}, {instanceID: b, vendorID: '0x10DE', luid: '0xC2F5'}]}")
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	decoded, err := decode([]byte(stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range decoded {
+		m, ok := o.(*corev1.ConfigMap)
+		if !ok || m.Data["inventory.yaml"] == "" {
+			continue
+		}
+		devices, err := inventory.Parse("inventory.yaml", []byte(m.Data["inventory.yaml"]))
+		if err != nil || len(devices) != 2 || devices[0].VendorID != discovery.VendorNVIDIA || devices[1].VendorID != discovery.VendorNVIDIA || devices[1].LUID != 0xC2F5 {
+			t.Errorf("%+v, %v\n%s", devices, err, m.Data["inventory.yaml"])
+		}
+		return
+	}
+	t.Errorf("there is no inventory in\n%s", stdout)
 }
 
 // Both of containerd's sockets may be in one folder, which a container has once.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"directx-nri/internal/pcivendor"
 )
 
 // Device is one GPU of the node.
@@ -169,11 +171,11 @@ type VendorID uint16
 
 // PCI vendor IDs of the vendors with DirectX drivers.
 const (
-	VendorAMD       VendorID = 0x1002
-	VendorNVIDIA    VendorID = 0x10DE
-	VendorMicrosoft VendorID = 0x1414
-	VendorQualcomm  VendorID = 0x5143
-	VendorIntel     VendorID = 0x8086
+	VendorAMD       VendorID = pcivendor.AMD
+	VendorNVIDIA    VendorID = pcivendor.NVIDIA
+	VendorMicrosoft VendorID = pcivendor.Microsoft
+	VendorQualcomm  VendorID = pcivendor.Qualcomm
+	VendorIntel     VendorID = pcivendor.Intel
 )
 
 func (v VendorID) String() string {

@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 		"", "---", "a: b", head, fileWith("a", "b"), fileWith() + "---\n", "- *a", "&a [*a]", "{<<: {}}", head + "- &a {instanceID: *a}\n",
 		"!%0a x", head + "- {instanceID: !!int \"a\\nb\"}",
 		device("driver: {version: 1.2, storePath: 'C:\\a'}", "runtimeFiles: {system32: [a, {source: b, destination: c}]}"),
-		device("linux: {deviceNodes: [/a, {path: /b, containerPath: /c}], libraries: [/d]}", "luid: 0x1_0x2", "vendorID: 0x10DE"),
+		device("linux: {deviceNodes: [/a, {path: /b, containerPath: /c}], libraries: [/d]}", "luid: 0x1_0x2", "vendorID: 0x10DE"), device("vendorID: 4318"), device("vendorID: '0x10DE'"),
 		device("health: {reason: x}", "numaNode: 1", "dedicatedMemory: 1Ki", "locationPath: PCIROOT(0)#PCI(1)"),
 		device("# comment", "display: true # comment", "", "# foot"), device("description: !!binary aGk="), device("? x", ": y"), "\xff\xfe", "a: |\n b\n", "a: 'b\n",
 	} {

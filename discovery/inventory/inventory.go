@@ -11,7 +11,7 @@
 //	devices:
 //	  - instanceID: 'PCI\VEN_10DE&DEV_1EB8&…' # unique; at most 200 characters, no "::"
 //	    description: NVIDIA Tesla T4
-//	    vendorID: 0x10DE                      # default: the PCI\VEN_xxxx of the instance ID
+//	    vendorID: 0x10DE                      # or in decimal; default: the PCI\VEN_xxxx of the instance ID
 //	    locationPath: PCIROOT(0)#PCI(1B00)    # unique
 //	    luid: 0x00000000_0x0000C2F5           # or one number; unique
 //	    uuid: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 # NVIDIA's; unique

@@ -145,7 +145,7 @@ func vendor(o strictyaml.Object, instanceID string) discovery.VendorID {
 	if !ok {
 		return named
 	}
-	id, ok := strictyaml.Read(f, strictyaml.Value.Number, parseVendorID)
+	id, ok := strictyaml.Read(f, strictyaml.Value.Literal, parseVendorID)
 	if ok && named != 0 && id != named {
 		f.Fail("0x%04X differs from the vendor in the instance ID, 0x%04X; write that or leave the key out", uint16(id), uint16(named))
 	}

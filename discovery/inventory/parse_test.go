@@ -97,6 +97,8 @@ func TestParseAccepts(t *testing.T) {
 		{"single colons in an instance ID", head + `- instanceID: '0000:01:00.0'`, discovery.Device{InstanceID: `0000:01:00.0`}},
 		{"an instance ID of 200 characters", head + "- instanceID: " + strings.Repeat("ä", 200), discovery.Device{InstanceID: strings.Repeat("ä", 200)}},
 		{"vendor twice, the same", head + "- instanceID: 'PCI\\VEN_10DE&DEV_1'\n  vendorID: 0x10de", discovery.Device{InstanceID: `PCI\VEN_10DE&DEV_1`, VendorID: discovery.VendorNVIDIA}},
+		{"vendor in decimal", device("vendorID: 4318"), discovery.Device{InstanceID: "a", VendorID: discovery.VendorNVIDIA}},
+		{"vendor in quotes", device("vendorID: '0x10DE'"), discovery.Device{InstanceID: "a", VendorID: discovery.VendorNVIDIA}},
 		{"memory in Ki", device("dedicatedMemory: 3Ki"), discovery.Device{InstanceID: "a", DedicatedMemory: 3 << 10}},
 		{"memory in Mi", device("dedicatedMemory: 3Mi"), discovery.Device{InstanceID: "a", DedicatedMemory: 3 << 20}},
 		{"memory in Gi", device("dedicatedMemory: '3Gi'"), discovery.Device{InstanceID: "a", DedicatedMemory: 3 << 30}},
@@ -156,7 +158,7 @@ func TestParseProblems(t *testing.T) {
 	t.Parallel()
 	const (
 		boolean  = "must be true or false, not "
-		vendor   = "is not a PCI vendor ID; write 1 to 4 hexadecimal digits such as 0x10DE, or leave the key out"
+		vendor   = "is not a PCI vendor ID; write 0x and 1 to 4 hexadecimal digits, as in 0x10DE, or leave the key out"
 		luid     = "is not a LUID; write it as 0x00000000_0x0000C2F5 or 0xC2F5"
 		memory   = "is not an amount of memory; write bytes, or a whole number with Ki, Mi, Gi or Ti, less than 2^64 bytes in all"
 		version  = "is not a driver version; write 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222"
@@ -240,10 +242,14 @@ func TestParseProblems(t *testing.T) {
 		{"location path twice", head + "- {instanceID: a, locationPath: PCI(1b)}\n- {instanceID: b, locationPath: PCI(1B)}\n", []string{"5: devices[1].locationPath: is the same as devices[0].locationPath in line 4; it must be unique"}},
 		{"LUID twice", head + "- {instanceID: a, luid: 0x1}\n- {instanceID: b, luid: 0x0_0x1}\n", []string{"5: devices[1].luid: is the same as devices[0].luid in line 4; it must be unique"}},
 		{"vendor differs", head + "- instanceID: 'PCI\\VEN_10DE&DEV_1'\n  vendorID: 0x1002\n", []string{"5: devices[0].vendorID: 0x1002 differs from the vendor in the instance ID, 0x10DE; write that or leave the key out"}},
-		{"vendor in decimal", device("vendorID: 4318"), []string{`5: devices[0].vendorID: "4318" ` + vendor}},
+		{"vendor without its 0x", device("vendorID: 8086"), []string{`5: devices[0].vendorID: "8086" ` + vendor}},
+		{"vendor too great in decimal", device("vendorID: 65536"), []string{`5: devices[0].vendorID: "65536" ` + vendor}},
+		{"vendor below 0", device("vendorID: -1"), []string{`5: devices[0].vendorID: "-1" ` + vendor}},
+		{"vendor that is no whole number", device("vendorID: 4318.0"), []string{`5: devices[0].vendorID: "4318.0" ` + vendor}},
+		{"vendor in a list", device("vendorID: [0x10DE]"), []string{"5: devices[0].vendorID: must be a number or a string, not a list"}},
 		{"vendor too long", device("vendorID: 0x110DE"), []string{`5: devices[0].vendorID: "0x110DE" ` + vendor}},
 		{"vendor 0", device("vendorID: 0x0"), []string{`5: devices[0].vendorID: "0x0" ` + vendor}},
-		{"vendor name", device("vendorID: NVIDIA"), []string{`5: devices[0].vendorID: must be a whole number without quotes, not the string "NVIDIA"`}},
+		{"vendor name", device("vendorID: NVIDIA"), []string{`5: devices[0].vendorID: "NVIDIA" ` + vendor}},
 
 		// Single values.
 		{"location path of one word", device("locationPath: PCIROOT"), []string{`5: devices[0].locationPath: "PCIROOT" ` + location}},

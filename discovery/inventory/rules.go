@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/pcivendor"
 	"directx-nri/internal/quantity"
 	"directx-nri/internal/strictyaml"
 	"directx-nri/internal/winpath"
@@ -31,10 +32,9 @@ func checkInstanceID(id string) error {
 }
 
 func parseVendorID(text string) (discovery.VendorID, error) {
-	digits, found := cutHexPrefix(text)
-	id, err := strconv.ParseUint(digits, 16, 16)
-	if !found || err != nil || id == 0 {
-		return 0, fmt.Errorf("%s is not a PCI vendor ID; write 1 to 4 hexadecimal digits such as 0x10DE, or leave the key out", strictyaml.Quote(text))
+	id, ok := pcivendor.Parse(text)
+	if !ok {
+		return 0, fmt.Errorf("%s is not a PCI vendor ID; write 0x and 1 to 4 hexadecimal digits, as in 0x10DE, or leave the key out", strictyaml.Quote(text))
 	}
 	return discovery.VendorID(id), nil
 }
@@ -49,13 +49,6 @@ func parseLUID(text string) (discovery.LUID, error) {
 		return 0, errors.New("is 0, which no adapter has; leave the key out")
 	}
 	return luid, nil
-}
-
-func cutHexPrefix(text string) (digits string, found bool) {
-	if digits, found = strings.CutPrefix(text, "0x"); found {
-		return digits, true
-	}
-	return strings.CutPrefix(text, "0X")
 }
 
 func parseNUMANode(text string) (int, error) {

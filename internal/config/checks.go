@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	"directx-nri/internal/pcivendor"
 	"directx-nri/internal/strictyaml"
 	"directx-nri/internal/winpath"
 )
@@ -137,7 +138,7 @@ type vendor struct {
 
 // vendors are those whose drivers know containers.
 func vendors() []vendor {
-	return []vendor{{"amd", 0x1002}, {"intel", 0x8086}, {"microsoft", 0x1414}, {"nvidia", 0x10DE}, {"qualcomm", 0x5143}}
+	return []vendor{{"amd", pcivendor.AMD}, {"intel", pcivendor.Intel}, {"microsoft", pcivendor.Microsoft}, {"nvidia", pcivendor.NVIDIA}, {"qualcomm", pcivendor.Qualcomm}}
 }
 
 func vendorNames() []string {
@@ -163,10 +164,8 @@ func parseVendor(text string) (uint16, error) {
 			return v.id, nil
 		}
 	}
-	if digits, found := strings.CutPrefix(text, "0x"); found {
-		if id, err := strconv.ParseUint(digits, 16, 16); err == nil && id != 0 {
-			return uint16(id), nil
-		}
+	if id, ok := pcivendor.Parse(text); ok {
+		return id, nil
 	}
 	return 0, fmt.Errorf("%s is not a vendor; write %s, or a PCI vendor ID such as 0x10DE", strictyaml.Quote(text), strictyaml.List(vendorNames()))
 }

@@ -48,7 +48,7 @@ resources:
 - name: example.com/big
   match:
     kind: display
-    vendor: [nvidia, 0x1a03]
+    vendor: [nvidia, 0x1a03, 4318]
     description: [NVIDIA Tesla*, "*A10?"]
     dedicatedMemory: {min: 8GiB, max: 17179869184}
     driverVersion: {min: 31.0, max: 32}
@@ -234,29 +234,30 @@ func TestParseRefuses(t *testing.T) {
 		"fraction":          {head + "replicas: 1.5\n", "must be a whole number"},
 		"octal to others":   {head + "replicas: 010\n", "010 begins with a 0, by which some take it for an octal number; write it without"},
 
-		"no rules":             {head + "resources: []\n", "resources: is empty"},
-		"preset and rules":     {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "stands beside the preset alibaba"},
-		"unknown preset":       {head + "preset: nvidia\n", "preset: \"nvidia\" is none of tensorworks, microsoft, alibaba"},
-		"no name":              {rules("{replicas: 2}"), "config.yaml:4: resources[0]: name is missing"},
-		"rule's replicas":      {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is not possible; choose 1 to 1024"},
-		"many replicas":        {rules("{name: a.b/c, replicas: 1025}"), "choose 1 to 1024"},
-		"huge replicas":        {rules("{name: a.b/c, replicas: 4294967297}"), "choose 1 to 1024"},
-		"policy":               {rules("{name: a.b/c, allocationPolicy: random}"), `"random" is none of distributed, packed`},
-		"mixed drivers":        {rules("{name: a.b/c, mixedDrivers: true}"), "must be a string, not true"},
-		"no limit":             {rules("{name: a.b/c, maxPerContainer: 0}"), "maxPerContainer"},
-		"never exclusive":      {rules("{name: a.b/c, replicas: 4, exclusiveRequests: true, maxPerContainer: 2}"), "less than a whole GPU's 4 replicas"},
-		"kind":                 {rules("{name: a.b/c, match: {kind: render}}"), `"render" is none of display, compute`},
-		"vendor":               {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor; write amd, intel, microsoft, nvidia and qualcomm`},
-		"vendor 0":             {rules("{name: a.b/c, match: {vendor: 0x0}}"), "is not a vendor"},
-		"vendor in decimal":    {rules("{name: a.b/c, match: {vendor: 4318}}"), "is not a vendor"},
-		"no vendor":            {rules("{name: a.b/c, match: {vendor: []}}"), "nothing fits"},
-		"empty glob":           {rules("{name: a.b/c, match: {description: ''}}"), "is empty"},
-		"space at an end":      {rules("{name: a.b/c, match: {description: 'T4 '}}"), "white space"},
-		"memory":               {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8G}}}"), "is not an amount of memory"},
-		"memory, no mapping":   {rules("{name: a.b/c, match: {dedicatedMemory: 8Gi}}"), "must be a mapping with min and max"},
-		"memory upside down":   {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "less than its min"},
-		"version":              {rules("{name: a.b/c, match: {driverVersion: {min: latest}}}"), "is not a driver version"},
-		"versions upside down": {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "less than its min"},
+		"no rules":              {head + "resources: []\n", "resources: is empty"},
+		"preset and rules":      {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "stands beside the preset alibaba"},
+		"unknown preset":        {head + "preset: nvidia\n", "preset: \"nvidia\" is none of tensorworks, microsoft, alibaba"},
+		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0]: name is missing"},
+		"rule's replicas":       {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is not possible; choose 1 to 1024"},
+		"many replicas":         {rules("{name: a.b/c, replicas: 1025}"), "choose 1 to 1024"},
+		"huge replicas":         {rules("{name: a.b/c, replicas: 4294967297}"), "choose 1 to 1024"},
+		"policy":                {rules("{name: a.b/c, allocationPolicy: random}"), `"random" is none of distributed, packed`},
+		"mixed drivers":         {rules("{name: a.b/c, mixedDrivers: true}"), "must be a string, not true"},
+		"no limit":              {rules("{name: a.b/c, maxPerContainer: 0}"), "maxPerContainer"},
+		"never exclusive":       {rules("{name: a.b/c, replicas: 4, exclusiveRequests: true, maxPerContainer: 2}"), "less than a whole GPU's 4 replicas"},
+		"kind":                  {rules("{name: a.b/c, match: {kind: render}}"), `"render" is none of display, compute`},
+		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor; write amd, intel, microsoft, nvidia and qualcomm`},
+		"vendor 0":              {rules("{name: a.b/c, match: {vendor: 0x0}}"), "is not a vendor"},
+		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: 8086}}"), `"8086" is not a vendor; write amd`},
+		"vendor too great":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "is not a vendor"},
+		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "nothing fits"},
+		"empty glob":            {rules("{name: a.b/c, match: {description: ''}}"), "is empty"},
+		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), "white space"},
+		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8G}}}"), "is not an amount of memory"},
+		"memory, no mapping":    {rules("{name: a.b/c, match: {dedicatedMemory: 8Gi}}"), "must be a mapping with min and max"},
+		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "less than its min"},
+		"version":               {rules("{name: a.b/c, match: {driverVersion: {min: latest}}}"), "is not a driver version"},
+		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "less than its min"},
 
 		"name without domain":   {rules("{name: gpu}"), "is not the name of an extended resource"},
 		"two slashes":           {rules("{name: a/b/c}"), "is not the name of an extended resource"},
@@ -305,6 +306,7 @@ func TestParseRefuses(t *testing.T) {
 		"destination's folder":     {head + "runtimeFiles: {nvidia: {add: [{source: x.exe, destination: drivers\\x.exe}]}}\n", "is not a file's name"},
 		"one name for many":        {head + "runtimeFiles: {nvidia: {add: [{source: '*.exe', destination: x.exe}]}}\n", "one name for what may be several"},
 		"vendor twice":             {head + "runtimeFiles: {nvidia: {}, 0x10de: {}}\n", "it must be unique"},
+		"vendor twice, in decimal": {head + "runtimeFiles: {nvidia: {}, '4318': {}}\n", "it must be unique"},
 		"vendor key":               {head + "runtimeFiles: {matrox: {}}\n", "is not a vendor"},
 	} {
 		t.Run(name, func(t *testing.T) {

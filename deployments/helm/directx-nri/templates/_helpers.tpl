@@ -156,11 +156,9 @@ has an inventory, and another a configuration that names one.
 {{- $text = $inventory -}}
 {{- else -}}
 {{- range $device := $described.devices -}}
-{{- range list "vendorID" "luid" -}}
-{{- $value := get $device . -}}
-{{- if or (kindIs "float64" $value) (kindIs "int64" $value) (kindIs "int" $value) -}}
-{{- fail (printf "%s: helm has made a decimal number of a device's %s: give the inventory as a text, as in --set-file %s=FILE" $inventoryName . $inventoryName) -}}
-{{- end -}}
+{{- $luid := get $device "luid" -}}
+{{- if or (kindIs "float64" $luid) (kindIs "int64" $luid) (kindIs "int" $luid) -}}
+{{- fail (printf "%s: helm has made a decimal number of a device's luid: quote it, or give the inventory as a text, as in --set-file %s=FILE" $inventoryName $inventoryName) -}}
 {{- end -}}
 {{- end -}}
 {{- $text = toYaml (merge $described (dict "apiVersion" "directx.microsoft.com/v1alpha1" "kind" "Inventory")) -}}
