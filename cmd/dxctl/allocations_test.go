@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -220,10 +219,13 @@ func TestAllocationsRefusals(t *testing.T) {
 	if _, err := ask(t, "allocations", "-o", "xml"); err == nil || !strings.Contains(err.Error(), `--output "xml" is none of`) {
 		t.Errorf("a form: %v", err)
 	}
-	if runtime.GOOS == "windows" || os.Getuid() == 0 {
-		return // Nothing is kept from them.
-	}
+}
+
+// TestAllocationsOfSomebodyElse says who may read them.
+func TestAllocationsOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	state := holding(t)
+	testutil.KeptOutByModes(t)
 	if err := os.Chmod(paths.Allocations(state), 0o300); err != nil {
 		t.Fatal(err)
 	}

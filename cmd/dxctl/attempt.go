@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/durable"
 )
 
@@ -52,6 +53,21 @@ func (a attempt) check(now time.Time) error {
 	}
 	return fmt.Errorf("containerd did not come back with this at %s: %s; the same is tried again after %v, or at once when %s is removed",
 		last.At.UTC().Format(time.RFC3339), last.Error, attemptPause, a.path())
+}
+
+// failedConfigure tells of the last restart that failed. What says nothing to us keeps
+// nobody from anything.
+func failedConfigure(state string) doctor.FailedConfigure {
+	path := attempt{state: state}.path()
+	text, there, err := readFile(path)
+	if err != nil {
+		return doctor.FailedConfigure{Record: path, Err: err}
+	}
+	var last failedAttempt
+	if !there || json.Unmarshal(text, &last) != nil {
+		return doctor.FailedConfigure{}
+	}
+	return doctor.FailedConfigure{Record: path, At: last.At, Why: last.Error}
 }
 
 // failed keeps why it has failed, and returns that.

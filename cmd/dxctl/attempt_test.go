@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"directx-nri/cmd/dxctl/doctor"
 )
 
 func TestAttempt(t *testing.T) {
@@ -38,8 +40,14 @@ func TestAttempt(t *testing.T) {
 			t.Errorf("%s: %v names not all", test.name, err)
 		}
 	}
+	if got := failedConfigure(a.state); got.Record != a.path() || !got.At.Equal(now) || got.Why != os.ErrClosed.Error() || got.Err != nil {
+		t.Errorf("doctor is told %+v", got)
+	}
 	if err := os.WriteFile(a.path(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if got := failedConfigure(a.state); got != (doctor.FailedConfigure{}) {
+		t.Errorf("of a record that says nothing doctor is told %+v", got)
 	}
 	if err := a.check(now); err != nil {
 		t.Errorf("a record that says nothing: %v", err)
@@ -49,6 +57,9 @@ func TestAttempt(t *testing.T) {
 	}
 	if exists(a.state) {
 		t.Error("the state folder is left")
+	}
+	if got := failedConfigure(a.state); got != (doctor.FailedConfigure{}) {
+		t.Errorf("of no record doctor is told %+v", got)
 	}
 	if err := forgetAttempts(a.state); err != nil {
 		t.Errorf("a second time: %v", err)

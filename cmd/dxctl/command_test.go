@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -234,7 +235,7 @@ func TestTheOldFileComesBack(t *testing.T) {
 func (b *bed) restarts(t *testing.T) (flags []string, count func() int) {
 	t.Helper()
 	file := filepath.Join(b.folder, "restarts")
-	return []string{"--restart", "--restart-command", "echo restart >>" + file, "--restart-timeout", "300ms"}, func() int {
+	return []string{"--restart", "--restart-command", "echo restart >>" + file, "--restart-timeout", "1500ms"}, func() int {
 		text, _, err := readFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -278,6 +279,14 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 	b.must(t, append([]string{"configure"}, b.restart()...)...)
 	if exists(filepath.Join(b.state, attemptName)) {
 		t.Error("the record of the attempt is left")
+	}
+	// Nor what runs because somebody else has restarted it.
+	if err := (attempt{b.state, "a"}).failed(time.Now(), os.ErrClosed); !errors.Is(err, os.ErrClosed) {
+		t.Fatal(err)
+	}
+	b.must(t, append([]string{"configure"}, b.restart()...)...)
+	if exists(filepath.Join(b.state, attemptName)) {
+		t.Error("the record of an attempt is left, and containerd runs with the file")
 	}
 	b.must(t, append([]string{"unconfigure"}, b.restart()...)...)
 	if exists(b.state) {

@@ -206,6 +206,11 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 		if err := forgetAttempts(o.stateDir); err != nil {
 			return err
 		}
+	case o.restart:
+		// It runs with this, whoever has restarted it.
+		if err := forgetAttempts(o.stateDir); err != nil {
+			return err
+		}
 	case changed:
 		fmt.Fprintf(stderr, "restart containerd to have it read the file\n")
 	}

@@ -175,7 +175,7 @@ func (o *doctorOptions) node() doctor.Node {
 		ShimConfig: o.file, Inventory: o.inventory, StateDir: o.stateDir, RuntimeDir: o.runtimeDir, Shim: o.shim,
 		ContainerdConfig: o.config, ContainerdMajor: o.major, ContainerdState: o.containerdState,
 		CRISocket: o.criSocket, NRISocket: o.nriSocket, KubeletDir: o.kubeletDir, PodResources: o.podResources,
-		Devices: devicesOf, Changed: changed, Installed: installed, Overrides: o.overrides, Timeout: o.timeout,
+		Devices: devicesOf, Changed: changed, Installed: installed, Failed: failedConfigure, Overrides: o.overrides, Timeout: o.timeout,
 	}
 	if o.stateDir == "" {
 		node.ConfigureDir = paths.OfThisSystem().State

@@ -18,6 +18,7 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/shimname"
+	"directx-nri/internal/testutil"
 )
 
 // place is where a shim is installed on a node.
@@ -303,9 +304,7 @@ func TestUninstallKeepsAnInstalledFileThatWasChanged(t *testing.T) {
 // TestUninstallOfWhatCannotBeRemoved keeps in mind that it is ours.
 func TestUninstallOfWhatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() <= 0 {
-		t.Skip("modes keep an ordinary user of Linux out, and nobody else")
-	}
+	testutil.KeptOutByModes(t)
 	p := newPlace(t, mine)
 	o := uninstallOptions{target: target{stateDir: p.state}, shimConfig: p.shimConfig}
 	own, err := openOwnFiles(p.state)

@@ -131,6 +131,7 @@ func (f Facts) Hush() Facts {
 	f.Containerd.Overrides = hushAll(f.Containerd.Overrides)
 	f.Containerd.BadImports = hushAll(f.Containerd.BadImports)
 	f.Leftovers.JournalErr = Hush(f.Leftovers.JournalErr)
+	f.Failed.Why, f.Failed.Err = HushText(f.Failed.Why), Hush(f.Failed.Err)
 	f.Records.Damaged = slices.Clone(f.Records.Damaged)
 	for i := range f.Records.Damaged {
 		f.Records.Damaged[i].Err = Hush(f.Records.Damaged[i].Err)

@@ -58,6 +58,10 @@ func TestHush(t *testing.T) {
 	if text := facts.Hush().Records.Damaged[0].Err.Error(); strings.Contains(text, "hunter") || !strings.Contains(facts.Records.Damaged[0].Err.Error(), "hunter") {
 		t.Errorf("a record's error becomes %s", text)
 	}
+	facts.Failed = FailedConfigure{Why: `json: unknown field "hunter"`, Err: errors.New(`json: unknown field "hunter"`)}
+	if quiet := facts.Hush().Failed; strings.Contains(quiet.Why+quiet.Err.Error(), "hunter") {
+		t.Errorf("a restart that failed becomes %+v", quiet)
+	}
 	if Hush(nil) != nil {
 		t.Error("no error became one")
 	}

@@ -6,6 +6,8 @@
 package doctor
 
 import (
+	"time"
+
 	"directx-nri/discovery"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/config"
@@ -63,6 +65,7 @@ type Facts struct {
 	Metrics   []Metrics
 	Leftovers Leftovers
 	Installed Installed
+	Failed    FailedConfigure
 }
 
 // ConfigFile is our config.yaml.
@@ -203,6 +206,18 @@ type Installed struct {
 	// Changed are those that somebody has changed since, Missing those that
 	// somebody has removed.
 	Changed, Missing []string
+}
+
+// FailedConfigure is a change by 'dxctl runtime configure' with which containerd did
+// not come back, so that the same is not tried again for a while.
+type FailedConfigure struct {
+	// Record is the file that tells of it, "" when there is none.
+	Record string
+	// At is when that was, and Why what was wrong then.
+	At  time.Time
+	Why string
+	// Err is why the file cannot be read.
+	Err error
 }
 
 // Leftovers are what setting up or removing leaves when it is broken off.

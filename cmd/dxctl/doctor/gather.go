@@ -78,6 +78,8 @@ type Node struct {
 	Changed func(config, state string) Leftovers
 	// Installed returns what 'dxctl config install' knows of its files.
 	Installed func(state string) Installed
+	// Failed returns what 'dxctl runtime configure' knows of a restart that failed.
+	Failed func(state string) FailedConfigure
 	// Overrides tells which imported files take the place of what, and which cannot
 	// be used.
 	Overrides func(file containerdconfig.File, node containerdconfig.Node) (overrides, bad []string)
@@ -119,6 +121,7 @@ func Gather(ctx context.Context, n Node) Facts {
 			f.Leftovers = n.leftovers(f.Shims)
 		},
 		func() { f.Installed = n.installed() },
+		func() { f.Failed = n.failed() },
 		func() { f.NRI = n.nri(ctx) },
 		func() { f.Kubelet = n.kubelet(ctx, rules) },
 		func() { f.Records = n.records(ctx) },
@@ -605,6 +608,17 @@ func (n Node) installed() Installed {
 		}
 	}
 	return i
+}
+
+// failed looks in each folder in which that may be kept.
+func (n Node) failed() FailedConfigure {
+	var c FailedConfigure
+	for _, state := range slices.Compact([]string{cmp.Or(n.ConfigureDir, n.StateDir), n.StateDir}) {
+		if c.Record == "" && state != "" && n.Failed != nil {
+			c = n.Failed(state)
+		}
+	}
+	return c
 }
 
 func exists(path string) bool {

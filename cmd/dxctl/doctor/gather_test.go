@@ -169,4 +169,17 @@ func TestChangesAreKeptElsewhere(t *testing.T) {
 	if l := n.changed(); l.Backup != "" || l.Journal == "" || !l.Applied {
 		t.Errorf("the other way round: %+v", l)
 	}
+	n.Failed = func(state string) FailedConfigure {
+		if state == usual {
+			return FailedConfigure{Record: filepath.Join(state, "failed")}
+		}
+		return FailedConfigure{}
+	}
+	if got := n.failed().Record; got != filepath.Join(usual, "failed") {
+		t.Errorf("the restart that failed: %q", got)
+	}
+	n.StateDir, n.ConfigureDir = n.ConfigureDir, n.StateDir
+	if got := n.failed().Record; got != filepath.Join(usual, "failed") {
+		t.Errorf("the restart that failed, the other way round: %q", got)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/capabilities"
@@ -143,6 +144,10 @@ type brokenNode struct {
 	facts Facts
 	check string
 	says  string
+}
+
+func failedAt(why string) FailedConfigure {
+	return FailedConfigure{Record: "/var/lib/directx-nri/configure-failed.json", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Why: why}
 }
 
 // brokenNodes returns a sound node that is broken in one way each time. What is
@@ -310,7 +315,20 @@ func brokenNodes() map[string]brokenNode {
 		"the record of installed files is damaged": {with(sound(), func(f *Facts) {
 			f.Installed = Installed{Record: "/var/lib/directx-nri/installed-files.json", Err: errors.New("read which files were installed, /var/lib/directx-nri/installed-files.json: unexpected end of JSON input")}
 		}), CheckLeftovers, "unexpected end"},
-		"a backup is left":         {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Backup: "/etc/containerd/config.toml.directx-nri.bak"} }), CheckLeftovers, "nothing says what was changed"},
+		"a backup is left": {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Backup: "/etc/containerd/config.toml.directx-nri.bak"} }), CheckLeftovers, "nothing says what was changed"},
+		"containerd did not come back": {with(sound(), func(f *Facts) {
+			f.Failed = failedAt("containerd has not loaded it after 2m0s: the runtime handler runc is not loaded; the old /etc/containerd/config.toml is back, and containerd runs with it")
+			f.Containerd.File.Handlers, f.Containerd.Loaded, f.Containerd.File.NRI = nil, nil, false
+			f.NRI.PluginErr = readiness.ErrNotRunning
+			f.ServedBy = ServedByNRI
+		}), CheckLeftovers, "containerd did not come back with what 'dxctl runtime configure' wrote, at 2026-01-02T03:04:05Z: containerd has not loaded"},
+		"containerd did not come back, with the shim": {with(sound(), func(f *Facts) {
+			f.Failed, f.ServedBy = failedAt("x"), ServedByShim
+			f.Containerd.File.Handlers, f.Containerd.Loaded = nil, nil
+		}), CheckLeftovers, "at 2026-01-02T03:04:05Z: x"},
+		"a failed restart on a disk that fails": {with(sound(), func(f *Facts) {
+			f.Failed = FailedConfigure{Record: "/var/lib/directx-nri/configure-failed.json", Err: errors.New("read /var/lib/directx-nri/configure-failed.json: input/output error")}
+		}), CheckLeftovers, "input/output error"},
 		"uninstall was broken off": {with(sound(), func(f *Facts) { f.Leftovers = Leftovers{Pending: "/var/lib/directx-nri/uninstall-pending"} }), CheckLeftovers, "handed over"},
 		"containers without a shim": {with(sound(), func(f *Facts) {
 			f.Leftovers = Leftovers{Abandoned: []string{"k8s.io/a"}, AbandonedBy: "/opt/old/containerd-shim-directx-v1"}

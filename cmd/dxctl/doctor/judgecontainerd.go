@@ -157,7 +157,7 @@ func (j *judge) handlers() {
 			return
 		}
 	}
-	if routed == 0 {
+	if routed == 0 && !j.hasFailed() {
 		j.problem(CheckHandlers, c.ConfigPath, "no runtime handler goes through our shim", "pods that hold a GPU get none, and are not started", crihandlers.Fix)
 	}
 }
@@ -205,6 +205,7 @@ func (j *judge) nri() {
 		j.problem(CheckNRI, j.Containerd.ConfigPath, "NRI is on in the running containerd, and off in "+j.Containerd.ConfigPath, "after containerd's next restart no pod gets a GPU",
 			"run 'dxctl runtime configure --no-shim', or say with --config which file containerd reads")
 	case n.PluginErr == nil || j.isDenied(n.PluginErr, "the NRI plugin on "+n.PluginSocket):
+	case isOff && j.hasFailed(): // It was to be turned on, which is told.
 	case isOff:
 		j.problem(CheckNRI, j.Containerd.ConfigPath, "NRI is off in containerd", "our plugin is never asked, and pods that hold a GPU are not started", "run 'dxctl runtime configure --no-shim --restart'")
 	case j.isDenied(n.SocketErr, n.Socket):

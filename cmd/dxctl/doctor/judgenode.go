@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"directx-nri/discovery"
 )
@@ -154,6 +155,7 @@ func (j *judge) leftovers() {
 	if l.JournalErr == nil && l.Journal != "" && !l.Applied && !j.has(CheckFile) {
 		j.problem(CheckLeftovers, l.Journal, "it is written down that containerd's configuration was changed, and the changes are not there any more", "somebody has put another file in its place", "run 'dxctl runtime configure --restart' to have them again, or 'dxctl runtime unconfigure' to forget them")
 	}
+	j.failed()
 	j.installed()
 	if l.Backup != "" {
 		j.problem(CheckLeftovers, l.Backup, "a copy of containerd's configuration is there, and nothing says what was changed", "'dxctl runtime unconfigure' cannot put the file back", "compare it with "+j.Containerd.ConfigPath+", then "+remove(j.OS, l.Backup))
@@ -166,6 +168,24 @@ func (j *judge) leftovers() {
 			"before containerd is restarted: 'dxctl runtime install', then 'dxctl runtime uninstall --restart', which hands them over")
 	}
 }
+
+// failed looks at what 'dxctl runtime configure' tells of a restart.
+func (j *judge) failed() {
+	c := j.Failed
+	switch {
+	case c.Record == "" || j.isDenied(c.Err, c.Record):
+	case c.Err != nil:
+		j.problem(CheckLeftovers, c.Record, c.Err.Error(), "'dxctl runtime configure --restart' refuses to work until it can be read", "see whether the disk is well, or "+remove(j.OS, c.Record))
+	default:
+		j.problem(CheckLeftovers, c.Record, fmt.Sprintf("containerd did not come back with what 'dxctl runtime configure' wrote, at %s: %s", c.At.UTC().Format(time.RFC3339), c.Why),
+			"the change is not in force, and nobody tries the same again for an hour, the chart's pods included",
+			"see containerd's log of that time; then, to have it tried at once: "+remove(j.OS, c.Record)+", and run 'dxctl runtime configure --restart' as before, which the chart's pod does by itself")
+	}
+}
+
+// hasFailed tells that a change is not in force because containerd did not come back
+// with it.
+func (j *judge) hasFailed() bool { return j.Failed.Record != "" && j.Failed.Err == nil }
 
 // installed looks at what 'dxctl config install' has put on the node.
 func (j *judge) installed() {
