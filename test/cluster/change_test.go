@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"directx-nri/test/cluster/bed"
 	"directx-nri/test/e2e/node"
@@ -31,15 +32,21 @@ var (
 
 // testConfigChange leaves the node with that configuration.
 func (s *suite) testConfigChange(t *testing.T) {
-	before, ours := s.lives(t, holders()...), s.ourPod(t, daemonSet)
+	ours := s.ourPod(t, daemonSet)
 	s.helmUpgrade(t, "--reuse-values", "--values", s.values(t, more))
 	s.waitOffered(t, offeredMore)
-	s.mustGoOn(t, before)
-	now := s.ourPod(t, daemonSet)
-	if now.UID != ours.UID || restarts(now.Status) != restarts(ours.Status) {
+	s.mustGoOn(t)
+	s.mustBeSame(t, ours)
+	s.mustGiveGPUs(t, display, "example.com/npu", t4)
+}
+
+// mustBeSame fails the test unless the DaemonSet's pod is the one that it was, and
+// none of its containers was started again.
+func (s *suite) mustBeSame(t *testing.T, ours corev1.Pod) {
+	t.Helper()
+	if now := s.ourPod(t, daemonSet); now.UID != ours.UID || restarts(now.Status) != restarts(ours.Status) {
 		t.Errorf("the DaemonSet's pod was %s with %d restarts and is %s with %d", ours.Name, restarts(ours.Status), now.Name, restarts(now.Status))
 	}
-	s.mustGiveGPUs(t, display, "example.com/npu", t4)
 }
 
 // mustGiveGPUs fails the test unless a new pod gets its device, for each resource.
@@ -49,16 +56,18 @@ func (s *suite) mustGiveGPUs(t *testing.T, resources ...string) {
 		name := "new-" + resource[strings.LastIndex(resource, "/")+1:]
 		s.Apply(t, pod(name, "ls /dev/dxg* && "+forever, map[string]int{resource: 1}))
 		s.waitRunning(t, name)
-		out := s.Kubectl(t, "exec", name, "--", "sh", "-c", "echo $DIRECTX_DEVICES; ls /dev/dxg*")
-		mustContain(t, "pod "+name, out, "PCIROOT", "/dev/dxg")
+		mustContain(t, "pod "+name, s.lives(t, name)[name+"/main"], "PCIROOT", "/dev/dxg")
 		s.remove(t, name)
 	}
 }
 
 // testBadConfig leaves the node with a GPU shared among five.
 func (s *suite) testBadConfig(t *testing.T) {
-	before, ours := s.lives(t, holders()...), s.ourPod(t, daemonSet)
-	file := mustRead(t, "/etc/directx-nri/config.yaml")
+	ours := s.ourPod(t, daemonSet)
+	read := func() []string {
+		return []string{mustRead(t, "/etc/directx-nri/config.yaml"), mustRead(t, "/etc/directx-nri/inventory.yaml")}
+	}
+	files := read()
 
 	t.Run("refused by helm", func(t *testing.T) {
 		for _, flags := range [][]string{
@@ -77,69 +86,105 @@ func (s *suite) testBadConfig(t *testing.T) {
 		}
 	})
 	t.Run("refused on the node", func(t *testing.T) {
-		// What is wrong with it only the node knows.
-		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--set", "config.extraMounts.hostFolders[0]=lib")
-		node.Eventually(t, timeout, "the log says what is wrong", func() error {
-			log := s.Kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "config-watch")
-			for line := range strings.Lines(log) {
-				if strings.Contains(line, "level=error") && strings.Contains(line, "hostFolders") {
-					t.Log(strings.TrimSpace(line))
-					return nil
+		// What is wrong with these only the node knows.
+		for _, bad := range []struct{ values, says string }{
+			{values: "config: {extraMounts: {hostFolders: [lib]}}", says: "hostFolders[0]"},
+			{values: `inventory: {devices: [{instanceID: 'PCI\1', display: true, linux: {deviceNodes: [dev/null]}}]}`, says: "deviceNodes[0]"},
+		} {
+			s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad.values))
+			node.Eventually(t, timeout, "the log says what is wrong with "+bad.values, func() error {
+				log := s.Kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "config-watch")
+				for line := range strings.Lines(log) {
+					if strings.Contains(line, "level=error") && strings.Contains(line, bad.says) {
+						t.Log(strings.TrimSpace(line))
+						return nil
+					}
 				}
+				return fmt.Errorf("it says:\n%s", log)
+			})
+			if diff := cmp.Diff(files, read()); diff != "" {
+				t.Errorf("the node's configuration was changed (-before +after):\n%s", diff)
 			}
-			return fmt.Errorf("it says:\n%s", log)
-		})
-		if diff := cmp.Diff(file, mustRead(t, "/etc/directx-nri/config.yaml")); diff != "" {
-			t.Errorf("the node's configuration was changed (-before +after):\n%s", diff)
-		}
-		s.waitOffered(t, offeredMore)
-		s.mustGoOn(t, before)
-		s.mustGiveGPUs(t, display)
-		if now := s.ourPod(t, daemonSet); now.UID != ours.UID || restarts(now.Status) != restarts(ours.Status) {
-			t.Errorf("the DaemonSet's pod was %s with %d restarts and is %s with %d", ours.Name, restarts(ours.Status), now.Name, restarts(now.Status))
+			s.waitOffered(t, offeredMore)
+			s.mustGoOn(t)
+			s.mustGiveGPUs(t, display)
+			s.mustBeSame(t, ours)
+			s.Helm(t, "rollback", release, "--namespace", namespace)
 		}
 	})
 	t.Run("mended", func(t *testing.T) {
-		s.helmUpgrade(t, "--reuse-values", "--set", "config.extraMounts.hostFolders[0]=/usr/lib")
+		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5")
 		s.waitOffered(t, offeredMended)
-		s.mustGoOn(t, before)
+		s.mustGoOn(t)
 	})
 }
 
 // testNewImage leaves the node with the newer image.
 func (s *suite) testNewImage(t *testing.T) {
-	before, ours := s.lives(t, holders()...), s.ourPod(t, daemonSet)
-	s.helmUpgrade(t, "--reuse-values", "--set", "image.tag="+s.images.newer)
+	ours := s.ourPod(t, daemonSet)
+	s.ImportImage(t, s.images.newer.archive(t))
+	s.helmUpgrade(t, "--reuse-values", "--set", "image.tag="+s.images.newer.version)
 	s.rolledOut(t, daemonSet)
-	s.mustGoOn(t, before)
+	s.mustGoOn(t)
 	if now := s.ourPod(t, daemonSet); now.UID == ours.UID {
 		t.Errorf("the DaemonSet's pod is still %s", now.Name)
 	}
-	for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
-		out := s.Kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
-		mustContain(t, program, out, s.images.newer)
-	}
+	s.mustRunVersion(t, s.images.newer)
 	s.waitOffered(t, offeredMended)
 	s.mustGiveGPUs(t, display)
-	s.mustGoOn(t, before)
+	s.mustGoOn(t)
+}
+
+// mustRunVersion fails the test unless the programs that run are of an image.
+func (s *suite) mustRunVersion(t *testing.T, of *image) {
+	t.Helper()
+	for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
+		out := s.Kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
+		mustContain(t, program, out, of.version)
+	}
 }
 
 const shimFile = "/usr/local/bin/containerd-shim-directx-v1"
 
-// testShim leaves the node with the shim, and with the older image.
+// testShim leaves the node with the shim.
 func (s *suite) testShim(t *testing.T) {
-	before := s.lives(t, holders()...)
-	for _, version := range []string{s.images.newer, s.images.older} {
-		s.helmUpgrade(t, "--reuse-values", "--set", "linux.shim.enabled=true", "--set", "image.tag="+version)
-		s.rolledOut(t, daemonSet)
-		if mustRead(t, shimFile) != mustRead(t, s.program(version, filepath.Base(shimFile))) {
-			t.Errorf("%s is not the shim of image %s", shimFile, version)
-		}
-		s.waitOffered(t, offeredMended)
-		s.mustGiveGPUs(t, display)
-		s.mustGoOn(t, before)
-	}
+	s.helmUpgrade(t, "--reuse-values", "--set", "linux.shim.enabled=true")
+	s.rolledOut(t, daemonSet)
+	s.mustHaveShim(t, s.images.newer)
 	mustContain(t, "containerd's configuration", mustRead(t, bed.ContainerdConfig), shimFile)
+	s.waitOffered(t, offeredMended)
+	s.mustGiveGPUs(t, display)
+	s.mustGoOn(t)
+}
+
+func (s *suite) mustHaveShim(t *testing.T, from *image) {
+	t.Helper()
+	if mustRead(t, shimFile) != mustRead(t, from.program(filepath.Base(shimFile))) {
+		t.Errorf("%s is not the shim of image %s", shimFile, from.version)
+	}
+}
+
+// testRollback changes image and configuration at once, and takes both back.
+func (s *suite) testRollback(t *testing.T) {
+	for _, step := range []struct {
+		args    []string
+		image   *image
+		offered map[string]int
+	}{
+		{
+			args:  []string{"upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag=" + s.images.older.version},
+			image: s.images.older, offered: offeredMore,
+		},
+		{args: []string{"rollback", release}, image: s.images.newer, offered: offeredMended},
+	} {
+		s.Helm(t, append(step.args, "--namespace", namespace)...)
+		s.rolledOut(t, daemonSet)
+		s.mustHaveShim(t, step.image)
+		s.mustRunVersion(t, step.image)
+		s.waitOffered(t, step.offered)
+		s.mustGoOn(t)
+	}
+	s.mustGiveGPUs(t, display)
 }
 
 // pools gives nodes whose label says render a configuration of their own.
@@ -150,7 +195,6 @@ const pools = `nodePools:
 `
 
 func (s *suite) testPools(t *testing.T) {
-	before := s.lives(t, holders()...)
 	const label = "directx.microsoft.com/pool"
 	s.helmUpgrade(t, "--reuse-values", "--values", s.values(t, pools))
 	s.rolledOut(t, daemonSet)
@@ -161,12 +205,12 @@ func (s *suite) testPools(t *testing.T) {
 	s.ourPod(t, daemonSet+"-render")
 	s.rolledOut(t, daemonSet+"-render")
 	s.waitOffered(t, map[string]int{display: 9, compute: 3, t4: 0, "example.com/npu": 0})
-	s.mustGoOn(t, before)
+	s.mustGoOn(t)
 	s.mustGiveGPUs(t, display)
 
 	s.Kubectl(t, "label", "node", bed.NodeName, label+"-")
 	s.ourPod(t, daemonSet)
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offeredMended)
-	s.mustGoOn(t, before)
+	s.mustGoOn(t)
 }

@@ -9,46 +9,85 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"directx-nri/test/e2e/node"
 )
 
 // repository is where the images are, for the chart.
 const repository = "docker.io/library/directx-nri"
 
-// images are two images of the product, which differ in their version.
-type images struct {
-	older, newer string // tags
-	archives     []string
+// images are two images of the product, which differ in their version. They are
+// built while the cluster starts, and the newer one while the older one is tested.
+type images struct{ older, newer *image }
+
+type image struct {
+	version string // its tag too
+	dir     string
+	built   chan struct{} // closed when it is there, or err says why it is not
+	err     error
 }
 
-// buildImages builds the images by the release tool, as `make images` does.
-func (s *suite) buildImages(t testing.TB) images {
+// buildImages begins to build the images by the release tool, as `make images`
+// does.
+func buildImages(t testing.TB) *images {
 	t.Helper()
-	built := images{older: "v0.9.1", newer: "v0.9.2"}
-	for _, version := range []string{built.older, built.newer} {
-		dir, bin := filepath.Join(s.Dir, "images", version), filepath.Dir(s.program(version, ""))
-		if err := os.MkdirAll(bin, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		s.goTool(t, ".", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, "-o", bin+"/",
-			"./cmd/directx-advertiser", "./cmd/directx-nri", "./cmd/containerd-shim-directx-v1", "./cmd/dxctl")
-		s.goTool(t, "tools/release", "run", ".", "images", "--version", version, "--root", s.Parts.Root,
-			"--bin", filepath.Join(dir, "bin"), "--out", dir, "--platform", "linux-"+runtime.GOARCH)
-		built.archives = append(built.archives, filepath.Join(dir, fmt.Sprintf("directx-nri-%s-linux-%s.tar", version, runtime.GOARCH)))
+	if reason := node.SkipReason(); reason != "" {
+		t.Skip(reason)
 	}
-	return built
+	parts, err := node.FindParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newImage := func(version string) *image {
+		return &image{version: version, dir: filepath.Join(node.RunDir(), "images", version), built: make(chan struct{})}
+	}
+	both := &images{older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
+	go func() {
+		for _, i := range []*image{both.older, both.newer} {
+			i.err = i.build(parts.Root)
+			close(i.built)
+		}
+	}()
+	t.Cleanup(func() { <-both.newer.built })
+	return both
 }
 
-// program is where a program of an image was built.
-func (s *suite) program(version, name string) string {
-	return filepath.Join(s.Dir, "images", version, "bin", "linux-"+runtime.GOARCH) + "/" + name
+func (i *image) build(root string) error {
+	bin := filepath.Dir(i.program(""))
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	// As the Makefile builds them, so that nothing is built twice.
+	if err := goTool(root, "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,nethttpomithttp2",
+		"-ldflags", "-s -w -X main.version="+i.version, "-o", bin+"/",
+		"./cmd/directx-advertiser", "./cmd/directx-nri", "./cmd/containerd-shim-directx-v1", "./cmd/dxctl"); err != nil {
+		return err
+	}
+	return goTool(filepath.Join(root, "tools/release"), "run", ".", "images", "--version", i.version, "--root", root,
+		"--bin", filepath.Join(i.dir, "bin"), "--out", i.dir, "--platform", "linux-"+runtime.GOARCH)
 }
 
-func (s *suite) goTool(t testing.TB, folder string, args ...string) {
-	t.Helper()
+func goTool(folder string, args ...string) error {
 	cmd := exec.Command("go", args...)
-	cmd.Dir = filepath.Join(s.Parts.Root, folder)
+	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go %v: %v\n%s", args, err, out)
+		return fmt.Errorf("go %v: %w\n%s", args, err, out)
 	}
+	return nil
+}
+
+// program is where a program of the image is built.
+func (i *image) program(name string) string {
+	return filepath.Join(i.dir, "bin", "linux-"+runtime.GOARCH) + "/" + name
+}
+
+// archive waits until the image is built and returns its archive.
+func (i *image) archive(t testing.TB) string {
+	t.Helper()
+	<-i.built
+	if i.err != nil {
+		t.Fatalf("build image %s: %v", i.version, i.err)
+	}
+	return filepath.Join(i.dir, fmt.Sprintf("directx-nri-%s-linux-%s.tar", i.version, runtime.GOARCH))
 }

@@ -4,13 +4,17 @@ package cluster
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"directx-nri/internal/readiness"
 	"directx-nri/test/cluster/bed"
 	"directx-nri/test/e2e/node"
 )
@@ -21,7 +25,7 @@ func (s *suite) install(t *testing.T, flags ...string) {
 	t.Helper()
 	s.Kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	s.helmUpgrade(t, append([]string{
-		"--values", examples + "/values.yaml", "--set", "image.repository=" + repository, "--set", "image.tag=" + s.images.older,
+		"--values", examples + "/values.yaml", "--set", "image.repository=" + repository, "--set", "image.tag=" + s.images.older.version,
 	}, flags...)...)
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
@@ -52,21 +56,40 @@ func restarts(status corev1.PodStatus) int {
 }
 
 // testExamples applies each example for Linux as it is, and compares what its pods
-// print with what is written beside it.
+// print with what is written beside it. All run beside each other.
 func (s *suite) testExamples(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(s.Parts.Root, examples, "*.expected.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
+	manifest := func(expected string) string { return strings.TrimSuffix(expected, ".expected.txt") + ".yaml" }
+	// Jobs come when the pods have their GPUs: one of them asks for two apart.
+	var apart, jobs []string
 	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".expected.txt")
-		t.Run(name, func(t *testing.T) {
-			manifest := strings.TrimSuffix(file, ".expected.txt") + ".yaml"
-			t.Cleanup(func() { s.Kubectl(t, "delete", "--wait", "--filename", manifest) })
-			s.Kubectl(t, "apply", "--filename", manifest)
-			pods := s.waitDone(t)
+		if strings.Contains(mustRead(t, manifest(file)), "kind: Job") {
+			jobs = append(jobs, "--filename", manifest(file))
+		} else {
+			apart = append(apart, "--filename", manifest(file))
+		}
+	}
+	t.Cleanup(func() {
+		s.Kubectl(t, slices.Concat([]string{"delete", "--wait", "--ignore-not-found"}, apart, jobs)...)
+	})
+	s.Kubectl(t, append([]string{"apply"}, apart...)...)
+	node.Eventually(t, timeout, "the pods have their GPUs", func() error {
+		pods, err := s.Pods("default")
+		for _, pod := range pods {
+			if pod.Status.Phase == corev1.PodPending {
+				err = fmt.Errorf("pod %s waits: %s", pod.Name, states(pod))
+			}
+		}
+		return err
+	})
+	s.Kubectl(t, append([]string{"apply"}, jobs...)...)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".expected.txt"), func(t *testing.T) {
 			want := mustRead(t, file)
-			for _, pod := range pods {
+			for _, pod := range s.waitDone(t, strings.Fields(s.Kubectl(t, "get", "--filename", manifest(file), "--output", "name"))) {
 				got := s.Kubectl(t, "logs", pod)
 				if err := matches(want, got); err != nil {
 					t.Errorf("pod %s: %v. It printed:\n%s\nexpected:\n%s", pod, err, got, want)
@@ -76,47 +99,46 @@ func (s *suite) testExamples(t *testing.T) {
 	}
 }
 
-// waitDone waits until all pods but the bystander have succeeded, and as many as
-// their Jobs want, and returns their names.
-func (s *suite) waitDone(t testing.TB) []string {
+// waitDone waits until an example's objects, pods and Jobs, have succeeded, and
+// returns the names of the pods.
+func (s *suite) waitDone(t testing.TB, objects []string) []string {
 	t.Helper()
 	var names []string
-	node.Eventually(t, timeout, "the example's pods succeed", func() error {
-		pods, err := s.Pods("default")
-		if err != nil {
+	for _, object := range objects {
+		kind, name, _ := strings.Cut(object, "/")
+		var job struct {
+			Spec struct{ Completions int }
+		}
+		if kind == "job.batch" {
+			if err := s.Get("/apis/batch/v1/namespaces/default/jobs/"+name, &job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var done []string
+		node.Eventually(t, timeout, object+" succeeds", func() error {
+			pods, err := s.Pods("default")
+			if err != nil {
+				return err
+			}
+			done = nil
+			for _, pod := range pods {
+				switch {
+				case pod.Name != name && pod.Labels["job-name"] != name:
+				case pod.Status.Phase == corev1.PodFailed:
+					t.Fatalf("pod %s failed: %s %s %s", pod.Name, pod.Status.Reason, pod.Status.Message, states(pod))
+				case pod.Status.Phase == corev1.PodSucceeded:
+					done = append(done, pod.Name)
+				default:
+					err = fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, states(pod))
+				}
+			}
+			if want := max(1, job.Spec.Completions); err == nil && len(done) != want {
+				err = fmt.Errorf("%d of its %d pods have succeeded", len(done), want)
+			}
 			return err
-		}
-		var jobs struct {
-			Items []struct {
-				Spec   struct{ Completions int }
-				Status struct{ Succeeded int }
-			}
-		}
-		if err := s.Get("/apis/batch/v1/namespaces/default/jobs", &jobs); err != nil {
-			return err
-		}
-		for _, job := range jobs.Items {
-			if job.Status.Succeeded < job.Spec.Completions {
-				err = fmt.Errorf("%d of %d pods of the Job have succeeded", job.Status.Succeeded, job.Spec.Completions)
-			}
-		}
-		names = nil
-		for _, pod := range pods {
-			switch {
-			case pod.Name == "bystander":
-				continue
-			case pod.Status.Phase == corev1.PodFailed:
-				t.Fatalf("pod %s failed: %s %s %s\n%s", pod.Name, pod.Status.Reason, pod.Status.Message, states(pod), s.Kubectl(t, "describe", "pod", pod.Name))
-			case pod.Status.Phase != corev1.PodSucceeded:
-				err = fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, states(pod))
-			}
-			names = append(names, pod.Name)
-		}
-		if err == nil && len(names) == 0 {
-			err = fmt.Errorf("there is none")
-		}
-		return err
-	})
+		})
+		names = append(names, done...)
+	}
 	return names
 }
 
@@ -198,24 +220,66 @@ func (s *suite) testPending(t *testing.T) {
 	s.remove(t, "ninth")
 	s.Apply(t, pod("holder-0", forever, map[string]int{display: 1}))
 	s.waitRunning(t, "holder-0")
+	s.holders = s.lives(t, holders()...)
+	for name, life := range s.holders {
+		mustContain(t, name, life, "PCIROOT", "/dev/dxg")
+	}
 }
 
 // testRefused starts pods that must not start, and reads what a user reads.
 func (s *suite) testRefused(t *testing.T) {
-	// An allocation that nobody made.
 	s.Apply(t, pod("made-up", forever, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
 	t.Cleanup(func() { s.remove(t, "made-up") })
-	node.Eventually(t, timeout, "kubectl describe says why the pod does not start", func() error {
-		text := s.Kubectl(t, "describe", "pod", "made-up")
+	s.mustSayWhy(t, "made-up", "DIRECTX_ALLOCATION_0")
+
+	t.Cleanup(func() { s.remove(t, "no-plugin") })
+	s.withoutPlugin(t, func() {
+		s.Apply(t, pod("no-plugin", forever, map[string]int{compute: 1}))
+		s.mustSayWhy(t, "no-plugin", "not started without its GPU")
+	})
+}
+
+// withoutPlugin ends the NRI plugin, which the kubelet starts again, and keeps it
+// from finding containerd until f returns.
+func (s *suite) withoutPlugin(t *testing.T, f func()) {
+	t.Helper()
+	const socket, away = "/run/nri/nri.sock", "/run/nri/away.sock"
+	rename := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid := node.FindProcess("directx-nri")
+	if pid == 0 {
+		t.Fatal("no plugin runs")
+	}
+	rename(socket, away)
+	defer func() {
+		rename(away, socket)
+		node.Eventually(t, timeout, "the plugin is back", func() error {
+			return readiness.Check(t.Context(), filepath.Join("/run/directx-nri", readiness.SocketName))
+		})
+	}()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill the plugin: %v", err)
+	}
+	f()
+}
+
+// mustSayWhy waits until the events of a pod say why it does not start.
+func (s *suite) mustSayWhy(t *testing.T, name, words string) {
+	t.Helper()
+	node.Eventually(t, timeout, "kubectl describe says why pod "+name+" does not start", func() error {
+		if pod, err := s.Pod("default", name); err != nil || running(pod) == nil {
+			t.Fatalf("pod %s runs (%v)", name, err)
+		}
+		text := s.Kubectl(t, "describe", "pod", name)
 		for line := range strings.Lines(text) {
-			if strings.Contains(line, "DIRECTX_ALLOCATION_0") && strings.Contains(line, "Failed") {
+			if strings.Contains(line, words) && strings.Contains(line, "Failed") {
 				t.Log(strings.TrimSpace(line))
 				return nil
 			}
 		}
 		return fmt.Errorf("it says:\n%s", text)
 	})
-	if pod, err := s.Pod("default", "made-up"); err != nil || running(pod) == nil {
-		t.Errorf("the pod with a made-up allocation runs (%v)", err)
-	}
 }

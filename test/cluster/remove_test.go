@@ -12,10 +12,11 @@ import (
 // nothing of ours.
 func (s *suite) testRestore(t *testing.T) {
 	s.remove(t, holders()...)
+	s.holders = nil
 	s.helmUpgrade(t, "--reuse-values", "--set", "restore=true")
 	s.rolledOut(t, daemonSet)
 	s.Helm(t, "uninstall", release, "--namespace", namespace, "--wait")
-	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/namespace.yaml")
+	s.waitPodsGone(t)
 	s.mustBeAsBefore(t)
 }
 
@@ -23,13 +24,19 @@ func (s *suite) testRestoreManifest(t *testing.T) {
 	s.install(t)
 	s.mustGiveGPUs(t, display)
 	s.Helm(t, "uninstall", release, "--namespace", namespace, "--wait")
-	// Helm waits for what it has made, and not for the DaemonSet's pods.
-	s.Kubectl(t, "wait", "pod", "--for=delete", "--selector", "app.kubernetes.io/instance="+release, "--namespace", namespace, "--timeout", timeout.String())
+	s.waitPodsGone(t)
 	s.applyWithImage(t, manifests+"/restore-linux.yaml")
 	s.rolledOut(t, daemonSet)
 	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/restore-linux.yaml")
-	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/namespace.yaml")
+	s.waitPodsGone(t)
 	s.mustBeAsBefore(t)
+}
+
+// waitPodsGone waits until no pod of ours is left. Helm waits for what it has made,
+// and not for the DaemonSet's pods.
+func (s *suite) waitPodsGone(t *testing.T) {
+	t.Helper()
+	s.Kubectl(t, "wait", "pod", "--for=delete", "--all", "--namespace", namespace, "--timeout", timeout.String())
 }
 
 // mustBeAsBefore fails the test unless the node is as it was before anything was
@@ -44,5 +51,4 @@ func (s *suite) mustBeAsBefore(t *testing.T) {
 	s.Apply(t, pod("after", forever, nil))
 	s.waitRunning(t, "after")
 	s.remove(t, "after")
-	s.mustGoOn(t, s.bystander)
 }

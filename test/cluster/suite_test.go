@@ -42,21 +42,22 @@ const timeout = 4 * time.Minute
 // suite is the cluster that the parts of TestCluster share.
 type suite struct {
 	*bed.Cluster
-	images images
+	images *images
 	// before is what the node was like before anything was installed.
 	before map[string]string
 	// bystander is the life of a pod that has nothing to do with any of it.
 	bystander lives
-	failed    bool
+	// holders are the lives of the pods that hold all display GPUs, as long as there
+	// are any.
+	holders lives
+	failed  bool
 }
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	s := &suite{Cluster: bed.Start(t)}
-	s.images = s.buildImages(t)
-	for _, archive := range s.images.archives {
-		s.ImportImage(t, archive)
-	}
+	built := buildImages(t)
+	s := &suite{Cluster: bed.Start(t), images: built}
+	s.ImportImage(t, built.older.archive(t))
 	s.Apply(t, pod("bystander", forever, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.lives(t, "bystander")
@@ -78,7 +79,7 @@ func (s *suite) run(t *testing.T, name string, test func(t *testing.T)) {
 			}
 		}()
 		test(t)
-		s.mustGoOn(t, s.bystander)
+		s.mustGoOn(t)
 	})
 }
 
@@ -159,9 +160,12 @@ func (s *suite) remove(t testing.TB, names ...string) {
 	}
 }
 
-// lives tells for each container of some pods which one it is, and since when it
-// runs.
+// lives tells for each container of some pods which one it is, since when it runs,
+// and which GPUs it has and can open.
 type lives map[string]string
+
+// useGPUs prints what a container is told of its GPUs, and opens them.
+const useGPUs = `echo "$DIRECTX_DEVICES"; for node in /dev/dxg*; do if test -e "$node"; then true < "$node" && echo "$node" || exit 1; fi; done`
 
 func (s *suite) lives(t testing.TB, names ...string) lives {
 	t.Helper()
@@ -175,29 +179,29 @@ func (s *suite) lives(t testing.TB, names ...string) lives {
 			if c.State.Running == nil {
 				t.Fatalf("container %s of pod %s does not run: %s", c.Name, name, states(pod))
 			}
-			found[name+"/"+c.Name] = fmt.Sprintf("%s since %s, %d restarts", c.ContainerID, c.State.Running.StartedAt, c.RestartCount)
+			// What the API server tells may be old: the container itself is asked.
+			gpus, err := s.Exec(c.ContainerID, useGPUs)
+			if err != nil {
+				t.Fatalf("pod %s: %v", name, err)
+			}
+			found[name+"/"+c.Name] = fmt.Sprintf("%s since %s, %d restarts, GPUs: %s", c.ContainerID, c.State.Running.StartedAt, c.RestartCount, gpus)
 		}
 	}
 	return found
 }
 
-// mustGoOn fails the test unless the containers are the ones that they were, and
-// their processes run.
-func (s *suite) mustGoOn(t testing.TB, before lives) {
+// mustGoOn fails the test unless the bystander and the holders of GPUs are those
+// that they always were, and have what they had.
+func (s *suite) mustGoOn(t testing.TB) {
 	t.Helper()
-	names := make(map[string]bool)
-	for key := range before {
-		name, _, _ := strings.Cut(key, "/")
-		names[name] = true
-	}
-	sorted := slices.Sorted(maps.Keys(names))
-	if diff := cmp.Diff(before, s.lives(t, sorted...)); diff != "" {
-		t.Errorf("running pods were disturbed (-before +after):\n%s", diff)
-	}
-	// What the API server tells may be old: a process is asked itself.
-	for _, name := range sorted {
-		if out := s.Kubectl(t, "exec", name, "--", "echo", "alive"); strings.TrimSpace(out) != "alive" {
-			t.Errorf("pod %s answers %q", name, out)
+	for _, before := range []lives{s.bystander, s.holders} {
+		var names []string
+		for key := range before {
+			name, _, _ := strings.Cut(key, "/")
+			names = append(names, name)
+		}
+		if diff := cmp.Diff(before, s.lives(t, names...)); len(before) > 0 && diff != "" {
+			t.Errorf("running pods were disturbed (-before +after):\n%s", diff)
 		}
 	}
 }
@@ -288,7 +292,7 @@ func mustContain(t testing.TB, what, text string, parts ...string) {
 // it names.
 func (s *suite) applyWithImage(t testing.TB, path string) {
 	t.Helper()
-	s.Apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.Parts.Root, path)), "${1}"+repository+":"+s.images.older))
+	s.Apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.Parts.Root, path)), "${1}"+repository+":"+s.images.older.version))
 }
 
 var imageLine = regexp.MustCompile(`(?m)^(\s*(?:- )?image: ).*directx-nri.*$`)

@@ -52,7 +52,7 @@ func (s *suite) testWindows(t *testing.T) {
 		}
 	})
 	install := func(flags ...string) {
-		s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + s.images.older}, flags...)...)
+		s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + s.images.older.version}, flags...)...)
 	}
 	t.Run("Server 2022 and newer", func(t *testing.T) {
 		install()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/test/e2e/node"
 )
@@ -44,8 +45,8 @@ const (
 func Main(m *testing.M) int {
 	return node.Ground{
 		Folders: []node.Folder{
-			{Path: "/etc", Copy: true}, {Path: "/opt"}, {Path: "/run"}, {Path: bin},
-			{Path: "/var/lib"}, {Path: "/var/log"},
+			{Path: "/etc", Copy: true}, {Path: "/run"}, {Path: bin}, {Path: "/var/lib"}, {Path: "/var/log"},
+			{Path: "/opt/containerd"}, {Path: "/opt/nri"}, // not all of it: Go may be there
 		},
 		Network: []netip.Addr{netip.MustParseAddr(nodeAddress)},
 		Check:   check,
@@ -97,6 +98,7 @@ type Cluster struct {
 	Containerd *node.Process
 
 	client *http.Client
+	cri    cri.RuntimeServiceClient
 	logs   string // the folder of the run's logs
 }
 
@@ -112,6 +114,7 @@ func Start(t *testing.T) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{Parts: parts, Dir: filepath.Join(node.RunDir(), "cluster"), client: newClient()}
+	c.cri = cri.NewRuntimeServiceClient(node.Dial(t, containerdSocket))
 	c.writeFiles(t)
 	c.declareProcesses(t)
 	t.Cleanup(func() { c.stop(t) })

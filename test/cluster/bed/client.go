@@ -16,12 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // commandTimeout bounds one call of kubectl or helm.
-const commandTimeout = 3 * time.Minute
+const commandTimeout = 5 * time.Minute
 
 func newClient() *http.Client {
 	return &http.Client{
@@ -143,6 +145,24 @@ func (c *Cluster) command(part, input string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
+// Exec runs a shell script in a container, whose ID is as a pod's status has it, and
+// returns all that it prints. It is much cheaper than `kubectl exec`.
+func (c *Cluster) Exec(id, script string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	response, err := c.cri.ExecSync(ctx, &cri.ExecSyncRequest{
+		ContainerId: strings.TrimPrefix(id, "containerd://"), Cmd: []string{"/bin/sh", "-c", script},
+	}, grpc.WaitForReady(true)) // containerd may be on its way up.
+	if err != nil {
+		return "", fmt.Errorf("run %q in container %s: %w", script, id, err)
+	}
+	out := string(response.GetStdout()) + string(response.GetStderr())
+	if code := response.GetExitCode(); code != 0 {
+		return out, fmt.Errorf("%q ended with status %d in container %s: %s", script, code, id, out)
+	}
+	return out, nil
+}
+
 // Dump logs what there is to see of the cluster: pods, events, the logs of the
 // product's containers, and the end of the node's own logs.
 func (c *Cluster) Dump(t testing.TB, namespaces ...string) {
@@ -156,17 +176,30 @@ func (c *Cluster) Dump(t testing.TB, namespaces ...string) {
 	}
 	show("get", "pods", "--all-namespaces", "--output", "wide")
 	for _, namespace := range namespaces {
-		show("describe", "pods", "--namespace", namespace)
 		pods, err := c.Pods(namespace)
 		if err != nil {
 			t.Log(err)
 			continue
 		}
 		for _, pod := range pods {
+			if ready(pod) {
+				show("logs", "--namespace", namespace, pod.Name, "--all-containers", "--prefix", "--ignore-errors", "--tail", "10")
+				continue
+			}
+			show("describe", "pod", "--namespace", namespace, pod.Name)
 			show("logs", "--namespace", namespace, pod.Name, "--all-containers", "--prefix", "--ignore-errors", "--tail", "60")
 		}
 	}
 	for _, p := range []interface{ Tail(int) string }{c.Containerd, c.Kubelet} {
 		t.Log(p.Tail(25))
 	}
+}
+
+func ready(pod corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }

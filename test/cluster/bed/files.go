@@ -16,7 +16,7 @@ import (
 // churn are the places in which the cluster's own parts keep what changes with
 // every pod. containerd leaves its socket for NRI plugins when NRI is turned off.
 var churn = []string{
-	"/etc/cni", "/run/containerd", "/run/netns", "/run/nri", "/run/runc", "/var/lib/cni", "/var/lib/containerd", "/var/log",
+	"/run/containerd", "/run/netns", "/run/nri", "/run/runc", "/var/lib/cni", "/var/lib/containerd", "/var/log",
 	"/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources",
 	"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
 }
@@ -26,7 +26,7 @@ var churn = []string{
 func (c *Cluster) Files(t testing.TB) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
-	for _, root := range []string{"/etc", "/opt", "/run", bin, "/var/lib"} {
+	for _, root := range []string{"/etc", "/opt/containerd", "/opt/nri", "/run", bin, "/var/lib"} {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // It went meanwhile.

@@ -140,7 +140,7 @@ type DevicePlugin struct {
 // whenever it is there again.
 func (n *Node) DevicePlugin(t testing.TB) DevicePlugin {
 	t.Helper()
-	return DevicePlugin{deviceplugin.NewDevicePluginClient(dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))}
+	return DevicePlugin{deviceplugin.NewDevicePluginClient(Dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))}
 }
 
 // Preferred asks which of the available devices are best for a container that

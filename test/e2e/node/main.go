@@ -124,18 +124,40 @@ func (g Ground) preflight() error {
 	if err := g.Check(parts); err != nil {
 		return err
 	}
+	if err := g.hides(parts); err != nil {
+		return err
+	}
 	if _, err := os.Stat("/sys/fs/cgroup"); errors.Is(err, fs.ErrNotExist) {
 		return errors.New("control groups are not mounted at /sys/fs/cgroup: the suite needs them for containers")
 	}
-	if pid := findProcess("kubelet"); pid != 0 {
+	if pid := FindProcess("kubelet"); pid != 0 {
 		return fmt.Errorf("a kubelet runs on this machine already (process %d), and two would fight over the node: stop it first", pid)
 	}
 	return nil
 }
 
-// findProcess returns the ID of a process with that command name, 0 when there
+// hides returns an error when something that the run needs lies in a folder that
+// it does not see.
+func (g Ground) hides(parts Parts) error {
+	needed := []string{parts.Root, parts.dir, parts.products, os.TempDir()}
+	for _, name := range []string{"runc", "busybox", "go"} {
+		if path, err := exec.LookPath(name); err == nil {
+			needed = append(needed, path)
+		}
+	}
+	for _, path := range needed {
+		for _, folder := range g.Folders {
+			if !folder.Copy && strings.HasPrefix(path+"/", folder.Path+"/") {
+				return fmt.Errorf("%s lies below %s, which the run has one of its own for: have it elsewhere", path, folder.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// FindProcess returns the ID of a process with that command name, 0 when there
 // is none.
-func findProcess(name string) int {
+func FindProcess(name string) int {
 	comms, _ := filepath.Glob("/proc/[0-9]*/comm") // The pattern is well formed.
 	for _, comm := range comms {
 		data, err := os.ReadFile(comm)

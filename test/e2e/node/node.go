@@ -176,9 +176,9 @@ func Start(t *testing.T, opts Options) *Node {
 	t.Cleanup(func() { n.stop(t) })
 
 	n.Containerd.Start(t)
-	n.CRI = cri.NewRuntimeServiceClient(dial(t, filepath.Join(n.Dir, containerdAddress)))
-	n.Images = cri.NewImageServiceClient(dial(t, filepath.Join(n.Dir, containerdAddress)))
-	n.podResources = podresources.NewPodResourcesListerClient(dial(t, podResourcesSock))
+	n.CRI = cri.NewRuntimeServiceClient(Dial(t, filepath.Join(n.Dir, containerdAddress)))
+	n.Images = cri.NewImageServiceClient(Dial(t, filepath.Join(n.Dir, containerdAddress)))
+	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
 	n.importImages(t)
 	if opts.Inventory != nil {
@@ -448,8 +448,8 @@ func (n *Node) Assigned(t testing.TB, pod, container string) map[string][]string
 	return assigned
 }
 
-// dial connects to a gRPC service on a Unix socket, whenever it is there.
-func dial(t testing.TB, socket string) *grpc.ClientConn {
+// Dial connects to a gRPC service on a Unix socket, whenever it is there.
+func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

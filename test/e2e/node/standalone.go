@@ -104,7 +104,7 @@ type Client struct {
 // Client returns a client of one of containerd's namespaces.
 func (n *Node) Client(t testing.TB, namespace string) *Client {
 	t.Helper()
-	conn := dial(t, filepath.Join(n.Dir, containerdAddress))
+	conn := Dial(t, filepath.Join(n.Dir, containerdAddress))
 	return &Client{
 		namespace: namespace, n: n,
 		containers: containers.NewContainersClient(conn),
