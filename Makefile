@@ -11,7 +11,9 @@ export CGO_ENABLED = 0
 # The version is git's, by VERSION; Go's own stamp fails where git does not trust
 # the checkout. The tags leave out what nobody uses: gRPC's tracing pages, and
 # net/http's HTTP/2, beside which gRPC has its own.
-GOBUILD := go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=$(VERSION)"
+# What else a machine's settings would change in programs is named here, or refused
+# by tools/release.
+GOBUILD := GOFLAGS=-trimpath GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=$(VERSION)"
 
 # Images: their name without tag, and the platforms to make them for.
 IMAGE ?= docker.io/library/directx-nri
@@ -19,11 +21,11 @@ IMAGE_PLATFORMS ?= linux-amd64 linux-arm64 windows-amd64
 # The one time that is in archives, so that they are the same whoever makes them
 # and when. https://reproducible-builds.org/specs/source-date-epoch/
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
-REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)$(if $(shell git status --porcelain 2>/dev/null | head -n 1),-dirty)
 SOURCE_URL ?=
 comma := ,
-RELEASE = GOOS= GOARCH= go -C tools/release run . $(1) --root $(CURDIR) --bin $(CURDIR)/bin --out $(CURDIR)/out/$(1) \
-	--version $(VERSION) --revision "$(REVISION)" --source "$(SOURCE_URL)" --created $(SOURCE_DATE_EPOCH) --image $(IMAGE)
+RELEASE = GOOS= GOARCH= go -C tools/release run . $(1) --root "$(CURDIR)" --bin "$(CURDIR)/bin" --out "$(CURDIR)/out/$(1)" \
+	--version "$(VERSION)" --revision "$(REVISION)" --source "$(SOURCE_URL)" --created "$(SOURCE_DATE_EPOCH)" --image "$(IMAGE)"
 
 # How long each fuzz target runs, for `make fuzz`, and each benchmark.
 FUZZTIME ?= 10s

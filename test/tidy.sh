@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-find . -name .parts -prune -o -name go.mod -printf '%h\n' | sort | while read -r module; do
+find . \( -path ./.parts -o -path ./out \) -prune -o -name go.mod -printf '%h\n' | sort | while read -r module; do
 	(cd "$module" && go mod tidy -diff) || {
 		echo "tidy: run 'go mod tidy' in $module" >&2
 		exit 1

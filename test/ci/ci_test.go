@@ -222,6 +222,7 @@ func TestRun(t *testing.T) {
 			{shell("beside", "true")},
 		},
 		{{
+			shell("leaves", "sleep 1000 >/dev/null 2>&1 & echo $! >"+folder+"/left"),
 			shell("ordinary", `test $(id -u) != 0 && grep -q "CapEff:.*0000000000000000" /proc/self/status && nice`),
 			{name: "none", command: []string{"true"}, tests: true, aside: true},
 			{name: "skips", command: []string{"sh", "-c", `echo '{"package":"m/p","name":"TestA","result":"skip"}' >>$` + resultsVar}, tests: true, aside: true},
@@ -237,7 +238,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for name, want := range map[string]string{
-		"first": "passed", "bad": "failed: exit status 3", "next": "passed", "beside": "passed", "ordinary": "passed", "none": "ran no test", "skips": "skipped tests",
+		"first": "passed", "leaves": "passed", "bad": "failed: exit status 3", "next": "passed", "beside": "passed", "ordinary": "passed", "none": "ran no test", "skips": "skipped tests",
 	} {
 		o := r.done[name]
 		if name == "ordinary" && os.Geteuid() == 0 && !r.ordinary {
@@ -247,9 +248,19 @@ func TestRun(t *testing.T) {
 			t.Errorf("step %s: %q, want %q", name, got, want)
 		}
 	}
-	for _, want := range []string{"first   | one\nfirst   | two\n", "next    | true -count=1\n", "=== bad: failed: exit status 3\n", "7 steps in "} {
+	for _, want := range []string{"first   | one\nfirst   | two\n", "next    | true -count=1\n", "=== bad: failed: exit status 3\n", "8 steps in "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output has no %q:\n%s", want, &out)
+		}
+	}
+	left, err := os.ReadFile(filepath.Join(folder, "left"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for runs := true; runs; { // It has been told to end, and nobody waits for it.
+		command, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(left)), "cmdline"))
+		if runs = err == nil && strings.HasPrefix(string(command), "sleep"); runs {
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 	if log, err := os.ReadFile(filepath.Join(folder, "first.log")); err != nil || string(log) != "one\ntwo" {
@@ -284,6 +295,35 @@ func TestRunEnds(t *testing.T) {
 		t.Errorf("log %q, %v", log, err)
 	}
 	if report, err := os.ReadFile(filepath.Join(r.folder, "report.json")); err != nil || !bytes.Contains(report, []byte("did not run")) {
+		t.Errorf("report %s, %v", report, err)
+	}
+}
+
+// TestNobodyReads: a run goes on to its end, by which its steps end.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "ci")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	cmd := exec.Command(program, "demo")
+	cmd.Dir, cmd.Stdout = dir, writer
+	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v, want status 1: there is nothing to make", err)
+	}
+	if report, err := os.ReadFile(filepath.Join(dir, folder, "report.json")); err != nil || !bytes.Contains(report, []byte(`"problem": "failed: exit status 2"`)) {
 		t.Errorf("report %s, %v", report, err)
 	}
 }

@@ -46,6 +46,9 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == "gotest" {
 		return gotest(ctx, args[1:], os.Stdout, os.Getenv(resultsVar))
 	}
+	// A write that nobody reads is an error, and not the end of a run that has
+	// steps to end first.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	stages, err := choose(plan, args)
 	if err != nil {
 		return err

@@ -53,10 +53,15 @@ func (r *runner) runAll(ctx context.Context, stages []stage) error {
 	}
 	if os.Geteuid() == 0 {
 		if err := dropped(ctx); err != nil {
-			r.say(fmt.Sprintf("ci: all steps run as root: what an ordinary user is here cannot write in this folder: %v", err))
+			r.say(fmt.Sprintf("ci: all steps run as root, since none can run as an ordinary user: %v", err))
 		} else {
 			r.ordinary = true
 		}
+	}
+	report := filepath.Join(r.folder, "report.json")
+	// A run that is cut short has none, and not that of the run before it.
+	if err := os.RemoveAll(report); err != nil {
+		return err
 	}
 	begin := time.Now()
 	for _, stage := range stages {
@@ -83,7 +88,7 @@ func (r *runner) runAll(ctx context.Context, stages []stage) error {
 	}
 	text, good := table(outcomes, time.Since(begin))
 	r.say("\n" + text)
-	if err := writeReport(filepath.Join(r.folder, "report.json"), outcomes); err != nil {
+	if err := writeReport(report, outcomes); err != nil {
 		return err
 	}
 	if !good {
@@ -153,8 +158,9 @@ func (r *runner) execute(ctx context.Context, s step) (results []result, err err
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = grace
 	err = cmd.Run()
-	if ctx.Err() != nil && cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // What is left of it, if anything.
+	if cmd.Process != nil {
+		// What is left of it, if anything, would be in the next step's way.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	results, readErr := readResults(resultsFile)
 	return last(results), errors.Join(err, readErr)
@@ -174,11 +180,18 @@ func attributes(ordinary bool) *syscall.SysProcAttr {
 }
 
 // dropped returns why a command that is an ordinary user by [attributes] is of
-// no use here: there may be no user namespaces, or this folder be another user's.
+// no use here: there may be no user namespaces, or this folder or Go's caches be
+// another user's.
 func dropped(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "test", "-w", ".")
+	const script = `for folder in . "$(go env GOCACHE)" "$(go env GOMODCACHE)"; do
+		mkdir -p "$folder" && test -w "$folder" || { echo "it may not write to $folder"; exit 1; }
+	done`
+	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.SysProcAttr = attributes(true)
-	return cmd.Run()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w %s", err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // prefixed prints lines of a step with its name.

@@ -222,6 +222,10 @@ doubles() {
 	x86_64-w64-mingw32-g++ -O2 -Wall -Wno-unused-parameter -shared -static -s -idirafter /usr/include -o "$parts/windows/dxcore.dll" "$root/test/windows/doubles/dxcore.cpp" -luuid
 }
 
+case $bin in
+/*) ;;
+*) fail "DIRECTX_NRI_PARTS=$bin is no absolute path" ;;
+esac
 command -v go >/dev/null || fail "the go command is missing: install Go, https://go.dev/dl"
 groups=
 for word; do

@@ -59,6 +59,9 @@ func (o *options) add(command *cobra.Command) {
 
 // load reads the programs for the platforms.
 func (o *options) load(ctx context.Context) ([]images.Programs, error) {
+	if err := o.build.Check(); err != nil {
+		return nil, err
+	}
 	o.build.Created = time.Unix(o.created, 0).UTC()
 	tree, err := sources(ctx, o.root)
 	if err != nil {
@@ -173,7 +176,7 @@ func newRelease() *cobra.Command {
 
 // release writes everything and returns the paths.
 func (o *options) release(ctx context.Context, programs []images.Programs) ([]string, error) {
-	reading, err := dist.Reading(o.root)
+	reading, err := dist.Reading(o.root, o.build)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +199,7 @@ func (o *options) release(ctx context.Context, programs []images.Programs) ([]st
 			forImage = append(forImage, p)
 		}
 	}
-	target, err := dist.Chart(o.out, o.build, o.root, "deployments/helm/"+product.Name)
+	target, err := dist.Chart(o.out, o.build, o.root)
 	if err != nil {
 		return written, err
 	}

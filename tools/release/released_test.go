@@ -32,12 +32,13 @@ import (
 )
 
 const (
-	version = "v0.1.0"
+	version = "v0.2.0-rc.1" // not the repository's
 	created = "1700000000"
 )
 
-// TestRelease makes a whole release twice, in two folders, under two umasks and
-// in two time zones, compares the two, and looks into one.
+// TestRelease makes a whole release twice, in two folders, under two umasks, in two
+// time zones and with two sets of Go's settings, compares the two, and looks into
+// one.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	root := repository(t)
@@ -46,8 +47,8 @@ func TestRelease(t *testing.T) {
 	one, other := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "folder")
 	copyTo(t, names, root, one)
 	copyTo(t, names, one, other) // The first may have changed since.
-	first := release(t, one, "022", "UTC")
-	second := release(t, other, "077", "Asia/Tokyo")
+	first := release(t, one, "022", "TZ=UTC", "LC_ALL=C")
+	second := release(t, other, "077", "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOARM64=v9.0", "GOFLAGS=-gcflags=directx-nri/...=-l")
 	if sums, again := read(t, first, "SHA256SUMS"), read(t, second, "SHA256SUMS"); !bytes.Equal(sums, again) {
 		t.Errorf("two releases of the same sources differ:\n%s\n%s", sums, again)
 	}
@@ -83,7 +84,7 @@ func TestRelease(t *testing.T) {
 	}
 	t.Run("chart", func(t *testing.T) {
 		t.Parallel()
-		checkChart(t, root, filepath.Join(first, "directx-nri-0.1.0.tgz"))
+		checkChart(t, root, filepath.Join(first, "directx-nri-"+version[1:]+".tgz"))
 	})
 }
 
@@ -96,13 +97,21 @@ func repository(t *testing.T) string {
 	return root
 }
 
+// parts is where test/parts/build.sh puts folders of programs.
+func parts(root string) string {
+	if bin := os.Getenv("DIRECTX_NRI_PARTS"); bin != "" {
+		return filepath.Dir(bin)
+	}
+	return filepath.Join(root, ".parts")
+}
+
 // release makes a release of the sources in dir, and returns its folder.
-func release(t *testing.T, dir, umask, zone string) string {
+func release(t *testing.T, dir, umask string, env ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sh", "-c", `umask "$0" && exec make release "$@"`, umask,
 		"VERSION="+version, "SOURCE_DATE_EPOCH="+created, "REVISION=0123456789")
 	command.Dir = dir
-	command.Env = append(os.Environ(), "TZ="+zone, "MAKEFLAGS=", "MAKELEVEL=", "MFLAGS=")
+	command.Env = append(append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=", "MFLAGS="), env...)
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("make release: %v\n%s", err, out)
 	}
@@ -319,15 +328,27 @@ func checkArchive(t *testing.T, release, archive string) {
 	}
 	for _, file := range []string{
 		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", "completions/dxctl.bash", "completions/dxctl.ps1",
-		"docs/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/manifests/windows.yaml",
+		"docs/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
+		"Dockerfile", "Dockerfile.windows",
 	} {
 		if len(read(t, dir, file)) == 0 {
 			t.Errorf("%s is empty", file)
 		}
 	}
+	for file, want := range map[string]string{
+		"deployments/helm/directx-nri/Chart.yaml":  `appVersion: "` + version + `"`,
+		"deployments/manifests/kustomization.yaml": "newTag: " + version + "\n",
+		"deployments/manifests/windows.yaml":       "image: directx-nri:" + version + "\n",
+		"deployments/manifests/linux.yaml":         "image: directx-nri:" + version + "\n",
+	} {
+		if !strings.Contains(string(read(t, dir, file)), want) {
+			t.Errorf("%s has no %q", file, want)
+		}
+	}
 	if name != "linux-amd64" {
 		return
 	}
+	checkChart(t, repository(t), filepath.Join(dir, "deployments", "helm", "directx-nri"))
 	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, version) {
 		t.Errorf("the released dxctl says it is %q, want %s", got, version)
 	}
@@ -348,9 +369,9 @@ func unzip(t *testing.T, archive, dir string) {
 
 func checkChart(t *testing.T, root, chart string) {
 	t.Helper()
-	helm := filepath.Join(root, ".parts", "bin", "helm")
+	helm := filepath.Join(parts(root), "bin", "helm")
 	shown := string(output(t, root, helm, "show", "chart", chart))
-	for _, want := range []string{"version: 0.1.0\n", "appVersion: " + version + "\n"} {
+	for _, want := range []string{"version: " + version[1:] + "\n", "appVersion: " + version + "\n"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the chart does not say %q:\n%s", want, shown)
 		}
@@ -390,7 +411,7 @@ func TestWindowsLayerUnderWine(t *testing.T) {
 		t.Fatalf("make a Wine prefix: %v\n%s", err, out)
 	}
 	// No Go program starts under Debian's Wine without it.
-	double := read(t, root, ".parts/windows/bcryptprimitives.dll")
+	double := read(t, parts(root), "windows/bcryptprimitives.dll")
 	if err := os.WriteFile(filepath.Join(dir, "prefix/drive_c/windows/system32/bcryptprimitives.dll"), double, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -56,24 +55,25 @@ func Completions(ctx context.Context, dxctl string) ([]files.File, error) {
 
 // Reading returns what is there to read and to start from in the repository
 // root, which each archive of programs has in it: documentation, man pages,
-// sample configurations, examples and manifests.
-func Reading(root string) ([]files.File, error) {
+// sample configurations, examples, the chart, manifests and Dockerfiles. The chart
+// and the manifests are of build's version.
+func Reading(root string, build images.Build) ([]files.File, error) {
 	var list []files.File
-	for _, dir := range []string{"docs", "deployments/config", "deployments/inventory", "deployments/examples", "deployments/manifests"} {
+	for _, dir := range []string{"docs", "deployments/config", "deployments/inventory", "deployments/examples", chartFolder, manifestsFolder} {
 		below, err := Tree(root, dir)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, below...)
 	}
-	for _, name := range []string{"README.md", "deployments/README.md"} {
+	for _, name := range []string{"README.md", "deployments/README.md", "Dockerfile", "Dockerfile.windows"} {
 		data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 		if err != nil {
 			return nil, fmt.Errorf("reading what goes into the archives: %w", err)
 		}
 		list = append(list, files.File{Name: name, Mode: files.Plain, Data: data})
 	}
-	return list, nil
+	return list, setVersion(list, build.Version)
 }
 
 // Tree returns the files below a folder of root, named from root. Go's sources
@@ -136,45 +136,23 @@ func below(folder string, list []files.File) []files.File {
 	return moved
 }
 
-// Chart writes the package of the chart in the folder dir of root into the folder
+// Chart writes the package of the chart in the repository root into the folder
 // out. The chart's version and the version of the programs become build's; the
 // latter is the image's tag too. It returns the path.
-func Chart(out string, build images.Build, root, dir string) (string, error) {
-	list, err := Tree(root, dir)
+func Chart(out string, build images.Build, root string) (string, error) {
+	list, err := Tree(root, chartFolder)
 	if err != nil {
 		return "", err
 	}
-	version := strings.TrimPrefix(build.Version, "v")
-	found := false
-	for i := range list {
-		list[i].Name = strings.TrimPrefix(list[i].Name, dir+"/")
-		if list[i].Name != "Chart.yaml" {
-			continue
-		}
-		found = true
-		if list[i].Data, err = setVersions(list[i].Data, version, build.Version); err != nil {
-			return "", fmt.Errorf("setting the chart's version: %w", err)
-		}
+	if err := setVersion(list, build.Version); err != nil {
+		return "", err
 	}
-	if !found {
-		return "", fmt.Errorf("%s is no chart: it has no Chart.yaml", dir)
+	for i := range list {
+		list[i].Name = strings.TrimPrefix(list[i].Name, chartFolder+"/")
 	}
 	list = below(product.Name, list)
-	target := filepath.Join(out, fmt.Sprintf("%s-%s.tgz", product.Name, version))
+	target := filepath.Join(out, fmt.Sprintf("%s-%s.tgz", product.Name, strings.TrimPrefix(build.Version, "v")))
 	return target, files.Create(target, func(w io.Writer) error { return files.WriteTarGzip(w, list, build.Created) })
-}
-
-// setVersions sets the two versions in a Chart.yaml and leaves all else as it
-// is, comments too.
-func setVersions(chart []byte, version, appVersion string) ([]byte, error) {
-	for _, field := range []struct{ key, value string }{{"version", version}, {"appVersion", appVersion}} {
-		line := regexp.MustCompile(`(?m)^` + field.key + `:.*$`)
-		if n := len(line.FindAll(chart, -1)); n != 1 {
-			return nil, fmt.Errorf("%d lines of Chart.yaml begin with %s:, not one", n, field.key)
-		}
-		chart = line.ReplaceAllLiteral(chart, []byte(field.key+`: "`+field.value+`"`))
-	}
-	return chart, nil
 }
 
 // Checksums writes the list of all files in the folder out for `sha256sum -c`

@@ -19,19 +19,6 @@ func TestReleasesHaveVersionsOfTheRightForm(t *testing.T) {
 	}
 }
 
-func TestChartsVersionsAreSetAndNothingElse(t *testing.T) {
-	t.Parallel()
-	got, err := setVersions([]byte("# ours\nname: x\nversion: 0.0.1\nappVersion: 0.0.1 # too\nkubeVersion: '>=1.28'\n"), "0.1.0", "v0.1.0")
-	if want := "# ours\nname: x\nversion: \"0.1.0\"\nappVersion: \"v0.1.0\"\nkubeVersion: '>=1.28'\n"; err != nil || string(got) != want {
-		t.Errorf("the chart is %q (%v), want %q", got, err, want)
-	}
-	for _, chart := range []string{"version: 1\n", "appVersion: 1\n", "version: 1\nversion: 2\nappVersion: 1\n"} {
-		if _, err := setVersions([]byte(chart), "0.1.0", "v0.1.0"); err == nil {
-			t.Errorf("versions were set in %q", chart)
-		}
-	}
-}
-
 func TestTreeLeavesSourcesAndHiddenFilesOut(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -102,11 +103,14 @@ func WriteTarGzip(w io.Writer, list []File, at time.Time) error {
 	return z.Close()
 }
 
-// WriteZip writes list as a zip archive. Zip files keep times without a zone:
-// they are UTC's here.
+// WriteZip writes list as a zip archive. Zip files keep times without a zone, from
+// 1980 on: they are UTC's here, and what is older is of that year.
 func WriteZip(w io.Writer, list []File, at time.Time) error {
 	if err := Check(list); err != nil {
 		return err
+	}
+	if first := time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC); at.Before(first) {
+		at = first
 	}
 	z := zip.NewWriter(w)
 	for _, file := range Sorted(list) {
@@ -131,11 +135,21 @@ func Create(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	partial := path + ".partial"
-	if err := os.WriteFile(partial, content.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+	err := os.WriteFile(partial, content.Bytes(), 0o644)
+	if err == nil {
+		err = os.Rename(partial, path)
 	}
-	if err := os.Rename(partial, path); err != nil {
-		return fmt.Errorf("putting %s in its place: %w", path, err)
+	if err != nil {
+		// What is left of it would be taken for a part of the release.
+		return fmt.Errorf("writing %s: %w", path, errors.Join(err, remove(partial)))
+	}
+	return nil
+}
+
+// remove removes a file that may not be there.
+func remove(name string) error {
+	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

@@ -127,3 +127,34 @@ func TestCreateLeavesNothingBehindWhenWritingFails(t *testing.T) {
 		t.Errorf("the folder has %v (%v), want nothing", entries, err)
 	}
 }
+
+func TestCreateLeavesNothingBehindWhenThePlaceIsTaken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "x", "y"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(filepath.Join(dir, "x"), func(io.Writer) error { return nil }); err == nil {
+		t.Error("a file has taken a folder's place")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("the folder has %v (%v), want x alone", entries, err)
+	}
+}
+
+func TestZipOfATimeBeforeItsCalendarBegins(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if err := WriteZip(&b, someFiles(), time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range r.File {
+		if year := file.Modified.UTC().Year(); year != 1980 {
+			t.Errorf("%s is of the year %d", file.Name, year)
+		}
+	}
+}

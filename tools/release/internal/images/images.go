@@ -3,13 +3,17 @@ package images
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"directx-nri/tools/release/internal/baselayer"
@@ -56,6 +60,11 @@ func LoadPrograms(build Build, dir, root string, platform product.Platform, tree
 	if err != nil {
 		return Programs{}, fmt.Errorf("reading our licence: %w", err)
 	}
+	for _, binary := range binaries {
+		if got := binary.Info.GoVersion; got != tree.GoVersion {
+			return Programs{}, fmt.Errorf("%s of %s was built with %s, and its licence would be %s's: `make build` builds it anew", binary.File, platform, got, tree.GoVersion)
+		}
+	}
 	components, err := tree.Collect(product.Modules(binaries))
 	if err != nil {
 		return Programs{}, err
@@ -91,6 +100,23 @@ func (p Programs) SBOM() []byte {
 
 // Ref is the image's full name.
 func (b Build) Ref() string { return b.Repository + ":" + b.Version }
+
+// Check returns an error unless the version can be an image's tag, and so a part
+// of files' names, and the repository is one with its registry: what containerd
+// imports under a shorter name, no pod finds.
+func (b Build) Check() error {
+	// A version is never the end of a longer name, nor one with a digest.
+	if !regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`).MatchString(b.Version) {
+		return fmt.Errorf("the version %q can be no image's tag: letters, digits and _ . - can (VERSION=v0.1.0)", b.Version)
+	}
+	if _, err := name.NewTag(b.Ref(), name.StrictValidation); err != nil {
+		return fmt.Errorf("%q is no name for an image (IMAGE=registry.example.com/%s): %w", b.Repository, product.Name, err)
+	}
+	if _, err := name.NewRepository(b.Repository, name.StrictValidation); err != nil {
+		return fmt.Errorf("%q is no image's name without tag (IMAGE=registry.example.com/%s): %w", b.Repository, product.Name, err)
+	}
+	return nil
+}
 
 // labels describe the image, as labels of its configuration and as annotations
 // of its manifest.
@@ -174,11 +200,16 @@ func windowsConfig() ocispec.ImageConfig {
 }
 
 // Write writes an archive of the image for each platform into the folder out,
-// and one with all of them behind one index when they are several. Names begin
-// with stem. It returns the paths.
+// and one with all of them behind one index when they are several: of one image,
+// an index that was there is another build's, and goes. Names begin with stem. It
+// returns the paths.
 func Write(out, stem string, build Build, all []Programs) ([]string, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, fmt.Errorf("making the folder for the images: %w", err)
+	}
+	index := filepath.Join(out, stem+".tar")
+	if err := os.Remove(index); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing the images that were there: %w", err)
 	}
 	var (
 		written []string
@@ -199,11 +230,10 @@ func Write(out, stem string, build Build, all []Programs) ([]string, error) {
 	if len(images) < 2 {
 		return written, nil
 	}
-	target := filepath.Join(out, stem+".tar")
-	if err := files.Create(target, func(w io.Writer) error { return oci.WriteIndex(w, build.Ref(), images) }); err != nil {
+	if err := files.Create(index, func(w io.Writer) error { return oci.WriteIndex(w, build.Ref(), images) }); err != nil {
 		return written, err
 	}
-	return append(written, target), nil
+	return append(written, index), nil
 }
 
 // WriteSBOMs writes the list of what is in the programs for each platform into

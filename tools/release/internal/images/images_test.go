@@ -1,6 +1,8 @@
 package images
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +95,44 @@ func TestOneImageHasNoIndexAndSeveralHave(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%q gave %q, want %q", c.platforms, got, c.want)
+		}
+	}
+}
+
+func TestAnIndexOfAnotherBuildGoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	both := []Programs{programs(t, "linux-amd64"), programs(t, "windows-amd64")}
+	for _, all := range [][]Programs{both, both[:1]} {
+		if _, err := Write(dir, "x", build(), all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "x.tar")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the index of the first build is there: %v", err)
+	}
+}
+
+func TestNamesThatNoImageCanHaveAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		repository, version string
+		ok                  bool
+	}{
+		{"docker.io/library/directx-nri", "v0.1.0", true},
+		{"registry.example:5000/a/b", "fe06f5c-dirty", true},
+		{"registry.example/thing", "v0.1.0+build", false},
+		{"registry.example/thing", "release/v1", false},
+		{"registry.example/thing", "../../x", false},
+		{"registry.example/thing", "a b", false},
+		{"registry.example/thing", "", false},
+		{"registry.example/Thing", "v0.1.0", false},
+		{"registry.example/thing:v1", "v0.1.0", false},
+		{"thing", "v0.1.0", false},
+		{"", "v0.1.0", false},
+	} {
+		if err := (Build{Repository: c.repository, Version: c.version}).Check(); (err == nil) != c.ok {
+			t.Errorf("%s, %s: %v", c.repository, c.version, err)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func Load(dir string, platform Platform) ([]Binary, error) {
 			return nil, fmt.Errorf("reading what Go wrote into %s: %w", path, err)
 		}
 		if err := check(info, platform); err != nil {
-			return nil, fmt.Errorf("%s %w; `make build` builds it anew", path, err)
+			return nil, fmt.Errorf("%s %w; `make build` builds it anew, where neither the environment nor `go env -w` says so", path, err)
 		}
 		binaries = append(binaries, Binary{Program: program, File: name, Data: data, Info: info})
 	}
@@ -83,13 +83,26 @@ func Load(dir string, platform Platform) ([]Binary, error) {
 }
 
 // check returns an error, to be read after the program's name, when a program
-// is not one that can be released for platform.
+// is not one that can be released for platform. A setting that is not known may
+// change what the program needs, as GOAMD64 and -race do, or that others can build
+// the same.
 func check(info *debug.BuildInfo, platform Platform) error {
-	want := map[string]string{"GOOS": platform.OS, "GOARCH": platform.Arch, "CGO_ENABLED": "0", "-trimpath": "true"}
+	want := map[string]string{
+		"GOOS": platform.OS, "GOARCH": platform.Arch, "CGO_ENABLED": "0", "-trimpath": "true", "-buildmode": "exe", "-compiler": "gc",
+	}
+	switch platform.Arch {
+	case "amd64":
+		want["GOAMD64"] = "v1"
+	case "arm64":
+		want["GOARM64"] = "v8.0"
+	}
 	for _, setting := range info.Settings {
+		if setting.Key == "-tags" || setting.Key == "DefaultGODEBUG" {
+			continue // They are the sources' to say.
+		}
 		value, ok := want[setting.Key]
 		if !ok {
-			continue
+			return fmt.Errorf("was built with %s=%s, which no release is", setting.Key, setting.Value)
 		}
 		if setting.Value != value {
 			return fmt.Errorf("was built with %s=%s, not %s", setting.Key, setting.Value, value)
@@ -97,7 +110,7 @@ func check(info *debug.BuildInfo, platform Platform) error {
 		delete(want, setting.Key)
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("does not tell how it was built (%d settings are missing)", len(want))
+		return fmt.Errorf("does not tell how it was built: %s", strings.Join(slices.Sorted(maps.Keys(want)), ", "))
 	}
 	return nil
 }

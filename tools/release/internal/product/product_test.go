@@ -19,19 +19,24 @@ func TestPlatformsAreReadByTheirNames(t *testing.T) {
 
 func TestOnlyStaticProgramsForThePlatformAreReleased(t *testing.T) {
 	t.Parallel()
-	good := map[string]string{"GOOS": "linux", "GOARCH": "amd64", "CGO_ENABLED": "0", "-trimpath": "true", "-tags": "x"}
+	good := map[string]string{
+		"GOOS": "linux", "GOARCH": "amd64", "CGO_ENABLED": "0", "-trimpath": "true", "-tags": "x",
+		"-buildmode": "exe", "-compiler": "gc", "GOAMD64": "v1", "-gcflags": "",
+	}
 	for name, c := range map[string]struct {
 		key, value string
 		ok         bool
 	}{
-		"as make build makes it":   {"-tags", "x", true},
-		"another system":           {"GOOS", "windows", false},
-		"another architecture":     {"GOARCH", "arm64", false},
-		"needs a C library":        {"CGO_ENABLED", "1", false},
-		"has a folder's name in":   {"-trimpath", "false", false},
-		"does not say how":         {"GOOS", "", false},
-		"does not say if it is C":  {"CGO_ENABLED", "", false},
-		"other settings are alike": {"GOAMD64", "v3", true},
+		"as make build makes it":  {"-tags", "x", true},
+		"another system":          {"GOOS", "windows", false},
+		"another architecture":    {"GOARCH", "arm64", false},
+		"needs a C library":       {"CGO_ENABLED", "1", false},
+		"has a folder's name in":  {"-trimpath", "false", false},
+		"does not say how":        {"GOOS", "", false},
+		"does not say if it is C": {"CGO_ENABLED", "", false},
+		"needs a newer processor": {"GOAMD64", "v3", false},
+		"needs a loader":          {"-buildmode", "pie", false},
+		"another build of Go's":   {"-gcflags", "all=-N", false},
 	} {
 		info := &debug.BuildInfo{}
 		for key, value := range good {

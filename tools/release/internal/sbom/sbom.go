@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,11 @@ func Document(subject Subject, components []notices.Component) ([]byte, error) {
 		PackageCopyrightText:    notices.NoAssertion,
 		PackageSummary:          product.Description,
 		PrimaryPackagePurpose:   "APPLICATION",
+
+		// A package with files in it has to be one whose files were looked at.
+		FilesAnalyzed:               true,
+		PackageVerificationCode:     verification(subject.Binaries),
+		PackageLicenseInfoFromFiles: []string{notices.NoAssertion},
 	}
 	if subject.Source != "" {
 		whole.PackageHomePage = subject.Source
@@ -64,10 +70,8 @@ func Document(subject Subject, components []notices.Component) ([]byte, error) {
 		ids[component.Path+"@"+component.Version] = identifier(component)
 		doc.Packages = append(doc.Packages, packageOf(component))
 	}
-	content := sha256.New()
 	for _, binary := range subject.Binaries {
 		file := fileOf(binary)
-		content.Write(binary.Data)
 		doc.Files = append(doc.Files, file)
 		doc.Relationships = append(doc.Relationships, relate(whole.PackageSPDXIdentifier, "CONTAINS", file.FileSPDXIdentifier))
 		for _, component := range components {
@@ -84,12 +88,35 @@ func Document(subject Subject, components []notices.Component) ([]byte, error) {
 		}
 	}
 	// A namespace has to be unique to the document; it need not lead anywhere.
-	doc.DocumentNamespace = fmt.Sprintf("https://spdx.org/spdxdocs/%s-%s", doc.DocumentName, hex.EncodeToString(content.Sum(nil)))
+	text, err := encode(doc)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	doc.DocumentNamespace = fmt.Sprintf("https://spdx.org/spdxdocs/%s-%s", doc.DocumentName, hex.EncodeToString(sum[:]))
+	return encode(doc)
+}
+
+func encode(doc *v2_3.Document) ([]byte, error) {
 	var b bytes.Buffer
 	if err := spdxjson.Write(doc, &b, spdxjson.Indent("  "), spdxjson.EscapeHTML(false)); err != nil {
 		return nil, fmt.Errorf("encoding the SPDX document: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// verification is the checksum of the programs' checksums.
+//
+// https://spdx.github.io/spdx-spec/v2.3/package-information/#79-package-verification-code-field
+func verification(binaries []product.Binary) *common.PackageVerificationCode {
+	var sums []string
+	for _, binary := range binaries {
+		sum := sha1.Sum(binary.Data) //nolint:gosec // See above.
+		sums = append(sums, hex.EncodeToString(sum[:]))
+	}
+	slices.Sort(sums)
+	sum := sha1.Sum([]byte(strings.Join(sums, ""))) //nolint:gosec // See above.
+	return &common.PackageVerificationCode{Value: hex.EncodeToString(sum[:])}
 }
 
 func relate(a common.ElementID, kind string, b common.ElementID) *v2_3.Relationship {

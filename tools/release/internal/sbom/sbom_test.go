@@ -68,3 +68,57 @@ func TestProgramWithAnUnknownModuleIsAnError(t *testing.T) {
 		t.Error("a document was written that leaves a module out")
 	}
 }
+
+// A package with files has to say that they were looked at, and by which sums.
+//
+// https://spdx.github.io/spdx-spec/v2.3/package-information/#78-files-analyzed-field
+func TestPackageOfThePrograms(t *testing.T) {
+	t.Parallel()
+	one := subject()
+	one.Binaries = append(one.Binaries, product.Binary{Program: "directx-nri", File: "directx-nri", Data: []byte("y"), Info: &debug.BuildInfo{}})
+	other := one
+	other.Binaries = []product.Binary{one.Binaries[1], one.Binaries[0]}
+	// printf %s "$(printf x | sha1sum | cut -c-40)" "$(printf y | sha1sum | cut -c-40)" | sha1sum, lesser first
+	const want = "71c2e3f122c86733bdf5b1412f898908a1c18c42"
+	for _, subject := range []Subject{one, other} {
+		text, err := Document(subject, components())
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := spdxjson.Read(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := doc.Packages[0]
+		if !p.FilesAnalyzed || p.PackageVerificationCode == nil || p.PackageVerificationCode.Value != want {
+			t.Errorf("analyzed %t, verification code %+v, want %s", p.FilesAnalyzed, p.PackageVerificationCode, want)
+		}
+		for _, p := range doc.Packages[1:] {
+			if p.FilesAnalyzed || p.PackageVerificationCode != nil {
+				t.Errorf("%s has no files here", p.PackageName)
+			}
+		}
+	}
+}
+
+func TestNamespaceIsOfTheDocumentAlone(t *testing.T) {
+	t.Parallel()
+	namespaces := make(map[string]bool)
+	later, elsewhere := subject(), subject()
+	later.Created = later.Created.Add(time.Second)
+	elsewhere.Source = "https://example.com/fork"
+	for _, subject := range []Subject{subject(), subject(), later, elsewhere} {
+		text, err := Document(subject, components())
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := spdxjson.Read(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		namespaces[doc.DocumentNamespace] = true
+	}
+	if len(namespaces) != 3 {
+		t.Errorf("three documents have %d namespaces", len(namespaces))
+	}
+}
