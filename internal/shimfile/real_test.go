@@ -5,7 +5,7 @@ package shimfile_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -200,7 +200,7 @@ func TestRealShimThatPanicsMakesWayForAll(t *testing.T) {
 		go func() {
 			out, _, err := b.start(t, "DIRECTX_VISIBLE_DEVICES=all")
 			if err != nil || out != answer {
-				err = fmt.Errorf("%v: %s", err, out)
+				err = errors.Join(err, errors.New(out))
 			}
 			errs <- err
 		}()
