@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -98,11 +99,17 @@ func openManaged(path, state string) (*managedFile, error) {
 	return m, nil
 }
 
+// readFile reads a file that others, of our own programs too, may replace meanwhile.
 func readFile(path string) (text []byte, exists bool, err error) {
-	text, err = os.ReadFile(path)
+	f, err := durable.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
+	if err != nil {
+		return nil, false, err
+	}
+	text, err = io.ReadAll(f)
+	err = errors.Join(err, f.Close())
 	return text, err == nil, err
 }
 
