@@ -5,7 +5,6 @@ package peer
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -21,9 +20,6 @@ var (
 	// ErrGone tells that the process has ended.
 	ErrGone = errors.New("the process has ended")
 )
-
-// proc is where the kernel tells of processes.
-const proc = "/proc"
 
 // parseStart returns when a process was started, counted from the machine's boot,
 // as /proc/PID/stat tells it in ticks of a hundredth of a second.
@@ -50,10 +46,4 @@ func cutLast(s, separator string) (before, after string, found bool) {
 		return s, "", false
 	}
 	return s[:i], s[i+len(separator):], true
-}
-
-// readText returns a small file without its last line end.
-func readText(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	return strings.TrimSuffix(string(text), "\n"), err
 }

@@ -15,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// proc is where the kernel tells of processes.
+const proc = "/proc"
+
 // Process is a process of this machine, and no other one that gets its number
 // later. Close it.
 type Process struct {
@@ -81,6 +84,12 @@ func (p *Process) Close() error {
 }
 
 func (p *Process) file(name string) string { return filepath.Join(proc, strconv.Itoa(p.PID), name) }
+
+// readText returns a small file without its last line end.
+func readText(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return strings.TrimSuffix(string(text), "\n"), err
+}
 
 // Is tells whether the process runs a program of that name. A program's name is
 // told to everybody, its file to those that may look into the process.
