@@ -223,6 +223,8 @@ func (s *suite) testUnguarded(t *testing.T) {
 	s.Kubelet.Terminate(t)
 	s.Kubelet.Start(t)
 	s.WaitKubelet(t)
+	// It admits the pod anew, and rejects it when its container does not run then.
+	s.WaitRunning(t, pod)
 	s.KillContainer(t, before)
 	s.WaitStatus(t, pod, "the container is started again, or an event says why not", func(status node.Status) error {
 		c, _ := status.Container("main")
