@@ -215,11 +215,17 @@ func TestRun(t *testing.T) {
 	shell := func(name, script string) step {
 		return step{name: name, command: []string{"sh", "-c", script}, aside: true}
 	}
+	// suite comes to nothing good while the file is not there, which it makes.
+	suite := func(name, file string) step {
+		return step{name: name, tests: true, aside: true, command: []string{"sh", "-c", `
+			test -e ` + file + ` && result=pass || { result=fail; touch ` + folder + `/` + name + `.ran; }
+			echo '{"package":"m/p","name":"TestA","result":"'$result'"}' >>$` + resultsVar + `; test $result = pass`}}
+	}
 	stages := []stage{
 		{{shell("first", "echo one; printf two >&2; touch "+folder+"/first")}},
 		{
 			{shell("bad", "exit 3"), shell("next", "test -e "+folder+"/first && echo $CI ${GOTEST##* }")},
-			{shell("beside", "true")},
+			{shell("beside", "true"), suite("disturbed", folder+"/disturbed.ran"), suite("broken", folder+"/never")},
 		},
 		{{
 			shell("leaves", "sleep 1000 >/dev/null 2>&1 & echo $! >"+folder+"/left"),
@@ -238,7 +244,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for name, want := range map[string]string{
-		"first": "passed", "leaves": "passed", "bad": "failed: exit status 3", "next": "passed", "beside": "passed", "ordinary": "passed", "none": "ran no test", "skips": "skipped tests",
+		"first": "passed", "leaves": "passed", "bad": "failed: exit status 3", "next": "passed", "beside": "passed",
+		"disturbed": "passed, alone, after a failure beside others", "broken": "failed: exit status 1, alone, after a failure beside others", "ordinary": "passed", "none": "ran no test", "skips": "skipped tests",
 	} {
 		o := r.done[name]
 		if name == "ordinary" && os.Geteuid() == 0 && !r.ordinary {
@@ -248,7 +255,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("step %s: %q, want %q", name, got, want)
 		}
 	}
-	for _, want := range []string{"first   | one\nfirst   | two\n", "next    | true -count=1\n", "=== bad: failed: exit status 3\n", "8 steps in "} {
+	for _, want := range []string{"first   | one\nfirst   | two\n", "next    | true -count=1\n", "=== bad: failed: exit status 3\n", "AT FIRST disturbed: m/p TestA failed beside others\n", "10 steps in "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output has no %q:\n%s", want, &out)
 		}
@@ -261,6 +268,11 @@ func TestRun(t *testing.T) {
 		command, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(left)), "cmdline"))
 		if runs = err == nil && strings.HasPrefix(string(command), "sleep"); runs {
 			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	for _, name := range []string{"disturbed.first.log", "disturbed.log"} {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			t.Error(err)
 		}
 	}
 	if log, err := os.ReadFile(filepath.Join(folder, "first.log")); err != nil || string(log) != "one\ntwo" {

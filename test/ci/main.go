@@ -8,7 +8,9 @@
 //	.ci/run lint test   these
 //
 // It ends with a table of the steps and of what their tests came to. A step that
-// fails, a test that is skipped, and a step of tests that ran none fail the run.
+// fails, a test that is skipped, and a step of tests that ran none fail the run. A
+// step whose tests failed while others ran beside it is run again alone, and the
+// table tells of both.
 // out/ci has each step's output, the results of each test in report.json, and
 // the program itself.
 //

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,6 +19,9 @@ type outcome struct {
 	Problem string   `json:"problem,omitempty"`
 	Seconds float64  `json:"seconds"`
 	Tests   []result `json:"tests,omitempty"`
+	// Disturbed are the tests that failed while other steps ran beside this one,
+	// which was then run again, alone.
+	Disturbed []string `json:"disturbed,omitempty"`
 }
 
 // judge says what a step came to, by its tests and the error of its command.
@@ -37,10 +41,22 @@ func judge(s step, results []result, err error) outcome {
 }
 
 func (o outcome) verdict() string {
-	if o.Problem != "" {
-		return o.Problem
+	verdict := cmp.Or(o.Problem, "passed")
+	if len(o.Disturbed) > 0 {
+		verdict += ", alone, after a failure beside others"
 	}
-	return "passed"
+	return verdict
+}
+
+// failures returns the names of the tests that failed.
+func (o outcome) failures() []string {
+	var names []string
+	for _, t := range o.Tests {
+		if t.Result == failed {
+			names = append(names, t.String())
+		}
+	}
+	return names
 }
 
 func (o outcome) count(what string) int {
@@ -76,6 +92,9 @@ func table(outcomes []outcome, took time.Duration) (text string, good bool) {
 	}
 	w.Flush()
 	for _, o := range outcomes {
+		for _, name := range o.Disturbed {
+			fmt.Fprintf(&b, "AT FIRST %s: %s failed beside others\n", o.Step, name)
+		}
 		for _, t := range o.Tests {
 			switch t.Result {
 			case failed:
