@@ -162,6 +162,7 @@ func TestTemplateRefuses(t *testing.T) {
 		"a vendor's number":               {image + "config: {resources: [{name: a.b/c, match: {vendor: 0x1A03}}]}", "quote it, as in '0x10DE'"},
 		"a vendor's number in a list":     {image + "config: {resources: [{name: a.b/c, match: {vendor: [nvidia, 0x1A03]}}]}", "quote it, as in '0x10DE'"},
 		"a node in two pools":             {image + "nodePools: {pools: {a: {values: [x]}, b: {values: [x]}}}", "are in two pools"},
+		"a pool that nobody serves":       {image + "nodePools: {pools: {a: {os: linux}}}", "nodePools.pools.a.os is linux and linux.enabled is false"},
 		"handlers and one of its own":     {image + "runtimeClass: {enabled: true}\nwindows: {handlers: [a]}", "set one of them"},
 		"handlers of nobody":              {image + "windows: {handlers: [a], configureContainerd: false}", "nobody would configure them"},
 		"handlers without the shim":       {image + "linux: {enabled: true, handlers: [a], config: {inventory: /a}}", "linux.shim.enabled is false"},
