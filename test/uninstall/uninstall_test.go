@@ -106,9 +106,7 @@ func newNode(t *testing.T, parts string) *node {
 	n.write("config.toml", n.original(), 0o640)
 	n.write("gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: GPU, display: true, linux: {deviceNodes: [/dev/loop-control]}}]\n", 0o644)
 	t.Cleanup(func() {
-		for _, id := range []string{"one", "plain", "later"} {
-			_ = exec.Command(filepath.Join(parts, "ctr"), "--address", n.path("s"), "--namespace", n.namespace, "task", "rm", "-f", id).Run()
-		}
+		n.removeTasks()
 		_ = exec.Command(n.path("supervise"), "stop").Run()
 		_ = os.Remove("/run/containerd/runc/" + n.namespace)
 		if t.Failed() {
@@ -127,6 +125,13 @@ func newNode(t *testing.T, parts string) *node {
 		return err
 	})
 	return n
+}
+
+// removeTasks ends the containers, whose shims outlive containerd.
+func (n *node) removeTasks() {
+	for _, id := range []string{"one", "plain", "later"} {
+		_ = exec.Command(filepath.Join(n.parts, "ctr"), "--address", n.path("s"), "--namespace", n.namespace, "task", "rm", "-f", id).Run()
+	}
 }
 
 func (n *node) path(name string) string { return filepath.Join(n.folder, name) }
@@ -394,6 +399,7 @@ func TestUninstallHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		n.removeTasks()
 		n.write("stop", "", 0o644)
 		_ = exec.Command(n.path("supervise"), "stop").Run()
 		_ = keeper.Wait()
