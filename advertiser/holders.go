@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -152,12 +151,7 @@ func readCheckpoint(path string) ([]byte, error) {
 	case info.Size() > maxCheckpoint:
 		return nil, fmt.Errorf("read %s: it is larger than %d MiB", path, maxCheckpoint>>20)
 	}
-	f, err := durable.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxCheckpoint))
-	return data, errors.Join(err, f.Close())
+	return durable.Read(path, maxCheckpoint)
 }
 
 func parseBooks(data []byte) (books, error) {

@@ -36,16 +36,22 @@ type failedAttempt struct {
 
 func (a attempt) path() string { return filepath.Join(a.state, attemptName) }
 
+// last returns the record, of whatever attempt it is; there is false also for one
+// that says nothing to us.
+func (a attempt) last() (last failedAttempt, there bool, err error) {
+	text, there, err := readFile(a.path())
+	if err != nil || !there {
+		return last, false, err
+	}
+	return last, json.Unmarshal(text, &last) == nil, nil
+}
+
 // check returns an error when the same has just failed. A record that says nothing
 // to us is no reason to keep from anything: it is written anew.
 func (a attempt) check(now time.Time) error {
-	text, _, err := readFile(a.path())
-	if err != nil {
+	last, there, err := a.last()
+	if err != nil || !there || last.Attempt != a.id {
 		return err
-	}
-	var last failedAttempt
-	if json.Unmarshal(text, &last) != nil || last.Attempt != a.id {
-		return nil
 	}
 	// Clocks are set back.
 	if past := now.Sub(last.At); past < 0 || past >= attemptPause {
@@ -58,16 +64,15 @@ func (a attempt) check(now time.Time) error {
 // failedConfigure tells of the last restart that failed. What says nothing to us keeps
 // nobody from anything.
 func failedConfigure(state string) doctor.FailedConfigure {
-	path := attempt{state: state}.path()
-	text, there, err := readFile(path)
-	if err != nil {
-		return doctor.FailedConfigure{Record: path, Err: err}
-	}
-	var last failedAttempt
-	if !there || json.Unmarshal(text, &last) != nil {
+	a := attempt{state: state}
+	last, there, err := a.last()
+	switch {
+	case err != nil:
+		return doctor.FailedConfigure{Record: a.path(), Err: err}
+	case !there:
 		return doctor.FailedConfigure{}
 	}
-	return doctor.FailedConfigure{Record: path, At: last.At, Why: last.Error}
+	return doctor.FailedConfigure{Record: a.path(), At: last.At, Why: last.Error}
 }
 
 // failed keeps why it has failed, and returns that.

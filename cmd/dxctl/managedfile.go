@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -101,15 +101,10 @@ func openManaged(path, state string) (*managedFile, error) {
 
 // readFile reads a file that others, of our own programs too, may replace meanwhile.
 func readFile(path string) (text []byte, exists bool, err error) {
-	f, err := durable.Open(path)
+	text, err = durable.Read(path, math.MaxInt64)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	text, err = io.ReadAll(f)
-	err = errors.Join(err, f.Close())
 	return text, err == nil, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -147,12 +146,8 @@ const mostOwn = 2 << 20
 
 // readOwn reads a file that others may replace meanwhile.
 func readOwn(path string) ([]byte, error) {
-	f, err := durable.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, mostOwn+1))
-	if err = errors.Join(err, f.Close()); err == nil && len(text) > mostOwn {
+	text, err := durable.Read(path, mostOwn+1)
+	if err == nil && len(text) > mostOwn {
 		err = fmt.Errorf("read %s: it is larger than %d bytes", path, mostOwn)
 	}
 	return text, err

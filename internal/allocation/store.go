@@ -3,7 +3,6 @@ package allocation
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -196,12 +195,8 @@ func (s *Store) path(id ID, suffix string) string {
 // read returns the content of a record or binding file, and refuses to
 // believe what somebody else could have put into the folder.
 func (s *Store) read(path string) ([]byte, error) {
-	f, err := durable.Open(path)
+	data, err := durable.Read(path, maxFileBytes+1)
 	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
 	return data, durable.CheckPrivate(s.folder)

@@ -29,7 +29,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -209,14 +208,7 @@ func readChecked(path string, check func(path string) error, overrides []Overrid
 	return c, nil
 }
 
-func read(path string) ([]byte, error) {
-	f, err := durable.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	return data, errors.Join(err, f.Close())
-}
+func read(path string) ([]byte, error) { return durable.Read(path, maxSize+1) }
 
 // Parse returns the configuration that data holds, with its defaults and what
 // counts more. The error tells of every problem, and [strictyaml.Problems] are

@@ -9,6 +9,7 @@ package durable
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,16 @@ var ErrNotPrivate = errors.New("folder is not private")
 // IsTemp tells whether name is that of an unfinished file of this package,
 // left by a process that was killed.
 func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
+
+// Read returns at most limit bytes of the file at path, which is opened as by [Open].
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	return data, errors.Join(err, f.Close())
+}
 
 // Replace writes data to path and syncs it and its folder. What path named
 // before is replaced in one step, or stays.

@@ -3,6 +3,7 @@ package durable
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -85,6 +86,22 @@ func TestCreateHasOneWinner(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%d files left, %v; want the file alone", len(entries), err)
+	}
+}
+
+func TestReadEndsAtTheLimit(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for limit, want := range map[int64]string{3: "123", 5: "12345", math.MaxInt64: "12345"} {
+		if got, err := Read(path, limit); err != nil || string(got) != want {
+			t.Errorf("at most %d bytes: %q, %v; want %q", limit, got, err, want)
+		}
+	}
+	if _, err := Read(path+"2", 3); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -112,12 +111,7 @@ func read(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file: remove it")}
 	}
-	f, err := durable.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+maxLine))
-	return data, errors.Join(err, f.Close())
+	return durable.Read(path, maxBytes+maxLine)
 }
 
 // parse returns the events in data. Lines that are torn, or not ours, are
