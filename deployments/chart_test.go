@@ -57,6 +57,26 @@ func template(t *testing.T, values string, args ...string) (stdout, stderr strin
 	return helm(t, append([]string{"template", "directx-nri", chart, "--namespace", "directx-nri", "--values", file}, args...)...)
 }
 
+// rendered returns the objects of one type, such as all DaemonSets, that the chart
+// makes of values.
+func rendered[T any](t *testing.T, values string, args ...string) (found []T) {
+	t.Helper()
+	stdout, stderr, err := template(t, values, args...)
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	decoded, err := decode([]byte(stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range decoded {
+		if object, ok := o.(T); ok {
+			found = append(found, object)
+		}
+	}
+	return found
+}
+
 func valueFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("helm/testdata/values/*.yaml")
@@ -240,22 +260,9 @@ func TestInventoryOfTheNearest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stdout, stderr, err := template(t, test.values)
-			if err != nil {
-				t.Fatalf("%v: %s", err, stderr)
-			}
-			decoded, err := decode([]byte(stdout))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var maps []*corev1.ConfigMap
-			for _, o := range decoded {
-				if m, ok := o.(*corev1.ConfigMap); ok {
-					maps = append(maps, m)
-				}
-			}
+			maps := rendered[*corev1.ConfigMap](t, test.values)
 			if len(maps) != len(test.want) {
-				t.Fatal(stdout)
+				t.Fatal(maps)
 			}
 			for i, want := range test.want {
 				configuration, described := maps[i].Data["config.yaml"], maps[i].Data["inventory.yaml"]
@@ -274,17 +281,9 @@ func TestInventoryOfTheNearest(t *testing.T) {
 // Helm makes a decimal number of a vendor's, and the node reads it as what was meant.
 func TestVendorsOfTheInventory(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, err := template(t, "image: {repository: a}\ninventory: {devices: [{instanceID: a, vendorID: 0x10DE}, {instanceID: b, vendorID: '0x10DE', luid: '0xC2F5'}]}")
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr)
-	}
-	decoded, err := decode([]byte(stdout))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range decoded {
-		m, ok := o.(*corev1.ConfigMap)
-		if !ok || m.Data["inventory.yaml"] == "" {
+	maps := rendered[*corev1.ConfigMap](t, "image: {repository: a}\ninventory: {devices: [{instanceID: a, vendorID: 0x10DE}, {instanceID: b, vendorID: '0x10DE', luid: '0xC2F5'}]}")
+	for _, m := range maps {
+		if m.Data["inventory.yaml"] == "" {
 			continue
 		}
 		devices, err := inventory.Parse("inventory.yaml", []byte(m.Data["inventory.yaml"]))
@@ -293,25 +292,13 @@ func TestVendorsOfTheInventory(t *testing.T) {
 		}
 		return
 	}
-	t.Errorf("there is no inventory in\n%s", stdout)
+	t.Errorf("there is no inventory in %v", maps)
 }
 
 // Both of containerd's sockets may be in one folder, which a container has once.
 func TestSocketsInOneFolder(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, err := template(t, "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /a}, containerd: {nriSocket: /run/containerd/nri.sock}}")
-	if err != nil {
-		t.Fatalf("%v: %s", err, stderr)
-	}
-	decoded, err := decode([]byte(stdout))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range decoded {
-		s, ok := o.(*appsv1.DaemonSet)
-		if !ok {
-			continue
-		}
+	for _, s := range rendered[*appsv1.DaemonSet](t, "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /a}, containerd: {nriSocket: /run/containerd/nri.sock}}") {
 		for _, c := range (set{DaemonSet: s}).containers() {
 			at := map[string]bool{}
 			for _, mount := range c.VolumeMounts {
@@ -377,19 +364,7 @@ func TestPodsAreReplacedWhenTheyHaveTo(t *testing.T) {
 func TestKubernetesVersions(t *testing.T) {
 	t.Parallel()
 	for _, restore := range []string{"false", "true"} {
-		stdout, stderr, err := template(t, "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /a}}", "--kube-version", "1.29.3", "--set", "restore="+restore)
-		if err != nil {
-			t.Fatalf("%v: %s", err, stderr)
-		}
-		decoded, err := decode([]byte(stdout))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range decoded {
-			s, ok := o.(*appsv1.DaemonSet)
-			if !ok {
-				continue
-			}
+		for _, s := range rendered[*appsv1.DaemonSet](t, "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /a}}", "--kube-version", "1.29.3", "--set", "restore="+restore) {
 			for _, c := range (set{DaemonSet: s}).containers() {
 				got := s.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/"+c.Name]
 				if unconfined := strings.Contains(strings.Join(c.Args, " "), "--restart-mode=signal"); (got == "unconfined") != unconfined || c.SecurityContext.AppArmorProfile != nil {
