@@ -3,14 +3,13 @@
 package cluster
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
+	"context"
 	"path/filepath"
 	"runtime"
 	"testing"
 
 	"directx-nri/test/e2e/node"
+	testsuite "directx-nri/test/suite"
 )
 
 // repository is where the images are, for the chart.
@@ -24,6 +23,7 @@ type image struct {
 	version string // its tag too
 	dir     string
 	built   chan struct{} // closed when it is there, or err says why it is not
+	file    string        // its archive
 	err     error
 }
 
@@ -44,7 +44,8 @@ func buildImages(t testing.TB) *images {
 	both := &images{older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
 	go func() {
 		for _, i := range []*image{both.older, both.newer} {
-			i.err = i.build(parts.Root)
+			// A test's own context is over before its clean-up waits for this.
+			i.file, i.err = testsuite.BuildImage(context.Background(), parts.Root, i.dir, i.version, platform)
 			close(i.built)
 		}
 	}()
@@ -52,34 +53,11 @@ func buildImages(t testing.TB) *images {
 	return both
 }
 
-func (i *image) build(root string) error {
-	bin := filepath.Dir(i.program(""))
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return err
-	}
-	// As the Makefile builds them, so that nothing is built twice.
-	if err := goTool(root, "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,nethttpomithttp2",
-		"-ldflags", "-s -w -X main.version="+i.version, "-o", bin+"/",
-		"./cmd/directx-advertiser", "./cmd/directx-nri", "./cmd/containerd-shim-directx-v1", "./cmd/dxctl"); err != nil {
-		return err
-	}
-	return goTool(filepath.Join(root, "tools/release"), "run", ".", "images", "--version", i.version, "--root", root,
-		"--bin", filepath.Join(i.dir, "bin"), "--out", i.dir, "--platform", "linux-"+runtime.GOARCH)
-}
-
-func goTool(folder string, args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go %v: %w\n%s", args, err, out)
-	}
-	return nil
-}
+const platform = "linux-" + runtime.GOARCH
 
 // program is where a program of the image is built.
 func (i *image) program(name string) string {
-	return filepath.Join(i.dir, "bin", "linux-"+runtime.GOARCH) + "/" + name
+	return filepath.Join(i.dir, "bin", platform, name)
 }
 
 // archive waits until the image is built and returns its archive.
@@ -89,5 +67,5 @@ func (i *image) archive(t testing.TB) string {
 	if i.err != nil {
 		t.Fatalf("build image %s: %v", i.version, i.err)
 	}
-	return filepath.Join(i.dir, fmt.Sprintf("directx-nri-%s-linux-%s.tar", i.version, runtime.GOARCH))
+	return i.file
 }

@@ -3,10 +3,13 @@
 package suite
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -64,6 +67,36 @@ func Build(folder, version string, programs ...string) error {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs %q: %w\n%s", programs, err, out)
+	}
+	return nil
+}
+
+// BuildImage builds the product's programs of a version for a platform, such as
+// linux-amd64, into bin/PLATFORM of folder, with the Makefile's flags and further
+// ones, and an archive of their image into folder, as `make images` does. It returns
+// the archive's path. root is the repository.
+func BuildImage(ctx context.Context, root, folder, version, platform string, flags ...string) (string, error) {
+	programs := filepath.Join(folder, "bin", platform)
+	if err := os.MkdirAll(programs, 0o755); err != nil {
+		return "", err
+	}
+	system, architecture, _ := strings.Cut(platform, "-")
+	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,nethttpomithttp2", "-ldflags", "-s -w -X main.version=" + version},
+		flags, []string{"-o", programs + "/", "./cmd/..."})
+	if err := runGo(ctx, root, []string{"GOOS=" + system, "GOARCH=" + architecture, "CGO_ENABLED=0"}, args...); err != nil {
+		return "", err
+	}
+	err := runGo(ctx, filepath.Join(root, "tools/release"), nil, "run", ".", "images", "--version", version, "--root", root,
+		"--bin", filepath.Dir(programs), "--out", folder, "--platform", platform)
+	return filepath.Join(folder, "directx-nri-"+version+"-"+platform+".tar"), err
+}
+
+func runGo(ctx context.Context, folder string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"directx-nri/test/suite"
 )
 
 // Image is the product's image for Windows, unpacked.
@@ -38,31 +40,16 @@ func (i Image) Program(t testing.TB, name string) []byte {
 func (w *Wine) BuildImage(t testing.TB, version string) Image {
 	t.Helper()
 	dir := t.TempDir()
-	programs := filepath.Join(dir, "bin", windowsPlatform)
-	if err := os.MkdirAll(programs, 0o700); err != nil {
-		t.Fatal(err)
+	archive, err := suite.BuildImage(t.Context(), w.parts.root, dir, version, "windows-amd64", "-overlay", removal(t.Context(), t))
+	if err != nil {
+		t.Fatalf("make the image: %v", err)
 	}
-	goTool := func(folder, system string, args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir = filepath.Join(w.parts.root, folder)
-		cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("make the image: go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	goTool(".", "windows", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,nethttpomithttp2", "-overlay", removal(t.Context(), t),
-		"-ldflags", "-s -w -X main.version="+version, "-o", programs+"/", "./cmd/...")
-	goTool("tools/release", "", "run", ".", "images", "--version", version, "--root", w.parts.root,
-		"--bin", filepath.Dir(programs), "--out", dir, "--platform", windowsPlatform)
 	image := Image{files: filepath.Join(dir, "files")}
-	if err := image.unpack(filepath.Join(dir, "directx-nri-"+version+"-"+windowsPlatform+".tar")); err != nil {
+	if err := image.unpack(archive); err != nil {
 		t.Fatalf("unpack the image: %v", err)
 	}
 	return image
 }
-
-const windowsPlatform = "windows-amd64"
 
 // unpack reads the files of the one layer of an image archive.
 func (i Image) unpack(archive string) error {
