@@ -19,10 +19,10 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
-func TestMain(m *testing.M) { os.Exit(node.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
 
 const (
 	rounds   = 40 // in each, every setting has its turn
@@ -37,10 +37,10 @@ const (
 type setting struct {
 	name string
 	// enter connects the plugins and returns the variables of the containers.
-	enter func(t *testing.T, n *node.Node) map[string]string
+	enter func(t *testing.T, n *bed.Node) map[string]string
 
-	node    *node.Node
-	sandbox *node.Direct
+	node    *bed.Node
+	sandbox *bed.Direct
 	env     map[string]string
 	times   []times
 }
@@ -53,18 +53,18 @@ type times struct{ create, start time.Duration }
 // ours, and with ours. The settings take turns, so that a slow moment of the
 // machine meets all of them.
 func TestCreateStart(t *testing.T) {
-	gpu := node.GPU{Index: 0, Libraries: mounts - 4}
+	gpu := bed.GPU{Index: 0, Libraries: mounts - 4}
 	settings := []*setting{
-		{name: "no plugin", enter: func(*testing.T, *node.Node) map[string]string { return nil }},
-		{name: "no-op plugin", enter: func(t *testing.T, n *node.Node) map[string]string {
+		{name: "no plugin", enter: func(*testing.T, *bed.Node) map[string]string { return nil }},
+		{name: "no-op plugin", enter: func(t *testing.T, n *bed.Node) map[string]string {
 			connect(t, n.NRISocket, nil)
 			return nil
 		}},
-		{name: fmt.Sprintf("plugin, %d mounts", mounts), enter: func(t *testing.T, n *node.Node) map[string]string {
+		{name: fmt.Sprintf("plugin, %d mounts", mounts), enter: func(t *testing.T, n *bed.Node) map[string]string {
 			connect(t, n.NRISocket, mountsOf(gpu, n))
 			return nil
 		}},
-		{name: "directx-nri", enter: func(t *testing.T, n *node.Node) map[string]string {
+		{name: "directx-nri", enter: func(t *testing.T, n *bed.Node) map[string]string {
 			env := allocate(t, n, gpu)
 			n.Advertiser.Stop(t)
 			n.Plugin.Start(t)
@@ -72,7 +72,7 @@ func TestCreateStart(t *testing.T) {
 			return env
 		}},
 		// As on a node: the advertiser guards the starts.
-		{name: "directx-nri + guard", enter: func(t *testing.T, n *node.Node) map[string]string {
+		{name: "directx-nri + guard", enter: func(t *testing.T, n *bed.Node) map[string]string {
 			env := allocate(t, n, gpu)
 			n.Plugin.Start(t)
 			n.WaitPlugin(t)
@@ -81,13 +81,13 @@ func TestCreateStart(t *testing.T) {
 		}},
 	}
 	for _, s := range settings {
-		s.node = node.Start(t, node.Options{
-			NoKubelet: true, Replicas: 4, Inventory: &node.Inventory{GPUs: []node.GPU{gpu}},
+		s.node = bed.Start(t, bed.Options{
+			NoKubelet: true, Replicas: 4, Inventory: &bed.Inventory{GPUs: []bed.GPU{gpu}},
 		})
 		s.sandbox = s.node.RunSandbox(t, "bench")
 	}
 	// The advertiser makes its sockets there without a kubelet too.
-	if err := os.MkdirAll(node.DevicePluginDir, 0o755); err != nil {
+	if err := os.MkdirAll(bed.DevicePluginDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range settings {
@@ -108,12 +108,12 @@ func TestCreateStart(t *testing.T) {
 }
 
 // allocate gets the variables for a container with the GPU.
-func allocate(t *testing.T, n *node.Node, gpu node.GPU) map[string]string {
+func allocate(t *testing.T, n *bed.Node, gpu bed.GPU) map[string]string {
 	t.Helper()
 	n.Advertiser.Start(t)
 	plugin := n.DevicePlugin(t)
 	var env map[string]string
-	node.Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
+	bed.Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
 		env, err = plugin.Allocate(gpu.Replica(0))
 		return err
 	})
@@ -181,7 +181,7 @@ func connect(t *testing.T, socket string, adjustment *api.ContainerAdjustment) {
 }
 
 // mountsOf is an adjustment with the GPU's mounts and nothing else.
-func mountsOf(gpu node.GPU, n *node.Node) *api.ContainerAdjustment {
+func mountsOf(gpu bed.GPU, n *bed.Node) *api.ContainerAdjustment {
 	adjustment := &api.ContainerAdjustment{}
 	for _, mount := range gpu.Mounts(n.Dir) {
 		adjustment.AddMount(&api.Mount{
@@ -243,13 +243,13 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 // each, after the kubelet has asked them about all of these.
 func TestMemory(t *testing.T) {
 	const gpus, replicas = 64, 256
-	inventory := node.NewInventory(gpus, 0)
+	inventory := bed.NewInventory(gpus, 0)
 	for i := range inventory.GPUs {
 		inventory.GPUs[i].Libraries = mounts - 4
 	}
-	n := node.Start(t, node.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"})
+	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"})
 	show := func(when string) {
-		for _, p := range []*node.Process{n.Advertiser, n.Plugin} {
+		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
 			m := p.Memory(t)
 			fmt.Printf("%-28s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n",
 				when, p.Name, mb(m.Resident), mb(m.Anonymous), mb(m.Peak))
@@ -260,7 +260,7 @@ func TestMemory(t *testing.T) {
 
 	var pods []string
 	for range 5 {
-		pods = append(pods, n.Apply(t, node.GPUPod("memory", 2)))
+		pods = append(pods, n.Apply(t, bed.GPUPod("memory", 2)))
 	}
 	n.WaitRunning(t, pods...)
 	n.CheckDevices(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/internal/config"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 const (
@@ -86,26 +86,26 @@ func load(t *testing.T) string {
 // TestShim measures what the runtime shim adds to a container: whole containers
 // on real parts, with it and without it, and its calls by themselves.
 func TestShim(t *testing.T) {
-	gpu := node.GPU{Index: 0, Libraries: mounts - 4}
-	n := node.Start(t, node.Options{NoKubelet: true, Shim: true, Inventory: &node.Inventory{GPUs: []node.GPU{gpu}}})
-	byHand := node.Standalone{}
+	gpu := bed.GPU{Index: 0, Libraries: mounts - 4}
+	n := bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: &bed.Inventory{GPUs: []bed.GPU{gpu}}})
+	byHand := bed.Standalone{}
 	for _, m := range gpu.Mounts(n.Dir) {
 		byHand.Mounts = append(byHand.Mounts, specs.Mount{
 			Source: m.Source, Destination: m.Destination, Type: "bind", Options: []string{"rbind", "ro", "nosuid", "nodev"},
 		})
 	}
 	byHand.Devices = []specs.LinuxDevice{{Path: gpu.ContainerPath(), Type: "c", Major: 61, Minor: 0}}
-	request := node.Standalone{Env: []string{"DIRECTX_VISIBLE_DEVICES=all"}}
+	request := bed.Standalone{Env: []string{"DIRECTX_VISIBLE_DEVICES=all"}}
 	measureContainers(t, n, byHand, request)
 	measureCalls(t, n, request)
 }
 
 // measureContainers measures containers from the creation of the task to its
 // deletion. Their records and file systems are made before.
-func measureContainers(t *testing.T, n *node.Node, byHand, request node.Standalone) {
-	client := n.Client(t, node.DefaultNamespace)
+func measureContainers(t *testing.T, n *bed.Node, byHand, request bed.Standalone) {
+	client := n.Client(t, bed.DefaultNamespace)
 	next := 0
-	whole := func(name, runtime string, c node.Standalone) *sample {
+	whole := func(name, runtime string, c bed.Standalone) *sample {
 		next++
 		c.ID, c.Runtime, c.Script = fmt.Sprintf("bench-%d", next), runtime, "exit 0"
 		t.Cleanup(func() { client.Remove(t, c.ID) })
@@ -127,11 +127,11 @@ func measureContainers(t *testing.T, n *node.Node, byHand, request node.Standalo
 			return time.Since(begin)
 		}}
 	}
-	plain, again := whole("runc", node.Runc, node.Standalone{}), whole("runc again", node.Runc, node.Standalone{})
-	least := whole("only exec", buildFloor(t, t.TempDir(), n.RuncShim()), node.Standalone{})
-	through := whole("directx", node.DirectX, node.Standalone{})
-	mounted := whole("runc, by hand", node.Runc, byHand)
-	requested := whole("directx, on request", node.DirectX, request)
+	plain, again := whole("runc", bed.Runc, bed.Standalone{}), whole("runc again", bed.Runc, bed.Standalone{})
+	least := whole("only exec", buildFloor(t, t.TempDir(), n.RuncShim()), bed.Standalone{})
+	through := whole("directx", bed.DirectX, bed.Standalone{})
+	mounted := whole("runc, by hand", bed.Runc, byHand)
+	requested := whole("directx, on request", bed.DirectX, request)
 	samples := []*sample{plain, again, least, through, mounted, requested}
 	before := load(t)
 	takeTurns(samples, shimRounds)
@@ -160,7 +160,7 @@ func buildFloor(t *testing.T, dir, target string) string {
 
 // measureCalls measures single calls of the shim, with a program that does
 // nothing as the real one.
-func measureCalls(t *testing.T, n *node.Node, request node.Standalone) {
+func measureCalls(t *testing.T, n *bed.Node, request bed.Standalone) {
 	dir := t.TempDir()
 	bundle, nothing := filepath.Join(dir, "bundle"), filepath.Join(dir, "true")
 	if err := os.Mkdir(bundle, 0o700); err != nil {
@@ -207,8 +207,8 @@ func measureCalls(t *testing.T, n *node.Node, request node.Standalone) {
 		name, action string
 		spec         []byte
 	}{
-		{"start, no request, 5 kB", "start", sized(t, node.Standalone{}, 5_000)},
-		{"start, no request, 60 kB", "start", sized(t, node.Standalone{}, 60_000)},
+		{"start, no request, 5 kB", "start", sized(t, bed.Standalone{}, 5_000)},
+		{"start, no request, 60 kB", "start", sized(t, bed.Standalone{}, 60_000)},
 		{fmt.Sprintf("start, %d mounts, 60 kB", mounts), "start", sized(t, request, 60_000)},
 		{"delete", "delete", sized(t, request, 60_000)},
 	} {
@@ -229,7 +229,7 @@ func measureCalls(t *testing.T, n *node.Node, request node.Standalone) {
 
 // sized returns the spec of a container with as many variables as make it size
 // bytes long, as a cluster's services do.
-func sized(t *testing.T, c node.Standalone, size int) []byte {
+func sized(t *testing.T, c bed.Standalone, size int) []byte {
 	t.Helper()
 	for i := 0; ; i++ {
 		data, err := json.Marshal(c.Spec("/bench"))

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	node "directx-nri/test/bed"
 	"directx-nri/test/cluster/bed"
-	"directx-nri/test/e2e/node"
 )
 
 // more is a configuration that shares GPUs among six, and has a resource of its

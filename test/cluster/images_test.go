@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"testing"
 
-	"directx-nri/test/e2e/node"
-	testsuite "directx-nri/test/suite"
+	node "directx-nri/test/bed"
+	testsuite "directx-nri/test/bed"
 )
 
 // repository is where the images are, for the chart.

@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"directx-nri/internal/readiness"
+	node "directx-nri/test/bed"
 	"directx-nri/test/cluster/bed"
-	"directx-nri/test/e2e/node"
 )
 
 // install installs the chart with the examples' values and waits until the node

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	node "directx-nri/test/bed"
 	"directx-nri/test/cluster/bed"
-	"directx-nri/test/e2e/node"
 )
 
 // The release, and what it offers.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"directx-nri/test/e2e/node"
+	node "directx-nri/test/bed"
 )
 
 // windowsNodes are nodes that nobody runs, by their build, and what more their

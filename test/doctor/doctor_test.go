@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && linux
 
 // Package doctor runs 'dxctl doctor' on a node of real parts: containerd, our
 // NRI plugin, shim and advertiser. It breaks one thing after the other, and wants

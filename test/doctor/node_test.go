@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && linux
 
 package doctor
 
@@ -18,7 +18,7 @@ import (
 
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/shimname"
-	"directx-nri/test/suite"
+	"directx-nri/test/bed"
 )
 
 // programs is the folder of our programs, all of version 1.0; below old there is
@@ -28,10 +28,10 @@ var programs string
 const programVersion = "1.0-test"
 
 func TestMain(m *testing.M) {
-	os.Exit(suite.Main(m, &programs, func(folder string) error {
+	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error {
 		return errors.Join(
-			suite.Build(folder, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimname.Name),
-			suite.Build(filepath.Join(folder, "old"), "0.9-test", shimname.Name))
+			bed.Build(folder, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimname.Name),
+			bed.Build(filepath.Join(folder, "old"), "0.9-test", shimname.Name))
 	}))
 }
 
@@ -102,7 +102,7 @@ type node struct {
 // newNode sets a node up as the README says.
 func newNode(t *testing.T) *node {
 	t.Helper()
-	bin := suite.Parts(t, "bin", "containerd", realShim)
+	bin := bed.PartsDir(t, "bin", "containerd", realShim)
 	// Sockets' names are short.
 	folder, err := os.MkdirTemp("", "dr")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/cmd/dxctl/simulate"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // allocationLine is what `dxctl allocations -o json` says of a replica.
@@ -29,14 +29,14 @@ type allocationLine struct {
 // TestAllocations: what dxctl tells of a node's allocations is what the kubelet
 // gave away, whoever of the kubelet and containerd answers.
 func TestAllocations(t *testing.T) {
-	s := &suite{inventory: node.NewInventory(2, 1)}
-	s.Node = node.Start(t, node.Options{Replicas: 4, Inventory: s.inventory})
+	s := &suite{inventory: bed.NewInventory(2, 1)}
+	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory})
 	if stdout, stderr, err := s.allocationsAs("json"); err != nil || stdout != "[]\n" || !strings.Contains(stderr, "nothing is allocated") {
 		t.Errorf("before the first pod: %v\n%s%s", err, stdout, stderr)
 	}
-	one := s.Apply(t, node.GPUPod("one", 1))
+	one := s.Apply(t, bed.GPUPod("one", 1))
 	s.WaitRunning(t, one)
-	both := s.Apply(t, node.Pod{Name: "both", Containers: []node.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
+	both := s.Apply(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
 	s.WaitRunning(t, both)
 
 	lines := s.allocations(t)
@@ -59,7 +59,7 @@ func TestAllocations(t *testing.T) {
 	}
 
 	s.Remove(t, one)
-	node.Eventually(t, time.Minute, "the removed pod's replica is stale, and no other", func() error {
+	bed.Eventually(t, time.Minute, "the removed pod's replica is stale, and no other", func() error {
 		stale := 0
 		for _, line := range s.allocations(t) {
 			gone := strings.HasPrefix(line.Pod, one+"-")

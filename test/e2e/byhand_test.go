@@ -17,14 +17,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // TestByHand runs containers with what dxctl says, by the real ctr and the real
 // bash.
 func TestByHand(t *testing.T) {
-	s := &standalone{Node: node.Start(t, node.Options{NoKubelet: true, Shim: true, Inventory: node.NewInventory(2, 1)})}
-	s.client = s.Client(t, node.DefaultNamespace)
+	s := &standalone{Node: bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})}
+	s.client = s.Client(t, bed.DefaultNamespace)
 	t.Run("what has no flag is told, and the shim does it", s.testNoFlag)
 	s.KeepDevicePaths(t)
 	s.WriteNerdctlConfig(t)
@@ -81,7 +81,7 @@ func (s *standalone) testFlags(t *testing.T) {
 			if err := json.Unmarshal([]byte(s.dxctl(t, "flags", append(selection, "-o", "json")...)), &flags); err != nil {
 				t.Fatal(err)
 			}
-			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", node.Runc}, flags...)...)
+			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", bed.Runc}, flags...)...)
 			s.run(t, "shim-"+id, env(request)...)
 			s.mustBeAlike(t, "flags-"+id, "shim-"+id)
 		})
@@ -141,7 +141,7 @@ func (s *standalone) testBash(t *testing.T) {
 	flags := strings.TrimSpace(s.dxctl(t, "flags", "--for", "ctr", "--all", "--shell", "bash"))
 	line := strings.Join(slices.Concat(
 		[]string{"exec", s.CtrFile(), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
-		[]string{flags, "--env", "'HARD=a b#(c)&\"'", node.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo \"$HARD\"'"}), " ")
+		[]string{flags, "--env", "'HARD=a b#(c)&\"'", bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo \"$HARD\"'"}), " ")
 	out, err := exec.Command("bash", "-c", line).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
@@ -165,7 +165,7 @@ func (s *standalone) testDxctlRun(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			cmd := s.DxctlCommand("run", slices.Concat(test.flags, []string{"--address", s.Address(), "--"},
-				s.CtrRunFlags(id), []string{"--rm", node.Image, id, "/bin/sh", "-c", test.script})...)
+				s.CtrRunFlags(id), []string{"--rm", bed.Image, id, "/bin/sh", "-c", test.script})...)
 			var out, errs bytes.Buffer
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("it\n"), &out, &errs
 			err := cmd.Run()
@@ -190,7 +190,7 @@ func (s *standalone) testDxctlRun(t *testing.T) {
 func (s *standalone) testDxctlSignal(t *testing.T) {
 	t.Cleanup(func() { s.CtrRemove(t, "signal") })
 	cmd := s.DxctlCommand("run", slices.Concat([]string{"--index", "0", "--address", s.Address(), "--"}, s.CtrRunFlags("signal"),
-		[]string{"--rm", node.Image, "signal", "/bin/sh", "-c", "trap 'exit 9' TERM; sleep 2; echo ready; while :; do sleep 0.1; done"})...)
+		[]string{"--rm", bed.Image, "signal", "/bin/sh", "-c", "trap 'exit 9' TERM; sleep 2; echo ready; while :; do sleep 0.1; done"})...)
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -215,9 +215,9 @@ func (s *standalone) testDxctlSignal(t *testing.T) {
 }
 
 func (s *standalone) testDxctlDryRun(t *testing.T) {
-	out := s.dxctl(t, "run", "--index", "0", "--dry-run", "--address", s.Address(), "--", node.Image, "dry", "a b")
+	out := s.dxctl(t, "run", "--index", "0", "--dry-run", "--address", s.Address(), "--", bed.Image, "dry", "a b")
 	if !strings.HasPrefix(out, "ctr --address "+s.Address()+" run --device "+s.DeviceNode(s.Inventory.GPUs[0])+" --mount ") ||
-		!strings.HasSuffix(out, node.Image+" dry 'a b'\n") || strings.Count(out, "\n") != 1 {
+		!strings.HasSuffix(out, bed.Image+" dry 'a b'\n") || strings.Count(out, "\n") != 1 {
 		t.Errorf("%s", out)
 	}
 	if traces := s.client.Traces("dry"); len(traces) > 0 {
@@ -246,7 +246,7 @@ func (s *standalone) testDxctlSpec(t *testing.T) {
 func (s *standalone) testNerdctlFlags(t *testing.T) {
 	flags := strings.Split(strings.TrimSpace(s.dxctl(t, "flags", "--for", "nerdctl", "--index", "0,2", "-o", "args")), "\n")
 	out, err := s.Nerdctl(slices.Concat([]string{"run", "--detach"}, s.NerdctlRunFlags("nerdctl-flags"), flags,
-		[]string{node.Image, "/bin/sh", "-c", "sleep 600"})...)
+		[]string{bed.Image, "/bin/sh", "-c", "sleep 600"})...)
 	t.Cleanup(func() {
 		if out, err := s.Nerdctl("rm", "--force", "nerdctl-flags"); err != nil {
 			t.Errorf("%v\n%s", err, out)
@@ -319,7 +319,7 @@ func (s *standalone) testNerdctlRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := s.DxctlCommand("run", slices.Concat([]string{"--for", "nerdctl", "--index", "1"}, flags, []string{"--"},
-				s.NerdctlRunFlags(name), []string{"--rm", node.Image, "/bin/sh", "-c", "cat " + library.Destination + "; exit 5"})...)
+				s.NerdctlRunFlags(name), []string{"--rm", bed.Image, "/bin/sh", "-c", "cat " + library.Destination + "; exit 5"})...)
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			_ = cmd.Run()

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // testDevices: what a container with a GPU has, and that its neighbour has
 // nothing of it.
 func (s *suite) testDevices(t *testing.T) {
 	s.run(t, "the container that asks has all, the other has nothing", func(t *testing.T) {
-		pod := s.Apply(t, node.Pod{Name: "device", Containers: []node.Container{
+		pod := s.Apply(t, bed.Pod{Name: "device", Containers: []bed.Container{
 			{Name: "main", Display: 1}, {Name: "side"},
 		}})
 		s.WaitRunning(t, pod)
@@ -38,7 +38,7 @@ func (s *suite) testDevices(t *testing.T) {
 
 // mustOpen fails the test unless the container may open its device node. There
 // is no driver behind it, and the kernel says so only to who may ask.
-func (s *suite) mustOpen(t *testing.T, view node.View, gpu node.GPU) {
+func (s *suite) mustOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
 	output, _ := s.Exec(t, view.ID, "cat "+gpu.ContainerPath())
 	if !strings.Contains(output, "No such device or address") {
@@ -48,7 +48,7 @@ func (s *suite) mustOpen(t *testing.T, view node.View, gpu node.GPU) {
 
 // mustNotOpen fails the test when the container may open a GPU's device node
 // that it makes for itself.
-func (s *suite) mustNotOpen(t *testing.T, view node.View, gpu node.GPU) {
+func (s *suite) mustNotOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
 	output, _ := s.Exec(t, view.ID, fmt.Sprintf("mknod /tmp/own c 61 %d && cat /tmp/own", gpu.Index))
 	if !strings.Contains(output, "Operation not permitted") {
@@ -58,7 +58,7 @@ func (s *suite) mustNotOpen(t *testing.T, view node.View, gpu node.GPU) {
 
 // mustNotWrite fails the test when one of the container's runtime files can be
 // changed from inside, or a file can be added to a mounted folder.
-func (s *suite) mustNotWrite(t *testing.T, view node.View) {
+func (s *suite) mustNotWrite(t *testing.T, view bed.View) {
 	t.Helper()
 	for path := range view.Files {
 		targets := []string{path}
@@ -81,7 +81,7 @@ func (s *suite) testSharing(t *testing.T) {
 		perGPU := make(map[int]int)
 		var pods []string
 		for i := range 8 {
-			pod := s.Apply(t, node.GPUPod("share", 1))
+			pod := s.Apply(t, bed.GPUPod("share", 1))
 			s.WaitRunning(t, pod)
 			gpus := s.AssignedGPUs(t, pod, "main")
 			s.MustHave(t, pod, "main", gpus...)
@@ -94,16 +94,16 @@ func (s *suite) testSharing(t *testing.T) {
 		if perGPU[0] != 4 || perGPU[1] != 4 {
 			t.Errorf("eight pods are on these GPUs: %v, want four on each", perGPU)
 		}
-		ninth := s.Apply(t, node.GPUPod("ninth", 1))
-		mustContain(t, "the refusal of the ninth pod", s.WaitRefused(t, ninth), node.Display)
+		ninth := s.Apply(t, bed.GPUPod("ninth", 1))
+		mustContain(t, "the refusal of the ninth pod", s.WaitRefused(t, ninth), bed.Display)
 
 		s.Remove(t, append(pods, ninth)...)
-		tenth := s.Apply(t, node.GPUPod("after", 1))
+		tenth := s.Apply(t, bed.GPUPod("after", 1))
 		s.WaitRunning(t, tenth)
 	})
 
 	s.run(t, "a container that asks for two gets two GPUs, each once", func(t *testing.T) {
-		pod := s.Apply(t, node.GPUPod("two", 2))
+		pod := s.Apply(t, bed.GPUPod("two", 2))
 		s.WaitRunning(t, pod)
 		if gpus := s.AssignedGPUs(t, pod, "main"); !slices.Equal(gpus, []int{0, 1}) {
 			t.Errorf("the kubelet assigned replicas of GPUs %v, want one each of 0 and 1", gpus)

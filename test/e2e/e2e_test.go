@@ -1,7 +1,7 @@
 //go:build e2e && linux
 
 // Package e2e holds the end-to-end suite: pods on a node of real parts, as
-// package node runs one.
+// package bed runs one.
 package e2e
 
 import (
@@ -9,16 +9,16 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
-func TestMain(m *testing.M) { os.Exit(node.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
 
 // TestNode runs what can share a node: two GPUs for display and one for
 // compute, four replicas each. The names of its parts are what must hold.
 func TestNode(t *testing.T) {
-	s := &suite{inventory: node.NewInventory(2, 1)}
-	s.Node = node.Start(t, node.Options{Replicas: 4, Inventory: s.inventory})
+	s := &suite{inventory: bed.NewInventory(2, 1)}
+	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory})
 	t.Run("1 a pod gets its device", s.testDevices)
 	t.Run("2 GPUs are shared fairly", s.testSharing)
 	t.Run("3 restarts change nothing", s.testRestarts)
@@ -26,7 +26,7 @@ func TestNode(t *testing.T) {
 	t.Run("5 only an allocation grants a device", s.testTokens)
 	t.Run("6 GPUs come and go", s.testHotplug)
 	t.Run("7 records survive", s.testRecords)
-	for _, p := range []*node.Process{s.Plugin, s.Advertiser} {
+	for _, p := range []*bed.Process{s.Plugin, s.Advertiser} {
 		for _, sign := range []string{"panic:", "DATA RACE"} {
 			if strings.Contains(p.Log(0), sign) {
 				t.Errorf("the log of %s has %q in it\n%s", p.Name, sign, p.Tail(60))
@@ -37,8 +37,8 @@ func TestNode(t *testing.T) {
 
 // suite is the node that the parts of TestNode share.
 type suite struct {
-	*node.Node
-	inventory *node.Inventory
+	*bed.Node
+	inventory *bed.Inventory
 }
 
 // run runs one behaviour's test. After it every running container must have

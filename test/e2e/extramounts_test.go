@@ -16,26 +16,26 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/paths"
 	"directx-nri/nri/decision"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // extraMounts is a node whose pods may have files of one folder of it.
 type extraMounts struct {
-	*node.Node
+	*bed.Node
 	// tools is the folder, more what the configuration says beside the policy.
 	tools, more string
 }
 
 // startExtraMounts starts a node with one GPU, and with the files that the rows of
 // extraMountRefusals name.
-func startExtraMounts(t *testing.T, options node.Options) *extraMounts {
+func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	t.Helper()
 	// A folder of /tmp is none that the configuration takes.
 	const share = "/mnt"
 	e := &extraMounts{tools: share + "/tools", more: options.Config}
-	options.Replicas, options.Inventory = 32, node.NewInventory(1, 0)
+	options.Replicas, options.Inventory = 32, bed.NewInventory(1, 0)
 	options.Config = e.policy("host-folders")
-	e.Node = node.Start(t, options)
+	e.Node = bed.Start(t, options)
 	e.MountTmpfs(t, share, 1<<20)
 	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
 		path = filepath.Join(filepath.Dir(e.tools), path)
@@ -65,9 +65,9 @@ func (e *extraMounts) setPolicy(t *testing.T, sources string) {
 }
 
 // waitLog waits until a process has logged text after the mark.
-func waitLog(t *testing.T, p *node.Process, since node.Mark, text string) {
+func waitLog(t *testing.T, p *bed.Process, since bed.Mark, text string) {
 	t.Helper()
-	node.Eventually(t, stopSoon, p.Name+" logs "+text, func() error {
+	bed.Eventually(t, stopSoon, p.Name+" logs "+text, func() error {
 		if !strings.Contains(p.Log(since), text) {
 			return errors.New("it does not")
 		}
@@ -130,8 +130,8 @@ func (e *extraMounts) inPod(t *testing.T, pod, container string) func(script str
 }
 
 // asking is a pod with a GPU that asks for files.
-func asking(name, key, list string) node.Pod {
-	pod := node.GPUPod(name, 1)
+func asking(name, key, list string) bed.Pod {
+	pod := bed.GPUPod(name, 1)
 	pod.Annotations = map[string]string{key: list}
 	return pod
 }
@@ -154,7 +154,7 @@ func (e *extraMounts) bound(t *testing.T) []string {
 
 // TestExtraMounts has pods ask for files by annotation, through the NRI plugin.
 func TestExtraMounts(t *testing.T) {
-	e := startExtraMounts(t, node.Options{})
+	e := startExtraMounts(t, bed.Options{})
 	defer func() {
 		if t.Failed() {
 			e.DumpLogs(t)
@@ -188,10 +188,10 @@ func (e *extraMounts) testPods(t *testing.T) {
 	list, inside := e.granted()
 	const key = decision.ExtraMountsAnnotation
 	t.Run("a pod's and a container's request", func(t *testing.T) {
-		both := e.Apply(t, node.Pod{
+		both := e.Apply(t, bed.Pod{
 			Name:        "both",
 			Annotations: map[string]string{key: list, key + ".extra": "[{source: " + e.tools + "/second, destination: /srv/tools/second}]", key + ".nobody": "[/etc/shadow]"},
-			Containers:  []node.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
+			Containers:  []bed.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
 		})
 		own := e.Apply(t, asking("own", key+".main", list))
 		e.WaitRunning(t, both, own)
@@ -209,7 +209,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 	})
 
 	t.Run("the variable of standalone containers means nothing", func(t *testing.T) {
-		pod := node.GPUPod("variable", 1)
+		pod := bed.GPUPod("variable", 1)
 		pod.Containers[0].Env = map[string]string{decision.ExtraMountsVariable: "[/etc/shadow]"}
 		name := e.Apply(t, pod)
 		e.WaitRunning(t, name)
@@ -230,7 +230,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 				t.Errorf("the event of %s is not one line: %q", name, message)
 			}
 			// It is in the pod's status too, until the kubelet tries again.
-			e.WaitStatus(t, pod, "its status says why", func(s node.Status) error {
+			e.WaitStatus(t, pod, "its status says why", func(s bed.Status) error {
 				c, _ := s.Container("main")
 				if c.State.Running != nil {
 					t.Fatalf("the container of %s runs", name)
@@ -240,15 +240,15 @@ func (e *extraMounts) testPods(t *testing.T) {
 				}
 				return nil
 			})
-			if slices.Contains(e.bound(t), pod+"-"+node.Name) {
+			if slices.Contains(e.bound(t), pod+"-"+bed.Name) {
 				t.Errorf("an allocation is bound to the refused container of %s", name)
 			}
 		}
 		e.Remove(t, slices.Collect(maps.Values(pods))...)
-		next := e.Apply(t, node.GPUPod("next", 1))
+		next := e.Apply(t, bed.GPUPod("next", 1))
 		e.WaitRunning(t, next)
 		e.MustHave(t, next, "main", 0)
-		if !slices.Contains(e.bound(t), next+"-"+node.Name) {
+		if !slices.Contains(e.bound(t), next+"-"+bed.Name) {
 			t.Errorf("no record is bound to pod %s, so that nothing was seen before", next)
 		}
 	})
@@ -258,7 +258,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 // the runtime shim, with no plugin on the node.
 func TestExtraMountsByShim(t *testing.T) {
 	advertiser := newPage(t)
-	e := startExtraMounts(t, node.Options{
+	e := startExtraMounts(t, bed.Options{
 		NoKubelet: true, Shim: true, HandlerApart: true, Config: fmt.Sprintf("servedBy: shim\nmetrics: {address: '%s'}\n", advertiser),
 	})
 	defer func() {
@@ -297,12 +297,12 @@ func TestExtraMountsByShim(t *testing.T) {
 // testStandalone asks by ctr's flags.
 func (e *extraMounts) testStandalone(t *testing.T) {
 	list, inside := e.granted()
-	client := e.Client(t, node.DefaultNamespace)
+	client := e.Client(t, bed.DefaultNamespace)
 	variable := func(list string) []string {
-		return []string{"--runtime", node.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--env", decision.ExtraMountsVariable + "=" + list}
+		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--env", decision.ExtraMountsVariable + "=" + list}
 	}
 	annotated := func(list string) []string {
-		return []string{"--runtime", node.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--annotation", decision.ExtraMountsAnnotation + "=" + list}
+		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--annotation", decision.ExtraMountsAnnotation + "=" + list}
 	}
 	for name, flags := range map[string][]string{"variable": variable(list), "annotation": annotated(list)} {
 		t.Run("allowed by "+name, func(t *testing.T) {
@@ -336,7 +336,7 @@ func (e *extraMounts) testStandalone(t *testing.T) {
 	}
 	t.Run("without a request for a GPU there are no files, and no refusal", func(t *testing.T) {
 		t.Parallel()
-		out, err := e.CtrRun("no-gpu", "ls /srv /usr/lib/wsl; true", "--runtime", node.DirectX, "--env", decision.ExtraMountsVariable+"=[/etc/shadow]")
+		out, err := e.CtrRun("no-gpu", "ls /srv /usr/lib/wsl; true", "--runtime", bed.DirectX, "--env", decision.ExtraMountsVariable+"=[/etc/shadow]")
 		if err != nil || strings.Contains(out, "tool") {
 			t.Errorf("%v\n%s", err, out)
 		}

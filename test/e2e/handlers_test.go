@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // TestHandlerOfItsOwn has containerd start only the pods of one runtime handler
@@ -19,8 +19,8 @@ import (
 // then that one.
 func TestHandlerOfItsOwn(t *testing.T) {
 	const handler = "gpus"
-	n := node.Start(t, node.Options{
-		NoKubelet: true, Shim: true, HandlerApart: true, Replicas: 4, Inventory: node.NewInventory(2, 0),
+	n := bed.Start(t, bed.Options{
+		NoKubelet: true, Shim: true, HandlerApart: true, Replicas: 4, Inventory: bed.NewInventory(2, 0),
 		AdvertiserFlags: []string{"--served-by", "shim"},
 	})
 	defer func() {
@@ -35,17 +35,17 @@ func TestHandlerOfItsOwn(t *testing.T) {
 	n.WaitOffered(t)
 	mustContain(t, "the advertiser's log", n.Advertiser.Log(0), "handlers="+handler, "others=runc", "default=runc")
 
-	refused := n.Apply(t, node.GPUPod("refused", 1))
-	onlyInit := n.Apply(t, node.Pod{
+	refused := n.Apply(t, bed.GPUPod("refused", 1))
+	onlyInit := n.Apply(t, bed.Pod{
 		Name:       "only-init",
-		Init:       []node.Container{{Name: "first", Display: 1, Script: "true"}},
-		Containers: []node.Container{{Name: "main"}},
+		Init:       []bed.Container{{Name: "first", Display: 1, Script: "true"}},
+		Containers: []bed.Container{{Name: "main"}},
 	})
-	plain := n.Apply(t, node.GPUPod("plain", 0))
+	plain := n.Apply(t, bed.GPUPod("plain", 0))
 	mustContain(t, "what the pod waits for", waitsFor(t, n, refused, "main"),
 		"default/"+refused, "runtime handler runc", "RuntimeClass whose handler is "+handler, "dxctl runtime configure --restart")
 	mustContain(t, "what the pod with an init container waits for", waitsFor(t, n, onlyInit, "first"),
-		node.Display, "init container", "runtime handler "+handler, "dxctl runtime configure --restart")
+		bed.Display, "init container", "runtime handler "+handler, "dxctl runtime configure --restart")
 	n.WaitRunning(t, plain)
 
 	config, err := os.ReadFile(n.ContainerdConfig())
@@ -58,7 +58,7 @@ func TestHandlerOfItsOwn(t *testing.T) {
 	}
 	n.RestartContainerd(t)
 	n.WaitKubelet(t)
-	served := n.Apply(t, node.GPUPod("served", 2))
+	served := n.Apply(t, bed.GPUPod("served", 2))
 	n.Nudge(t, refused, onlyInit)
 	n.WaitRunning(t, refused, onlyInit, served, plain)
 	n.CheckDevices(t)
@@ -66,10 +66,10 @@ func TestHandlerOfItsOwn(t *testing.T) {
 
 // waitsFor waits until a container waits for something other than its turn, and
 // returns what.
-func waitsFor(t *testing.T, n *node.Node, pod, container string) string {
+func waitsFor(t *testing.T, n *bed.Node, pod, container string) string {
 	t.Helper()
 	var message string
-	n.WaitStatus(t, pod, container+" is refused", func(s node.Status) error {
+	n.WaitStatus(t, pod, container+" is refused", func(s bed.Status) error {
 		c, _ := s.Container(container)
 		if c.State.Running != nil || c.State.Terminated != nil {
 			t.Fatalf("container %s of pod %s was started: %v", container, pod, s)

@@ -11,17 +11,17 @@ import (
 	"testing"
 
 	"directx-nri/ocispec"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // TestHints has containers told which GPUs are theirs: two for display, whose
 // UUIDs are known, and one for compute, whose is not.
 func TestHints(t *testing.T) {
-	inventory := node.NewInventory(2, 1)
+	inventory := bed.NewInventory(2, 1)
 	for i := range 2 {
 		inventory.GPUs[i].UUID = fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
 	}
-	n := node.Start(t, node.Options{Replicas: 4, Inventory: inventory})
+	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: inventory})
 	defer func() {
 		if t.Failed() {
 			n.DumpLogs(t)
@@ -64,13 +64,13 @@ func TestHints(t *testing.T) {
 			t.Errorf("%s is %q, set %t, want %q", ocispec.CUDAVariable, cuda, set, uuids)
 		}
 	}
-	one := n.Apply(t, node.GPUPod("one", 1))
-	both := n.Apply(t, node.GPUPod("both", 2))
-	compute := n.Apply(t, node.Pod{Name: "compute", Containers: []node.Container{{Name: "main", Compute: 1}}})
-	own := n.Apply(t, node.Pod{Name: "own", Containers: []node.Container{{
+	one := n.Apply(t, bed.GPUPod("one", 1))
+	both := n.Apply(t, bed.GPUPod("both", 2))
+	compute := n.Apply(t, bed.Pod{Name: "compute", Containers: []bed.Container{{Name: "main", Compute: 1}}})
+	own := n.Apply(t, bed.Pod{Name: "own", Containers: []bed.Container{{
 		Name: "main", Display: 1, Env: map[string]string{ocispec.CUDAVariable: "7", ocispec.DevicesVariable: "mine"},
 	}}})
-	plain := n.Apply(t, node.GPUPod("plain", 0))
+	plain := n.Apply(t, bed.GPUPod("plain", 0))
 	n.WaitRunning(t, one, both, compute, own, plain)
 	for name, pod := range map[string]string{"one": one, "both": both, "compute": compute} {
 		t.Run(name, func(t *testing.T) { mustTell(t, pod) })
@@ -92,7 +92,7 @@ func TestHints(t *testing.T) {
 		n.WriteConfig(t, "visibilityHints: off\n")
 		waitLog(t, n.Plugin, mark, "The configuration has changed and is in force")
 		mustTell(t, both)
-		pod := n.Apply(t, node.GPUPod("off", 1))
+		pod := n.Apply(t, bed.GPUPod("off", 1))
 		n.WaitRunning(t, pod)
 		n.Crash(t, both, "main")
 		for _, pod := range []string{pod, both} {
@@ -112,7 +112,7 @@ func mustTellNothing(t *testing.T, env map[string]string) {
 }
 
 // environ returns the variables of a container's first process.
-func environ(t *testing.T, n *node.Node, pod, container string) map[string]string {
+func environ(t *testing.T, n *bed.Node, pod, container string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", n.Look(t, pod, container).PID))
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // testHotplug: GPUs that leave the inventory, fail, and come back.
 func (s *suite) testHotplug(t *testing.T) {
 	s.run(t, "a GPU that leaves is not offered within a second, and works again when it is back", func(t *testing.T) {
-		pod := s.Apply(t, node.GPUPod("loses", 1))
+		pod := s.Apply(t, bed.GPUPod("loses", 1))
 		s.WaitRunning(t, pod)
 		gpu := s.inventory.GPUs[s.AssignedGPUs(t, pod, "main")[0]]
 		view := s.MustHave(t, pod, "main", gpu.Index)
 
 		s.WriteInventory(t, s.inventory.Without(gpu.Index))
-		s.mustOffer(t, "a GPU left that a container holds", node.Display, 4)
-		node.Never(t, time.Second, "the container that holds the GPU is ended", func() error {
+		s.mustOffer(t, "a GPU left that a container holds", bed.Display, 4)
+		bed.Never(t, time.Second, "the container that holds the GPU is ended", func() error {
 			if now := s.Look(t, pod, "main"); now.ID != view.ID {
 				return fmt.Errorf("it is container %s now", now.ID)
 			}
@@ -36,42 +36,42 @@ func (s *suite) testHotplug(t *testing.T) {
 		if !strings.Contains(message, gpu.LocationPath()) && !strings.Contains(message, gpu.InstanceID()) {
 			t.Errorf("the event names neither %s nor %s", gpu.LocationPath(), gpu.InstanceID())
 		}
-		other := s.Apply(t, node.GPUPod("meanwhile", 1))
+		other := s.Apply(t, bed.GPUPod("meanwhile", 1))
 		s.WaitRunning(t, other)
 		s.MustHave(t, other, "main", 1-gpu.Index)
 
 		s.WriteInventory(t, s.inventory)
-		s.mustOffer(t, "the GPU is back", node.Display, 8)
+		s.mustOffer(t, "the GPU is back", bed.Display, 8)
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", gpu.Index)
 	})
 
 	s.run(t, "a GPU that nobody holds leaves and comes back", func(t *testing.T) {
 		s.WriteInventory(t, s.inventory.Without(2))
-		s.mustOffer(t, "the last compute GPU left", node.Compute, 0)
+		s.mustOffer(t, "the last compute GPU left", bed.Compute, 0)
 		s.WriteInventory(t, s.inventory)
-		s.mustOffer(t, "the GPU is back", node.Compute, 4)
-		pod := s.Apply(t, node.Pod{Name: "compute", Containers: []node.Container{{Name: "main", Compute: 1}}})
+		s.mustOffer(t, "the GPU is back", bed.Compute, 4)
+		pod := s.Apply(t, bed.Pod{Name: "compute", Containers: []bed.Container{{Name: "main", Compute: 1}}})
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", 2)
 	})
 
 	s.run(t, "a GPU that fails is not offered until it is well", func(t *testing.T) {
 		s.WriteInventory(t, s.inventory.WithUnhealthy(0, "driver is not started (code 10)"))
-		s.mustOffer(t, "a GPU failed", node.Display, 4)
-		pod := s.Apply(t, node.GPUPod("healthy", 1))
+		s.mustOffer(t, "a GPU failed", bed.Display, 4)
+		pod := s.Apply(t, bed.GPUPod("healthy", 1))
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", 1)
 		s.WriteInventory(t, s.inventory)
-		s.mustOffer(t, "the GPU is well", node.Display, 8)
+		s.mustOffer(t, "the GPU is well", bed.Display, 8)
 	})
 
 	s.run(t, "a node may have no GPU", func(t *testing.T) {
-		s.WriteInventory(t, &node.Inventory{})
-		s.mustOffer(t, "all GPUs left", node.Display, 0)
-		refused := s.Apply(t, node.GPUPod("none", 1))
-		mustContain(t, "the refusal of a pod on a node without GPUs", s.WaitRefused(t, refused), node.Display)
-		plain := s.Apply(t, node.Pod{Name: "plain", Containers: []node.Container{{Name: "main"}}})
+		s.WriteInventory(t, &bed.Inventory{})
+		s.mustOffer(t, "all GPUs left", bed.Display, 0)
+		refused := s.Apply(t, bed.GPUPod("none", 1))
+		mustContain(t, "the refusal of a pod on a node without GPUs", s.WaitRefused(t, refused), bed.Display)
+		plain := s.Apply(t, bed.Pod{Name: "plain", Containers: []bed.Container{{Name: "main"}}})
 		s.WaitRunning(t, plain)
 
 		// Daemons that start on such a node stay up and take what comes.
@@ -81,8 +81,8 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.Plugin.Start(t)
 		s.WaitReady(t)
 		s.WriteInventory(t, s.inventory)
-		s.mustOffer(t, "GPUs are plugged in", node.Display, 8)
-		pod := s.Apply(t, node.GPUPod("plugged", 1))
+		s.mustOffer(t, "GPUs are plugged in", bed.Display, 8)
+		pod := s.Apply(t, bed.GPUPod("plugged", 1))
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 	})
@@ -96,14 +96,14 @@ func (s *suite) testHotplug(t *testing.T) {
 		if err := os.WriteFile(s.InventoryFile(), []byte(string(good)+"\nunexpected: true\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		node.Eventually(t, 15*time.Second, "the advertiser says what is wrong with the file", func() error {
+		bed.Eventually(t, 15*time.Second, "the advertiser says what is wrong with the file", func() error {
 			if log := s.Advertiser.Log(mark); !strings.Contains(log, "unexpected") {
 				return fmt.Errorf("its log since: %s", log)
 			}
 			return nil
 		})
-		s.mustOffer(t, "the file is bad", node.Display, 8)
-		pod := s.Apply(t, node.GPUPod("lastgood", 1))
+		s.mustOffer(t, "the file is bad", bed.Display, 8)
+		pod := s.Apply(t, bed.GPUPod("lastgood", 1))
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 		s.WriteInventory(t, s.inventory)
@@ -114,7 +114,7 @@ func (s *suite) testHotplug(t *testing.T) {
 // resource within a second from now.
 func (s *suite) mustOffer(t *testing.T, when, resource string, count int) {
 	t.Helper()
-	took := node.Eventually(t, 10*time.Second, fmt.Sprintf("%s: the kubelet offers %d of %s", when, count, resource), func() error {
+	took := bed.Eventually(t, 10*time.Second, fmt.Sprintf("%s: the kubelet offers %d of %s", when, count, resource), func() error {
 		offered, err := s.Allocatable()
 		if err == nil && offered[resource] != count {
 			err = fmt.Errorf("it offers %d", offered[resource])

@@ -12,18 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // TestKubeletInjection has the advertiser's answers to the kubelet give containers
 // their GPUs, with neither the plugin nor the shim, on a containerd that calls no
 // NRI plugin. At the end the node is switched to the plugin.
 func TestKubeletInjection(t *testing.T) {
-	inventory := node.NewInventory(2, 0)
+	inventory := bed.NewInventory(2, 0)
 	s := &suite{inventory: inventory}
-	s.Node = node.Start(t, node.Options{
+	s.Node = bed.Start(t, bed.Options{
 		Inventory: inventory, NRIOff: true, Config: "injection: kubelet\nreplicas: 4",
-		Offered: map[string]int{node.Display: 8},
+		Offered: map[string]int{bed.Display: 8},
 	})
 	defer func() {
 		if t.Failed() {
@@ -33,8 +33,8 @@ func TestKubeletInjection(t *testing.T) {
 	mustContain(t, "the advertiser's log", strings.Join(warnings(s.Advertiser.Log(0)), "\n"),
 		"injection: kubelet", "no extra mounts", "docs/kubelet-injection.md")
 
-	one := s.Apply(t, node.Pod{Name: "one", Containers: []node.Container{{Name: "main", Display: 1}, {Name: "side"}}})
-	both := s.Apply(t, node.GPUPod("both", 2))
+	one := s.Apply(t, bed.Pod{Name: "one", Containers: []bed.Container{{Name: "main", Display: 1}, {Name: "side"}}})
+	both := s.Apply(t, bed.GPUPod("both", 2))
 	s.WaitRunning(t, one, both)
 	gpu := inventory.GPUs[s.AssignedGPUs(t, one, "main")[0]]
 	s.mustBeInjected(t, one, "main", []int{gpu.Index}, gpu.LocationPath())
@@ -57,7 +57,7 @@ func TestKubeletInjection(t *testing.T) {
 	// Only the advertiser's restart changes the mode.
 	mark := s.Advertiser.Mark()
 	s.WriteConfig(t, "replicas: 4")
-	node.Eventually(t, 15*time.Second, "the advertiser says that the mode takes a restart", func() error {
+	bed.Eventually(t, 15*time.Second, "the advertiser says that the mode takes a restart", func() error {
 		if log := s.Advertiser.Log(mark); !strings.Contains(log, "keys=injection") {
 			return fmt.Errorf("its log since: %s", log)
 		}
@@ -69,7 +69,7 @@ func TestKubeletInjection(t *testing.T) {
 	s.Advertiser.Start(t)
 	s.WaitReady(t)
 	s.WaitGuard(t)
-	after := s.Apply(t, node.GPUPod("after", 1))
+	after := s.Apply(t, bed.GPUPod("after", 1))
 	s.WaitRunning(t, after)
 	if view := s.MustHave(t, after, "main", s.AssignedGPUs(t, after, "main")...); len(view.Tokens) == 0 {
 		t.Error("a container that the plugin served has no token")
@@ -94,7 +94,7 @@ func (s *suite) mustBeInjected(t *testing.T, pod, container string, gpus []int, 
 		t.Errorf("container %s of pod %s has tokens: %v", container, pod, view.Tokens)
 	}
 	for _, index := range gpus {
-		s.mustOpen(t, view, node.GPU{Index: index})
+		s.mustOpen(t, view, bed.GPU{Index: index})
 	}
 	s.mustNotWrite(t, view)
 	output, _ := s.Exec(t, view.ID, `printf %s "$DIRECTX_DEVICES"`)
@@ -118,11 +118,11 @@ func (s *suite) mustBeInjected(t *testing.T, pod, container string, gpus []int, 
 // the kubelet does not tell in Allocate for whom it asks.
 func (s *suite) mustBeAttributed(t *testing.T, pods ...string) {
 	t.Helper()
-	took := node.Eventually(t, time.Minute, "dxctl names the holders", func() error {
+	took := bed.Eventually(t, time.Minute, "dxctl names the holders", func() error {
 		held := map[string]int{}
 		for _, line := range s.allocations(t) {
 			if line.State == "held" {
-				held[strings.TrimSuffix(line.Pod, "-"+node.Name)]++
+				held[strings.TrimSuffix(line.Pod, "-"+bed.Name)]++
 			}
 		}
 		for _, pod := range pods {
@@ -138,10 +138,10 @@ func (s *suite) mustBeAttributed(t *testing.T, pods ...string) {
 // testTwoResources: the kubelet merges the answers for a container that holds
 // GPUs of two resources. No hint is in them then, of which it would keep one.
 func (s *suite) testTwoResources(t *testing.T) {
-	s.WriteInventory(t, node.NewInventory(2, 1))
-	s.Offered = map[string]int{node.Display: 8, node.Compute: 4}
+	s.WriteInventory(t, bed.NewInventory(2, 1))
+	s.Offered = map[string]int{bed.Display: 8, bed.Compute: 4}
 	s.WaitOffered(t)
-	pod := s.Apply(t, node.Pod{Name: "two", Containers: []node.Container{{Name: "main", Display: 1, Compute: 1}}})
+	pod := s.Apply(t, bed.Pod{Name: "two", Containers: []bed.Container{{Name: "main", Display: 1, Compute: 1}}})
 	s.WaitRunning(t, pod)
 	gpus := s.AssignedGPUs(t, pod, "main")
 	if len(gpus) != 2 || gpus[1] != 2 {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"directx-nri/nri/decision"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // page is an address that a daemon serves metrics and health at.
@@ -78,7 +78,7 @@ func (p page) numbers(t *testing.T) map[string]float64 {
 // waitFor waits until the metrics have these values, whatever the others.
 func (p page) waitFor(t *testing.T, want map[string]float64) {
 	t.Helper()
-	node.Eventually(t, 30*time.Second, fmt.Sprintf("metrics %v", want), func() error {
+	bed.Eventually(t, 30*time.Second, fmt.Sprintf("metrics %v", want), func() error {
 		got := p.numbers(t)
 		for name, value := range want {
 			if number, found := got[name]; !found || number != value {
@@ -103,7 +103,7 @@ func ours(numbers map[string]float64) []string {
 // waitStatus waits until a page has that status, and text in it.
 func (p page) waitStatus(t *testing.T, path string, status int, text string) {
 	t.Helper()
-	node.Eventually(t, 60*time.Second, fmt.Sprintf("%s%s says %d", p, path, status), func() error {
+	bed.Eventually(t, 60*time.Second, fmt.Sprintf("%s%s says %d", p, path, status), func() error {
 		got, body, err := p.get(path)
 		if err != nil {
 			return err
@@ -132,26 +132,26 @@ func mustBe(t *testing.T, pages ...page) {
 func TestMetrics(t *testing.T) {
 	advertiser, plugin := newPage(t), newPage(t)
 	settings := fmt.Sprintf("metrics: {address: '%s', pluginAddress: '%s'}\nextraMounts: {sources: off}\n", advertiser, plugin)
-	n := node.Start(t, node.Options{Replicas: 4, Inventory: node.NewInventory(2, 1), Config: settings})
+	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: settings})
 	defer func() {
 		if t.Failed() {
 			n.DumpLogs(t)
 		}
 	}()
-	const display = `resource="` + node.Display + `"`
+	const display = `resource="` + bed.Display + `"`
 	first := fmt.Sprintf(`gpu="%s",%s`, n.Inventory.GPUs[0].LocationPath(), display)
 
 	t.Run("a node without pods", func(t *testing.T) {
 		mustBe(t, advertiser, plugin)
 		advertiser.waitFor(t, map[string]float64{
-			`directx_devices{health="healthy",kind="display"}`:             2,
-			`directx_devices{health="healthy",kind="compute"}`:             1,
-			"directx_replicas{" + first + "}":                              4,
-			"directx_replicas_in_use{" + first + "}":                       0,
-			"directx_resource_registered{" + display + "}":                 1,
-			`directx_injection_mode{mode="runtime"}`:                       1,
-			"directx_config_last_reload_successful":                        1,
-			`directx_resource_registered{resource="` + node.Compute + `"}`: 1,
+			`directx_devices{health="healthy",kind="display"}`:            2,
+			`directx_devices{health="healthy",kind="compute"}`:            1,
+			"directx_replicas{" + first + "}":                             4,
+			"directx_replicas_in_use{" + first + "}":                      0,
+			"directx_resource_registered{" + display + "}":                1,
+			`directx_injection_mode{mode="runtime"}`:                      1,
+			"directx_config_last_reload_successful":                       1,
+			`directx_resource_registered{resource="` + bed.Compute + `"}`: 1,
 		})
 		for who, p := range map[string]page{"directx-advertiser": advertiser, "directx-nri": plugin} {
 			if !slices.ContainsFunc(ours(p.numbers(t)), func(name string) bool {
@@ -163,7 +163,7 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("a pod that starts", func(t *testing.T) {
-		pod := n.Apply(t, node.GPUPod("counted", 1))
+		pod := n.Apply(t, bed.GPUPod("counted", 1))
 		n.WaitRunning(t, pod)
 		gpu := n.Inventory.GPUs[n.AssignedGPUs(t, pod, "main")[0]].LocationPath()
 		advertiser.waitFor(t, map[string]float64{
@@ -184,7 +184,7 @@ func TestMetrics(t *testing.T) {
 		pod := n.Apply(t, asking("refused", decision.ExtraMountsAnnotation, "[/opt/tool]"))
 		n.WaitNotStarted(t, pod, "main", events)
 		n.Nudge(t, pod)
-		node.Eventually(t, 60*time.Second, "the kubelet tries again", func() error {
+		bed.Eventually(t, 60*time.Second, "the kubelet tries again", func() error {
 			if len(failures(n, pod, events)) < 2 {
 				return errors.New("not yet")
 			}
@@ -244,7 +244,7 @@ func TestMetrics(t *testing.T) {
 		n.Plugin.Stop(t)
 		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "directx-nri")
 		mark := n.Kubelet.Mark()
-		pod := n.Apply(t, node.GPUPod("waits", 1))
+		pod := n.Apply(t, bed.GPUPod("waits", 1))
 		n.WaitNotStarted(t, pod, "main", mark)
 		if checks := advertiser.numbers(t)["directx_start_check_duration_seconds_count{"+display+`,result="refused"}`]; checks < 1 {
 			t.Errorf("%v starts were refused, want the pod's", checks)
@@ -258,8 +258,8 @@ func TestMetrics(t *testing.T) {
 
 // failures returns the kubelet's events since a mark that tell that the pod's
 // container main could not be made.
-func failures(n *node.Node, pod string, since node.Mark) []node.Event {
-	return slices.DeleteFunc(n.EventsSince(pod, since), func(e node.Event) bool {
+func failures(n *bed.Node, pod string, since bed.Mark) []bed.Event {
+	return slices.DeleteFunc(n.EventsSince(pod, since), func(e bed.Event) bool {
 		return e.Reason != "Failed" || !strings.Contains(e.Message, "is not started")
 	})
 }

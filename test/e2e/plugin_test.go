@@ -10,7 +10,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // stopSoon bounds how long a container may run without its GPU once the plugin
@@ -21,12 +21,12 @@ const stopSoon = 15 * time.Second
 // creation.
 func (s *suite) testPluginAway(t *testing.T) {
 	s.run(t, "plugin down: a pod with a GPU waits and says why, one without starts", func(t *testing.T) {
-		running := s.Apply(t, node.GPUPod("running", 1))
+		running := s.Apply(t, bed.GPUPod("running", 1))
 		s.WaitRunning(t, running)
 		s.Plugin.Stop(t)
 		mark := s.Kubelet.Mark()
-		gpu := s.Apply(t, node.GPUPod("waits", 1))
-		plain := s.Apply(t, node.Pod{Name: "plain", Containers: []node.Container{{Name: "main"}}})
+		gpu := s.Apply(t, bed.GPUPod("waits", 1))
+		plain := s.Apply(t, bed.Pod{Name: "plain", Containers: []bed.Container{{Name: "main"}}})
 		s.WaitRunning(t, plain)
 		s.MustHave(t, plain, "main")
 		mustContain(t, "the event of a pod while the plugin is down", s.WaitNotStarted(t, gpu, "main", mark), "not running", "directx-nri")
@@ -47,7 +47,7 @@ func (s *suite) testPluginAway(t *testing.T) {
 	s.run(t, "plugin frozen before a creation: the pod waits and starts by itself", func(t *testing.T) {
 		s.Plugin.Freeze(t)
 		mark := s.Kubelet.Mark()
-		pod := s.Apply(t, node.GPUPod("frozen", 1))
+		pod := s.Apply(t, bed.GPUPod("frozen", 1))
 		mustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "does not answer")
 		s.mustNotRun(t, pod)
 		s.Plugin.Thaw(t)
@@ -78,13 +78,13 @@ func (s *suite) mustNotRun(t *testing.T, pod string) {
 func (s *suite) testGoneDuringCreation(t *testing.T) {
 	s.Kubelet.Freeze(t)
 	gpu := s.inventory.GPUs[1]
-	plugin, both := []*node.Process{s.Plugin}, []*node.Process{s.Plugin, s.Advertiser}
-	freeze, thaw := func(t *testing.T, p *node.Process) { p.Freeze(t) }, func(t *testing.T, p *node.Process) { p.Thaw(t) }
-	kill, start := func(t *testing.T, p *node.Process) { p.Kill(t) }, func(t *testing.T, p *node.Process) { p.Start(t) }
+	plugin, both := []*bed.Process{s.Plugin}, []*bed.Process{s.Plugin, s.Advertiser}
+	freeze, thaw := func(t *testing.T, p *bed.Process) { p.Freeze(t) }, func(t *testing.T, p *bed.Process) { p.Thaw(t) }
+	kill, start := func(t *testing.T, p *bed.Process) { p.Kill(t) }, func(t *testing.T, p *bed.Process) { p.Start(t) }
 	for i, row := range []struct {
 		name       string
-		which      []*node.Process
-		gone, back func(*testing.T, *node.Process)
+		which      []*bed.Process
+		gone, back func(*testing.T, *bed.Process)
 		// backFirst brings them back between the creation and the start.
 		backFirst bool
 	}{
@@ -125,7 +125,7 @@ func (s *suite) testGoneDuringCreation(t *testing.T) {
 				back()
 			}
 			if id != "" {
-				took := node.Eventually(t, stopSoon, "the container without its GPU is ended", func() error {
+				took := bed.Eventually(t, stopSoon, "the container without its GPU is ended", func() error {
 					state, err := sandbox.State(id)
 					if err == nil && state == cri.ContainerState_CONTAINER_RUNNING {
 						return errors.New("it runs")
@@ -139,7 +139,7 @@ func (s *suite) testGoneDuringCreation(t *testing.T) {
 			// that was thawed this moment may still be asked by nobody: then
 			// the guard refuses, and the kubelet tries once more.
 			var again string
-			node.Eventually(t, stopSoon, "the container starts again", func() (err error) {
+			bed.Eventually(t, stopSoon, "the container starts again", func() (err error) {
 				if again, err = sandbox.Create("main", env); err != nil {
 					return fmt.Errorf("create: %w", err)
 				}
@@ -166,7 +166,7 @@ func (s *suite) testGoneDuringCreation(t *testing.T) {
 func (s *suite) testFreezes(t *testing.T) {
 	for _, delay := range []time.Duration{0, 10, 20, 30, 60} {
 		delay *= time.Millisecond
-		pod := s.Apply(t, node.GPUPod("freeze", 1))
+		pod := s.Apply(t, bed.GPUPod("freeze", 1))
 		s.WaitSandbox(t, pod)
 		time.Sleep(delay) // The moment is what varies here.
 		s.Plugin.Freeze(t)
@@ -174,8 +174,8 @@ func (s *suite) testFreezes(t *testing.T) {
 		// it is asked meanwhile.
 		s.holdFor(t, 3*time.Second)
 		s.Plugin.Thaw(t)
-		took := node.Eventually(t, 90*time.Second, "the pod runs with its GPU", func() error { return s.runsWithGPU(t, pod) })
-		node.Never(t, 2*time.Second, "the pod loses it again", func() error { return s.runsWithGPU(t, pod) })
+		took := bed.Eventually(t, 90*time.Second, "the pod runs with its GPU", func() error { return s.runsWithGPU(t, pod) })
+		bed.Never(t, 2*time.Second, "the pod loses it again", func() error { return s.runsWithGPU(t, pod) })
 		t.Logf("frozen %v after the sandbox: the pod ran with its GPU %v after the thaw", delay, took.Round(time.Millisecond))
 		s.Remove(t, pod)
 	}
@@ -184,7 +184,7 @@ func (s *suite) testFreezes(t *testing.T) {
 // holdFor lets time pass while the plugin is frozen.
 func (s *suite) holdFor(t *testing.T, d time.Duration) {
 	t.Helper()
-	node.Never(t, d, "a program of the node ends", func() error {
+	bed.Never(t, d, "a program of the node ends", func() error {
 		for _, p := range s.Processes() {
 			if !p.Running() {
 				return fmt.Errorf("%s ended", p.Name)
@@ -215,7 +215,7 @@ func (s *suite) runsWithGPU(t *testing.T, pod string) error {
 // then is started without its GPU when the plugin is down too; it must not
 // stay so once the plugin is back.
 func (s *suite) testUnguarded(t *testing.T) {
-	pod := s.Apply(t, node.GPUPod("unguarded", 1))
+	pod := s.Apply(t, bed.GPUPod("unguarded", 1))
 	s.WaitRunning(t, pod)
 	before := s.Look(t, pod, "main")
 	s.Advertiser.Kill(t)
@@ -226,7 +226,7 @@ func (s *suite) testUnguarded(t *testing.T) {
 	// It admits the pod anew, and rejects it when its container does not run then.
 	s.WaitRunning(t, pod)
 	s.KillContainer(t, before)
-	s.WaitStatus(t, pod, "the container is started again, or an event says why not", func(status node.Status) error {
+	s.WaitStatus(t, pod, "the container is started again, or an event says why not", func(status bed.Status) error {
 		c, _ := status.Container("main")
 		switch {
 		case c.State.Running != nil && c.RestartCount > 0:
@@ -240,7 +240,7 @@ func (s *suite) testUnguarded(t *testing.T) {
 	})
 	s.Plugin.Start(t)
 	s.Advertiser.Start(t)
-	took := node.Eventually(t, 90*time.Second, "the pod runs with its GPU", func() error { return s.runsWithGPU(t, pod) })
+	took := bed.Eventually(t, 90*time.Second, "the pod runs with its GPU", func() error { return s.runsWithGPU(t, pod) })
 	s.MustHave(t, pod, "main", before.GPUs...)
 	t.Logf("the pod ran with its GPU again %v after the plugin's start", took.Round(time.Millisecond))
 }

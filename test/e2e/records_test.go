@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // recordFile returns the file of the record of a running container.
@@ -40,7 +40,7 @@ func (s *suite) testRecords(t *testing.T) {
 
 // testKills kills the advertiser again and again under pods that come and go.
 func (s *suite) testKills(t *testing.T) {
-	steady := s.Apply(t, node.GPUPod("steady", 1))
+	steady := s.Apply(t, bed.GPUPod("steady", 1))
 	s.WaitRunning(t, steady)
 	before := s.Look(t, steady, "main")
 	const kills, atOnce = 16, 6
@@ -48,7 +48,7 @@ func (s *suite) testKills(t *testing.T) {
 	var ran, refused int
 	// settle waits for what becomes of a pod.
 	settle := func(pod string) {
-		s.WaitStatus(t, pod, "it runs with its GPU or is refused", func(status node.Status) error {
+		s.WaitStatus(t, pod, "it runs with its GPU or is refused", func(status bed.Status) error {
 			if status.Status.Phase == "Failed" {
 				refused++
 				return nil
@@ -63,7 +63,7 @@ func (s *suite) testKills(t *testing.T) {
 	for i := range kills {
 		// Offered again, so that the pod is not refused before Allocate.
 		s.WaitReady(t)
-		pods = append(pods, s.Apply(t, node.GPUPod("churn", 1)))
+		pods = append(pods, s.Apply(t, bed.GPUPod("churn", 1)))
 		if len(pods) > atOnce {
 			oldest := pods[len(pods)-1-atOnce]
 			settle(oldest)
@@ -89,7 +89,7 @@ func (s *suite) testKills(t *testing.T) {
 	s.CheckDevices(t)
 	s.Remove(t, pods...)
 	s.crash(t, steady)
-	pod := s.Apply(t, node.GPUPod("after", 1))
+	pod := s.Apply(t, bed.GPUPod("after", 1))
 	s.WaitRunning(t, pod)
 	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 }
@@ -153,7 +153,7 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 	if answered > 400 && len(entries) > answered/2 {
 		t.Errorf("%d files are left of %d allocations that no container came for: they must be bounded", len(entries), answered)
 	}
-	pod := s.Apply(t, node.GPUPod("after", 1))
+	pod := s.Apply(t, bed.GPUPod("after", 1))
 	s.WaitRunning(t, pod)
 	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 }
@@ -191,12 +191,12 @@ func (s *suite) testDamage(t *testing.T) {
 	type damaged struct {
 		name, pod, file string
 		content         []byte
-		view            node.View
-		mark            node.Mark
+		view            bed.View
+		mark            bed.Mark
 	}
 	var all []*damaged
 	for _, name := range []string{"torn", "empty", "changed", "swapped", "removed", "binding-torn"} {
-		d := &damaged{name: name, pod: s.Apply(t, node.GPUPod(name, 1))}
+		d := &damaged{name: name, pod: s.Apply(t, bed.GPUPod(name, 1))}
 		s.WaitRunning(t, d.pod)
 		d.view = s.Look(t, d.pod, "main")
 		d.file = s.recordFile(t, d.pod)
@@ -223,7 +223,7 @@ func (s *suite) testDamage(t *testing.T) {
 		case "changed": // a wrong device that is well-formed
 			gpu := s.inventory.GPUs[d.view.GPUs[0]]
 			wrong := s.inventory.GPUs[1-d.view.GPUs[0]]
-			quoted := func(g node.GPU) []byte { return []byte(strings.Trim(fmt.Sprintf("%q", g.InstanceID()), `"`)) }
+			quoted := func(g bed.GPU) []byte { return []byte(strings.Trim(fmt.Sprintf("%q", g.InstanceID()), `"`)) }
 			changed := bytes.ReplaceAll(d.content, quoted(gpu), quoted(wrong))
 			if bytes.Equal(changed, d.content) {
 				t.Fatalf("the record does not name its GPU %s: %s", gpu.InstanceID(), d.content)
@@ -263,7 +263,7 @@ func (s *suite) testDamage(t *testing.T) {
 
 // testForeign puts what does not belong there into the folder of records.
 func (s *suite) testForeign(t *testing.T) {
-	owner := s.Apply(t, node.GPUPod("native", 1))
+	owner := s.Apply(t, bed.GPUPod("native", 1))
 	s.WaitRunning(t, owner)
 	folder := filepath.Join(s.StateDir, "allocations")
 	garbageToken, folderToken := strings.Repeat("f0", 16), strings.Repeat("e0", 16)
@@ -297,7 +297,7 @@ func (s *suite) testForeign(t *testing.T) {
 	s.Plugin.Start(t)
 	s.WaitReady(t)
 	s.crash(t, owner)
-	pod := s.Apply(t, node.GPUPod("beside", 1))
+	pod := s.Apply(t, bed.GPUPod("beside", 1))
 	s.WaitRunning(t, pod)
 	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 	if log := s.Advertiser.Log(mark); !strings.Contains(log, garbage+".json") {
@@ -312,7 +312,7 @@ func (s *suite) testForeign(t *testing.T) {
 	}
 
 	since := s.Kubelet.Mark()
-	thief := s.Apply(t, node.Pod{Name: "thief", Containers: []node.Container{
+	thief := s.Apply(t, bed.Pod{Name: "thief", Containers: []bed.Container{
 		{Name: "garbage", Env: map[string]string{displayToken: garbageToken}},
 		{Name: "folder", Env: map[string]string{displayToken: folderToken}},
 	}})
@@ -322,15 +322,15 @@ func (s *suite) testForeign(t *testing.T) {
 
 // TestFullDisk has a node of its own, whose state is on a small disk.
 func TestFullDisk(t *testing.T) {
-	s := &suite{inventory: node.NewInventory(2, 0)}
-	s.Node = node.Start(t, node.Options{Replicas: 4, Inventory: s.inventory, StateDirSize: 256 << 10})
+	s := &suite{inventory: bed.NewInventory(2, 0)}
+	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory, StateDirSize: 256 << 10})
 	s.run(t, "7 a full disk fails pods with a reason, and hurts no other", func(t *testing.T) {
-		running := s.Apply(t, node.GPUPod("running", 1))
+		running := s.Apply(t, bed.GPUPod("running", 1))
 		s.WaitRunning(t, running)
 		// Recorded, and to be bound when the disk is full.
 		s.Plugin.Stop(t)
 		mark := s.Kubelet.Mark()
-		unbound := s.Apply(t, node.GPUPod("unbound", 1))
+		unbound := s.Apply(t, bed.GPUPod("unbound", 1))
 		s.WaitNotStarted(t, unbound, "main", mark)
 
 		filler := filepath.Join(s.StateDir, "filler")
@@ -341,7 +341,7 @@ func TestFullDisk(t *testing.T) {
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
 		folder := filepath.Join(s.StateDir, "allocations")
-		node.Eventually(t, 60*time.Second, "an event tells why the container cannot be bound", func() error {
+		bed.Eventually(t, 60*time.Second, "an event tells why the container cannot be bound", func() error {
 			for _, event := range s.EventsSince(unbound, mark) {
 				if strings.Contains(event.Message, folder) && strings.Contains(event.Message, "no space left on device") {
 					t.Logf("the event of a container that cannot be bound: %s", event.Message)
@@ -350,7 +350,7 @@ func TestFullDisk(t *testing.T) {
 			}
 			return fmt.Errorf("the events are %v", s.EventsSince(unbound, mark))
 		})
-		refused := s.Apply(t, node.GPUPod("refused", 1))
+		refused := s.Apply(t, bed.GPUPod("refused", 1))
 		mustContain(t, "the refusal of a pod that cannot be recorded", s.WaitRefused(t, refused), folder, "no space left on device")
 		s.crash(t, running)
 		s.Advertiser.Stop(t)
@@ -364,7 +364,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		s.WaitRunning(t, unbound)
 		s.MustHave(t, unbound, "main", s.AssignedGPUs(t, unbound, "main")...)
-		pod := s.Apply(t, node.GPUPod("after", 1))
+		pod := s.Apply(t, bed.GPUPod("after", 1))
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 	})

@@ -16,7 +16,7 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // reloaded is a node whose configuration file a test changes while a pod runs.
@@ -25,17 +25,17 @@ type reloaded struct {
 	metrics page
 	// pod was started before the first change, and its container is view.
 	pod  string
-	view node.View
+	view bed.View
 }
 
 // TestReload changes the configuration file of a node whose daemons go on.
 func TestReload(t *testing.T) {
 	s := &reloaded{metrics: newPage(t)}
-	s.Node = node.Start(t, node.Options{
-		Inventory: node.NewInventory(2, 0), Config: s.settings("replicas: 4"),
-		Offered: map[string]int{node.Display: 8},
+	s.Node = bed.Start(t, bed.Options{
+		Inventory: bed.NewInventory(2, 0), Config: s.settings("replicas: 4"),
+		Offered: map[string]int{bed.Display: 8},
 	})
-	s.pod, _ = s.start(t, node.Display, 1)
+	s.pod, _ = s.start(t, bed.Display, 1)
 	s.view = s.Look(t, s.pod, "main")
 	daemons := []int{s.Advertiser.PID(), s.Plugin.PID()}
 	s.run(t, "a change takes effect", s.testChange)
@@ -58,7 +58,7 @@ func (s *reloaded) settings(more string) string {
 func (s *reloaded) testChange(t *testing.T) {
 	for _, replicas := range []int{8, 2, 4} {
 		s.Configure(t, s.settings(fmt.Sprintf("replicas: %d", replicas)))
-		s.waitOffered(t, map[string]int{node.Display: 2 * replicas})
+		s.waitOffered(t, map[string]int{bed.Display: 2 * replicas})
 	}
 	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
 }
@@ -86,13 +86,13 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 			"directx_config_last_reload_successful":          0,
 		})
 	}
-	node.Never(t, time.Second, "something of a bad file is in force", func() error {
-		if got, err := s.Allocatable(); err != nil || got[node.Display] != 8 || got["example.com/ok"] != 0 {
+	bed.Never(t, time.Second, "something of a bad file is in force", func() error {
+		if got, err := s.Allocatable(); err != nil || got[bed.Display] != 8 || got["example.com/ok"] != 0 {
 			return fmt.Errorf("the kubelet offers %v, %w", got, err)
 		}
 		return nil
 	})
-	s.start(t, node.Display, 1)
+	s.start(t, bed.Display, 1)
 	// The file is again what is in force, which is no change.
 	s.WriteConfig(t, s.settings("replicas: 4"))
 	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
@@ -101,7 +101,7 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 func (s *reloaded) testPending(t *testing.T) {
 	mark := s.Advertiser.Mark()
 	s.Configure(t, s.settings("replicas: 3\nfailOnInitError: true"))
-	s.waitOffered(t, map[string]int{node.Display: 6})
+	s.waitOffered(t, map[string]int{bed.Display: 6})
 	if log := s.Advertiser.Log(mark); !strings.Contains(log, "take effect when this program is started anew") || !strings.Contains(log, "failOnInitError") {
 		t.Errorf("the advertiser does not name the key that takes a restart: %s", log)
 	}
@@ -110,7 +110,7 @@ func (s *reloaded) testPending(t *testing.T) {
 func (s *reloaded) testRename(t *testing.T) {
 	held := s.view.GPUs[0]
 	s.Configure(t, s.settings("resources: [{name: example.com/renamed, replicas: 3}]"))
-	s.waitOffered(t, map[string]int{"example.com/renamed": 3, node.Display: 0})
+	s.waitOffered(t, map[string]int{"example.com/renamed": 3, bed.Display: 0})
 	for range 3 {
 		if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] == held {
 			t.Errorf("GPU %d is handed out under its new name, and pod %s has it under the old one", held, s.pod)
@@ -120,7 +120,7 @@ func (s *reloaded) testRename(t *testing.T) {
 	// A container that starts again is its pod's, whatever the rules are by now.
 	s.Crash(t, s.pod, "main")
 	s.MustHave(t, s.pod, "main", held)
-	node.Never(t, 2*time.Second, "a GPU is offered under its new name while a pod has it", func() error {
+	bed.Never(t, 2*time.Second, "a GPU is offered under its new name while a pod has it", func() error {
 		if got, err := s.Allocatable(); err != nil || got["example.com/renamed"] != 3 {
 			return fmt.Errorf("the kubelet offers %v, %w", got, err)
 		}
@@ -132,7 +132,7 @@ func (s *reloaded) testRename(t *testing.T) {
 	if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] != held {
 		t.Errorf("the pod has GPU %d, want %d: the other is full", gpus[0], held)
 	}
-	node.Eventually(t, time.Minute, "the old resource is taken back", func() error {
+	bed.Eventually(t, time.Minute, "the old resource is taken back", func() error {
 		if !strings.Contains(s.Advertiser.Log(0), "the resource is taken back") {
 			return errors.New("the advertiser's log does not say so")
 		}
@@ -155,7 +155,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	at := func(gpus ...int) string {
 		var all []string
 		for _, i := range gpus {
-			all = append(all, "'"+node.GPU{Index: i}.LocationPath()+"'")
+			all = append(all, "'"+bed.GPU{Index: i}.LocationPath()+"'")
 		}
 		return strings.Join(all, ", ")
 	}
@@ -167,8 +167,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	bad := []string{"resources: []", "resources: [", "replicas: 0", "unknown: 1"}
 
-	s := &ruled{node.Start(t, node.Options{
-		Inventory: node.NewInventory(4, 0), Config: good[0],
+	s := &ruled{bed.Start(t, bed.Options{
+		Inventory: bed.NewInventory(4, 0), Config: good[0],
 		Offered: map[string]int{"example.com/left": 32, "example.com/right": 24},
 	})}
 	defer func() {
@@ -198,7 +198,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	begun := time.Now()
 	for i := range pods {
-		pod := s.Apply(t, node.ResourcePod("load", []string{"example.com/left", "example.com/right"}[i%2], 1))
+		pod := s.Apply(t, bed.ResourcePod("load", []string{"example.com/left", "example.com/right"}[i%2], 1))
 		all = append(all, pod)
 		if change, rest := i/(pods/changes), i%(pods/changes); rest == pods/changes-1 {
 			// No good one is what is in force already, and every third is bad.
@@ -248,7 +248,7 @@ func (s *ruled) mustNotShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holder, name := map[string]string{}, map[int]node.Holding{}
+	holder, name := map[string]string{}, map[int]bed.Holding{}
 	for _, h := range s.Held(t) {
 		if !slices.Contains(running, h.Pod) {
 			continue
@@ -302,18 +302,18 @@ func (s *ruled) mustBeRecorded(t *testing.T) {
 // TestLastGoodConfiguration has the runtime shim start containers while the
 // configuration file is bad.
 func TestLastGoodConfiguration(t *testing.T) {
-	s := &ruled{node.Start(t, node.Options{
-		Inventory: node.NewInventory(2, 0), Shim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
-		Offered: map[string]int{node.Display: 8},
+	s := &ruled{bed.Start(t, bed.Options{
+		Inventory: bed.NewInventory(2, 0), Shim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
+		Offered: map[string]int{bed.Display: 8},
 	})}
 	defer func() {
 		if t.Failed() {
 			s.DumpLogs(t)
 		}
 	}()
-	before, _ := s.start(t, node.Display, 1)
+	before, _ := s.start(t, bed.Display, 1)
 	s.ConfigureBadly(t, "servedBy: shim\nreplicas: 0")
-	after, _ := s.start(t, node.Display, 2)
+	after, _ := s.start(t, bed.Display, 2)
 	s.Crash(t, before, "main")
 	s.CheckDevices(t)
 	log, err := os.ReadFile(filepath.Join(s.StateDir, "shim.log"))

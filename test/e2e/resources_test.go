@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // ruledResource is the resource of those parts of TestResources that are not about
@@ -19,8 +19,8 @@ const ruledResource = "example.com/gpu"
 // TestResources changes, on one node, the rules that say which GPUs a resource
 // has and how they are given.
 func TestResources(t *testing.T) {
-	s := &ruled{Node: node.Start(t, node.Options{
-		Inventory: &node.Inventory{GPUs: []node.GPU{
+	s := &ruled{Node: bed.Start(t, bed.Options{
+		Inventory: &bed.Inventory{GPUs: []bed.GPU{
 			{Index: 0, Description: "NVIDIA A10-24Q", Memory: 24 << 30},
 			{Index: 1, Description: "NVIDIA Tesla T4", Memory: 15 << 30},
 			{Index: 2, Description: "NVIDIA Tesla T4", Memory: 15 << 30, Driver: "32.0.15.1234"},
@@ -44,7 +44,7 @@ func TestResources(t *testing.T) {
 }
 
 // ruled is a node whose rules a test changes.
-type ruled struct{ *node.Node }
+type ruled struct{ *bed.Node }
 
 // run runs one part. The pods of a part are gone when it ends.
 func (s *ruled) run(t *testing.T, name string, test func(*testing.T)) {
@@ -73,7 +73,7 @@ func (s *ruled) rules(t *testing.T, rules string, offered map[string]int) {
 // waitOffered waits until the kubelet offers so many replicas of the resources.
 func (s *ruled) waitOffered(t *testing.T, offered map[string]int) {
 	t.Helper()
-	took := node.Eventually(t, time.Minute, fmt.Sprintf("the kubelet offers %v", offered), func() error {
+	took := bed.Eventually(t, time.Minute, fmt.Sprintf("the kubelet offers %v", offered), func() error {
 		got, err := s.Allocatable()
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func (s *ruled) waitOffered(t *testing.T, offered map[string]int) {
 // those GPUs, one for each replica.
 func (s *ruled) start(t *testing.T, resource string, count int) (pod string, gpus []int) {
 	t.Helper()
-	pod = s.Apply(t, node.ResourcePod("gpu", resource, count))
+	pod = s.Apply(t, bed.ResourcePod("gpu", resource, count))
 	if refusal := s.Outcome(t, pod); refusal != "" {
 		t.Fatalf("pod %s, which asks for %d of %s, is refused: %s", pod, count, resource, refusal)
 	}
@@ -109,7 +109,7 @@ func (s *ruled) start(t *testing.T, resource string, count int) (pod string, gpu
 // replicas of resource, with a status that says what.
 func (s *ruled) refused(t *testing.T, resource string, count int, what ...string) {
 	t.Helper()
-	pod := s.Apply(t, node.ResourcePod("refused", resource, count))
+	pod := s.Apply(t, bed.ResourcePod("refused", resource, count))
 	mustContain(t, "the pod's status", s.WaitRefused(t, pod), append(what, resource)...)
 }
 
@@ -139,8 +139,8 @@ func (s *ruled) testRenamed(t *testing.T) {
 	s.start(t, ruledResource, 1)
 	// On a cluster the scheduler finds no node for it. A kubelet that is given it
 	// all the same takes the name for something that is not the node's.
-	for _, name := range []string{node.Display, "example.com/a10"} {
-		old := s.Apply(t, node.ResourcePod("old", name, 1))
+	for _, name := range []string{bed.Display, "example.com/a10"} {
+		old := s.Apply(t, bed.ResourcePod("old", name, 1))
 		if refusal := s.Outcome(t, old); refusal == "" {
 			s.MustHave(t, old, "main")
 		}

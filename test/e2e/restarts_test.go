@@ -6,14 +6,14 @@ import (
 	"syscall"
 	"testing"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // testRestarts: crashes and restarts of a container and of each program of the
 // node. Two pods run through all of it.
 func (s *suite) testRestarts(t *testing.T) {
-	a := s.Apply(t, node.GPUPod("long-a", 1))
-	b := s.Apply(t, node.Pod{Name: "long-b", Containers: []node.Container{{Name: "main", Display: 2}, {Name: "side"}}})
+	a := s.Apply(t, bed.GPUPod("long-a", 1))
+	b := s.Apply(t, bed.Pod{Name: "long-b", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "side"}}})
 	s.WaitRunning(t, a, b)
 
 	s.run(t, "a crashed container has the same GPUs again", func(t *testing.T) {
@@ -21,32 +21,32 @@ func (s *suite) testRestarts(t *testing.T) {
 		s.crash(t, b)
 	})
 
-	terminate := func(t *testing.T, p *node.Process) {
+	terminate := func(t *testing.T, p *bed.Process) {
 		if p == s.Advertiser || p == s.Plugin {
 			p.Stop(t)
 			return
 		}
 		p.Terminate(t) // How the others end is theirs to know.
 	}
-	kill := func(t *testing.T, p *node.Process) { p.Kill(t) }
+	kill := func(t *testing.T, p *bed.Process) { p.Kill(t) }
 	for _, row := range []struct {
 		name  string
-		end   func(*testing.T, *node.Process)
-		which []*node.Process
+		end   func(*testing.T, *bed.Process)
+		which []*bed.Process
 	}{
-		{"the kubelet is restarted", terminate, []*node.Process{s.Kubelet}},
-		{"containerd is restarted", terminate, []*node.Process{s.Containerd}},
-		{"the advertiser is restarted", terminate, []*node.Process{s.Advertiser}},
-		{"the plugin is restarted", terminate, []*node.Process{s.Plugin}},
-		{"all are restarted", terminate, []*node.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
-		{"the kubelet is killed", kill, []*node.Process{s.Kubelet}},
-		{"containerd is killed", kill, []*node.Process{s.Containerd}},
-		{"the advertiser is killed", kill, []*node.Process{s.Advertiser}},
-		{"the plugin is killed", kill, []*node.Process{s.Plugin}},
-		{"all are killed", kill, []*node.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
+		{"the kubelet is restarted", terminate, []*bed.Process{s.Kubelet}},
+		{"containerd is restarted", terminate, []*bed.Process{s.Containerd}},
+		{"the advertiser is restarted", terminate, []*bed.Process{s.Advertiser}},
+		{"the plugin is restarted", terminate, []*bed.Process{s.Plugin}},
+		{"all are restarted", terminate, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
+		{"the kubelet is killed", kill, []*bed.Process{s.Kubelet}},
+		{"containerd is killed", kill, []*bed.Process{s.Containerd}},
+		{"the advertiser is killed", kill, []*bed.Process{s.Advertiser}},
+		{"the plugin is killed", kill, []*bed.Process{s.Plugin}},
+		{"all are killed", kill, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
 	} {
 		s.run(t, row.name, func(t *testing.T) {
-			before := []node.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")}
+			before := []bed.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")}
 			s.RemoveDead(t, a, b)
 			for _, p := range row.which {
 				row.end(t, p)
@@ -58,7 +58,7 @@ func (s *suite) testRestarts(t *testing.T) {
 			}
 			s.startAgain(t, row.which)
 			s.WaitRunning(t, a, b) // A kubelet that was restarted has to find them.
-			for i, now := range []node.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")} {
+			for i, now := range []bed.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")} {
 				if now.ID != before[i].ID || now.PID != before[i].PID {
 					t.Errorf("a running container was replaced: %s with process %d is now %s with %d",
 						before[i].ID, before[i].PID, now.ID, now.PID)
@@ -66,7 +66,7 @@ func (s *suite) testRestarts(t *testing.T) {
 			}
 			s.crash(t, a)
 			s.crash(t, b)
-			pod := s.Apply(t, node.GPUPod("new", 1))
+			pod := s.Apply(t, bed.GPUPod("new", 1))
 			s.WaitRunning(t, pod)
 			s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 		})
@@ -75,9 +75,9 @@ func (s *suite) testRestarts(t *testing.T) {
 
 // startAgain starts programs. The product's come first and have to wait for
 // theirs; a kubelet without containerd ends, so that it comes last.
-func (s *suite) startAgain(t *testing.T, which []*node.Process) {
+func (s *suite) startAgain(t *testing.T, which []*bed.Process) {
 	t.Helper()
-	for _, p := range []*node.Process{s.Advertiser, s.Plugin, s.Containerd, s.Kubelet} {
+	for _, p := range []*bed.Process{s.Advertiser, s.Plugin, s.Containerd, s.Kubelet} {
 		for _, wanted := range which {
 			if wanted == p {
 				p.Start(t)

@@ -14,19 +14,19 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // TestShimBesideNRI has the runtime shim in front of the runtime of pods, and
 // the NRI plugin and the advertiser beside it. The test takes the kubelet's
 // place, to choose each moment.
 func TestShimBesideNRI(t *testing.T) {
-	s := &podShim{Node: node.Start(t, node.Options{
-		NoKubelet: true, Shim: true, Replicas: 8, Inventory: node.NewInventory(2, 0),
+	s := &podShim{Node: bed.Start(t, bed.Options{
+		NoKubelet: true, Shim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0),
 	})}
-	s.client = s.Client(t, node.PodNamespace)
+	s.client = s.Client(t, bed.PodNamespace)
 	// The advertiser makes its sockets there without a kubelet too.
-	if err := os.MkdirAll(node.DevicePluginDir, 0o755); err != nil {
+	if err := os.MkdirAll(bed.DevicePluginDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.Advertiser.Start(t)
@@ -56,17 +56,17 @@ func TestShimBesideNRI(t *testing.T) {
 
 // podShim is the node that the parts of TestShimBesideNRI share.
 type podShim struct {
-	*node.Node
-	client *node.Client
+	*bed.Node
+	client *bed.Client
 	next   int // the replica to be allocated next
 }
 
 // reconnected waits until the plugin says that containerd has it again, after a
 // mark of its log. One that was thawed this moment still takes itself for
 // connected.
-func (s *podShim) reconnected(t *testing.T, since node.Mark) {
+func (s *podShim) reconnected(t *testing.T, since bed.Mark) {
 	t.Helper()
-	node.Eventually(t, 30*time.Second, "the plugin is connected again", func() error {
+	bed.Eventually(t, 30*time.Second, "the plugin is connected again", func() error {
 		if !strings.Contains(s.Plugin.Log(since), "registered with the container runtime") {
 			return errors.New("its log does not say so")
 		}
@@ -80,7 +80,7 @@ func (s *podShim) allocate(t *testing.T, gpu int) map[string]string {
 	t.Helper()
 	s.next++
 	var env map[string]string
-	node.Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
+	bed.Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
 		env, err = s.DevicePlugin(t).Allocate(s.Inventory.GPUs[gpu].Replica(s.next % 8))
 		return err
 	})
@@ -88,7 +88,7 @@ func (s *podShim) allocate(t *testing.T, gpu int) map[string]string {
 }
 
 // mustHave fails the test unless a running container has exactly the given GPUs.
-func (s *podShim) mustHave(t *testing.T, sandbox *node.Direct, id string, gpus ...int) {
+func (s *podShim) mustHave(t *testing.T, sandbox *bed.Direct, id string, gpus ...int) {
 	t.Helper()
 	view, err := sandbox.View(id)
 	if err == nil {
@@ -145,8 +145,8 @@ func (s *podShim) testPodUntouched(t *testing.T) {
 // the promise. Once the plugin is back it finds a container that NRI knows
 // nothing of, and must leave it alone.
 func (s *podShim) testRepaired(t *testing.T) {
-	both := []*node.Process{s.Plugin, s.Advertiser}
-	each := func(t *testing.T, do func(*node.Process, *testing.T)) {
+	both := []*bed.Process{s.Plugin, s.Advertiser}
+	each := func(t *testing.T, do func(*bed.Process, *testing.T)) {
 		for _, p := range both {
 			do(p, t)
 		}
@@ -157,13 +157,13 @@ func (s *podShim) testRepaired(t *testing.T) {
 	}{
 		{
 			"both killed",
-			func(t *testing.T) { each(t, func(p *node.Process, t *testing.T) { p.Kill(t) }) },
-			func(t *testing.T) { each(t, func(p *node.Process, t *testing.T) { p.Start(t) }) },
+			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Kill(t) }) },
+			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Start(t) }) },
 		},
 		{
 			"both frozen",
-			func(t *testing.T) { each(t, func(p *node.Process, t *testing.T) { p.Freeze(t) }) },
-			func(t *testing.T) { each(t, func(p *node.Process, t *testing.T) { p.Thaw(t) }) },
+			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Freeze(t) }) },
+			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Thaw(t) }) },
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func (s *podShim) testRepaired(t *testing.T) {
 				t.Fatalf("the container did not start: %v", err)
 			}
 			// The plugin stops a container within moments of being connected.
-			node.Never(t, 1500*time.Millisecond, "the plugin stops the container that the shim repaired", func() error {
+			bed.Never(t, 1500*time.Millisecond, "the plugin stops the container that the shim repaired", func() error {
 				state, err := sandbox.State(id)
 				if err == nil && state != cri.ContainerState_CONTAINER_RUNNING {
 					err = fmt.Errorf("its state is %v", state)
@@ -241,7 +241,7 @@ func (s *podShim) testGuarded(t *testing.T) {
 	}
 	s.reconnected(t, mark)
 	var again string
-	node.Eventually(t, stopSoon, "the container starts", func() (err error) {
+	bed.Eventually(t, stopSoon, "the container starts", func() (err error) {
 		if again, err = sandbox.Create("main", env); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"directx-nri/internal/shimfile"
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // A standalone container's request, as a flag of `ctr run`.
@@ -27,15 +27,15 @@ func annotation(request string) []string {
 // standalone is the containerd that the parts of TestStandalone share. Its
 // containers are ctr's and a client's, and no plugin of ours runs.
 type standalone struct {
-	*node.Node
-	client *node.Client
+	*bed.Node
+	client *bed.Client
 }
 
 // TestStandalone runs containers without Kubernetes, through the runtime shim
 // alone: two GPUs for display and one for compute.
 func TestStandalone(t *testing.T) {
-	s := &standalone{Node: node.Start(t, node.Options{NoKubelet: true, Shim: true, Inventory: node.NewInventory(2, 1)})}
-	s.client = s.Client(t, node.DefaultNamespace)
+	s := &standalone{Node: bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})}
+	s.client = s.Client(t, bed.DefaultNamespace)
 	defer func() {
 		if t.Failed() {
 			t.Log(s.Containerd.Tail(40))
@@ -67,11 +67,11 @@ func TestStandalone(t *testing.T) {
 // run starts a container by ctr through the shim.
 func (s *standalone) run(t *testing.T, id string, flags ...string) {
 	t.Helper()
-	s.CtrDetach(t, id, append([]string{"--runtime", node.DirectX}, flags...)...)
+	s.CtrDetach(t, id, append([]string{"--runtime", bed.DirectX}, flags...)...)
 }
 
 // mustHave fails the test unless a running container has exactly the given GPUs.
-func (s *standalone) mustHave(t *testing.T, id string, gpus ...int) node.View {
+func (s *standalone) mustHave(t *testing.T, id string, gpus ...int) bed.View {
 	t.Helper()
 	view := s.client.View(t, id)
 	if err := s.Compare(view, gpus...); err != nil {
@@ -116,7 +116,7 @@ cat %[2]s
 echo changed >%[2]s
 mknod /tmp/own c 61 %[3]d && cat /tmp/own
 true`, gpu.ContainerPath(), library.Destination, other.Index)
-	out, err := s.CtrRun("inside", script, append([]string{"--runtime", node.DirectX}, env("1")...)...)
+	out, err := s.CtrRun("inside", script, append([]string{"--runtime", bed.DirectX}, env("1")...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -158,7 +158,7 @@ func (s *standalone) testRefusals(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			id := "refused-" + id
-			out, err := s.CtrRun(id, "echo it runs", append([]string{"--runtime", node.DirectX}, row.flags...)...)
+			out, err := s.CtrRun(id, "echo it runs", append([]string{"--runtime", bed.DirectX}, row.flags...)...)
 			if err == nil {
 				t.Fatalf("the container ran: %s", out)
 			}
@@ -184,7 +184,7 @@ func (s *standalone) testUntouched(t *testing.T) {
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
-			s.CtrDetach(t, id, append([]string{"--runtime", node.Runc}, flags...)...)
+			s.CtrDetach(t, id, append([]string{"--runtime", bed.Runc}, flags...)...)
 			spec, files := s.client.Started(t, id), s.bundleFiles(t, id)
 			s.CtrRemove(t, id)
 			s.run(t, id, flags...)
@@ -240,7 +240,7 @@ func (s *standalone) testOwnMount(t *testing.T) {
 func (s *standalone) testNerdctl(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	labels := map[string]string{
-		"nerdctl/namespace": node.DefaultNamespace,
+		"nerdctl/namespace": bed.DefaultNamespace,
 		"nerdctl/name":      "gpu-test",
 		"nerdctl/hostname":  id[:12],
 		"nerdctl/state-dir": "/var/lib/nerdctl/1935db59/containers/default/" + id,
@@ -248,8 +248,8 @@ func (s *standalone) testNerdctl(t *testing.T) {
 		"nerdctl/platform":  "linux/amd64",
 		"nerdctl/log-uri":   "binary:///usr/local/bin/nerdctl?_NERDCTL_INTERNAL_LOGGING=%2Fvar%2Flib%2Fnerdctl%2F1935db59",
 	}
-	s.client.Run(t, node.Standalone{
-		ID: id, Runtime: node.DirectX, Labels: labels, Annotations: labels,
+	s.client.Run(t, bed.Standalone{
+		ID: id, Runtime: bed.DirectX, Labels: labels, Annotations: labels,
 		Env: []string{"HOSTNAME=" + id[:12], "DIRECTX_VISIBLE_DEVICES=" + s.Inventory.GPUs[1].LocationPath()},
 	})
 	s.mustHave(t, id, 1)
@@ -259,7 +259,7 @@ func (s *standalone) testNerdctl(t *testing.T) {
 // cleans up with the shim's action "delete": what runc remembers of a container
 // goes by nothing else.
 func (s *standalone) testDeadShim(t *testing.T) {
-	for _, runtime := range []string{node.Runc, node.DirectX} {
+	for _, runtime := range []string{bed.Runc, bed.DirectX} {
 		t.Run(runtime, func(t *testing.T) {
 			t.Parallel()
 			id := "dead-shim-" + runtime
@@ -268,7 +268,7 @@ func (s *standalone) testDeadShim(t *testing.T) {
 			if err := syscall.Kill(s.client.ShimPID(t, id), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			node.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {
+			bed.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {
 				if traces := s.client.TaskTraces(id); len(traces) > 0 {
 					return fmt.Errorf("there is %v", traces)
 				}
@@ -430,7 +430,7 @@ func (s *standalone) startUntil(stop <-chan struct{}, name string) error {
 		default:
 		}
 		var want []int
-		c := node.Standalone{ID: fmt.Sprintf("%s-%d", name, i), Runtime: node.DirectX}
+		c := bed.Standalone{ID: fmt.Sprintf("%s-%d", name, i), Runtime: bed.DirectX}
 		if i%2 == 0 {
 			c.Env, want = []string{"DIRECTX_VISIBLE_DEVICES=1"}, []int{1}
 		}
@@ -440,7 +440,7 @@ func (s *standalone) startUntil(stop <-chan struct{}, name string) error {
 	}
 }
 
-func (s *standalone) startOnce(c node.Standalone, want []int) (err error) {
+func (s *standalone) startOnce(c bed.Standalone, want []int) (err error) {
 	if err := s.client.Create(c); err != nil {
 		return err
 	}
@@ -449,7 +449,7 @@ func (s *standalone) startOnce(c node.Standalone, want []int) (err error) {
 	if err != nil {
 		return err
 	}
-	view, err := node.ViewProcess(c.ID, pid)
+	view, err := bed.ViewProcess(c.ID, pid)
 	if err != nil {
 		return err
 	}

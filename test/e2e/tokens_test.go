@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/e2e/node"
+	"directx-nri/test/bed"
 )
 
 // The variables that carry the tokens.
@@ -20,13 +20,13 @@ const (
 // allocated is granted, for every kind of container.
 func (s *suite) testTokens(t *testing.T) {
 	s.run(t, "a pod's own request variables and annotations grant nothing", func(t *testing.T) {
-		owner := s.Apply(t, node.GPUPod("owner", 1))
+		owner := s.Apply(t, bed.GPUPod("owner", 1))
 		s.WaitRunning(t, owner)
 		token := s.Look(t, owner, "main").Tokens[displayToken]
 		if len(token) != 32 {
 			t.Fatalf("the token of a container with a GPU is %q, want 32 digits", token)
 		}
-		pod := s.Apply(t, node.Pod{
+		pod := s.Apply(t, bed.Pod{
 			Name: "wishes",
 			Annotations: map[string]string{
 				"directx.microsoft.com/allocation.display": token,
@@ -35,7 +35,7 @@ func (s *suite) testTokens(t *testing.T) {
 				"directx.microsoft.com/devices":            s.inventory.GPUs[0].LocationPath(),
 				"directx.microsoft.com/adjustment":         "{}",
 			},
-			Containers: []node.Container{{Name: "main", Env: map[string]string{
+			Containers: []bed.Container{{Name: "main", Env: map[string]string{
 				"DIRECTX_VISIBLE_DEVICES": "all",
 			}}},
 		})
@@ -53,11 +53,11 @@ func (s *suite) testTokens(t *testing.T) {
 			"malformed":   {displayToken: "1"},
 			"path":        {displayToken: "../../../../../../etc/passwd"},
 		}
-		var containers []node.Container
+		var containers []bed.Container
 		for name, env := range tokens {
-			containers = append(containers, node.Container{Name: name, Env: env})
+			containers = append(containers, bed.Container{Name: name, Env: env})
 		}
-		pod := s.Apply(t, node.Pod{Name: "forger", Containers: containers})
+		pod := s.Apply(t, bed.Pod{Name: "forger", Containers: containers})
 		for name, env := range tokens {
 			for variable := range env {
 				mustContain(t, "the event of container "+name, s.WaitNotStarted(t, pod, name, mark), name, variable)
@@ -66,11 +66,11 @@ func (s *suite) testTokens(t *testing.T) {
 	})
 
 	s.run(t, "another pod's token starts nothing, is told, and does not hurt its owner", func(t *testing.T) {
-		owner := s.Apply(t, node.GPUPod("victim", 1))
+		owner := s.Apply(t, bed.GPUPod("victim", 1))
 		s.WaitRunning(t, owner)
 		token := s.Look(t, owner, "main").Tokens[displayToken]
 		mark := s.Kubelet.Mark()
-		thief := s.Apply(t, node.Pod{Name: "thief", Containers: []node.Container{
+		thief := s.Apply(t, bed.Pod{Name: "thief", Containers: []bed.Container{
 			{Name: "main", Env: map[string]string{displayToken: token}},
 			{Name: "second", Env: map[string]string{computeToken: token}},
 		}})
@@ -85,7 +85,7 @@ func (s *suite) testTokens(t *testing.T) {
 
 	s.run(t, "a pod that spoils the token it was given does not start", func(t *testing.T) {
 		mark := s.Kubelet.Mark()
-		pod := s.Apply(t, node.Pod{Name: "spoiler", Containers: []node.Container{
+		pod := s.Apply(t, bed.Pod{Name: "spoiler", Containers: []bed.Container{
 			{Name: "main", Display: 1, Env: map[string]string{displayToken: strings.Repeat("a", 32)}},
 			{Name: "empty", Display: 1, Env: map[string]string{displayToken: ""}},
 		}})
@@ -94,7 +94,7 @@ func (s *suite) testTokens(t *testing.T) {
 	})
 
 	s.run(t, "a container that holds both resources gets both", func(t *testing.T) {
-		pod := s.Apply(t, node.Pod{Name: "both", Containers: []node.Container{{Name: "main", Display: 1, Compute: 1}}})
+		pod := s.Apply(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 1, Compute: 1}}})
 		s.WaitRunning(t, pod)
 		gpus := s.AssignedGPUs(t, pod, "main")
 		if len(gpus) != 2 || gpus[1] != 2 {
@@ -113,15 +113,15 @@ func (s *suite) testTokens(t *testing.T) {
 // testInit: the kubelet gives the init container's replica to the main
 // container as well.
 func (s *suite) testInit(t *testing.T) {
-	pod := s.Apply(t, node.Pod{
+	pod := s.Apply(t, bed.Pod{
 		Name: "init",
 		// Each step fails, and the pod with it, without a GPU.
-		Init: []node.Container{
+		Init: []bed.Container{
 			{Name: "first", Display: 1, Script: "ls /dev/dxg* /usr/lib/wsl/lib/libd3d12.so"},
 			{Name: "second", Display: 2, Script: "ls /dev/dxg0 /dev/dxg1"},
 			{Name: "none", Script: "! ls /dev/dxg*"},
 		},
-		Containers: []node.Container{{Name: "main", Display: 1}, {Name: "other", Display: 1}},
+		Containers: []bed.Container{{Name: "main", Display: 1}, {Name: "other", Display: 1}},
 	})
 	s.WaitRunning(t, pod)
 	for range 2 {
@@ -134,7 +134,7 @@ func (s *suite) testInit(t *testing.T) {
 			gpus[name] = s.MustHave(t, pod, name, s.AssignedGPUs(t, pod, name)...).GPUs
 		}
 		s.KillSandbox(t, pod)
-		after := s.WaitStatus(t, pod, "init containers ran again and the others run", func(now node.Status) error {
+		after := s.WaitStatus(t, pod, "init containers ran again and the others run", func(now bed.Status) error {
 			for _, name := range []string{"first", "second", "none", "main", "other"} {
 				was, _ := before.Container(name)
 				is, _ := now.Container(name)

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && linux
 
 // Package runtimeconfig runs 'dxctl runtime' against real containerds, each with
 // folders, sockets and a mount namespace of its own. It needs root.
@@ -23,13 +23,13 @@ import (
 
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/shimname"
-	"directx-nri/test/suite"
+	"directx-nri/test/bed"
 )
 
 var programs string // the folder of dxctl
 
 func TestMain(m *testing.M) {
-	os.Exit(suite.Main(m, &programs, func(folder string) error { return suite.Build(folder, "", "dxctl") }))
+	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error { return bed.Build(folder, "", "dxctl") }))
 }
 
 // containerds returns the programs, by version.
@@ -37,7 +37,7 @@ func containerds(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for version, group := range map[string]string{"1.6": "containerd16", "1.7": "bin", "2.x": "containerd2"} {
-		found[version] = filepath.Join(suite.Parts(t, group, "containerd"), "containerd")
+		found[version] = filepath.Join(bed.PartsDir(t, group, "containerd"), "containerd")
 	}
 	return found
 }

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && linux
 
 // Package uninstall takes the runtime shim away from under containers that run,
 // with the real containerd and runc. It needs root.
@@ -24,21 +24,21 @@ import (
 
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/shimname"
-	"directx-nri/test/suite"
+	"directx-nri/test/bed"
 )
 
 var programs string // the folder of dxctl and the shim
 
 func TestMain(m *testing.M) {
-	os.Exit(suite.Main(m, &programs, func(folder string) error { return suite.Build(folder, "", "dxctl", shimname.Name) }))
+	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error { return bed.Build(folder, "", "dxctl", shimname.Name) }))
 }
 
 // parts returns the folders of containerd, ctr and the runc shim, by version.
 func parts(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
-		"1.7": suite.Parts(t, "bin", "containerd", "ctr", realShim),
-		"2.x": suite.Parts(t, "containerd2", "containerd", "ctr", realShim),
+		"1.7": bed.PartsDir(t, "bin", "containerd", "ctr", realShim),
+		"2.x": bed.PartsDir(t, "containerd2", "containerd", "ctr", realShim),
 	}
 }
 
@@ -93,7 +93,7 @@ func newNode(t *testing.T, parts string) *node {
 	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		suite.Skip(t, fmt.Sprintf("%v: run test/parts/build.sh", err))
+		bed.Skip(t, fmt.Sprintf("%v: run test/parts/build.sh", err))
 	}
 	program, err := os.ReadFile(busybox)
 	if err != nil {
@@ -374,7 +374,7 @@ func TestUninstallUnderContainers(t *testing.T) {
 // what keeps it running, and the last container stays until it is told to end.
 func TestUninstallHolds(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, suite.Parts(t, "bin", "containerd", "ctr", realShim))
+	n := newNode(t, bed.PartsDir(t, "bin", "containerd", "ctr", realShim))
 	if err := os.Mkdir(n.path("volume"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -454,7 +454,7 @@ func TestUpgradeUnderContainers(t *testing.T) {
 	n.mustDxctl("install")
 	n.startOurs("one")
 	newer := n.path("newer")
-	if err := suite.Build(newer, "newer", shimname.Name); err != nil {
+	if err := bed.Build(newer, "newer", shimname.Name); err != nil {
 		t.Fatal(err)
 	}
 	if output := n.mustDxctl("install", "--from", filepath.Join(newer, shimname.Name)); !strings.Contains(output, "is installed") {

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/test/e2e/node"
+	node "directx-nri/test/bed"
 )
 
 // NodeName is the name of the cluster's node.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/e2e/node"
+	node "directx-nri/test/bed"
 )
 
 const (

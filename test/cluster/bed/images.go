@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"directx-nri/test/e2e/node"
+	node "directx-nri/test/bed"
 )
 
 // The images that are on the node. Nothing is pulled: they are made of the

@@ -19,7 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"directx-nri/test/suite"
+	suite "directx-nri/test/bed"
 )
 
 // Image is the product's image for Windows, unpacked.

@@ -1,6 +1,6 @@
 //go:build e2e && linux
 
-package node
+package bed
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package suite holds what the suites with a real containerd have in common: when
-// they run, their parts, and the product's programs.
-package suite
+//go:build e2e && linux
+
+package bed
 
 import (
 	"context"
@@ -13,25 +13,20 @@ import (
 	"testing"
 )
 
-// Required tells whether a suite that cannot run is to fail, as in CI.
-func Required() bool {
-	return os.Getenv("CI") == "true" || os.Getenv("DIRECTX_NRI_E2E") == "required"
-}
-
 // Skip skips the test, or fails it where the suites are required.
 func Skip(t testing.TB, why string) {
 	t.Helper()
-	if Required() {
+	if required() {
 		t.Fatal(why)
 	}
 	t.Skip(why)
 }
 
-// Parts returns the folder of a group's programs, as test/parts/build.sh builds
+// PartsDir returns the directory of a group's programs, as test/parts/build.sh builds
 // them: "bin" for containerd 1.7 and what belongs to it, "containerd16",
 // "containerd2". It skips the test for who is not root, and when one of the
 // programs is missing. The working folder is that of a suite.
-func Parts(t testing.TB, group string, programs ...string) string {
+func PartsDir(t testing.TB, group string, programs ...string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		Skip(t, "this suite needs root")
@@ -101,9 +96,9 @@ func runGo(ctx context.Context, folder string, env []string, args ...string) err
 	return nil
 }
 
-// Main runs the tests of m with a folder of programs that build fills, and
-// returns the exit status.
-func Main(m *testing.M, folder *string, build func(folder string) error) int {
+// MainWithPrograms builds programs into a temporary directory, runs the tests of m
+// and returns the exit status.
+func MainWithPrograms(m *testing.M, folder *string, build func(folder string) error) int {
 	programs, err := os.MkdirTemp("", "suite")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,0 +1,10 @@
+// Package bed is what the end-to-end suites and the benchmarks share: one
+// Kubernetes node built from real parts (the kubelet without an API server,
+// containerd with NRI, runc, the product's programs), containers outside
+// Kubernetes by ctr and by containerd's own services, and small helpers for
+// processes, images and waiting.
+//
+// It needs Linux, root and the build tag e2e. A test binary whose TestMain calls
+// [Main] runs its tests in new mount and PID namespaces, so that processes and
+// mounts that a test leaves behind end with the namespaces.
+package bed
