@@ -20,8 +20,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/durable"
 	"directx-nri/internal/shimname"
-	"directx-nri/internal/trusted"
 )
 
 // bed is a node: a configuration file, a shim, and a containerd that loads the
@@ -471,7 +471,7 @@ func TestRecordThatOthersCanWrite(t *testing.T) {
 	}
 	configured := b.read(t)
 	for _, command := range []string{"configure", "unconfigure"} {
-		if _, _, err := b.run(t, command); !errors.Is(err, trusted.ErrUntrusted) {
+		if _, _, err := b.run(t, command); !errors.Is(err, durable.ErrUntrusted) {
 			t.Errorf("%s: error %v, want ErrUntrusted", command, err)
 		}
 	}

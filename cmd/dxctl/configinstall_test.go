@@ -19,7 +19,6 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/filewatch"
-	"directx-nri/internal/trusted"
 )
 
 // mount is a folder that stands for a mounted ConfigMap, and the node that it is
@@ -358,7 +357,7 @@ func TestConfigInstallOfWhatOthersCanWrite(t *testing.T) {
 	if err := errors.Join(os.Chmod(m.from, 0o755), os.Chmod(filepath.Join(m.from, configName), 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.install(); !errors.Is(err, trusted.ErrUntrusted) {
+	if _, err := m.install(); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("a file: %v", err)
 	}
 	m.has(map[string]string{})
@@ -371,7 +370,7 @@ func TestConfigInstallOfWhatOthersCanWrite(t *testing.T) {
 	if err := os.Chmod(filepath.Join(m.state, ownFilesName), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.install(); !errors.Is(err, trusted.ErrUntrusted) {
+	if _, err := m.install(); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("the record: %v", err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
-	"directx-nri/internal/trusted"
 )
 
 const (
@@ -84,7 +83,7 @@ func openManaged(path, state string) (*managedFile, error) {
 	}
 	m.journal = new(journal)
 	// What it says is put into the configuration of a program of the system.
-	if err = trusted.Check(m.journalPath()); err == nil {
+	if err = durable.CheckFile(m.journalPath()); err == nil {
 		err = json.Unmarshal(text, m.journal)
 	}
 	switch {

@@ -15,7 +15,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"directx-nri/internal/durable"
-	"directx-nri/internal/trusted"
 )
 
 const (
@@ -53,7 +52,7 @@ func openOwnFiles(state string) (*ownFiles, error) {
 		return o, err
 	}
 	// What it names is overwritten and removed.
-	if err = trusted.Check(o.path()); err == nil {
+	if err = durable.CheckFile(o.path()); err == nil {
 		err = json.Unmarshal(text, &o.record)
 	}
 	if err == nil && o.record.Format != ownFilesFormat {
@@ -138,7 +137,7 @@ func (o *ownFiles) look(path string) (state ownState, text []byte, err error) {
 // isClosed tells whether the programs that read the file at path trust it, as far as
 // we can have them do so: somebody may have opened it, or its folder, to others.
 func isClosed(path string) bool {
-	return durable.CheckPrivate(filepath.Dir(path)) == nil && trusted.Check(path) == nil
+	return durable.CheckPrivate(filepath.Dir(path)) == nil && durable.CheckFile(path) == nil
 }
 
 // mostOwn in bytes is more than any file has that we write.

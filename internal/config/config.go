@@ -39,7 +39,6 @@ import (
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/strictyaml"
-	"directx-nri/internal/trusted"
 )
 
 // What the head of a configuration file says.
@@ -126,7 +125,7 @@ func hostRoot(goos string) string {
 // Read returns the configuration in the file at path with what counts more, the
 // later ones most; without a file, the defaults are in its place. A file that
 // anybody but the system could have written or put there is refused with an
-// error that matches [durable.ErrNotPrivate] or [trusted.ErrUntrusted].
+// error that matches [durable.ErrNotPrivate] or [durable.ErrUntrusted].
 func Read(path string, overrides ...Override) (Config, error) {
 	return readChecked(path, checkStrictly, overrides)
 }
@@ -183,7 +182,7 @@ func checkStrictly(path string) error {
 	if err := durable.CheckPrivate(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return trusted.Check(path)
+	return durable.CheckFile(path)
 }
 
 func readChecked(path string, check func(path string) error, overrides []Override) (Config, error) {

@@ -12,7 +12,6 @@ import (
 
 	"directx-nri/internal/durable"
 	"directx-nri/internal/strictyaml"
-	"directx-nri/internal/trusted"
 )
 
 const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
@@ -453,7 +452,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, read := range map[string]func(string, ...Override) (Config, error){"Read": Read, "ReadVolume": ReadVolume} {
-		if _, err := read(path); !errors.Is(err, trusted.ErrUntrusted) {
+		if _, err := read(path); !errors.Is(err, durable.ErrUntrusted) {
 			t.Errorf("%s: a file that everybody can write: error %v, want ErrUntrusted", name, err)
 		}
 	}
@@ -545,7 +544,7 @@ func TestLastGoodIsAsTrustedAsTheFile(t *testing.T) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ReadOrLastGood(path); !errors.Is(err, trusted.ErrUntrusted) {
+	if _, _, err := ReadOrLastGood(path); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("a file that others can write: %v", err)
 	}
 	if err := KeepLastGood(path); err != nil {

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"directx-nri/internal/durable"
-	"directx-nri/internal/trusted"
 )
 
 // checkVolume is checkStrictly for a file that may be in a read-only volume. The
@@ -32,7 +31,7 @@ func checkVolumeBy(path string, isReadOnly func(path string) (bool, error)) erro
 	if err != nil {
 		return err
 	}
-	return trusted.Check(path)
+	return durable.CheckFile(path)
 }
 
 // isReadOnly tells whether the file system is mounted so that nothing at path can

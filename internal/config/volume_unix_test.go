@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"directx-nri/internal/durable"
-	"directx-nri/internal/trusted"
 )
 
 func TestVolumeIsTakenWhenItIsMountedReadOnly(t *testing.T) {
@@ -36,7 +35,7 @@ func TestVolumeIsTakenWhenItIsMountedReadOnly(t *testing.T) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkVolumeBy(path, mounted(true, nil)); !errors.Is(err, trusted.ErrUntrusted) {
+	if err := checkVolumeBy(path, mounted(true, nil)); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("a file that others can write: %v", err)
 	}
 	if readOnly, err := isReadOnly(path); err != nil || readOnly {

@@ -5,7 +5,6 @@ import (
 
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/trusted"
 	"directx-nri/internal/winpath"
 )
 
@@ -16,8 +15,8 @@ func checkVolume(path string) error {
 	if winpath.Equal(path, paths.OfThisSystem().Config) {
 		return checkStrictly(path)
 	}
-	if err := durable.CheckPrivate(filepath.Dir(path)); err != nil {
+	if err := durable.CheckOwner(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return trusted.CheckOwner(path)
+	return durable.CheckOwner(path)
 }

@@ -1,9 +1,5 @@
-// Package durable writes files that survive a crash, in folders that only the
-// system's own account can read.
-//
-// A file is written under a temporary name in its own folder, synced, closed,
-// and only then given its name. So a reader sees the whole file or none, and
-// what was there before stays there when anything goes wrong.
+// Package durable writes files atomically and durably, and checks that only trusted
+// accounts can write to files and directories.
 package durable
 
 import (
@@ -16,21 +12,16 @@ import (
 	"strings"
 )
 
-// tempPrefix begins the name of every file that is not finished.
-const tempPrefix = ".directx-nri-tmp-"
+const (
+	tempPrefix             = ".directx-nri-tmp-"
+	tempPerm   fs.FileMode = 0o600 // mode of [os.CreateTemp]
+)
 
-// tempPerm is what [os.CreateTemp] gives a file.
-const tempPerm fs.FileMode = 0o600
-
-// ErrNotPrivate tells that a folder can be written by somebody else, so that
-// nothing in it can be trusted.
-var ErrNotPrivate = errors.New("folder is not private")
-
-// IsTemp tells whether name is that of an unfinished file of this package,
-// left by a process that was killed.
+// IsTemp reports whether name is that of a temporary file of this package, left by
+// a process that was killed.
 func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
 
-// Read returns at most limit bytes of the file at path, which is opened as by [Open].
+// Read returns at most limit bytes of the file at path, opened with [Open].
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -40,30 +31,28 @@ func Read(path string, limit int64) ([]byte, error) {
 	return data, errors.Join(err, f.Close())
 }
 
-// Replace writes data to path and syncs it and its folder. What path named
-// before is replaced in one step, or stays.
+// Replace writes data to path atomically and syncs the file and its directory.
 func Replace(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, replaceFile, syncFolder)
+	return write(path, data, perm, replaceFile, syncDir)
 }
 
-// Create is Replace for a file that must not exist yet: of several processes
-// that create path at once, one succeeds and the others get an error that
-// matches [fs.ErrExist]. The content is synced, the folder is not: after a power
-// loss the file is whole or absent.
+// Create is [Replace] for a new file. Its error matches [fs.ErrExist] when path
+// exists: one of several concurrent callers succeeds. The directory is not synced,
+// so that after a power loss the file is complete or absent.
 func Create(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, linkFile, func(string) error { return nil })
 }
 
-func write(path string, data []byte, perm fs.FileMode, publish func(temp, path string) error, sync func(folder string) error) (err error) {
-	folder := filepath.Dir(path)
-	f, err := os.CreateTemp(folder, tempPrefix)
+func write(path string, data []byte, perm fs.FileMode, publish func(temp, path string) error, sync func(dir string) error) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, tempPrefix)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, unnamed(err))
+		return fmt.Errorf("write %s: %w", path, withoutTempName(err))
 	}
 	temp := f.Name()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, errors.Join(unnamed(err), Remove(temp)))
+			err = fmt.Errorf("write %s: %w", path, errors.Join(withoutTempName(err), Remove(temp)))
 		}
 	}()
 	_, err = f.Write(data)
@@ -73,32 +62,32 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 	if err == nil {
 		err = f.Sync()
 	}
-	// Windows renames no open file, and a file system may report only here
-	// that the data did not fit.
+	// Close before the rename: Windows does not rename an open file, and some file
+	// systems report a full disk only on close.
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if err = publish(temp, path); err != nil {
 		return err
 	}
-	return sync(folder)
+	return sync(dir)
 }
 
-// unnamed is err without the temporary name, which is another one each time:
-// whoever tries again tells one error once.
-func unnamed(err error) error {
-	var ofPath *fs.PathError
-	if errors.As(err, &ofPath) && IsTemp(filepath.Base(ofPath.Path)) {
-		return fmt.Errorf("%s: %w", ofPath.Op, ofPath.Err)
+// withoutTempName removes the random temporary name from err, so that callers that
+// retry can recognize the same error.
+func withoutTempName(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) && IsTemp(filepath.Base(pathError.Path)) {
+		return fmt.Errorf("%s: %w", pathError.Op, pathError.Err)
 	}
-	var ofLink *os.LinkError
-	if errors.As(err, &ofLink) && IsTemp(filepath.Base(ofLink.Old)) {
-		return fmt.Errorf("%s: %w", ofLink.Op, ofLink.Err)
+	var linkError *os.LinkError
+	if errors.As(err, &linkError) && IsTemp(filepath.Base(linkError.Old)) {
+		return fmt.Errorf("%s: %w", linkError.Op, linkError.Err)
 	}
 	return err
 }
 
-// Remove removes the file at path, which need not be there.
+// Remove removes the file at path if it exists.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

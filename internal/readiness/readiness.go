@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"directx-nri/internal/durable"
 	"directx-nri/internal/unixsocket"
 )
 
@@ -89,7 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve answers checks until ctx ends or the socket is gone.
 func (s *Server) serve(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+	if err := durable.MakePrivate(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	listener, err := unixsocket.Listen(ctx, s.path)

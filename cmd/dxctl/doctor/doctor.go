@@ -59,7 +59,7 @@ type Facts struct {
 	Records Records
 	Folders []Folder
 	// HostFolders are those of extraMounts.hostFolders, if pods may have files of them.
-	// Err is why one cannot be looked at, or matches [trusted.ErrUntrusted].
+	// Err is why one cannot be looked at, or matches [durable.ErrUntrusted].
 	HostFolders []Folder
 	// Metrics are the addresses that our programs are to serve metrics at.
 	Metrics   []Metrics

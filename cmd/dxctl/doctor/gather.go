@@ -37,7 +37,6 @@ import (
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimname"
 	"directx-nri/internal/takeover"
-	"directx-nri/internal/trusted"
 	"directx-nri/internal/winpath"
 	"directx-nri/nri/shim"
 )
@@ -402,7 +401,7 @@ func (n Node) ask(ctx context.Context, path string) (version string, err error) 
 		return "", err
 	}
 	// We may run as the system, and what others can write may be anything.
-	if err := trusted.Check(path); err != nil {
+	if err := durable.CheckFile(path); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.Timeout)
@@ -555,7 +554,7 @@ func hostFolders(m config.ExtraMounts) []Folder {
 	}
 	var list []Folder
 	for _, path := range m.HostFolders {
-		list = append(list, Folder{Path: path, Err: trusted.Check(path)})
+		list = append(list, Folder{Path: path, Err: durable.CheckFile(path)})
 	}
 	return list
 }

@@ -19,7 +19,6 @@ import (
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/readiness"
-	"directx-nri/internal/trusted"
 	"directx-nri/internal/win32"
 )
 
@@ -160,7 +159,7 @@ func brokenNodes() map[string]brokenNode {
 			f.Shims[0].RealErr = errGone
 		}), CheckConfig, "line 3: field runtime"},
 		"config.yaml can be written by others": {with(sound(), func(f *Facts) {
-			f.Config.Err = fmt.Errorf("check /etc/directx-nri/config.yaml: %w", trusted.ErrUntrusted)
+			f.Config.Err = fmt.Errorf("check /etc/directx-nri/config.yaml: %w", durable.ErrUntrusted)
 		}), CheckConfig, "others can write it"},
 		"config.yaml's folder is open to others": {with(sound(), func(f *Facts) { f.Config.Err = fmt.Errorf("check /etc/directx-nri: %w", durable.ErrNotPrivate) }), CheckConfig, "not private"},
 		"the inventory is broken":                {with(sound(), func(f *Facts) { f.GPUs.List, f.GPUs.Err = nil, errors.New("inventory has errors: 4:3: unknown key x") }), CheckInventory, "unknown key x"},
@@ -195,7 +194,7 @@ func brokenNodes() map[string]brokenNode {
 			f.Kubelet.Allocatable = nil
 		}), CheckRegistration, "the kubelet does not offer example.com/gpu"},
 		"others can write a host folder": {with(sound(), func(f *Facts) {
-			f.HostFolders = []Folder{{Path: "/srv/models", Err: fmt.Errorf("check: %w", trusted.ErrUntrusted)}}
+			f.HostFolders = []Folder{{Path: "/srv/models", Err: fmt.Errorf("check: %w", durable.ErrUntrusted)}}
 		}), CheckExtraMounts, "/srv/models, which others can write to"},
 		"a host folder is gone": {with(sound(), func(f *Facts) { f.HostFolders = []Folder{{Path: "/srv/models", Err: errGone}} }), CheckExtraMounts, "which is not on this node"},
 		"the advertiser's address is taken": {with(sound(), func(f *Facts) {
@@ -264,7 +263,7 @@ func brokenNodes() map[string]brokenNode {
 		"the shim is damaged":            {with(sound(), func(f *Facts) { f.Shims[0].Err = errors.New("exec format error") }), CheckShim, "exec format error"},
 		"the shim hangs":                 {with(sound(), func(f *Facts) { f.Shims[0].Err = errSlow }), CheckShim, "does not answer to --version"},
 		"the shim is of another version": {with(sound(), func(f *Facts) { f.Shims[0].Version = "0.9" }), CheckShimVersion, "version 0.9, and this is dxctl 1.0"},
-		"others can write the shim":      {with(sound(), func(f *Facts) { f.Shims[0].Err = fmt.Errorf("check %s: %w", shimPath, trusted.ErrUntrusted) }), CheckPermissions, "others can write it"},
+		"others can write the shim":      {with(sound(), func(f *Facts) { f.Shims[0].Err = fmt.Errorf("check %s: %w", shimPath, durable.ErrUntrusted) }), CheckPermissions, "others can write it"},
 		"the real shim is gone":          {with(sound(), func(f *Facts) { f.Shims[0].RealErr = errors.New("the real runtime shim is not to be had") }), CheckRealShim, "not to be had"},
 		"NRI is off": {with(sound(), func(f *Facts) {
 			f.Containerd.File.NRI, f.NRI.PluginErr, f.NRI.SocketErr = false, readiness.ErrNotServing, errGone
@@ -409,9 +408,9 @@ func TestFixOfAnOpenConfiguration(t *testing.T) {
 		err      error
 		want     string
 	}{
-		"the file":             {"linux", "/etc/directx-nri/config.yaml", trusted.ErrUntrusted, "chmod go-w /etc/directx-nri/config.yaml;"},
+		"the file":             {"linux", "/etc/directx-nri/config.yaml", durable.ErrUntrusted, "chmod go-w /etc/directx-nri/config.yaml;"},
 		"the folder":           {"linux", "/etc/directx-nri/config.yaml", durable.ErrNotPrivate, "chmod go-w /etc/directx-nri;"},
-		"a file on Windows":    {"windows", `C:\ProgramData\directx-nri\config.yaml`, trusted.ErrUntrusted, `icacls "C:\ProgramData\directx-nri" /inheritance:r`},
+		"a file on Windows":    {"windows", `C:\ProgramData\directx-nri\config.yaml`, durable.ErrUntrusted, `icacls "C:\ProgramData\directx-nri" /inheritance:r`},
 		"its folder, likewise": {"windows", `C:\ProgramData\directx-nri\config.yaml`, durable.ErrNotPrivate, `icacls "C:\ProgramData\directx-nri" /inheritance:r`},
 	} {
 		v := Examine(with(sound(), func(f *Facts) { f.OS, f.Config.Path, f.Config.Err = test.os, test.path, test.err }))

@@ -9,7 +9,7 @@ import (
 	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/config"
-	"directx-nri/internal/trusted"
+	"directx-nri/internal/durable"
 )
 
 // note tells something that is no fault and that a person may wonder about.
@@ -50,7 +50,7 @@ func (j *judge) config() {
 	case c.Err == nil || j.isDenied(c.Err, c.Path):
 	case isNotPrivate(c.Err):
 		j.problem(CheckConfig, c.Path, c.Err.Error(), whyUntrusted, ownFix(j.OS, folderOf(j.OS, c.Path)))
-	case errors.Is(c.Err, trusted.ErrUntrusted):
+	case errors.Is(c.Err, durable.ErrUntrusted):
 		j.problem(CheckConfig, c.Path, c.Err.Error(), whyUntrusted, fileFix(j.OS, c.Path))
 	default:
 		j.problem(CheckConfig, c.Path, c.Err.Error(), "the shim refuses every container that asks for a GPU until it can read this file, and the other programs do not start",
@@ -126,7 +126,7 @@ func (j *judge) hostFolders() {
 		case errors.Is(folder.Err, fs.ErrNotExist):
 			j.problem(CheckExtraMounts, folder.Path, fmt.Sprintf("extraMounts.hostFolders has %s, which is not on this node", folder.Path), "pods that ask for a file of it are not started",
 				"make the folder, or take it out of "+j.Config.Path)
-		case errors.Is(folder.Err, trusted.ErrUntrusted):
+		case errors.Is(folder.Err, durable.ErrUntrusted):
 			j.problem(CheckExtraMounts, folder.Path, fmt.Sprintf("extraMounts.hostFolders has %s, which others can write to", folder.Path),
 				"whoever can write there decides what pods with a GPU are given, and can put links there", "let administrators alone write to it, or take it out of "+j.Config.Path)
 		default:

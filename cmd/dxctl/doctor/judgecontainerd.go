@@ -12,8 +12,8 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/durable"
 	"directx-nri/internal/readiness"
-	"directx-nri/internal/trusted"
 )
 
 func (j *judge) windows() {
@@ -179,7 +179,7 @@ func (j *judge) oneShim(s Shim) {
 		j.problem(CheckShim, s.Path, "the shim is not where containerd looks for it: beside containerd, or on its PATH", "ctr and nerdctl cannot run containers by io.containerd.directx.v1", "run 'dxctl runtime install'")
 	case errors.Is(s.Err, fs.ErrNotExist):
 		j.problem(CheckShim, s.Path, "the shim of "+whose+" is not there", "containerd can start no container of that handler", "run 'dxctl runtime install', or where it is meant to be gone 'dxctl runtime unconfigure --restart'")
-	case errors.Is(s.Err, trusted.ErrUntrusted):
+	case errors.Is(s.Err, durable.ErrUntrusted):
 		j.problem(CheckPermissions, s.Path, s.Err.Error(), "containerd runs the shim as the system, and whoever can write it becomes the system", fileFix(j.OS, s.Path))
 	case errors.Is(s.Err, context.DeadlineExceeded):
 		j.problem(CheckShim, s.Path, "the shim does not answer to --version", why, "run '"+s.Path+" --self-test', and install it anew with 'dxctl runtime install'")

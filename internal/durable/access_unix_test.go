@@ -1,0 +1,82 @@
+//go:build unix
+
+package durable
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	dir := filepath.Join(base, "a", "b")
+	if err := MakePrivate(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Dir(dir)} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: mode %v, %v; want 0700", path, info.Mode(), err)
+		}
+	}
+}
+
+func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	link := filepath.Join(base, "link")
+	if err := errors.Join(os.Symlink(base, link), os.WriteFile(filepath.Join(base, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		perm    fs.FileMode // 0: is not created
+		private bool
+	}{
+		"0700": {0o700, true}, "0755": {0o755, true}, "0500": {0o500, true},
+		"0777": {0o777, false}, "0775": {0o775, false}, "link": {}, "file": {},
+	} {
+		dir := filepath.Join(base, name)
+		if test.perm != 0 {
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, test.perm)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if info, err := os.Stat(dir); err != nil || test.perm != 0 && info.Mode().Perm() != test.perm {
+			t.Errorf("%s: mode %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+func TestCheckFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := CheckFile(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for perm, trusted := range map[fs.FileMode]bool{0o600: true, 0o644: true, 0o664: false, 0o646: false} {
+		if err := os.Chmod(path, perm); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckFile(path); errors.Is(err, ErrUntrusted) == trusted || trusted && err != nil {
+			t.Errorf("%v: %v", perm, err)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 12345, 12345); err != nil {
+		return // Only root can.
+	}
+	if err := CheckFile(path); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("another user's file: %v", err)
+	}
+}

@@ -1,0 +1,112 @@
+package durable
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/windows"
+)
+
+func setDACL(t *testing.T, path, sddl string) {
+	t.Helper()
+	descriptor, err := windows.SecurityDescriptorFromString(sddl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := descriptor.DACL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func dacl(t *testing.T, path string) string {
+	t.Helper()
+	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return descriptor.String()
+}
+
+// ours grants access to the system's accounts and the calling user.
+func ours(t *testing.T) string {
+	t.Helper()
+	user, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + user.User.Sid.String() + ")"
+}
+
+const everyoneReads, everyoneWrites = "(A;;0x1200a9;;;WD)", "(A;;0x1201bf;;;WD)"
+
+func TestCheckFile(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		dir, file string
+		trusted   bool
+	}{
+		"restricted":                      {"", "", true},
+		"everyone reads":                  {everyoneReads, everyoneReads, true},
+		"everyone writes to directory":    {everyoneWrites, "", false},
+		"everyone writes to file":         {"", everyoneWrites, false},
+		"everyone writes to content only": {"(A;OICIIO;FA;;;WD)", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "dir")
+			path := filepath.Join(dir, "file")
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			setDACL(t, dir, ours(t)+test.dir)
+			setDACL(t, path, ours(t)+test.file)
+			if err := CheckFile(path); errors.Is(err, ErrUntrusted) == test.trusted || test.trusted && err != nil {
+				t.Error(err)
+			}
+			if err := CheckOwner(path); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := MakePrivate(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Dir(dir)} {
+		if sddl := dacl(t, path); strings.Contains(sddl, ";;;WD)") || strings.Contains(sddl, ";;;BU)") {
+			t.Errorf("%s: %s", path, sddl)
+		}
+	}
+}
+
+func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		sddl    string
+		private bool
+	}{"everyone reads": {everyoneReads, true}, "everyone writes": {everyoneWrites, false}} {
+		dir := filepath.Join(t.TempDir(), "dir")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		setDACL(t, dir, ours(t)+test.sddl)
+		before := dacl(t, dir)
+		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := dacl(t, dir); after != before {
+			t.Errorf("%s: access control list changed from %s to %s", name, before, after)
+		}
+	}
+}
