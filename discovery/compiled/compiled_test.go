@@ -1,0 +1,179 @@
+package compiled
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"directx-nri/discovery"
+)
+
+func device(n int) discovery.Device {
+	zero, bus, address := 0, uint32(n), uint32(0)
+	d := discovery.Device{
+		InstanceID:  fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&%04X`, n),
+		Description: "NVIDIA \"T4\"\n{\"key\":\"", VendorID: discovery.VendorNVIDIA, LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%04X)", n),
+		UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", LUID: 7, DriverVersion: "31.0.15.5222", DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv`,
+		DedicatedMemory: 15 << 30, NUMANode: &zero, BusNumber: &bus, Address: &address, Integrated: true, Detachable: true, SupportsDisplay: true, SupportsCompute: true,
+		Health:      discovery.Health{Reason: "hot"},
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}, Libraries: []discovery.Library{{Source: "/usr/lib/wsl", Destination: "/usr/lib/wsl"}},
+	}
+	for i := range 40 {
+		name := fmt.Sprintf("nvfile%02d.dll", i)
+		d.System32 = append(d.System32, discovery.RuntimeFile{Source: name, Destination: name})
+	}
+	d.SysWOW64 = d.System32[:10]
+	return d
+}
+
+func devices(n int) (list []discovery.Device) {
+	for i := range n {
+		list = append(list, device(i))
+	}
+	return list
+}
+
+func TestSource(t *testing.T) {
+	t.Parallel()
+	stateDir, list := t.TempDir(), devices(3)
+	source := Open(stateDir)
+	if _, err := source.Devices(t.Context()); err == nil {
+		t.Error("no error without a file")
+	}
+	if err := Write(stateDir, list); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := source.Devices(t.Context()); err != nil || !reflect.DeepEqual(got, list) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	first, last := list[0].InstanceID, list[2].InstanceID
+	for name, test := range map[string]struct {
+		ids  []string
+		want []discovery.Device
+	}{
+		"none":         {nil, nil},
+		"unknown":      {[]string{"PCI", first[:len(first)-1], first + "0", ""}, nil},
+		"first":        {[]string{first}, list[:1]},
+		"in any case":  {[]string{strings.ToLower(last)}, list[2:]},
+		"several":      {[]string{first, "no", last}, []discovery.Device{list[0], list[2]}},
+		"one twice":    {[]string{last, strings.ToLower(last)}, list[2:]},
+		"quotes in it": {[]string{`","device":{`}, nil},
+	} {
+		if got, err := source.Find(t.Context(), test.ids); err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, test.want)
+		}
+	}
+	for range 2 {
+		if err := Remove(stateDir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNoDevices(t *testing.T) {
+	t.Parallel()
+	stateDir := t.TempDir()
+	if err := Write(stateDir, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Open(stateDir).Devices(t.Context()); err != nil || got == nil || len(got) != 0 {
+		t.Errorf("devices %v, %v; want an empty list", got, err)
+	}
+	if got, err := Open(stateDir).Find(t.Context(), []string{"x"}); err != nil || len(got) != 0 {
+		t.Errorf("found %v, %v", got, err)
+	}
+}
+
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	data, err := encode(devices(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damaged := range map[string][]byte{
+		"empty":             nil,
+		"header alone":      data[:bytes.IndexByte(data, '\n')+1],
+		"torn":              data[:len(data)-100],
+		"a line is missing": data[:bytes.LastIndexByte(data[:len(data)-1], '\n')+1],
+		"foreign":           []byte("kind: Inventory\n"),
+		"another format":    bytes.Replace(data, []byte(`"format":1`), []byte(`"format":2`), 1),
+		"broken line":       bytes.Replace(data, []byte(`"device":{`), []byte(`"device":[`), 1),
+		"another key":       bytes.Replace(data, []byte(`"InstanceID":"PCI\\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\\4&1CFCA9AB&0&0000"`), []byte(`"InstanceID":"PCI\\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\\4&1CFCA9AB&0&0009"`), 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stateDir := t.TempDir()
+			if err := os.WriteFile(Path(stateDir), damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			source := Open(stateDir)
+			for what, err := range map[string]error{
+				"Devices": func() error { _, err := source.Devices(t.Context()); return err }(),
+				"Find":    func() error { _, err := source.Find(t.Context(), []string{device(0).InstanceID}); return err }(),
+			} {
+				if err == nil || !strings.Contains(err.Error(), Path(stateDir)) {
+					t.Errorf("%s: error %v; want one that names the file", what, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWatchEndsWithContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Open(t.TempDir()).Watch(ctx, func() { t.Error("changed is called") }); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	data, err := encode(devices(2))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data, device(1).InstanceID)
+	f.Add(data[:200], "")
+	f.Add([]byte("{\"format\":1,\"size\":0}\n"), "x")
+	f.Fuzz(func(t *testing.T, data []byte, id string) {
+		lines, err := split(data)
+		if err != nil {
+			return
+		}
+		d, ok, err := find(lines, normalize(id))
+		if ok && (err != nil || normalize(d.InstanceID) != normalize(id)) {
+			t.Errorf("%q: found %q, %v", id, d.InstanceID, err)
+		}
+	})
+}
+
+func FuzzNormalize(f *testing.F) {
+	f.Add("Kk\u212a", "kK\u212a")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if strings.EqualFold(a, b) != (normalize(a) == normalize(b)) {
+			t.Errorf("%q and %q", a, b)
+		}
+	})
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, n := range []int{2, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			stateDir := b.TempDir()
+			if err := Write(stateDir, devices(n)); err != nil {
+				b.Fatal(err)
+			}
+			source, ids := Open(stateDir), []string{device(n - 1).InstanceID}
+			for b.Loop() {
+				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,203 @@
+// Package policy has the node policy: the validated configuration, with its
+// defaults in place, that the node's programs act on.
+//
+// config.yaml is read by one program, directx-advertiser or 'dxctl config apply',
+// which compiles it (package config) and calls [Write]. The runtime shim and the
+// NRI plugin call [Read] at each decision for a container that requests a GPU.
+// Nothing here parses YAML, watches a file or falls back to an older version:
+//
+//	p, err := policy.Read(stateDir) // no file: policy.Default()
+//	if err != nil {
+//		return err // torn, foreign, or in a directory that others can write to
+//	}
+//	if p.Inventory {
+//		source = compiled.Open(stateDir) // discovery/compiled
+//	}
+//
+// A file that cannot be read is an error to everyone who acts on it. The compiler
+// may replace it all the same, because config.yaml is the source and policy.json
+// holds nothing else.
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"directx-nri/internal/durable"
+)
+
+const (
+	fileName = "policy.json"
+	// format is the version of the file that this package reads and writes. It
+	// changes when a reader must not ignore what a writer added.
+	format = 1
+	// maxSize in bytes is more than any configuration compiles to.
+	maxSize = 4 << 20
+)
+
+// Policy is the content of policy.json.
+type Policy struct {
+	// Source is what the policy was compiled from.
+	Source Source `json:"source"`
+	// Inventory reports that the GPUs are those of the compiled inventory beside
+	// policy.json and are not discovered.
+	Inventory bool `json:"inventory,omitempty"`
+
+	// Resources are the rules that assign GPUs to extended resources, in order: a
+	// GPU belongs to the first rule that matches it. There is at least one.
+	Resources  []Resource `json:"resources"`
+	Assignment Assignment `json:"assignment"`
+	Injection  Injection  `json:"injection"`
+	ServedBy   ServedBy   `json:"servedBy"`
+	// RuntimeFiles change the driver files of a vendor's containers, in order. A
+	// vendor may have several entries.
+	RuntimeFiles []RuntimeFiles `json:"runtimeFiles"`
+	ExtraMounts  ExtraMounts    `json:"extraMounts"`
+	// VisibilityHints adds environment variables to containers that name their GPUs.
+	VisibilityHints bool `json:"visibilityHints"`
+
+	// FailOnInitError ends the advertiser with an error if there is no GPU when it starts.
+	FailOnInitError bool `json:"failOnInitError,omitempty"`
+	// MetricsAddress is the host:port of the advertiser's metrics and health
+	// endpoints. "" disables them.
+	MetricsAddress string `json:"metricsAddress,omitempty"`
+	Shim           Shim   `json:"shim"`
+	Log            Log    `json:"log"`
+}
+
+// Source identifies the files that a policy was compiled from. The hashes are
+// SHA-256 in hexadecimal. A path without a hash had no file; an empty path stands
+// for the defaults, or for no inventory.
+type Source struct {
+	Config          string `json:"config,omitempty"`
+	ConfigSHA256    string `json:"configSHA256,omitempty"`
+	Inventory       string `json:"inventory,omitempty"`
+	InventorySHA256 string `json:"inventorySHA256,omitempty"`
+}
+
+// Shim is the configuration of the runtime shim.
+type Shim struct {
+	// Runtime is the real shim: an absolute path, or a file name that is looked up
+	// beside our shim and on PATH. "" is the system's usual one.
+	Runtime string `json:"runtime,omitempty"`
+	// Log is the shim's log file. [Read] replaces "" by shim.log in the state directory.
+	Log string `json:"log,omitempty"`
+}
+
+// Log is the configuration of the advertiser's log.
+type Log struct {
+	// Level is "error", "warn", "info" or "debug".
+	Level string `json:"level"`
+	// Format is "text" or "json".
+	Format string `json:"format"`
+}
+
+// Default returns the policy of a node without config.yaml.
+func Default() Policy {
+	p := Policy{
+		Resources:  DefaultResources(),
+		Assignment: AssignAuto, Injection: InjectByRuntime, ServedBy: DefaultServedBy(runtime.GOOS),
+		RuntimeFiles:    DefaultRuntimeFiles(),
+		ExtraMounts:     ExtraMounts{Sources: MountDriverStore, Max: 16},
+		VisibilityHints: true,
+		Log:             Log{Level: "info", Format: "text"},
+	}
+	for i := range p.Resources {
+		p.Resources[i].Replicas = 1
+	}
+	return p
+}
+
+// Path returns the path of policy.json in the state directory.
+func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
+
+// file is the JSON form of policy.json.
+type file struct {
+	Format int `json:"format"`
+	Policy
+}
+
+// Read returns the policy in the state directory, or [Default] if there is none.
+// A file that is damaged, has another format, or lies in a directory that others
+// can write to ([durable.ErrNotPrivate]) is an error: the policy names a program
+// that runs as the system.
+func Read(stateDir string) (Policy, error) {
+	path := Path(stateDir)
+	data, err := durable.Read(path, maxSize+1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return withShimLog(Default(), stateDir), nil
+	}
+	if err == nil {
+		err = durable.CheckPrivate(stateDir)
+	}
+	if err != nil {
+		return Policy{}, fmt.Errorf("read node policy: %w", err)
+	}
+	p, err := decode(data)
+	if err != nil {
+		return Policy{}, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
+	}
+	return withShimLog(p, stateDir), nil
+}
+
+func withShimLog(p Policy, stateDir string) Policy {
+	if p.Shim.Log == "" {
+		p.Shim.Log = filepath.Join(stateDir, "shim.log")
+	}
+	return p
+}
+
+func decode(data []byte) (Policy, error) {
+	if len(data) > maxSize {
+		return Policy{}, fmt.Errorf("larger than %d bytes", maxSize)
+	}
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return Policy{}, err
+	}
+	if f.Format != format {
+		return Policy{}, fmt.Errorf("format %d, want %d", f.Format, format)
+	}
+	return f.Policy, f.check()
+}
+
+// check refuses a policy that no compiler wrote. The values themselves were
+// validated when they were compiled.
+func (p Policy) check() error {
+	switch {
+	case len(p.Resources) == 0:
+		return errors.New("no resources")
+	case slices.ContainsFunc(p.Resources, func(r Resource) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
+		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
+	case !slices.Contains(Assignments(), p.Assignment):
+		return fmt.Errorf("unknown assignment %q", p.Assignment)
+	case !slices.Contains(Injections(), p.Injection):
+		return fmt.Errorf("unknown injection %q", p.Injection)
+	case !slices.Contains(Servers(), p.ServedBy):
+		return fmt.Errorf("unknown servedBy %q", p.ServedBy)
+	case !slices.Contains(AllMountSources(), p.ExtraMounts.Sources):
+		return fmt.Errorf("unknown extraMounts.sources %q", p.ExtraMounts.Sources)
+	}
+	return nil
+}
+
+// Write makes p the policy of the state directory, which it creates if necessary.
+// The file is replaced in one step and synced.
+func Write(stateDir string, p Policy) error {
+	if err := p.check(); err != nil {
+		return fmt.Errorf("write node policy: %w", err)
+	}
+	data, err := json.MarshalIndent(file{format, p}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write node policy: %w", err)
+	}
+	if err := durable.MakePrivate(stateDir); err != nil {
+		return fmt.Errorf("write node policy: %w", err)
+	}
+	return durable.Replace(Path(stateDir), append(data, '\n'), 0o600)
+}

@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func example() Policy {
+	no := false
+	return Policy{
+		Source:    Source{Config: "/etc/directx-nri/config.yaml", ConfigSHA256: "00ff", Inventory: "/etc/directx-nri/gpus.yaml", InventorySHA256: "ff00"},
+		Inventory: true,
+		Resources: []Resource{{
+			Name: "example.com/t4", Replicas: 4, Policy: Packed, MaxPerContainer: 2, MixedDrivers: true,
+			Match: Match{
+				Kind: "display", Vendors: []uint16{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				MinMemory: 1 << 30, MaxMemory: 1 << 34, MinDriver: DriverVersion{31, 0, 15, 5222}, MaxDriver: DriverVersion{31, 65535, 65535, 65535},
+				Integrated: &no, Detachable: &no,
+			},
+		}},
+		Assignment: AssignByPath, Injection: InjectByKubelet, ServedBy: ServedByShim,
+		RuntimeFiles:    []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
+		ExtraMounts:     ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3},
+		VisibilityHints: true, FailOnInitError: true, MetricsAddress: ":9400",
+		Shim: Shim{Runtime: "containerd-shim-runc-v2", Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
+	}
+}
+
+// TestWriteAndRead uses a policy with a value in each field, so that none is lost.
+func TestWriteAndRead(t *testing.T) {
+	t.Parallel()
+	stateDir := filepath.Join(t.TempDir(), "state")
+	if got, err := Read(stateDir); err != nil || got.Shim.Log != filepath.Join(stateDir, "shim.log") || !reflect.DeepEqual(got.Resources, Default().Resources) {
+		t.Errorf("without a file: %+v, %v; want the defaults", got, err)
+	}
+	want := example()
+	for i := range reflect.TypeFor[Policy]().NumField() {
+		if reflect.ValueOf(want).Field(i).IsZero() {
+			t.Errorf("the example has no %s", reflect.TypeFor[Policy]().Field(i).Name)
+		}
+	}
+	for _, p := range []Policy{want, Default()} {
+		if err := Write(stateDir, p); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read(stateDir)
+		if p.Shim.Log == "" {
+			p.Shim.Log = filepath.Join(stateDir, "shim.log")
+		}
+		if err != nil || !reflect.DeepEqual(got, p) {
+			t.Errorf("got %+v, %v\nwant %+v", got, err, p)
+		}
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	t.Parallel()
+	valid, err := json.Marshal(file{format, example()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(old, with string) string { return strings.Replace(string(valid), old, with, 1) }
+	for name, text := range map[string]string{
+		"empty":               "",
+		"torn":                string(valid[:len(valid)/2]),
+		"two documents":       string(valid) + string(valid),
+		"foreign":             `{"name": "something else"}`,
+		"another format":      edit(`"format":1`, `"format":2`),
+		"no resources":        `{"format":1,"assignment":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"}}`,
+		"no replicas":         edit(`"replicas":4`, `"replicas":0`),
+		"unknown injection":   edit(`"injection":"kubelet"`, `"injection":"magic"`),
+		"unknown assignment":  edit(`"assignment":"location-path"`, `"assignment":""`),
+		"unknown server":      edit(`"servedBy":"shim"`, `"servedBy":"cdi"`),
+		"unknown source":      edit(`"sources":"host-directories"`, `"sources":"all"`),
+		"a version too large": edit(`"minDriver":"31.0.15.5222"`, `"minDriver":"31.0.15.522222"`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stateDir := t.TempDir()
+			if err := os.WriteFile(Path(stateDir), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if p, err := Read(stateDir); err == nil || !strings.Contains(err.Error(), Path(stateDir)) {
+				t.Errorf("got %+v, error %v; want an error that names the file", p, err)
+			}
+			// The compiler may replace it.
+			if err := Write(stateDir, example()); err != nil {
+				t.Error(err)
+			}
+			if _, err := Read(stateDir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWriteRefusesInvalidPolicy(t *testing.T) {
+	t.Parallel()
+	stateDir := t.TempDir()
+	if err := Write(stateDir, Policy{}); err == nil {
+		t.Error("no error for the zero policy")
+	}
+	if _, err := os.Stat(Path(stateDir)); err == nil {
+		t.Error("the file was written")
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	valid, err := json.Marshal(file{format, example()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":1}`), []byte(`[]`), nil} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := decode(data)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(file{format, p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := decode(again); err != nil || !reflect.DeepEqual(back.Resources, p.Resources) && len(again) < len(data) {
+			t.Fatalf("%v: %s", err, again)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MaxReplicas is the largest number of containers that can share a GPU.
+const MaxReplicas = 1024
+
+// Resource is a rule: which GPUs an extended resource has, and how they are
+// shared. Several rules may have the same name and different Match and Replicas;
+// their other fields are equal.
+type Resource struct {
+	// Name is the extended resource, for example directx.microsoft.com/display.
+	Name  string `json:"name"`
+	Match Match  `json:"match"`
+	// Replicas is how many containers can share a GPU, from 1 to [MaxReplicas].
+	Replicas int `json:"replicas"`
+	// Policy is the order in which GPUs are allocated.
+	Policy AllocationPolicy `json:"allocationPolicy"`
+	// MaxPerContainer limits the replicas that a container can request; 0 is no limit.
+	MaxPerContainer int `json:"maxPerContainer,omitempty"`
+	// MixedDrivers allows a container to have GPUs of different vendors or driver
+	// versions. Their files have the same names, so only the first driver works.
+	MixedDrivers bool `json:"mixedDrivers,omitempty"`
+}
+
+// Match selects GPUs: those that match all of its fields. The zero value of a
+// field matches every GPU.
+type Match struct {
+	// Kind is "display" or "compute".
+	Kind string `json:"kind,omitempty"`
+	// Vendors are PCI vendor IDs.
+	Vendors []uint16 `json:"vendors,omitempty"`
+	// Descriptions and LocationPaths are patterns with * and ?, without regard to
+	// case. One of them must match the whole text.
+	Descriptions  []string `json:"descriptions,omitempty"`
+	LocationPaths []string `json:"locationPaths,omitempty"`
+	// MinMemory and MaxMemory bound the dedicated memory in bytes, inclusively; 0
+	// is no bound.
+	MinMemory uint64 `json:"minMemory,omitempty"`
+	MaxMemory uint64 `json:"maxMemory,omitempty"`
+	// MinDriver and MaxDriver bound the driver version, inclusively; the zero value
+	// is no bound. A GPU whose version is unknown is outside of all bounds.
+	MinDriver DriverVersion `json:"minDriver,omitzero"`
+	MaxDriver DriverVersion `json:"maxDriver,omitzero"`
+	// Integrated and Detachable are required values; nil matches both.
+	Integrated *bool `json:"integrated,omitempty"`
+	Detachable *bool `json:"detachable,omitempty"`
+}
+
+// DriverVersion is the version of a driver in Windows' four-part form.
+type DriverVersion [4]uint16
+
+// ParseDriverVersion parses one to four numbers joined by dots, and sets those
+// that are left out to missing.
+func ParseDriverVersion(text string, missing uint16) (DriverVersion, error) {
+	version := DriverVersion{missing, missing, missing, missing}
+	parts := strings.Split(text, ".")
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || len(parts) > len(version) {
+			return DriverVersion{}, fmt.Errorf("%q is not a driver version: use 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222", text)
+		}
+		version[i] = uint16(n)
+	}
+	return version, nil
+}
+
+// String returns the version's numbers joined by dots.
+func (v DriverVersion) String() string { return fmt.Sprintf("%d.%d.%d.%d", v[0], v[1], v[2], v[3]) }
+
+// Less reports whether v is before w.
+func (v DriverVersion) Less(w DriverVersion) bool { return slices.Compare(v[:], w[:]) < 0 }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v DriverVersion) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (v *DriverVersion) UnmarshalText(text []byte) (err error) {
+	*v, err = ParseDriverVersion(string(text), 0)
+	return err
+}
+
+// AllocationPolicy is the order in which GPUs are allocated.
+type AllocationPolicy string
+
+// The allocation policies.
+const (
+	// Distributed prefers the GPU with the fewest replicas in use.
+	Distributed AllocationPolicy = "distributed"
+	// Packed prefers the GPU with the most replicas in use that has enough left.
+	Packed AllocationPolicy = "packed"
+)
+
+// Assignment is how Windows containers are assigned devices.
+type Assignment string
+
+// The assignment modes.
+const (
+	// AssignAuto is AssignByPath if the Host Compute Service supports it, and
+	// otherwise AssignByClass.
+	AssignAuto Assignment = "auto"
+	// AssignByPath assigns single devices by their PCIe location paths.
+	AssignByPath Assignment = "location-path"
+	// AssignByClass assigns all GPUs of the node by their interface class.
+	AssignByClass Assignment = "class-guid"
+)
+
+// Assignments returns all assignment modes.
+func Assignments() []Assignment { return []Assignment{AssignAuto, AssignByPath, AssignByClass} }
+
+// Injection is how GPUs get into containers.
+type Injection string
+
+// The ways of injection.
+const (
+	// InjectByRuntime leaves it to the NRI plugin or the runtime shim.
+	InjectByRuntime Injection = "runtime"
+	// InjectByKubelet puts the GPUs into the advertiser's answer to the kubelet.
+	InjectByKubelet Injection = "kubelet"
+)
+
+// Injections returns all ways of injection.
+func Injections() []Injection { return []Injection{InjectByRuntime, InjectByKubelet} }
+
+// ServedBy is the component that adds GPUs to containers with [InjectByRuntime].
+type ServedBy string
+
+// The components that add GPUs to containers.
+const (
+	ServedByNRI  ServedBy = "nri"
+	ServedByShim ServedBy = "shim"
+)
+
+// Servers returns all components that add GPUs to containers.
+func Servers() []ServedBy { return []ServedBy{ServedByNRI, ServedByShim} }
+
+// DefaultServedBy returns the component for an operating system: containerd calls
+// NRI plugins on Linux only.
+func DefaultServedBy(nodeOS string) ServedBy {
+	if nodeOS == "windows" {
+		return ServedByShim
+	}
+	return ServedByNRI
+}
+
+// RuntimeFiles changes the driver files of containers with a vendor's GPUs.
+type RuntimeFiles struct {
+	// Vendor is the PCI vendor ID.
+	Vendor uint16 `json:"vendor"`
+	// Remove are patterns of sources, relative to the driver store path, that are
+	// removed from the driver's own list and from the additions of earlier entries.
+	Remove []string `json:"remove,omitempty"`
+	// Add are additional files.
+	Add []AddedFile `json:"add,omitempty"`
+}
+
+// AddedFile is one or more driver files that the driver does not list.
+type AddedFile struct {
+	// Source is a pattern relative to the driver store path.
+	Source string `json:"source"`
+	// Directory is [System32] or [SysWOW64].
+	Directory string `json:"directory"`
+	// Destination is the file's name there; "" is the source's name. A Source with
+	// * or ? has none.
+	Destination string `json:"destination,omitempty"`
+}
+
+// The directories of a container that runtime files are mounted into.
+const (
+	System32 = "System32"
+	SysWOW64 = "SysWOW64"
+)
+
+// DefaultResources returns the rules of a node that configures none. Their
+// Replicas are 0: the compiler sets them.
+func DefaultResources() []Resource {
+	return []Resource{
+		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, Policy: Distributed},
+		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, Policy: Distributed},
+	}
+}
+
+// DefaultRuntimeFiles returns the files that drivers do not list and users expect.
+func DefaultRuntimeFiles() []RuntimeFiles {
+	return []RuntimeFiles{{Vendor: 0x10DE, Add: []AddedFile{
+		{Source: "nvidia-smi.exe", Directory: System32},
+		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
+		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},
+	}}}
+}
+
+// ExtraMounts is what pods can request in addition to the driver's files.
+type ExtraMounts struct {
+	Sources MountSources `json:"sources"`
+	// HostDirectories are absolute directories of the node that
+	// [MountHostDirectories] allows in addition to the driver store.
+	HostDirectories []string `json:"hostDirectories,omitempty"`
+	// Destinations are absolute directories of a container that files can be
+	// mounted into, with everything below them. In System32 and SysWOW64 only new
+	// names are allowed. Without any: System32 and SysWOW64.
+	Destinations []string `json:"destinations,omitempty"`
+	// Max is the largest number of extra mounts of a container.
+	Max int `json:"max"`
+}
+
+// MountSources is where the files of extra mounts can come from.
+type MountSources string
+
+// The sources of extra mounts.
+const (
+	MountNothing     MountSources = "off"
+	MountDriverStore MountSources = "driver-store"
+	// MountHostDirectories is the driver store and [ExtraMounts.HostDirectories].
+	MountHostDirectories MountSources = "host-directories"
+)
+
+// AllMountSources returns all values of MountSources.
+func AllMountSources() []MountSources {
+	return []MountSources{MountNothing, MountDriverStore, MountHostDirectories}
+}
