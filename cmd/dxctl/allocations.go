@@ -324,6 +324,14 @@ func deviceOrder(devices []discovery.Device) func(instanceID string) int {
 	}
 }
 
+// replicaNumber returns the number at the end of a replica's ID.
+func replicaNumber(id string) string {
+	if _, number, ok := advertiser.ParseReplicaID(id); ok {
+		return fmt.Sprint(number)
+	}
+	return id
+}
+
 func compareReplicas(a, b string) int {
 	_, i, _ := advertiser.ParseReplicaID(a)
 	_, j, _ := advertiser.ParseReplicaID(b)

@@ -31,9 +31,7 @@ var calls = map[string][]string{
 	"capabilities":          {"capabilities"},
 	"doctor":                {"doctor"},
 	"flags":                 {"flags", "--for", "ctr", "--all", "--assume-files", "--container-os", "windows"},
-	"run":                   {"run", "--for", "ctr", "--all", "--dry-run", "--", "IMAGE", "ID"},
 	"spec":                  {"spec", "FOLDER/config.json", "--all", "--assume-files"},
-	"simulate":              {"simulate", "-f", "FOLDER/pod.yaml"},
 	"config check":          {"config", "check", "FOLDER/good.yaml"},
 	"config show":           {"config", "show"},
 	"config install":        {"config", "install", "--from", "FOLDER/none"},
@@ -87,8 +85,6 @@ func eightGPUs(t testing.TB) string {
 		"config.toml": "version = 2\n",
 		"good.yaml":   "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nreplicas: 4\n",
 		"config.json": `{"ociVersion":"1.1.0","windows":{"layerFolders":["C:\\layer"]}}`,
-		"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: render}\nspec:\n  containers:\n  - name: main\n    image: app\n" +
-			"    resources: {limits: {directx.microsoft.com/display: 1}}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ Exit status: 0 when all is well, 1 on failure, 2 when dxctl was called wrongly,
 unless a command says otherwise.`,
 		Example: `  dxctl devices                                # which GPUs are here?
   dxctl doctor                                 # what keeps containers from them?
-  dxctl run --for ctr --index 0 -- IMAGE       # try one in a container
+  dxctl flags --for ctr --index 0              # flags for 'ctr run'
   dxctl runtime configure --dry-run            # what would be changed for containerd?`,
 		Version: cli.Version(version) + "\n" + cli.Build(),
 	}
@@ -29,7 +29,7 @@ unless a command says otherwise.`,
 		commands  []*cobra.Command
 	}{
 		{"see", "See what is there:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
-		{"run", "Run containers, and see what they would get:", []*cobra.Command{newFlagsCommand(), newRunCommand(), newSpecCommand(), newSimulateCommand()}},
+		{"run", "Run containers, and see what they would get:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
 		{"set", "Set the node up:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
 		{"shell", "Set your shell up:", []*cobra.Command{newCompletionCommand()}},
 	} {
@@ -39,6 +39,7 @@ unless a command says otherwise.`,
 			command.AddCommand(below)
 		}
 	}
+	command.AddCommand(newManCommand())
 	command.SetHelpCommandGroupID("shell")
 	completeFlags(command)
 	return command

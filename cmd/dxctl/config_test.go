@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/cmd/dxctl/simulate"
 	"directx-nri/internal/config"
 )
 
@@ -172,7 +171,7 @@ func TestDevicesByTheRules(t *testing.T) {
 func TestByHandByTheConfiguration(t *testing.T) {
 	t.Parallel()
 	inventory := filepath.Join(t.TempDir(), "gpus.yaml")
-	if err := os.WriteFile(inventory, []byte(nodeOfSimulated), 0o600); err != nil {
+	if err := os.WriteFile(inventory, []byte(twoGPUs), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := configFile(t, "assignmentMode: class-guid\nvisibilityHints: 'off'\nruntimeFiles: {nvidia: {defaults: false, add: [nvml.dll]}}\n")
@@ -192,61 +191,6 @@ func TestByHandByTheConfiguration(t *testing.T) {
 		out, err = ask(t, append(args, "--assume-files", "--inventory", inventory)...)
 		if err != nil || !strings.Contains(out, "PCIROOT(0)#PCI(1B00)") || !strings.Contains(out, "nvidia-smi.exe") || !strings.Contains(out, "DIRECTX_DEVICES=") {
 			t.Errorf("%s without a file: %v\n%s", name, err, out)
-		}
-	}
-}
-
-// A simulation is by the rules, the policies and the annotations.
-func TestSimulateByTheConfiguration(t *testing.T) {
-	t.Parallel()
-	const pods = `{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {directx.microsoft.com/extra-mounts: "[tool.exe]"}}, spec: {containers: [{name: c, resources: {limits: {example.com/t4: 1}}}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: b}, spec: {containers: [{name: c, resources: {limits: {example.com/t4: 3}}}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: other}, spec: {containers: [{name: c, resources: {limits: {directx.microsoft.com/display: 1}}}]}}
-`
-	const rules = "resources:\n- {name: example.com/t4, match: {vendor: nvidia, description: '*T4'}, replicas: 4, maxPerContainer: 2}\n"
-	run := func(config string) (simulate.Report, string) {
-		stdout, stderr, err := askApart(t, pods, simulateArgs(t, "--config", configFile(t, config), "-o", "json")...)
-		var report simulate.Report
-		if err == nil || json.Unmarshal([]byte(stdout), &report) != nil {
-			t.Fatalf("%v\n%s\n%s", err, stdout, stderr)
-		}
-		return report, stdout
-	}
-	// nodeOfSimulated's second T4 is unhealthy, and its third device of no rule.
-	r, text := run(rules)
-	if len(r.Resources) != 1 || r.Resources[0].Allocatable != 4 || r.ReplicasPerGPU != 4 || r.Injection != "runtime" || r.AssignmentMode != "location-path" {
-		t.Errorf("%+v", r)
-	}
-	if p := r.Pods[0]; p.State != simulate.StateStarts || !strings.Contains(string(p.Containers[0].After), `\\tool.exe`) || !strings.Contains(string(p.Containers[0].After), "DIRECTX_DEVICES") {
-		t.Errorf("%+v\n%s", p, text)
-	}
-	if p := r.Pods[1]; p.State != simulate.StateRejected || !strings.Contains(p.Reason, "may have 2 on this node") {
-		t.Errorf("%+v", p)
-	}
-	if p := r.Pods[2]; p.State != simulate.StatePending || len(p.Notes) == 0 || !strings.Contains(p.Notes[0], "ask for example.com/t4") {
-		t.Errorf("%+v", p)
-	}
-	// By the kubelet there are no tokens, and nobody sees the annotation.
-	r, text = run(rules + "injection: kubelet\nassignmentMode: class-guid\n")
-	p := r.Pods[0]
-	if p.State != simulate.StateStarts || p.Containers[0].Allocations[0].Token != "" || len(p.Containers[0].Allocations[0].Replicas) != 1 ||
-		strings.Contains(text, "tool.exe\"") || !strings.Contains(string(p.Containers[0].After), "5B45201D") || len(p.Notes) != 1 || r.Injection != "kubelet" || r.AssignmentMode != "class-guid" {
-		t.Errorf("%+v\n%s", p, text)
-	}
-	// An extra mount that is not allowed is a refusal.
-	r, _ = run(rules + "extraMounts: {sources: 'off'}\n")
-	if p := r.Pods[0]; p.State != simulate.StateRefused || !strings.Contains(p.Containers[0].Reason, "extra mounts") {
-		t.Errorf("%+v", p)
-	}
-}
-
-func TestSimulateWithoutAGoodConfiguration(t *testing.T) {
-	t.Parallel()
-	for name, file := range map[string]string{"a bad one": configFile(t, "replicas: 0\n"), "none": filepath.Join(t.TempDir(), "none.yaml")} {
-		if out, _, err := askApart(t, oneSimulated(), simulateArgs(t, "--config", file)...); err == nil || !strings.Contains(err.Error(), file) || out != "" {
-			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
 }

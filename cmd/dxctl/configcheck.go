@@ -24,6 +24,13 @@ func newConfigCommand() *cobra.Command {
 	return command
 }
 
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 func newConfigCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [FILE]",

@@ -39,7 +39,7 @@ func ofNoNode(args []string) []string {
 	named := func(arg string) bool {
 		return strings.HasPrefix(arg, "--config") || strings.HasPrefix(arg, "--shim-config")
 	}
-	asks := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "flags", "run", "simulate", "spec"}, args[0])
+	asks := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "flags", "spec"}, args[0])
 	if !asks || slices.ContainsFunc(args, named) {
 		return args
 	}

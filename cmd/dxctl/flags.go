@@ -134,7 +134,7 @@ func withoutUnsayable(flags []string, output string, os ocispec.OS, shell quote.
 	if _, err := shell.Line(flags); output == flagsText && err == nil || output == flagsArgs && os != ocispec.Windows {
 		return flags
 	}
-	fmt.Fprintf(stderr, "dxctl: left out: the variable %s, for Windows PowerShell does not pass on the quotation marks in it; -o %s, --shell %s and 'dxctl run' have it\n",
+	fmt.Fprintf(stderr, "dxctl: left out: the variable %s, for Windows PowerShell does not pass on the quotation marks in it; -o %s and --shell %s have it\n",
 		ocispec.DevicesVariable, outputJSON, quote.Cmd)
 	return without
 }

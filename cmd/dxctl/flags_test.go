@@ -159,9 +159,6 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			t.Errorf("flags -o %s: %v", output, err)
 		}
 	}
-	if err := printCommand(full{}, "ctr", nil); !errors.Is(err, errFull) {
-		t.Errorf("run --dry-run: %v", err)
-	}
 	for _, output := range []string{specDiff, specSpec, outputJSON} {
 		o := specOptions{output: output}
 		if err := o.print(full{}, "x", []byte(`{}`), preview.Answer{Spec: []byte(`{"a":1}`)}); !errors.Is(err, errFull) {

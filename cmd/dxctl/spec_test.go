@@ -320,3 +320,14 @@ func TestSpecOnAssumedFiles(t *testing.T) {
 		}
 	}
 }
+
+// README shows this command.
+func TestSpecOfTheSampleBundle(t *testing.T) {
+	t.Parallel()
+	deployments := filepath.Join("..", "..", "deployments")
+	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle", "config.json"), "--index", "0",
+		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files")
+	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

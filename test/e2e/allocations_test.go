@@ -9,14 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"directx-nri/cmd/dxctl/simulate"
 	"directx-nri/test/bed"
 )
 
@@ -52,7 +48,6 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	}
-	s.mustSimulate(t, map[string]string{"one": one, "both": both})
 	table, _, err := s.allocationsAs("table")
 	if err != nil || !strings.Contains(table, "held") || strings.Contains(table, "stale") {
 		t.Errorf("%v\n%s", err, table)
@@ -126,53 +121,6 @@ func (s *suite) mustHold(t *testing.T, lines []allocationLine, resource, replica
 		}
 	}
 	t.Errorf("replica %s of %s is not told of", replica, resource)
-}
-
-// simulated is a manifest of the pods of TestAllocations.
-const simulated = `{apiVersion: v1, kind: Pod, metadata: {name: one}, spec: {containers: [
-  {name: main, resources: {limits: {directx.microsoft.com/display: 1}}}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: both}, spec: {containers: [
-  {name: main, resources: {limits: {directx.microsoft.com/display: 2}}},
-  {name: npu, resources: {limits: {directx.microsoft.com/compute: 1}}}]}}
-`
-
-// mustSimulate fails the test unless dxctl simulate has the pods, by their names in
-// the manifest, get the replicas that the real kubelet gave them.
-func (s *suite) mustSimulate(t *testing.T, pods map[string]string) {
-	t.Helper()
-	command := s.DxctlCommand("simulate", "-f", "-", "--replicas", "4", "-o", "json")
-	command.Stdin = strings.NewReader(simulated)
-	output, err := command.Output()
-	var report simulate.Report
-	if err == nil {
-		err = json.Unmarshal(output, &report)
-	}
-	if err != nil {
-		t.Fatalf("dxctl simulate: %v\n%s", err, output)
-	}
-	containers := 0
-	for _, p := range report.Pods {
-		for _, c := range p.Containers {
-			containers++
-			told := map[string][]string{}
-			for _, a := range c.Allocations {
-				for _, r := range a.Replicas {
-					told[a.Resource] = append(told[a.Resource], r.ID)
-				}
-			}
-			given := s.Assigned(t, pods[p.Name], c.Name)
-			for _, ids := range given {
-				slices.Sort(ids)
-			}
-			if diff := cmp.Diff(given, told); diff != "" {
-				t.Errorf("pod %s, container %s (-kubelet +simulated):\n%s", p.Name, c.Name, diff)
-			}
-		}
-	}
-	if containers != 3 {
-		t.Errorf("%d containers are simulated, want 3\n%s", containers, output)
-	}
 }
 
 // mustRefuseOthers fails the test unless a user who is not root is refused in one

@@ -3,15 +3,12 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,11 +29,7 @@ func TestByHand(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"flags give what the shim gives":                       s.testFlags,
 			"flags from a line that bash reads":                    s.testBash,
-			"run passes all through":                               s.testDxctlRun,
-			"run hands signals on":                                 s.testDxctlSignal,
 			"flags for nerdctl give what the shim gives":           s.testNerdctlFlags,
-			"run passes all through nerdctl":                       s.testNerdctlRun,
-			"a dry run starts nothing":                             s.testDxctlDryRun,
 			"the shown spec is the one that is run, byte for byte": s.testDxctlSpec,
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -149,82 +142,6 @@ func (s *standalone) testBash(t *testing.T) {
 	mustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", `a b#(c)&"`)
 }
 
-// testDxctlRun looks at what a terminal would see, and at the exit status.
-func (s *standalone) testDxctlRun(t *testing.T) {
-	library := s.Inventory.GPUs[0].Mounts(s.Dir)[0]
-	for id, test := range map[string]struct {
-		flags  []string
-		script string
-		status int
-		output string
-	}{
-		"run-well":   {[]string{"--all"}, "read typed; echo got $typed; cat " + library.Destination, 0, "got it\ndata of " + library.Source + "\n"},
-		"run-status": {[]string{"--index", "0"}, "echo told >&2; exit 7", 7, ""},
-		"run-shim":   {[]string{"--index", "0", "--with-shim"}, "cat " + library.Destination, 0, "data of " + library.Source + "\n"},
-	} {
-		t.Run(id, func(t *testing.T) {
-			t.Parallel()
-			cmd := s.DxctlCommand("run", slices.Concat(test.flags, []string{"--address", s.Address(), "--"},
-				s.CtrRunFlags(id), []string{"--rm", bed.Image, id, "/bin/sh", "-c", test.script})...)
-			var out, errs bytes.Buffer
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("it\n"), &out, &errs
-			err := cmd.Run()
-			if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-				t.Fatal(err)
-			}
-			if status := cmd.ProcessState.ExitCode(); status != test.status || out.String() != test.output {
-				t.Errorf("status %d, want %d; output\n%s\nwant\n%s\nerrors %s", status, test.status, &out, test.output, &errs)
-			}
-			if !strings.HasPrefix(errs.String(), s.CtrFile()+" --address "+s.Address()+" run --") {
-				t.Errorf("the command is not printed: %s", &errs)
-			}
-			if test.status != 0 && (!strings.Contains(errs.String(), "told\n") || strings.Contains(errs.String(), "dxctl:")) {
-				t.Errorf("errors %s", &errs)
-			}
-		})
-	}
-}
-
-// testDxctlSignal ends a container by ending dxctl. ctr hands signals on from
-// shortly after the container's start only, and until then they end itself.
-func (s *standalone) testDxctlSignal(t *testing.T) {
-	t.Cleanup(func() { s.CtrRemove(t, "signal") })
-	cmd := s.DxctlCommand("run", slices.Concat([]string{"--index", "0", "--address", s.Address(), "--"}, s.CtrRunFlags("signal"),
-		[]string{"--rm", bed.Image, "signal", "/bin/sh", "-c", "trap 'exit 9' TERM; sleep 2; echo ready; while :; do sleep 0.1; done"})...)
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(output).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Errorf("%q, %v", line, err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	_, _ = io.Copy(io.Discard, output)
-	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != 9 {
-		t.Errorf("status %d, want that of the container's trap", status)
-	}
-	if traces := s.client.Traces("signal"); len(traces) > 0 {
-		t.Errorf("it left %v", traces)
-	}
-}
-
-func (s *standalone) testDxctlDryRun(t *testing.T) {
-	out := s.dxctl(t, "run", "--index", "0", "--dry-run", "--address", s.Address(), "--", bed.Image, "dry", "a b")
-	if !strings.HasPrefix(out, "ctr --address "+s.Address()+" run --device "+s.DeviceNode(s.Inventory.GPUs[0])+" --mount ") ||
-		!strings.HasSuffix(out, bed.Image+" dry 'a b'\n") || strings.Count(out, "\n") != 1 {
-		t.Errorf("%s", out)
-	}
-	if traces := s.client.Traces("dry"); len(traces) > 0 {
-		t.Errorf("there is %v", traces)
-	}
-}
-
 // testDxctlSpec asks what the shim would do to specs that it was then given.
 func (s *standalone) testDxctlSpec(t *testing.T) {
 	for id, flags := range map[string][]string{"spec-all": env("all"), "spec-one": annotation("1"), "spec-none": nil} {
@@ -310,22 +227,4 @@ func (s *standalone) given(t *testing.T, id string) gpuParts {
 		}
 	}
 	return g
-}
-
-// testNerdctlRun looks at what a terminal would see, with the shim and without.
-func (s *standalone) testNerdctlRun(t *testing.T) {
-	library := s.Inventory.GPUs[1].Mounts(s.Dir)[2]
-	for name, flags := range map[string][]string{"nerdctl-run": nil, "nerdctl-run-shim": {"--with-shim"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := s.DxctlCommand("run", slices.Concat([]string{"--for", "nerdctl", "--index", "1"}, flags, []string{"--"},
-				s.NerdctlRunFlags(name), []string{"--rm", bed.Image, "/bin/sh", "-c", "cat " + library.Destination + "; exit 5"})...)
-			var out, errs bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &errs
-			_ = cmd.Run()
-			if status := cmd.ProcessState.ExitCode(); status != 5 || out.String() != "data of "+library.Source+"\n" || strings.Contains(errs.String(), "dxctl:") {
-				t.Errorf("status %d\n%s\n%s", status, &out, &errs)
-			}
-		})
-	}
 }

@@ -61,17 +61,4 @@ func testByHand(t *testing.T, n node) {
 		}
 		n.mustHave(t, "hand-shim", second)
 	})
-
-	t.Run("ends with ctr's exit status", func(t *testing.T) {
-		t.Parallel()
-		ctr := n.Path("ctr.exe")
-		status, stdout, stderr := n.Ask(t, "run", "--index", "0", "--frontend", ctr, "--address", n.Pipe(), "--", "--rm", "no-such-image", "hand-run")
-		if status != 1 || stdout != "" || !strings.Contains(stderr, "\n"+ctr+" --address ") || !strings.HasSuffix(strings.TrimSpace(stderr), `ctr: image "no-such-image": not found`) {
-			t.Errorf("status %d\n%s%s", status, stdout, stderr)
-		}
-		status, stdout, stderr = n.Ask(t, "run", "--index", "0", "--", "IMAGE", "ID")
-		if status != 1 || stdout != "" || !strings.Contains(stderr, "there is no ctr on PATH") {
-			t.Errorf("status %d\n%s%s", status, stdout, stderr)
-		}
-	})
 }

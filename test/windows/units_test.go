@@ -34,7 +34,6 @@ func testUnits(t *testing.T) {
 		{folder: "./cmd/dxctl/quote", run: "."},
 		{folder: "./cmd/dxctl/frontend", run: "."},
 		{folder: "./cmd/dxctl/preview", run: "."},
-		{folder: "./cmd/dxctl/simulate", run: "."},
 	} {
 		out, err := wine.UnitTests(t, test.folder, test.run, test.how)
 		if err != nil || !strings.Contains(out, "--- PASS") {

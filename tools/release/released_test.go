@@ -328,7 +328,7 @@ func checkArchive(t *testing.T, release, archive string) {
 	}
 	for _, file := range []string{
 		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", "completions/dxctl.bash", "completions/dxctl.ps1",
-		"docs/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
+		"docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
 		"Dockerfile", "Dockerfile.windows",
 	} {
 		if len(read(t, dir, file)) == 0 {
