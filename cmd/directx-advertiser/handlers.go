@@ -8,7 +8,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/internal/crihandlers"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 )
 
 // unserved returns the names of the runtime handlers, once each, by which pods
@@ -41,7 +41,7 @@ func podServed(loaded crihandlers.Loaded, sandboxes []crihandlers.Sandbox, pod a
 			return fmt.Errorf("pod %s runs by the runtime handler %s, whose containers can have no GPU; %s", pod, name, remake(loaded))
 		}
 		return fmt.Errorf("pod %s runs by the runtime handler %s, whose containers do not go through %s; %s, or %s on this node for all pods",
-			pod, name, shimname.Name, remake(loaded), crihandlers.Fix)
+			pod, name, shimfile.Base, remake(loaded), crihandlers.Fix)
 	}
 	if !found {
 		return fmt.Errorf("pod %s has no sandbox in containerd that is ready, so it is not known by which runtime handler it runs", pod)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -14,8 +13,6 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/httpserver"
 	"directx-nri/internal/metrics"
-	"directx-nri/internal/starts"
-	"directx-nri/nri/decision"
 )
 
 // newMetrics returns what counts for the configuration c, nil where nobody asks.
@@ -85,37 +82,4 @@ func gpuName(g advertiser.GPUStatus, all []advertiser.GPUStatus) string {
 		return g.InstanceID
 	}
 	return cmp.Or(g.LocationPath, g.InstanceID)
-}
-
-// startsPeriod is how often the shim's starts are counted.
-const startsPeriod = 10 * time.Second
-
-// countStarts returns what counts the starts that the runtime shim tells of, as
-// long as it runs.
-func countStarts(stateDir string, m *metrics.Metrics, log *logrus.Logger) func(context.Context) error {
-	return func(ctx context.Context) error {
-		reader := starts.NewReader(stateDir)
-		ticker := time.NewTicker(startsPeriod)
-		defer ticker.Stop()
-		for {
-			events, skipped, err := reader.Take()
-			if err != nil {
-				log.WithError(err).Debug("cannot count all starts of the runtime shim, trying again")
-			}
-			m.ShimSkipped(skipped)
-			for _, e := range events {
-				// The file is not ours alone, and a label's values are.
-				refused := e.Refused
-				if refused != "" {
-					refused = string(decision.KnownReason(refused))
-				}
-				m.ShimStarted(refused, e.Took)
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C:
-			}
-		}
-	}
 }

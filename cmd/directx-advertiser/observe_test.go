@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,7 +18,6 @@ import (
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
 	"directx-nri/internal/metrics"
-	"directx-nri/internal/starts"
 	"directx-nri/internal/testutil"
 )
 
@@ -56,36 +53,6 @@ func TestNodeForTheMetrics(t *testing.T) {
 	for _, g := range node(status, unknown)(t.Context()).Resources[0].GPUs {
 		if g.InUse != nil {
 			t.Errorf("%s: %d in use, and nobody knows", g.Name, *g.InUse)
-		}
-	}
-}
-
-func TestStartsOfTheShimAreCounted(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	for _, refused := range []string{"", "held", "made up"} {
-		if err := starts.Append(folder, starts.Event{Time: time.Now(), Refused: refused, Took: time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The first call takes the file, and the second reads it.
-	if _, _, err := starts.NewReader(folder).Take(); err != nil {
-		t.Fatal(err)
-	}
-	m := metrics.New("p", "v")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := countStarts(folder, m, testutil.Quiet())(ctx); err != nil {
-		t.Fatal(err)
-	}
-	answer := httptest.NewRecorder()
-	m.Handler(testutil.Quiet()).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{
-		`directx_refusals_total{by="shim",reason="held"} 1`, `directx_refusals_total{by="shim",reason="other"} 1`,
-		`directx_shim_start_duration_seconds_count{result="passed"} 1`, `directx_shim_start_duration_seconds_count{result="refused"} 2`,
-	} {
-		if !strings.Contains(answer.Body.String(), want) {
-			t.Errorf("%s is missing", want)
 		}
 	}
 }

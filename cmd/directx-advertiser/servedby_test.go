@@ -24,7 +24,7 @@ import (
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
 	"directx-nri/internal/crihandlers"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
 )
 
@@ -123,7 +123,7 @@ func newGate(t *testing.T, socket string) *shimGate {
 func TestShimGate(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	shim := filepath.Join(folder, shimname.Name)
+	shim := filepath.Join(folder, shimfile.Base)
 	if err := os.WriteFile(shim, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestShimGate(t *testing.T) {
 		"routed":        {path: shim},
 		"not routed":    {path: "", want: crihandlers.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":  {path: "/usr/bin/other", want: crihandlers.ErrNotRouted, words: "/usr/bin/other"},
-		"shim is gone":  {path: filepath.Join(folder, "gone", shimname.Name), want: errShimMissing, words: "run 'dxctl runtime install'"},
+		"shim is gone":  {path: filepath.Join(folder, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"no containerd": {path: "none", words: "/s right?"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestStartOfAPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			folder := testutil.ShortDir(t)
-			shim, socket := filepath.Join(folder, shimname.Name), filepath.Join(folder, "s")
+			shim, socket := filepath.Join(folder, shimfile.Base), filepath.Join(folder, "s")
 			if err := os.WriteFile(shim, nil, 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -256,7 +256,7 @@ func (oneGPU) Devices(context.Context) ([]discovery.Device, error) {
 func TestGatedSource(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	shim, socket := filepath.Join(folder, shimname.Name), filepath.Join(folder, "s")
+	shim, socket := filepath.Join(folder, shimfile.Base), filepath.Join(folder, "s")
 	if err := os.WriteFile(shim, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}

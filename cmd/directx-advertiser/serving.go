@@ -57,9 +57,6 @@ func newServing(c config.Config, source discovery.Source, recorder *allocation.R
 			_, err := gate.Routes(ctx)
 			return err
 		}
-		if m != nil {
-			s.run = append(s.run, countStarts(c.StateDir, m, log))
-		}
 	default:
 		s.byPlugin(c)
 	}

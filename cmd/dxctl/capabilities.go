@@ -21,7 +21,7 @@ import (
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 )
 
 type capabilitiesOptions struct {
@@ -57,7 +57,7 @@ what is wrong, and what to do.`,
 	flags := command.Flags()
 	o.target.addFlags(flags)
 	o.addShimConfig(flags)
-	flags.StringVar(&o.shim, "shim", filepath.Join(places.ShimDir, shimname.File(runtime.GOOS)), "our runtime shim, where no runtime handler goes through one and containerd finds none")
+	flags.StringVar(&o.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(runtime.GOOS)), "our runtime shim, where no runtime handler goes through one and containerd finds none")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the NRI plugin is seen to be there; the same as the plugin's")
 	flags.DurationVar(&o.timeout, "timeout", askTimeout, "how long each question may take")
 	flags.StringVarP(&o.output, "output", "o", outputTable, "form of the output: table, json or yaml")

@@ -21,7 +21,7 @@ import (
 
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 )
 
 // bed is a node: a configuration file, a shim, and a containerd that loads the
@@ -71,7 +71,7 @@ func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionRe
 func newBed(t *testing.T, config string) *bed {
 	t.Helper()
 	folder := t.TempDir()
-	b := &bed{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "state"), filepath.Join(folder, "s"), filepath.Join(folder, shimname.Name)}
+	b := &bed{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "state"), filepath.Join(folder, "s"), filepath.Join(folder, shimfile.Base)}
 	b.write(t, b.shim, "")
 	if config != "" {
 		b.write(t, b.config, config)
@@ -314,7 +314,7 @@ func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
 	b.must(t, "configure")
-	b.write(t, b.config, strings.Replace(b.read(t), b.shim, "/elsewhere/"+shimname.Name, 1))
+	b.write(t, b.config, strings.Replace(b.read(t), b.shim, "/elsewhere/"+shimfile.Base, 1))
 	if err := os.WriteFile(filepath.Join(b.folder, "restarted"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func TestUnconfigureWhatStillUsesTheShim(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
 	b.must(t, "configure")
-	elsewhere := "/elsewhere/" + shimname.Name
+	elsewhere := "/elsewhere/" + shimfile.Base
 	b.write(t, b.config, strings.Replace(b.read(t), b.shim, elsewhere, 1))
 	_, stderr, err := b.run(t, "unconfigure")
 	if err == nil || !strings.Contains(err.Error(), "still has our shim: runtime handlers runc") || !strings.Contains(stderr, "was changed since") {
@@ -398,8 +398,8 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		"not TOML":          {"version = 2\nx = = 1\n", []string{"configure"}, "config.toml:2:"},
-		"no shim":           {mine, []string{"configure", "--shim", "/nowhere/" + shimname.Name}, "dxctl runtime install"},
-		"a relative shim":   {mine, []string{"configure", "--shim", shimname.Name}, "not an absolute path"},
+		"no shim":           {mine, []string{"configure", "--shim", "/nowhere/" + shimfile.Base}, "dxctl runtime install"},
+		"a relative shim":   {mine, []string{"configure", "--shim", shimfile.Base}, "not an absolute path"},
 		"a shim of others":  {mine, []string{"configure", "--shim", "/bin/sh"}, "is not called"},
 		"nothing to do":     {mine, []string{"configure", "--no-shim", "--no-nri"}, "nothing is left"},
 		"handler, no shim":  {mine, []string{"configure", "--no-shim", "--handler=x"}, "excludes --handler"},

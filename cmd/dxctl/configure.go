@@ -19,7 +19,7 @@ import (
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 	"directx-nri/internal/winpath"
 )
 
@@ -82,7 +82,7 @@ config.toml.tmpl or config-v3.toml.tmpl beside it to --config there.`,
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.shim, "shim", filepath.Join(paths.OfThisSystem().ShimDir, shimname.File(goos)), "the runtime shim, an absolute path")
+	flags.StringVar(&o.shim, "shim", filepath.Join(paths.OfThisSystem().ShimDir, shimfile.FileName(goos)), "the runtime shim, an absolute path")
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; may be given again (default: each that can have GPUs)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler of this name (without one: directx) in place of changing others, and print its RuntimeClass")
 	flags.Lookup("add-handler").NoOptDefVal = "directx"
@@ -108,8 +108,8 @@ func (o *configureOptions) check() error {
 		return cli.Usage("--no-shim excludes --handler and --add-handler")
 	case !absolute:
 		return cli.Usage("--shim %q is not an absolute path", o.shim)
-	case !shimname.Is(o.shim):
-		return cli.Usage("--shim %q is not called %s: it could not be told from others", o.shim, shimname.File(o.os))
+	case !shimfile.IsShim(o.shim):
+		return cli.Usage("--shim %q is not called %s: it could not be told from others", o.shim, shimfile.FileName(o.os))
 	case o.addHandler != "" && !isLabel(o.addHandler):
 		return cli.Usage("--add-handler %q is no name of a runtime handler: it has small letters, digits and hyphens in it", o.addHandler)
 	case o.fileVersion < 2 || o.fileVersion > 4:

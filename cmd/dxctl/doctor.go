@@ -21,7 +21,7 @@ import (
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 )
 
 type doctorOptions struct {
@@ -89,7 +89,7 @@ to be wrong and something could not be looked at.`,
 	flags.BoolVar(&o.force, "force", false, "replace the file of --support-bundle when it is there")
 	flags.StringVar(&o.stateDir, "state-dir", "", "folder of the allocation records (default: as in config.yaml)")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "folder of the socket by which the NRI plugin is seen to be there; the same as the plugin's")
-	flags.StringVar(&o.shim, "shim", filepath.Join(places.ShimDir, shimname.File(runtime.GOOS)), "our runtime shim, where containerd finds none by its name")
+	flags.StringVar(&o.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(runtime.GOOS)), "our runtime shim, where containerd finds none by its name")
 	flags.StringVar(&o.nriSocket, "nri-socket", places.NRI, "containerd's NRI socket")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's folder for device plugins")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources socket or named pipe")

@@ -17,7 +17,6 @@ import (
 
 	"directx-nri/internal/config"
 	"directx-nri/internal/shimfile"
-	"directx-nri/internal/shimname"
 	"directx-nri/internal/testutil"
 )
 
@@ -465,8 +464,6 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	p.mustInstall(t, "--runtime", p.real)
 	file := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default", "one", "shim-binary-path")
 	p.put(t, file, p.shimPath(), 0o600)
-	// What the shim writes beside its log.
-	p.put(t, filepath.Join(p.state, "starts.jsonl"), "{}", 0o600)
 
 	p.refuses(t, "1 container(s) run that were started through the shim (default/one): run this again with --restart")
 	if got := p.get(t, file); got != p.shimPath() {
@@ -513,7 +510,7 @@ func TestInstallLooksBesideItself(t *testing.T) {
 	t.Parallel()
 	_, _, err := execute(t, newInstallCommand(), "--to", t.TempDir(), "--shim-config", filepath.Join(t.TempDir(), "none"), "--runtime", "sh")
 	// The test's own folder has no shim.
-	if err == nil || !strings.Contains(err.Error(), shimname.Name) || !strings.Contains(err.Error(), "--from") {
+	if err == nil || !strings.Contains(err.Error(), shimfile.Base) || !strings.Contains(err.Error(), "--from") {
 		t.Error(err)
 	}
 }

@@ -21,8 +21,6 @@ import (
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
-	"directx-nri/internal/starts"
-	"directx-nri/internal/takeover"
 	"directx-nri/nri/shim"
 )
 
@@ -122,7 +120,6 @@ func (o *uninstallOptions) remove(ctx context.Context, stdout, stderr io.Writer)
 		r.errs = append(r.errs, err)
 	}
 	r.remove(configuration.Shim.Log, configuration.Shim.Log+".1")
-	r.remove(starts.Files(configuration.StateDir)...)
 	r.remove(filepath.Join(o.stateDir, attemptName))
 	states := union(o.stateDir, configuration.StateDir)
 	if o.purge {
@@ -215,7 +212,7 @@ func (o *uninstallOptions) realShim(ours string, c config.Config, configErr erro
 // handOver has containerd know another shim for the containers that were started
 // through ours.
 func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, hasCRI bool, realShim func() (string, error)) error {
-	found, err := takeover.Find(o.containerdState, ours)
+	found, err := shimfile.FindBundles(o.containerdState, ours)
 	if err != nil {
 		return err
 	}
@@ -247,7 +244,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err := durable.Replace(pending, nil, 0o600); err != nil {
 		return err
 	}
-	if err := takeover.Assign(found, heir); err != nil {
+	if err := shimfile.HandOff(found, heir); err != nil {
 		return err
 	}
 	err = o.restartAndCheck(ctx, func([]crihandlers.Handler) error { return nil })
@@ -266,7 +263,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 			fmt.Fprintf(stdout, "container %s has ended\n", b)
 		}
 	}
-	if found, err = takeover.Find(o.containerdState, ours); err != nil {
+	if found, err = shimfile.FindBundles(o.containerdState, ours); err != nil {
 		return err
 	}
 	if len(found) > 0 {
@@ -276,7 +273,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 }
 
 // names lists a few of many containers.
-func names(bundles []takeover.Bundle) string {
+func names(bundles []shimfile.Bundle) string {
 	const most = 5
 	var list []string
 	for i, b := range bundles {

@@ -35,7 +35,7 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 )
 
 // AnnotationPattern matches the annotations of ours that a runtime handler has
@@ -106,7 +106,7 @@ type Handler struct {
 }
 
 // Ours tells whether the handler's containers go through our shim.
-func (h Handler) Ours() bool { return shimname.Is(h.RuntimePath) }
+func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
 
 // Eligible tells whether containers of this handler can have a GPU by our shim:
 // on Windows those of runhcs with process isolation, on Linux those of runc.

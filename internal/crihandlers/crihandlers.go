@@ -16,7 +16,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 )
 
 // Handler is a CRI runtime handler as containerd has loaded it.
@@ -34,7 +34,7 @@ type Handler struct {
 }
 
 // Ours tells whether the handler's containers go through our shim.
-func (h Handler) Ours() bool { return shimname.Is(h.RuntimePath) }
+func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
 
 // eligible tells whether containers of this handler can have a GPU by our shim.
 func (h Handler) eligible(os string) bool {
@@ -100,7 +100,7 @@ func (l Loaded) CanServe(name string) bool {
 
 // ErrNotRouted tells that no container of this node that can have GPUs goes
 // through our shim, so that a GPU that is allocated to one never reaches it.
-var ErrNotRouted = errors.New("containerd does not start containers by " + shimname.Name)
+var ErrNotRouted = errors.New("containerd does not start containers by " + shimfile.Base)
 
 // Fix is what to do on a node whose handlers do not go through our shim.
 const Fix = "run 'dxctl runtime configure --restart'"

@@ -3,9 +3,7 @@
 package shimfile_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,115 +101,6 @@ func (b bed) install(t *testing.T, source string) {
 	t.Helper()
 	if _, err := shimfile.Install(t.Context(), source, b.shim); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// version tells which shim is installed.
-func (b bed) version(t *testing.T) string {
-	t.Helper()
-	out, err := exec.Command(b.shim, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(strings.TrimPrefix(string(out), shimfile.Base))
-}
-
-func (b bed) hasPrevious() bool {
-	_, err := os.Stat(b.shim + ".previous")
-	return err == nil
-}
-
-func TestRealShimIsProvenByAStart(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.install(t, build(t, "one", nil))
-	b.mustStart(t)
-	b.install(t, build(t, "two", nil))
-	if b.version(t) != "two" || !b.hasPrevious() {
-		t.Fatalf("version %s, previous kept %t", b.version(t), b.hasPrevious())
-	}
-	// What is no start tells nothing.
-	command := exec.Command(b.shim, "-namespace", "test", "-id", "test", "delete")
-	command.Env = append(os.Environ(), "DIRECTX_NRI_CONFIG="+filepath.Join(b.folder, "config.yaml"))
-	if out, err := command.Output(); err != nil || !b.hasPrevious() {
-		t.Fatalf("%v: %s; previous kept %t", err, out, b.hasPrevious())
-	}
-	b.mustStart(t)
-	if b.hasPrevious() {
-		t.Error("the shim before it is still kept")
-	}
-}
-
-// panicking builds a shim that passes its self-test and panics when a container
-// asks for a GPU.
-func panicking(t *testing.T) string {
-	t.Helper()
-	const file, begin = "../paths/paths.go", "func Allocations(state string) string {"
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := bytes.Replace(source, []byte(begin), []byte(begin+" if filepath.Base(filepath.Dir(state))[0] != 'd' { panic(`made for a test`) };"), 1)
-	if bytes.Equal(changed, source) {
-		t.Fatalf("%s has no %q any more", file, begin)
-	}
-	with := filepath.Join(t.TempDir(), "paths.go")
-	write(t, with, changed, 0o600)
-	replaced, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return build(t, "panicking", map[string]string{replaced: with})
-}
-
-func TestRealShimThatPanicsMakesWay(t *testing.T) {
-	t.Parallel()
-	b, bad := newBed(t), panicking(t)
-	b.install(t, bad)
-	// The first one has nobody to make way for.
-	if out, _, err := b.start(t, "DIRECTX_VISIBLE_DEVICES=all"); err == nil || !strings.HasPrefix(out, "directx-nri: ") || !strings.Contains(out, "made for a test") {
-		t.Errorf("%v: %s", err, out)
-	}
-	if out, _, err := b.start(t, "A=B"); err != nil || out != answer {
-		t.Errorf("without a request: %v: %s", err, out)
-	}
-
-	b = newBed(t)
-	b.install(t, build(t, "one", nil))
-	b.mustStart(t)
-	b.install(t, bad)
-	b.mustStart(t)
-	if got := b.version(t); got != "one" || b.hasPrevious() {
-		t.Errorf("version %s, previous kept %t", got, b.hasPrevious())
-	}
-	b.mustStart(t)
-}
-
-// Many starts at once find the new shim panicking: one puts the old one back,
-// and all go on with that.
-func TestRealShimThatPanicsMakesWayForAll(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.install(t, build(t, "one", nil))
-	b.install(t, panicking(t))
-	const starts = 10
-	errs := make(chan error, starts)
-	for range starts {
-		go func() {
-			out, _, err := b.start(t, "DIRECTX_VISIBLE_DEVICES=all")
-			if err != nil || out != answer {
-				err = errors.Join(err, errors.New(out))
-			}
-			errs <- err
-		}()
-	}
-	for range starts {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
-	if got := b.version(t); got != "one" {
-		t.Errorf("version %s", got)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -30,8 +29,6 @@ const (
 	wrong       = "something else"
 	hanging     = "hanging"
 	brokenThere = "broken in its place"
-	givesWay    = "gives way"
-	overtaken   = "overtaken"
 )
 
 // runFlag has a copy run until its standard input ends.
@@ -65,7 +62,7 @@ func actAsShim() int {
 		return 3
 	}
 	_, does, _ := strings.Cut(string(program[bytes.LastIndex(program, []byte(mark)):]), mark)
-	if place := os.Getenv(SelfTestPlace); !strings.EqualFold(filepath.Clean(place), filepath.Dir(self)) {
+	if place := os.Getenv(SelfTestParent); !strings.EqualFold(filepath.Clean(place), filepath.Dir(self)) {
 		// Programs may not be allowed to run from elsewhere.
 		fmt.Fprintln(os.Stderr, "the self-test's files go to "+place)
 		return 1
@@ -83,16 +80,6 @@ func actAsShim() int {
 	case brokenThere:
 		if filepath.Base(self) == Name() {
 			return 1
-		}
-	case overtaken:
-		// As when a start by the old shim ends while this test runs.
-		_ = os.Remove(previous(self))
-	case givesWay:
-		// As at a container's start that goes wrong while this test runs.
-		if filepath.Base(self) == Name() {
-			if _, ok := Restore(self); !ok {
-				return 1
-			}
 		}
 	}
 	fmt.Println(SelfTestPassed)
@@ -166,14 +153,12 @@ func (n node) has(want map[string]string) {
 	}
 }
 
-func (n node) previous() string { return filepath.Base(previous(n.path)) }
-
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
 	n.has(map[string]string{Name(): good})
-	if !isProgram(n.path) {
+	if !isExecutable(n.path) {
 		t.Error("it cannot be run")
 	}
 	if changed, err := n.install(good); err != nil || changed {
@@ -181,35 +166,16 @@ func TestInstall(t *testing.T) {
 	}
 	n.has(map[string]string{Name(): good})
 	n.mustInstall(other)
-	n.has(map[string]string{Name(): other, n.previous(): good})
-}
-
-func TestInstallKeepsTheProvenOne(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.mustInstall(good)
-	n.mustInstall(other)
-	// No container was started since, so this one takes nobody's place.
-	n.mustInstall(good + " again")
-	n.has(map[string]string{Name(): good + " again", n.previous(): good})
-}
-
-func TestInstallKeepsTheOldOneWhateverItDoes(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.mustInstall(good)
-	n.mustInstall(overtaken)
-	n.has(map[string]string{Name(): overtaken, n.previous(): good})
+	n.has(map[string]string{Name(): other})
 }
 
 func TestInstallRefuses(t *testing.T) {
 	t.Parallel()
 	for does, want := range map[string]string{
 		broken:      ".new", // not yet in its place
-		chatty:      `it does not say "self-test passed" but "hello self-test passed"`,
+		chatty:      `it printed "hello self-test passed" instead of "self-test passed"`,
 		wrong:       `is it containerd-shim-directx-v1?`,
-		brokenThere: "the shim before it is back in its place",
-		givesWay:    "it failed when a container was started in the meantime",
+		brokenThere: "the previous shim is restored",
 	} {
 		t.Run(does, func(t *testing.T) {
 			t.Parallel()
@@ -218,9 +184,6 @@ func TestInstallRefuses(t *testing.T) {
 			_, err := n.install(does)
 			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one that says %q", err, want)
-			}
-			if does == givesWay {
-				isLatest(n.path) // removes what Windows had to move aside
 			}
 			n.has(map[string]string{Name(): good})
 		})
@@ -285,7 +248,7 @@ func TestInstallAfterOneThatWasKilled(t *testing.T) {
 		}
 	}
 	n.mustInstall(other)
-	n.has(map[string]string{Name(): other, n.previous(): good})
+	n.has(map[string]string{Name(): other})
 }
 
 func TestInstallTwoAtOnce(t *testing.T) {
@@ -339,50 +302,19 @@ func TestInstallWhileTheOldOneRuns(t *testing.T) {
 	if err != nil || !bytes.HasSuffix(data, []byte(mark+other)) {
 		t.Errorf("the new one is not in its place: %v", err)
 	}
-	Prove(n.path)
-	if _, err := os.Stat(previous(n.path)); (err == nil) != (runtime.GOOS == "windows") {
-		t.Errorf("the old one, which may be the one that runs: %v", err)
-	}
 	if err := errors.Join(end.Close(), running.Wait()); err != nil {
 		t.Error(err)
 	}
-	Prove(n.path)
-	n.has(map[string]string{Name(): other})
 	if _, err := Remove(t.Context(), n.path); err != nil {
 		t.Error(err)
 	}
 	n.has(map[string]string{})
 }
 
-func TestProve(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.mustInstall(good)
-	Prove(n.path)
-	n.mustInstall(other)
-	Prove(n.path)
-	n.has(map[string]string{Name(): other})
-}
-
-func TestRestore(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.mustInstall(good)
-	if _, ok := Restore(n.path); ok {
-		t.Error("restored what never was")
-	}
-	n.has(map[string]string{Name(): good})
-	n.mustInstall(other)
-	if path, ok := Restore(n.path); !ok || path != n.path {
-		t.Errorf("restored %s, %t", path, ok)
-	}
-	n.has(map[string]string{Name(): good})
-}
-
 func TestInstallSweepsUp(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	left := filepath.Join(filepath.Dir(n.path), SelfTestFolder+"1")
+	left := filepath.Join(filepath.Dir(n.path), SelfTestDirPrefix+"1")
 	if err := os.MkdirAll(filepath.Join(left, "bundle"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -396,16 +328,15 @@ func TestRemove(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
-	n.mustInstall(other)
 	folder := filepath.Dir(n.path)
-	ours := []string{n.path, staged(n.path), sibling(n.path, "retired-1x"), previous(n.path)}
+	ours := []string{n.path, staged(n.path), sibling(n.path, "retired-1x"), sibling(n.path, "previous")}
 	foreign := []string{filepath.Join(folder, "containerd"), n.path + "-of-mine", sibling(n.path, "mine")}
-	for _, file := range append(slices.Clone(ours[1:3]), foreign...) {
+	for _, file := range append(slices.Clone(ours[1:]), foreign...) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	left := filepath.Join(folder, SelfTestFolder+"1")
+	left := filepath.Join(folder, SelfTestDirPrefix+"1")
 	if err := os.MkdirAll(filepath.Join(left, "bundle"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -427,5 +358,20 @@ func TestRemove(t *testing.T) {
 		if removed, err := Remove(t.Context(), path); err != nil || len(removed) > 0 {
 			t.Errorf("again: %v, %v", removed, err)
 		}
+	}
+}
+
+func TestFileNames(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		"": false, "/usr/local/bin/" + Base: true, `C:\Program Files\containerd\Containerd-Shim-DirectX-v1.EXE`: true,
+		Base: true, "/usr/local/bin/containerd-shim-runc-v2": false, "/" + Base + "/x": false,
+	} {
+		if got := IsShim(path); got != want {
+			t.Errorf("IsShim(%q) = %t", path, got)
+		}
+	}
+	if FileName("windows") != Base+".exe" || FileName("linux") != Base {
+		t.Error(FileName("windows"), FileName("linux"))
 	}
 }

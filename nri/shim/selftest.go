@@ -45,7 +45,7 @@ func standIn(args []string, stdin io.Reader, stdout io.Writer) int {
 // SelfTest tries the shim whose program is self on a made-up container: that it
 // edits the spec, hands everything over and back, and refuses what it must.
 func SelfTest(ctx context.Context, self string) error {
-	folder, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestPlace), shimfile.SelfTestFolder)
+	folder, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), shimfile.SelfTestDirPrefix)
 	if err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}

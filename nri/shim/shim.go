@@ -22,7 +22,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -34,8 +33,6 @@ import (
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/logging"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/starts"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
@@ -92,15 +89,12 @@ type shim struct {
 	// group says how the real shim's processes are to be held together.
 	group grouping
 
-	// began is when this start began, container what is known of what starts, and
-	// asks whether that asks for a GPU.
-	began     time.Time
+	// container is what is known of what starts.
 	container decision.Container
-	asks      bool
 }
 
 func newShim(call Call) *shim {
-	s := &shim{call: call, parse: ocispec.ParseSpec, began: time.Now()}
+	s := &shim{call: call, parse: ocispec.ParseSpec}
 	s.container.ID = s.id()
 	s.source = s.gpus
 	return s
@@ -108,15 +102,8 @@ func newShim(call Call) *shim {
 
 func (s *shim) run() (int, error) {
 	if s.starts() {
-		err := s.prepare()
-		if errors.Is(err, errOurs) {
-			// A new shim that fails by itself makes way for the one before it.
-			if previous, restored := shimfile.Restore(s.call.Self); restored {
-				return s.handOver(previous)
-			}
-		}
-		s.tell(err)
-		if err != nil {
+		if err := s.prepare(); err != nil {
+			decision.LogRefusal(s.log(), s.container, err)
 			return 0, err
 		}
 	}
@@ -183,24 +170,8 @@ func (s *shim) prepare() (err error) {
 	if !ok || !decision.Asks(container) {
 		return nil
 	}
-	s.container, s.asks = container, true
+	s.container = container
 	return s.adjust(path, spec, container)
-}
-
-// tell tells how a start went that was refused, with err, or that asks for a
-// GPU: the log in one line, and who counts them. No start fails for it.
-func (s *shim) tell(err error) {
-	if err == nil && !s.asks {
-		return
-	}
-	if err != nil {
-		decision.LogRefusal(s.log(), s.container, err)
-	}
-	now := time.Now()
-	// Nothing but numbers is lost without it.
-	_ = starts.Append(s.configuration().StateDir, starts.Event{
-		Time: now.UTC(), Refused: string(decision.ReasonOf(err)), Took: now.Sub(s.began),
-	})
 }
 
 // adjust gives container what it asks for.

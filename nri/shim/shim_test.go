@@ -402,31 +402,8 @@ func TestRealShimIsFound(t *testing.T) {
 	}
 }
 
-// TestNewShimThatFails has a new shim fail by its own mistake while the one
-// before it is kept: the start goes through that one.
-func TestNewShimThatFails(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	previous := b.program("bin/" + ourName + ".previous")
-	b.shim = b.program("bin/" + brokenName)
-	if err := os.Rename(previous, b.path("bin/"+brokenName+".previous")); err != nil {
-		t.Fatal(err)
-	}
-	// What is restored has the broken shim's name, and so its mistake: but it
-	// is another file, and that is what counts here.
-	before, err := os.Stat(b.path("bin/" + brokenName + ".previous"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "an error in directx-nri")
-	after, err := os.Stat(b.shim)
-	if err != nil || !os.SameFile(before, after) {
-		t.Errorf("the shim before is not back: %v", err)
-	}
-}
-
-// TestMistakeWhileReading holds for what goes wrong before it is known whether
-// the container asks: it is told as ours, so that the shim before takes over.
+// TestMistakeWhileReading covers a panic before it is known whether the
+// container requests a GPU.
 func TestMistakeWhileReading(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -457,21 +434,6 @@ func TestHostProcessesAreHeldLoosely(t *testing.T) {
 				t.Errorf("%s, %s: group %d, %v", value, env, s.group, err)
 			}
 		}
-	}
-}
-
-func TestAStartProvesTheShim(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	previous := b.program("bin/" + ourName + ".previous")
-	b.run("delete")
-	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=7")))
-	if _, err := os.Stat(previous); err != nil {
-		t.Fatalf("without a start the shim before is gone: %v", err)
-	}
-	b.started(b.start(standalone()))
-	if _, err := os.Stat(previous); !os.IsNotExist(err) {
-		t.Errorf("after a start the shim before is still there: %v", err)
 	}
 }
 
@@ -557,7 +519,7 @@ func TestSelfTestPasses(t *testing.T) {
 		t.Error("/bin/true passes the self-test")
 	}
 	nowhere := exec.Command(program, "--self-test")
-	nowhere.Env = append(os.Environ(), shimfile.SelfTestPlace+"="+filepath.Join(t.TempDir(), "none"))
+	nowhere.Env = append(os.Environ(), shimfile.SelfTestParent+"="+filepath.Join(t.TempDir(), "none"))
 	if out, err := nowhere.CombinedOutput(); err == nil {
 		t.Errorf("the self-test does not work where it is told to: %s", out)
 	}

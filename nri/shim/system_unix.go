@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-
-	"directx-nri/internal/shimfile"
 )
 
 const (
@@ -28,9 +26,6 @@ const (
 
 // handOver becomes the real shim at path.
 func (s *shim) handOver(path string) (int, error) {
-	if s.starts() {
-		shimfile.Prove(s.call.Self)
-	}
 	if err := syscall.Exec(path, append([]string{path}, s.call.Args...), s.call.Env); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
 
@@ -30,8 +30,8 @@ const programVersion = "1.0-test"
 func TestMain(m *testing.M) {
 	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error {
 		return errors.Join(
-			bed.Build(folder, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimname.Name),
-			bed.Build(filepath.Join(folder, "old"), "0.9-test", shimname.Name))
+			bed.Build(folder, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimfile.Base),
+			bed.Build(filepath.Join(folder, "old"), "0.9-test", shimfile.Base))
 	}))
 }
 
@@ -158,7 +158,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func (n *node) path(name string) string { return filepath.Join(n.folder, name) }
-func (n *node) shim() string            { return n.path("bin/" + shimname.Name) }
+func (n *node) shim() string            { return n.path("bin/" + shimfile.Base) }
 func (n *node) text(s string) string    { return strings.ReplaceAll(s, "FOLDER", n.folder) }
 
 func (n *node) check(err error) {

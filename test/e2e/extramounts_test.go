@@ -283,14 +283,6 @@ func TestExtraMountsByShim(t *testing.T) {
 	if least := float64(2 * len(e.refusals())); refused < least {
 		t.Errorf("the shim's log tells of %v refusals, want %v at least", refused, least)
 	}
-	advertiser.waitFor(t, map[string]float64{
-		`directx_refusals_total{by="shim",reason="policy"}`:           refused,
-		`directx_shim_start_duration_seconds_count{result="refused"}`: refused,
-		"directx_shim_events_skipped_total":                           0,
-	})
-	if passed := advertiser.numbers(t)[`directx_shim_start_duration_seconds_count{result="passed"}`]; passed < 6 {
-		t.Errorf("%v starts passed, want those of the containers that ran", passed)
-	}
 	mustBe(t, advertiser)
 }
 

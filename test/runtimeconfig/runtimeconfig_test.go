@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/internal/crihandlers"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
 
@@ -76,7 +76,7 @@ echo $! >pid
 func startNode(t *testing.T, containerd, config string) *node {
 	t.Helper()
 	folder := t.TempDir()
-	n := &node{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "s"), filepath.Join(folder, shimname.Name)}
+	n := &node{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "s"), filepath.Join(folder, shimfile.Base)}
 	write(t, n.shim, "#!/bin/sh\n", 0o755)
 	write(t, filepath.Join(folder, "supervise"), strings.Replace(supervise, "CONTAINERD", containerd, 1), 0o755)
 	if config != "" {
@@ -156,7 +156,7 @@ done
 func keptNode(t *testing.T, containerd, config string) *node {
 	t.Helper()
 	folder := t.TempDir()
-	n := &node{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "s"), filepath.Join(folder, shimname.Name)}
+	n := &node{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "s"), filepath.Join(folder, shimfile.Base)}
 	write(t, n.shim, "#!/bin/sh\n", 0o755)
 	write(t, filepath.Join(folder, "keep"), strings.Replace(keep, "CONTAINERD", containerd, 1), 0o755)
 	write(t, n.config, config, 0o640)

@@ -23,14 +23,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/internal/crihandlers"
-	"directx-nri/internal/shimname"
+	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
 
 var programs string // the folder of dxctl and the shim
 
 func TestMain(m *testing.M) {
-	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error { return bed.Build(folder, "", "dxctl", shimname.Name) }))
+	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error { return bed.Build(folder, "", "dxctl", shimfile.Base) }))
 }
 
 // parts returns the folders of containerd, ctr and the runc shim, by version.
@@ -184,7 +184,7 @@ func (n *node) dxctl(command string, args ...string) (status int, output string)
 		all = append(all, "--to", n.path("bin"), "--shim-config", n.path("etc/config.yaml"), "--state-dir", n.path("ours"),
 			"--inventory", n.path("gpus.yaml"), "--runtime", filepath.Join(n.parts, realShim))
 	case "configure":
-		all = append(append(all, containerd...), "--shim", n.path("bin/"+shimname.Name))
+		all = append(append(all, containerd...), "--shim", n.path("bin/"+shimfile.Base))
 	case "uninstall":
 		all = append(append(all, containerd...), "--from", n.path("bin"), "--shim-config", n.path("etc/config.yaml"),
 			"--containerd-state", n.path("state"), "--runtime-dir", n.path("run"))
@@ -209,7 +209,7 @@ func (n *node) refused(want, command string, args ...string) {
 	if status != 1 || !strings.Contains(output, want) {
 		n.Errorf("dxctl runtime %s %v: status %d: %s\nwant status 1 and %q", command, args, status, output, want)
 	}
-	if _, err := os.Stat(n.path("bin/" + shimname.Name)); err != nil {
+	if _, err := os.Stat(n.path("bin/" + shimfile.Base)); err != nil {
 		n.Error(err)
 	}
 }
@@ -454,10 +454,10 @@ func TestUpgradeUnderContainers(t *testing.T) {
 	n.mustDxctl("install")
 	n.startOurs("one")
 	newer := n.path("newer")
-	if err := bed.Build(newer, "newer", shimname.Name); err != nil {
+	if err := bed.Build(newer, "newer", shimfile.Base); err != nil {
 		t.Fatal(err)
 	}
-	if output := n.mustDxctl("install", "--from", filepath.Join(newer, shimname.Name)); !strings.Contains(output, "is installed") {
+	if output := n.mustDxctl("install", "--from", filepath.Join(newer, shimfile.Base)); !strings.Contains(output, "is installed") {
 		t.Error(output)
 	}
 	if n.tasks()["one"] == "" {
@@ -465,7 +465,4 @@ func TestUpgradeUnderContainers(t *testing.T) {
 	}
 	n.killShim("one")
 	n.startOurs("later")
-	if _, err := os.Stat(n.path("bin/" + shimname.Name + ".previous")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the older shim is kept after a start: %v", err)
-	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/starts"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 	"directx-nri/test/windows/bed"
@@ -56,7 +55,6 @@ func TestPolicy(t *testing.T) {
 		{"files that a container asks for", p.testExtraMounts},
 		{"variables tell which GPU is whose", p.testHints},
 		{"a file that turned bad", p.testLastGood},
-		{"starts are noted for who counts them", p.testStarts},
 	} {
 		if !t.Run(part.name, part.run) {
 			t.Logf("---- the configuration\n%s", readFile(t, p.ConfigFile()))
@@ -481,32 +479,4 @@ func (p *policy) testLastGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.mustHave(t, id, p.gpus[1])
-}
-
-// testStarts reads what the shim left for the advertiser.
-func (p *policy) testStarts(t *testing.T) {
-	reader := starts.NewReader(p.StateDir())
-	if _, _, err := reader.Take(); err != nil {
-		t.Fatal(err)
-	}
-	events, skipped, err := reader.Take()
-	if err != nil || skipped > 0 {
-		t.Errorf("%d lines were skipped, %v", skipped, err)
-	}
-	var passed int
-	reasons := map[string]int{}
-	for _, e := range events {
-		if e.Took <= 0 || e.Time.IsZero() {
-			t.Errorf("a start took %v, at %v", e.Took, e.Time)
-		}
-		if e.Refused == "" {
-			passed++
-		} else {
-			reasons[e.Refused]++
-		}
-	}
-	// A configuration that cannot be read does not say where the notes go.
-	if passed != p.passed || reasons[string(decision.ReasonPolicy)] != p.refused-1 {
-		t.Errorf("the notes tell of %d starts and refusals %v, want %d and %d by policy", passed, reasons, p.passed, p.refused-1)
-	}
 }

@@ -35,8 +35,7 @@ import (
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
-	"directx-nri/internal/shimname"
-	"directx-nri/internal/takeover"
+	"directx-nri/internal/shimfile"
 	"directx-nri/internal/winpath"
 	"directx-nri/nri/shim"
 )
@@ -349,7 +348,7 @@ func (n Node) shims(ctx context.Context, c Containerd, value config.Config) []Sh
 // io.containerd.directx.v1: on its PATH, and then beside it.
 // https://github.com/containerd/containerd/blob/v1.7.35/runtime/v2/manager.go
 func (n Node) byName(daemon process) string {
-	name := shimname.File(n.OS)
+	name := shimfile.FileName(n.OS)
 	folders := filepath.SplitList(daemon.path)
 	if daemon.folder != "" {
 		folders = append(folders, daemon.folder)
@@ -421,7 +420,7 @@ func (n Node) ask(ctx context.Context, path string) (version string, err error) 
 		return "", fmt.Errorf("run %s --version: %w", path, err)
 	}
 	fields := strings.Fields(stdout.String())
-	if len(fields) != 2 || fields[0] != shimname.Name {
+	if len(fields) != 2 || fields[0] != shimfile.Base {
 		return "", fmt.Errorf("%s: %w", path, errNoVersion)
 	}
 	return fields[1], nil
@@ -570,7 +569,7 @@ func (n Node) leftovers(shims []Shim) Leftovers {
 		if !errors.Is(s.Err, fs.ErrNotExist) {
 			continue
 		}
-		bundles, err := takeover.Find(n.ContainerdState, s.Path)
+		bundles, err := shimfile.FindBundles(n.ContainerdState, s.Path)
 		if err != nil || len(bundles) == 0 {
 			continue // Without permission the other checks say so.
 		}

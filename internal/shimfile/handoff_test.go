@@ -1,4 +1,4 @@
-package takeover
+package shimfile
 
 import (
 	"os"
@@ -13,8 +13,8 @@ const (
 	sandbox = "io.containerd.sandbox.controller.v1.shim"
 )
 
-// write makes a bundle whose file names a shim.
-func write(t *testing.T, state, plugin, namespace, id, shim string) Bundle {
+// writeBundle creates a bundle whose file names a shim.
+func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) Bundle {
 	t.Helper()
 	b := Bundle{plugin, namespace, id, filepath.Join(state, plugin, namespace, id)}
 	if err := os.MkdirAll(b.Path, 0o700); err != nil {
@@ -29,17 +29,17 @@ func write(t *testing.T, state, plugin, namespace, id, shim string) Bundle {
 	return b
 }
 
-func TestFindAndAssign(t *testing.T) {
+func TestHandOff(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	ours, other := filepath.Join(state, "bin", "ours"), filepath.Join(state, "bin", "real")
-	b1 := write(t, state, task, "default", "one", ours)
-	b2 := write(t, state, task, "k8s.io", "two", filepath.Join(state, "bin", "x")+string(filepath.Separator)+".."+string(filepath.Separator)+"ours")
-	b3 := write(t, state, sandbox, "k8s.io", "three", ours)
-	foreign := write(t, state, task, "k8s.io", "four", other)
-	write(t, state, task, "k8s.io", "not-started", "")
+	b1 := writeBundle(t, state, task, "default", "one", ours)
+	b2 := writeBundle(t, state, task, "k8s.io", "two", filepath.Join(state, "bin", "x")+string(filepath.Separator)+".."+string(filepath.Separator)+"ours")
+	b3 := writeBundle(t, state, sandbox, "k8s.io", "three", ours)
+	foreign := writeBundle(t, state, task, "k8s.io", "four", other)
+	writeBundle(t, state, task, "k8s.io", "not-started", "")
 	// Other things that containerd keeps there.
-	write(t, state, "io.containerd.grpc.v1.cri", "sandboxes", "five", "")
+	writeBundle(t, state, "io.containerd.grpc.v1.cri", "sandboxes", "five", "")
 	if err := os.WriteFile(filepath.Join(state, "containerd.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -47,14 +47,14 @@ func TestFindAndAssign(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	found, err := Find(state, ours)
+	found, err := FindBundles(state, ours)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(found) != 3 || found[0] != b1 || found[1] != b2 || found[2] != b3 {
 		t.Fatalf("found %v", found)
 	}
-	if err := Assign(found, other); err != nil {
+	if err := HandOff(found, other); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range append(found, foreign) {
@@ -71,12 +71,12 @@ func TestFindAndAssign(t *testing.T) {
 			t.Errorf("%s: %v, %v, exists %t", b, entries, err, b.Exists())
 		}
 	}
-	if found, err := Find(state, ours); err != nil || len(found) > 0 {
+	if found, err := FindBundles(state, ours); err != nil || len(found) > 0 {
 		t.Errorf("again: %v, %v", found, err)
 	}
 }
 
-func TestFindByLink(t *testing.T) {
+func TestFindBundlesThroughSymlink(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	file, link := filepath.Join(state, "file"), filepath.Join(state, "link")
@@ -86,25 +86,25 @@ func TestFindByLink(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Skip(err)
 	}
-	b := write(t, state, task, "default", "one", link)
-	if found, err := Find(state, file); err != nil || len(found) != 1 || found[0] != b {
+	b := writeBundle(t, state, task, "default", "one", link)
+	if found, err := FindBundles(state, file); err != nil || len(found) != 1 || found[0] != b {
 		t.Errorf("%v, %v", found, err)
 	}
 }
 
-func TestNoState(t *testing.T) {
+func TestFindBundlesWithoutStateDirectory(t *testing.T) {
 	t.Parallel()
-	if found, err := Find(filepath.Join(t.TempDir(), "none"), "shim"); err != nil || found != nil {
+	if found, err := FindBundles(filepath.Join(t.TempDir(), "none"), "shim"); err != nil || found != nil {
 		t.Errorf("%v, %v", found, err)
 	}
 }
 
-func TestAssignPassesOverWhatHasEnded(t *testing.T) {
+func TestHandOffIgnoresEndedContainers(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	gone := Bundle{task, "default", "gone", filepath.Join(state, "gone")}
-	b := write(t, state, task, "default", "one", "ours")
-	if err := Assign([]Bundle{gone, b}, "real"); err != nil || gone.Exists() {
+	b := writeBundle(t, state, task, "default", "one", "ours")
+	if err := HandOff([]Bundle{gone, b}, "real"); err != nil || gone.Exists() {
 		t.Errorf("%v, exists %t", err, gone.Exists())
 	}
 	if got, err := os.ReadFile(filepath.Join(b.Path, binaryFile)); err != nil || string(got) != "real" {
@@ -112,15 +112,15 @@ func TestAssignPassesOverWhatHasEnded(t *testing.T) {
 	}
 }
 
-func TestUnreadable(t *testing.T) {
+func TestFindBundlesReportsUnreadableFile(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	b := write(t, state, task, "default", "one", "")
+	b := writeBundle(t, state, task, "default", "one", "")
 	if err := os.Mkdir(filepath.Join(b.Path, binaryFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Not knowing must not pass for there being none.
-	if _, err := Find(state, "ours"); err == nil || !strings.Contains(err.Error(), "one") {
+	// An unknown shim is not the same as no shim.
+	if _, err := FindBundles(state, "ours"); err == nil || !strings.Contains(err.Error(), "one") {
 		t.Error(err)
 	}
 }

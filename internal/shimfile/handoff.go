@@ -1,0 +1,111 @@
+package shimfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"directx-nri/internal/durable"
+)
+
+// binaryFile is the file of a bundle that names the shim which started the
+// container. When the container's shim process has died, containerd calls that
+// program to clean up; containerd reads the file at its start and deletes
+// bundles whose program no longer exists, even if the container still runs.
+// https://github.com/containerd/containerd/blob/v1.7.35/runtime/v2/shim_load.go
+const binaryFile = "shim-binary-path"
+
+// Bundle is the bundle of a running container or sandbox.
+type Bundle struct {
+	// Plugin is the ID of containerd's plugin that runs it, such as
+	// io.containerd.runtime.v2.task.
+	Plugin string
+	// Namespace and ID identify the container.
+	Namespace, ID string
+	// Path is the bundle's directory.
+	Path string
+}
+
+// String returns "namespace/ID".
+func (b Bundle) String() string { return b.Namespace + "/" + b.ID }
+
+// Exists reports whether containerd still has the bundle.
+func (b Bundle) Exists() bool {
+	_, err := os.Stat(filepath.Join(b.Path, binaryFile))
+	return err == nil
+}
+
+// FindBundles returns the bundles in containerd's state directory that were
+// started by the shim at path. The state directory need not exist.
+func FindBundles(state, path string) ([]Bundle, error) {
+	var found []Bundle
+	// containerd keeps bundles as PLUGIN/NAMESPACE/ID.
+	err := filepath.WalkDir(state, func(dir string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // The container has ended.
+			return nil
+		case err != nil:
+			return err
+		case !entry.IsDir():
+			return nil
+		}
+		relative, err := filepath.Rel(state, dir)
+		if err != nil {
+			return err
+		}
+		names := strings.Split(relative, string(filepath.Separator))
+		if len(names) < 3 {
+			return nil
+		}
+		program, err := os.ReadFile(filepath.Join(dir, binaryFile))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // It was never started.
+		case err != nil:
+			return err
+		case isSameFile(string(program), path):
+			found = append(found, Bundle{Plugin: names[0], Namespace: names[1], ID: names[2], Path: dir})
+		}
+		return fs.SkipDir
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find containers that were started by %s: %w", path, err)
+	}
+	return found, nil
+}
+
+// isSameFile reports whether two paths name the same file.
+func isSameFile(a, b string) bool {
+	a, b = filepath.Clean(a), filepath.Clean(b)
+	if a == b || runtime.GOOS == "windows" && strings.EqualFold(a, b) {
+		return true
+	}
+	aInfo, aErr := os.Stat(a)
+	bInfo, bErr := os.Stat(b)
+	return aErr == nil && bErr == nil && os.SameFile(aInfo, bInfo)
+}
+
+// HandOff makes the shim at path responsible for bundles, so that the shim which
+// started them can be removed. containerd notices at its next start. Bundles
+// that no longer exist are ignored.
+func HandOff(bundles []Bundle, path string) error {
+	var errs []error
+	for _, b := range bundles {
+		if err := handOff(b, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("hand off container %s to %s: %w", b, path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func handOff(b Bundle, path string) error {
+	file := filepath.Join(b.Path, binaryFile)
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(file, []byte(path), info.Mode().Perm())
+}

@@ -1,0 +1,36 @@
+package shimfile
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// rename moves the program temp to path. Windows cannot replace a running
+// program but can rename it: rename waits for the shim at path to exit, and if
+// it does not, moves it aside. For an instant there is no shim at path then.
+func rename(temp, path string) error {
+	err := os.Rename(temp, path)
+	for try := 0; try < busyTries && isBusy(err); try++ {
+		time.Sleep(busyPause)
+		err = os.Rename(temp, path)
+	}
+	if err == nil || !isBusy(err) {
+		return err
+	}
+	aside := sibling(path, retired+strconv.FormatInt(time.Now().UnixNano(), 36))
+	if err := os.Rename(path, aside); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(err, os.Rename(aside, path))
+	}
+	return nil // The next installation or the removal removes aside.
+}
+
+func isBusy(err error) bool {
+	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_SHARING_VIOLATION)
+}

@@ -1,0 +1,76 @@
+package shimfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// SelfTestFlag makes the shim test itself: a start of a made-up container,
+	// with a copy of the shim in place of the real one.
+	SelfTestFlag = "--self-test"
+	// SelfTestPassed is the one line that a working shim prints then. Other
+	// programs may exit with status 0 too.
+	SelfTestPassed = "self-test passed"
+	// SelfTestDirPrefix begins the name of the self-test's directory.
+	SelfTestDirPrefix = "directx-nri-self-test-"
+	// SelfTestParent is the environment variable with the parent of that
+	// directory: the usual temporary directory may be mounted noexec.
+	SelfTestParent = "DIRECTX_NRI_SELF_TEST"
+
+	selfTestTimeout = time.Minute
+)
+
+// ErrSelfTest means that the shim does not work on this node.
+var ErrSelfTest = errors.New("the shim's self-test failed")
+
+// selfTest runs the self-test of the shim at path.
+func selfTest(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
+	defer cancel()
+	for try := 0; ; try++ {
+		stdout, stderr, err := runSelfTest(ctx, path)
+		switch {
+		// A process that was forked while the file was written has it open for a
+		// moment longer: https://go.dev/issue/22315.
+		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
+			time.Sleep(busyPause)
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, context.Cause(ctx))
+		case err != nil:
+			return fmt.Errorf("%w: %s: %w: %s", ErrSelfTest, path, err, excerpt(append(stdout, stderr...)))
+		case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
+			return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, Base)
+		default:
+			return nil
+		}
+	}
+}
+
+func runSelfTest(ctx context.Context, path string) (stdout, stderr []byte, err error) {
+	command := exec.CommandContext(ctx, path, SelfTestFlag)
+	command.Env = append(os.Environ(), SelfTestParent+"="+filepath.Dir(path))
+	command.WaitDelay = time.Second
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err = command.Run()
+	return out.Bytes(), errs.Bytes(), err
+}
+
+// excerpt returns the beginning of a program's output, on one line.
+func excerpt(output []byte) string {
+	const most = 500
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(output), "?")), " ")
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return text
+}
