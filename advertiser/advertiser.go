@@ -27,7 +27,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/config"
-	"directx-nri/internal/unixsocket"
+	"directx-nri/internal/localgrpc"
 )
 
 // The extended resources.
@@ -75,6 +75,9 @@ type Config struct {
 	// is given a token. The recorder must be one for such allocations, as
 	// [allocation.Injected] is; and Ready need not be there.
 	Inject Inject
+	// Windows reports that the node's containers run on Windows, which decides on
+	// the form of the interlock.
+	Windows bool
 	// Observer is told what happens, for metrics. nil when nobody wants to know.
 	Observer Observer
 	// Log gets what happens.
@@ -258,7 +261,7 @@ func (a *Advertiser) begin(ctx context.Context) error {
 }
 
 func (a *Advertiser) kubeletRun() (kubeletRun, error) {
-	socket, err := unixsocket.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
+	socket, err := localgrpc.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
 	return kubeletRun{socket: socket, streamsEnded: a.streamsEnded.Load()}, err
 }
 

@@ -23,8 +23,8 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/testutil"
-	"directx-nri/internal/unixsocket"
 )
 
 func computeGPU(id string) discovery.Device {
@@ -534,14 +534,14 @@ func TestTwoAdvertisers(t *testing.T) {
 	k := startKubelet(t, dir)
 	first := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
 	k.await(ResourceDisplay, "A::0 A::1")
-	before, err := unixsocket.Identify(filepath.Join(dir, "directx-display.sock"))
+	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := testConfig(t, dir, newSource(displayGPU("B")))
 	run(t, second)
 	time.Sleep(50 * time.Millisecond) // for some attempts
-	if now, err := unixsocket.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
+	if now, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
 		t.Errorf("the first one's socket was taken away: %v", err)
 	}
 	k.await(ResourceDisplay, "A::0 A::1")
@@ -616,9 +616,10 @@ func TestWholeWay(t *testing.T) {
 		only := &v1beta1.ContainerAllocateResponse{
 			Envs:        map[string]string{"DIRECTX_ALLOCATION_DISPLAY": string(token)},
 			Annotations: map[string]string{"directx.microsoft.com/allocation.display": string(token)},
+			Mounts:      []*v1beta1.Mount{{ContainerPath: "/proc/directx-nri-did-not-adjust-this-container", HostPath: "/dev/null", ReadOnly: true}},
 		}
 		if diff := cmp.Diff(only, got, protocmp.Transform()); diff != "" {
-			t.Errorf("the answer has more or less than the token: %s", diff)
+			t.Errorf("the answer is not the token and the interlock: %s", diff)
 		}
 		record, err := store.Get(token)
 		if err != nil {

@@ -52,11 +52,23 @@ func instanceIDs(replicas []allocation.Replica) []string {
 	return ids
 }
 
-// byToken returns the answer that has nothing but the token by which the
-// container's GPUs are looked up when it is created.
-func byToken(resource string, token allocation.Token) *v1beta1.ContainerAllocateResponse {
-	return &v1beta1.ContainerAllocateResponse{
+// answerWithToken returns the answer that gives a container the token by which its
+// GPUs are looked up when it is created, and an interlock that keeps it from being
+// started by a runtime that does not look them up. windows is for containers on
+// Windows nodes.
+//
+// containerd takes Windows devices without a container path and permissions only
+// (WithDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of several resources'
+// interlocks the kubelet passes on one, which is enough.
+func answerWithToken(resource string, token allocation.Token, windows bool) *v1beta1.ContainerAllocateResponse {
+	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(resource): string(token)},
 		Annotations: map[string]string{allocation.AnnotationKey(resource): string(token)},
 	}
+	if windows {
+		answer.Devices = []*v1beta1.DeviceSpec{{HostPath: allocation.InterlockDeviceType + "://" + allocation.InterlockDeviceID}}
+	} else {
+		answer.Mounts = []*v1beta1.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource, ReadOnly: true}}
+	}
+	return answer
 }

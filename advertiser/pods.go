@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/unixsocket"
+	"directx-nri/internal/localgrpc"
 )
 
 // podWatch finds out which pods are gone, by asking the kubelet for those that
@@ -34,7 +34,7 @@ type podWatch struct {
 type kubeletRun struct {
 	// socket is its registration socket. It is made late in a start: the
 	// kubelet may list pods while the file of its last run is still there.
-	socket unixsocket.Identity
+	socket localgrpc.Identity
 	// streamsEnded is how many ListAndWatch streams have ended. Those of a run
 	// last as long as it and its registration do.
 	streamsEnded int64

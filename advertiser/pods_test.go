@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/unixsocket"
+	"directx-nri/internal/localgrpc"
 )
 
 func TestPodsGone(t *testing.T) {
@@ -113,7 +113,7 @@ func TestPodsGone(t *testing.T) {
 					return pods, now.err
 				},
 				running: func() (kubeletRun, error) {
-					id, err := unixsocket.Identify(socket)
+					id, err := localgrpc.Identify(socket)
 					return kubeletRun{socket: id, streamsEnded: streamsEnded}, err
 				},
 			}

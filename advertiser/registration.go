@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/unixsocket"
+	"directx-nri/internal/localgrpc"
 )
 
 // kubeletSocket is the name of the kubelet's registration socket.
@@ -89,7 +89,7 @@ func (e *endpoint) run(ctx context.Context) error {
 	retry := e.backoff()
 	trouble := ""
 	for ctx.Err() == nil {
-		listener, err := unixsocket.Listen(ctx, e.path())
+		listener, err := localgrpc.Listen(ctx, e.path())
 		if err == nil {
 			retry.reset()
 			trouble = ""
@@ -121,7 +121,7 @@ func (e *endpoint) sleep(ctx context.Context, d time.Duration) {
 // serve serves on listener, and keeps the service registered, until ctx ends
 // or the socket is gone. It always leaves the listener closed, the server
 // stopped and the socket removed.
-func (e *endpoint) serve(ctx context.Context, listener *unixsocket.Listener) error {
+func (e *endpoint) serve(ctx context.Context, listener *localgrpc.Listener) error {
 	stopping := make(chan struct{})
 	w := newWatchers()
 	server := grpc.NewServer(
@@ -172,7 +172,7 @@ func stopServer(server *grpc.Server, patience time.Duration) {
 
 // stayRegistered registers with the kubelet whenever that is needed, until ctx
 // ends, the socket is gone or the server has failed.
-func (e *endpoint) stayRegistered(ctx context.Context, listener *unixsocket.Listener, w *watchers, failed <-chan struct{}) {
+func (e *endpoint) stayRegistered(ctx context.Context, listener *localgrpc.Listener, w *watchers, failed <-chan struct{}) {
 	r := registration{retry: e.backoff(), timing: e.timing}
 	for {
 		seen := e.observe(listener, w)
@@ -220,10 +220,10 @@ func (e *endpoint) report(firstOfItsKind bool, err error) {
 	}
 }
 
-func (e *endpoint) observe(listener *unixsocket.Listener, w *watchers) observation {
+func (e *endpoint) observe(listener *localgrpc.Listener, w *watchers) observation {
 	// In this order: the kubelet empties the folder before it makes its
 	// socket. Seeing ours after its own means that ours is not from before.
-	kubelet, err := unixsocket.Identify(filepath.Join(e.folder, kubeletSocket))
+	kubelet, err := localgrpc.Identify(filepath.Join(e.folder, kubeletSocket))
 	seen := observation{now: e.now(), kubelet: kubelet, kubeletThere: err == nil, intact: listener.Intact()}
 	seen.watching, seen.everWatched = w.counts()
 	return seen
@@ -231,7 +231,7 @@ func (e *endpoint) observe(listener *unixsocket.Listener, w *watchers) observati
 
 // register makes one registration. It gives up when our socket goes: the
 // kubelet would wait for it in vain.
-func (e *endpoint) register(ctx context.Context, listener *unixsocket.Listener) error {
+func (e *endpoint) register(ctx context.Context, listener *localgrpc.Listener) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timing.call)
 	defer cancel()
 	result := make(chan error, 1)
@@ -287,7 +287,7 @@ type observation struct {
 	// intact: our socket is still where the kubelet looks for it.
 	intact       bool
 	kubeletThere bool
-	kubelet      unixsocket.Identity
+	kubelet      localgrpc.Identity
 	// watching is how many ListAndWatch streams are open, everWatched how many
 	// there have been.
 	watching, everWatched int
@@ -306,7 +306,7 @@ type registration struct {
 	timing timing
 	retry  backoff
 	// with is the kubelet socket of the last attempt, at when it was made.
-	with unixsocket.Identity
+	with localgrpc.Identity
 	at   time.Time
 	// accepted: that attempt succeeded. watchedBefore is everWatched before it.
 	accepted      bool

@@ -7,25 +7,25 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/unixsocket"
+	"directx-nri/internal/localgrpc"
 )
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	identity := func(name string) unixsocket.Identity {
+	identity := func(name string) localgrpc.Identity {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		id, err := unixsocket.Identify(path)
+		id, err := localgrpc.Identify(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
 	one, other := identity("one"), identity("other")
-	seen := func(second int, kubelet unixsocket.Identity, watching, everWatched int) observation {
+	seen := func(second int, kubelet localgrpc.Identity, watching, everWatched int) observation {
 		return observation{now: at(second), intact: true, kubeletThere: true, kubelet: kubelet, watching: watching, everWatched: everWatched}
 	}
 	times := timing{poll: 2 * time.Second, watch: 10 * time.Second}

@@ -32,6 +32,7 @@ type service struct {
 	ready    func(ctx context.Context, start Start) error
 	// inject makes the answers, nil when they have a token.
 	inject   Inject
+	windows  bool
 	observer Observer
 	board    *board
 	log      logrus.FieldLogger
@@ -107,9 +108,9 @@ func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.Pre
 // Allocate implements v1beta1.DevicePluginServer: all containers of the
 // request get what they ask for, or none does.
 //
-// The answer has a token and nothing else. Devices and mounts are up to who
-// adjusts the container's spec. Where nobody does, the answer has those and no
-// token: see [Inject].
+// The answer has a token and an interlock and no GPU: the NRI plugin or the runtime
+// shim adds that when the container is created. With [Config.Inject] the answer has
+// the GPU's devices and mounts and no token.
 func (s *service) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	promised, err := s.promise(ctx, request)
 	if err == nil {
@@ -149,7 +150,7 @@ func (s *service) answers(ctx context.Context, p promised) ([]*v1beta1.Container
 	if s.inject == nil {
 		var list []*v1beta1.ContainerAllocateResponse
 		for _, token := range p.tokens {
-			list = append(list, byToken(p.resource, token))
+			list = append(list, answerWithToken(p.resource, token, s.windows))
 		}
 		return list, nil
 	}

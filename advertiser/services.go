@@ -36,6 +36,7 @@ func (a *Advertiser) service(o *offer, stopping <-chan struct{}, w *watchers) *s
 		recorder: a.config.Recorder,
 		ready:    a.config.Ready,
 		inject:   a.config.Inject,
+		windows:  a.config.Windows,
 		observer: orNobody(a.config.Observer),
 		board:    &a.board,
 		log:      o.log,

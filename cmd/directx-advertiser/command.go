@@ -94,6 +94,7 @@ func run(ctx context.Context, c config.Config, settings *cli.Settings, log *logr
 		KubeletDir:      c.Kubelet.DevicePlugins,
 		Ready:           serving.ready,
 		Inject:          serving.inject,
+		Windows:         c.ContainerOS == string(ocispec.Windows),
 		Observer:        m,
 		Pods:            advertiser.PodResourcesPods(c.Kubelet.PodResources),
 		FailOnInitError: c.FailOnInitError,

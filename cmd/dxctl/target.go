@@ -16,8 +16,8 @@ import (
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/peer"
 	"directx-nri/internal/service"
 )
 
@@ -177,7 +177,7 @@ func (t *target) service() service.Service {
 func (t *target) isOutdated(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	process, err := peer.Of(ctx, t.criSocket)
+	process, err := localgrpc.SocketOwner(ctx, t.criSocket)
 	if err != nil {
 		return false
 	}

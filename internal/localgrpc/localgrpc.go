@@ -1,5 +1,6 @@
-// Package localgrpc connects to the gRPC servers of this machine: containerd and
-// the kubelet. On Linux they listen on Unix sockets, on Windows on named pipes.
+// Package localgrpc connects to the gRPC servers of this machine, containerd and
+// the kubelet, and listens for theirs: on Unix sockets, and on Windows on named
+// pipes. On Linux it also finds the process behind a socket.
 package localgrpc
 
 import (
@@ -14,20 +15,21 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxMessageBytes is what the kubelet's own clients take of CRI and PodResources
-// answers. gRPC's default is a quarter of it, which full nodes exceed.
+// maxMessageBytes is the limit of the kubelet's own clients for CRI and PodResources
+// answers. Those of full nodes exceed gRPC's default, a quarter of it.
 const maxMessageBytes = 16 << 20
 
-// longestPause is how long after a failed attempt there is another one at the
-// latest: the servers are restarted now and then, and starts wait for them.
-const longestPause = time.Second
+// maxRetryDelay bounds the time between attempts to connect: the servers are
+// restarted now and then, and container starts wait for them.
+const maxRetryDelay = time.Second
 
 // Dial returns a connection to the server at address: the path of a Unix
 // socket, or the name of a pipe such as \\.\pipe\containerd-containerd. Either
-// may be a URL as the kubelet has it, unix:///run/x.sock or npipe:////./pipe/x.
-// Nothing is sent yet. Pipes are there on Windows only: elsewhere calls fail.
+// may be a URL as in the kubelet's configuration, unix:///run/x.sock or
+// npipe:////./pipe/x. It connects at the first call. Calls to pipes fail on
+// systems other than Windows.
 func Dial(address string) (*grpc.ClientConn, error) {
-	path, isPipe := target(address)
+	path, isPipe := parseAddress(address)
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		if isPipe {
 			return dialPipe(ctx, path)
@@ -35,11 +37,10 @@ func Dial(address string) (*grpc.ClientConn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
 	params := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}
-	params.Backoff.BaseDelay, params.Backoff.MaxDelay = longestPause/10, longestPause
+	params.Backoff.BaseDelay, params.Backoff.MaxDelay = maxRetryDelay/10, maxRetryDelay
 	connection, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithReadBufferSize(8<<10), grpc.WithWriteBufferSize(8<<10),
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(params),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)))
@@ -49,10 +50,11 @@ func Dial(address string) (*grpc.ClientConn, error) {
 	return connection, nil
 }
 
-// target returns what address names. The kubelet writes its own pipe as
-// npipe://\\.\pipe\kubelet-pod-resources, so slashes count alike in pipes, and
-// none, or the machine's ".", may be in front.
-func target(address string) (path string, isPipe bool) {
+// parseAddress returns the path of the socket or the name of the pipe. The kubelet
+// writes its own pipe as npipe://\\.\pipe\kubelet-pod-resources, so slashes and
+// backslashes are the same in pipes, and any number of them, with or without the
+// machine ".", may come first.
+func parseAddress(address string) (path string, isPipe bool) {
 	name, isPipe := strings.CutPrefix(address, "npipe:")
 	if !isPipe && !strings.HasPrefix(address, `\\.\`) {
 		return strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "//"), false

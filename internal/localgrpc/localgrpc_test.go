@@ -17,7 +17,7 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-func TestTarget(t *testing.T) {
+func TestParseAddress(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"/run/containerd/containerd.sock":        "/run/containerd/containerd.sock",
@@ -31,7 +31,7 @@ func TestTarget(t *testing.T) {
 		// As LocalEndpoint of the kubelet's pkg/kubelet/util/util_windows.go makes it.
 		`npipe://\\.\pipe\kubelet-pod-resources`: `pipe \\.\pipe\kubelet-pod-resources`,
 	} {
-		got, isPipe := target(address)
+		got, isPipe := parseAddress(address)
 		if isPipe {
 			got = "pipe " + got
 		}
@@ -41,15 +41,15 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-type bigAnswer struct {
+type largeAnswer struct {
 	cri.UnimplementedRuntimeServiceServer
 }
 
-func (bigAnswer) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+func (largeAnswer) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeVersion: strings.Repeat("x", 5<<20)}, nil
 }
 
-func TestDialTakesBigAnswers(t *testing.T) {
+func TestDialAcceptsLargeAnswers(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "s")
 	listener, err := net.Listen("unix", socket)
@@ -57,33 +57,33 @@ func TestDialTakesBigAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(server, bigAnswer{})
+	cri.RegisterRuntimeServiceServer(server, largeAnswer{})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-served })
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
-		if err := ask(t, address); err != nil {
+		if err := callVersion(t, address); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
 }
 
-func TestDialTellsWhatIsMissing(t *testing.T) {
+func TestDialWithoutServer(t *testing.T) {
 	t.Parallel()
 	nowhere := filepath.Join(testutil.ShortDir(t), "s")
-	if err := ask(t, nowhere); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), nowhere) {
+	if err := callVersion(t, nowhere); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), nowhere) {
 		t.Errorf("no server: %v", err)
 	}
 	if runtime.GOOS == "windows" {
 		return
 	}
-	err := ask(t, `\\.\pipe\x`)
+	err := callVersion(t, `\\.\pipe\x`)
 	if err == nil || !strings.Contains(err.Error(), errors.ErrUnsupported.Error()) {
-		t.Errorf("a pipe, here: %v", err)
+		t.Errorf("a pipe: %v", err)
 	}
 }
 
-func ask(t *testing.T, address string) error {
+func callVersion(t *testing.T, address string) error {
 	t.Helper()
 	connection, err := Dial(address)
 	if err != nil {

@@ -10,5 +10,5 @@ import (
 )
 
 func dialPipe(_ context.Context, path string) (net.Conn, error) {
-	return nil, fmt.Errorf("%s: named pipes are there on Windows only: %w", path, errors.ErrUnsupported)
+	return nil, fmt.Errorf("connect to named pipe %s: %w", path, errors.ErrUnsupported)
 }

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"directx-nri/internal/durable"
-	"directx-nri/internal/unixsocket"
+	"directx-nri/internal/localgrpc"
 )
 
 // Service is the name of the NRI plugin in the health checking protocol.
@@ -76,7 +76,7 @@ const lookAgain = time.Second
 
 // Run answers checks until ctx ends, and removes the socket. It makes the
 // socket's folder when it must, and the socket again when somebody removes it.
-// The error matches [unixsocket.ErrInUse] when another process answers on the
+// The error matches [localgrpc.ErrInUse] when another process answers on the
 // socket.
 func (s *Server) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -92,8 +92,8 @@ func (s *Server) serve(ctx context.Context) error {
 	if err := durable.MakePrivate(filepath.Dir(s.path)); err != nil {
 		return err
 	}
-	listener, err := unixsocket.Listen(ctx, s.path)
-	if errors.Is(err, unixsocket.ErrInUse) {
+	listener, err := localgrpc.Listen(ctx, s.path)
+	if errors.Is(err, localgrpc.ErrInUse) {
 		return fmt.Errorf("%w: is directx-nri running twice on this node?", err)
 	}
 	if err != nil {
@@ -170,7 +170,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 		return nil, fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("ask the NRI plugin: %w: run as the account that directx-nri runs as", err)
-	case unixsocket.IsBusy(err):
+	case localgrpc.IsBusy(err):
 		return nil, fmt.Errorf("%w: it does not accept connections on %s", ErrNoAnswer, path)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: there is no socket %s", ErrNotRunning, path)

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/testutil"
-	"directx-nri/internal/unixsocket"
 )
 
 // start runs a server on path until the returned function is called.
@@ -167,7 +167,7 @@ func TestRunRefusesASocketInUse(t *testing.T) {
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	_, stop := start(t, path)
 	defer stop()
-	if err := NewServer(path).Run(t.Context()); !errors.Is(err, unixsocket.ErrInUse) {
+	if err := NewServer(path).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
 	if err := Check(t.Context(), path); !errors.Is(err, ErrNotServing) {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/internal/peer"
+	"directx-nri/internal/localgrpc"
 )
 
 // behind is the process that listens on a socket, and whatever starts it again.
@@ -22,10 +22,10 @@ func Behind(socket, program string) Service { return behind{socket, program} }
 func (b behind) String() string { return "a signal to " + b.program }
 
 // find returns the process, nil while there is none.
-func (b behind) find(ctx context.Context) (*peer.Process, error) {
-	process, err := peer.Of(ctx, b.socket)
+func (b behind) find(ctx context.Context) (*localgrpc.Process, error) {
+	process, err := localgrpc.SocketOwner(ctx, b.socket)
 	switch {
-	case errors.Is(err, peer.ErrNobody):
+	case errors.Is(err, localgrpc.ErrNoListener):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("restart by %s: %w", b, err)
@@ -51,7 +51,7 @@ func (b behind) Check(ctx context.Context) error {
 		return err
 	}
 	err = process.Signal(0)
-	if errors.Is(err, peer.ErrGone) {
+	if errors.Is(err, localgrpc.ErrExited) {
 		err = nil
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func (b behind) Restart(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, process.Close()) }()
-	if err := process.Signal(unix.SIGTERM); errors.Is(err, peer.ErrGone) {
+	if err := process.Signal(unix.SIGTERM); errors.Is(err, localgrpc.ErrExited) {
 		return nil
 	} else if err != nil {
 		return b.notSent(process.PID, err)

@@ -1,4 +1,4 @@
-package unixsocket
+package localgrpc
 
 import (
 	"errors"
@@ -6,5 +6,4 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// isRefused tells from the error of a dial that nobody listens.
 func isRefused(err error) bool { return errors.Is(err, windows.WSAECONNREFUSED) }

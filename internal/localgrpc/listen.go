@@ -1,6 +1,4 @@
-// Package unixsocket listens on Unix sockets that other programs remove,
-// replace or leave behind.
-package unixsocket
+package localgrpc
 
 import (
 	"context"
@@ -14,36 +12,35 @@ import (
 	"time"
 )
 
-// maxPath is the longest path that the kernel takes: sun_path of sockaddr_un
-// less its final zero. https://man7.org/linux/man-pages/man7/unix.7.html,
-// afunix.h of the Windows SDK.
+// maxPath is the size of sun_path in sockaddr_un, less the terminating zero.
+// https://man7.org/linux/man-pages/man7/unix.7.html, afunix.h of the Windows SDK.
 const maxPath = 107
 
-// probeTimeout bounds how long a live process may take to accept.
+// probeTimeout bounds how long a live process may take to accept a connection.
 const probeTimeout = time.Second
 
-// ErrInUse tells that another live process listens on the socket.
+// ErrInUse is returned by [Listen] when another live process listens on the socket.
 var ErrInUse = errors.New("another process listens on this socket")
 
-// Identity tells one socket file from another of the same path.
+// Identity distinguishes a socket file from others that had the same path.
 type Identity struct{ info fs.FileInfo }
 
-// Identify returns the identity of the file at path. An error that matches
-// [fs.ErrNotExist] tells that there is none.
+// Identify returns the identity of the file at path. The error matches
+// [fs.ErrNotExist] when there is no file.
 func Identify(path string) (Identity, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return Identity{}, err
 	}
-	// On Windows the file's identity is read at the first comparison, which
-	// would be of whatever is there by then.
+	// On Windows the file is opened at the first comparison. Do that before
+	// another file has the path.
 	os.SameFile(info, info)
 	return Identity{info: info}, nil
 }
 
-// Same tells whether i and other are one file. File systems give the number of
-// a removed file to the next one made, so the time of creation counts too. The
-// zero Identity is the same as nothing.
+// Same reports whether i and other identify one file. The modification time is
+// compared too because file systems reuse the inode of a removed file. The zero
+// Identity is not the same as any.
 func (i Identity) Same(other Identity) bool {
 	if i.info == nil || other.info == nil {
 		return false
@@ -51,8 +48,8 @@ func (i Identity) Same(other Identity) bool {
 	return os.SameFile(i.info, other.info) && i.info.ModTime().Equal(other.info.ModTime())
 }
 
-// Listener listens on a Unix socket that only the process's own account can
-// connect to.
+// Listener listens on a Unix socket to which only the account of the process can
+// connect. Other programs may remove or replace the socket's file.
 type Listener struct {
 	*net.UnixListener
 	path     string
@@ -60,12 +57,11 @@ type Listener struct {
 	close    func() error
 }
 
-// Listen makes the socket at path and listens on it. A socket that nobody
-// answers on is removed first. The error matches [ErrInUse] when somebody
-// does.
+// Listen creates the socket at path and listens on it. A socket on which no process
+// listens is removed first. The error matches [ErrInUse] when a process does.
 func Listen(ctx context.Context, path string) (*Listener, error) {
 	if len(path) > maxPath {
-		return nil, fmt.Errorf("listen on %s: the path of a Unix socket has at most %d bytes, choose a shorter folder", path, maxPath)
+		return nil, fmt.Errorf("listen on %s: the path of a Unix socket has at most %d bytes, choose a shorter directory", path, maxPath)
 	}
 	if err := removeStale(ctx, path); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -74,8 +70,8 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// By default Close removes whatever is at path by then, another process's
-	// socket included.
+	// The default, unlink on close, would also remove a socket that another
+	// process created at path.
 	listener.SetUnlinkOnClose(false)
 	l := &Listener{UnixListener: listener, path: path}
 	l.close = sync.OnceValue(l.closeAndRemove)
@@ -88,15 +84,15 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	return l, nil
 }
 
-// Intact tells whether the path still names this listener's socket. When it
-// does not, nobody can connect any more.
+// Intact reports whether the path still names this listener's socket. Otherwise no
+// client can connect any more.
 func (l *Listener) Intact() bool {
 	now, err := Identify(l.path)
 	return err == nil && now.Same(l.identity)
 }
 
-// Close stops listening and removes the socket, unless something else is at
-// its path by now. Further calls do nothing and return the same.
+// Close stops listening and removes the socket, unless another file is at its path.
+// Further calls return the same error.
 func (l *Listener) Close() error { return l.close() }
 
 func (l *Listener) closeAndRemove() error {
@@ -118,7 +114,7 @@ func removeStale(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("there is a file of that name that is not a socket: move it away")
+		return errors.New("the file is not a socket: move it away")
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -133,7 +129,7 @@ func removeStale(ctx context.Context, path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case !isRefused(err):
-		// That it could not be asked does not say that nobody is there.
+		// Any other error does not prove that no process listens.
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -142,8 +138,8 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// IsBusy tells from the error of a dial that somebody listens, but does not
-// accept: a process that hangs or is stopped.
+// IsBusy reports whether err, of a dial, means that a process listens and does not
+// accept connections.
 func IsBusy(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, syscall.EAGAIN) || errors.As(err, &timeout) && timeout.Timeout()

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package peer
+package localgrpc
 
 import (
 	"context"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Process is there on Linux only.
+// Process is implemented on Linux only.
 type Process struct{}
 
-// Of fails.
-func Of(context.Context, string) (*Process, error) { return nil, errors.ErrUnsupported }
+// SocketOwner fails.
+func SocketOwner(context.Context, string) (*Process, error) { return nil, errors.ErrUnsupported }
 
 // Started is never called.
 func (*Process) Started() (time.Time, error) { return time.Time{}, errors.ErrUnsupported }

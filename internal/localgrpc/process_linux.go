@@ -1,4 +1,4 @@
-package peer
+package localgrpc
 
 import (
 	"context"
@@ -15,52 +15,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proc is where the kernel tells of processes.
-const proc = "/proc"
-
-// Process is a process of this machine, and no other one that gets its number
-// later. Close it.
+// Process refers to a process of this machine. It does not refer to another process
+// that gets the same ID later, on kernels with pidfds. Close it after use.
 type Process struct {
-	// PID is its number as seen from here.
 	PID int
-
-	fd int // a pidfd, -1 where the kernel has none
+	fd  int // a pidfd, -1 if the kernel has none
 }
 
-// Of returns the process that listens on socket, a path or unix:// URL. The error
-// matches [ErrNobody] or [ErrUnseen].
-func Of(ctx context.Context, socket string) (*Process, error) {
-	path := strings.TrimPrefix(strings.TrimPrefix(socket, "unix:"), "//")
+// SocketOwner returns the process that listens on socket, a path or unix:// URL. The
+// error matches [ErrNoListener] or [ErrHidden].
+func SocketOwner(ctx context.Context, socket string) (*Process, error) {
+	path, _ := parseAddress(socket)
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED):
-		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNobody, err)
+		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNoListener, err)
 	case err != nil:
 		return nil, fmt.Errorf("find the process behind %s: %w", socket, err)
 	}
-	// Until the process is held, the connection shows that it is there.
+	// The process cannot have ended while the connection is open.
 	defer connection.Close()
 	pid, err := credentials(connection.(*net.UnixConn))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("find the process behind %s: %w", socket, err)
 	case pid == 0:
-		return nil, fmt.Errorf("find the process behind %s: %w", socket, ErrUnseen)
+		return nil, fmt.Errorf("find the process behind %s: %w", socket, ErrHidden)
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM):
-		fd = -1 // Linux before 5.3, or a seccomp profile that does not know it.
+		fd = -1 // Linux before 5.3, or a seccomp profile without the system call.
 	case errors.Is(err, unix.ESRCH):
-		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNobody, ErrGone)
+		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNoListener, ErrExited)
 	case err != nil:
-		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	return &Process{PID: pid, fd: fd}, nil
 }
 
-// credentials returns the number of the process that listens at the other end of
-// the connection, 0 when it is not in our PID namespace.
+// credentials returns the ID of the process at the other end of the connection, 0
+// when it is in another PID namespace.
 func credentials(connection *net.UnixConn) (int, error) {
 	raw, err := connection.SyscallConn()
 	if err != nil {
@@ -75,7 +70,7 @@ func credentials(connection *net.UnixConn) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Close lets go of the process.
+// Close releases the pidfd.
 func (p *Process) Close() error {
 	if p.fd < 0 {
 		return nil
@@ -83,16 +78,16 @@ func (p *Process) Close() error {
 	return unix.Close(p.fd)
 }
 
-func (p *Process) file(name string) string { return filepath.Join(proc, strconv.Itoa(p.PID), name) }
+func (p *Process) file(name string) string { return filepath.Join("/proc", strconv.Itoa(p.PID), name) }
 
-// readText returns a small file without its last line end.
+// readText returns the content of a file without the final newline.
 func readText(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
-// Is tells whether the process runs a program of that name. A program's name is
-// told to everybody, its file to those that may look into the process.
+// Is reports whether the process runs a program of that name. Every process can read
+// the name, and the path of the program only those that may trace the process.
 func (p *Process) Is(program string) (bool, error) {
 	name, err := readText(p.file("comm"))
 	if err != nil {
@@ -105,7 +100,7 @@ func (p *Process) Is(program string) (bool, error) {
 	return err == nil && filepath.Base(strings.TrimSuffix(file, " (deleted)")) == program, nil
 }
 
-// Name returns what the kernel calls the process.
+// Name returns the kernel's name of the process.
 func (p *Process) Name() string {
 	name, err := readText(p.file("comm"))
 	if err != nil {
@@ -114,8 +109,8 @@ func (p *Process) Name() string {
 	return name
 }
 
-// Started returns when the process was started, by today's clock, to a hundredth of
-// a second.
+// Started returns when the process was started, to a hundredth of a second. The
+// current wall clock is the reference.
 func (p *Process) Started() (time.Time, error) {
 	stat, err := readText(p.file("stat"))
 	if err != nil {
@@ -127,12 +122,12 @@ func (p *Process) Started() (time.Time, error) {
 	}
 	var sinceBoot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
-		return time.Time{}, fmt.Errorf("ask how long the machine runs: %w", err)
+		return time.Time{}, fmt.Errorf("read the time since boot: %w", err)
 	}
 	return time.Now().Add(start - time.Duration(sinceBoot.Nano())), nil
 }
 
-// Signal sends a signal. The error matches [ErrGone] when the process has ended.
+// Signal sends a signal. The error matches [ErrExited] when the process has ended.
 func (p *Process) Signal(signal unix.Signal) error {
 	var err error
 	if p.fd >= 0 {
@@ -141,34 +136,34 @@ func (p *Process) Signal(signal unix.Signal) error {
 		err = unix.Kill(p.PID, signal)
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return ErrGone
+		return ErrExited
 	}
 	return err
 }
 
-// poll is how often it is looked whether a process has ended.
-const poll = 20 * time.Millisecond
+// exitPoll is the interval at which [Process.Wait] checks the process.
+const exitPoll = 20 * time.Millisecond
 
 // Wait returns nil when the process has ended, or ctx's error.
 func (p *Process) Wait(ctx context.Context) error {
 	for {
-		over, err := p.over()
-		if over || err != nil {
+		exited, err := p.exited()
+		if exited || err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(poll):
+		case <-time.After(exitPoll):
 		}
 	}
 }
 
-func (p *Process) over() (bool, error) {
+func (p *Process) exited() (bool, error) {
 	if p.fd < 0 {
-		return errors.Is(p.Signal(0), ErrGone), nil
+		return errors.Is(p.Signal(0), ErrExited), nil
 	}
-	// A pidfd can be read when the process has ended.
+	// A pidfd is readable when the process has ended.
 	// https://man7.org/linux/man-pages/man2/pidfd_open.2.html
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0)
 	if errors.Is(err, unix.EINTR) {

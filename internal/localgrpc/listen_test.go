@@ -1,4 +1,4 @@
-package unixsocket
+package localgrpc
 
 import (
 	"context"
@@ -16,6 +16,15 @@ import (
 	"directx-nri/internal/testutil"
 )
 
+// abandon closes l and leaves its file, as a process that is killed does.
+func abandon(t *testing.T, l *net.UnixListener) {
+	t.Helper()
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(shutDown(l), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestListen(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -23,18 +32,15 @@ func TestListen(t *testing.T) {
 		prepare func(t *testing.T, path string)
 		wantErr string
 	}{
-		{name: "nothing there", prepare: func(*testing.T, string) {}},
-		{name: "left behind by a killed process", prepare: func(t *testing.T, path string) {
+		{name: "no file", prepare: func(*testing.T, string) {}},
+		{name: "of a killed process", prepare: func(t *testing.T, path string) {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.SetUnlinkOnClose(false)
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			abandon(t, l)
 		}},
-		{name: "a live process", prepare: func(t *testing.T, path string) {
+		{name: "of a live process", prepare: func(t *testing.T, path string) {
 			l, err := net.Listen("unix", path)
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +64,7 @@ func TestListen(t *testing.T) {
 					t.Errorf("error %v, want one with %q and the path", err, test.wantErr)
 				}
 				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
-					t.Errorf("what was there was touched: %v", err)
+					t.Errorf("the file was changed: %v", err)
 				}
 				return
 			}
@@ -78,21 +84,21 @@ func TestListen(t *testing.T) {
 				t.Errorf("second Close: %v", err)
 			}
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the socket is still there: %v", err)
+				t.Errorf("the socket still exists: %v", err)
 			}
 		})
 	}
 }
 
-func TestListenSaysThatAPathIsTooLong(t *testing.T) {
+func TestListenOnTooLongPath(t *testing.T) {
 	t.Parallel()
 	_, err := Listen(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("x", 108)))
-	if err == nil || !strings.Contains(err.Error(), "shorter folder") {
-		t.Errorf("error %v does not say what to do", err)
+	if err == nil || !strings.Contains(err.Error(), "shorter directory") {
+		t.Errorf("error %v has no remedy", err)
 	}
 }
 
-func TestCloseLeavesAnothersSocket(t *testing.T) {
+func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "s.sock")
 	ours, err := Listen(t.Context(), path)
@@ -111,13 +117,13 @@ func TestCloseLeavesAnothersSocket(t *testing.T) {
 	}
 	defer func() { _ = theirs.Close() }()
 	if ours.Intact() {
-		t.Error("intact although the file is another's")
+		t.Error("intact with another listener's file")
 	}
 	if err := ours.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	if !theirs.Intact() {
-		t.Error("the other's socket was removed")
+		t.Error("the other listener's socket was removed")
 	}
 }
 
@@ -141,14 +147,14 @@ func TestIsBusy(t *testing.T) {
 	}
 }
 
-func TestZeroIdentityIsNothing(t *testing.T) {
+func TestZeroIdentity(t *testing.T) {
 	t.Parallel()
 	if (Identity{}).Same(Identity{}) {
-		t.Error("two absent files are the same file")
+		t.Error("two zero identities are the same")
 	}
 }
 
-func TestListenEndsWithItsContext(t *testing.T) {
+func TestListenWithEndedContext(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "s.sock")
 	l, err := net.Listen("unix", path)
@@ -159,6 +165,6 @@ func TestListenEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
 	if _, err := Listen(ctx, path); err == nil {
-		t.Error("no error although the context had ended")
+		t.Error("no error")
 	}
 }

@@ -1,4 +1,4 @@
-package peer
+package localgrpc
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOf(t *testing.T) {
+func TestSocketOwner(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
-	if _, err := Of(t.Context(), socket); !errors.Is(err, ErrNobody) {
+	if _, err := SocketOwner(t.Context(), socket); !errors.Is(err, ErrNoListener) {
 		t.Errorf("no socket: %v", err)
 	}
 	listener, err := net.Listen("unix", socket)
@@ -24,7 +24,7 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{socket, "unix://" + socket} {
-		process, err := Of(t.Context(), name)
+		process, err := SocketOwner(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,19 +45,16 @@ func TestOf(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Of(t.Context(), socket); !errors.Is(err, ErrNobody) {
+	abandon(t, listener.(*net.UnixListener))
+	if _, err := SocketOwner(t.Context(), socket); !errors.Is(err, ErrNoListener) {
 		t.Errorf("a socket that was left: %v", err)
 	}
 }
 
-// TestWaitAndSignal has both ways to hold a process: by a pidfd, and by its number.
+// TestWaitAndSignal refers to processes by pidfd and by ID.
 func TestWaitAndSignal(t *testing.T) {
 	t.Parallel()
-	for name, held := range map[string]bool{"pidfd": true, "number": false} {
+	for name, held := range map[string]bool{"pidfd": true, "ID": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			command := exec.Command("sleep", "1000")
@@ -73,7 +70,7 @@ func TestWaitAndSignal(t *testing.T) {
 				p.fd = fd
 			}
 			defer p.Close()
-			short, cancel := context.WithTimeout(t.Context(), 3*poll)
+			short, cancel := context.WithTimeout(t.Context(), 3*exitPoll)
 			defer cancel()
 			if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("it runs: %v", err)
@@ -85,7 +82,7 @@ func TestWaitAndSignal(t *testing.T) {
 			if err := p.Wait(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrGone) {
+			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrExited) {
 				t.Errorf("it has ended: %v", err)
 			}
 		})
