@@ -10,10 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/spf13/pflag"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
@@ -43,7 +42,13 @@ type FlagError = OverrideError
 
 // Flags are the command-line flags for keys of config.yaml, which take precedence
 // over the file. Add them to a command with [Flags.Add].
-type Flags struct{ set *pflag.FlagSet }
+type Flags struct {
+	set  FlagSet
+	text map[string]*string
+	fail bool
+}
+
+const failOnInitError = "fail-on-init-error"
 
 // flagKeys are the keys that have a flag.
 func flagKeys() []struct{ flag, key, usage string } {
@@ -56,19 +61,28 @@ func flagKeys() []struct{ flag, key, usage string } {
 		{"log-level", "log.level", "least severe messages to log: error, warn, info or debug"},
 		{"log-format", "log.format", "log format: text or json"},
 		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; \"\" disables them"},
-		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one"},
+		{failOnInitError, "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one"},
 	}
 }
 
+// FlagSet is the part of [github.com/spf13/pflag.FlagSet] that Flags needs.
+type FlagSet interface {
+	StringVar(p *string, name, value, usage string)
+	BoolVar(p *bool, name string, value bool, usage string)
+	Changed(name string) bool
+}
+
 // Add adds the flags to set. What they mean is checked by [Compiler.Compile].
-func (f *Flags) Add(set *pflag.FlagSet) {
-	f.set = set
+func (f *Flags) Add(set FlagSet) {
+	f.set, f.text = set, map[string]*string{}
 	for _, k := range flagKeys() {
-		if k.flag == "fail-on-init-error" {
-			set.Bool(k.flag, false, k.usage+" (config.yaml: "+k.key+")")
+		usage := k.usage + " (config.yaml: " + k.key + ")"
+		if k.flag == failOnInitError {
+			set.BoolVar(&f.fail, k.flag, false, usage)
 			continue
 		}
-		set.String(k.flag, "", k.usage+" (config.yaml: "+k.key+")")
+		f.text[k.flag] = new(string)
+		set.StringVar(f.text[k.flag], k.flag, "", usage)
 	}
 }
 
@@ -78,7 +92,10 @@ func (f Flags) overrides() ([]Override, error) {
 		if f.set == nil || !f.set.Changed(k.flag) {
 			continue
 		}
-		text := f.set.Lookup(k.flag).Value.String()
+		text := strconv.FormatBool(f.fail)
+		if k.flag != failOnInitError {
+			text = *f.text[k.flag]
+		}
 		if k.key == "inventory" && text != "" {
 			abs, err := filepath.Abs(text)
 			if err != nil {
