@@ -1,5 +1,3 @@
-# Everything a person does with this repository, one target each: `make help`.
-
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
@@ -8,12 +6,9 @@ BINARIES := directx-advertiser directx-nri containerd-shim-directx-v1 dxctl
 PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
 
 export CGO_ENABLED = 0
-# The version is git's, by VERSION; Go's own stamp fails where git does not trust
-# the checkout. The tags leave out what nobody uses: gRPC's tracing pages, and
-# net/http's HTTP/2, beside which gRPC has its own.
-# What else a machine's settings would change in programs is named here, or refused
-# by tools/release.
-GOBUILD := GOFLAGS=-trimpath GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=$(VERSION)"
+# Settings of the machine's Go that would change the programs are set here. The version comes from git and not
+# from Go's own stamp, which fails where git does not trust the checkout.
+GOBUILD := GOFLAGS=-trimpath GOAMD64=v1 GOARM64=v8.0 go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
 # Images: their name without tag, and the platforms to make them for.
 IMAGE ?= docker.io/library/directx-nri
@@ -27,16 +22,15 @@ comma := ,
 RELEASE = GOOS= GOARCH= go -C tools/release run . $(1) --root "$(CURDIR)" --bin "$(CURDIR)/bin" --out "$(CURDIR)/out/$(1)" \
 	--version "$(VERSION)" --revision "$(REVISION)" --source "$(SOURCE_URL)" --created "$(SOURCE_DATE_EPOCH)" --image "$(IMAGE)"
 
-# How long each fuzz target runs, for `make fuzz`, and each benchmark.
-FUZZTIME ?= 10s
+# How often each fuzz target runs, and how long each benchmark.
+FUZZTIME ?= 100000x
 BENCHTIME ?= 1s
 
-# The helm that the chart is checked and rendered with.
 HELM = $(or $(DIRECTX_NRI_PARTS),.parts/bin)/helm
+LINT = $(shell go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 
-# What runs tests. CI has one that notes the results, test/ci.
-GOTEST ?= go test
-export GOTEST
+# What runs tests: CI uses gotestsum.
+export GOTEST ?= go test
 
 .PHONY: help
 help: ## say what there is to make
@@ -72,7 +66,8 @@ examples: ## build the example programs for Windows into out/examples (needs min
 	deployments/examples/programs/build.sh
 
 .PHONY: release-test
-release-test: helm parts-windows ## make a release twice and compare, look into all of it, and read the Windows image's layer under Wine
+release-test: helm ## make a release twice and compare, look into all of it, and read the Windows image's layer under Wine
+	test/parts/build.sh windows
 	cd tools/release && $(GOTEST) -tags e2e -count=1 -timeout 20m ./...
 
 .PHONY: test
@@ -85,19 +80,21 @@ test-race: ## run the unit tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GOTEST) -race ./...
 
 .PHONY: fuzz
-fuzz: ## run each fuzz target for FUZZTIME
+fuzz: ## run each fuzz target FUZZTIME times
 	test/fuzz.sh $(FUZZTIME)
 
 .PHONY: demo
-demo: bin ## show the main job on this machine: no root, no GPU, no Windows, no containerd
+demo: ## show the main job on this machine: no root, no GPU, no Windows, no containerd
+	@mkdir -p bin
+	$(GOBUILD) -o bin/ ./cmd/directx-advertiser ./cmd/directx-nri ./cmd/containerd-shim-directx-v1
 	go run ./test/demo --bin bin
 
 .PHONY: parts
-parts: ## build the real containerd and kubelet for the end-to-end suite, into .parts/
-	test/parts/build.sh
+parts: ## build all the real programs that the end-to-end suites run, into .parts/ (root installs Debian packages)
+	test/parts/build.sh all
 
 .PHONY: e2e
-e2e: bin ## run the end-to-end suites: real kubelet, containerd 1.6, 1.7 and 2.x, and runc (root)
+e2e: bin ## run the end-to-end suites: real kubelet, containerd and runc (root)
 	test/parts/build.sh linux versions
 	$(GOTEST) -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall ./test/doctor
 
@@ -106,19 +103,20 @@ e2e-cluster: ## run the suite on a whole Kubernetes cluster of one node: the cha
 	test/parts/build.sh cluster
 	$(GOTEST) -tags e2e -count=1 -timeout 20m ./test/cluster
 
-.PHONY: parts-windows
-parts-windows: ## build the real containerd.exe and runhcs shims, and install Wine, for the Windows suite
-	test/parts/build.sh windows
-
 .PHONY: e2e-windows
-e2e-windows: build-windows-amd64 parts-windows ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
+e2e-windows: build-windows-amd64 ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
+	test/parts/build.sh windows
 	$(GOTEST) -tags e2e -count=1 -timeout 40m -parallel 8 -bench Discovery -benchtime 1x ./test/windows
 
 .PHONY: generate
-generate: helm ## write the generated files anew: the calls of Windows' DLLs, the configuration's reference and dxctl's pages in docs/, the chart's tables and what is rendered from it
+generate: helm ## write the generated files
 	go generate ./...
 	go run ./deployments/helm/generate deployments/helm/directx-nri docs
 	deployments/helm/render.sh $(HELM)
+
+.PHONY: tidy
+tidy: ## check that modules are tidy and generated files current
+	test/tidy.sh
 
 .PHONY: helm
 helm:
@@ -129,18 +127,20 @@ chart: helm ## check the Helm chart: lint, what it refuses, and that what is ren
 	$(GOTEST) -tags chart -count=1 ./deployments/...
 
 .PHONY: lint
-lint: ## run golangci-lint, at the version that tools/go.mod names
-	go tool -modfile=tools/go.mod golangci-lint run ./...
-	GOOS=windows $$(go tool -modfile=tools/go.mod -n golangci-lint) run ./internal/... ./discovery/... ./cmd/... ./nri/shim/...
+lint: ## run golangci-lint at the version in tools/go.mod, for Linux and Windows
+	$(LINT) run ./...
+	GOOS=windows $(LINT) run ./internal/... ./discovery/... ./cmd/... ./nri/shim/...
 	GOOS=windows go vet ./...
-	linter=$$(go tool -modfile=tools/go.mod -n golangci-lint) && cd tools/release && "$$linter" run --config ../../.golangci.yaml ./... && GOOS=windows go vet ./...
+	cd tools/release && $(LINT) run --config ../../.golangci.yaml ./...
 
 .PHONY: bench
 bench: bin ## print the benchmarks; as root also whole container starts on real parts
 	$(GOTEST) -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./advertiser ./nri/... ./ocispec ./discovery/... ./internal/... ./cmd/...
-	@if [ "$$(id -u)" = 0 ]; then test/parts/build.sh && $(GOTEST) -tags e2e -count=1 -v -timeout 20m ./test/bench; \
-	else echo "bench: whole container starts are measured as root only"; fi
+ifeq ($(shell id -u),0)
+	test/parts/build.sh
+	$(GOTEST) -tags e2e -count=1 -v -timeout 20m ./test/bench
+endif
 
 .PHONY: clean
-clean: ## remove what was built, the parts of the end-to-end suite included
+clean: ## remove everything that was built
 	rm -rf bin .parts out

@@ -76,7 +76,7 @@ func BuildImage(ctx context.Context, root, folder, version, platform string, fla
 		return "", err
 	}
 	system, architecture, _ := strings.Cut(platform, "-")
-	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,nethttpomithttp2", "-ldflags", "-s -w -X main.version=" + version},
+	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=" + version},
 		flags, []string{"-o", programs + "/", "./cmd/..."})
 	if err := runGo(ctx, root, []string{"GOOS=" + system, "GOARCH=" + architecture, "CGO_ENABLED=0"}, args...); err != nil {
 		return "", err
