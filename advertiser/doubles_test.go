@@ -67,6 +67,11 @@ func (s *memorySource) failures() int {
 	return s.failed
 }
 
+func (s *memorySource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	devices, err := s.Devices(ctx)
+	return discovery.Select(devices, instanceIDs), err
+}
+
 func (s *memorySource) Watch(ctx context.Context, changed func()) error {
 	s.mu.Lock()
 	s.changed = append(s.changed, changed)

@@ -1,9 +1,8 @@
-// Package discovery says which GPUs a node has and which files their drivers
-// want inside a container.
+// Package discovery describes the GPUs of a node, and the driver files and device
+// nodes that a container needs to use them.
 //
-// A [Source] lists [Device] values and tells of changes. Where the values come
-// from (an inventory file, the operating system) is the source's business;
-// nothing above this package asks.
+// A [Source] lists [Device] values. Package pnp has the one for Windows' Plug and
+// Play, packages compiled and inventory those for an inventory file.
 package discovery
 
 import (
@@ -15,127 +14,116 @@ import (
 	"directx-nri/internal/pcivendor"
 )
 
-// Device is one GPU of the node.
-//
-// A Device is a value: sources hand out copies that the receiver may keep, and
-// nobody changes one in place.
+// Device is one GPU of the node. Sources return copies that the caller may keep.
 type Device struct {
 	// InstanceID is the PnP device instance ID, for example
-	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It is
-	// the device's identity here: unique on the node, and the same after a
-	// reboot. On Linux nodes it is whatever names the device on its bus.
+	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It
+	// identifies the device: it is unique on the node and survives reboots. On Linux
+	// it is the name of the device on its bus.
 	// https://learn.microsoft.com/windows-hardware/drivers/install/device-instance-ids
 	InstanceID string
 
-	// Description is the text a person knows the device by ("NVIDIA Tesla T4").
+	// Description is the product's name ("NVIDIA Tesla T4").
 	Description string
 
-	// VendorID is the PCI vendor ID, 0 when it is not known.
+	// VendorID is the PCI vendor ID, 0 if unknown.
 	VendorID VendorID
 
-	// Manufacturer is what the driver calls the manufacturer. It is text for a
-	// person: whose device it is, the VendorID tells.
+	// Manufacturer is the driver's name for the manufacturer, for display only.
 	Manufacturer string
 
 	// LocationPath is the PCIe location path, for example
 	// `PCIROOT(0)#PCI(1B00)`: the first value of DEVPKEY_Device_LocationPaths.
-	// Empty when the device has none; a Windows container cannot be given
-	// such a device by itself, and can as one of all GPUs, by their class.
+	// A device without one can be assigned to Windows containers by class only.
 	LocationPath string
 
-	// UUID is what NVIDIA's driver knows the GPU by,
-	// GPU-8932f937-d72c-4106-c12f-20bd9faed9f6: the same on every node and after
-	// every boot. "" for other vendors' devices, and where it was not asked for.
+	// UUID is NVIDIA's identifier of the GPU,
+	// GPU-8932f937-d72c-4106-c12f-20bd9faed9f6. It is "" for other vendors' devices
+	// and if it was not read.
 	// https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 	UUID string
 
-	// LUID is the adapter's locally unique ID. It changes with every boot and
-	// every driver restart, so it identifies a device to a person or a
-	// program now, never in a record. 0 when there is none.
+	// LUID is the adapter's locally unique ID, 0 if there is none. It changes with
+	// every boot and every restart of the driver.
 	LUID LUID
 
 	// DriverKey is the driver's registry key below
 	// HKLM\SYSTEM\CurrentControlSet\Control\Class.
 	DriverKey string
 
-	// DriverVersion is the version of the installed driver package, in
-	// Windows' four-part form.
+	// DriverVersion is the version of the driver package, in Windows' four-part form.
 	DriverVersion string
 
-	// DriverStorePath is the folder of the driver package,
-	// `C:\Windows\System32\DriverStore\FileRepository\…`. The sources of
-	// System32 and SysWOW64 are relative to it.
+	// DriverStorePath is the directory of the driver package,
+	// `C:\Windows\System32\DriverStore\FileRepository\…`.
 	DriverStorePath string
 
 	// DedicatedMemory is the device's own memory in bytes.
 	DedicatedMemory uint64
 
-	// NUMANode is the NUMA node the device is closest to, nil when the
-	// platform does not say.
+	// NUMANode is the closest NUMA node, nil if unknown.
 	NUMANode *int
 
-	// BusNumber and Address are the device's place: for PCI the bus, and the
-	// device number in the upper and the function in the lower 16 bits. nil when
-	// Windows does not say.
+	// BusNumber and Address are the device's place on its bus, nil if unknown. On
+	// PCI, Address has the device number in the upper 16 bits and the function in
+	// the lower.
 	BusNumber, Address *uint32
 
-	// Status and Problem are Plug and Play's DN_ bits and CM_PROB_ code.
+	// Status is Plug and Play's DN_ bits, Problem its CM_PROB_ code.
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 	Status, Problem uint32
 
-	// Software tells a software renderer.
+	// Software marks a software renderer.
 	Software bool
 
-	// Integrated tells a GPU that shares the processor's memory.
+	// Integrated marks a GPU that shares the processor's memory.
 	Integrated bool
 
-	// Detachable tells a GPU that can be unplugged while the node runs.
+	// Detachable marks a GPU that can be unplugged while the node runs.
 	Detachable bool
 
-	// SupportsDisplay tells the full WDDM driver model: display and compute.
+	// SupportsDisplay marks a device with the full WDDM driver model.
 	SupportsDisplay bool
 
-	// SupportsCompute tells that compute work runs on the device. With
-	// SupportsDisplay false it is a compute-only device (MCDM).
+	// SupportsCompute marks a device that runs compute work. Without
+	// SupportsDisplay it is a compute-only device (MCDM).
 	SupportsCompute bool
 
-	// Health says whether the device can be given to containers now.
+	// Health is whether containers can use the device now.
 	Health Health
 
-	// Notes are what is not known of the device, or was passed over, each one line
-	// for a person. Unlike Health they do not keep it from being used.
+	// Notes are one-line remarks about properties that are unknown or were ignored.
+	// They do not affect health.
 	Notes []string
 
-	// System32 and SysWOW64 are the driver's runtime files for 64-bit and for
-	// 32-bit programs, in the order in which the driver lists them.
+	// System32 and SysWOW64 are the driver's runtime files for 64-bit and for 32-bit
+	// programs, in the driver's order.
 	System32 []RuntimeFile
 	SysWOW64 []RuntimeFile
 
-	// DeviceNodes and Libraries are what a Linux container needs in place of
-	// a location path and runtime files.
+	// DeviceNodes and Libraries are what a Linux container needs.
 	DeviceNodes []DeviceNode
 	Libraries   []Library
 }
 
-// RuntimeFile is one driver file to be mounted into a Windows container.
+// RuntimeFile is a driver file that is mounted into Windows containers.
 type RuntimeFile struct {
-	// Source is the file's path relative to the driver store path.
+	// Source is the path relative to the driver store path.
 	Source string
-	// Destination is the file's name in System32 or SysWOW64. It differs from
-	// the last element of Source where the driver says so
-	// (nvcuda_loader64.dll is mounted as nvcuda.dll).
+	// Destination is the file's name in System32 or SysWOW64, which can differ from
+	// that of Source: nvcuda_loader64.dll is mounted as nvcuda.dll.
 	Destination string
 }
 
-// DeviceNode is one device node of a Linux node.
+// DeviceNode is a device node of a Linux node.
 type DeviceNode struct {
-	// Path is the node on the host, for example /dev/dxg.
+	// Path is the path on the host, for example /dev/dxg.
 	Path string
-	// ContainerPath is where it appears in the container.
+	// ContainerPath is the path in the container.
 	ContainerPath string
 }
 
-// Library is one file or folder of a Linux node's user-mode driver.
+// Library is a file or directory of a Linux node's user-mode driver.
 type Library struct {
 	// Source is the path on the host.
 	Source string
@@ -143,19 +131,16 @@ type Library struct {
 	Destination string
 }
 
-// Health says whether a device can be used, and why not. The zero value means
-// healthy.
+// Health is whether a device can be used, and why not. The zero value is healthy.
 type Health struct {
-	// Reason is empty for a healthy device, and otherwise one line for a
-	// person: what is wrong with the device.
+	// Reason is a one-line cause, "" for a healthy device.
 	Reason string
-	// ByPathOnly tells that Reason keeps the device from being given to a container
-	// by its location path, and not from being one of all GPUs that are given by
-	// their class: see [Device.ByClass].
+	// ByPathOnly reports that Reason does not apply when GPUs are assigned by class:
+	// see [Device.ByClass].
 	ByPathOnly bool
 }
 
-// OK tells whether the device can be used.
+// OK reports whether the device can be used.
 func (h Health) OK() bool { return h.Reason == "" }
 
 func (h Health) String() string {
@@ -196,8 +181,8 @@ func (v VendorID) String() string {
 	return fmt.Sprintf("0x%04X", uint16(v))
 }
 
-// PCIVendor returns the vendor that a PnP ID of the PCI bus names, 0 when id
-// names none: `PCI\VEN_10DE&…`, which instance IDs and hardware IDs begin with.
+// PCIVendor returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if
+// there is none.
 // https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices
 func PCIVendor(id string) VendorID {
 	const prefix, digits = `PCI\VEN_`, 4
@@ -212,15 +197,14 @@ func PCIVendor(id string) VendorID {
 	return VendorID(vendor)
 }
 
-// LUID is a locally unique identifier: HighPart in the upper 32 bits, LowPart
-// in the lower ones.
+// LUID is a locally unique identifier with HighPart in the upper 32 bits.
 // https://learn.microsoft.com/windows/win32/api/winnt/ns-winnt-luid
 type LUID uint64
 
 func (l LUID) String() string { return fmt.Sprintf("0x%08X_0x%08X", uint32(l>>32), uint32(l)) }
 
-// ParseLUID reads a LUID in hexadecimal: as [LUID.String] writes it, or as one
-// number (0xC2F5).
+// ParseLUID parses a hexadecimal LUID in the form of [LUID.String] or as one number
+// (0xC2F5).
 func ParseLUID(text string) (luid LUID, ok bool) {
 	parts := strings.Split(text, "_")
 	if len(parts) > 2 {
@@ -240,8 +224,8 @@ func ParseLUID(text string) (luid LUID, ok bool) {
 	return luid, true
 }
 
-// Kind is the resource class a device belongs to. Each device belongs to at
-// most one, so that no device is promised twice.
+// Kind is the resource class of a device. A device has at most one, so that it is
+// not offered twice.
 type Kind string
 
 // The kinds of device.
@@ -250,8 +234,7 @@ const (
 	KindDisplay Kind = "display"
 	// KindCompute devices are compute-only (MCDM).
 	KindCompute Kind = "compute"
-	// KindNone devices are software renderers, or support neither, and are never
-	// offered.
+	// KindNone devices, such as software renderers, are never offered.
 	KindNone Kind = ""
 )
 
@@ -268,8 +251,8 @@ func (d Device) Kind() Kind {
 	return KindNone
 }
 
-// Name names the device for a person: its location path where it has one, for
-// that is what a container is given, and otherwise its instance ID.
+// Name returns the name of d for messages: its location path, or its instance ID if
+// it has none.
 func (d Device) Name() string {
 	if d.LocationPath != "" {
 		return d.LocationPath
@@ -277,8 +260,8 @@ func (d Device) Name() string {
 	return d.InstanceID
 }
 
-// ByClass returns d as it is on a node whose containers are given GPUs by their
-// interface class: what is wrong with a location path is nothing wrong there.
+// ByClass returns d as it is on a node that assigns GPUs by class, where a device
+// needs no location path.
 func (d Device) ByClass() Device {
 	if d.Health.ByPathOnly {
 		d.Health = Health{}
@@ -286,8 +269,8 @@ func (d Device) ByClass() Device {
 	return d
 }
 
-// PCIPlace returns d's place on the PCI bus; ok is false when it is not known.
-// The number of a bus has that of its segment in the upper 24 bits.
+// PCIPlace returns d's place on the PCI bus; ok is false if it is unknown. The upper
+// 24 bits of a bus number are the segment.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-address
 func (d Device) PCIPlace() (segment, bus, device, function uint32, ok bool) {
 	if d.BusNumber == nil || d.Address == nil {
@@ -316,8 +299,8 @@ func clonePointer[T any](p *T) *T {
 	return &v
 }
 
-// Find returns the device with the given instance ID. PnP compares instance
-// IDs without regard to case.
+// Find returns the device with the given instance ID. Instance IDs are
+// case-insensitive.
 func Find(devices []Device, instanceID string) (Device, bool) {
 	i := slices.IndexFunc(devices, func(d Device) bool { return strings.EqualFold(d.InstanceID, instanceID) })
 	if i < 0 {

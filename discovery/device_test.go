@@ -5,21 +5,32 @@ import "testing"
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		display, compute bool
-		want             Kind
+		device Device
+		want   Kind
 	}{
-		{true, true, KindDisplay}, {true, false, KindDisplay}, {false, true, KindCompute}, {false, false, KindNone},
+		{Device{SupportsDisplay: true, SupportsCompute: true}, KindDisplay},
+		{Device{SupportsDisplay: true}, KindDisplay},
+		{Device{SupportsCompute: true}, KindCompute},
+		{Device{}, KindNone},
+		{Device{Software: true, SupportsDisplay: true, SupportsCompute: true}, KindNone},
 	} {
-		if got := (Device{SupportsDisplay: test.display, SupportsCompute: test.compute}).Kind(); got != test.want {
-			t.Errorf("display %t, compute %t: %q, want %q", test.display, test.compute, got, test.want)
+		if got := test.device.Kind(); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.device, got, test.want)
 		}
 	}
 }
 
-func TestSoftwareRendererIsOfNoKind(t *testing.T) {
+func TestPCIPlace(t *testing.T) {
 	t.Parallel()
-	if got := (Device{Software: true, SupportsDisplay: true, SupportsCompute: true}).Kind(); got != KindNone {
-		t.Errorf("%q", got)
+	bus, address := uint32(0x21B), uint32(3<<16|1)
+	segment, number, device, function, ok := Device{BusNumber: &bus, Address: &address}.PCIPlace()
+	if !ok || segment != 2 || number != 0x1B || device != 3 || function != 1 {
+		t.Errorf("%X:%X:%X.%X, %t", segment, number, device, function, ok)
+	}
+	for _, d := range []Device{{}, {BusNumber: &bus}, {Address: &address}} {
+		if _, _, _, _, ok := d.PCIPlace(); ok {
+			t.Errorf("%+v has a place", d)
+		}
 	}
 }
 
@@ -47,7 +58,7 @@ func TestPCIVendor(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestStrings(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
 		Device{InstanceID: "a", LocationPath: "PCIROOT(0)"}.Name(): "PCIROOT(0)",
@@ -69,10 +80,10 @@ func TestFind(t *testing.T) {
 	t.Parallel()
 	devices := []Device{{InstanceID: `PCI\VEN_10DE\1`}, {InstanceID: `PCI\VEN_10DE\2`}}
 	if d, ok := Find(devices, `pci\ven_10de\2`); !ok || d.InstanceID != `PCI\VEN_10DE\2` {
-		t.Errorf("found %v, %t", d, ok)
+		t.Errorf("%v, %t", d, ok)
 	}
 	if d, ok := Find(devices, `PCI\VEN_10DE\3`); ok {
-		t.Errorf("found %v", d)
+		t.Errorf("%v", d)
 	}
 }
 

@@ -46,6 +46,11 @@ func (s fixedSource) Devices(context.Context) ([]discovery.Device, error) {
 	return s.devices, s.err
 }
 
+func (s fixedSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	devices, err := s.Devices(ctx)
+	return discovery.Select(devices, instanceIDs), err
+}
+
 func (s fixedSource) Watch(ctx context.Context, _ func()) error {
 	<-ctx.Done()
 	return nil

@@ -82,13 +82,7 @@ func (i *injector) answer(ctx context.Context, resource string, instanceIDs []st
 // find returns the node's GPUs with these instance IDs.
 func (i *injector) find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	source := discovery.ByClass(i.source, func() bool { return i.policy.Load().ByClass })
-	var present []discovery.Device
-	var err error
-	if finder, ok := source.(discovery.Finder); ok {
-		present, err = finder.Find(ctx, instanceIDs)
-	} else {
-		present, err = source.Devices(ctx)
-	}
+	present, err := source.Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("the GPUs of this node are not known: %w", err)
 	}

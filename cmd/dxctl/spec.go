@@ -182,20 +182,8 @@ func (o *specOptions) previewed(ctx context.Context, stderr io.Writer) (preview.
 	if err != nil {
 		return preview.Node{}, err
 	}
-	node.Source = func() (discovery.Source, error) { return seen(present), nil }
+	node.Source = func() (discovery.Source, error) { return discovery.Static(present), nil }
 	return node, nil
-}
-
-// seen is the GPUs that a node had when it was looked at.
-type seen []discovery.Device
-
-// Devices implements [discovery.Source].
-func (s seen) Devices(context.Context) ([]discovery.Device, error) { return s, nil }
-
-// Watch implements [discovery.Source].
-func (seen) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
 }
 
 func (o *specOptions) print(stdout io.Writer, name string, before []byte, answer preview.Answer) error {

@@ -75,6 +75,12 @@ func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	return st.Answer()
 }
 
+// Find implements [discovery.Source].
+func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	devices, err := s.Devices(ctx)
+	return discovery.Select(devices, instanceIDs), err
+}
+
 // Err returns why the file's present content, as of the last look at it, is
 // not in force, and nil when it is. [Problems] are found in it with errors.As.
 func (s *Source) Err() error {

@@ -29,10 +29,7 @@ type Source struct {
 	reading chan struct{}
 }
 
-var (
-	_ discovery.Source = (*Source)(nil)
-	_ discovery.Finder = (*Source)(nil)
-)
+var _ discovery.Source = (*Source)(nil)
 
 // Open returns a source of the devices that system knows. It asks nothing yet.
 func Open(system System, log logrus.FieldLogger) *Source {
@@ -61,7 +58,7 @@ func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
 
 var errNotAsked = errors.New("DXCore was not asked")
 
-// Find implements [discovery.Finder]: it asks Windows for just these devices, and
+// Find implements [discovery.Source]: it asks Windows for just these devices, and
 // DXCore for nothing. Each call reads anew and keeps nothing, so it cannot answer
 // from what is no longer so.
 //

@@ -251,14 +251,8 @@ func (d *Decider) bind(c claim) error {
 	return nil
 }
 
-// present returns the GPUs of records that the node has now. A source that can
-// look up just these is asked for no more.
+// present returns the GPUs of records that the node has now.
 func (d *Decider) present(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
-	source := d.source()
-	finder, ok := source.(discovery.Finder)
-	if !ok {
-		return source.Devices(ctx)
-	}
 	var ids []string
 	for _, record := range records {
 		for _, replica := range record.Replicas {
@@ -267,7 +261,7 @@ func (d *Decider) present(ctx context.Context, records []allocation.Record) ([]d
 			}
 		}
 	}
-	return finder.Find(ctx, ids)
+	return d.source().Find(ctx, ids)
 }
 
 // source is the node's GPUs as the policy has them.

@@ -24,6 +24,11 @@ type fixed struct {
 
 func (s fixed) Devices(context.Context) ([]discovery.Device, error) { return s.devices, s.err }
 
+func (s fixed) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	devices, err := s.Devices(ctx)
+	return discovery.Select(devices, instanceIDs), err
+}
+
 func (s fixed) Watch(ctx context.Context, _ func()) error {
 	<-ctx.Done()
 	return nil

@@ -246,6 +246,8 @@ type unknown struct{ why error }
 
 func (u unknown) Devices(context.Context) ([]discovery.Device, error) { return nil, u.why }
 
+func (u unknown) Find(context.Context, []string) ([]discovery.Device, error) { return nil, u.why }
+
 func (u unknown) Watch(ctx context.Context, _ func()) error {
 	<-ctx.Done()
 	return nil

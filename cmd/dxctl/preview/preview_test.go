@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -16,12 +15,6 @@ import (
 	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
 )
-
-// gpus is a node's source.
-type gpus []discovery.Device
-
-func (g gpus) Devices(context.Context) ([]discovery.Device, error) { return g, nil }
-func (gpus) Watch(context.Context, func()) error                   { return nil }
 
 // allFiles has each file, and device nodes with numbers.
 type allFiles struct{ hostfiles.Assumed }
@@ -46,7 +39,7 @@ func node(t *testing.T) (Node, allocation.Token, *int) {
 	}
 	gpu := discovery.Device{InstanceID: "GPU", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}}
 	asked := 0
-	source := func() (discovery.Source, error) { asked++; return gpus{gpu}, nil }
+	source := func() (discovery.Source, error) { asked++; return discovery.Static{gpu}, nil }
 	return Node{Source: source, Store: allocation.OpenStore(folder), Files: allFiles{}}, token, &asked
 }
 

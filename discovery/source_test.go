@@ -1,0 +1,37 @@
+package discovery
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestByClassIgnoresMissingLocationPaths(t *testing.T) {
+	t.Parallel()
+	devices := Static{
+		{InstanceID: "no path", Health: Health{Reason: "it has no location path", ByPathOnly: true}},
+		{InstanceID: "broken", Health: Health{Reason: "it is broken"}},
+	}
+	for _, on := range []bool{true, false} {
+		source := ByClass(devices, func() bool { return on })
+		listed, err := source.Devices(t.Context())
+		if err != nil || listed[0].Health.OK() != on || listed[1].Health.OK() {
+			t.Errorf("by class %t: %+v, %v", on, listed, err)
+		}
+		found, err := source.Find(t.Context(), []string{"NO PATH"})
+		if err != nil || len(found) != 1 || found[0].Health.OK() != on {
+			t.Errorf("by class %t: found %+v, %v", on, found, err)
+		}
+	}
+}
+
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	devices := []Device{{InstanceID: "a"}, {InstanceID: "b"}, {InstanceID: "c"}}
+	var got []string
+	for _, d := range Select(devices, []string{"C", "A", "d"}) {
+		got = append(got, d.InstanceID)
+	}
+	if !slices.Equal(got, []string{"a", "c"}) || devices[1].InstanceID != "b" {
+		t.Errorf("%q of %v", got, devices)
+	}
+}
