@@ -95,10 +95,7 @@ func marshal(v any) ([]byte, error) {
 // Source reads the compiled inventory. It keeps nothing: each call reads the file.
 type Source struct{ stateDir string }
 
-var (
-	_ discovery.Source = (*Source)(nil)
-	_ discovery.Finder = (*Source)(nil)
-)
+var _ discovery.Source = (*Source)(nil)
 
 // Open returns the source of the compiled inventory in the state directory. It
 // reads nothing yet.
@@ -129,7 +126,7 @@ func (s *Source) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// Find implements [discovery.Finder].
+// Find implements [discovery.Source].
 func (s *Source) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	lines, err := s.read()
 	if err != nil {
