@@ -75,6 +75,7 @@ run() {
 	echo $! >pid
 }
 if [ "$1" = keep ]; then
+	while kill -0 "$(cat pid 2>/dev/null)" 2>/dev/null; do sleep 0.05; done
 	while [ ! -e stop ]; do
 		sleep 0.1
 		run && wait $!
@@ -119,7 +120,7 @@ func NewMachine(t *testing.T, options MachineOptions) *Machine {
 		m.Write("stop", "", 0o644)
 		m.Service("stop")
 		if t.Failed() {
-			log := m.Log()
+			log := m.ContainerdLog()
 			t.Logf("containerd:\n%s", log[max(0, len(log)-5000):])
 		}
 	})
@@ -191,8 +192,8 @@ func (m *Machine) Read(name string) string {
 	return string(data)
 }
 
-// Log returns what containerd has logged.
-func (m *Machine) Log() string { return m.Read("log") }
+// ContainerdLog returns what containerd has logged.
+func (m *Machine) ContainerdLog() string { return m.Read("log") }
 
 // PID returns the ID of the process that the script started.
 func (m *Machine) PID() int {
@@ -234,7 +235,7 @@ func (m *Machine) Loaded() (loaded crihandlers.Loaded) {
 		m.Fatal(err)
 	}
 	defer connection.Close()
-	Eventually(m.T, 30*time.Second, "containerd answers", func() (err error) {
+	Eventually(m, 30*time.Second, "containerd answers", func() (err error) {
 		loaded, err = crihandlers.Load(m.Context(), connection)
 		return err
 	})

@@ -127,9 +127,9 @@ func TestRestartBySignal(t *testing.T) {
 			// NRI is on by default in containerd 2.
 			const config = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true # mine\n"
 			n := keptNode(t, containerd, config)
-			logged := n.Log()
+			logged := n.ContainerdLog()
 			n.mustSignal(2, "configure", "--no-shim")
-			if log := n.Log()[len(logged):]; strings.Contains(log, nriOff) {
+			if log := n.ContainerdLog()[len(logged):]; strings.Contains(log, nriOff) {
 				t.Errorf("NRI is off:\n%s", log)
 			}
 			n.mustSignal(2, "configure", "--no-shim")
@@ -290,7 +290,7 @@ func TestConfigureAndBack(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				n := startNode(t, containerd, config)
-				before, logged := n.Handlers(), n.Log()
+				before, logged := n.Handlers(), n.ContainerdLog()
 				if kind == "version 2" && name == bed.Containerd1 && !strings.Contains(logged, nriOff) {
 					t.Errorf("NRI was not off, or containerd words it differently:\n%s", logged)
 				}
@@ -318,7 +318,7 @@ func TestConfigureAndBack(t *testing.T) {
 				if err := json.Unmarshal([]byte(n.must("status", "-o", "json")), &status); err != nil || !status.NRI {
 					t.Errorf("status %+v, %v", status, err)
 				}
-				if log := n.Log()[len(logged):]; strings.Contains(log, nriOff) {
+				if log := n.ContainerdLog()[len(logged):]; strings.Contains(log, nriOff) {
 					t.Errorf("NRI is off:\n%s", log)
 				}
 				configured := n.config()

@@ -1,12 +1,11 @@
 //go:build e2e && linux
 
-// Package uninstall takes the runtime shim away from under containers that run,
-// with the real containerd and runc. It needs root.
+// Package uninstall removes and replaces the runtime shim under running
+// containers, with the real containerd and runc. It needs root.
 package uninstall
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -22,107 +21,57 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
 
-var programs string // the folder of dxctl and the shim
+var programs string // the directory of dxctl and the shim
 
 func TestMain(m *testing.M) {
-	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error { return bed.Build(folder, "", "dxctl", shimfile.Base) }))
-}
-
-// parts returns the folders of containerd, ctr and the runc shim, by version.
-func parts(t *testing.T) map[string]string {
-	t.Helper()
-	return map[string]string{
-		"1.7": bed.PartsDir(t, "bin", "containerd", "ctr", realShim),
-		"2.x": bed.PartsDir(t, "containerd2", "containerd", "ctr", realShim),
-	}
+	os.Exit(bed.MainWithPrograms(m, &programs, func(dir string) error { return bed.Build(dir, "", "dxctl", shimfile.Base) }))
 }
 
 const realShim = "containerd-shim-runc-v2"
 
-// supervise is what an init system is here. It leaves the containers alone, as
-// one does.
-const supervise = `#!/bin/sh
-cd "$(dirname "$0")" || exit 1
-if [ -s pid ]; then
-	kill "$(cat pid)" 2>/dev/null
-	while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done
-fi
-[ "$1" != stop ] || exit 0
-PATH="$PWD/bin:PARTS:$PATH" DIRECTX_NRI_CONFIG="$PWD/etc/config.yaml" setsid PARTS/containerd --config "$PWD/config.toml" \
-	--root "$PWD/root" --state "$PWD/state" --address "$PWD/s" >>log 2>&1 </dev/null &
-echo $! >pid
-`
-
-// original is a containerd configuration of somebody who has comments.
+// original is a containerd configuration with comments.
 const original = `version = 2
 # mine
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2" # the usual one
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
-  socket_path = "FOLDER/nri.sock" # nobody else's
-  plugin_path = "FOLDER/nri"
-  plugin_config_path = "FOLDER/nri"
+  socket_path = "DIR/nri.sock" # not the default
+  plugin_path = "DIR/nri"
+  plugin_config_path = "DIR/nri"
 `
 
-func (n *node) original() string { return strings.ReplaceAll(original, "FOLDER", n.folder) }
-
-// node is a containerd, and our files, all in one folder.
+// node is a machine with containers made by ctr.
 type node struct {
-	*testing.T
-	folder, parts string
-	// namespace is containerd's. runc's folder for it is one for all containerds.
+	*bed.Machine
+	// namespace is containerd's. runc's directory for it is shared by all containerds.
 	namespace string
 }
 
 func newNode(t *testing.T, parts string) *node {
 	t.Helper()
-	n := &node{t, t.TempDir(), parts, fmt.Sprintf("uninstall-%d-%x", os.Getpid(), crc32.ChecksumIEEE([]byte(t.Name())))}
-	if err := os.Chmod(n.folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range []string{"bin", "rootfs/bin", "rootfs/proc", "rootfs/dev", "rootfs/sys"} {
-		if err := os.MkdirAll(n.path(folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		bed.Skip(t, fmt.Sprintf("%v: run test/parts/build.sh", err))
 	}
-	program, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := &node{bed.NewMachine(t, bed.MachineOptions{Parts: parts, Config: original}),
+		fmt.Sprintf("uninstall-%d-%x", os.Getpid(), crc32.ChecksumIEEE([]byte(t.Name())))}
 	for _, applet := range []string{"sleep", "true"} {
-		n.write("rootfs/bin/"+applet, string(program), 0o755)
+		n.CopyProgram(busybox, "rootfs/bin/"+applet)
 	}
-	n.write("supervise", strings.ReplaceAll(supervise, "PARTS", parts), 0o755)
-	n.write("config.toml", n.original(), 0o640)
-	n.write("gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: GPU, display: true, linux: {deviceNodes: [/dev/loop-control]}}]\n", 0o644)
+	for _, dir := range []string{"rootfs/proc", "rootfs/dev", "rootfs/sys", "bin"} {
+		if err := os.MkdirAll(n.Path(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Write("gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: GPU, display: true, linux: {deviceNodes: [/dev/loop-control]}}]\n", 0o644)
 	t.Cleanup(func() {
 		n.removeTasks()
-		_ = exec.Command(n.path("supervise"), "stop").Run()
 		_ = os.Remove("/run/containerd/runc/" + n.namespace)
-		if t.Failed() {
-			log, _ := os.ReadFile(n.path("log"))
-			t.Logf("containerd:\n%s", log[max(0, len(log)-6000):])
-		}
-	})
-	n.must(n.path("supervise"), "start")
-	n.wait("containerd", func() error {
-		connection, err := crihandlers.Dial(n.path("s"))
-		if err != nil {
-			return err
-		}
-		defer connection.Close()
-		_, err = crihandlers.Handlers(t.Context(), connection)
-		return err
 	})
 	return n
 }
@@ -130,68 +79,38 @@ func newNode(t *testing.T, parts string) *node {
 // removeTasks ends the containers, whose shims outlive containerd.
 func (n *node) removeTasks() {
 	for _, id := range []string{"one", "plain", "later"} {
-		_ = exec.Command(filepath.Join(n.parts, "ctr"), "--address", n.path("s"), "--namespace", n.namespace, "task", "rm", "-f", id).Run()
+		_ = exec.Command(filepath.Join(n.Parts, "ctr"), "--address", n.Socket(), "--namespace", n.namespace, "task", "rm", "-f", id).Run()
 	}
 }
-
-func (n *node) path(name string) string { return filepath.Join(n.folder, name) }
 
 func (n *node) bundle(id string) string {
-	return filepath.Join(n.folder, "state/io.containerd.runtime.v2.task", n.namespace, id)
-}
-
-func (n *node) write(name, text string, perm os.FileMode) {
-	n.Helper()
-	if err := os.WriteFile(n.path(name), []byte(text), perm); err != nil {
-		n.Fatal(err)
-	}
-}
-
-// call runs a program and returns its status and what it said.
-func (n *node) call(program string, args ...string) (status int, output string) {
-	n.Helper()
-	command := exec.Command(program, args...)
-	var out bytes.Buffer
-	command.Stdout, command.Stderr = &out, &out
-	err := command.Run()
-	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-		n.Fatal(err)
-	}
-	return command.ProcessState.ExitCode(), out.String()
-}
-
-func (n *node) must(program string, args ...string) string {
-	n.Helper()
-	status, output := n.call(program, args...)
-	if status != 0 {
-		n.Fatalf("%s %v: status %d: %s", filepath.Base(program), args, status, output)
-	}
-	return output
+	return n.Path(filepath.Join("state/io.containerd.runtime.v2.task", n.namespace, id))
 }
 
 func (n *node) ctr(args ...string) string {
 	n.Helper()
-	return n.must(filepath.Join(n.parts, "ctr"), append([]string{"--address", n.path("s"), "--namespace", n.namespace}, args...)...)
+	return n.Must(filepath.Join(n.Parts, "ctr"), append([]string{"--address", n.Socket(), "--namespace", n.namespace}, args...)...)
 }
 
-// dxctl runs one of 'dxctl runtime' on the node.
+// dxctl runs a command of 'dxctl runtime' on the node.
 func (n *node) dxctl(command string, args ...string) (status int, output string) {
 	n.Helper()
 	all := []string{"runtime", command}
-	containerd := []string{"--config", n.path("config.toml"), "--cri-socket", n.path("s"), "--state-dir", n.path("ours")}
+	containerd := []string{"--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours")}
 	switch command {
 	case "install":
-		all = append(all, "--to", n.path("bin"), "--shim-config", n.path("etc/config.yaml"), "--state-dir", n.path("ours"),
-			"--inventory", n.path("gpus.yaml"), "--runtime", filepath.Join(n.parts, realShim))
+		all = append(all, "--to", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"),
+			"--inventory", n.Path("gpus.yaml"), "--runtime", filepath.Join(n.Parts, realShim))
 	case "configure":
-		all = append(append(all, containerd...), "--shim", n.path("bin/"+shimfile.Base))
+		all = append(append(all, containerd...), "--shim", n.Path("bin/"+shimfile.Base))
 	case "uninstall":
-		all = append(append(all, containerd...), "--from", n.path("bin"), "--shim-config", n.path("etc/config.yaml"),
-			"--containerd-state", n.path("state"), "--runtime-dir", n.path("run"))
+		all = append(append(all, containerd...), "--from", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"),
+			"--containerd-state", n.Path("state"), "--runtime-dir", n.Path("run"))
 	default:
 		all = append(all, containerd...)
 	}
-	return n.call(filepath.Join(programs, "dxctl"), append(all, args...)...)
+	status, stdout, stderr := n.Call(exec.Command(filepath.Join(programs, "dxctl"), append(all, args...)...))
+	return status, stdout + stderr
 }
 
 func (n *node) mustDxctl(command string, args ...string) string {
@@ -203,28 +122,24 @@ func (n *node) mustDxctl(command string, args ...string) string {
 	return output
 }
 
-func (n *node) refused(want, command string, args ...string) {
+func (n *node) mustRefuse(want, command string, args ...string) {
 	n.Helper()
 	status, output := n.dxctl(command, args...)
 	if status != 1 || !strings.Contains(output, want) {
 		n.Errorf("dxctl runtime %s %v: status %d: %s\nwant status 1 and %q", command, args, status, output, want)
 	}
-	if _, err := os.Stat(n.path("bin/" + shimfile.Base)); err != nil {
+	if _, err := os.Stat(n.Path("bin/" + shimfile.Base)); err != nil {
 		n.Error(err)
 	}
-}
-
-func (n *node) restart() []string {
-	return []string{"--restart", "--restart-command", n.path("supervise") + " start", "--restart-timeout", "30s"}
 }
 
 // start starts a container that sleeps.
 func (n *node) start(id, runtime string, flags ...string) {
 	n.Helper()
-	n.ctr(append(append([]string{"run", "-d", "--runtime", runtime}, flags...), "--rootfs", n.path("rootfs"), id, "/bin/sleep", "1000")...)
+	n.ctr(append(append([]string{"run", "-d", "--runtime", runtime}, flags...), "--rootfs", n.Path("rootfs"), id, "/bin/sleep", "1000")...)
 }
 
-// startOurs starts a container that has its GPU from our shim.
+// startOurs starts a container that gets its GPU from the runtime shim.
 func (n *node) startOurs(id string) {
 	n.Helper()
 	n.start(id, "io.containerd.directx.v1", "--env", "DIRECTX_VISIBLE_DEVICES=all")
@@ -234,7 +149,7 @@ func (n *node) startOurs(id string) {
 	}
 }
 
-// tasks returns the lines of the tasks that run, by ID.
+// tasks returns the process IDs of the running tasks by container.
 func (n *node) tasks() map[string]string {
 	n.Helper()
 	found := map[string]string{}
@@ -256,7 +171,7 @@ func (n *node) shimOf(id string) int {
 	for _, file := range files {
 		line, err := os.ReadFile(file)
 		args := "\x00" + string(line)
-		if err == nil && strings.Contains(args, "\x00-id\x00"+id+"\x00") && strings.Contains(args, "\x00"+n.path("s")+"\x00") {
+		if err == nil && strings.Contains(args, "\x00-id\x00"+id+"\x00") && strings.Contains(args, "\x00"+n.Path("s")+"\x00") {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			if err != nil {
 				n.Fatal(err)
@@ -268,31 +183,15 @@ func (n *node) shimOf(id string) int {
 	return 0
 }
 
-// wait waits until check is content.
-func (n *node) wait(what string, check func() error) {
-	n.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// killShim ends a container's runc shim, as the system does when it has no
-// memory, and waits until containerd has cleaned up.
+// killShim kills a container's runc shim, as the kernel does when memory runs
+// out, and waits until containerd has cleaned up.
 func (n *node) killShim(id string) {
 	n.Helper()
 	task := n.tasks()[id]
 	if err := syscall.Kill(n.shimOf(id), syscall.SIGKILL); err != nil {
 		n.Fatal(err)
 	}
-	n.wait("clean-up of "+id, func() error {
+	bed.Eventually(n, 30*time.Second, "containerd cleans up after "+id, func() error {
 		if _, running := n.tasks()[id]; running {
 			return errors.New("the task is there")
 		}
@@ -306,16 +205,16 @@ func (n *node) killShim(id string) {
 	n.ctr("container", "rm", id)
 }
 
-// ours lists the files on the node that are ours.
+// ours lists the files on the node that belong to the product.
 func (n *node) ours() []string {
 	n.Helper()
 	var found []string
 	for _, place := range []string{"bin", "etc", "ours", "run", "config.toml.directx-nri.bak"} {
-		err := filepath.WalkDir(n.path(place), func(path string, entry fs.DirEntry, err error) error {
+		err := filepath.WalkDir(n.Path(place), func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err == nil && path != n.path("bin") {
+			if err == nil && path != n.Path("bin") {
 				found = append(found, path)
 			}
 			return err
@@ -327,16 +226,16 @@ func (n *node) ours() []string {
 	return found
 }
 
-// TestUninstallUnderContainers removes the shim while a container runs that it
-// has started, in the order that the documentation has.
+// TestUninstallUnderContainers removes the shim under a container that it
+// started, in the documented order.
 func TestUninstallUnderContainers(t *testing.T) {
 	t.Parallel()
-	for version, folder := range parts(t) {
+	for version, parts := range bed.Containerds(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t, folder)
+			n := newNode(t, parts)
 			n.mustDxctl("install")
-			n.mustDxctl("configure", n.restart()...)
+			n.mustDxctl("configure", n.RestartFlags()...)
 			n.startOurs("one")
 			n.start("plain", "io.containerd.runc.v2")
 			before := n.tasks()
@@ -344,11 +243,11 @@ func TestUninstallUnderContainers(t *testing.T) {
 				t.Fatalf("running: %v", before)
 			}
 
-			n.refused("run 'dxctl runtime unconfigure --restart' first", "uninstall", n.restart()...)
-			n.mustDxctl("unconfigure", n.restart()...)
-			n.refused("("+n.namespace+"/one): run this again with --restart", "uninstall")
-			output := n.mustDxctl("uninstall", append(n.restart(), "--purge")...)
-			if want := "container " + n.namespace + "/one is handed over to " + filepath.Join(folder, realShim); !strings.Contains(output, want) || strings.Contains(output, "/plain") {
+			n.mustRefuse("run 'dxctl runtime unconfigure --restart' first", "uninstall", n.RestartFlags()...)
+			n.mustDxctl("unconfigure", n.RestartFlags()...)
+			n.mustRefuse("("+n.namespace+"/one): run this again with --restart", "uninstall")
+			output := n.mustDxctl("uninstall", append(n.RestartFlags(), "--purge")...)
+			if want := "container " + n.namespace + "/one is handed over to " + filepath.Join(parts, realShim); !strings.Contains(output, want) || strings.Contains(output, "/plain") {
 				t.Errorf("output %q, want %q", output, want)
 			}
 			if diff := cmp.Diff(before, n.tasks()); diff != "" {
@@ -357,9 +256,8 @@ func TestUninstallUnderContainers(t *testing.T) {
 			if left := n.ours(); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
-			text, err := os.ReadFile(n.path("config.toml"))
-			if diff := cmp.Diff(n.original(), string(text)); err != nil || diff != "" {
-				t.Errorf("containerd's configuration (-want +got): %v\n%s", err, diff)
+			if diff := cmp.Diff(n.Text(original), n.Read("config.toml")); diff != "" {
+				t.Errorf("containerd's configuration (-want +got):\n%s", diff)
 			}
 
 			n.ctr("task", "exec", "--exec-id", "x", "one", "/bin/true")
@@ -369,47 +267,30 @@ func TestUninstallUnderContainers(t *testing.T) {
 	}
 }
 
-// TestUninstallHolds takes a node back as the pods of a cluster do that is rid of
-// us: the configuration was installed from a ConfigMap, containerd is restarted by
-// what keeps it running, and the last container stays until it is told to end.
+// TestUninstallHolds restores a node as the chart's uninstall pods do: the
+// configuration came from a ConfigMap, containerd is restarted by its service, and
+// the last container of the pod waits for a signal.
 func TestUninstallHolds(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, bed.PartsDir(t, "bin", "containerd", "ctr", realShim))
-	if err := os.Mkdir(n.path("volume"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	n.write("volume/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.path("etc/inventory.yaml")+
-		"\nshim: {runtime: "+filepath.Join(n.parts, realShim)+", log: "+n.path("ours/shim.log")+"}\nstateDir: "+n.path("ours")+"\n", 0o644)
-	gpus, err := os.ReadFile(n.path("gpus.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.write("volume/inventory.yaml", string(gpus), 0o644)
+	n := newNode(t, bed.Containerds(t)[bed.Containerd1])
+	n.Write("volume/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.Path("etc/inventory.yaml")+
+		"\nshim: {runtime: "+filepath.Join(n.Parts, realShim)+", log: "+n.Path("ours/shim.log")+"}\nstateDir: "+n.Path("ours")+"\n", 0o644)
+	n.Write("volume/inventory.yaml", n.Read("gpus.yaml"), 0o644)
 	dxctl := filepath.Join(programs, "dxctl")
-	n.must(dxctl, "config", "install", "--from", n.path("volume"), "--config", n.path("etc/config.yaml"), "--state-dir", n.path("ours"))
-	n.must(dxctl, "runtime", "install", "--to", n.path("bin"), "--shim-config", n.path("etc/config.yaml"))
-	n.mustDxctl("configure", n.restart()...)
+	n.Must(dxctl, "config", "install", "--from", n.Path("volume"), "--config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"))
+	n.Must(dxctl, "runtime", "install", "--to", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"))
+	n.mustDxctl("configure", n.RestartFlags()...)
 	n.startOurs("one")
-	n.mustDxctl("unconfigure", n.restart()...)
+	n.mustDxctl("unconfigure", n.RestartFlags()...)
 
-	// From here on something else keeps it running.
-	keeper := exec.Command("/bin/sh", "-c", `while [ ! -e stop ]; do while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done; [ -e stop ] || ./supervise start; done`)
-	keeper.Dir = n.folder
-	if err := keeper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		n.removeTasks()
-		n.write("stop", "", 0o644)
-		_ = exec.Command(n.path("supervise"), "stop").Run()
-		_ = keeper.Wait()
-	})
+	n.Keep()
+	t.Cleanup(n.removeTasks)
 	args := []string{
-		"runtime", "uninstall", "--config", n.path("config.toml"), "--cri-socket", n.path("s"), "--state-dir", n.path("ours"), "--from", n.path("bin"),
-		"--shim-config", n.path("etc/config.yaml"), "--containerd-state", n.path("state"), "--runtime-dir", n.path("run"), "--restart", "--restart-mode", "signal", "--purge",
+		"runtime", "uninstall", "--config", n.Path("config.toml"), "--cri-socket", n.Path("s"), "--state-dir", n.Path("ours"), "--from", n.Path("bin"),
+		"--shim-config", n.Path("etc/config.yaml"), "--containerd-state", n.Path("state"), "--runtime-dir", n.Path("run"), "--restart", "--restart-mode", "signal", "--purge",
 	}
 	before := n.tasks()
-	if output := n.must(dxctl, args...); !strings.Contains(output, "/one is handed over to ") || !strings.Contains(output, "removed "+n.path("etc/config.yaml")) {
+	if output := n.Must(dxctl, args...); !strings.Contains(output, "/one is handed over to ") || !strings.Contains(output, "removed "+n.Path("etc/config.yaml")) {
 		t.Errorf("output %q", output)
 	}
 	if diff := cmp.Diff(before, n.tasks()); diff != "" {
@@ -446,14 +327,14 @@ func TestUninstallHolds(t *testing.T) {
 	}
 }
 
-// TestUpgradeUnderContainers has containerd clean up through a newer shim after
-// a container that an older one has started.
+// TestUpgradeUnderContainers makes containerd clean up, through a newer shim,
+// after a container that an older one started.
 func TestUpgradeUnderContainers(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, parts(t)["1.7"])
+	n := newNode(t, bed.Containerds(t)[bed.Containerd1])
 	n.mustDxctl("install")
 	n.startOurs("one")
-	newer := n.path("newer")
+	newer := n.Path("newer")
 	if err := bed.Build(newer, "newer", shimfile.Base); err != nil {
 		t.Fatal(err)
 	}
