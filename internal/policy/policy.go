@@ -10,9 +10,7 @@
 //	if err != nil {
 //		return err // torn, foreign, or in a directory that others can write to
 //	}
-//	if p.Inventory {
-//		source = compiled.Open(stateDir) // discovery/compiled
-//	}
+//	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Log: log})
 //
 // A file that cannot be read is an error to everyone who acts on it. The compiler
 // may replace it all the same, because config.yaml is the source and policy.json

@@ -1,0 +1,26 @@
+package node
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"directx-nri/discovery/compiled"
+	"directx-nri/internal/testutil"
+)
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	for _, inventory := range []bool{true, false} {
+		source, err := Open(Options{Inventory: inventory, StateDir: t.TempDir(), Log: testutil.Quiet()})
+		if !inventory && runtime.GOOS != "windows" {
+			if !errors.Is(err, ErrNoInventory) {
+				t.Errorf("no inventory: %T, %v", source, err)
+			}
+			continue
+		}
+		if _, ok := source.(*compiled.Source); err != nil || ok != inventory {
+			t.Errorf("inventory %t: %T, %v", inventory, source, err)
+		}
+	}
+}
