@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"directx-nri/advertiser"
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimfile"
 )
 
 // unserved returns the names of the runtime handlers, once each, by which pods
 // run whose containers get no GPU. Where there is no such pod, none can be the
 // one that starts: a container's sandbox is ready before the container starts.
-func unserved(loaded crihandlers.Loaded, sandboxes []crihandlers.Sandbox) (handlers []string) {
+func unserved(loaded containerdconfig.Loaded, sandboxes []containerdconfig.Sandbox) (handlers []string) {
 	for _, s := range sandboxes {
 		if name := loaded.Name(s.Handler); !loaded.Serves(name) && !slices.Contains(handlers, name) {
 			handlers = append(handlers, name)
@@ -26,7 +26,7 @@ func unserved(loaded crihandlers.Loaded, sandboxes []crihandlers.Sandbox) (handl
 // podServed returns nil when a pod that holds a GPU runs by a runtime handler
 // whose containers get it. A pod may have two sandboxes for a moment, as when it
 // was deleted by force and made anew under its name: both count.
-func podServed(loaded crihandlers.Loaded, sandboxes []crihandlers.Sandbox, pod advertiser.Pod) error {
+func podServed(loaded containerdconfig.Loaded, sandboxes []containerdconfig.Sandbox, pod advertiser.Pod) error {
 	found := false
 	for _, s := range sandboxes {
 		if s.Namespace != pod.Namespace || s.Name != pod.Name {
@@ -41,7 +41,7 @@ func podServed(loaded crihandlers.Loaded, sandboxes []crihandlers.Sandbox, pod a
 			return fmt.Errorf("pod %s runs by the runtime handler %s, whose containers can have no GPU; %s", pod, name, remake(loaded))
 		}
 		return fmt.Errorf("pod %s runs by the runtime handler %s, whose containers do not go through %s; %s, or %s on this node for all pods",
-			pod, name, shimfile.Base, remake(loaded), crihandlers.Fix)
+			pod, name, shimfile.Base, remake(loaded), containerdconfig.Fix)
 	}
 	if !found {
 		return fmt.Errorf("pod %s has no sandbox in containerd that is ready, so it is not known by which runtime handler it runs", pod)
@@ -51,10 +51,10 @@ func podServed(loaded crihandlers.Loaded, sandboxes []crihandlers.Sandbox, pod a
 
 // unknown returns why a container is not started whose pod could not be found
 // out. elsewhere are the handlers that it must not run by.
-func unknown(loaded crihandlers.Loaded, elsewhere []string, err error) error {
+func unknown(loaded containerdconfig.Loaded, elsewhere []string, err error) error {
 	way := "is --pod-resources-socket right?"
 	if errors.Is(err, advertiser.ErrNoHolder) {
-		way = fmt.Sprintf("have a container that is not an init container ask for as many too, or %s on this node", crihandlers.Fix)
+		way = fmt.Sprintf("have a container that is not an init container ask for as many too, or %s on this node", containerdconfig.Fix)
 	}
 	served, _ := loaded.Split()
 	return fmt.Errorf("pods of the runtime handler %s get GPUs and those of %s do not, and it is not known of which this one is: %w; %s",
@@ -63,7 +63,7 @@ func unknown(loaded crihandlers.Loaded, elsewhere []string, err error) error {
 
 // remake says how to make a pod that gets its GPU. A pod's runtimeClassName
 // cannot be changed.
-func remake(loaded crihandlers.Loaded) string {
+func remake(loaded containerdconfig.Loaded) string {
 	served, _ := loaded.Split()
 	named := slices.DeleteFunc(served, func(name string) bool { return name == loaded.Default })
 	var ways []string

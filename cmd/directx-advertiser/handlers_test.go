@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/advertiser"
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 )
 
 // loaded returns a containerd with a handler of each sort: directx is served,
 // usual could be, and hv could not. Its default is the named one.
-func loaded(byDefault string) crihandlers.Loaded {
+func loaded(byDefault string) containerdconfig.Loaded {
 	ours := "/x/containerd-shim-directx-v1"
-	return crihandlers.Loaded{OS: "linux", Default: byDefault, Handlers: []crihandlers.Handler{
+	return containerdconfig.Loaded{OS: "linux", Default: byDefault, Handlers: []containerdconfig.Handler{
 		{Name: "directx", RuntimeType: "io.containerd.runc.v2", RuntimePath: ours},
 		{Name: "hv", RuntimeType: "io.containerd.kata.v2"},
 		{Name: "usual", RuntimeType: "io.containerd.runc.v2"},
@@ -25,11 +25,11 @@ func loaded(byDefault string) crihandlers.Loaded {
 
 func TestPodServed(t *testing.T) {
 	t.Parallel()
-	type sandboxes = []crihandlers.Sandbox
-	mine := func(handler string) crihandlers.Sandbox {
-		return crihandlers.Sandbox{Namespace: "team", Name: "gpu", Handler: handler}
+	type sandboxes = []containerdconfig.Sandbox
+	mine := func(handler string) containerdconfig.Sandbox {
+		return containerdconfig.Sandbox{Namespace: "team", Name: "gpu", Handler: handler}
 	}
-	namesake := crihandlers.Sandbox{Namespace: "other", Name: "gpu", Handler: "directx"}
+	namesake := containerdconfig.Sandbox{Namespace: "other", Name: "gpu", Handler: "directx"}
 	for name, test := range map[string]struct {
 		byDefault string
 		sandboxes sandboxes
@@ -55,11 +55,11 @@ func TestPodServed(t *testing.T) {
 
 func TestUnserved(t *testing.T) {
 	t.Parallel()
-	got := unserved(loaded("usual"), []crihandlers.Sandbox{{Handler: "directx"}, {Handler: ""}, {Handler: "hv"}, {Handler: "usual"}, {Handler: "gone"}})
+	got := unserved(loaded("usual"), []containerdconfig.Sandbox{{Handler: "directx"}, {Handler: ""}, {Handler: "hv"}, {Handler: "usual"}, {Handler: "gone"}})
 	if diff := cmp.Diff([]string{"usual", "hv", "gone"}, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := unserved(loaded("directx"), []crihandlers.Sandbox{{Handler: ""}, {Handler: "directx"}}); len(got) != 0 {
+	if got := unserved(loaded("directx"), []containerdconfig.Sandbox{{Handler: ""}, {Handler: "directx"}}); len(got) != 0 {
 		t.Error(got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 )
 
 const (
@@ -40,12 +40,12 @@ type shimGate struct {
 	// mu is held while containerd is asked, so that it is asked once for many.
 	mu     sync.Mutex
 	asked  time.Time
-	loaded crihandlers.Loaded
+	loaded containerdconfig.Loaded
 	err    error
 }
 
 func newShimGate(criSocket, podResources string) (*shimGate, error) {
-	connection, err := crihandlers.Dial(criSocket)
+	connection, err := containerdconfig.Dial(criSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -57,9 +57,9 @@ func (g *shimGate) Close() { g.connection.Close() }
 
 // Routes returns what containerd has loaded when pods of at least one runtime
 // handler get their GPUs by our shim. An error that matches
-// [crihandlers.ErrNotRouted] or errShimMissing is what containerd, and the disk,
+// [containerdconfig.ErrNotRouted] or errShimMissing is what containerd, and the disk,
 // say for sure; with others it could not be told.
-func (g *shimGate) Routes(ctx context.Context) (crihandlers.Loaded, error) {
+func (g *shimGate) Routes(ctx context.Context) (containerdconfig.Loaded, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.asked.IsZero() && g.now().Sub(g.asked) < answerAge {
@@ -74,24 +74,24 @@ func (g *shimGate) Routes(ctx context.Context) (crihandlers.Loaded, error) {
 	return loaded, err
 }
 
-func (g *shimGate) ask(ctx context.Context) (crihandlers.Loaded, error) {
+func (g *shimGate) ask(ctx context.Context) (containerdconfig.Loaded, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	loaded, err := crihandlers.Load(ctx, g.connection)
+	loaded, err := containerdconfig.Load(ctx, g.connection)
 	if err != nil {
-		return crihandlers.Loaded{}, g.unanswered(err)
+		return containerdconfig.Loaded{}, g.unanswered(err)
 	}
 	if err := loaded.Check(); err != nil {
-		return crihandlers.Loaded{}, err
+		return containerdconfig.Loaded{}, err
 	}
 	for _, h := range loaded.Handlers {
 		if !h.Ours() {
 			continue
 		}
 		if _, err := os.Stat(h.RuntimePath); errors.Is(err, fs.ErrNotExist) {
-			return crihandlers.Loaded{}, fmt.Errorf("%w: %s, by which containers of the runtime handler %s are to be started; run 'dxctl runtime install'", errShimMissing, h.RuntimePath, h.Name)
+			return containerdconfig.Loaded{}, fmt.Errorf("%w: %s, by which containers of the runtime handler %s are to be started; run 'dxctl runtime install'", errShimMissing, h.RuntimePath, h.Name)
 		} else if err != nil {
-			return crihandlers.Loaded{}, fmt.Errorf("see whether the runtime shim is there: %w", err)
+			return containerdconfig.Loaded{}, fmt.Errorf("see whether the runtime shim is there: %w", err)
 		}
 	}
 	return loaded, nil
@@ -112,7 +112,7 @@ func (g *shimGate) Ready(ctx context.Context, start advertiser.Start) error {
 	if _, others := loaded.Split(); len(others) == 0 {
 		return nil
 	}
-	sandboxes, err := crihandlers.Sandboxes(ctx, g.connection)
+	sandboxes, err := containerdconfig.Sandboxes(ctx, g.connection)
 	if err != nil {
 		return g.unanswered(err)
 	}
@@ -134,7 +134,7 @@ func (g *shimGate) Ready(ctx context.Context, start advertiser.Start) error {
 // them: a node offers nothing that it cannot honour.
 type gatedSource struct {
 	discovery.Source
-	gate func(context.Context) (crihandlers.Loaded, error)
+	gate func(context.Context) (containerdconfig.Loaded, error)
 	log  logrus.FieldLogger
 
 	mu sync.Mutex
@@ -156,7 +156,7 @@ func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	case err == nil:
 		s.open, s.withdrawn = true, false
 		s.tell(loaded)
-	case errors.Is(err, crihandlers.ErrNotRouted), errors.Is(err, errShimMissing):
+	case errors.Is(err, containerdconfig.ErrNotRouted), errors.Is(err, errShimMissing):
 		if s.open {
 			s.log.WithError(err).Error("GPUs are offered no longer: containers would not get them")
 			s.open, s.withdrawn, s.told = false, true, ""
@@ -172,7 +172,7 @@ func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 }
 
 // tell logs which runtime handlers' pods get GPUs, when that is news.
-func (s *gatedSource) tell(loaded crihandlers.Loaded) {
+func (s *gatedSource) tell(loaded containerdconfig.Loaded) {
 	served, others := loaded.Split()
 	now := fmt.Sprint(served, others)
 	if now == s.told {

@@ -23,7 +23,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
 )
@@ -133,8 +133,8 @@ func TestShimGate(t *testing.T) {
 		words string
 	}{
 		"routed":        {path: shim},
-		"not routed":    {path: "", want: crihandlers.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
-		"another shim":  {path: "/usr/bin/other", want: crihandlers.ErrNotRouted, words: "/usr/bin/other"},
+		"not routed":    {path: "", want: containerdconfig.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
+		"another shim":  {path: "/usr/bin/other", want: containerdconfig.ErrNotRouted, words: "/usr/bin/other"},
 		"shim is gone":  {path: filepath.Join(folder, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"no containerd": {path: "none", words: "/s right?"},
 	} {
@@ -165,13 +165,13 @@ func TestShimGateAsksOnceForMany(t *testing.T) {
 	gate.now = func() time.Time { return now }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := gate.Routes(ended); err == nil || errors.Is(err, crihandlers.ErrNotRouted) {
+	if _, err := gate.Routes(ended); err == nil || errors.Is(err, containerdconfig.ErrNotRouted) {
 		t.Errorf("for one who has gone: %v", err)
 	}
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {
-			if _, err := gate.Routes(t.Context()); !errors.Is(err, crihandlers.ErrNotRouted) {
+			if _, err := gate.Routes(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) {
 				t.Error(err)
 			}
 		})
@@ -181,7 +181,7 @@ func TestShimGateAsksOnceForMany(t *testing.T) {
 		t.Errorf("asked %d times", c.asked)
 	}
 	now = now.Add(answerAge)
-	if _, err := gate.Routes(t.Context()); !errors.Is(err, crihandlers.ErrNotRouted) || c.asked != 2 {
+	if _, err := gate.Routes(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.asked != 2 {
 		t.Errorf("later: %v, asked %d times", err, c.asked)
 	}
 }
@@ -241,7 +241,7 @@ func TestStartWhereNothingIsRouted(t *testing.T) {
 		t.Errorf("no containerd: %v", err)
 	}
 	(&containerd{}).serve(t, socket)
-	if err := newGate(t, socket).Ready(t.Context(), advertiser.Start{}); !errors.Is(err, crihandlers.ErrNotRouted) {
+	if err := newGate(t, socket).Ready(t.Context(), advertiser.Start{}); !errors.Is(err, containerdconfig.ErrNotRouted) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
 )
 
@@ -202,7 +202,7 @@ type knownPods struct {
 	// kubelet has the kubelet's, as "namespace/name".
 	kubelet map[string]bool
 	// runtime has containerd's, by UID.
-	runtime map[string]crihandlers.Pod
+	runtime map[string]containerdconfig.Pod
 }
 
 // pods asks for the pods, if entries need them. The kubelet does not tell UIDs, and
@@ -225,15 +225,15 @@ func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries
 	return known
 }
 
-func (o *allocationsOptions) runtimePods(ctx context.Context) (map[string]crihandlers.Pod, error) {
+func (o *allocationsOptions) runtimePods(ctx context.Context) (map[string]containerdconfig.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	connection, err := crihandlers.Dial(o.criSocket)
+	connection, err := containerdconfig.Dial(o.criSocket)
 	if err != nil {
 		return nil, err
 	}
 	defer connection.Close()
-	return crihandlers.Pods(ctx, connection)
+	return containerdconfig.Pods(ctx, connection)
 }
 
 func podName(h allocation.Holder) string { return h.PodNamespace + "/" + h.PodName }

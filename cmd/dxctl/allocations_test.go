@@ -12,7 +12,7 @@ import (
 	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/testutil"
 )
@@ -45,9 +45,11 @@ func TestAllocationStates(t *testing.T) {
 	byName := entry("a", "name:default/a", "0")
 	unclear.HolderUnknown = true
 	yes := func(name string) map[string]bool { return map[string]bool{name: true} }
-	ready := func(uid string) map[string]crihandlers.Pod { return map[string]crihandlers.Pod{uid: {Ready: true}} }
-	ended := map[string]crihandlers.Pod{"uid-a": {}}
-	none, empty := map[string]bool{}, map[string]crihandlers.Pod{}
+	ready := func(uid string) map[string]containerdconfig.Pod {
+		return map[string]containerdconfig.Pod{uid: {Ready: true}}
+	}
+	ended := map[string]containerdconfig.Pod{"uid-a": {}}
+	none, empty := map[string]bool{}, map[string]containerdconfig.Pod{}
 	for name, test := range map[string]struct {
 		entry  allocation.Entry
 		pods   knownPods
@@ -172,7 +174,7 @@ func TestAllocationsWhenNobodyAnswers(t *testing.T) {
 	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	for _, want := range []string{"this node's are not known", "which pods there are is not known: ask the kubelet on", "ask containerd for its pods", "name their sockets with --pod-resources-socket"} {
+	for _, want := range []string{"this node's are not known", "which pods there are is not known: ask the kubelet on", "list containerd's pods", "name their sockets with --pod-resources-socket"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q in %s", want, stderr)
 		}

@@ -17,7 +17,6 @@ import (
 	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/winpath"
@@ -229,10 +228,10 @@ func list(handlers []string) string {
 }
 
 // ready returns a function that tells what handlers lack.
-func (o *configureOptions) ready(names []string) func([]crihandlers.Handler) error {
-	return func(loaded []crihandlers.Handler) error {
+func (o *configureOptions) ready(names []string) func([]containerdconfig.Handler) error {
+	return func(loaded []containerdconfig.Handler) error {
 		for _, name := range names {
-			i := slices.IndexFunc(loaded, func(h crihandlers.Handler) bool { return h.Name == name })
+			i := slices.IndexFunc(loaded, func(h containerdconfig.Handler) bool { return h.Name == name })
 			if i < 0 {
 				return fmt.Errorf("the runtime handler %s is not loaded", name)
 			}
@@ -244,7 +243,7 @@ func (o *configureOptions) ready(names []string) func([]crihandlers.Handler) err
 	}
 }
 
-func (o *configureOptions) isLoaded(ctx context.Context, ready func([]crihandlers.Handler) error) bool {
+func (o *configureOptions) isLoaded(ctx context.Context, ready func([]containerdconfig.Handler) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
 	handlers, err := o.loaded(ctx)

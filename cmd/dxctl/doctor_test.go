@@ -20,7 +20,6 @@ import (
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/win32"
 )
 
@@ -42,7 +41,7 @@ func brokenNode() doctor.Facts {
 			File: containerdconfig.File{NRI: true, Handlers: []containerdconfig.Handler{
 				{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shim, PodAnnotations: patterns, ContainerAnnotations: patterns},
 			}},
-			Loaded: []crihandlers.Handler{{Name: "runc", RuntimePath: shim}},
+			Loaded: []containerdconfig.Handler{{Name: "runc", RuntimePath: shim}},
 		},
 		Shims: []doctor.Shim{{Path: shim, Handlers: []string{"runc"}, Version: "0.9"}},
 		NRI:   doctor.NRI{PluginSocket: "/run/directx-nri/nri.sock", PluginErr: nil, Started: true},

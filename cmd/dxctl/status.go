@@ -14,7 +14,6 @@ import (
 
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 )
 
 // exitUnknown is the exit status when it could not be found out.
@@ -107,10 +106,10 @@ func (o *statusOptions) run(ctx context.Context, stdout io.Writer) error {
 
 // newReport tells what file and running containerd say together. stat tells
 // whether a shim is there.
-func newReport(f containerdconfig.File, loaded []crihandlers.Handler, os string, stat func(string) error) report {
+func newReport(f containerdconfig.File, loaded []containerdconfig.Handler, os string, stat func(string) error) report {
 	r := report{Version: f.Version, NRI: f.NRI, Handlers: []handlerReport{}}
 	problem := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
-	running := map[string]crihandlers.Handler{}
+	running := map[string]containerdconfig.Handler{}
 	for _, h := range loaded {
 		running[h.Name] = h
 	}

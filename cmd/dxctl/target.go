@@ -15,7 +15,6 @@ import (
 
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/service"
@@ -95,26 +94,26 @@ func (t *target) node(ctx context.Context) containerdconfig.Node {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	connection, err := crihandlers.Dial(t.criSocket)
+	connection, err := containerdconfig.Dial(t.criSocket)
 	if err != nil {
 		return node
 	}
 	defer connection.Close()
 	// Without an answer the file's version decides.
-	if version, err := crihandlers.Version(ctx, connection); err == nil {
-		node.Major = crihandlers.Major(version)
+	if version, err := containerdconfig.RunningVersion(ctx, connection); err == nil {
+		node.Major = containerdconfig.Major(version)
 	}
 	return node
 }
 
 // loaded returns the handlers that the running containerd has.
-func (t *target) loaded(ctx context.Context) ([]crihandlers.Handler, error) {
-	connection, err := crihandlers.Dial(t.criSocket)
+func (t *target) loaded(ctx context.Context) ([]containerdconfig.Handler, error) {
+	connection, err := containerdconfig.Dial(t.criSocket)
 	if err != nil {
 		return nil, err
 	}
 	defer connection.Close()
-	return crihandlers.Handlers(ctx, connection)
+	return containerdconfig.LoadedHandlers(ctx, connection)
 }
 
 // errOverridden tells an error of [target.imports] that is about a sound file.
@@ -200,7 +199,7 @@ func isBetween(at, after, now time.Time) bool { return at.After(after) && !at.Af
 
 // restartAndCheck restarts containerd and waits until ready is content with
 // what it has loaded.
-func (t *target) restartAndCheck(ctx context.Context, ready func([]crihandlers.Handler) error) error {
+func (t *target) restartAndCheck(ctx context.Context, ready func([]containerdconfig.Handler) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.restartLimit)
 	defer cancel()
 	if err := t.service().Restart(ctx); err != nil {
@@ -238,7 +237,7 @@ func (t *target) ifNotStarted(err error) string {
 // restartOrPutBack restarts containerd. When it does not come back it puts the
 // files of before back by back, restarts again and returns an error that tells
 // both.
-func (t *target) restartOrPutBack(ctx context.Context, out io.Writer, ready func([]crihandlers.Handler) error, back func() error) error {
+func (t *target) restartOrPutBack(ctx context.Context, out io.Writer, ready func([]containerdconfig.Handler) error, back func() error) error {
 	err := t.restartAndCheck(ctx, ready)
 	if err == nil {
 		fmt.Fprintf(out, "containerd is restarted\n")
@@ -249,7 +248,7 @@ func (t *target) restartOrPutBack(ctx context.Context, out io.Writer, ready func
 	if backErr := back(); backErr != nil {
 		return fmt.Errorf("%w; and the old %s could not be put back: %w", err, t.config, backErr)
 	}
-	if againErr := t.restartAndCheck(ctx, func([]crihandlers.Handler) error { return nil }); againErr != nil {
+	if againErr := t.restartAndCheck(ctx, func([]containerdconfig.Handler) error { return nil }); againErr != nil {
 		return fmt.Errorf("%w; the old %s is back, and with it too: %w", err, t.config, againErr)
 	}
 	return fmt.Errorf("%w; the old %s is back, and containerd runs with it", err, t.config)

@@ -11,7 +11,6 @@ import (
 
 	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 )
 
 type unconfigureOptions struct {
@@ -88,7 +87,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		fmt.Fprintf(stderr, "%s has nothing of ours\n", o.config)
 	}
 	if restart {
-		if err := o.restartOrPutBack(ctx, stderr, func([]crihandlers.Handler) error { return nil }, back); err != nil {
+		if err := o.restartOrPutBack(ctx, stderr, func([]containerdconfig.Handler) error { return nil }, back); err != nil {
 			return err
 		}
 	} else if changed {
@@ -127,5 +126,5 @@ func (o *unconfigureOptions) isLoaded(ctx context.Context, left []string) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(handlers, func(h crihandlers.Handler) bool { return h.Ours() && !slices.Contains(left, h.Name) })
+	return slices.ContainsFunc(handlers, func(h containerdconfig.Handler) bool { return h.Ours() && !slices.Contains(left, h.Name) })
 }

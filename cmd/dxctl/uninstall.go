@@ -17,7 +17,6 @@ import (
 	"directx-nri/internal/cli"
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
@@ -247,7 +246,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err := shimfile.HandOff(found, heir); err != nil {
 		return err
 	}
-	err = o.restartAndCheck(ctx, func([]crihandlers.Handler) error { return nil })
+	err = o.restartAndCheck(ctx, func([]containerdconfig.Handler) error { return nil })
 	if err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
 		return err
 	}

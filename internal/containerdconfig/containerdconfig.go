@@ -4,7 +4,7 @@
 // and formatting stay.
 //
 // How containerd reads the file decides what has to be written (all of it seen
-// by running containerd 1.6.36, 1.7.35 and 2.4.2):
+// by running containerd 1.7.35 and 2.4.2):
 //
 //   - Versions 1 and 2 are read by all of them; 2.x converts the file at each
 //     start. Version 3 is for 2.x, version 4 for the newer ones of those. A file
@@ -16,7 +16,7 @@
 //     names none, all of the built-in ones are written out.
 //   - 2.x lays the file's handlers over the built-in ones, key by key; lists are
 //     replaced.
-//   - 1.7 has NRI off unless it is turned on, 1.6 has none, 2.x has it on.
+//   - NRI is off by default in 1.7, and on in 2.x.
 //   - An imported file comes after the one that imports it. 1.x replaces a
 //     plugin's whole section by it, 2.x merges.
 //   - Annotation patterns are matched with path.Match, on Windows too: "*" does
@@ -300,9 +300,8 @@ func defaultHandler(os string) string {
 }
 
 // builtins returns the handlers that containerd has without a file, from
-// DefaultConfig of 1.7.35 and DefaultRuntimeConfig of 2.4.2, which agree. 1.6
-// on Windows has the first one only, without its options. Options of runc with
-// an empty value are left out.
+// DefaultConfig of 1.7.35 and DefaultRuntimeConfig of 2.4.2, which agree.
+// Options of runc with an empty value are left out.
 func builtins(os string) map[string]map[string]any {
 	if os != "windows" {
 		return map[string]map[string]any{"runc": {"runtime_type": runcType}}

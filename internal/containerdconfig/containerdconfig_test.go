@@ -55,10 +55,8 @@ func handler(t testing.TB, text []byte, node Node, name string) Handler {
 func TestFilesOfRealNodes(t *testing.T) {
 	t.Parallel()
 	ours := map[string][]string{
-		"default-1.6.36-linux.toml":    {"runc"},
 		"default-1.7.35-linux.toml":    {"runc"},
 		"default-2.4.2-linux.toml":     {"runc"},
-		"default-1.6.36-windows.toml":  {"runhcs-wcow-process"},
 		"default-1.7.35-windows.toml":  {"runhcs-wcow-process"},
 		"default-2.4.2-windows.toml":   {"runhcs-wcow-process"},
 		"aks-windows.toml":             {"default", "runhcs-wcow-process"},

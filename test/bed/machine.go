@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 )
 
 // The versions of containerd that the suites run.
@@ -228,24 +228,24 @@ func (m *Machine) Must(program string, args ...string) string {
 }
 
 // Loaded waits for containerd and returns the runtime handlers that it has loaded.
-func (m *Machine) Loaded() (loaded crihandlers.Loaded) {
+func (m *Machine) Loaded() (loaded containerdconfig.Loaded) {
 	m.Helper()
-	connection, err := crihandlers.Dial(m.Socket())
+	connection, err := containerdconfig.Dial(m.Socket())
 	if err != nil {
 		m.Fatal(err)
 	}
 	defer connection.Close()
 	Eventually(m, 30*time.Second, "containerd answers", func() (err error) {
-		loaded, err = crihandlers.Load(m.Context(), connection)
+		loaded, err = containerdconfig.Load(m.Context(), connection)
 		return err
 	})
 	return loaded
 }
 
 // Handlers returns the runtime handlers that containerd has loaded by name.
-func (m *Machine) Handlers() map[string]crihandlers.Handler {
+func (m *Machine) Handlers() map[string]containerdconfig.Handler {
 	m.Helper()
-	byName := map[string]crihandlers.Handler{}
+	byName := map[string]containerdconfig.Handler{}
 	for _, h := range m.Loaded().Handlers {
 		byName[h.Name] = h
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/internal/crihandlers"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
@@ -295,7 +295,7 @@ func TestConfigureAndBack(t *testing.T) {
 					t.Errorf("NRI was not off, or containerd words it differently:\n%s", logged)
 				}
 				n.mustRestart("configure")
-				if err := n.Loaded().Check(); errors.Is(err, crihandlers.ErrNotRouted) != (name == bed.Containerd2) {
+				if err := n.Loaded().Check(); errors.Is(err, containerdconfig.ErrNotRouted) != (name == bed.Containerd2) {
 					t.Errorf("pods go through the shim: %v", err)
 				}
 				after := n.Handlers()

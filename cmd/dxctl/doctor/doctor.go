@@ -12,7 +12,6 @@ import (
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 )
 
 // Role is what a node is for.
@@ -113,7 +112,7 @@ type Containerd struct {
 	Socket string
 	// Version is that of the running containerd, "v1.7.35".
 	Version string
-	Loaded  []crihandlers.Handler
+	Loaded  []containerdconfig.Handler
 	// Err is why the running one does not tell. WithoutCRI tells that this is
 	// because its CRI plugin is off.
 	Err        error

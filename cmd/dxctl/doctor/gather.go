@@ -29,7 +29,6 @@ import (
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/localgrpc"
@@ -239,7 +238,7 @@ func (n Node) containerd(ctx context.Context) Containerd {
 	n.askContainerd(ctx, &c)
 	node := containerdconfig.Node{OS: n.OS, Major: n.ContainerdMajor}
 	if node.Major == 0 {
-		node.Major = crihandlers.Major(c.Version)
+		node.Major = containerdconfig.Major(c.Version)
 	}
 	text, err := os.ReadFile(n.ContainerdConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -270,14 +269,14 @@ func (n Node) askContainerd(ctx context.Context, c *Containerd) {
 	if c.Err = reach(ctx, n.CRISocket); c.Err != nil {
 		return
 	}
-	connection, err := crihandlers.Dial(n.CRISocket)
+	connection, err := containerdconfig.Dial(n.CRISocket)
 	if err != nil {
 		c.Err = err
 		return
 	}
 	defer connection.Close()
-	if c.Version, err = crihandlers.Version(ctx, connection); err == nil {
-		c.Loaded, err = crihandlers.Handlers(ctx, connection)
+	if c.Version, err = containerdconfig.RunningVersion(ctx, connection); err == nil {
+		c.Loaded, err = containerdconfig.LoadedHandlers(ctx, connection)
 	}
 	c.WithoutCRI = status.Code(err) == codes.Unimplemented
 	c.Err = explain(err)

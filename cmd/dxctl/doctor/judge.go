@@ -10,7 +10,6 @@ import (
 
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/winpath"
 )
 
@@ -137,7 +136,7 @@ func servedBy(f Facts) []ServedBy {
 
 func isRouted(f Facts) bool {
 	return slices.ContainsFunc(f.Containerd.File.Handlers, containerdconfig.Handler.Ours) ||
-		slices.ContainsFunc(f.Containerd.Loaded, crihandlers.Handler.Ours)
+		slices.ContainsFunc(f.Containerd.Loaded, containerdconfig.Handler.Ours)
 }
 
 // isInstalled tells that a shim of ours is there, broken or not, or that somebody

@@ -16,7 +16,6 @@ import (
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/win32"
@@ -41,7 +40,7 @@ func sound() Facts {
 			File: containerdconfig.File{Version: 2, NRI: true, Handlers: []containerdconfig.Handler{
 				{Name: "runc", InFile: true, RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath, PodAnnotations: patterns, ContainerAnnotations: patterns},
 			}},
-			Loaded: []crihandlers.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}},
+			Loaded: []containerdconfig.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}},
 		},
 		Shims: []Shim{{Path: shimPath, Handlers: []string{"runc"}, ByName: true, Version: "1.0", Real: "/usr/bin/containerd-shim-runc-v2"}},
 		NRI:   NRI{PluginSocket: "/run/directx-nri/nri.sock", Started: true, Socket: "/var/run/nri/nri.sock"},
@@ -71,7 +70,7 @@ func soundStandalone() Facts {
 	f := sound()
 	f.Kubelet = Kubelet{Folder: "/var/lib/kubelet/device-plugins", FolderErr: fs.ErrNotExist}
 	f.Containerd.File = containerdconfig.File{Handlers: []containerdconfig.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2"}}}
-	f.Containerd.Loaded = []crihandlers.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2"}}
+	f.Containerd.Loaded = []containerdconfig.Handler{{Name: "runc", RuntimeType: "io.containerd.runc.v2"}}
 	f.Shims[0].Handlers = nil
 	f.NRI = NRI{PluginErr: readiness.ErrNotRunning, SocketErr: fs.ErrNotExist}
 	return f

@@ -11,7 +11,6 @@ import (
 
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/crihandlers"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/readiness"
 )
@@ -121,7 +120,7 @@ func (j *judge) shim() {
 func (j *judge) handlers() {
 	c := j.Containerd
 	j.looked(CheckHandlers, CheckAnnotations)
-	loaded := map[string]crihandlers.Handler{}
+	loaded := map[string]containerdconfig.Handler{}
 	for _, h := range c.Loaded {
 		loaded[h.Name] = h
 	}
@@ -158,7 +157,7 @@ func (j *judge) handlers() {
 		}
 	}
 	if routed == 0 && !j.hasFailed() {
-		j.problem(CheckHandlers, c.ConfigPath, "no runtime handler goes through our shim", "pods that hold a GPU get none, and are not started", crihandlers.Fix)
+		j.problem(CheckHandlers, c.ConfigPath, "no runtime handler goes through our shim", "pods that hold a GPU get none, and are not started", containerdconfig.Fix)
 	}
 }
 

@@ -1,4 +1,4 @@
-package crihandlers
+package containerdconfig
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -20,18 +21,18 @@ const config = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{
 	"runc":{"runtimeType":"io.containerd.runc.v2","runtimePath":"/x/containerd-shim-directx-v1","PodAnnotations":[],"ContainerAnnotations":["b"],"options":null}}},
 	"cni":{"binDir":"/opt"}}`
 
-func TestParse(t *testing.T) {
+func TestParseStatus(t *testing.T) {
 	t.Parallel()
-	got, err := parse(config, "windows")
+	got, err := parseStatus(config, "windows")
 	want := Loaded{Default: "runc", OS: "windows", Handlers: []Handler{
 		{Name: "hv", RuntimeType: "io.containerd.runhcs.v1", SandboxIsolation: 1, PodAnnotations: []string{"a"}},
 		{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}},
 	}}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Handler{})); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	for _, bad := range []string{"", "{", `{"containerd":{"runtimes":[]}}`} {
-		if _, err := parse(bad, "linux"); err == nil {
+		if _, err := parseStatus(bad, "linux"); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
@@ -168,7 +169,7 @@ func TestOverASocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handlers, err := Handlers(t.Context(), connection)
+		handlers, err := LoadedHandlers(t.Context(), connection)
 		if err != nil || len(handlers) != 2 {
 			t.Errorf("%s: %v, %v", address, handlers, err)
 		}
@@ -181,7 +182,7 @@ func TestOverASocket(t *testing.T) {
 		if diff := cmp.Diff(map[string]Pod{"uid-1": {"a", "usual", true}, "uid-2": {"a", "ended", false}}, pods); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", address, err, diff)
 		}
-		version, err := Version(t.Context(), connection)
+		version, err := RunningVersion(t.Context(), connection)
 		if err != nil || Major(version) != 2 {
 			t.Errorf("%s: %s, %v", address, version, err)
 		}

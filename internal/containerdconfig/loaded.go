@@ -1,0 +1,189 @@
+package containerdconfig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/internal/localgrpc"
+	"directx-nri/internal/shimfile"
+)
+
+// Loaded is the configuration that a running containerd has loaded.
+type Loaded struct {
+	// Handlers are sorted by name.
+	Handlers []Handler
+	// Default is the handler of pods that name none.
+	Default string
+	// OS is containerd's operating system, as in runtime.GOOS.
+	OS string
+	// Major is containerd's major version.
+	Major int
+}
+
+// Name returns the name of the handler that runs a pod which requests handler, ""
+// for the default.
+func (l Loaded) Name(handler string) string {
+	if handler == "" {
+		return l.Default
+	}
+	return handler
+}
+
+// Serves reports whether containers of the named handler get their GPUs from the
+// runtime shim.
+func (l Loaded) Serves(name string) bool {
+	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && l.serves(h) })
+}
+
+func (l Loaded) serves(h Handler) bool { return h.Ours() && h.Eligible(l.OS) && !l.bypassesShim() }
+
+// bypassesShim reports whether containerd starts a pod's containers without
+// running a shim binary. containerd 2 does if the shim of the sandbox speaks
+// version 3 of the shim protocol: runc's does, runhcs' does not.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
+func (l Loaded) bypassesShim() bool { return l.OS == "linux" && l.Major >= 2 }
+
+// Split returns the names of the handlers that are served by the runtime shim, and
+// of the others.
+func (l Loaded) Split() (served, others []string) {
+	for _, h := range l.Handlers {
+		if l.serves(h) {
+			served = append(served, h.Name)
+		} else {
+			others = append(others, h.Name)
+		}
+	}
+	return served, others
+}
+
+// CanServe reports whether the named handler could be served by the runtime shim.
+func (l Loaded) CanServe(name string) bool {
+	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && h.Eligible(l.OS) })
+}
+
+// ErrNotRouted is the error of a node on which no runtime handler that can have
+// GPUs uses the runtime shim.
+var ErrNotRouted = errors.New("containerd does not start containers by " + shimfile.Base)
+
+// Fix is the remedy for [ErrNotRouted].
+const Fix = "run 'dxctl runtime configure --restart'"
+
+// Check returns nil if at least one handler is served by the runtime shim, and
+// otherwise an error that matches [ErrNotRouted].
+func (l Loaded) Check() error {
+	if l.bypassesShim() {
+		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrNotRouted, l.Major)
+	}
+	if served, _ := l.Split(); len(served) > 0 {
+		return nil
+	}
+	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.Eligible(l.OS) })
+	if i < 0 {
+		return fmt.Errorf("%w: no runtime handler can have GPUs; add one to containerd's configuration, or %s", ErrNotRouted, Fix)
+	}
+	path := l.Handlers[i].RuntimePath
+	if path == "" {
+		path = "not set"
+	}
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, l.Handlers[i].Name, path, Fix)
+}
+
+// Dial returns a connection to containerd's CRI socket. See [localgrpc.Dial].
+func Dial(address string) (*grpc.ClientConn, error) {
+	connection, err := localgrpc.Dial(address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to containerd: %w", err)
+	}
+	return connection, nil
+}
+
+// Load returns the configuration and the major version of a running containerd.
+func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
+	loaded, err := loadConfiguration(ctx, connection)
+	if err != nil {
+		return Loaded{}, err
+	}
+	version, err := RunningVersion(ctx, connection)
+	if err != nil {
+		return Loaded{}, err
+	}
+	loaded.Major = Major(version)
+	return loaded, nil
+}
+
+// LoadedHandlers returns the handlers of a running containerd.
+func LoadedHandlers(ctx context.Context, connection grpc.ClientConnInterface) ([]Handler, error) {
+	loaded, err := loadConfiguration(ctx, connection)
+	return loaded.Handlers, err
+}
+
+// loadConfiguration reads containerd's verbose CRI status.
+func loadConfiguration(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
+	status, err := cri.NewRuntimeServiceClient(connection).Status(ctx, &cri.StatusRequest{Verbose: true})
+	if err != nil {
+		return Loaded{}, fmt.Errorf("get containerd's CRI status: %w", err)
+	}
+	loaded, err := parseStatus(status.GetInfo()["config"], runtime.GOOS)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
+	}
+	return loaded, nil
+}
+
+// RunningVersion returns the version of a running containerd, such as "v1.7.35".
+func RunningVersion(ctx context.Context, connection grpc.ClientConnInterface) (string, error) {
+	version, err := cri.NewRuntimeServiceClient(connection).Version(ctx, &cri.VersionRequest{})
+	if err != nil {
+		return "", fmt.Errorf("get containerd's version: %w", err)
+	}
+	return version.GetRuntimeVersion(), nil
+}
+
+// Major returns the major number of a version, 0 if it has none.
+func Major(version string) int {
+	var major int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.", &major); err != nil {
+		return 0
+	}
+	return major
+}
+
+func parseStatus(config, os string) (Loaded, error) {
+	if config == "" {
+		return Loaded{}, errors.New("no configuration; is this containerd?")
+	}
+	var status struct {
+		Containerd struct {
+			DefaultRuntimeName string `json:"defaultRuntimeName"`
+			Runtimes           map[string]struct {
+				RuntimeType          string   `json:"runtimeType"`
+				RuntimePath          string   `json:"runtimePath"`
+				PodAnnotations       []string `json:"PodAnnotations"`
+				ContainerAnnotations []string `json:"ContainerAnnotations"`
+				Options              struct {
+					SandboxIsolation float64
+				} `json:"options"`
+			} `json:"runtimes"`
+		} `json:"containerd"`
+	}
+	if err := json.Unmarshal([]byte(config), &status); err != nil {
+		return Loaded{}, err
+	}
+	loaded := Loaded{Default: status.Containerd.DefaultRuntimeName, OS: os}
+	for name, r := range status.Containerd.Runtimes {
+		loaded.Handlers = append(loaded.Handlers, Handler{
+			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation),
+			PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations,
+		})
+	}
+	slices.SortFunc(loaded.Handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
+	return loaded, nil
+}
