@@ -258,7 +258,7 @@ const settings = "/directx-nri-config"
 // they look for it.
 func TestNodePaths(t *testing.T) {
 	t.Parallel()
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	known := []string{
 		"/", places.State, places.Runtime, places.DevicePlugins, path.Dir(places.PodResources), path.Dir(places.NRI), path.Dir(places.CRI),
 		path.Dir(places.Config), places.ShimDir, path.Dir(places.ContainerdConfig), "/usr/bin",

@@ -227,7 +227,7 @@ func TestAllocationsRefusals(t *testing.T) {
 func TestAllocationsOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
-	testutil.KeptOutByModes(t)
+	testutil.EnforceModes(t)
 	if err := os.Chmod(paths.Allocations(state), 0o300); err != nil {
 		t.Fatal(err)
 	}

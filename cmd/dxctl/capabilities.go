@@ -34,7 +34,7 @@ type capabilitiesOptions struct {
 }
 
 func newCapabilitiesCommand() *cobra.Command {
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	o := capabilitiesOptions{target: target{os: runtime.GOOS}}
 	command := &cobra.Command{
 		Use:   "capabilities",

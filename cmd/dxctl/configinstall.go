@@ -69,7 +69,7 @@ Exit status: 0 when the node has what the folder has, 1 when it has not.`,
 	flags.StringVar(&o.from, "from", "", "`FOLDER` that has config.yaml, inventory.yaml or both")
 	flags.BoolVar(&o.watch, "watch", false, "go on, and take changes up, until told to end")
 	flags.StringVar(&o.config, "config", config.Path(), "the node's configuration `FILE`; the inventory is put beside it, as "+inventoryName)
-	flags.StringVar(&o.stateDir, "state-dir", paths.OfThisSystem().State, "`FOLDER` in which it is kept what was installed; give 'dxctl runtime uninstall' the same")
+	flags.StringVar(&o.stateDir, "state-dir", paths.Default().State, "`FOLDER` in which it is kept what was installed; give 'dxctl runtime uninstall' the same")
 	return command
 }
 

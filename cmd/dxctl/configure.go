@@ -81,7 +81,7 @@ config.toml.tmpl or config-v3.toml.tmpl beside it to --config there.`,
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.shim, "shim", filepath.Join(paths.OfThisSystem().ShimDir, shimfile.FileName(goos)), "the runtime shim, an absolute path")
+	flags.StringVar(&o.shim, "shim", filepath.Join(paths.Default().ShimDir, shimfile.FileName(goos)), "the runtime shim, an absolute path")
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; may be given again (default: each that can have GPUs)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler of this name (without one: directx) in place of changing others, and print its RuntimeClass")
 	flags.Lookup("add-handler").NoOptDefVal = "directx"

@@ -46,7 +46,7 @@ type doctorOptions struct {
 const asText = "text"
 
 func newDoctorCommand() *cobra.Command {
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	o := doctorOptions{target: target{os: runtime.GOOS}}
 	command := &cobra.Command{
 		Use:   "doctor",
@@ -178,7 +178,7 @@ func (o *doctorOptions) node() doctor.Node {
 		Devices: devicesOf, Changed: changed, Installed: installed, Failed: failedConfigure, Overrides: o.overrides, Timeout: o.timeout,
 	}
 	if o.stateDir == "" {
-		node.ConfigureDir = paths.OfThisSystem().State
+		node.ConfigureDir = paths.Default().State
 	}
 	return node
 }

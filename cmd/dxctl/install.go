@@ -28,7 +28,7 @@ type installOptions struct {
 
 func newInstallCommand() *cobra.Command {
 	var o installOptions
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install the runtime shim beside containerd",

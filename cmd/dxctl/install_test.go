@@ -303,7 +303,7 @@ func TestUninstallKeepsAnInstalledFileThatWasChanged(t *testing.T) {
 // TestUninstallOfWhatCannotBeRemoved keeps in mind that it is ours.
 func TestUninstallOfWhatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
-	testutil.KeptOutByModes(t)
+	testutil.EnforceModes(t)
 	p := newPlace(t, mine)
 	o := uninstallOptions{target: target{stateDir: p.state}, shimConfig: p.shimConfig}
 	own, err := openOwnFiles(p.state)

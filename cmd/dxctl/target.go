@@ -42,7 +42,7 @@ type target struct {
 }
 
 func (t *target) addFlags(flags *pflag.FlagSet) {
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	flags.SortFlags = false
 	flags.StringVar(&t.config, "config", places.ContainerdConfig, "containerd's configuration file")
 	flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI socket, to see what it has loaded")
@@ -58,7 +58,7 @@ const (
 // addChangeFlags adds those of a command that changes the file.
 func (t *target) addChangeFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.stateDir, "state-dir", paths.OfThisSystem().State, "folder in which it is kept what was changed")
+	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "folder in which it is kept what was changed")
 	flags.BoolVar(&t.restart, "restart", false, "restart containerd and see that it comes back with the new file; otherwise put the old one back")
 	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: "+restartByService+", which its service manager does, or on Linux "+restartBySignal+", for pods: it is told to end, and what supervises it starts it again")
 	completeValues(command, "restart-mode", restartByService, restartBySignal)

@@ -44,7 +44,7 @@ type uninstallOptions struct {
 
 func newUninstallCommand(goos string) *cobra.Command {
 	o := uninstallOptions{target: target{os: goos}}
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the runtime shim, and leave the node as it was",

@@ -64,7 +64,7 @@ func Path() string {
 	if path := os.Getenv(Variable); path != "" {
 		return path
 	}
-	return paths.OfThisSystem().Config
+	return paths.Default().Config
 }
 
 // Default returns the configuration of a node without a file.
@@ -92,7 +92,7 @@ func Fallback(overrides ...Override) Config {
 
 // defaults are those that depend on no other setting.
 func defaults() Config {
-	places := paths.OfThisSystem()
+	places := paths.Default()
 	return Config{
 		StateDir: places.State, RuntimeDir: places.Runtime, HostRoot: hostRoot(runtime.GOOS), ContainerOS: runtime.GOOS,
 		ServedBy:   servedBy(runtime.GOOS),

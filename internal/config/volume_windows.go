@@ -12,7 +12,7 @@ import (
 // below C:\var\lib\kubelet, where a HostProcess pod's volumes are, what the kubelet
 // makes inherits rights that every user has to folders of C:\.
 func checkVolume(path string) error {
-	if winpath.Equal(path, paths.OfThisSystem().Config) {
+	if winpath.Equal(path, paths.Default().Config) {
 		return checkStrictly(path)
 	}
 	if err := durable.CheckOwner(filepath.Dir(path)); err != nil {

@@ -1,4 +1,4 @@
-// Package paths says where things are on a node unless a flag says otherwise.
+// Package paths has the default places of files, directories and sockets.
 package paths
 
 import (
@@ -7,45 +7,46 @@ import (
 	"runtime"
 )
 
-// Defaults are the places that two of our programs must agree on, and those
-// that others lay down.
-type Defaults struct {
-	// State is our folder that survives a reboot, as the kubelet's own
-	// checkpoint of allocations does.
+// StateDirVariable is the environment variable that replaces the default state
+// directory of all programs.
+const StateDirVariable = "DIRECTX_NRI_STATE_DIR"
+
+// Paths are places on a node.
+type Paths struct {
+	// State is the directory of everything that must survive a reboot, as the
+	// kubelet's checkpoint of allocations does.
 	State string
-	// Runtime is our folder for sockets.
+	// Runtime is the directory of the project's sockets.
 	Runtime string
-	// DevicePlugins is the kubelet's folder for device plugins' sockets.
+	// DevicePlugins is the kubelet's device plugin directory.
 	DevicePlugins string
 	// PodResources is the kubelet's PodResources socket, on Windows a named pipe
 	// (pkg/kubelet/util/util_windows.go in Kubernetes, since v1.27).
 	PodResources string
-	// NRI is containerd's socket for NRI plugins, "" where it calls none.
+	// NRI is containerd's socket for NRI plugins, "" on Windows.
 	NRI string
 	// CRI is containerd's CRI socket.
 	CRI string
-	// Config is our configuration file.
+	// Config is the configuration file.
 	Config string
-	// ShimDir is the folder that the runtime shim is installed in: where
-	// containerd looks for shims.
+	// ShimDir is the directory of the runtime shim, in containerd's search path.
 	ShimDir string
 	// ContainerdConfig is containerd's configuration file.
 	ContainerdConfig string
-	// ContainerdState is containerd's folder of what runs.
+	// ContainerdState is containerd's state directory.
 	ContainerdState string
 }
 
-// OfThisSystem returns the defaults of the operating system we run on.
-func OfThisSystem() Defaults {
+// Default returns the paths of this operating system.
+func Default() Paths {
 	if runtime.GOOS != "windows" {
-		return Defaults{
-			State:         "/var/lib/directx-nri",
-			Runtime:       "/run/directx-nri",
-			DevicePlugins: "/var/lib/kubelet/device-plugins",
-			PodResources:  "/var/lib/kubelet/pod-resources/kubelet.sock",
-			NRI:           "/var/run/nri/nri.sock",
-			CRI:           "/run/containerd/containerd.sock",
-
+		return Paths{
+			State:            environment(StateDirVariable, "/var/lib/directx-nri"),
+			Runtime:          "/run/directx-nri",
+			DevicePlugins:    "/var/lib/kubelet/device-plugins",
+			PodResources:     "/var/lib/kubelet/pod-resources/kubelet.sock",
+			NRI:              "/var/run/nri/nri.sock",
+			CRI:              "/run/containerd/containerd.sock",
 			Config:           "/etc/directx-nri/config.yaml",
 			ShimDir:          "/usr/local/bin",
 			ContainerdConfig: "/etc/containerd/config.toml",
@@ -54,13 +55,12 @@ func OfThisSystem() Defaults {
 	}
 	data := environment("ProgramData", `C:\ProgramData`)
 	containerd := filepath.Join(environment("ProgramFiles", `C:\Program Files`), "containerd")
-	return Defaults{
-		State:         filepath.Join(data, "directx-nri"),
-		Runtime:       filepath.Join(data, "directx-nri", "run"),
-		DevicePlugins: `C:\var\lib\kubelet\device-plugins`,
-		PodResources:  `\\.\pipe\kubelet-pod-resources`,
-		CRI:           `\\.\pipe\containerd-containerd`,
-
+	return Paths{
+		State:            environment(StateDirVariable, filepath.Join(data, "directx-nri")),
+		Runtime:          filepath.Join(data, "directx-nri", "run"),
+		DevicePlugins:    `C:\var\lib\kubelet\device-plugins`,
+		PodResources:     `\\.\pipe\kubelet-pod-resources`,
+		CRI:              `\\.\pipe\containerd-containerd`,
 		Config:           filepath.Join(data, "directx-nri", "config.yaml"),
 		ShimDir:          containerd,
 		ContainerdConfig: filepath.Join(containerd, "config.toml"),
@@ -68,12 +68,12 @@ func OfThisSystem() Defaults {
 	}
 }
 
-func environment(name, otherwise string) string {
+func environment(name, fallback string) string {
 	if value := os.Getenv(name); value != "" {
 		return value
 	}
-	return otherwise
+	return fallback
 }
 
-// Allocations returns the folder of the allocation records in a state folder.
-func Allocations(state string) string { return filepath.Join(state, "allocations") }
+// Allocations returns the directory of the allocation records in a state directory.
+func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }

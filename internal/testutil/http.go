@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FreeAddress returns an address that nobody listens on, as the configuration
-// takes no port that the system is to choose.
+// FreeAddress returns a local TCP address with a free port. The configuration
+// does not take port 0.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -22,8 +22,8 @@ func FreeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// Answers asks for a page and returns what is wrong with the answer, "" when it
-// has the status and each of the texts.
+// Answers gets url and returns why the response does not have the status and all of
+// the texts, "" if it does.
 func Answers(t testing.TB, url string, status int, texts ...string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)

@@ -1,28 +1,41 @@
-// Package testutil is what several packages' tests have in common.
+// Package testutil has helpers that the tests of several packages share.
 package testutil
 
 import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 )
 
-// ShortDir returns a folder for the length of the test whose path leaves room
-// for a socket's name: the kernel takes 107 bytes, and t.TempDir has the test's
-// name in it.
+// Timeout is how long tests wait for what must happen.
+const Timeout = 20 * time.Second
+
+// Eventually waits until condition returns true. It fails the test after [Timeout].
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Timeout); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, Timeout)
+		}
+	}
+}
+
+// ShortDir returns a temporary directory whose path leaves room for a socket's name,
+// which can have 107 bytes. The paths of t.TempDir contain the name of the test.
 func ShortDir(t testing.TB) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "dx")
+	dir, err := os.MkdirTemp("", "dx")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	return folder
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
-// Quiet returns a log that nobody reads.
+// Quiet returns a logger that discards its output.
 func Quiet() *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)

@@ -20,7 +20,7 @@ func TestAskOfWhatIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Store = allocation.OpenStore(folder)
-	testutil.KeptOutByModes(t)
+	testutil.EnforceModes(t)
 	for name, q := range map[string]Question{
 		"a token that is named":     {Spec: spec("p", nil), Token: token},
 		"a token that is presented": {Spec: spec("p", nil, "DIRECTX_ALLOCATION_COMPUTE="+string(token))},

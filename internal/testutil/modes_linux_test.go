@@ -10,17 +10,17 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-func TestModesKeepOut(t *testing.T) {
+func TestEnforceModes(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	testutil.KeptOutByModes(t)
+	testutil.EnforceModes(t)
 	if _, err := os.ReadFile(file); !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("a file that nobody may read: %v", err)
+		t.Errorf("read a file of mode 0: %v", err)
 	}
-	if err := os.Chmod(file, 0o600); err != nil { // It is the test's still.
-		t.Error(err)
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Errorf("change the mode of an own file: %v", err)
 	}
 }
