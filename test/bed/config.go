@@ -4,6 +4,7 @@ package bed
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,18 +156,20 @@ containerRuntimeEndpoint: unix://%[2]s
 podLogsDir: %[3]s
 volumePluginDir: %[4]s
 address: 127.0.0.1
-port: %[5]d
-readOnlyPort: %[6]d
+port: %[5]s
+readOnlyPort: %[6]s
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
 registerNode: false
 `
 
 func (n *Node) writeKubeletConfig(t testing.TB) string {
 	t.Helper()
-	n.readOnlyPort = freePort(t)
+	n.readOnly = FreeAddress(t)
+	_, port, _ := net.SplitHostPort(FreeAddress(t)) // It is well formed.
+	_, readOnlyPort, _ := net.SplitHostPort(n.readOnly)
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, path("kubelet.yaml"), fmt.Sprintf(KubeletSettings, n.cgroup)+fmt.Sprintf(kubeletConfig,
-		n.manifests, path(containerdAddress), path("pods"), path("empty"), freePort(t), n.readOnlyPort))
+		n.manifests, path(containerdAddress), path("pods"), path("empty"), port, readOnlyPort))
 }
 
 // quickReconnect makes gRPC look again for a service several times a second.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -107,7 +106,7 @@ type Node struct {
 	logLevel     string
 	inventory    string // the inventory file
 	manifests    string // the kubelet's static pod folder
-	readOnlyPort int
+	readOnly     string // the address of the kubelet's read-only port
 	parts        Parts
 	podResources podresources.PodResourcesListerClient
 	nextPod      int
@@ -477,21 +476,10 @@ func emptyFolder(dir string) error {
 	return nil
 }
 
-// freePort returns a TCP port of 127.0.0.1 that nobody listened on just now.
-func freePort(t testing.TB) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
 // get reads a page of the kubelet's read-only port.
 func (n *Node) get(path string) (*http.Response, error) {
 	client := http.Client{Timeout: 5 * time.Second}
-	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", n.readOnlyPort, path))
+	response, err := client.Get("http://" + n.readOnly + path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"archive/zip"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/shimfile"
+	"directx-nri/test/bed"
 )
 
 // break is one way to break a node, and to mend it.
@@ -33,27 +36,28 @@ type breakage struct {
 
 func TestDoctor(t *testing.T) {
 	n := newNode(t)
-	n.awaitSound()
+	n.waitHealthy()
 	status, stdout, stderr := n.doctor()
 	if status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "" || !strings.Contains(stdout, "a node of Kubernetes with GPUs by the NRI plugin and the runtime shim") {
 		t.Errorf("on a sound node: status %d\n%s%s", status, stdout, stderr)
 	}
-	token, err := n.kubelet.allocate(t.Context(), "directx.microsoft.com/display")
+	_, response, err := n.kubelet.Allocate(t.Context(), "directx.microsoft.com/display", 1)
 	n.check(err)
-	n.awaitSound()
+	token := response.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]
+	n.waitHealthy()
 	testBundle(n, token)
 	record := "ours/allocations/" + string(allocation.Token(token).ID()) + ".json"
 	for _, b := range breakages(n, record) {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			b.do(n)
 			defer b.mend(n)
-			n.awaitFinding(t, b.check, b.says, b.flags...)
+			n.waitFinding(t, b.check, b.says, b.flags...)
 		})
-		n.awaitSound()
+		n.waitHealthy()
 	}
 	t.Run("without-permission", func(t *testing.T) {
 		status, stdout, stderr := n.doctorAs(&syscall.Credential{Uid: 65534, Gid: 65534})
-		if status != 2 || strings.Contains(stdout, "problem") || !strings.Contains(stdout, "run it as root") || !strings.Contains(stdout, n.path("s")) {
+		if status != 2 || strings.Contains(stdout, "problem") || !strings.Contains(stdout, "run it as root") || !strings.Contains(stdout, n.Path("s")) {
 			t.Errorf("status %d\n%s%s", status, stdout, stderr)
 		}
 	})
@@ -63,7 +67,7 @@ func TestDoctor(t *testing.T) {
 func edited(n *node, file, old, text string) (do, mend func(*node)) {
 	var before string
 	return func(n *node) {
-			before = n.read(file)
+			before = n.Read(file)
 			if !strings.Contains(before, old) {
 				n.Fatalf("%s has no %q:\n%s", file, old, before)
 			}
@@ -76,31 +80,31 @@ func edited(n *node, file, old, text string) (do, mend func(*node)) {
 // rewrite puts another file in the place of one.
 func (n *node) rewrite(file, text string) {
 	n.Helper()
-	info, err := os.Stat(n.path(file))
+	info, err := os.Stat(n.Path(file))
 	n.check(err)
-	n.write(file+".next", text, info.Mode().Perm())
-	n.check(os.Rename(n.path(file+".next"), n.path(file)))
+	n.Write(file+".next", text, info.Mode().Perm())
+	n.check(os.Rename(n.Path(file+".next"), n.Path(file)))
 }
 
 func moved(file string) (do, mend func(*node)) {
-	return func(n *node) { n.check(os.Rename(n.path(file), n.path(file)+".away")) },
-		func(n *node) { n.check(os.Rename(n.path(file)+".away", n.path(file))) }
+	return func(n *node) { n.check(os.Rename(n.Path(file), n.Path(file)+".away")) },
+		func(n *node) { n.check(os.Rename(n.Path(file)+".away", n.Path(file))) }
 }
 
 func opened(file string, perm os.FileMode) (do, mend func(*node)) {
 	var before os.FileMode
 	return func(n *node) {
-			info, err := os.Stat(n.path(file))
+			info, err := os.Stat(n.Path(file))
 			n.check(err)
 			before = info.Mode().Perm()
-			n.check(os.Chmod(n.path(file), perm))
+			n.check(os.Chmod(n.Path(file), perm))
 		}, func(n *node) {
-			n.check(os.Chmod(n.path(file), before))
+			n.check(os.Chmod(n.Path(file), before))
 		}
 }
 
 func made(file string) (do, mend func(*node)) {
-	return func(n *node) { n.write(file, "{}", 0o600) }, func(n *node) { n.check(os.Remove(n.path(file))) }
+	return func(n *node) { n.Write(file, "{}", 0o600) }, func(n *node) { n.check(os.Remove(n.Path(file))) }
 }
 
 func breakages(n *node, record string) []breakage {
@@ -118,7 +122,7 @@ func breakages(n *node, record string) []breakage {
 		add(name, check, says, func(n *node) { do(n); n.restart() }, func(n *node) { mend(n); n.restart() })
 	}
 
-	unused := freeAddress(n.T)
+	unused := bed.FreeAddress(n)
 	edit("a GPU is unhealthy", doctor.CheckDevices, "GPU NPU cannot be used: it overheated", "etc/gpus.yaml", "compute: true", "compute: true\n  health: {reason: it overheated}")
 	edit("the inventory is broken", doctor.CheckInventory, "gpus.yaml", "etc/gpus.yaml", "kind: Inventory", "kind: Inventory\nsecretKey: 1")
 	do, mend := moved("lib/libgpu.so")
@@ -133,16 +137,21 @@ func breakages(n *node, record string) []breakage {
 		"extraMounts: {sources: host-folders, hostFolders: [/srv/no-such-folder]}\nshim:")
 	var stranger *http.Server
 	add("the metrics address is taken", doctor.CheckMetrics, "another program answers at "+n.metrics, func(n *node) {
-		n.advertiser.stop()
+		n.advertiser.Stop(n)
 		stranger = &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: limit}
 		listener, err := net.Listen("tcp", n.metrics)
 		n.check(err)
 		go func() { _ = stranger.Serve(listener) }() // Ends when it is closed.
-		n.startAdvertiser()
-		<-n.advertiser.ended
+		n.advertiser.Start(n)
+		bed.Eventually(n, limit, "the advertiser ends", func() error {
+			if n.advertiser.Running() {
+				return errors.New("it runs")
+			}
+			return nil
+		})
 	}, func(n *node) {
 		n.check(stranger.Close())
-		n.startAdvertiser()
+		n.advertiser.Start(n)
 	})
 	edit("metrics are to be elsewhere and the plugin was not restarted", doctor.CheckMetrics, "directx-nri runs and does not serve metrics at "+unused, "etc/config.yaml", n.pluginMetrics, unused)
 	do, mend = opened("etc/config.yaml", 0o666)
@@ -165,19 +174,19 @@ func breakages(n *node, record string) []breakage {
 			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n[plugins.\"io.containerd.nri.v1.nri\"]")
 	edit("containerd's file is no TOML", doctor.CheckFile, "config.toml:1:", "config.toml", "version = 2", "version == 2")
 	add("an import takes over", doctor.CheckFile, "conf.d/x.toml", func(n *node) {
-		n.write("conf.d/x.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
-	}, func(n *node) { n.check(os.Remove(n.path("conf.d/x.toml"))) })
+		n.Write("conf.d/x.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
+	}, func(n *node) { n.check(os.Remove(n.Path("conf.d/x.toml"))) })
 	editLoaded("NRI is off", doctor.CheckNRI, "NRI is off in containerd", "disable = false", "disable = true")
 	edit("NRI is off and that is not loaded", doctor.CheckNRI, "on in the running containerd, and off in", "config.toml", "disable = false", "disable = true")
 
-	add("containerd is stopped", doctor.CheckContainerd, "cannot be reached", func(n *node) { n.supervise("stop") }, (*node).restart)
+	add("containerd is stopped", doctor.CheckContainerd, "cannot be reached", func(n *node) { n.Service("stop") }, (*node).restart)
 	add("containerd hangs", doctor.CheckContainerd, "does not answer", func(n *node) { n.signalContainerd(syscall.SIGSTOP) }, func(n *node) { n.signalContainerd(syscall.SIGCONT) }, "--timeout", "1s")
-	add("the plugin is stopped", doctor.CheckPlugin, "not running", func(n *node) { n.plugin.stop() }, (*node).startPlugin)
-	add("the plugin hangs", doctor.CheckPlugin, "does not answer", func(n *node) { n.plugin.signal(syscall.SIGSTOP) }, func(n *node) { n.plugin.stop(); n.startPlugin() })
-	add("the advertiser is stopped", doctor.CheckAdvertiser, "directx-advertiser does not answer", func(n *node) { n.advertiser.stop() }, (*node).startAdvertiser)
-	add("the kubelet is stopped", doctor.CheckKubelet, "takes no device plugins", func(n *node) { n.kubelet.stop() }, (*node).startKubelet)
-	add("the advertiser is not registered", doctor.CheckRegistration, "does not offer directx.microsoft.com/display", func(n *node) { n.kubelet.set("directx.microsoft.com/display", nil) },
-		func(n *node) { n.kubelet.stop(); n.startKubelet() })
+	add("the plugin is stopped", doctor.CheckPlugin, "not running", func(n *node) { n.plugin.Stop(n) }, func(n *node) { n.plugin.Start(n) })
+	add("the plugin hangs", doctor.CheckPlugin, "does not answer", func(n *node) { n.plugin.Freeze(n) }, func(n *node) { n.plugin.Thaw(n) })
+	add("the advertiser is stopped", doctor.CheckAdvertiser, "directx-advertiser does not answer", func(n *node) { n.advertiser.Stop(n) }, func(n *node) { n.advertiser.Start(n) })
+	add("the kubelet is stopped", doctor.CheckKubelet, "takes no device plugins", func(n *node) { n.kubelet.Stop() }, (*node).startKubelet)
+	add("the advertiser is not registered", doctor.CheckRegistration, "does not offer directx.microsoft.com/display", func(n *node) { n.kubelet.Forget("directx.microsoft.com/display") },
+		func(n *node) { n.kubelet.Stop(); n.startKubelet() })
 	do, mend = moved("pr.sock")
 	add("PodResources is elsewhere", doctor.CheckPodResources, "does not tell what it hands out", do, mend)
 
@@ -200,37 +209,25 @@ func breakages(n *node, record string) []breakage {
 	return all
 }
 
-// putShim installs the shim of a folder, in one step.
-func (n *node) putShim(folder string) {
+// putShim installs the shim of a directory, in one step.
+func (n *node) putShim(dir string) {
 	n.Helper()
-	data, err := os.ReadFile(filepath.Join(folder, filepath.Base(n.shim())))
+	data, err := os.ReadFile(filepath.Join(dir, shimfile.Base))
 	n.check(err)
-	n.rewrite("bin/"+filepath.Base(n.shim()), string(data))
+	n.rewrite("bin/"+shimfile.Base, string(data))
 }
 
 func (n *node) signalContainerd(s syscall.Signal) {
 	n.Helper()
-	n.check(syscall.Kill(atoi(n.T, n.read("pid")), s))
-}
-
-func atoi(t *testing.T, text string) int {
-	t.Helper()
-	number := 0
-	for _, digit := range strings.TrimSpace(text) {
-		number = 10*number + int(digit-'0')
-	}
-	if number < 2 {
-		t.Fatalf("%q is no process", text)
-	}
-	return number
+	n.check(syscall.Kill(n.PID(), s))
 }
 
 // testBundle sees that a support bundle has what it is to have, and no secret:
 // there is one in each file that can have one.
 func testBundle(n *node, token string) {
-	n.write("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n", 0o600)
-	defer func() { n.check(os.Remove(n.path("ours/shim.log"))) }()
-	file := n.path("bundle.zip")
+	n.Write("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n", 0o600)
+	defer func() { n.check(os.Remove(n.Path("ours/shim.log"))) }()
+	file := n.Path("bundle.zip")
 	status, _, stderr := n.doctor("--support-bundle", file)
 	if status != 0 || !strings.Contains(stderr, "shim.log") {
 		n.Fatalf("status %d: %s", status, stderr)

@@ -3,11 +3,9 @@
 package doctor
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,41 +17,26 @@ import (
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
+	"directx-nri/test/bed/fakekubelet"
 )
 
-// programs is the folder of our programs, all of version 1.0; below old there is
-// a shim of another.
+// programs is the directory of our programs of version 1.0; its subdirectory old
+// has a shim of another version.
 var programs string
 
 const programVersion = "1.0-test"
 
 func TestMain(m *testing.M) {
-	os.Exit(bed.MainWithPrograms(m, &programs, func(folder string) error {
+	os.Exit(bed.MainWithPrograms(m, &programs, func(dir string) error {
 		return errors.Join(
-			bed.Build(folder, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimfile.Base),
-			bed.Build(filepath.Join(folder, "old"), "0.9-test", shimfile.Base))
+			bed.Build(dir, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimfile.Base),
+			bed.Build(filepath.Join(dir, "old"), "0.9-test", shimfile.Base))
 	}))
 }
 
-const realShim = "containerd-shim-runc-v2"
-
-// supervise is what an init system is here.
-const supervise = `#!/bin/sh
-cd "$(dirname "$0")" || exit 1
-if [ -s pid ]; then
-	kill "$(cat pid)" 2>/dev/null
-	while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done
-	: >pid
-fi
-[ "$1" != stop ] || exit 0
-PATH="$PWD/bin:PARTS:$PATH" DIRECTX_NRI_CONFIG="$PWD/etc/config.yaml" setsid PARTS/containerd --config "$PWD/config.toml" \
-	--root "$PWD/root" --state "$PWD/state" --address "$PWD/s" >>log 2>&1 </dev/null &
-echo $! >pid
-`
-
 const containerdConfig = `version = 2
 # mine
-imports = ["FOLDER/conf.d/*.toml"]
+imports = ["DIR/conf.d/*.toml"]
 [plugins."io.containerd.grpc.v1.cri".registry.configs."example.com".auth]
   username = "builder"
   password = "SECRET-registry-password"
@@ -61,9 +44,9 @@ imports = ["FOLDER/conf.d/*.toml"]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
-  socket_path = "FOLDER/nri.sock" # nobody else's
-  plugin_path = "FOLDER/nri"
-  plugin_config_path = "FOLDER/nri"
+  socket_path = "DIR/nri.sock" # not the default
+  plugin_path = "DIR/nri"
+  plugin_config_path = "DIR/nri"
 `
 
 const inventory = `apiVersion: directx.microsoft.com/v1alpha1
@@ -73,7 +56,7 @@ devices:
 - instanceID: GPU-0
   description: Tesla T4 https://user:SECRET-url@example.com/x?sig=SECRET-query
   display: true
-  linux: {deviceNodes: [/dev/loop-control], libraries: [FOLDER/lib/libgpu.so]}
+  linux: {deviceNodes: [/dev/loop-control], libraries: [DIR/lib/libgpu.so]}
 - instanceID: NPU
   compute: true
   linux: {deviceNodes: [/dev/null]}
@@ -82,19 +65,18 @@ devices:
 const configYAML = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Configuration
 # password: SECRET-config-comment
-stateDir: FOLDER/ours
-inventory: FOLDER/etc/gpus.yaml
+stateDir: DIR/ours
+inventory: DIR/etc/gpus.yaml
 shim:
   runtime: containerd-shim-runc-v2
 `
 
-// node is a whole node in one folder: the real containerd with our real plugin,
-// shim and advertiser, and a stand-in for the kubelet.
+// node is a machine with our real NRI plugin, shim and advertiser, and a stand-in
+// for the kubelet, whose directory could not be moved.
 type node struct {
-	*testing.T
-	folder, parts      string
-	kubelet            *kubelet
-	plugin, advertiser *program
+	*bed.Machine
+	kubelet            *fakekubelet.Kubelet
+	plugin, advertiser *bed.Process
 	// metrics and pluginMetrics are the addresses at which these two serve them.
 	metrics, pluginMetrics string
 }
@@ -102,64 +84,48 @@ type node struct {
 // newNode sets a node up as the README says.
 func newNode(t *testing.T) *node {
 	t.Helper()
-	bin := bed.PartsDir(t, "bin", "containerd", realShim)
-	// Sockets' names are short.
-	folder, err := os.MkdirTemp("", "dr")
-	if err != nil {
-		t.Fatal(err)
+	n := &node{
+		Machine: bed.NewMachine(t, bed.MachineOptions{Parts: bed.Containerds(t)[bed.Containerd1], Config: containerdConfig}),
+		metrics: bed.FreeAddress(t), pluginMetrics: bed.FreeAddress(t),
 	}
-	n := &node{T: t, folder: folder, parts: bin, metrics: freeAddress(t), pluginMetrics: freeAddress(t)}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	for _, name := range []string{"bin", "lib", "conf.d", "kubelet", "nri"} {
-		n.check(os.MkdirAll(n.path(name), 0o755))
+	for _, dir := range []string{"bin", "conf.d", "kubelet"} {
+		n.check(os.MkdirAll(n.Path(dir), 0o755))
 	}
-	n.check(os.Mkdir(n.path("etc"), 0o700))
-	n.check(os.Chmod(folder, 0o755))
-	n.write("lib/libgpu.so", "", 0o644)
-	n.write("supervise", strings.ReplaceAll(supervise, "PARTS", bin), 0o755)
-	n.write("config.toml", n.text(containerdConfig), 0o640)
-	n.write("etc/gpus.yaml", n.text(inventory), 0o644)
-	n.write("etc/config.yaml", n.text(configYAML)+"metrics: {address: '"+n.metrics+"', pluginAddress: '"+n.pluginMetrics+"'}\n", 0o600)
-	t.Cleanup(func() {
-		_ = exec.Command(n.path("supervise"), "stop").Run()
-		if t.Failed() {
-			log, _ := os.ReadFile(n.path("log"))
-			t.Logf("containerd:\n%s", log[max(0, len(log)-4000):])
-			for _, name := range []string{"directx-nri", "directx-advertiser"} {
-				log, _ := os.ReadFile(n.path(name + ".log"))
-				t.Logf("%s:\n%s", name, log[max(0, len(log)-3000):])
-			}
-		}
-	})
-	n.supervise("start")
-	n.dxctl("runtime", "install", "--to", n.path("bin"), "--shim-config", n.path("etc/config.yaml"), "--runtime", "")
-	n.await("containerd", func() error {
-		_, err := os.Stat(n.path("s"))
-		return err
-	})
-	n.dxctl("runtime", "configure", "--config", n.path("config.toml"), "--cri-socket", n.path("s"), "--state-dir", n.path("ours"),
-		"--shim", n.shim(), "--restart", "--restart-command", n.path("supervise")+" start")
+	n.check(errors.Join(os.Mkdir(n.Path("etc"), 0o700), os.Chmod(n.Dir, 0o755)))
+	n.Write("lib/libgpu.so", "", 0o644)
+	n.Write("etc/gpus.yaml", n.Text(inventory), 0o644)
+	n.Write("etc/config.yaml", n.Text(configYAML)+"metrics: {address: '"+n.metrics+"', pluginAddress: '"+n.pluginMetrics+"'}\n", 0o600)
+	n.plugin = n.process("directx-nri", "--nri-socket", n.Path("nri.sock"), "--cri-socket", n.Socket())
+	n.advertiser = n.process("directx-advertiser", "--replicas", "2", "--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"),
+		"--nri-socket", n.Path("nri.sock"))
+	n.dxctl("runtime", "install", "--to", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"), "--runtime", "")
+	n.dxctl(append([]string{"runtime", "configure", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours"),
+		"--shim", n.shim()}, n.RestartFlags()...)...)
 	n.startKubelet()
-	t.Cleanup(func() { n.kubelet.stop() })
-	n.startPlugin()
-	n.startAdvertiser()
+	t.Cleanup(func() { n.kubelet.Stop() })
+	n.plugin.Start(t)
+	n.advertiser.Start(t)
 	return n
 }
 
-// freeAddress returns one that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
+// process returns one of our programs, which ends with the test.
+func (n *node) process(name string, args ...string) *bed.Process {
+	p := bed.NewProcess(name, n.Path(name+".log"), func() *exec.Cmd {
+		return exec.Command(filepath.Join(programs, name), append([]string{"--config", n.Path("etc/config.yaml"), "--inventory", n.Path("etc/gpus.yaml"),
+			"--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run")}, args...)...)
+	})
+	n.Cleanup(func() {
+		if n.Failed() {
+			n.Log(p.Tail(30))
+		}
+		if p.Running() {
+			p.Kill(n)
+		}
+	})
+	return p
 }
 
-func (n *node) path(name string) string { return filepath.Join(n.folder, name) }
-func (n *node) shim() string            { return n.path("bin/" + shimfile.Base) }
-func (n *node) text(s string) string    { return strings.ReplaceAll(s, "FOLDER", n.folder) }
+func (n *node) shim() string { return n.Path("bin/" + shimfile.Base) }
 
 func (n *node) check(err error) {
 	n.Helper()
@@ -168,95 +134,34 @@ func (n *node) check(err error) {
 	}
 }
 
-func (n *node) write(name, text string, perm os.FileMode) {
-	n.Helper()
-	n.check(os.WriteFile(n.path(name), []byte(text), perm))
-	n.check(os.Chmod(n.path(name), perm))
-}
-
-func (n *node) read(name string) string {
-	n.Helper()
-	data, err := os.ReadFile(n.path(name))
-	n.check(err)
-	return string(data)
-}
-
-func (n *node) supervise(what string) {
-	n.Helper()
-	if out, err := exec.Command(n.path("supervise"), what).CombinedOutput(); err != nil {
-		n.Fatalf("%v: %s", err, out)
-	}
-}
-
-func (n *node) restart() { n.supervise("start") }
+func (n *node) restart() { n.Service("start") }
 
 func (n *node) startKubelet() {
 	n.Helper()
-	n.kubelet = startKubelet(n.T, n.path("kubelet"), n.path("pr.sock"))
-}
-
-func (n *node) startPlugin() {
-	n.Helper()
-	n.plugin = n.start("directx-nri", "--config", n.path("etc/config.yaml"), "--inventory", n.path("etc/gpus.yaml"), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
-		"--nri-socket", n.path("nri.sock"), "--cri-socket", n.path("s"))
-}
-
-func (n *node) startAdvertiser() {
-	n.Helper()
-	n.advertiser = n.start("directx-advertiser", "--config", n.path("etc/config.yaml"), "--inventory", n.path("etc/gpus.yaml"), "--replicas", "2", "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
-		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--nri-socket", n.path("nri.sock"))
-}
-
-// program is one of ours that runs until it is stopped.
-type program struct {
-	command *exec.Cmd
-	ended   chan struct{}
-}
-
-func (n *node) start(name string, args ...string) *program {
-	n.Helper()
-	log, err := os.OpenFile(n.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	var err error
+	n.kubelet, err = fakekubelet.Start(n.Path("kubelet"), n.Path("pr.sock"))
 	n.check(err)
-	defer log.Close()
-	p := &program{command: exec.Command(filepath.Join(programs, name), args...), ended: make(chan struct{})}
-	p.command.Stderr = log
-	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	n.check(p.command.Start())
-	go func() { // Ends with the program, which the test's end stops.
-		defer close(p.ended)
-		_ = p.command.Wait()
-	}()
-	n.Cleanup(p.stop)
-	return p
 }
 
-func (p *program) signal(s os.Signal) { _ = p.command.Process.Signal(s) }
-
-func (p *program) stop() {
-	p.signal(syscall.SIGCONT)
-	p.signal(syscall.SIGTERM)
-	<-p.ended
-}
-
-// dxctl runs dxctl, which must end well.
+// dxctl runs dxctl, which must succeed.
 func (n *node) dxctl(args ...string) {
 	n.Helper()
 	command := exec.Command(filepath.Join(programs, "dxctl"), args...)
 	command.Env = n.environment()
-	if out, err := command.CombinedOutput(); err != nil {
-		n.Fatalf("dxctl %v: %v: %s", args, err, out)
+	if status, stdout, stderr := n.Call(command); status != 0 {
+		n.Fatalf("dxctl %v: status %d: %s%s", args, status, stdout, stderr)
 	}
 }
 
 func (n *node) environment() []string {
-	return append(os.Environ(), "PATH="+n.parts+":"+os.Getenv("PATH"), "DIRECTX_SECRET=SECRET-variable")
+	return append(os.Environ(), "PATH="+n.Parts+":"+os.Getenv("PATH"), "DIRECTX_SECRET=SECRET-variable")
 }
 
-// doctorArgs say where things are on the node.
+// doctorArgs are the flags that say where things are on the node.
 func (n *node) doctorArgs(more ...string) []string {
 	return append([]string{
-		"doctor", "--config", n.path("config.toml"), "--cri-socket", n.path("s"), "--shim-config", n.path("etc/config.yaml"), "--runtime-dir", n.path("run"),
-		"--nri-socket", n.path("nri.sock"), "--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--containerd-state", n.path("state"),
+		"doctor", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--shim-config", n.Path("etc/config.yaml"), "--runtime-dir", n.Path("run"),
+		"--nri-socket", n.Path("nri.sock"), "--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"), "--containerd-state", n.Path("state"),
 		"--shim", n.shim(),
 	}, more...)
 }
@@ -272,13 +177,7 @@ func (n *node) doctorAs(user *syscall.Credential, more ...string) (status int, s
 	command := exec.Command(filepath.Join(programs, "dxctl"), n.doctorArgs(more...)...)
 	command.Env = n.environment()
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: user}
-	var out, errs bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errs
-	err := command.Run()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		n.Fatal(err)
-	}
-	return command.ProcessState.ExitCode(), out.String(), errs.String()
+	return n.Call(command)
 }
 
 // report runs dxctl doctor -o json.
@@ -292,37 +191,16 @@ func (n *node) report(more ...string) (int, doctor.Report) {
 	return status, r
 }
 
-// limit is how long something may take that takes a moment, also on a machine
-// that has other things to do.
+// limit and findingLimit allow for a busy machine.
 const (
 	limit        = time.Minute
 	findingLimit = 20 * time.Second
 )
 
-func (n *node) await(what string, check func() error) {
+// waitHealthy waits until doctor reports no problem.
+func (n *node) waitHealthy() {
 	n.Helper()
-	await(n.T, what, limit, check)
-}
-
-func await(t *testing.T, what string, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v: %v", what, limit, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// awaitSound waits until nothing is wrong.
-func (n *node) awaitSound() {
-	n.Helper()
-	n.await("a sound node", func() error {
+	bed.Eventually(n, limit, "a healthy node", func() error {
 		if status, r := n.report(); status != 0 {
 			return fmt.Errorf("status %d: %+v", status, r.Findings)
 		}
@@ -330,10 +208,10 @@ func (n *node) awaitSound() {
 	})
 }
 
-// awaitFinding waits until there is one finding, of check, and it says so.
-func (n *node) awaitFinding(t *testing.T, check, says string, more ...string) {
+// waitFinding waits until there is exactly one finding, of check, with that text.
+func (n *node) waitFinding(t *testing.T, check, says string, more ...string) {
 	t.Helper()
-	await(t, check, findingLimit, func() error {
+	bed.Eventually(t, findingLimit, check, func() error {
 		status, r := n.report(more...)
 		if len(r.Findings) != 1 || status != 1 || r.Result != doctor.Findings || r.Findings[0].Check != check || !strings.Contains(r.Findings[0].Problem, says) {
 			return fmt.Errorf("status %d, %+v; want one finding of %s that says %q", status, r.Findings, check, says)

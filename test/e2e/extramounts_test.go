@@ -257,7 +257,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 // TestExtraMountsByShim has pods and standalone containers ask for files through
 // the runtime shim, with no plugin on the node.
 func TestExtraMountsByShim(t *testing.T) {
-	advertiser := newPage(t)
+	advertiser := page(bed.FreeAddress(t))
 	e := startExtraMounts(t, bed.Options{
 		NoKubelet: true, Shim: true, HandlerApart: true, Config: fmt.Sprintf("servedBy: shim\nmetrics: {address: '%s'}\n", advertiser),
 	})

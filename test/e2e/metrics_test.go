@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,17 +21,6 @@ import (
 
 // page is an address that a daemon serves metrics and health at.
 type page string
-
-// newPage returns an address that is free.
-func newPage(t *testing.T) page {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return page(listener.Addr().String())
-}
 
 // get returns a page's status and text.
 func (p page) get(path string) (status int, text string, err error) {
@@ -130,7 +118,7 @@ func mustBe(t *testing.T, pages ...page) {
 // TestMetrics reads what the daemons count while pods come, are refused, and the
 // node's other programs go and come again.
 func TestMetrics(t *testing.T) {
-	advertiser, plugin := newPage(t), newPage(t)
+	advertiser, plugin := page(bed.FreeAddress(t)), page(bed.FreeAddress(t))
 	settings := fmt.Sprintf("metrics: {address: '%s', pluginAddress: '%s'}\nextraMounts: {sources: off}\n", advertiser, plugin)
 	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: settings})
 	defer func() {

@@ -30,7 +30,7 @@ type reloaded struct {
 
 // TestReload changes the configuration file of a node whose daemons go on.
 func TestReload(t *testing.T) {
-	s := &reloaded{metrics: newPage(t)}
+	s := &reloaded{metrics: page(bed.FreeAddress(t))}
 	s.Node = bed.Start(t, bed.Options{
 		Inventory: bed.NewInventory(2, 0), Config: s.settings("replicas: 4"),
 		Offered: map[string]int{bed.Display: 8},
