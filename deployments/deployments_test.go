@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package deployments has the Helm chart and what is rendered from it. Its tests
-// check the rendered files against the programs: hermetic ones all that is
-// committed, and ones with the build tag chart, which take helm, the chart itself.
+// Package deployments has the Helm chart and the manifests that are rendered from it.
+// Its tests check rendered objects against the programs: without a build tag those of the
+// committed manifests, with the tag chart also those of testdata/values.
 package deployments
 
 import (
@@ -16,6 +16,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,16 +27,11 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
-
-	"directx-nri/discovery/inventory"
-	"directx-nri/internal/config"
-	"directx-nri/internal/paths"
 )
 
-// podMonitor is what of the Prometheus operator's kind we use.
+// podMonitor has the fields that the chart uses of the Prometheus operator's kind.
 type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -48,7 +44,6 @@ type podMonitor struct {
 	} `json:"spec"`
 }
 
-// kustomization is what of kustomize's kind we use.
 type kustomization struct {
 	metav1.TypeMeta `json:",inline"`
 	Resources       []string `json:"resources"`
@@ -59,9 +54,10 @@ type kustomization struct {
 	} `json:"images"`
 }
 
-// kinds are all the kinds of objects that there may be: none of RBAC.
-func kinds() map[string]func() any {
-	return map[string]func() any{
+// decode returns the objects of a text with several documents. It refuses unknown fields
+// and kinds other than these; there is none of RBAC.
+func decode(text []byte) ([]any, error) {
+	kinds := map[string]func() any{
 		"apps/v1 DaemonSet":                             func() any { return new(appsv1.DaemonSet) },
 		"v1 ConfigMap":                                  func() any { return new(corev1.ConfigMap) },
 		"v1 Namespace":                                  func() any { return new(corev1.Namespace) },
@@ -71,42 +67,6 @@ func kinds() map[string]func() any {
 		"monitoring.coreos.com/v1 PodMonitor":           func() any { return new(podMonitor) },
 		"kustomize.config.k8s.io/v1beta1 Kustomization": func() any { return new(kustomization) },
 	}
-}
-
-// object is one document of a file.
-type object struct {
-	file string
-	any
-}
-
-// objects reads all that is rendered, strictly.
-func objects(t *testing.T) []object {
-	t.Helper()
-	var found []object
-	for _, folder := range []string{"manifests", "helm/testdata/rendered"} {
-		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", folder, files, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			of, err := decode(text)
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			for _, o := range of {
-				found = append(found, object{filepath.ToSlash(file), o})
-			}
-		}
-	}
-	return found
-}
-
-// decode returns the objects of a text with several documents.
-func decode(text []byte) ([]any, error) {
 	var found []any
 	reader := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
 	for {
@@ -118,29 +78,62 @@ func decode(text []byte) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		document = document[:n]
 		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal(document, &kind); err != nil {
+		if err := yaml.Unmarshal(document[:n], &kind); err != nil {
 			return nil, err
 		}
-		if kind == (metav1.TypeMeta{}) {
-			return nil, fmt.Errorf("a document without a kind: %s", document)
-		}
 		name := kind.APIVersion + " " + kind.Kind
-		into, ok := kinds()[name]
+		create, ok := kinds[name]
 		if !ok {
-			return nil, fmt.Errorf("%s: nothing of this kind belongs here", name)
+			return nil, fmt.Errorf("unexpected kind %q: %s", name, document[:n])
 		}
-		o := into()
-		if err := yaml.UnmarshalStrict(document, o); err != nil {
+		object := create()
+		if err := yaml.UnmarshalStrict(document[:n], object); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		found = append(found, o)
+		found = append(found, object)
 	}
 }
 
-// of returns the objects of one type.
-func of[T any](all []object) map[*T]string {
+// renderValues renders the files of testdata/values. It is nil without the tag chart.
+var renderValues func(t *testing.T) map[string][]byte
+
+// object is one document of a file.
+type object struct {
+	file string // such as manifests/linux.yaml, or the name of a file of testdata/values
+	any
+}
+
+func objects(t *testing.T) []object {
+	t.Helper()
+	texts := map[string][]byte{}
+	files, err := filepath.Glob("manifests/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("manifests: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if texts[file], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if renderValues != nil {
+		maps.Copy(texts, renderValues(t))
+	}
+	var found []object
+	for file, text := range texts {
+		decoded, err := decode(text)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, o := range decoded {
+			found = append(found, object{file, o})
+		}
+	}
+	return found
+}
+
+// ofType returns the objects of one type, with their files.
+func ofType[T any](all []object) map[*T]string {
 	found := map[*T]string{}
 	for _, o := range all {
 		if typed, ok := o.any.(*T); ok {
@@ -159,10 +152,8 @@ type set struct {
 func sets(t *testing.T) []set {
 	t.Helper()
 	var found []set
-	for _, o := range objects(t) {
-		if s, ok := o.any.(*appsv1.DaemonSet); ok {
-			found = append(found, set{s, o.file})
-		}
+	for daemonSet, file := range ofType[appsv1.DaemonSet](objects(t)) {
+		found = append(found, set{daemonSet, file})
 	}
 	return found
 }
@@ -176,148 +167,178 @@ func (s set) containers() []corev1.Container {
 	return slices.Concat(s.pod().InitContainers, s.pod().Containers)
 }
 
-// programs builds what the manifests run, and returns the folder.
+// flag returns the value of a container's flag, or "".
+func flag(c corev1.Container, name string) string {
+	for _, arg := range c.Args {
+		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// programs builds the programs of the image and returns their directory.
 func programs(t *testing.T) string {
 	t.Helper()
-	folder := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", folder+"/", "directx-nri/cmd/dxctl", "directx-nri/cmd/directx-advertiser", "directx-nri/cmd/directx-nri")
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "directx-nri/cmd/dxctl", "directx-nri/cmd/directx-advertiser", "directx-nri/cmd/directx-nri")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return folder
+	return dir
 }
 
-// Every command is one of ours with arguments that it takes.
-func TestCommands(t *testing.T) {
+// volume is the place of Windows volumes and programs in commands and arguments.
+const volume = `%CONTAINER_SANDBOX_MOUNT_POINT%\`
+
+// The programs accept their arguments, and the files in the ConfigMaps.
+func TestProgramsAccept(t *testing.T) {
 	t.Parallel()
-	folder := programs(t)
-	asked := map[string]bool{}
+	dir := programs(t)
+	ran := map[string]bool{}
+	run := func(where, program string, args ...string) {
+		line := program + " " + strings.Join(args, " ")
+		if ran[line] {
+			return
+		}
+		ran[line] = true
+		out, err := exec.Command(filepath.Join(dir, program), args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %s: %v: %s", where, line, err, out)
+		}
+		// With the name of no command, cobra prints the help of the parent.
+		if help := slices.Index(args, "--help"); help >= 0 {
+			words := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "-") })
+			if usage := strings.Join(append([]string{program}, words...), " ") + " [flags]\n"; !strings.Contains(string(out), usage) {
+				t.Errorf("%s: %s: the usage is not %s: %s", where, line, usage, out)
+			}
+		}
+	}
 	for _, s := range sets(t) {
 		for _, c := range s.containers() {
 			program := strings.TrimSuffix(path.Base(strings.ReplaceAll(strings.Join(c.Command, " "), `\`, "/")), ".exe")
 			want := "/" + program
 			if s.windows() {
-				want = `%CONTAINER_SANDBOX_MOUNT_POINT%\` + program + ".exe"
+				want = volume + program + ".exe"
 			}
 			if len(c.Command) != 1 || c.Command[0] != want {
 				t.Errorf("%s: %s: command %q, want %q", s, c.Name, c.Command, want)
 			}
-			// Nobody reads a variable here: what a Service brings could be taken
-			// for one of our configuration's.
 			if len(c.Env) > 0 || len(c.EnvFrom) > 0 {
-				t.Errorf("%s: %s: variables %v", s, c.Name, c.Env)
+				t.Errorf("%s: %s: environment variables %v", s, c.Name, c.Env)
 			}
-			if line := program + " " + strings.Join(c.Args, " "); asked[line] {
-				continue
-			} else {
-				asked[line] = true
-			}
-			// Flags are parsed before help is given.
-			out, err := exec.Command(filepath.Join(folder, program), append(slices.Clone(c.Args), "--help")...).CombinedOutput()
-			if err != nil {
-				t.Errorf("%s: %s: %s %q: %v: %s", s, c.Name, program, c.Args, err, out)
-			}
-			words := []string{program}
 			for _, arg := range c.Args {
-				if strings.HasPrefix(arg, "-") {
-					break
+				// On Windows Server 2022, cmd.exe interprets a HostProcess container's command
+				// line (hcsshim, internal/jobcontainers/jobcontainer.go).
+				if s.windows() && strings.ContainsAny(strings.Replace(arg, volume, "", 1), `&|<>^%"`) {
+					t.Errorf("%s: %s: cmd.exe changes %s", s, c.Name, arg)
 				}
-				words = append(words, arg)
 			}
-			if usage := "Usage:\n  " + strings.Join(words, " ") + " "; !strings.Contains(string(out), usage) || !strings.Contains(string(out), " [flags]\n") {
-				t.Errorf("%s: %s: %q is no command: %s", s, c.Name, words, out)
+			// Flags are parsed before the help is printed.
+			run(s.String()+": "+c.Name, program, append(slices.Clone(c.Args), "--help")...)
+		}
+	}
+	check := func(where, text string, args ...string) {
+		file := filepath.Join(t.TempDir(), "file.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(where, "dxctl", append(args, file)...)
+	}
+	sample, err := filepath.Abs("inventory/linux-gpu-pv.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m, file := range ofType[corev1.ConfigMap](objects(t)) {
+		for key, text := range m.Data {
+			switch where := file + ": " + m.Name + ": " + key; key {
+			case "config.yaml":
+				check(where, regexp.MustCompile(`(?m)^inventory: .*$`).ReplaceAllString(text, "inventory: "+sample), "config", "check")
+			case "inventory.yaml":
+				check(where, text, "devices", "--inventory")
+			default:
+				t.Errorf("%s is unexpected", where)
 			}
 		}
 	}
-}
-
-// On Windows Server 2022 a HostProcess container's command line goes through
-// cmd.exe (hcsshim, internal/jobcontainers/jobcontainer.go), to which some
-// characters mean something.
-func TestWindowsArguments(t *testing.T) {
-	t.Parallel()
-	for _, s := range sets(t) {
-		if !s.windows() {
-			continue
-		}
-		for _, c := range s.containers() {
-			for _, arg := range c.Args {
-				if rest := strings.TrimPrefix(arg, `--from=%CONTAINER_SANDBOX_MOUNT_POINT%\`); strings.ContainsAny(rest, `&|<>^%"`) {
-					t.Errorf("%s: %s: %s", s, c.Name, arg)
-				}
-			}
-		}
+	files, err := filepath.Glob("inventory/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
 	}
+	for _, file := range files {
+		run(file, "dxctl", "devices", "--inventory", file)
+	}
+	run("sample", "dxctl", "config", "check", "config/windows.yaml")
 }
 
-// Where the configuration of the cluster is mounted, and where programs see it.
+// settings is the directory of the ConfigMap's files.
 const settings = "/directx-nri-config"
 
-// Every file and folder of the node is one that the programs use, and is where
-// they look for it.
-func TestNodePaths(t *testing.T) {
+// Each volume is mounted where the programs look for it, and read-only unless they write.
+func TestVolumes(t *testing.T) {
 	t.Parallel()
-	places := paths.Default()
-	known := []string{
-		"/", places.State, places.Runtime, places.DevicePlugins, path.Dir(places.PodResources), path.Dir(places.NRI), path.Dir(places.CRI),
-		path.Dir(places.Config), places.ShimDir, path.Dir(places.ContainerdConfig), "/usr/bin",
+	writable := []string{
+		"install state", "install shim", "configure state", "configure containerd-config", "nri state", "nri run", "advertiser state", "advertiser run",
+		"advertiser device-plugins",
 	}
+	all := objects(t)
 	for _, s := range sets(t) {
-		known := slices.Clone(known)
-		if s.restores() {
-			// Where a folder itself is to be removed, what is above it is mounted.
-			known = append(known, path.Dir(places.State), path.Dir(places.Runtime), path.Dir(path.Dir(places.Config)))
-		}
-		if strings.Contains(s.file, "k3s") {
-			known = append(known, named(s)...)
-		}
 		volumes := map[string]string{}
 		for _, v := range s.pod().Volumes {
 			switch {
 			case v.ConfigMap != nil:
 				volumes[v.Name] = settings
-				if v.ConfigMap.Name != s.Name || s.restores() {
-					t.Errorf("%s: the configuration of %s", s, v.ConfigMap.Name)
+				if v.ConfigMap.Name != s.Name || !slices.ContainsFunc(all, func(o object) bool {
+					m, ok := o.any.(*corev1.ConfigMap)
+					return ok && o.file == s.file && m.Name == s.Name
+				}) {
+					t.Errorf("%s: there is no ConfigMap %s", s, v.ConfigMap.Name)
 				}
 			case v.HostPath == nil || v.HostPath.Type == nil || s.windows():
-				t.Errorf("%s: volume %s is no typed folder of a Linux node", s, v.Name)
+				t.Errorf("%s: volume %s is not a typed hostPath of a Linux node", s, v.Name)
 			default:
 				volumes[v.Name] = v.HostPath.Path
-				if !slices.Contains(known, v.HostPath.Path) {
-					t.Errorf("%s: volume %s: none of our programs uses %s", s, v.Name, v.HostPath.Path)
+				if strings.HasPrefix(v.Name, "host-") {
+					volumes[v.Name] = "/host" + v.HostPath.Path
 				}
 			}
 		}
 		used := map[string]bool{}
 		for _, c := range s.containers() {
+			at := map[string]bool{}
 			for _, mount := range c.VolumeMounts {
 				used[mount.Name] = true
-				want, ok := volumes[mount.Name]
-				if socket := mount.Name == "nri" || mount.Name == "containerd" && !s.restores(); socket && !mount.ReadOnly {
-					t.Errorf("%s: %s: volume %s can be written, and one connects to what is in it", s, c.Name, mount.Name)
+				if mount.MountPath != volumes[mount.Name] || at[mount.MountPath] {
+					t.Errorf("%s: %s: volume %s is mounted at %s, want %s", s, c.Name, mount.Name, mount.MountPath, volumes[mount.Name])
 				}
-				// Its pods stay, and the node's other volumes are below these folders.
-				followed := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer
-				if s.restores() && !strings.HasSuffix(mount.Name, "shim") && !followed {
-					t.Errorf("%s: %s: what the node unmounts below %s stays mounted here", s, c.Name, mount.MountPath)
+				at[mount.MountPath] = true
+				if want := !s.restores() && !slices.Contains(writable, c.Name+" "+mount.Name) || mount.Name == "runc-shim"; mount.ReadOnly != want {
+					t.Errorf("%s: %s: volume %s: read-only is %v", s, c.Name, mount.Name, mount.ReadOnly)
 				}
-				if want == "/" {
-					want = "/host"
-					if !mount.ReadOnly || !slices.Contains(c.Args, "--host-root="+want) {
-						t.Errorf("%s: %s: the node's root has to be read-only, and known as %s", s, c.Name, want)
-					}
-				}
-				if !ok || mount.MountPath != want {
-					t.Errorf("%s: %s: volume %s is mounted at %s, want %s", s, c.Name, mount.Name, mount.MountPath, want)
+				// Otherwise volumes that the node unmounts stay mounted in these pods.
+				needs := strings.HasPrefix(mount.Name, "host-") || s.restores() && !strings.HasSuffix(mount.Name, "shim")
+				if propagates := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer; propagates != needs {
+					t.Errorf("%s: %s: volume %s: mount propagation is %v", s, c.Name, mount.Name, propagates)
 				}
 			}
-			from := "--from=" + settings
+			prefix := settings + "/"
 			if s.windows() {
-				from = `--from=%CONTAINER_SANDBOX_MOUNT_POINT%` + strings.ReplaceAll(settings, "/", `\`)
+				prefix = volume + `directx-nri-config\`
 			}
-			if c.Args[0] == "config" && (!slices.Contains(c.Args, from) || !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == settings })) {
-				t.Errorf("%s: %s: want %s of a volume: %q", s, c.Name, from, c.Args)
+			for _, name := range []string{"config", "inventory"} {
+				if value := flag(c, name); c.Name == "advertiser" && value != "" && (value != prefix+name+".yaml" || !at[settings]) {
+					t.Errorf("%s: --%s=%s is not in the ConfigMap's directory", s, name, value)
+				}
+			}
+			hasHost := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, "host-") })
+			if (flag(c, "host-root") == "/host") != hasHost {
+				t.Errorf("%s: %s: --host-root does not match the volumes", s, c.Name)
+			}
+			for _, name := range []string{"nri-socket", "pod-resources-socket", "cri-socket"} {
+				if socket := flag(c, name); socket != "" && !s.windows() && !s.restores() && !at[path.Dir(socket)] {
+					t.Errorf("%s: %s: %s is not mounted", s, c.Name, socket)
+				}
 			}
 		}
 		if len(used) != len(volumes) {
@@ -326,101 +347,76 @@ func TestNodePaths(t *testing.T) {
 	}
 }
 
-// named returns the folders that a set's arguments name, and those of the files
-// that they name.
-func named(s set) []string {
-	var found []string
-	for _, c := range s.containers() {
-		for _, arg := range c.Args {
-			if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(value, "/") && flag != "--host-root" {
-				found = append(found, value, path.Dir(value))
-			}
-		}
-	}
-	// PATH names the real shim's; a container's has its folder in the volume alone.
-	return append(found, "/var/lib/rancher/k3s/data/current/bin")
-}
-
-// A node never advertises what it cannot honour, and is not left without its
-// shim while containerd uses it. The configuration comes before the shim, whose
-// installation reads it: what a newer chart has left on the node would stop it.
-func TestOrder(t *testing.T) {
+// A node offers GPUs only after the steps that let it provide them.
+func TestContainers(t *testing.T) {
 	t.Parallel()
 	const (
-		windows = "config install configure | advertiser config-watch"
-		linux   = "config configure | nri advertiser config-watch"
-		shim    = "config install configure | nri advertiser config-watch"
+		windows = "install configure | advertiser"
+		linux   = "configure | nri advertiser"
+		shim    = "install configure | nri advertiser"
 		restore = "unconfigure uninstall | done"
 	)
-	want := map[string]map[bool]string{ // by file, and whether it is Windows
-		"manifests/windows.yaml": {true: windows}, "manifests/linux.yaml": {false: linux},
-		"manifests/restore-windows.yaml": {true: restore}, "manifests/restore-linux.yaml": {false: restore},
-		"kubelet.yaml":    {true: "config | advertiser config-watch", false: "config | advertiser config-watch"},
-		"linux-k3s.yaml":  {false: shim},
-		"linux-shim.yaml": {false: shim}, "linux-k3s-restore.yaml": {false: restore},
-		"metrics.yaml": {true: windows, false: linux}, "pools.yaml": {true: windows, false: linux},
-		"restore.yaml": {true: restore, false: restore}, "runtimeclass.yaml": {true: windows, false: shim},
-		"server2019.yaml": {true: windows}, "unmanaged.yaml": {true: "install | advertiser", false: " | nri advertiser"},
+	want := map[string][2]string{ // of Linux and Windows
+		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
+		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
+		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
+		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", "install | advertiser"}, "pools.yaml": {linux, windows},
+		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
+	}
+	names := func(list []corev1.Container) string {
+		var names []string
+		for _, c := range list {
+			names = append(names, c.Name)
+		}
+		return strings.Join(names, " ")
 	}
 	for _, s := range sets(t) {
-		names := func(list []corev1.Container) string {
-			var of []string
-			for _, c := range list {
-				of = append(of, c.Name)
-			}
-			return strings.Join(of, " ")
+		system := 0
+		if s.windows() {
+			system = 1
 		}
-		got := names(s.pod().InitContainers) + " | " + names(s.pod().Containers)
-		if want := want[strings.TrimPrefix(s.file, "helm/testdata/rendered/")][s.windows()]; got != want {
-			t.Errorf("%s: %q, want %q", s, got, want)
+		if got := names(s.pod().InitContainers) + " | " + names(s.pod().Containers); got != want[s.file][system] {
+			t.Errorf("%s: containers %q, want %q", s, got, want[s.file][system])
 		}
 		for _, c := range s.containers() {
 			switch {
 			case c.Name == "advertiser":
-				if served := slices.Contains(c.Args, "--served-by=shim"); served != (s.windows() && !strings.HasSuffix(s.file, "kubelet.yaml")) {
-					t.Errorf("%s: %s: %q", s, c.Name, c.Args)
+				if shim := flag(c, "served-by") == "shim"; shim != (s.windows() && s.file != "kubelet.yaml") {
+					t.Errorf("%s: %s: arguments %q", s, c.Name, c.Args)
 				}
 			case c.Name == "configure" && !slices.Contains(c.Args, "--restart"), c.Name == "unconfigure" && s.windows() && !slices.Contains(c.Args, "--restart"):
-				t.Errorf("%s: %s: containerd does not read its file again: %q", s, c.Name, c.Args)
+				t.Errorf("%s: %s does not restart containerd: %q", s, c.Name, c.Args)
 			case c.Name == "done" && !slices.Contains(c.Args, "--hold"):
-				t.Errorf("%s: %s ends: %q", s, c.Name, c.Args)
+				t.Errorf("%s: %s does not wait: %q", s, c.Name, c.Args)
 			}
 		}
 	}
 }
 
-// Each DaemonSet is one that a node can carry and an administrator lets in.
-func TestDaemonSets(t *testing.T) {
+func TestPods(t *testing.T) {
 	t.Parallel()
 	for _, s := range sets(t) {
 		problem := func(format string, a ...any) { t.Errorf("%s: %s", s, fmt.Sprintf(format, a...)) }
 		pod := s.pod()
-		special := strings.HasSuffix(s.file, "/linux-shim.yaml")
-		if s.Namespace != "directx-nri" || !special && (pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) == 0) {
-			problem("namespace, priority or tolerations")
+		if s.Namespace != "directx-nri" || s.file != "linux-shim.yaml" && (pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) == 0) {
+			problem("namespace %s, priority class %s, tolerations %v", s.Namespace, pod.PriorityClassName, pod.Tolerations)
 		}
-		if isTrue(pod.AutomountServiceAccountToken, true) || pod.ServiceAccountName != "" {
-			problem("it has access to the cluster")
+		if isTrue(pod.AutomountServiceAccountToken, true) || pod.ServiceAccountName != "" || isTrue(pod.EnableServiceLinks, true) {
+			problem("it has access to the cluster, or environment variables of Services")
 		}
-		// dxctl's usual --restart-timeout, and some.
+		// The default of dxctl's --restart-timeout is 60 seconds.
 		if grace := pod.TerminationGracePeriodSeconds; grace == nil || *grace <= 60 {
-			problem("containerd is left without its old configuration when a step is killed")
-		}
-		if isTrue(pod.EnableServiceLinks, true) {
-			problem("variables of Services look like ours")
-		}
-		if pod.NodeSelector["kubernetes.io/os"] == "" {
-			problem("it runs on every operating system")
+			problem("the grace period is too short to restore containerd's configuration")
 		}
 		hostProcess := pod.SecurityContext != nil && pod.SecurityContext.WindowsOptions != nil && isTrue(pod.SecurityContext.WindowsOptions.HostProcess, false)
-		if hostProcess != s.windows() || pod.HostNetwork != s.windows() || pod.HostIPC {
-			problem("HostProcess and host network go with Windows")
+		if hostProcess != s.windows() || pod.HostNetwork != s.windows() || pod.HostIPC || pod.NodeSelector["kubernetes.io/os"] == "" {
+			problem("host process %v, host network %v, node selector %v", hostProcess, pod.HostNetwork, pod.NodeSelector)
 		}
 		names := map[string]bool{}
 		signals := false
 		for _, c := range s.containers() {
 			if names[c.Name] {
-				problem("two containers are called %s", c.Name)
+				problem("two containers have the name %s", c.Name)
 			}
 			names[c.Name] = true
 			if c.Resources.Requests == nil || c.Resources.Limits.Memory().IsZero() {
@@ -434,26 +430,21 @@ func TestDaemonSets(t *testing.T) {
 				}
 				continue
 			}
-			root := int64(0)
-			no, yes := false, true
 			want := &corev1.SecurityContext{
-				RunAsUser: &root, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+				RunAsUser: new(int64), AllowPrivilegeEscalation: new(bool), ReadOnlyRootFilesystem: new(bool),
 				Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			}
+			*want.ReadOnlyRootFilesystem = true
 			if signal {
 				want.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
 			}
 			if !reflect.DeepEqual(c.SecurityContext, want) {
-				problem("%s may do %+v, want %+v", c.Name, c.SecurityContext, want)
+				problem("%s: security context %+v, want %+v", c.Name, c.SecurityContext, want)
 			}
 		}
 		if pod.HostPID != signals {
-			problem("hostPID is %v, signals are sent: %v", pod.HostPID, signals)
-		}
-		selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector)
-		if err != nil || !selector.Matches(labels.Set(s.Spec.Template.Labels)) {
-			problem("the selector does not match the pods: %v", err)
+			problem("hostPID is %v, and signals are sent: %v", pod.HostPID, signals)
 		}
 	}
 }
@@ -465,21 +456,21 @@ func isTrue(value *bool, otherwise bool) bool {
 	return *value
 }
 
-// The kubelet asks each daemon at the address that it serves health at, and
-// nobody else can reach that one on a node's network unless it was asked for.
+// The probes use the address that the program serves health at. On a node's network it
+// is a local one unless metrics are enabled.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	for _, s := range sets(t) {
 		for _, c := range s.containers() {
-			at := slices.IndexFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--metrics-address=") })
-			if at < 0 {
-				if c.LivenessProbe != nil || c.Name == "nri" || c.Name == "advertiser" {
-					t.Errorf("%s: %s is asked, and serves nothing", s, c.Name)
-				}
+			address := flag(c, "metrics-address")
+			if daemon := c.Name == "nri" || c.Name == "advertiser"; daemon != (address != "") || daemon != (c.LivenessProbe != nil) {
+				t.Errorf("%s: %s: metrics address %q, probe %v", s, c.Name, address, c.LivenessProbe)
+			}
+			if address == "" {
 				continue
 			}
-			host, port, _ := strings.Cut(strings.TrimPrefix(c.Args[at], "--metrics-address="), ":")
-			if wantHost := s.windows() && !strings.HasSuffix(s.file, "/metrics.yaml"); (host == "127.0.0.1") != wantHost {
+			host, port, _ := strings.Cut(address, ":")
+			if local := s.windows() && s.file != "metrics.yaml"; (host == "127.0.0.1") != local {
 				t.Errorf("%s: %s listens on %q", s, c.Name, host)
 			}
 			if len(c.Ports) != 1 || fmt.Sprint(c.Ports[0].ContainerPort) != port {
@@ -488,70 +479,36 @@ func TestProbes(t *testing.T) {
 			}
 			for want, probe := range map[string]*corev1.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
 				if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != want || probe.HTTPGet.Host != host || probe.HTTPGet.Port.StrVal != c.Ports[0].Name {
-					t.Errorf("%s: %s: %+v, want %s of %s", s, c.Name, probe, want, host)
+					t.Errorf("%s: %s: probe %+v, want %s on %q", s, c.Name, probe, want, host)
 				}
 			}
 		}
 	}
 }
 
-// A node is one DaemonSet's, or nobody's.
-func TestNodes(t *testing.T) {
+// A DaemonSet's selector matches its own pods only, and is the same for all values,
+// because it cannot be changed.
+func TestSelectors(t *testing.T) {
 	t.Parallel()
-	const pool = "eks.amazonaws.com/nodegroup"
-	node := func(system, build, group string) labels.Set {
-		l := labels.Set{"kubernetes.io/os": system}
-		if build != "" {
-			l["node.kubernetes.io/windows-build"] = build
+	all := sets(t)
+	for _, a := range all {
+		selector, err := metav1.LabelSelectorAsSelector(a.Spec.Selector)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if group != "" {
-			l[pool], l["zone"] = group, "a"
-		}
-		return l
-	}
-	tests := []struct {
-		file string
-		node labels.Set
-		want string
-	}{
-		{"manifests/windows.yaml", node("windows", "10.0.20348", ""), "directx-nri-windows"},
-		{"manifests/windows.yaml", node("windows", "10.0.26100", ""), "directx-nri-windows"},
-		{"manifests/windows.yaml", node("windows", "10.0.99999", ""), "directx-nri-windows"},
-		{"manifests/windows.yaml", node("windows", "10.0.17763", ""), ""},
-		{"manifests/windows.yaml", node("windows", "10.0.19042", ""), ""},
-		{"manifests/windows.yaml", node("linux", "", ""), ""},
-		{"manifests/restore-windows.yaml", node("windows", "10.0.17763", ""), "directx-nri-windows"},
-		{"manifests/linux.yaml", node("linux", "", ""), "directx-nri-linux"},
-		{"manifests/linux.yaml", node("windows", "10.0.20348", ""), ""},
-		{"helm/testdata/rendered/server2019.yaml", node("windows", "10.0.17763", ""), "directx-nri-windows"},
-		{"helm/testdata/rendered/server2019.yaml", node("windows", "10.0.18363", ""), ""},
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.20348", "render-A"), "directx-nri-windows-render"},
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.20348", "render-B"), "directx-nri-windows-render"},
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.17763", "render-B"), ""},
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.20348", "render"), "directx-nri-windows"},
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.20348", "train"), "directx-nri-windows"},
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.20348", "plain"), "directx-nri-windows-plain"},
-		// Where the user's affinity fits nothing.
-		{"helm/testdata/rendered/pools.yaml", node("windows", "10.0.20348", ""), ""},
-		{"helm/testdata/rendered/pools.yaml", node("linux", "", "train"), "directx-nri-linux-train"},
-		{"helm/testdata/rendered/pools.yaml", node("linux", "", "render-A"), "directx-nri-linux"},
-		{"helm/testdata/rendered/pools.yaml", node("linux", "", ""), "directx-nri-linux"},
-	}
-	for _, test := range tests {
-		var got []string
-		for _, s := range sets(t) {
-			if s.file == test.file && s.takes(t, test.node) {
-				got = append(got, s.Name)
+		for _, b := range all {
+			if want := a.Name == b.Name; a.file == b.file && selector.Matches(labels.Set(b.Spec.Template.Labels)) != want {
+				t.Errorf("%s: the selector matches the pods of %s: %v", a, b.Name, !want)
 			}
-		}
-		if strings.Join(got, " ") != test.want {
-			t.Errorf("%s: %v has %v, want %q", test.file, test.node, got, test.want)
+			if a.Name == b.Name && !reflect.DeepEqual(a.Spec.Selector, b.Spec.Selector) {
+				t.Errorf("%s has another selector than %s", a, b)
+			}
 		}
 	}
 }
 
-// takes tells whether a set's pods are scheduled to a node with these labels. A
-// term with fields of the node fits no node here.
+// takes reports whether a set's pods are scheduled to a node with these labels. Terms
+// with fields match no node here.
 func (s set) takes(t *testing.T, node labels.Set) bool {
 	t.Helper()
 	if !labels.SelectorFromSet(s.pod().NodeSelector).Matches(node) {
@@ -573,235 +530,70 @@ func (s set) takes(t *testing.T, node labels.Set) bool {
 	})
 }
 
-// No DaemonSet's selector takes another's pods.
-func TestSelectors(t *testing.T) {
-	t.Parallel()
+// node returns the labels of a node.
+func node(system, build, group string) labels.Set {
+	l := labels.Set{"kubernetes.io/os": system}
+	if build != "" {
+		l["node.kubernetes.io/windows-build"] = build
+	}
+	if group != "" {
+		l["eks.amazonaws.com/nodegroup"], l["zone"] = group, "a"
+	}
+	return l
+}
+
+// nodeTests say which DaemonSet of a file serves a node.
+type nodeTests []struct {
+	file string
+	node labels.Set
+	want string
+}
+
+func (tests nodeTests) run(t *testing.T) {
+	t.Helper()
 	all := sets(t)
-	for _, a := range all {
-		selector, err := metav1.LabelSelectorAsSelector(a.Spec.Selector)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range all {
-			if a.file == b.file && a.Name != b.Name && selector.Matches(labels.Set(b.Spec.Template.Labels)) {
-				t.Errorf("%s takes the pods of %s", a, b.Name)
-			}
-		}
-	}
-}
-
-// A DaemonSet's selector cannot be changed, and so is the same whatever the
-// values are, restore included.
-func TestSelectorsStay(t *testing.T) {
-	t.Parallel()
-	seen := map[string]*metav1.LabelSelector{}
-	for _, s := range sets(t) {
-		if other, ok := seen[s.Name]; ok && !reflect.DeepEqual(other, s.Spec.Selector) {
-			t.Errorf("%s: %v, elsewhere %v", s, s.Spec.Selector, other)
-		}
-		seen[s.Name] = s.Spec.Selector
-	}
-}
-
-// What a ConfigMap has, the programs of its nodes can read, and only what is in
-// a DaemonSet's pods is there.
-func TestConfigMaps(t *testing.T) {
-	t.Parallel()
-	all := objects(t)
-	for m, file := range of[corev1.ConfigMap](all) {
-		text := m.Data["config.yaml"]
-		inventoryText, described := m.Data["inventory.yaml"]
-		if keys := slices.Sorted(maps.Keys(m.Data)); keys[0] != "config.yaml" || len(keys) > 2 {
-			t.Errorf("%s: %s has %v", file, m.Name, keys)
-		}
-		place := "/etc/directx-nri/inventory.yaml"
-		if m.Labels["app.kubernetes.io/component"] == "windows" {
-			// This system's paths are others.
-			text = strings.ReplaceAll(text, `C:\ProgramData\directx-nri\inventory.yaml`, place)
-		}
-		c, err := config.Parse([]byte(text))
-		if err != nil {
-			t.Errorf("%s: %s: %v", file, m.Name, err)
-		}
-		if described != (c.Inventory == place) {
-			t.Errorf("%s: %s has an inventory: %v, and reads %q", file, m.Name, described, c.Inventory)
-		}
-		if described {
-			if _, err := inventory.Parse("inventory.yaml", []byte(inventoryText)); err != nil {
-				t.Errorf("%s: %s: %v", file, m.Name, err)
-			}
-		}
-		used := false
-		for s, of := range of[appsv1.DaemonSet](all) {
-			used = used || of == file && s.Name == m.Name
-		}
-		if !used {
-			t.Errorf("%s: nobody has the configuration %s", file, m.Name)
-		}
-	}
-}
-
-// What reads metrics finds ports that there are, and the policy lets it in.
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	const file = "helm/testdata/rendered/metrics.yaml"
-	ports := map[string]int32{}
-	for _, s := range sets(t) {
-		for _, c := range s.containers() {
-			for _, port := range c.Ports {
-				if s.file == file {
-					ports[port.Name] = port.ContainerPort
-				}
-			}
-		}
-	}
-	want := slices.Sorted(maps.Keys(ports))
-	all := objects(t)
-	for s, in := range of[corev1.Service](all) {
+	for _, test := range tests {
 		var got []string
-		for _, port := range s.Spec.Ports {
-			got = append(got, port.TargetPort.StrVal)
-			if ports[port.TargetPort.StrVal] != port.Port {
-				t.Errorf("%s: %+v, want %v", in, port, ports)
+		for _, s := range all {
+			if s.file == test.file && s.takes(t, test.node) {
+				got = append(got, s.Name)
 			}
 		}
-		if in != file || !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-			t.Errorf("%s: Service %v, want %v", in, got, want)
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%s: %v is served by %v, want %q", test.file, test.node, got, test.want)
 		}
-	}
-	monitors := of[podMonitor](all)
-	for m, in := range monitors {
-		var got []string
-		for _, e := range m.Spec.PodMetricsEndpoints {
-			got = append(got, e.Port)
-		}
-		if in != file || !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-			t.Errorf("%s: PodMonitor %v, want %v", in, got, want)
-		}
-	}
-	policies := of[networkingv1.NetworkPolicy](all)
-	for p, in := range policies {
-		var got []string
-		for _, rule := range p.Spec.Ingress {
-			for _, port := range rule.Ports {
-				got = append(got, intstr.ValueOrDefault(port.Port, intstr.FromString("")).StrVal)
-			}
-		}
-		if in != file {
-			if len(got) > 0 || len(p.Spec.Egress) > 0 {
-				t.Errorf("%s: it lets %v in", in, got)
-			}
-		} else if !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-			t.Errorf("%s: NetworkPolicy %v, want %v", in, got, want)
-		}
-	}
-	if len(monitors) == 0 || len(policies) == 0 || len(want) != 2 {
-		t.Errorf("%d PodMonitors, %d policies, ports %v", len(monitors), len(policies), want)
 	}
 }
 
-// A RuntimeClass is of the handler that the nodes' containerd gets.
-func TestRuntimeClass(t *testing.T) {
+func TestNodes(t *testing.T) {
 	t.Parallel()
-	for class, file := range of[nodev1.RuntimeClass](objects(t)) {
-		for _, s := range sets(t) {
-			for _, c := range s.containers() {
-				if s.file == file && c.Name == "configure" && !slices.Contains(c.Args, "--add-handler="+class.Handler) {
-					t.Errorf("%s: %q, want the handler %s", s, c.Args, class.Handler)
-				}
-			}
-		}
-	}
+	nodeTests{
+		{"manifests/windows.yaml", node("windows", "10.0.20348", ""), "directx-nri-windows"},
+		{"manifests/windows.yaml", node("windows", "10.0.26100", ""), "directx-nri-windows"},
+		{"manifests/windows.yaml", node("windows", "10.0.99999", ""), "directx-nri-windows"},
+		{"manifests/windows.yaml", node("windows", "10.0.17763", ""), ""},
+		{"manifests/windows.yaml", node("windows", "10.0.19042", ""), ""},
+		{"manifests/windows.yaml", node("linux", "", ""), ""},
+		{"manifests/restore-windows.yaml", node("windows", "10.0.17763", ""), "directx-nri-windows"},
+		{"manifests/linux.yaml", node("linux", "", ""), "directx-nri-linux"},
+		{"manifests/linux.yaml", node("windows", "10.0.20348", ""), ""},
+	}.run(t)
 }
 
-// The manifests that can be applied all at once are those of the kustomization.
 func TestKustomization(t *testing.T) {
 	t.Parallel()
-	for k, file := range of[kustomization](objects(t)) {
+	for k, file := range ofType[kustomization](objects(t)) {
 		for _, resource := range k.Resources {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(file), resource)); err != nil {
 				t.Error(err)
 			}
 		}
 		for _, s := range sets(t) {
-			if !strings.HasPrefix(s.file, "manifests/") {
-				continue
-			}
 			for _, c := range s.containers() {
-				if name, _, _ := strings.Cut(c.Image, ":"); name != k.Images[0].Name {
-					t.Errorf("%s: %s: image %s, which %s does not name", s, c.Name, c.Image, file)
+				if name, _, _ := strings.Cut(c.Image, ":"); strings.HasPrefix(s.file, "manifests/") && name != k.Images[0].Name {
+					t.Errorf("%s: %s: %s does not replace the image %s", s, c.Name, file, c.Image)
 				}
 			}
 		}
-	}
-}
-
-// The samples of an inventory and a configuration can be read.
-func TestSamples(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("inventory/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := inventory.Parse(file, text); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-	}
-	text, err := os.ReadFile("config/windows.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := config.Parse(text); err != nil {
-		t.Error(err)
-	}
-}
-
-// README.md names every manifest.
-func TestReadme(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob("manifests/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range append(files, "config/windows.yaml", "helm/directx-nri") {
-		if !bytes.Contains(text, []byte("`"+filepath.ToSlash(name)+"`")) {
-			t.Errorf("%s is not in README.md", name)
-		}
-	}
-}
-
-// The chart has new pods for each key that takes a restart, and for no other.
-func TestRestartKeys(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("helm/directx-nri/templates/_helpers.tpl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(text), "{{- $restart := pick $parsed ")
-	list, _, _ := strings.Cut(rest, " -}}")
-	if !ok {
-		t.Fatal("the keys are not where they were")
-	}
-	got := strings.Fields(strings.ReplaceAll(list, `"`, ""))
-	var want []string
-	// The chart lets nobody set these.
-	fixed := []string{"stateDir", "runtimeDir", "hostRoot", "metrics"}
-	for _, s := range config.Settings() {
-		key, _, _ := strings.Cut(s.Key, ".")
-		if s.Restart && !slices.Contains(fixed, key) && !slices.Contains(want, key) {
-			want = append(want, key)
-		}
-	}
-	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,44 +1,32 @@
 #!/bin/sh
-# Renders the chart: the plain manifests of deployments/manifests, and one file for
-# each set of values in testdata/values, for the tests that walk them.
+# Renders the plain manifests of deployments/manifests from the chart.
 #
-#   deployments/helm/render.sh HELM
+#   deployments/helm/render.sh HELM [OUTPUT-DIRECTORY]
 set -eu
 
-[ $# -eq 1 ] || {
-	echo "render.sh: the only argument is the helm program" >&2
+[ $# -ge 1 ] && [ $# -le 2 ] || {
+	echo "usage: render.sh HELM [OUTPUT-DIRECTORY]" >&2
 	exit 1
 }
 here=$(cd "$(dirname "$0")" && pwd)
-manifests=$here/../manifests
 helm=$1
-
-# render prints the chart by a file of values, without the marks of helm, which
-# mean nothing to who applies a file: render VALUES [FLAG...]
-render() {
-	values=$1
-	shift
-	"$helm" template directx-nri "$here/directx-nri" --namespace directx-nri --values "$values" "$@" |
-		sed -e '/^# Source: /d' -e '/^ *app.kubernetes.io\/managed-by: /d' -e '/^ *helm.sh\/chart: /d' -e '1{/^---$/d;}'
-}
-
-# head prints the comment lines that begin a file of values.
-head_of() { sed -n '/^#/!q;p' "$1"; }
+out=${2:-$here/../manifests}
 
 for file in "$here"/manifests/*.yaml; do
+	name=${file##*/}
+	set --
+	case $name in
+	linux.yaml) set -- --set-file "linux.inventory=$here/../inventory/linux-gpu-pv.yaml" ;;
+	runtimeclass.yaml) set -- --show-only templates/runtimeclass.yaml ;;
+	esac
 	{
-		head_of "$file"
+		# The comment at the start of the file.
+		sed -n '/^#/!q;p' "$file"
 		echo '#'
-		echo '# Made of the chart by `make generate`.'
-		case $file in
-		*/runtimeclass.yaml) render "$file" --show-only templates/runtimeclass.yaml ;;
-		*) render "$file" ;;
-		esac
-	} >"$manifests/${file##*/}.new"
-	mv "$manifests/${file##*/}.new" "$manifests/${file##*/}"
-done
-
-for file in "$here"/testdata/values/*.yaml; do
-	render "$file" >"$here/testdata/rendered/${file##*/}.new"
-	mv "$here/testdata/rendered/${file##*/}.new" "$here/testdata/rendered/${file##*/}"
+		echo '# Rendered from the chart by `make generate`.'
+		# Without what refers to helm.
+		"$helm" template directx-nri "$here/directx-nri" --namespace directx-nri --values "$file" "$@" |
+			sed -e '/^# Source: /d' -e '/^ *app.kubernetes.io\/managed-by: /d' -e '/^ *helm.sh\/chart: /d' -e '1{/^---$/d;}'
+	} >"$out/$name.new"
+	mv "$out/$name.new" "$out/$name"
 done

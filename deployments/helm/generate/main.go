@@ -1,11 +1,12 @@
-// Command generate fills what of the chart follows from other files: the table of
-// values in README.md, from the comments of values.yaml, and in values.schema.json
-// what a configuration may have, from docs/config.schema.json. Its arguments are
-// the chart's folder and that of the documentation.
+// Command generate writes the generated files of the chart: the table of values in
+// README.md, from the comments of values.yaml, and values.schema.json, from values.yaml,
+// schema.yaml beside this program and docs/config.schema.json. Its arguments are the
+// directories of the chart and of the documentation.
 package main
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+//go:embed schema.yaml
+var additions []byte
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "generate: %v\n", err)
@@ -25,137 +29,215 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 2 {
-		return errors.New("the arguments are the chart's folder and that of the documentation")
+		return errors.New("usage: generate CHART-DIRECTORY DOCS-DIRECTORY")
 	}
-	chart, docs := args[0], args[1]
-	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	files, err := generate(args[0], args[1])
 	if err != nil {
 		return err
 	}
-	rows, err := table(values)
-	if err != nil {
-		return err
-	}
-	if err := rewrite(filepath.Join(chart, "README.md"), func(page string) (string, error) { return fill(page, rows) }); err != nil {
-		return err
-	}
-	configuration, err := os.ReadFile(filepath.Join(docs, "config.schema.json"))
-	if err != nil {
-		return err
-	}
-	return rewrite(filepath.Join(chart, "values.schema.json"), func(schema string) (string, error) { return splice(schema, configuration) })
-}
-
-func rewrite(path string, change func(string) (string, error)) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	changed, err := change(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return os.WriteFile(path, []byte(changed), 0o644)
-}
-
-// table returns a row for each value that has a comment, and refuses values.yaml
-// when one has none.
-func table(values []byte) (string, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(values, &document); err != nil {
-		return "", fmt.Errorf("values.yaml: %w", err)
-	}
-	rows := &strings.Builder{}
-	rows.WriteString("| value | default | |\n|---|---|---|\n")
-	if err := addRows(rows, "", document.Content[0]); err != nil {
-		return "", fmt.Errorf("values.yaml: %w", err)
-	}
-	return rows.String(), nil
-}
-
-func addRows(rows *strings.Builder, prefix string, mapping *yaml.Node) error {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		key, value := mapping.Content[i], mapping.Content[i+1]
-		// A comment that an empty line follows is about what comes, and not the key's.
-		paragraphs := strings.Split(key.HeadComment, "\n\n")
-		comment := strings.Join(strings.Fields(strings.ReplaceAll(paragraphs[len(paragraphs)-1], "# ", "")), " ")
-		name := prefix + key.Value
-		if comment == "" {
-			if value.Kind != yaml.MappingNode || len(value.Content) == 0 {
-				return fmt.Errorf("line %d: %s has no comment", key.Line, name)
-			}
-			if err := addRows(rows, name+".", value); err != nil {
-				return err
-			}
-			continue
-		}
-		text, err := inline(value)
-		if err != nil {
+	for path, text := range files {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return err
 		}
-		fmt.Fprintf(rows, "| `%s` | `%s` | %s |\n", name, text, strings.ReplaceAll(comment, "|", `\|`))
 	}
 	return nil
 }
 
-// inline returns a value on one line.
-func inline(value *yaml.Node) (string, error) {
-	var flow func(*yaml.Node)
-	flow = func(n *yaml.Node) {
-		n.Style |= yaml.FlowStyle
-		n.HeadComment, n.LineComment, n.FootComment = "", "", ""
-		for _, child := range n.Content {
-			flow(child)
+// generate returns the content of the generated files by their paths.
+func generate(chart, docs string) (map[string][]byte, error) {
+	readme := filepath.Join(chart, "README.md")
+	var texts [][]byte
+	for _, path := range []string{filepath.Join(chart, "values.yaml"), readme, filepath.Join(docs, "config.schema.json")} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
 		}
+		texts = append(texts, text)
 	}
-	if value.Kind != yaml.ScalarNode {
-		flow(value)
+	values, err := parse(texts[0])
+	if err != nil {
+		return nil, fmt.Errorf("values.yaml: %w", err)
 	}
-	text, err := yaml.Marshal(value)
-	return strings.Join(strings.Fields(string(text)), " "), err
+	page, err := fillTable(string(texts[1]), values)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", readme, err)
+	}
+	schema, err := buildSchema(values, additions, texts[2])
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{readme: []byte(page), filepath.Join(chart, "values.schema.json"): schema}, nil
 }
 
-// The lines between which the table stands.
+// value is one key of values.yaml.
+type value struct {
+	name        string // with the names of its sections, such as image.tag
+	description string // "" for a section
+	node        *yaml.Node
+	children    []value // of a section
+}
+
+// parse returns the keys of values.yaml. Each needs a comment, except mappings, which
+// are sections without one.
+func parse(text []byte) ([]value, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	return parseMapping("", document.Content[0])
+}
+
+func parseMapping(prefix string, mapping *yaml.Node) ([]value, error) {
+	var values []value
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		key, node := mapping.Content[i], mapping.Content[i+1]
+		// A comment before an empty line is not about this key.
+		paragraphs := strings.Split(key.HeadComment, "\n\n")
+		v := value{
+			name: prefix + key.Value, node: node,
+			description: strings.Join(strings.Fields(strings.ReplaceAll(paragraphs[len(paragraphs)-1], "# ", "")), " "),
+		}
+		if v.description == "" {
+			if node.Kind != yaml.MappingNode || len(node.Content) == 0 {
+				return nil, fmt.Errorf("line %d: %s has no comment", key.Line, v.name)
+			}
+			var err error
+			if v.children, err = parseMapping(v.name+".", node); err != nil {
+				return nil, err
+			}
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}
+
+// The lines around the table in README.md.
 const (
-	begin = "<!-- values: made by `make generate` -->\n"
+	begin = "<!-- values: generated by `make generate` -->\n"
 	end   = "<!-- end -->\n"
 )
 
-func fill(page, rows string) (string, error) {
+func fillTable(page string, values []value) (string, error) {
 	head, rest, ok := strings.Cut(page, begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		return "", fmt.Errorf("there are no lines %q and %q", strings.TrimSpace(begin), strings.TrimSpace(end))
+		return "", fmt.Errorf("the lines %q and %q are missing", strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	return head + begin + rows + end + tail, nil
+	rows := &strings.Builder{}
+	rows.WriteString("| value | default | |\n|---|---|---|\n")
+	if err := writeRows(rows, values); err != nil {
+		return "", err
+	}
+	return head + begin + rows.String() + end + tail, nil
 }
 
-// last begins the last definition of the values' schema, which is made of the
-// configuration's.
-const last = `    "configuration": `
+func writeRows(rows *strings.Builder, values []value) error {
+	for _, v := range values {
+		if v.children != nil {
+			if err := writeRows(rows, v.children); err != nil {
+				return err
+			}
+			continue
+		}
+		var flow func(*yaml.Node)
+		flow = func(n *yaml.Node) {
+			if n.Kind != yaml.ScalarNode {
+				n.Style |= yaml.FlowStyle
+			}
+			for _, child := range n.Content {
+				flow(child)
+			}
+		}
+		flow(v.node)
+		text, err := yaml.Marshal(v.node)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(rows, "| `%s` | `%s` | %s |\n", v.name, strings.Join(strings.Fields(string(text)), " "), strings.ReplaceAll(v.description, "|", `\|`))
+	}
+	return nil
+}
 
-// splice puts the configuration's schema into that of the values. A chart writes
-// apiVersion and kind where they are not said.
-func splice(schema string, configuration []byte) (string, error) {
-	head, _, ok := strings.Cut(schema, last)
-	if !ok {
-		return "", errors.New("the definition \"configuration\" is not there")
+type schema = map[string]any
+
+// buildSchema returns values.schema.json.
+func buildSchema(values []value, additions, configuration []byte) ([]byte, error) {
+	var more struct{ Definitions, Values map[string]schema }
+	if err := yaml.Unmarshal(additions, &more); err != nil {
+		return nil, fmt.Errorf("schema.yaml: %w", err)
 	}
-	var parsed map[string]json.RawMessage
-	if err := json.Unmarshal(configuration, &parsed); err != nil {
-		return "", fmt.Errorf("config.schema.json: %w", err)
+	properties, sections := propertiesOf(values, more.Values)
+	for name, s := range more.Values {
+		if strings.ContainsAny(name, ".*") {
+			return nil, fmt.Errorf("schema.yaml: values.yaml has no %s", name)
+		}
+		properties[name] = s
 	}
-	for _, key := range []string{"$id", "$schema", "required", "title"} {
-		delete(parsed, key)
+	var err error
+	if more.Definitions["configurationMapping"], err = embed(configuration); err != nil {
+		return nil, fmt.Errorf("config.schema.json: %w", err)
 	}
-	// Keys are in the order of their names, as in the source.
-	compact, err := json.Marshal(parsed)
-	if err != nil {
-		return "", err
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err = encoder.Encode(schema{
+		"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the directx-nri chart",
+		"type": "object", "additionalProperties": false, "required": sections, "properties": properties,
+		"definitions": more.Definitions,
+	})
+	return out.Bytes(), err
+}
+
+// propertiesOf returns the schemas of values by the last part of their names, and the
+// names of those that are sections. It removes what it uses of the additions.
+func propertiesOf(values []value, additions map[string]schema) (schema, []string) {
+	properties, sections := schema{}, []string{}
+	for _, v := range values {
+		name := v.name[strings.LastIndex(v.name, ".")+1:]
+		if v.children != nil {
+			children, required := propertiesOf(v.children, additions)
+			properties[name] = schema{"type": "object", "additionalProperties": false, "required": required, "properties": children}
+			sections = append(sections, name)
+			continue
+		}
+		s := schema{"description": v.description}
+		_, key, _ := strings.Cut(v.name, ".")
+		for _, key := range []string{"*." + key, v.name} {
+			for keyword, of := range additions[key] {
+				s[keyword] = of
+			}
+			if key == v.name || strings.HasPrefix(v.name, "linux.") {
+				delete(additions, key)
+			}
+		}
+		if _, ok := s["$ref"]; !ok {
+			s["type"] = map[string]string{"!!str": "string", "!!bool": "boolean", "!!int": "integer", "!!seq": "array", "!!map": "object"}[v.node.Tag]
+		}
+		properties[name] = s
 	}
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, compact, "    ", "  "); err != nil {
-		return "", err
+	return properties, sections
+}
+
+// embed returns the schema of config.yaml as a definition. The keys apiVersion and kind
+// are not required, because the chart adds them.
+func embed(configuration []byte) (schema, error) {
+	const place = "#/definitions/configurationMapping"
+	var s schema
+	if err := json.Unmarshal(bytes.ReplaceAll(configuration, []byte(`"#/$defs/`), []byte(`"`+place+`/$defs/`)), &s); err != nil {
+		return nil, err
 	}
-	return head + last + indented.String() + "\n  }\n}\n", nil
+	root := s
+	if ref, ok := s["$ref"].(string); ok {
+		definitions, _ := s["$defs"].(schema)
+		root, _ = definitions[strings.TrimPrefix(ref, place+"/$defs/")].(schema)
+		// Draft 7 ignores what is beside a $ref.
+		delete(s, "$ref")
+		s["allOf"] = []schema{{"$ref": ref}}
+	}
+	for _, keyword := range []string{"$id", "$schema", "title"} {
+		delete(s, keyword)
+	}
+	delete(root, "required")
+	return s, nil
 }

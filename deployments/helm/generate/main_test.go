@@ -7,88 +7,99 @@ import (
 	"testing"
 )
 
-func TestTable(t *testing.T) {
+func TestParse(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct{ values, want, err string }{
+	const head, heading = "head\n" + begin, "| value | default | |\n|---|---|---|\n"
+	for name, test := range map[string]struct{ values, want, err string }{
 		"keys": {
 			values: "# About all.\n\n# The a | b.\na: 1\nb:\n  # The list.\n  c: [x, {y: 1}]\n",
-			want:   "| value | default | |\n|---|---|---|\n| `a` | `1` | The a \\| b. |\n| `b.c` | `[x, {y: 1}]` | The list. |\n",
+			want:   "| `a` | `1` | The a \\| b. |\n| `b.c` | `[x, {y: 1}]` | The list. |\n",
 		},
-		"a comment of two lines":       {values: "# One\n# two.\na: ''\n", want: "| value | default | |\n|---|---|---|\n| `a` | `''` | One two. |\n"},
-		"a mapping with a comment":     {values: "# All.\na:\n  b: 1\n", want: "| value | default | |\n|---|---|---|\n| `a` | `{b: 1}` | All. |\n"},
-		"a key without a comment":      {values: "a:\n  b: 1\n", err: "line 2: a.b has no comment"},
-		"an empty one without comment": {values: "a: {}\n", err: "line 1: a has no comment"},
-		"no YAML":                      {values: "a: [\n", err: "values.yaml: "},
-	}
-	for name, test := range tests {
+		"comment of two lines":    {values: "# One\n# two.\na: ''\n", want: "| `a` | `''` | One two. |\n"},
+		"mapping with a comment":  {values: "# All.\na:\n  b: 1\n", want: "| `a` | `{b: 1}` | All. |\n"},
+		"key without a comment":   {values: "a:\n  b: 1\n", err: "a.b has no comment"},
+		"empty without a comment": {values: "a: {}\n", err: "a has no comment"},
+		"invalid YAML":            {values: "a: [\n", err: "line 1"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := table([]byte(test.values))
+			values, err := parse([]byte(test.values))
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("%v, want %s", err, test.err)
+					t.Errorf("error %v, want %s", err, test.err)
 				}
 				return
 			}
-			if err != nil || got != test.want {
-				t.Errorf("%v\n%s\nwant\n%s", err, got, test.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := fillTable(head+"old\n"+end+"tail", values)
+			if want := head + heading + test.want + end + "tail"; err != nil || got != want {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 			}
 		})
 	}
-}
-
-func TestFill(t *testing.T) {
-	t.Parallel()
-	got, err := fill("a\n"+begin+"old\n"+end+"b\n", "new\n")
-	if want := "a\n" + begin + "new\n" + end + "b\n"; err != nil || got != want {
-		t.Errorf("%q, %v, want %q", got, err, want)
-	}
-	if _, err := fill("a\n"+end+begin, "new\n"); err == nil {
-		t.Error("a page without the lines is filled")
+	if _, err := fillTable(end+begin, nil); err == nil {
+		t.Error("a page without the lines is accepted")
 	}
 }
 
-func TestSplice(t *testing.T) {
+func TestBuildSchema(t *testing.T) {
 	t.Parallel()
-	schema := "{\n  \"definitions\": {\n" + last + "{}\n  }\n}\n"
-	got, err := splice(schema, []byte(`{"$id": "x", "$schema": "y", "title": "z", "required": ["kind"], "type": "object"}`))
-	if want := "{\n  \"definitions\": {\n" + last + "{\n      \"type\": \"object\"\n    }\n  }\n}\n"; err != nil || got != want {
-		t.Errorf("%s, %v, want %s", got, err, want)
-	}
-	if again, err := splice(got, []byte(`{"type": "object"}`)); err != nil || again != got {
-		t.Errorf("a second time: %s, %v", again, err)
-	}
-	if _, err := splice("{}", []byte("{}")); err == nil {
-		t.Error("a schema without the definition is taken")
-	}
-	if _, err := splice(schema, []byte("[")); err == nil {
-		t.Error("what is no JSON is taken")
-	}
-}
-
-// The committed files are what would be written now.
-func TestCommittedFilesAreCurrent(t *testing.T) {
-	t.Parallel()
-	read := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	rows, err := table([]byte(read("../directx-nri/values.yaml")))
+	values, err := parse([]byte("# A number.\na: 1\nlinux:\n  # Any.\n  b: null\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := read("../directx-nri/README.md")
-	if filled, err := fill(page, rows); err != nil || filled != page {
-		t.Errorf("README.md: run `make generate`: %v", err)
+	const additions = "definitions: {c: {type: string}}\nvalues: {a: {minimum: 2}, '*.b': {$ref: '#/definitions/c'}, enabled: {type: boolean}}\n"
+	for name, configuration := range map[string]string{
+		"expanded":  `{"$id": "x", "$schema": "y", "required": ["kind"], "type": "object"}`,
+		"reference": `{"$id": "x", "$ref": "#/$defs/C", "$defs": {"C": {"required": ["kind"], "type": "object"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := buildSchema(values, []byte(additions), []byte(configuration))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var compact strings.Builder
+			if err := json.NewEncoder(&compact).Encode(json.RawMessage(got)); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{
+				`"a":{"description":"A number.","minimum":2,"type":"integer"}`,
+				`"linux":{"additionalProperties":false,"properties":{"b":{"$ref":"#/definitions/c","description":"Any."}},"required":[],"type":"object"}`,
+				`"enabled":{"type":"boolean"}`, `"required":["linux"]`,
+			} {
+				if !strings.Contains(compact.String(), want) {
+					t.Errorf("the schema does not contain %s: %s", want, compact.String())
+				}
+			}
+			for _, unwanted := range []string{`"kind"`, `"$id"`, `"#/$defs`} {
+				if strings.Contains(compact.String(), unwanted) {
+					t.Errorf("the schema contains %s: %s", unwanted, compact.String())
+				}
+			}
+		})
 	}
-	schema := read("../directx-nri/values.schema.json")
-	if !json.Valid([]byte(schema)) {
-		t.Error("values.schema.json is no JSON")
+	for _, bad := range []string{"values: {a.c: {}}", "["} {
+		if _, err := buildSchema(values, []byte(bad), []byte("{}")); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
 	}
-	if spliced, err := splice(schema, []byte(read("../../../docs/config.schema.json"))); err != nil || spliced != schema {
-		t.Errorf("values.schema.json: run `make generate`: %v", err)
+	if _, err := buildSchema(values, []byte("definitions: {}"), []byte("[")); err == nil {
+		t.Error("an invalid configuration schema is accepted")
+	}
+}
+
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	t.Parallel()
+	files, err := generate("../directx-nri", "../../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range files {
+		if got, err := os.ReadFile(path); err != nil || string(got) != string(want) {
+			t.Errorf("%s is outdated: run `make generate` (%v)", path, err)
+		}
 	}
 }
