@@ -9,23 +9,20 @@ import (
 	"directx-nri/discovery"
 )
 
-// Devices returns the devices that s tells of: every one, also those that cannot
-// be used or never will be, each with the reason.
+// Devices returns all devices of s, including those that cannot be used, with the
+// reason.
 //
-// What a device is for, DXCore says: display by its graphics attributes, compute
-// by its core compute attribute alone. A device that does not run is unknown to
-// DXCore, and then its setup class stands in; so it does for all devices where
-// there is no DXCore, and a note says so. A device that runs and that DXCore does
-// not know is for neither: it is a frame buffer, such as many virtual machines
-// have beside their GPUs, or a GPU whose driver runs it without Direct3D, as
-// NVIDIA's does in TCC mode. A frame buffer is one while it is disabled, too: its
-// driver has no part for programs.
+// The kind of a device comes from DXCore: display from its graphics attributes,
+// compute from its core compute attribute. DXCore does not list a device that has not
+// started; the setup class then decides, as it does for all devices when there is no
+// DXCore. A started device that DXCore does not list is of no kind: it is a frame
+// buffer, as many virtual machines have beside their GPUs, or a GPU whose driver runs
+// without Direct3D, such as NVIDIA's in TCC mode.
 //
-// The order is that of the devices' places, bus by bus, so that it changes only
-// when hardware does, or what a device is for; those without a place follow by
-// instance ID, and what is never offered stands at the end. Adapters that DXCore has and Plug and Play has
-// not, such as software renderers, have `DXCORE\` and their LUID for an instance
-// ID.
+// Devices are ordered by bus and address, so that the order changes only with the
+// hardware. Those without a place follow by instance ID, and devices of no kind come
+// last. Adapters without a Plug and Play device, such as software renderers, have the
+// instance ID `DXCORE\` and their LUID.
 func Devices(s Snapshot) []discovery.Device {
 	adapters := map[discovery.LUID]Adapter{}
 	if s.DXCoreErr == nil {
@@ -41,7 +38,7 @@ func Devices(s Snapshot) []discovery.Device {
 			matched[*raw.LUID] = true
 		}
 	}
-	says := dxcore{err: s.DXCoreErr, spare: slices.ContainsFunc(s.Adapters, func(a Adapter) bool {
+	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a Adapter) bool {
 		return !matched[a.LUID] && (a.Hardware || len(a.Unread) > 0)
 	})}
 	var devices []discovery.Device
@@ -58,34 +55,34 @@ func Devices(s Snapshot) []discovery.Device {
 				adapter = &a
 			}
 		}
-		devices = append(devices, judge(raw, adapter, says))
+		devices = append(devices, newDevice(raw, adapter, core))
 	}
 	for luid, a := range adapters {
 		if !matched[luid] {
-			devices = append(devices, deviceless(a))
+			devices = append(devices, adapterOnly(a))
 		}
 	}
-	slices.SortStableFunc(devices, byPlace)
+	slices.SortStableFunc(devices, comparePlaces)
 	return devices
 }
 
-// dxcore is what DXCore says of the node as a whole.
+// dxcore is the state of DXCore as a whole.
 type dxcore struct {
-	// err is why it says nothing at all.
+	// err is why it is not available.
 	err error
-	// spare tells of an adapter that is no device's by its LUID, and that is not
-	// known to be software: it may be that of a device whose LUID is not known.
-	spare bool
+	// unmatched reports an adapter that is not known to be software and has no
+	// device: it may belong to a device of unknown LUID.
+	unmatched bool
 }
 
-// judge returns the device that raw and its adapter describe. adapter is nil when
-// DXCore has none.
-func judge(raw Raw, adapter *Adapter, says dxcore) discovery.Device {
+// newDevice returns the device of raw and its DXCore adapter, which can be nil.
+func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    raw.InstanceID,
 		Description:   display(raw.Description),
 		VendorID:      vendor(raw),
 		Manufacturer:  display(raw.Manufacturer),
+		UUID:          raw.UUID,
 		DriverKey:     raw.DriverKey,
 		DriverVersion: oneLine(raw.DriverVersion),
 		NUMANode:      numaNode(raw.NUMANode),
@@ -94,7 +91,6 @@ func judge(raw Raw, adapter *Adapter, says dxcore) discovery.Device {
 		Status:        raw.Status,
 		Problem:       raw.Problem,
 	}
-	d.UUID = raw.UUID
 	if len(raw.LocationPaths) > 0 {
 		d.LocationPath = raw.LocationPaths[0]
 	}
@@ -102,51 +98,49 @@ func judge(raw Raw, adapter *Adapter, says dxcore) discovery.Device {
 		d.LUID = *raw.LUID
 	}
 	for _, err := range raw.Unread {
-		d.Notes = append(d.Notes, "not all about it could be read: "+oneLine(err.Error()))
+		d.Notes = append(d.Notes, "failed to read a property: "+oneLine(err.Error()))
 	}
 	if raw.Status == 0 && raw.Problem == 0 {
-		d.Notes = append(d.Notes, "Windows does not say whether it is started")
+		d.Notes = append(d.Notes, "whether it is started is unknown")
 	}
 
-	d.Health.Reason = unable(raw)
+	d.Health.Reason = pnpProblem(raw)
 	if d.Health.OK() && raw.DriverKey == "" {
 		d.Health.Reason = "it has no driver: install the manufacturer's"
 	}
-	unknown := describe(&d, raw, adapter, says)
+	noDirect3D := classify(&d, raw, adapter, core)
 	if d.Software {
 		return d
 	}
 	addDriver(&d, raw)
 	if d.Health.OK() {
-		d.Health.Reason = unknown
+		d.Health.Reason = noDirect3D
 	}
 	if d.Health.OK() && d.LocationPath == "" {
 		d.Health = discovery.Health{
-			Reason:     "it has no location path, by which a container is given a device: use a GPU that has one, as those on a PCI bus do",
+			Reason:     "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus",
 			ByPathOnly: true,
 		}
 	}
 	if d.InstanceID == "" {
-		d.Health.ByPathOnly = false
-		d.Health.Reason = "Windows does not say its instance ID, by which it would be found again: restart Windows"
+		d.Health = discovery.Health{Reason: "its instance ID is unknown: restart Windows"}
 	}
 	return d
 }
 
-// addDriver adds where the driver's files are and which of them a container is
-// given.
+// addDriver adds the driver's directory and its runtime files.
 func addDriver(d *discovery.Device, raw Raw) {
-	folder, note, err := driverStore(raw)
-	d.DriverStorePath = folder
+	dir, note, err := driverStore(raw)
+	d.DriverStorePath = dir
 	if note != "" {
 		d.Notes = append(d.Notes, note)
 	}
 	if err != nil && d.Health.OK() {
 		d.Health.Reason = err.Error()
 	}
-	// A container that lacks files for this would start, and not work.
+	// With an incomplete list, containers would start and not work.
 	if raw.ValuesErr != nil && d.Health.OK() {
-		d.Health.Reason = "which files its driver has for containers cannot be read (" + oneLine(raw.ValuesErr.Error()) + "): it is tried again; if it stays so, reinstall the driver"
+		d.Health.Reason = "the list of its runtime files cannot be read (" + oneLine(raw.ValuesErr.Error()) + "); if retries do not help, reinstall the driver"
 	}
 	var notes []string
 	d.System32, notes = runtimeFiles(raw.Values, system32Keys()...)
@@ -155,10 +149,11 @@ func addDriver(d *discovery.Device, raw Raw) {
 	d.Notes = append(d.Notes, notes...)
 }
 
-// describe adds what DXCore says of the device, or what stands in for it. The
-// answer is why the device, though it runs, is of no use, "" when it is of use.
-func describe(d *discovery.Device, raw Raw, adapter *Adapter, says dxcore) string {
-	runs := d.Health.OK()
+// classify adds the adapter's properties or, without an adapter, what the setup class
+// says. It returns why a started device cannot run Direct3D, "" if it can.
+func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) string {
+	const byClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
+	started := d.Health.OK()
 	d.Software = isBasicRender(raw.InstanceID)
 	switch {
 	case adapter != nil:
@@ -166,32 +161,32 @@ func describe(d *discovery.Device, raw Raw, adapter *Adapter, says dxcore) strin
 		return ""
 	case d.Software:
 		return ""
-	case runs && says.err == nil && (raw.LUID != nil || !says.spare):
-		return "DXCore does not know it, so its driver is none for Direct3D, or runs it without: if it is a GPU, install the manufacturer's driver, and take it out of TCC mode"
-	case runs && says.err == nil:
-		d.Notes = append(d.Notes, "which of DXCore's adapters it is is not known: what it supports is taken from its setup class, and its memory and whether it is integrated or detachable are not known")
-	case runs && errors.Is(says.err, errNotAsked):
-	case runs:
-		d.Notes = append(d.Notes, "DXCore says nothing ("+oneLine(says.err.Error())+"): what it supports is taken from its setup class, and its memory and whether it is integrated or detachable are not known")
+	case started && core.err == nil && (raw.LUID != nil || !core.unmatched):
+		return "DXCore does not list it, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
+	case started && core.err == nil:
+		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+byClass)
+	case started && errors.Is(core.err, errNotAsked):
+	case started:
+		d.Notes = append(d.Notes, "DXCore is not available ("+oneLine(core.err.Error())+"): "+byClass)
 	}
 	switch {
 	case d.LocationPath == "":
-		// A virtual adapter, or one of Windows' own: nobody could be given it.
+		// A virtual adapter, which cannot be assigned.
 	case raw.Class.is(ClassComputeAccelerator):
 		d.SupportsCompute = true
 	case !raw.Class.is(ClassDisplay):
 	case raw.DriverKey != "" && raw.Problem != problemNoDriver && raw.ValuesErr == nil && !hasUserModeDriver(raw.Values):
-		return "it has no user-mode driver, so its driver is none for Direct3D: if it is a GPU, install the manufacturer's driver"
+		return "it has no user-mode driver, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
 		d.SupportsDisplay = true
-		if runs {
-			d.Notes = append(d.Notes, "whether it is capable of Direct3D 12 core compute is not known")
+		if started {
+			d.Notes = append(d.Notes, "whether it supports Direct3D 12 core compute is unknown")
 		}
 	}
 	return ""
 }
 
-// addAdapter adds what DXCore says of an adapter.
+// addAdapter adds the properties of a DXCore adapter.
 func addAdapter(d *discovery.Device, a Adapter) {
 	d.LUID = a.LUID
 	d.Description = cmp.Or(d.Description, display(a.Description))
@@ -201,37 +196,35 @@ func addAdapter(d *discovery.Device, a Adapter) {
 	d.SupportsDisplay = a.D3D11Graphics || a.D3D12Graphics
 	d.SupportsCompute = a.D3D12CoreCompute
 	if !d.SupportsDisplay && !d.SupportsCompute {
-		d.Notes = append(d.Notes, "by DXCore it supports neither Direct3D graphics nor core compute")
+		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics nor core compute")
 	}
 	for _, err := range a.Unread {
-		d.Notes = append(d.Notes, "not all that DXCore knows of it could be read: "+oneLine(err.Error()))
+		d.Notes = append(d.Notes, "failed to read a DXCore property: "+oneLine(err.Error()))
 	}
 }
 
-// deviceless returns the device for an adapter of DXCore's that Plug and Play has
-// none for.
-func deviceless(a Adapter) discovery.Device {
+// adapterOnly returns the device of a DXCore adapter without a Plug and Play device.
+func adapterOnly(a Adapter) discovery.Device {
 	d := discovery.Device{InstanceID: `DXCORE\` + a.LUID.String()}
 	addAdapter(&d, a)
 	if !d.Software {
 		d.SupportsDisplay, d.SupportsCompute = false, false
-		d.Health.Reason = "DXCore knows this adapter, and Plug and Play has no device with its LUID, so no container can be given it: if it stays so, restart Windows"
+		d.Health.Reason = "no Plug and Play device has the LUID of this DXCore adapter, so that it cannot be assigned: if this persists, restart Windows"
 	}
 	return d
 }
 
-// is compares GUIDs, which are also written in capitals.
+// is compares GUIDs, which are case-insensitive.
 func (c Class) is(other Class) bool { return strings.EqualFold(string(c), string(other)) }
 
-// isBasicRender tells Microsoft's software renderer, also where there is no
-// DXCore to tell it.
+// isBasicRender reports whether the device is Microsoft's software renderer.
 func isBasicRender(instanceID string) bool {
 	const prefix = `ROOT\BASICRENDER\`
 	return len(instanceID) >= len(prefix) && strings.EqualFold(instanceID[:len(prefix)], prefix)
 }
 
-// vendor returns the vendor by the device's PCI IDs. Where the instance ID has
-// none, such as below a bus of its own, a hardware ID may.
+// vendor returns the vendor in the device's PCI IDs. The instance ID has none below
+// buses such as VPCI.
 func vendor(raw Raw) discovery.VendorID {
 	for _, id := range append([]string{raw.InstanceID}, raw.HardwareIDs...) {
 		if v := discovery.PCIVendor(id); v != 0 {
@@ -241,38 +234,40 @@ func vendor(raw Raw) discovery.VendorID {
 	return 0
 }
 
-// maxNUMANode is the highest node number there is: Windows counts them in a
-// USHORT, and has larger numbers where it does not know.
-const maxNUMANode = 0xFFFE
-
+// numaNode returns the node's number, nil if it is unknown: Windows numbers nodes up
+// to 0xFFFE and uses larger values for that.
 func numaNode(node *uint32) *int {
-	if node == nil || *node > maxNUMANode {
+	if node == nil || *node > 0xFFFE {
 		return nil
 	}
 	n := int(*node)
 	return &n
 }
 
-func byPlace(a, b discovery.Device) int {
+func comparePlaces(a, b discovery.Device) int {
 	return cmp.Or(
-		cmp.Compare(flag(a.Kind() == discovery.KindNone), flag(b.Kind() == discovery.KindNone)),
-		comparePlace(a.BusNumber, b.BusNumber),
-		comparePlace(a.Address, b.Address),
+		compareBool(a.Kind() == discovery.KindNone, b.Kind() == discovery.KindNone),
+		compareKnown(a.BusNumber, b.BusNumber),
+		compareKnown(a.Address, b.Address),
 		cmp.Compare(a.InstanceID, b.InstanceID),
 	)
 }
 
-// comparePlace puts what is not known behind what is.
-func comparePlace(a, b *uint32) int {
+// compareKnown orders nil after all numbers.
+func compareKnown(a, b *uint32) int {
 	if a == nil || b == nil {
-		return cmp.Compare(flag(a == nil), flag(b == nil))
+		return compareBool(a == nil, b == nil)
 	}
 	return cmp.Compare(*a, *b)
 }
 
-func flag(b bool) int {
-	if b {
-		return 1
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	return 0
+	return 1
 }

@@ -32,21 +32,21 @@ func TestG4DN(t *testing.T) {
 		}
 	}
 	if d := devices[4]; d.Kind() != discovery.KindNone || d.Software || !strings.Contains(d.Health.Reason, "install the manufacturer's driver") {
-		t.Errorf("the frame buffer is %+v", d)
+		t.Errorf("frame buffer: %+v", d)
 	}
 	if d := devices[5]; d.Kind() != discovery.KindNone || !d.Software || !d.Health.OK() || d.LUID != 0xB0 {
-		t.Errorf("the software renderer is %+v", d)
+		t.Errorf("software renderer: %+v", d)
 	}
 }
 
-// gpu is a GPU that works, changed by edit.
+// gpu returns a healthy GPU after edit.
 func gpu(edit func(*Raw)) Raw {
 	raw := t4(0)
 	edit(&raw)
 	return raw
 }
 
-func TestClassified(t *testing.T) {
+func TestDevices(t *testing.T) {
 	t.Parallel()
 	luid := *t4(0).LUID
 	adapter := func(edit func(*Adapter)) []Adapter {
@@ -63,12 +63,12 @@ func TestClassified(t *testing.T) {
 		dxcoreErr error
 		kind      discovery.Kind
 		compute   bool
-		reason    string // what the reason says, "" for a healthy device
-		note      string // what a note says, "" for a device without notes
+		reason    string // part of the reason, "" for a healthy device
+		note      string // part of a note, "" for no notes
 		check     func(discovery.Device) bool
 	}{
 		"all of Direct3D": {raw: same, adapters: whole, kind: discovery.KindDisplay, compute: true},
-		"graphics are no compute": {
+		"graphics without compute": {
 			raw: same, adapters: adapter(func(a *Adapter) { a.D3D12CoreCompute = false }), kind: discovery.KindDisplay,
 		},
 		"Direct3D 11 alone": {
@@ -96,7 +96,7 @@ func TestClassified(t *testing.T) {
 				return d.VendorID == discovery.VendorIntel && d.Manufacturer == "NVIDIA"
 			},
 		},
-		"vendor not known": {
+		"unknown vendor": {
 			raw: gpu(func(r *Raw) { r.InstanceID, r.HardwareIDs = `ACPI\QCOM0C36\2&1`, nil }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.VendorID == 0 },
 		},
@@ -114,23 +114,23 @@ func TestClassified(t *testing.T) {
 			}),
 			adapters: whole, kind: discovery.KindDisplay, compute: true,
 		},
-		"software of DXCore's": {
+		"software adapter": {
 			raw: same, adapters: adapter(func(a *Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
 		},
-		"what could not be read": {
+		"unread property": {
 			raw: gpu(func(r *Raw) { r.Unread = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
 		},
-		"what DXCore could not read": {
+		"unread DXCore property": {
 			raw: same, adapters: adapter(func(a *Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
 		},
 		"unresolved texts": {
 			raw: gpu(func(r *Raw) { r.Manufacturer, r.Description = "@oem4.inf,%nv%;NVIDIA", "" }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.Manufacturer == "NVIDIA" && d.Description == "adapter" },
 		},
-		"runtime file passed over": {
+		"skipped runtime file": {
 			raw: gpu(func(r *Raw) { r.Values = append(r.Values, multi("CopyToVmWhenNewer", "z", `..\x`)) }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: `..`,
 		},
-		"NUMA node not known": {
+		"unknown NUMA node": {
 			raw: gpu(func(r *Raw) { r.NUMANode = pointer(uint32(0xFFFFFFFF)) }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.NUMANode == nil },
 		},
@@ -139,7 +139,7 @@ func TestClassified(t *testing.T) {
 			raw:  gpu(func(r *Raw) { r.Status, r.Problem, r.LUID = 0x01806400, 22, nil }),
 			kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it",
 		},
-		"disabled, and sources of files disagree": {
+		"disabled, and driver directories differ": {
 			raw:  gpu(func(r *Raw) { r.Status, r.Problem, r.LUID, r.INFStore = 0x01806400, 22, nil, r.INFStore+"x" }),
 			kind: discovery.KindDisplay, reason: "problem code 22",
 		},
@@ -147,68 +147,68 @@ func TestClassified(t *testing.T) {
 			raw:  gpu(func(r *Raw) { r.Class, r.Status, r.Problem, r.LUID = ClassComputeAccelerator, 0x01806400, 22, nil }),
 			kind: discovery.KindCompute, compute: true, reason: "problem code 22",
 		},
-		"no driver by its code": {
+		"no driver, with code": {
 			raw: gpu(func(r *Raw) {
 				r.Status, r.Problem, r.LUID, r.DriverKey, r.Values, r.INFStore = 0x01806400, 28, nil, "", nil, ""
 			}),
 			kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
 		},
-		"no driver and no code": {
+		"no driver, without code": {
 			raw: gpu(func(r *Raw) { r.LUID, r.DriverKey, r.Values, r.INFStore = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
 		},
 		"failed after its start, with an adapter left": {
 			raw: gpu(func(r *Raw) { r.Status, r.Problem = 0x01806400, 43 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 43",
 		},
-		"unheard-of code":        {raw: gpu(func(r *Raw) { r.Problem = 99 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 99"},
-		"problem without a code": {raw: gpu(func(r *Raw) { r.Status |= statusHasProblem }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "reports a problem"},
-		"not started":            {raw: gpu(func(r *Raw) { r.Status = 0x01802000 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "not started"},
-		"status not known":       {raw: gpu(func(r *Raw) { r.Status = 0 }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "whether it is started"},
-		"no location path":       {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
-		"empty location path":    {raw: gpu(func(r *Raw) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
-		"sources of files disagree": {
-			raw: gpu(func(r *Raw) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "by its INF",
+		"unknown code":         {raw: gpu(func(r *Raw) { r.Problem = 99 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 99"},
+		"problem without code": {raw: gpu(func(r *Raw) { r.Status |= statusHasProblem }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "reports a problem"},
+		"not started":          {raw: gpu(func(r *Raw) { r.Status = 0x01802000 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "not started"},
+		"unknown status":       {raw: gpu(func(r *Raw) { r.Status = 0 }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "whether it is started"},
+		"no location path":     {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
+		"empty location path":  {raw: gpu(func(r *Raw) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
+		"driver directories differ": {
+			raw: gpu(func(r *Raw) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "according to its INF",
 			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
 		},
-		"list of files not read": {
+		"unread list of files": {
 			raw: gpu(func(r *Raw) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
 		},
-		"disabled, list of files not read": {
+		"disabled, unread list of files": {
 			raw: gpu(func(r *Raw) {
 				r.Status, r.Problem, r.LUID, r.Values, r.ValuesErr = 0x01806400, 22, nil, nil, errors.New("access is denied")
 			}),
 			kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"no instance ID": {raw: gpu(func(r *Raw) { r.InstanceID = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "instance ID"},
-		"DXCore does not know it": {
-			raw: gpu(func(r *Raw) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not know it",
+		"DXCore does not list it": {
+			raw: gpu(func(r *Raw) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not list it",
 		},
 		"problem and no location path": {
 			raw: gpu(func(r *Raw) { r.LocationPaths, r.LUID, r.Problem = nil, nil, 10 }), reason: "problem code 10",
 		},
-		"LUID not known":               {raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "which of DXCore's adapters"},
-		"no LUID, no user-mode driver": {raw: gpu(func(r *Raw) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "which of DXCore's"},
-		"LUID not known, and each adapter is another device's": {
+		"unknown LUID":                 {raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "DXCore adapter is unknown"},
+		"no LUID, no user-mode driver": {raw: gpu(func(r *Raw) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "DXCore adapter is unknown"},
+		"unknown LUID, all adapters have devices": {
 			raw: gpu(func(r *Raw) { r.LUID = nil }), reason: "TCC mode",
 		},
-		"LUID not known, and no adapter is left but software": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: adapter(func(a *Adapter) { a.Hardware = false }), reason: "DXCore does not know it",
+		"unknown LUID, only software adapters left": {
+			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: adapter(func(a *Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
 		},
-		"LUID not known, nor an adapter's": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: []Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "which of DXCore's adapters",
+		"unknown LUID of device and adapter": {
+			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: []Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
 		},
 		"disabled frame buffer": {
 			raw: func() Raw { raw := frameBuffer(); raw.Status, raw.Problem, raw.LUID = 0x01806400, 22, nil; return raw }(), reason: "problem code 22",
 		},
-		"no driver, and what is left of one": {
+		"no driver, remains of one": {
 			raw: gpu(func(r *Raw) { r.Status, r.Problem, r.LUID, r.Values = 0x01806400, 28, nil, nil }), kind: discovery.KindDisplay, reason: "problem code 28",
 		},
-		"without DXCore":                {raw: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, adapters lie":  {raw: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute":       {raw: gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, in capitals":   {raw: gpu(func(r *Raw) { r.Class = Class(strings.ToUpper(string(ClassComputeAccelerator))) }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, another class": {raw: gpu(func(r *Raw) { r.Class = "{}" }), dxcoreErr: noDXCore, note: "dxcore.dll"},
-		"without DXCore, frame buffer":  {raw: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
-		"without DXCore, frame buffer that mounts a file of that name": {
+		"without DXCore":                   {raw: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, adapters ignored": {raw: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, compute":          {raw: gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, in capitals":      {raw: gpu(func(r *Raw) { r.Class = Class(strings.ToUpper(string(ClassComputeAccelerator))) }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, another class":    {raw: gpu(func(r *Raw) { r.Class = "{}" }), dxcoreErr: noDXCore, note: "dxcore.dll"},
+		"without DXCore, frame buffer":     {raw: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
+		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
 			raw: func() Raw {
 				raw := frameBuffer()
 				raw.Values = []Value{multi("CopyToVmOverwrite", "UserModeDriverName", "x.dll")}
@@ -229,7 +229,7 @@ func TestClassified(t *testing.T) {
 			devices := Devices(Snapshot{Devices: []Raw{test.raw, other}, Adapters: append(test.adapters, full(*other.LUID)), DXCoreErr: test.dxcoreErr})
 			d, found := discovery.Find(devices, test.raw.InstanceID)
 			if !found {
-				t.Fatalf("it is not among %+v", devices)
+				t.Fatalf("not in %+v", devices)
 			}
 			if d.Kind() != test.kind || d.SupportsCompute != test.compute {
 				t.Errorf("kind %q, compute %t; want %q, %t", d.Kind(), d.SupportsCompute, test.kind, test.compute)
@@ -238,20 +238,20 @@ func TestClassified(t *testing.T) {
 				t.Errorf("health %q, want %q", d.Health, test.reason)
 			}
 			if notes := strings.Join(d.Notes, "; "); len(notes) == 0 != (test.note == "") || !strings.Contains(notes, test.note) || strings.ContainsAny(notes, "\r\n") {
-				t.Errorf("notes %q, want one that says %q", d.Notes, test.note)
+				t.Errorf("notes %q, want %q", d.Notes, test.note)
 			}
 			if test.check != nil && !test.check(d) {
-				t.Errorf("it is %+v", d)
+				t.Errorf("%+v", d)
 			}
-			// One bad device hides no other.
+			// A bad device does not hide others.
 			if good, found := discovery.Find(devices, other.InstanceID); !found || !good.Health.OK() || good.Kind() != discovery.KindDisplay {
-				t.Errorf("the other device is %+v", good)
+				t.Errorf("other device: %+v", good)
 			}
 		})
 	}
 }
 
-func TestAdaptersWithoutADevice(t *testing.T) {
+func TestAdaptersWithoutDevice(t *testing.T) {
 	t.Parallel()
 	software, hardware := full(0x1_0000_0002), full(7)
 	software.Hardware, software.Description = false, "WARP"
@@ -260,15 +260,14 @@ func TestAdaptersWithoutADevice(t *testing.T) {
 		t.Fatalf("%d devices: %+v", len(devices), devices)
 	}
 	if d := devices[1]; d.InstanceID != `DXCORE\0x00000000_0x00000007` || d.Kind() != discovery.KindNone || d.Software || !strings.Contains(d.Health.Reason, "Plug and Play") {
-		t.Errorf("the hardware adapter is %+v", d)
+		t.Errorf("hardware adapter: %+v", d)
 	}
 	if d := devices[2]; d.InstanceID != `DXCORE\0x00000001_0x00000002` || d.Kind() != discovery.KindNone || !d.Software || !d.Health.OK() || d.Description != "WARP" {
-		t.Errorf("the software adapter is %+v", d)
+		t.Errorf("software adapter: %+v", d)
 	}
 }
 
-// The order is that of the devices' places, whatever that of Windows is, and what
-// is never offered comes last.
+// The order does not depend on Windows'.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	place := func(id string, bus, address *uint32) Raw {
@@ -290,7 +289,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestDeviceListedTwiceIsOne(t *testing.T) {
+func TestDuplicateDevices(t *testing.T) {
 	t.Parallel()
 	again := gpu(func(r *Raw) { r.InstanceID = strings.ToLower(r.InstanceID) })
 	nameless := gpu(func(r *Raw) { r.InstanceID = "" })
@@ -299,13 +298,12 @@ func TestDeviceListedTwiceIsOne(t *testing.T) {
 	}
 }
 
-// Each code that has words of its own says what is wrong and what to do.
-func TestProblems(t *testing.T) {
+func TestProblemCodes(t *testing.T) {
 	t.Parallel()
 	known := 0
 	for code := range uint32(60) {
 		p := problemOf(code)
-		if p.what == "" || p.remedy == "" {
+		if p.cause == "" || p.remedy == "" {
 			t.Errorf("code %d: %+v", code, p)
 		}
 		if p != problemOf(99) {
@@ -313,6 +311,6 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	if known != 31 {
-		t.Errorf("%d codes have words of their own", known)
+		t.Errorf("%d codes are known", known)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"directx-nri/discovery/inventory"
 )
 
-// The files of a g4dn node come out as our sample of such a node, which is
-// written from the published listing of one, has them.
+// The sample inventory of a g4dn node is based on a published listing.
 func TestRuntimeFilesOfG4DN(t *testing.T) {
 	t.Parallel()
 	const sample = "../../deployments/inventory/windows-g4dn.yaml"
@@ -51,22 +50,22 @@ func TestRuntimeFiles(t *testing.T) {
 	for name, test := range map[string]struct {
 		values []Value
 		want   []discovery.RuntimeFile
-		notes  []string // what each note says
+		notes  []string // part of each note
 	}{
 		"no values":             {},
-		"name of its own":       {values: []Value{multi(newer, "a", "x64.dll", "x.dll")}, want: []discovery.RuntimeFile{file("x64.dll", "x.dll")}},
-		"in a subfolder":        {values: []Value{multi(newer, "a", `B0/bin\x.dll`)}, want: []discovery.RuntimeFile{file(`B0\bin\x.dll`, "x.dll")}},
-		"value without a name":  {values: []Value{multi(newer, "", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
+		"other destination":     {values: []Value{multi(newer, "a", "x64.dll", "x.dll")}, want: []discovery.RuntimeFile{file("x64.dll", "x.dll")}},
+		"in a subdirectory":     {values: []Value{multi(newer, "a", `B0/bin\x.dll`)}, want: []discovery.RuntimeFile{file(`B0\bin\x.dll`, "x.dll")}},
+		"default value":         {values: []Value{multi(newer, "", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
 		"subkey in capitals":    {values: []Value{multi("COPYTOVMWHENNEWER", "a", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
 		"other subkeys":         {values: []Value{multi("", newer, "x.dll"), multi("CopyToVm", "a", "x.dll"), multi(newer+"Wow64", "a", "x.dll")}},
 		"subkey by subkey":      {values: []Value{multi(newer, "a", "1.dll"), multi(overwrite, "b", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
 		"by name in a subkey":   {values: []Value{multi(newer, "b", "1.dll"), multi(newer, "a", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
-		"first destination":     {values: []Value{multi(newer, "a", "1.dll", "X.dll"), multi(overwrite, "b", "2.dll", "x.DLL")}, want: []discovery.RuntimeFile{file("2.dll", "x.DLL")}, notes: []string{`"a" of "CopyToVmWhenNewer" is mounted as "X.dll", which "b" of "CopyToVmOverwrite" is already`}},
-		"wrong among right":     {values: []Value{multi(newer, "a", "1.dll"), {Subkey: newer, Name: "b", Type: 4, Data: []byte{1, 0, 0, 0}}, multi(newer, "c", "3.dll")}, want: []discovery.RuntimeFile{file("1.dll", "1.dll"), file("3.dll", "3.dll")}, notes: []string{"registry type 4"}},
+		"first destination":     {values: []Value{multi(newer, "a", "1.dll", "X.dll"), multi(overwrite, "b", "2.dll", "x.DLL")}, want: []discovery.RuntimeFile{file("2.dll", "x.DLL")}, notes: []string{`"a" of "CopyToVmWhenNewer" has the destination "X.dll" of "b" of "CopyToVmOverwrite"`}},
+		"invalid among valid":   {values: []Value{multi(newer, "a", "1.dll"), {Subkey: newer, Name: "b", Type: 4, Data: []byte{1, 0, 0, 0}}, multi(newer, "c", "3.dll")}, want: []discovery.RuntimeFile{file("1.dll", "1.dll"), file("3.dll", "3.dll")}, notes: []string{"registry type 4"}},
 		"empty":                 {values: []Value{multi(newer, "a"), multi(newer, "b", "")}, notes: []string{"names no file", "names no file"}},
 		"three strings":         {values: []Value{multi(newer, "a", "1.dll", "2.dll", "3.dll")}, notes: []string{"3 strings"}},
 		"odd bytes":             {values: []Value{{Subkey: newer, Name: "a", Type: regMultiString, Data: []byte("abc")}}, notes: []string{"3 bytes"}},
-		"name in several lines": {values: []Value{multi(newer, "a\r\nb", "..\\\n")}, notes: []string{`"a\r\nb"`}},
+		"name with line breaks": {values: []Value{multi(newer, "a\r\nb", "..\\\n")}, notes: []string{`"a\r\nb"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,16 +76,16 @@ func TestRuntimeFiles(t *testing.T) {
 			if len(notes) != len(test.notes) {
 				t.Fatalf("notes %q, want %d", notes, len(test.notes))
 			}
-			for i, says := range test.notes {
-				if !strings.Contains(notes[i], says) || strings.ContainsAny(notes[i], "\r\n") {
-					t.Errorf("note %q, want one line that says %q", notes[i], says)
+			for i, want := range test.notes {
+				if !strings.Contains(notes[i], want) || strings.ContainsAny(notes[i], "\r\n") {
+					t.Errorf("note %q, want %q on one line", notes[i], want)
 				}
 			}
 		})
 	}
 }
 
-func TestHostileRuntimeFiles(t *testing.T) {
+func TestInvalidRuntimeFiles(t *testing.T) {
 	t.Parallel()
 	sources := []string{
 		`..\x.dll`, `a\..\x.dll`, `a\..\..\x.dll`, `..`, `.`, `C:\Windows\x.dll`, `C:x.dll`, `c:`, `\x.dll`, `/x.dll`, `\\server\share\x.dll`, `\\?\C:\x.dll`, `\\.\pipe\x`, `\??\C:\x`,
@@ -110,10 +109,10 @@ func TestLongListOfRuntimeFiles(t *testing.T) {
 	for i := range 300 {
 		values = append(values, multi("CopyToVmWhenNewer", fmt.Sprintf("file%03d", i), fmt.Sprintf("driver%03d.dll", i)))
 	}
-	folders := strings.Repeat(`folder\`, 800)
-	values = append(values, multi("CopyToVmWhenNewer", "long", folders+"x.dll", "x.dll"))
+	dirs := strings.Repeat(`dir\`, 800)
+	values = append(values, multi("CopyToVmWhenNewer", "long", dirs+"x.dll", "x.dll"))
 	files, notes := runtimeFiles(values, system32Keys()...)
-	if len(files) != 301 || files[299].Source != "driver299.dll" || files[300].Source != folders+"x.dll" || len(notes) != 0 {
+	if len(files) != 301 || files[299].Source != "driver299.dll" || files[300].Source != dirs+"x.dll" || len(notes) != 0 {
 		t.Errorf("%d files, notes %q", len(files), notes)
 	}
 	for i := range values {

@@ -12,8 +12,7 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// FuzzText holds that no registry value makes text panic, that no string has a
-// terminator in it, and that what is read could be written again.
+// FuzzText checks that strings are valid and encode to a prefix of the value.
 func FuzzText(f *testing.F) {
 	for _, data := range [][]byte{
 		nil, {0}, {0, 0}, {'a', 0}, {0, 0xD8}, {0, 0xDC, 'a', 0}, utf16le("a\x00b\x00\x00"), utf16le("\x00a\x00"), utf16le("𝄞\x00\x00"),
@@ -38,14 +37,13 @@ func FuzzText(f *testing.F) {
 			again = append(again, utf16le(text+"\x00")...)
 		}
 		if n := min(len(again), len(data)); !slices.Equal(again[:n], data[:n]) {
-			t.Errorf("%q is not the beginning of % x", list, data)
+			t.Errorf("%q is not a prefix of % x", list, data)
 		}
 	})
 }
 
-// FuzzDevices holds that no answer of Windows' makes Devices panic, that each
-// device keeps its promises, that a good one is not hidden by a bad one, and that
-// the order does not depend on Windows'.
+// FuzzDevices checks the devices' invariants, that a bad device does not hide a good
+// one, and that the order does not depend on Windows'.
 func FuzzDevices(f *testing.F) {
 	f.Add("ROOT\\X", "PCIROOT(0)", "text", g4dnStore, []byte("x.dll"), uint64(1), uint32(0), uint32(8), uint32(7), uint16(0xFFFF))
 	f.Add("PCI\\VEN_10DE&DEV_1", "", "@a;b\n", "", utf16le("..\\x\x00y\x00\x00"), uint64(7048070), uint32(22), uint32(0x400), uint32(1), uint16(0))
@@ -90,7 +88,7 @@ func FuzzDevices(f *testing.F) {
 			checkDevice(t, d)
 		}
 		if d, found := discovery.Find(devices, good.InstanceID); !strings.EqualFold(id, good.InstanceID) && (!found || !d.Health.OK() || d.Kind() != discovery.KindDisplay) {
-			t.Errorf("the good device is %+v", d)
+			t.Errorf("good device: %+v", d)
 		}
 		if _, found := discovery.Find(devices, id); !found {
 			t.Errorf("%q is not listed", id)
@@ -111,7 +109,7 @@ func checkDevice(t *testing.T, d discovery.Device) {
 		}
 	}
 	if d.Kind() != discovery.KindNone && d.Health.OK() && (d.LocationPath == "" || d.InstanceID == "" || !winpath.IsAbs(d.DriverStorePath) || d.DriverKey == "") {
-		t.Errorf("offered: %+v", d)
+		t.Errorf("healthy: %+v", d)
 	}
 	for _, files := range [][]discovery.RuntimeFile{d.System32, d.SysWOW64} {
 		seen := map[string]bool{}
@@ -120,7 +118,7 @@ func checkDevice(t *testing.T, d discovery.Device) {
 				t.Errorf("file %+v", file)
 			}
 			if key := winpath.Key(file.Destination); key == "." || seen[key] {
-				t.Errorf("destination %q again", file.Destination)
+				t.Errorf("duplicate destination %q", file.Destination)
 			} else {
 				seen[key] = true
 			}

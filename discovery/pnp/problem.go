@@ -2,7 +2,7 @@ package pnp
 
 import "fmt"
 
-// Bits of Raw.Status.
+// Bits of [Raw].Status.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 const (
 	statusStarted    = 0x00000008 // DN_STARTED
@@ -12,10 +12,9 @@ const (
 // problemNoDriver is CM_PROB_FAILED_INSTALL.
 const problemNoDriver = 28
 
-// problem is what a problem code means, and what to do about it.
-type problem struct{ what, remedy string }
+type problem struct{ cause, remedy string }
 
-// problemOf returns the meaning of a CM_PROB_ code.
+// problemOf returns the cause and remedy of a CM_PROB_ code.
 // https://learn.microsoft.com/windows-hardware/drivers/install/device-manager-error-messages
 func problemOf(code uint32) problem {
 	reinstall, restart, look := "reinstall its driver", "restart Windows", "see the device in Device Manager"
@@ -27,13 +26,13 @@ func problemOf(code uint32) problem {
 	case 10: // CM_PROB_FAILED_START
 		return problem{"it cannot start", "update or " + reinstall}
 	case 12: // CM_PROB_NORMAL_CONFLICT
-		return problem{"it finds no free resources", "give the firmware more room for PCI devices, or take another device out"}
+		return problem{"it finds no free resources", "give the firmware more room for PCI devices, or remove another device"}
 	case 14: // CM_PROB_NEED_RESTART
-		return problem{"it works after a restart of Windows only", restart}
+		return problem{"it needs a restart of Windows", restart}
 	case 16: // CM_PROB_PARTIAL_LOG_CONF
 		return problem{"not all of its resources are known", look}
 	case 18: // CM_PROB_REINSTALL
-		return problem{"its driver must be installed again", reinstall}
+		return problem{"its driver must be reinstalled", reinstall}
 	case 19: // CM_PROB_REGISTRY
 		return problem{"its settings in the registry are damaged", "remove the device in Device Manager and " + restart}
 	case 21: // CM_PROB_WILL_BE_REMOVED
@@ -41,7 +40,7 @@ func problemOf(code uint32) problem {
 	case 22: // CM_PROB_DISABLED
 		return problem{"it is disabled", "enable it in Device Manager or with pnputil /enable-device"}
 	case 24: // CM_PROB_DEVICE_NOT_THERE
-		return problem{"it is not there, does not work, or lacks a part of its driver", "look after the hardware, then " + reinstall}
+		return problem{"it is missing, does not work, or lacks a part of its driver", "check the hardware, then " + reinstall}
 	case problemNoDriver:
 		return problem{"it has no driver", "install the manufacturer's driver"}
 	case 29: // CM_PROB_HARDWARE_DISABLED
@@ -51,15 +50,15 @@ func problemOf(code uint32) problem {
 	case 32: // CM_PROB_DISABLED_SERVICE
 		return problem{"its driver's service is disabled", reinstall}
 	case 37: // CM_PROB_FAILED_DRIVER_ENTRY
-		return problem{"its driver failed when it was loaded", "update or " + reinstall}
+		return problem{"its driver failed to load", "update or " + reinstall}
 	case 38: // CM_PROB_DRIVER_FAILED_PRIOR_UNLOAD
 		return problem{"an earlier load of its driver is still in memory", restart}
 	case 39: // CM_PROB_DRIVER_FAILED_LOAD
 		return problem{"its driver cannot be loaded", "update or " + reinstall}
 	case 43: // CM_PROB_FAILED_POST_START
-		return problem{"its driver stopped it because it reported a failure", "restart Windows, then update the driver; if it comes back, the hardware may be broken"}
+		return problem{"its driver stopped it because it reported a failure", "restart Windows, then update the driver; if it fails again, the hardware may be defective"}
 	case 44: // CM_PROB_HALTED
-		return problem{"a program or a service has stopped it", restart}
+		return problem{"a program or a service stopped it", restart}
 	case 45: // CM_PROB_PHANTOM
 		return problem{"it is not connected", "connect it"}
 	case 46: // CM_PROB_SYSTEM_SHUTDOWN
@@ -77,7 +76,7 @@ func problemOf(code uint32) problem {
 	case 53: // CM_PROB_USED_BY_DEBUGGER
 		return problem{"the kernel debugger uses it", "end kernel debugging"}
 	case 54: // CM_PROB_DEVICE_RESET
-		return problem{"it failed and is being reset", "wait; if it stays so, " + restart}
+		return problem{"it failed and is being reset", "wait; if this persists, " + restart}
 	case 56: // CM_PROB_NEED_CLASS_CONFIG
 		return problem{"it is still being set up", "wait"}
 	case 57: // CM_PROB_GUEST_ASSIGNMENT_FAILED
@@ -86,15 +85,14 @@ func problemOf(code uint32) problem {
 	return problem{"Windows reports a problem with it", look}
 }
 
-// unable returns why Plug and Play keeps the device from working, "" when it does
-// not.
-func unable(raw Raw) string {
+// pnpProblem returns why Plug and Play has not started the device, "" if it has.
+func pnpProblem(raw Raw) string {
 	switch {
 	case raw.Problem != 0:
 		p := problemOf(raw.Problem)
-		return fmt.Sprintf("%s (problem code %d): %s", p.what, raw.Problem, p.remedy)
+		return fmt.Sprintf("%s (problem code %d): %s", p.cause, raw.Problem, p.remedy)
 	case raw.Status&statusHasProblem != 0:
-		return "Windows reports a problem with it and no code: see the device in Device Manager"
+		return "Windows reports a problem without a code: see the device in Device Manager"
 	case raw.Status != 0 && raw.Status&statusStarted == 0:
 		return "it is not started: see the device in Device Manager"
 	}

@@ -4,34 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
-	"directx-nri/discovery/history"
 )
 
-// Source lists the devices of a Windows node. Make one with [Open].
+// Source lists the devices of a Windows node. Create it with [Open].
 type Source struct {
 	system System
 	log    logrus.FieldLogger
 	timing timing
 
-	// state is what was read last, nil before the first look. It is replaced and
-	// never changed, so reading it takes no lock.
-	state atomic.Pointer[history.List]
-	// reading holds one token: who has it asks Windows, so that an older answer
-	// never comes in place of a newer one.
+	// state is immutable, nil before the first read.
+	state atomic.Pointer[state]
+	// reading is a mutex whose Lock can be canceled.
 	reading chan struct{}
 }
 
 var _ discovery.Source = (*Source)(nil)
 
-// Open returns a source of the devices that system knows. It asks nothing yet.
+// state is the result of all reads so far.
+type state struct {
+	// devices is the last good list.
+	devices []discovery.Device
+	// generation counts the changes of devices; 0 if there never was a good list.
+	generation int
+	// first is the generation after the first read.
+	first int
+	// err is the error of the last read.
+	err error
+}
+
+// Open returns a source of the devices of system. It reads nothing yet.
 func Open(system System, log logrus.FieldLogger) *Source {
 	return &Source{system: system, log: log, timing: defaultTiming(), reading: make(chan struct{}, 1)}
 }
@@ -43,74 +52,73 @@ func defaultTiming() timing {
 	}
 }
 
-// Devices returns the devices that the node has now: see [Devices]. It asks
-// Windows each time, for what takes milliseconds at 64 devices.
-//
-// When Windows does not answer, the list is the last good one, and the log says
-// why. It is an error if there never was one, or when ctx ended first.
+// Devices implements [discovery.Source]: see the function [Devices]. It reads
+// everything at each call, which takes milliseconds for 64 devices.
 func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
-	st, err := s.look(ctx)
+	st, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return st.Answer()
+	if st.generation == 0 {
+		return nil, st.err
+	}
+	return discovery.Static(st.devices).Devices(ctx)
 }
 
 var errNotAsked = errors.New("DXCore was not asked")
 
-// Find implements [discovery.Source]: it asks Windows for just these devices, and
-// DXCore for nothing. Each call reads anew and keeps nothing, so it cannot answer
-// from what is no longer so.
-//
-// What it does not know is what DXCore alone says: whether a device is integrated
-// or detachable, its memory, and whether it supports compute. Where a device that
-// runs looks as if DXCore did not know it, everything is asked, as for
-// [Source.Devices].
+// Find implements [discovery.Source]. It reads these devices only and nothing from
+// DXCore, so that compute support, memory, and whether a device is integrated or
+// detachable are unknown. If only DXCore can tell whether a device works, it reads
+// everything.
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	raws, err := s.system.Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	if !slices.ContainsFunc(raws, doubtful) {
+	if !slices.ContainsFunc(raws, needsDXCore) {
 		return Devices(Snapshot{Devices: raws, DXCoreErr: errNotAsked}), nil
 	}
 	snapshot, err := s.system.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	return slices.DeleteFunc(Devices(snapshot), func(d discovery.Device) bool {
-		return !slices.ContainsFunc(instanceIDs, func(id string) bool { return strings.EqualFold(id, d.InstanceID) })
-	}), nil
+	return discovery.Select(Devices(snapshot), instanceIDs), nil
 }
 
-// doubtful tells that only DXCore can say whether raw is a GPU that works: it
-// runs, and it lacks what a driver for Direct3D brings.
-func doubtful(raw Raw) bool {
-	return unable(raw) == "" && (raw.LUID == nil || !hasUserModeDriver(raw.Values))
+// needsDXCore reports whether raw has started but lacks what a Direct3D driver
+// provides.
+func needsDXCore(raw Raw) bool {
+	return pnpProblem(raw) == "" && (raw.LUID == nil || !hasUserModeDriver(raw.Values))
 }
 
-// look asks for the devices now and returns the state that this leads to. The
-// error is that of ctx.
-func (s *Source) look(ctx context.Context) (*history.List, error) {
+// read reads the devices and returns the new state. Its error is that of ctx.
+func (s *Source) read(ctx context.Context) (*state, error) {
 	select {
 	case s.reading <- struct{}{}:
 		defer func() { <-s.reading }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
 	}
-	old := s.state.Load()
 	snapshot, err := s.system.Snapshot(ctx)
 	if err != nil && ctx.Err() != nil {
 		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
 	}
-	var devices []discovery.Device
-	if err != nil {
-		err = fmt.Errorf("find GPUs: %w", err)
-	} else {
-		devices = Devices(snapshot)
+	old := s.state.Load()
+	if old == nil {
+		old = &state{first: -1}
 	}
-	next := old.Next(devices, err)
-	s.tell(old, &next)
+	next := *old
+	if next.err = err; err != nil {
+		next.err = fmt.Errorf("find GPUs: %w", err)
+	} else if devices := Devices(snapshot); old.generation == 0 || !reflect.DeepEqual(old.devices, devices) {
+		next.devices = devices
+		next.generation++
+	}
+	if next.first < 0 {
+		next.first = next.generation
+	}
+	s.logChanges(old, &next)
 	s.state.Store(&next)
 	return &next, nil
 }

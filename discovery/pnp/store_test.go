@@ -20,26 +20,26 @@ func TestDriverStore(t *testing.T) {
 	}{
 		"both agree":                     {raw: Raw{INFStore: a, Values: driver(a+`\u.dll`, a+`\u.dll`)}, want: a},
 		"both agree, case differs":       {raw: Raw{INFStore: a, Values: driver(strings.ToUpper(a) + `\U.DLL`)}, want: a},
-		"both agree, driver in a folder": {raw: Raw{INFStore: a, Values: driver(a + `\B0261\u.dll`)}, want: a},
+		"both agree, subdirectory":       {raw: Raw{INFStore: a, Values: driver(a + `\B0261\u.dll`)}, want: a},
 		"INF alone":                      {raw: Raw{INFStore: a}, want: a},
 		"INF is cleaned":                 {raw: Raw{INFStore: a + `\`}, want: a},
 		"INF, driver without a path":     {raw: Raw{INFStore: a, Values: driver("u.dll", "<>")}, want: a},
 		"INF, driver elsewhere":          {raw: Raw{INFStore: a, Values: driver(`C:\Windows\System32\u.dll`)}, want: a},
 		"INF among the driver's":         {raw: Raw{INFStore: a, Values: driver(b+`\u.dll`, a+`\u.dll`)}, want: a, note: "nv.inf_amd64_b"},
 		"driver alone":                   {raw: Raw{INFStoreErr: failed, Values: driver(a + `\u.dll`)}, want: a, note: "not implemented"},
-		"driver alone, no reason":        {raw: Raw{Values: driver(a + `\u.dll`)}, want: a, note: "not known"},
-		"driver and no file names":       {raw: Raw{Values: driver("<>", "", "<>")}, err: "reinstall"},
-		"REG_SZ":                         {raw: Raw{Values: []Value{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "not known"},
-		"driver for 32 bits":             {raw: Raw{Values: []Value{multi("", "UserModeDriverNameWow", a+`\u.dll`)}}, want: a, note: "not known"},
+		"driver alone, no reason":        {raw: Raw{Values: driver(a + `\u.dll`)}, want: a, note: "unknown"},
+		"driver without paths":           {raw: Raw{Values: driver("<>", "", "<>")}, err: "reinstall"},
+		"REG_SZ":                         {raw: Raw{Values: []Value{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
+		"driver for 32 bits":             {raw: Raw{Values: []Value{multi("", "UserModeDriverNameWow", a+`\u.dll`)}}, want: a, note: "unknown"},
 		"old driver for 32 bits":         {raw: Raw{INFStore: a, Values: append(driver(a+`\u.dll`), multi("", "UserModeDriverNameWow", b+`\u.dll`))}, want: a},
 		"value of a subkey":              {raw: Raw{INFStore: a, Values: []Value{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
-		"they disagree":                  {raw: Raw{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" by its INF and from "` + strings.ReplaceAll(b, `\`, `\\`)},
-		"driver in two folders":          {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "several folders"},
+		"they differ":                    {raw: Raw{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" according to its INF and "` + strings.ReplaceAll(b, `\`, `\\`)},
+		"driver in two directories":      {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "several directories"},
 		"neither":                        {raw: Raw{INFStoreErr: failed}, err: "not implemented"},
 		"neither, no reason":             {raw: Raw{}, err: "reinstall"},
-		"INF in a relative folder":       {raw: Raw{INFStore: `DriverStore\x`}, err: "no folder of a drive"},
-		"driver in a relative folder":    {raw: Raw{Values: driver(`%SystemRoot%\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
-		"INF on a share":                 {raw: Raw{INFStore: `\\server\c$\Windows\System32\DriverStore\FileRepository\x`}, err: "no folder of a drive"},
+		"INF in a relative directory":    {raw: Raw{INFStore: `DriverStore\x`}, err: "not a directory on a drive"},
+		"driver in a relative directory": {raw: Raw{Values: driver(`%SystemRoot%\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"INF on a share":                 {raw: Raw{INFStore: `\\server\c$\Windows\System32\DriverStore\FileRepository\x`}, err: "not a directory on a drive"},
 		"driver on a share":              {raw: Raw{Values: driver(`\\server\c$\Windows\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
 		"driver by a device path alone":  {raw: Raw{Values: driver(`\??\` + a + `\u.dll`)}, err: "reinstall"},
 		"driver by a device path":        {raw: Raw{INFStore: a, Values: driver(`\\?\` + a + `\u.dll`)}, want: a},
@@ -53,7 +53,7 @@ func TestDriverStore(t *testing.T) {
 				t.Errorf("%q, note %q; want %q, note with %q", got, note, test.want, test.note)
 			}
 			if (err != nil) != (test.err != "") || err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "\n")) {
-				t.Errorf("error %v, want one line with %q", err, test.err)
+				t.Errorf("error %v, want %q on one line", err, test.err)
 			}
 		})
 	}

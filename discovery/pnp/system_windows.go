@@ -12,20 +12,16 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// NewSystem returns the Windows that this program runs on.
-//
-// It keeps nothing: each call reads anew, so that no answer can be older than its
-// question. The folder of a driver package in the driver store too: an INF file's
-// name, such as oem12.inf, is given to another package when its own is gone.
+// NewSystem returns the [System] of this computer. It caches nothing, not even driver
+// store directories: the name of an INF file, such as oem12.inf, is reused.
 func NewSystem() System { return system{} }
 
-// NewSystemWithUUIDs is [NewSystem] whose snapshots have the UUIDs of NVIDIA's
-// GPUs. Those are remembered: see [WithUUIDs].
+// NewSystemWithUUIDs is [NewSystem] with the UUIDs of NVIDIA's GPUs: see [WithUUIDs].
 func NewSystemWithUUIDs() System { return WithUUIDs(system{}, win32.NVMLUUIDs) }
 
 type system struct{}
 
-// class is a setup class in the two forms it is needed in.
+// class is a setup class in both notations.
 type class struct {
 	name Class
 	guid win32.GUID
@@ -38,12 +34,11 @@ func deviceClasses() []class {
 	}
 }
 
-// Snapshot implements [System]. Software renderers are no PnP devices, or not
-// always: they are among the adapters.
+// Snapshot implements [System].
 func (system) Snapshot(ctx context.Context) (Snapshot, error) {
 	var s Snapshot
 	for _, c := range deviceClasses() {
-		devices, err := present(ctx, c)
+		devices, err := presentDevices(ctx, c)
 		if err != nil {
 			return Snapshot{}, err
 		}
@@ -53,8 +48,8 @@ func (system) Snapshot(ctx context.Context) (Snapshot, error) {
 	return s, nil
 }
 
-// present reads the devices of a class that are present, in Windows' order.
-func present(ctx context.Context, c class) (devices []Raw, err error) {
+// presentDevices reads the present devices of a class, in Windows' order.
+func presentDevices(ctx context.Context, c class) (devices []Raw, err error) {
 	set, err := win32.PresentDevices(c.guid)
 	if err != nil {
 		return nil, err
@@ -71,13 +66,12 @@ func present(ctx context.Context, c class) (devices []Raw, err error) {
 		if !ok {
 			return devices, nil
 		}
-		devices = append(devices, read(device, c.name))
+		devices = append(devices, readDevice(device, c.name))
 	}
 }
 
-// Find implements [System]. It opens each device by its instance ID, so what it
-// costs does not grow with the node. A device that Windows only remembers, or that
-// is of another class, is left out, as it is of a snapshot.
+// Find implements [System]. It opens each device by its instance ID, so that the cost
+// does not depend on the number of devices.
 func (system) Find(ctx context.Context, instanceIDs []string) (devices []Raw, err error) {
 	set, err := win32.NoDevices()
 	if err != nil {
@@ -89,11 +83,11 @@ func (system) Find(ctx context.Context, instanceIDs []string) (devices []Raw, er
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("read device %s: %w", id, err)
 		}
-		if key := strings.ToUpper(id); seen[key] {
+		key := strings.ToUpper(id)
+		if seen[key] {
 			continue
-		} else {
-			seen[key] = true
 		}
+		seen[key] = true
 		raw, ok, err := find(set, id)
 		if err != nil {
 			return nil, err
@@ -105,8 +99,7 @@ func (system) Find(ctx context.Context, instanceIDs []string) (devices []Raw, er
 	return devices, nil
 }
 
-// find reads the device with an instance ID; ok is false when there is none of our
-// classes now.
+// find reads a device; ok is false unless it is present and of a class of GPUs.
 func find(set *win32.DeviceSet, id string) (raw Raw, ok bool, err error) {
 	device, ok, err := set.Open(id)
 	if err != nil || !ok {
@@ -122,21 +115,20 @@ func find(set *win32.DeviceSet, id string) (raw Raw, ok bool, err error) {
 	} else if !present {
 		return Raw{}, false, nil
 	}
-	return read(device, classes[i].name), true, nil
+	return readDevice(device, classes[i].name), true, nil
 }
 
 // Notify implements [System].
 func (system) Notify(ctx context.Context, changed func()) error {
-	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, concernsGPUs, changed)
+	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, mayBeGPU, changed)
 }
 
-// read reads one device. What cannot be read of it is told with it.
-func read(device win32.Device, c Class) Raw {
+func readDevice(device win32.Device, c Class) Raw {
 	r := reader{device: device, raw: Raw{Class: c}}
 	raw := &r.raw
 	var err error
 	raw.InstanceID, err = device.InstanceID()
-	r.unread(err)
+	r.keep(err)
 	raw.Description = r.text(win32.DeviceDesc)
 	raw.Manufacturer = r.text(win32.Manufacturer)
 	raw.HardwareIDs = r.list(win32.HardwareIDs)
@@ -152,32 +144,26 @@ func read(device win32.Device, c Class) Raw {
 	raw.BusNumber = decoded(&r, win32.BusNumber, win32.Property.Uint32)
 	raw.Address = decoded(&r, win32.Address, win32.Property.Uint32)
 	raw.Status, raw.Problem, err = device.Status()
-	r.unread(err)
+	r.keep(err)
 	if raw.DriverKey != "" {
 		r.driverKey()
 	}
 	if raw.INF != "" {
-		raw.INFStore, raw.INFStoreErr = infStore(raw.INF)
+		path, err := win32.DriverStoreINF(raw.INF)
+		if raw.INFStoreErr = err; err == nil {
+			raw.INFStore = winpath.Dir(path)
+		}
 	}
 	return r.raw
 }
 
-// infStore returns the folder of the driver package that an INF file is from.
-func infStore(inf string) (string, error) {
-	path, err := win32.DriverStoreINF(inf)
-	if err != nil {
-		return "", err
-	}
-	return winpath.Dir(path), nil
-}
-
-// reader reads a device's properties and keeps what went wrong.
+// reader reads a device's properties into raw.
 type reader struct {
 	device win32.Device
 	raw    Raw
 }
 
-func (r *reader) unread(err error) {
+func (r *reader) keep(err error) {
 	if err != nil {
 		r.raw.Unread = append(r.raw.Unread, err)
 	}
@@ -197,12 +183,11 @@ func (r *reader) list(name win32.PropertyName) []string {
 	return nil
 }
 
-// decoded reads a property, nil when the device does not have it or it cannot be
-// read.
+// decoded reads a property, nil if the device does not have it or on an error.
 func decoded[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
 	p, ok, err := r.device.Property(name)
 	if err != nil {
-		r.unread(err)
+		r.keep(err)
 		return nil
 	}
 	if !ok {
@@ -210,21 +195,21 @@ func decoded[T any](r *reader, name win32.PropertyName, decode func(win32.Proper
 	}
 	v, err := decode(p)
 	if err != nil {
-		r.unread(fmt.Errorf("read %s: %w", name, err))
+		r.keep(fmt.Errorf("read %s: %w", name, err))
 		return nil
 	}
 	return &v
 }
 
-// driverKey reads the values of the driver's key that say something about files.
+// driverKey reads the values of the driver key that concern files.
 func (r *reader) driverKey() {
 	key, err := win32.OpenDriverKey(r.raw.DriverKey)
 	if err != nil {
 		r.raw.ValuesErr = err
 		return
 	}
-	defer func() { r.unread(key.Close()) }()
-	var failed []error // What is nil is left out.
+	defer func() { r.keep(key.Close()) }()
+	var failed []error // errors.Join ignores nil.
 	for _, name := range userModeNames() {
 		v, ok, err := key.Value(name)
 		failed = append(failed, err)
@@ -242,8 +227,8 @@ func (r *reader) driverKey() {
 	r.raw.ValuesErr = errors.Join(failed...)
 }
 
-// adapters asks DXCore for the adapters that have one of the attributes, and for
-// those of devices: a neural processor may have none of them.
+// adapters returns the DXCore adapters with a known attribute, and those of devices:
+// a neural processor may have no such attribute.
 func adapters(devices []Raw) ([]Adapter, error) {
 	dxcore, err := win32.OpenDXCore()
 	if err != nil {
@@ -291,7 +276,6 @@ func adapters(devices []Raw) ([]Adapter, error) {
 	return all, nil
 }
 
-// readAdapter reads one adapter.
 func readAdapter(adapter *win32.Adapter) Adapter {
 	var a Adapter
 	keep := func(err error) {
@@ -319,8 +303,3 @@ func readAdapter(adapter *win32.Adapter) Adapter {
 	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute)
 	return a
 }
-
-// userModeNames are the driver key's own values that name the user-mode driver's
-// files, for 64-bit and for 32-bit programs.
-// https://learn.microsoft.com/windows-hardware/drivers/display/loading-a-user-mode-display-driver
-func userModeNames() []string { return []string{"UserModeDriverName", "UserModeDriverNameWow"} }

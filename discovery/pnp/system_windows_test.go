@@ -38,10 +38,10 @@ func TestFindReadsWhatSnapshotReads(t *testing.T) {
 		}
 	}
 	if found, err := system.Find(t.Context(), ids[:1]); err != nil || len(found) > 0 {
-		t.Errorf("found what is not there: %v, %v", found, err)
+		t.Errorf("found a missing device: %v, %v", found, err)
 	}
 	if found, err := system.Find(t.Context(), nil); err != nil || len(found) > 0 {
-		t.Errorf("found what nobody asked for: %v, %v", found, err)
+		t.Errorf("found without instance IDs: %v, %v", found, err)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestNotifyEnds(t *testing.T) {
 	}
 }
 
-// It runs alone: other tests' handles would be counted.
+// It does not run in parallel because the handles of other tests would count.
 //
 //nolint:paralleltest // See above.
 func TestSnapshotsKeepNoHandles(t *testing.T) {
@@ -73,7 +73,7 @@ func TestSnapshotsKeepNoHandles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 10 { // What is loaded once is loaded now.
+	for range 10 { // Loads what is loaded once.
 		round()
 	}
 	before := handles(t)
@@ -108,7 +108,7 @@ func BenchmarkFindOne(b *testing.B) {
 	}
 }
 
-// handles returns how many handles this process has.
+// handles returns the number of open handles.
 // https://learn.microsoft.com/windows/win32/api/processthreadsapi/nf-processthreadsapi-getprocesshandlecount
 func handles(t *testing.T) uint32 {
 	t.Helper()

@@ -10,130 +10,121 @@ import (
 	"directx-nri/internal/win32"
 )
 
-// WithUUIDs returns system with the UUIDs of NVIDIA's GPUs in its snapshots. ask
-// asks the driver for those at places on the PCI bus, as [win32.NVMLBusID] writes
-// them, and returns them by their place.
+// WithUUIDs returns system with the UUIDs of NVIDIA's GPUs in its snapshots. query
+// asks the driver for those at the given places on the PCI bus (see
+// [win32.NVMLBusID]) and returns them by place.
 //
-// A driver may take seconds to answer, or hang, and cannot be interrupted. So it is
-// asked once for each GPU and start of its driver, a snapshot does not wait for
-// long, and a later one has what came in the meantime. A GPU for which there is no
-// answer is asked for again after a while.
-func WithUUIDs(system System, ask func(busIDs []string) (map[string]string, error)) System {
-	return &identified{System: system, ask: ask, patience: 3 * time.Second, again: 10 * time.Minute, answers: map[identity]answer{}}
+// The query can take seconds or hang, and cannot be interrupted. So there is one for
+// each GPU and start of its driver, a snapshot waits for it a short time only, and a
+// later one has the result. A failed query is repeated after a while.
+func WithUUIDs(system System, query func(busIDs []string) (map[string]string, error)) System {
+	return &uuidSystem{System: system, query: query, timeout: 3 * time.Second, retry: 10 * time.Minute, results: map[gpuID]uuidResult{}}
 }
 
-type identified struct {
+type uuidSystem struct {
 	System
-	ask             func(busIDs []string) (map[string]string, error)
-	patience, again time.Duration
+	query          func(busIDs []string) (map[string]string, error)
+	timeout, retry time.Duration
 
 	mu      sync.Mutex
-	answers map[identity]answer
-	// asking is closed when the driver has answered, nil when it is not asked.
-	asking chan struct{}
+	results map[gpuID]uuidResult
+	// pending is closed when the current query ends, nil if there is none.
+	pending chan struct{}
 }
 
-// identity is a GPU from one start of its driver to the next, which gives it
-// another LUID.
-type identity struct {
+// gpuID identifies a GPU until its driver restarts, which changes the LUID.
+type gpuID struct {
 	instanceID, busID string
 	luid              discovery.LUID
 }
 
-type answer struct {
+type uuidResult struct {
 	uuid string
-	// err is why there is none.
-	err error
-	at  time.Time
+	err  error
+	at   time.Time
 }
 
 // Snapshot implements [System].
-func (i *identified) Snapshot(ctx context.Context) (Snapshot, error) {
-	s, err := i.System.Snapshot(ctx)
+func (u *uuidSystem) Snapshot(ctx context.Context) (Snapshot, error) {
+	s, err := u.System.Snapshot(ctx)
 	if err != nil {
 		return s, err
 	}
-	if asking := i.askFor(s.Devices); asking != nil {
-		timer := time.NewTimer(i.patience)
+	if pending := u.startQuery(s.Devices); pending != nil {
+		timer := time.NewTimer(u.timeout)
 		defer timer.Stop()
 		select {
-		case <-asking:
+		case <-pending:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for n := range s.Devices {
-		id, ok := identify(s.Devices[n])
-		if !ok {
-			continue
-		}
-		a := i.answers[id]
-		s.Devices[n].UUID = a.uuid
-		if a.err != nil && !errors.Is(a.err, errors.ErrUnsupported) {
-			s.Devices[n].Unread = append(s.Devices[n].Unread, a.err)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range s.Devices {
+		raw := &s.Devices[i]
+		if id, ok := identify(*raw); ok {
+			result := u.results[id]
+			raw.UUID = result.uuid
+			if result.err != nil && !errors.Is(result.err, errors.ErrUnsupported) {
+				raw.Unread = append(raw.Unread, result.err)
+			}
 		}
 	}
 	return s, nil
 }
 
-// askFor has the driver asked for those of devices that are not known, unless it is
-// being asked, and returns what is closed when it has answered, nil when nothing is
-// to be waited for.
-func (i *identified) askFor(devices []Raw) <-chan struct{} {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.asking != nil {
-		// The first who asked has waited.
+// startQuery starts a query for the devices without a result and returns what is
+// closed at its end. It returns nil if there is nothing to wait for: only the snapshot
+// that started a query waits.
+func (u *uuidSystem) startQuery(devices []Raw) <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.pending != nil {
 		return nil
 	}
-	var unknown []identity
+	var unknown []gpuID
+	var busIDs []string
 	for _, raw := range devices {
 		id, ok := identify(raw)
 		if !ok {
 			continue
 		}
-		if a, known := i.answers[id]; !known || a.uuid == "" && time.Since(a.at) > i.again {
+		if result, known := u.results[id]; !known || result.uuid == "" && time.Since(result.at) > u.retry {
 			unknown = append(unknown, id)
+			busIDs = append(busIDs, id.busID)
 		}
 	}
 	if len(unknown) == 0 {
 		return nil
 	}
 	done := make(chan struct{})
-	i.asking = done
-	// Nobody can wait for it to end, as it may not: there is one at most.
-	go func() {
-		busIDs := make([]string, len(unknown))
-		for n, id := range unknown {
-			busIDs[n] = id.busID
-		}
-		uuids, err := i.ask(busIDs)
-		i.mu.Lock()
-		defer i.mu.Unlock()
+	u.pending = done
+	go func() { // It may never end.
+		uuids, err := u.query(busIDs)
+		u.mu.Lock()
+		defer u.mu.Unlock()
 		for _, id := range unknown {
-			a := answer{uuid: uuids[id.busID], at: time.Now()}
-			if a.uuid == "" {
-				a.err = err
+			result := uuidResult{uuid: uuids[id.busID], at: time.Now()}
+			if result.uuid == "" {
+				result.err = err
 			}
-			i.answers[id] = a
+			u.results[id] = result
 		}
-		i.asking = nil
+		u.pending = nil
 		close(done)
 	}()
 	return done
 }
 
-// identify returns who raw is to its driver; ok is false for what is no GPU of
-// NVIDIA's that runs.
-func identify(raw Raw) (id identity, ok bool) {
+// identify returns the identity of a started NVIDIA GPU; ok is false for others.
+func identify(raw Raw) (id gpuID, ok bool) {
 	place := discovery.Device{BusNumber: raw.BusNumber, Address: raw.Address}
 	segment, bus, device, function, known := place.PCIPlace()
-	if !known || vendor(raw) != discovery.VendorNVIDIA || unable(raw) != "" {
-		return identity{}, false
+	if !known || vendor(raw) != discovery.VendorNVIDIA || pnpProblem(raw) != "" {
+		return gpuID{}, false
 	}
-	id = identity{instanceID: raw.InstanceID, busID: win32.NVMLBusID(segment, bus, device, function)}
+	id = gpuID{instanceID: raw.InstanceID, busID: win32.NVMLBusID(segment, bus, device, function)}
 	if raw.LUID != nil {
 		id.luid = *raw.LUID
 	}

@@ -14,43 +14,42 @@ import (
 
 const testUUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 
-// listed is a Windows with these devices.
+// listed is a [System] with fixed devices.
 type listed struct {
 	System
-	devices func() []Raw
+	devices []Raw
 }
 
 func (l listed) Snapshot(context.Context) (Snapshot, error) {
-	return Snapshot{Devices: l.devices(), DXCoreErr: errNotAsked}, nil
+	return Snapshot{Devices: slices.Clone(l.devices), DXCoreErr: errNotAsked}, nil
 }
 
-func (l listed) Find(context.Context, []string) ([]Raw, error) { return l.devices(), nil }
+func (l listed) Find(context.Context, []string) ([]Raw, error) { return l.devices, nil }
 
-// nvidiaAt returns a GPU of NVIDIA's that runs, on a bus.
+// nvidiaAt returns a started NVIDIA GPU on a bus.
 func nvidiaAt(bus uint32) Raw {
-	address, luid := uint32(0), discovery.LUID(0xA0+bus)
 	return Raw{
-		InstanceID: `PCI\VEN_10DE&DEV_1EB8\` + string(rune('A'+bus)), BusNumber: &bus, Address: &address,
-		LUID: &luid, Status: statusStarted, DriverKey: "x",
+		InstanceID: `PCI\VEN_10DE&DEV_1EB8\` + string(rune('A'+bus)), BusNumber: &bus, Address: new(uint32),
+		LUID: pointer(discovery.LUID(0xA0 + bus)), Status: statusStarted, DriverKey: "x",
 	}
 }
 
-// nvml counts what it is asked for.
+// nvml records queries.
 type nvml struct {
-	mu    sync.Mutex
-	asked [][]string
-	uuids map[string]string
-	err   error
-	block chan struct{}
+	mu      sync.Mutex
+	queries [][]string
+	uuids   map[string]string
+	err     error
+	block   chan struct{}
 }
 
-func (n *nvml) ask(busIDs []string) (map[string]string, error) {
+func (n *nvml) query(busIDs []string) (map[string]string, error) {
 	if n.block != nil {
 		<-n.block
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asked = append(n.asked, busIDs)
+	n.queries = append(n.queries, busIDs)
 	return n.uuids, n.err
 }
 
@@ -67,50 +66,46 @@ func uuidsOf(t *testing.T, s System) []string {
 	return list
 }
 
-func TestUUIDsAreAskedForOnce(t *testing.T) {
+func TestUUIDsAreQueriedOnce(t *testing.T) {
 	t.Parallel()
-	amd := nvidiaAt(3)
+	amd, stopped, nowhere := nvidiaAt(3), nvidiaAt(4), nvidiaAt(5)
 	amd.InstanceID = `PCI\VEN_1002&DEV_1\1`
-	stopped := nvidiaAt(4)
 	stopped.Status, stopped.Problem = 0, 22
-	nowhere := nvidiaAt(5)
 	nowhere.BusNumber = nil
 	devices := []Raw{nvidiaAt(0x1B), amd, stopped, nowhere}
 	driver := &nvml{uuids: map[string]string{"00000000:1B:00.0": testUUID}}
-	s := WithUUIDs(listed{devices: func() []Raw { return slices.Clone(devices) }}, driver.ask)
+	s := WithUUIDs(listed{devices: devices}, driver.query)
 	for range 3 {
 		if got := uuidsOf(t, s); !slices.Equal(got, []string{testUUID, "", "", ""}) {
 			t.Errorf("UUIDs %q", got)
 		}
 	}
-	if len(driver.asked) != 1 || !slices.Equal(driver.asked[0], []string{"00000000:1B:00.0"}) {
-		t.Errorf("the driver was asked for %q", driver.asked)
+	if len(driver.queries) != 1 || !slices.Equal(driver.queries[0], []string{"00000000:1B:00.0"}) {
+		t.Errorf("queries %q", driver.queries)
 	}
-	// The driver was started again, maybe with another card in this place.
-	luid := discovery.LUID(0xFFFF)
-	devices[0].LUID = &luid
+	// The driver restarts, possibly with another card.
+	devices[0].LUID = pointer(discovery.LUID(0xFFFF))
 	driver.uuids = map[string]string{"00000000:1B:00.0": strings.ToUpper(testUUID)}
-	if got := uuidsOf(t, s); got[0] != strings.ToUpper(testUUID) || len(driver.asked) != 2 {
-		t.Errorf("after a new start: %q, asked %q", got, driver.asked)
+	if got := uuidsOf(t, s); got[0] != strings.ToUpper(testUUID) || len(driver.queries) != 2 {
+		t.Errorf("after a restart: %q, queries %q", got, driver.queries)
 	}
-	// Single devices are looked up at each container's start: no driver is asked.
-	if raws, err := s.Find(t.Context(), nil); err != nil || raws[0].UUID != "" || len(driver.asked) != 2 {
-		t.Errorf("found %+v, %v", raws, err)
+	if raws, err := s.Find(t.Context(), nil); err != nil || raws[0].UUID != "" || len(driver.queries) != 2 {
+		t.Errorf("Find: %+v, %v", raws, err)
 	}
 }
 
-func TestUUIDsThatAreNotKnown(t *testing.T) {
+func TestUnknownUUIDs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		err  error
 		note string
 	}{
-		"the driver does not say":    {errors.New("NVML error 999"), "NVML error 999"},
-		"there is no such library":   {errors.ErrUnsupported, ""},
-		"an answer for other places": {nil, ""},
+		"query fails":       {errors.New("NVML error 999"), "NVML error 999"},
+		"no library":        {errors.ErrUnsupported, ""},
+		"UUID of other GPU": {nil, ""},
 	} {
 		driver := &nvml{err: test.err, uuids: map[string]string{"00000000:00:00.0": testUUID}}
-		s := WithUUIDs(listed{devices: func() []Raw { return []Raw{nvidiaAt(1)} }}, driver.ask)
+		s := WithUUIDs(listed{devices: []Raw{nvidiaAt(1)}}, driver.query)
 		for range 2 {
 			snapshot, err := s.Snapshot(t.Context())
 			if err != nil {
@@ -122,36 +117,33 @@ func TestUUIDsThatAreNotKnown(t *testing.T) {
 				t.Errorf("%s: UUID %q, notes %q", name, d.UUID, notes)
 			}
 		}
-		if len(driver.asked) != 1 {
-			t.Errorf("%s: the driver was asked %d times", name, len(driver.asked))
+		if len(driver.queries) != 1 {
+			t.Errorf("%s: %d queries", name, len(driver.queries))
 		}
-		identified, _ := s.(*identified)
-		identified.again = 0
-		if uuidsOf(t, s); len(driver.asked) != 2 {
-			t.Errorf("%s: the driver is not asked again later", name)
+		s.(*uuidSystem).retry = 0 //nolint:forcetypeassert // From WithUUIDs.
+		if uuidsOf(t, s); len(driver.queries) != 2 {
+			t.Errorf("%s: no retry", name)
 		}
 	}
 }
 
-// A driver that hangs delays one snapshot and no other, and what it says in the end
-// is not lost.
-func TestSlowDriverIsNotWaitedFor(t *testing.T) {
+// A driver that hangs delays one snapshot, and its result is not lost.
+func TestSlowDriver(t *testing.T) {
 	t.Parallel()
 	driver := &nvml{uuids: map[string]string{"00000000:01:00.0": testUUID}, block: make(chan struct{})}
-	s := WithUUIDs(listed{devices: func() []Raw { return []Raw{nvidiaAt(1)} }}, driver.ask)
-	slow, _ := s.(*identified)
-	slow.patience = time.Millisecond
+	slow, _ := WithUUIDs(listed{devices: []Raw{nvidiaAt(1)}}, driver.query).(*uuidSystem)
+	slow.timeout = time.Millisecond
 	for range 3 {
-		if got := uuidsOf(t, s); got[0] != "" {
-			t.Errorf("UUIDs %q before the driver has answered", got)
+		if got := uuidsOf(t, slow); got[0] != "" {
+			t.Errorf("UUIDs %q before the query has ended", got)
 		}
 	}
 	slow.mu.Lock()
-	asking := slow.asking
+	pending := slow.pending
 	slow.mu.Unlock()
 	close(driver.block)
-	<-asking
-	if got := uuidsOf(t, s); got[0] != testUUID || len(driver.asked) != 1 {
-		t.Errorf("UUIDs %q, asked %q", got, driver.asked)
+	<-pending
+	if got := uuidsOf(t, slow); got[0] != testUUID || len(driver.queries) != 1 {
+		t.Errorf("UUIDs %q, queries %q", got, driver.queries)
 	}
 }

@@ -6,72 +6,72 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"directx-nri/discovery/history"
 )
 
-// timing is what Watch waits for.
+// timing is the intervals of [Source.Watch].
 type timing struct {
-	debounce time.Duration // from the first notification to the look
-	blind    time.Duration // between looks where Windows does not notify
-	settle   time.Duration // between looks after a notification: DXCore and the registry may follow later
-	settled  time.Duration // how long after a notification that goes on
-	poll     time.Duration // between looks otherwise, for what nobody notifies of
+	debounce time.Duration // from the first notification to the read
+	blind    time.Duration // between reads without notifications
+	settle   time.Duration // between reads after a notification: DXCore and the registry may lag
+	settled  time.Duration // how long after a notification settle applies
+	poll     time.Duration // between reads otherwise, for changes without notification
 }
 
-// Watch calls changed after each change of the list, until ctx ends; it then
-// returns nil. Windows notifies of devices that come, go, start and stop. What it
-// may not notify of, such as a driver's list of files that was edited, is
-// found within half a minute. Where it does not notify at all, a look twice a
-// second stands in.
+// Watch implements [discovery.Source]. Changes that Windows does not report, such as
+// an edited list of runtime files, are found within half a minute.
 //
-// No change is missed between [Source.Devices] and Watch: when the list is
-// another already than the one that was answered first, changed is called at
-// once.
+// It calls changed at once if the list differs from the one that
+// [Source.Devices] returned first, so that no change in between is lost.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
-	w := watch{source: s, changed: changed, told: history.Since(s.state.Load())}
 	ctx, cancel := context.WithCancel(ctx)
 	var notifying sync.WaitGroup
 	defer notifying.Wait()
 	defer cancel()
-	n := &notifier{system: s.system, source: s, wake: make(chan struct{}, 1)}
-	notifying.Go(func() { n.run(ctx) })
-	w.run(ctx, n)
+	w := &watch{source: s, wake: make(chan struct{}, 1), seen: -1}
+	if st := s.state.Load(); st != nil {
+		w.seen = st.first
+	}
+	notifying.Go(func() { w.notify(ctx) })
+	w.run(ctx, changed)
 	return nil
 }
 
-// watch is one call of Watch.
+// watch is one call of [Source.Watch].
 type watch struct {
-	source  *Source
-	changed func()
-	told    history.Told
+	source *Source
+	// seen is the generation that the caller knows, -1 if it knows none.
+	seen int
+	// wake has an element after a notification, and when notifying has changed.
+	wake chan struct{}
+	// notifying reports whether Windows sends notifications.
+	notifying atomic.Bool
 }
 
-func (w *watch) run(ctx context.Context, n *notifier) {
+func (w *watch) run(ctx context.Context, changed func()) {
 	timing := w.source.timing
-	w.check(ctx)
-	// A notification from before the registration had nobody to go to.
+	w.check(ctx, changed)
+	// Changes just before the registration had no notification.
 	unsettled := time.Now().Add(timing.settled)
-	pause := func() time.Duration {
+	interval := func() time.Duration {
 		switch {
-		case !n.notified.Load():
+		case !w.notifying.Load():
 			return timing.blind
 		case time.Now().Before(unsettled):
 			return timing.settle
 		}
 		return timing.poll
 	}
-	next := time.NewTimer(pause())
+	next := time.NewTimer(interval())
 	defer next.Stop()
 	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.wake:
+		case <-w.wake:
 			unsettled = time.Now().Add(timing.settled)
-			// Not put off by further notifications: a driver's installation sends
-			// them for a long time.
+			// Further notifications do not postpone the read: the installation of a
+			// driver sends them for a long time.
 			if due == nil {
 				due = time.After(timing.debounce)
 			}
@@ -80,64 +80,55 @@ func (w *watch) run(ctx context.Context, n *notifier) {
 		case <-next.C:
 		}
 		due = nil
-		w.check(ctx)
-		next.Reset(pause())
+		w.check(ctx, changed)
+		next.Reset(interval())
 	}
 }
 
-// check looks at the devices and tells of a change.
-func (w *watch) check(ctx context.Context) {
-	st, err := w.source.look(ctx)
-	if err != nil { // ctx has ended, which the loop sees
+// check reads the devices and calls changed if they have changed.
+func (w *watch) check(ctx context.Context, changed func()) {
+	st, err := w.source.read(ctx)
+	if err != nil { // ctx has ended.
 		return
 	}
-	if w.told.News(st) {
-		w.changed()
+	if w.seen >= 0 && w.seen != st.generation {
+		changed()
 	}
+	w.seen = st.generation
 }
 
-// notifier stays registered for Windows' notifications.
-type notifier struct {
-	system System
-	source *Source
-	// wake has one element when Windows has notified since it was last emptied, or
-	// when whether it notifies has changed.
-	wake chan struct{}
-	// notified tells whether Windows notifies now.
-	notified atomic.Bool
-}
-
-func (n *notifier) run(ctx context.Context) {
+// notify stays registered for Windows' notifications until ctx ends.
+func (w *watch) notify(ctx context.Context) {
 	for warned := false; ; warned = true {
-		n.notified.Store(true)
-		err := n.system.Notify(ctx, n.signal)
-		n.notified.Store(false)
+		w.notifying.Store(true)
+		err := w.source.system.Notify(ctx, w.signal)
+		w.notifying.Store(false)
 		if ctx.Err() != nil {
 			return
 		}
-		n.signal()
-		log := n.source.log
+		w.signal()
+		log := w.source.log
 		if err != nil {
 			log = log.WithError(err)
 		}
 		switch {
 		case errors.Is(err, errors.ErrUnsupported):
-			log.Info("this Windows does not tell of changes of its GPUs; they are looked at twice a second instead")
+			log.Info("This Windows does not report changes of GPUs; polling twice a second")
 			return
 		case !warned:
-			log.Warn("Windows does not tell of changes of its GPUs; until it does they are looked at twice a second")
+			log.Warn("Device notifications ended unexpectedly; polling twice a second until they resume")
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(n.source.timing.poll):
+		case <-time.After(w.source.timing.poll):
 		}
 	}
 }
 
-func (n *notifier) signal() {
+func (w *watch) signal() {
 	select {
-	case n.wake <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 }

@@ -13,31 +13,30 @@ import (
 	"directx-nri/discovery"
 )
 
-// fakeSystem is a Windows whose devices a test changes.
+// fakeSystem is a [System] in memory.
 type fakeSystem struct {
 	mu       sync.Mutex
 	snapshot Snapshot
 	err      error
-	// notifyErr is what Notify returns at once, nil to have it notify.
+	// notifyErr makes Notify fail at once.
 	notifyErr error
 	listeners []func()
-	// broken ends Notify with its error. Notify makes it, in a test's own time.
+	// broken ends Notify with an error. Notify creates it, in the test's bubble.
 	broken chan error
-	// asked, found and registered count calls.
-	asked, found, registered int
+	// snapshots and registrations count calls.
+	snapshots, registrations int
 }
 
 func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asked++
+	f.snapshots++
 	return Snapshot{Devices: slices.Clone(f.snapshot.Devices), Adapters: slices.Clone(f.snapshot.Adapters), DXCoreErr: f.snapshot.DXCoreErr}, errors.Join(f.err, ctx.Err())
 }
 
 func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Raw, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.found++
 	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Raw) bool {
 		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, r.InstanceID) })
 	}), f.err
@@ -45,7 +44,7 @@ func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Raw, error) {
 
 func (f *fakeSystem) Notify(ctx context.Context, changed func()) error {
 	f.mu.Lock()
-	f.registered++
+	f.registrations++
 	err := f.notifyErr
 	if err == nil {
 		f.listeners = append(f.listeners, changed)
@@ -64,23 +63,15 @@ func (f *fakeSystem) Notify(ctx context.Context, changed func()) error {
 	}
 }
 
-// registrations returns how often somebody has registered for notifications.
-func (f *fakeSystem) registrations() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.registered
-}
-
-// end ends the present registration with err.
-func (f *fakeSystem) end(err error) {
+// endNotify makes the current Notify return err.
+func (f *fakeSystem) endNotify(err error) {
 	f.mu.Lock()
 	broken := f.broken
 	f.mu.Unlock()
 	broken <- err
 }
 
-// change changes the devices and, where somebody listens and notify says so,
-// notifies.
+// change edits the devices, and notifies if notify is set.
 func (f *fakeSystem) change(notify bool, edit func(*Snapshot)) {
 	f.mu.Lock()
 	edit(&f.snapshot)
@@ -100,13 +91,14 @@ func (f *fakeSystem) set(edit func(*fakeSystem)) {
 	edit(f)
 }
 
-func (f *fakeSystem) looks() int {
+// counts returns the number of snapshots and of registrations for notifications.
+func (f *fakeSystem) counts() (snapshots, registrations int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.asked
+	return f.snapshots, f.registrations
 }
 
-// utf16le returns text as the registry stores it, without a terminator.
+// utf16le encodes text without a terminator.
 func utf16le(text string) []byte {
 	var data []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
@@ -115,7 +107,7 @@ func utf16le(text string) []byte {
 	return data
 }
 
-// multi returns a REG_MULTI_SZ value below subkey.
+// multi returns a REG_MULTI_SZ value of subkey.
 func multi(subkey, name string, texts ...string) Value {
 	var data []byte
 	for _, text := range texts {
@@ -128,8 +120,8 @@ func pointer[T any](v T) *T { return &v }
 
 const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
-// g4dnValues are the values of the driver key of a T4 in an AWS g4dn node. The
-// registry has them in the order in which the driver's INF adds them.
+// g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's
+// order.
 func g4dnValues() []Value {
 	const new64, new32 = "CopyToVmWhenNewer", "CopyToVmWhenNewerWow64"
 	umd := g4dnStore + `\nvldumdx.dll`
@@ -174,7 +166,7 @@ func t4(n int) Raw {
 	}
 }
 
-// full is the DXCore adapter of a GPU with all of Direct3D.
+// full returns the adapter of a GPU that supports all of Direct3D.
 func full(luid discovery.LUID) Adapter {
 	return Adapter{
 		LUID: luid, Description: "adapter", Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
@@ -192,7 +184,7 @@ func basicRender() (Raw, Adapter) {
 	return raw, Adapter{LUID: luid, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
 }
 
-// frameBuffer is the screen that a virtual machine of AWS has beside its GPUs.
+// frameBuffer is the frame buffer of AWS virtual machines.
 func frameBuffer() Raw {
 	return Raw{
 		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: ClassDisplay, Description: "Microsoft Basic Display Adapter",

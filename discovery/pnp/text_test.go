@@ -29,9 +29,9 @@ func TestText(t *testing.T) {
 		"beyond the basic plane":    {regMultiString, utf16le("𝄞\x00\x00"), []string{"𝄞"}, ""},
 		"string":                    {regString, utf16le("a b\x00"), []string{"a b"}, ""},
 		"string without terminator": {regString, utf16le("a"), []string{"a"}, ""},
-		"string ends at its end":    {regString, utf16le("a\x00b\x00"), []string{"a"}, ""},
+		"string with more after it": {regString, utf16le("a\x00b\x00"), []string{"a"}, ""},
 		"empty string":              {regString, utf16le("\x00"), nil, ""},
-		"odd":                       {regMultiString, []byte{'a', 0, 'b'}, nil, "3 bytes"},
+		"odd size":                  {regMultiString, []byte{'a', 0, 'b'}, nil, "3 bytes"},
 		"high surrogate at the end": {regMultiString, []byte{'a', 0, 0x00, 0xD8}, nil, "UTF-16"},
 		"high surrogate alone":      {regMultiString, []byte{0x00, 0xD8, 'a', 0}, nil, "UTF-16"},
 		"low surrogate alone":       {regMultiString, []byte{0x00, 0xDC}, nil, "UTF-16"},
@@ -44,7 +44,7 @@ func TestText(t *testing.T) {
 			got, err := Value{Type: test.kind, Data: test.data}.text()
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
-					t.Errorf("%q, error %v; want one that says %q", got, err, test.wantErr)
+					t.Errorf("%q, error %v; want %q", got, err, test.wantErr)
 				}
 				return
 			}

@@ -1,0 +1,38 @@
+package pnp
+
+import (
+	"testing"
+
+	"directx-nri/internal/win32"
+)
+
+func TestMayBeGPU(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		event win32.NotifyEvent
+		want  bool
+	}{
+		"adapter arrival":                {win32.NotifyEvent{Action: win32.InterfaceArrival, Interface: win32.DisplayInterface(), Name: `\\?\ROOT#X`}, true},
+		"compute adapter removal":        {win32.NotifyEvent{Action: win32.InterfaceRemoval, Interface: win32.ComputeInterface(), Name: `\\?\ACPI#X`}, true},
+		"PCI device start":               {win32.NotifyEvent{Action: win32.InstanceStarted, Name: `PCI\VEN_10DE&DEV_1EB8\0`}, true},
+		"lower case":                     {win32.NotifyEvent{Action: win32.InstanceStarted, Name: `pci\ven_10de&dev_1eb8\0`}, true},
+		"ACPI device removal":            {win32.NotifyEvent{Action: win32.InstanceRemoved, Name: `ACPI\QCOM0A36\0`}, true},
+		"unreadable event":               {win32.NotifyEvent{Action: win32.InstanceRemoved}, true},
+		"disk of a container":            {win32.NotifyEvent{Action: win32.InstanceStarted, Name: `SCSI\DISK&VEN_MSFT\0`}, false},
+		"network adapter of a container": {win32.NotifyEvent{Action: win32.InstanceEnumerated, Name: `ROOT\VMS_MP\0001`}, false},
+		"bus with the same prefix":       {win32.NotifyEvent{Action: win32.InstanceStarted, Name: `PCIIDE\IDECHANNEL\0`}, false},
+	} {
+		if got := mayBeGPU(test.event); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+func TestClassNotations(t *testing.T) {
+	t.Parallel()
+	for class, guid := range map[Class]win32.GUID{ClassDisplay: win32.DisplayClass(), ClassComputeAccelerator: win32.ComputeAcceleratorClass()} {
+		if guid.String() != string(class) {
+			t.Errorf("%s, want %s", guid, class)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// Package pnp finds the GPUs of a Windows node with Plug and Play, the registry, the
+// driver store and DXCore.
+//
+// A [System] reads a [Snapshot] of Windows, which [Devices] evaluates. Everything but
+// the System runs, and is tested, on any operating system.
+package pnp
+
+import (
+	"context"
+
+	"directx-nri/discovery"
+)
+
+// Class is a device setup class: a GUID in Windows' notation.
+// https://learn.microsoft.com/windows-hardware/drivers/install/system-defined-device-setup-classes-available-to-vendors
+type Class string
+
+// The setup classes of GPUs.
+const (
+	// ClassDisplay devices have a WDDM driver.
+	ClassDisplay Class = "{4d36e968-e325-11ce-bfc1-08002be10318}"
+	// ClassComputeAccelerator devices have an MCDM driver: neural processors, and
+	// GPUs without graphics.
+	ClassComputeAccelerator Class = "{f01a9d53-3ff6-48d2-9f97-c8a7004be10c}"
+)
+
+// Snapshot is the state of Windows at one moment.
+type Snapshot struct {
+	// Devices are the present devices of both classes, in Windows' order.
+	Devices []Raw
+	// Adapters are DXCore's adapters, if DXCoreErr is nil.
+	Adapters []Adapter
+	// DXCoreErr is why DXCore is not available: it is missing before Windows 10
+	// version 2004 and Windows Server 2022.
+	DXCoreErr error
+}
+
+// Raw is the properties of a device. One that the device does not have is the zero
+// value or nil; the errors of those that could not be read are in Unread.
+type Raw struct {
+	InstanceID    string
+	Class         Class
+	Description   string   // DEVPKEY_Device_DeviceDesc
+	Manufacturer  string   // DEVPKEY_Device_Manufacturer
+	HardwareIDs   []string // DEVPKEY_Device_HardwareIds
+	LocationPaths []string // DEVPKEY_Device_LocationPaths
+	LUID          *discovery.LUID
+	// DriverKey is the driver's key below HKLM\SYSTEM\CurrentControlSet\Control\Class,
+	// such as `{4d36e968-e325-11ce-bfc1-08002be10318}\0001`: DEVPKEY_Device_Driver.
+	DriverKey     string
+	DriverVersion string // DEVPKEY_Device_DriverVersion
+	INF           string // DEVPKEY_Device_DriverInfPath, such as `oem12.inf`
+	NUMANode      *uint32
+	BusNumber     *uint32
+	// Address has, on PCI, the device number in the upper 16 bits and the function in
+	// the lower.
+	Address *uint32
+	// Status is a set of DN_ bits, Problem a CM_PROB_ code or 0.
+	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
+	Status, Problem uint32
+	// UUID is the driver's ID of the GPU: see [WithUUIDs].
+	UUID string
+	// Values are those of the driver key that concern files: the names of the
+	// user-mode driver (Subkey "") and the content of the subkeys of runtime files.
+	// https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
+	Values []Value
+	// ValuesErr is why Values is incomplete.
+	ValuesErr error
+	// INFStore is the directory of INF's driver package in the driver store.
+	INFStore string
+	// INFStoreErr is why INFStore is unknown.
+	INFStoreErr error
+	// Unread are the errors of properties that could not be read.
+	Unread []error
+}
+
+// Value is a registry value.
+type Value struct {
+	// Subkey is the subkey of the driver key, "" for the driver key itself. It is
+	// case-insensitive, as is Name.
+	Subkey, Name string
+	// Type is one of the REG_ types.
+	// https://learn.microsoft.com/windows/win32/sysinfo/registry-value-types
+	Type uint32
+	Data []byte
+}
+
+// Adapter is a DXCore adapter.
+// https://learn.microsoft.com/windows/win32/api/dxcore_interface/ne-dxcore_interface-dxcoreadapterproperty
+type Adapter struct {
+	LUID        discovery.LUID
+	Description string
+	// Hardware is false for software renderers.
+	Hardware, Integrated, Detachable bool
+	// D3D11Graphics, D3D12Graphics and D3D12CoreCompute are adapter attributes.
+	D3D11Graphics, D3D12Graphics, D3D12CoreCompute bool
+	// DedicatedMemory is in bytes.
+	DedicatedMemory uint64
+	// Unread are the errors of properties that could not be read.
+	Unread []error
+}
+
+// System reads the state of Windows. It is safe for concurrent use.
+type System interface {
+	// Snapshot reads everything. A device that cannot be read does not hide others.
+	Snapshot(ctx context.Context) (Snapshot, error)
+
+	// Find reads the present devices with the given instance IDs, without DXCore.
+	Find(ctx context.Context, instanceIDs []string) ([]Raw, error)
+
+	// Notify calls changed after a device of the classes has been added, removed,
+	// started, stopped, or given another driver, until ctx ends. changed must not
+	// block. The error matches [errors.ErrUnsupported] if Windows has no such
+	// notifications.
+	Notify(ctx context.Context, changed func()) error
+}
