@@ -73,7 +73,7 @@ func Remove(stateDir string) error { return durable.Remove(Path(stateDir)) }
 func encode(devices []discovery.Device) ([]byte, error) {
 	var body []byte
 	for _, d := range devices {
-		text, err := marshal(line{normalize(d.InstanceID), d})
+		text, err := marshal(line{Key(d.InstanceID), d})
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +135,7 @@ func (s *Source) Find(_ context.Context, instanceIDs []string) ([]discovery.Devi
 	var devices []discovery.Device
 	found := map[string]bool{}
 	for _, id := range instanceIDs {
-		key := normalize(id)
+		key := Key(id)
 		if found[key] {
 			continue
 		}
@@ -231,15 +231,15 @@ func decode(text []byte) (discovery.Device, error) {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return discovery.Device{}, err
 	}
-	if l.Device.InstanceID == "" || normalize(l.Device.InstanceID) != l.Key {
+	if l.Device.InstanceID == "" || Key(l.Device.InstanceID) != l.Key {
 		return discovery.Device{}, fmt.Errorf("the key %q is not that of the device %q", l.Key, l.Device.InstanceID)
 	}
 	return l.Device, nil
 }
 
-// normalize returns a string that is the same for all instance IDs that
+// Key returns a string that is the same for all instance IDs that
 // [strings.EqualFold], and so [discovery.Find], considers equal.
-func normalize(instanceID string) string {
+func Key(instanceID string) string {
 	return strings.Map(func(r rune) rune {
 		least := r
 		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {

@@ -1,0 +1,307 @@
+// Package config compiles config.yaml and the inventory file into the node policy.
+//
+//	apiVersion: directx.microsoft.com/v1alpha1
+//	kind: Configuration
+//	inventory: /etc/directx-nri/gpus.yaml
+//	resources:
+//	  - name: directx.microsoft.com/display
+//	    match: {kind: display, vendor: nvidia}
+//	    replicas: 4
+//
+// All keys but the first two are optional. Reading is strict: an unknown key or an
+// invalid value is an error with the line and the path of the key. docs/configuration.md
+// lists all keys.
+//
+// The files are compiled by one program on a node: directx-advertiser, at its start
+// and when one of them changes, or 'dxctl config apply':
+//
+//	p, devices, err := compiler.Compile()
+//	if err == nil {
+//		err = config.Install(stateDir, p, devices)
+//	}
+//
+// All programs act on the result, which package policy and package compiled read.
+// If the files cannot be compiled, nothing is installed and the last policy stays in
+// force.
+//
+// The configuration names a program that runs as the system, and directories that
+// pods can read. So [Compiler.Compile] refuses config.yaml and the inventory if
+// others than the system's administrators could have written them. It accepts a
+// volume of Kubernetes, such as a ConfigMap: on Linux if it is mounted read-only, on
+// Windows if the system owns the file and its directory.
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/internal/filewatch"
+	"directx-nri/internal/policy"
+)
+
+// The head of config.yaml.
+const (
+	APIVersion = "directx.microsoft.com/v1alpha1"
+	Kind       = "Configuration"
+)
+
+const maxConfig = 1 << 20 // bytes
+
+// Compiler compiles the configuration of a node.
+type Compiler struct {
+	// File is config.yaml. Unless Required, it need not exist: the defaults apply then.
+	File     string
+	Required bool
+	// StateDir receives the policy. Pods cannot have extra mounts from it, nor from
+	// OwnDirs, the other directories of this node's programs.
+	StateDir string
+	OwnDirs  []string
+	// NodeOS is the operating system of the node's containers: "windows" or "linux".
+	NodeOS string
+	// Flags take precedence over the file.
+	Flags Flags
+	// Inspect compiles files that anyone may have written, without the inventory that
+	// config.yaml names: it may be on another machine. The result is not for [Install].
+	Inspect bool
+}
+
+// Flags are the command-line flags for keys of config.yaml, which take precedence
+// over the file. Add them to a command with [Flags.Add].
+type Flags struct {
+	set    FlagSet
+	values File
+	number int // of replicas
+}
+
+// FlagSet is the part of [github.com/spf13/pflag.FlagSet] that Flags needs.
+type FlagSet interface {
+	StringVar(p *string, name, value, usage string)
+	IntVar(p *int, name string, value int, usage string)
+	BoolVar(p *bool, name string, value bool, usage string)
+	Changed(name string) bool
+}
+
+// FlagError is a flag with an invalid value.
+type FlagError struct {
+	Flag string // without dashes
+	Err  error
+}
+
+// Error returns the flag and the cause.
+func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *FlagError) Unwrap() error { return e.Err }
+
+// FlagNames returns the flags by the keys of config.yaml that they override.
+func FlagNames() map[string]string {
+	return map[string]string{
+		"inventory": "inventory", "preset": "preset", "replicas": "replicas", "injection": "injection", "servedBy": "served-by",
+		"log.level": "log-level", "log.format": "log-format", "metrics.address": "metrics-address", "failOnInitError": "fail-on-init-error",
+	}
+}
+
+// Add adds the flags to set. [Compiler.Compile] validates their values.
+func (f *Flags) Add(set FlagSet) {
+	f.set, f.values = set, defaultFile()
+	v := &f.values
+	set.StringVar(&v.Inventory, "inventory", "", "inventory `FILE` that describes this node's GPUs (key inventory); without one they are discovered, on Windows only")
+	set.StringVar(&v.Preset, "preset", "", "`NAME` of a preset: resources as another device plugin offers them (key preset)")
+	set.IntVar(&f.number, "replicas", int(v.Replicas), "`NUMBER` of containers that can share a GPU, for rules that set no other (key replicas)")
+	set.StringVar(&v.Injection, "injection", v.Injection, "how GPUs get into containers: runtime or kubelet (key injection)")
+	set.StringVar(&v.ServedBy, "served-by", "", "component that adds GPUs to containers if injection is runtime: nri or shim (key servedBy; default nri on Linux, shim on Windows)")
+	set.StringVar(&v.Log.Level, "log-level", v.Log.Level, "least severe `LEVEL` to log: error, warn, info or debug (key log.level)")
+	set.StringVar(&v.Log.Format, "log-format", v.Log.Format, "log `FORMAT`: text or json (key log.format)")
+	set.StringVar(&v.Metrics.Address, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints (key metrics.address); without one they are disabled")
+	set.BoolVar(&v.FailOnInitError, "fail-on-init-error", false, "exit with an error if there is no GPU at the start, instead of waiting for one (key failOnInitError)")
+}
+
+// apply sets the keys of to whose flags were given.
+func (f Flags) apply(to *File) error {
+	if f.set == nil {
+		return nil
+	}
+	for flag, set := range map[string]func(){
+		"inventory":          func() { to.Inventory = f.values.Inventory },
+		"preset":             func() { to.Preset = f.values.Preset },
+		"replicas":           func() { to.Replicas = integer(f.number) },
+		"injection":          func() { to.Injection = f.values.Injection },
+		"served-by":          func() { to.ServedBy = f.values.ServedBy },
+		"log-level":          func() { to.Log.Level = f.values.Log.Level },
+		"log-format":         func() { to.Log.Format = f.values.Log.Format },
+		"metrics-address":    func() { to.Metrics.Address = f.values.Metrics.Address },
+		"fail-on-init-error": func() { to.FailOnInitError = f.values.FailOnInitError },
+	} {
+		if f.set.Changed(flag) {
+			set()
+		}
+	}
+	if f.set.Changed("inventory") && to.Inventory != "" {
+		abs, err := filepath.Abs(to.Inventory)
+		to.Inventory = abs
+		return err
+	}
+	return nil
+}
+
+// Compile returns the policy and, if the configuration names an inventory, its
+// devices. It writes nothing: see [Install]. An invalid flag is a [FlagError], errors
+// in a file are [Problems].
+func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
+	p, err := c.configuration()
+	if err != nil || p.Source.Inventory == "" || c.Inspect {
+		return p, nil, err
+	}
+	data, err := c.read(p.Source.Inventory, maxInventory)
+	if err != nil {
+		return p, nil, fmt.Errorf("read inventory: %w", err)
+	}
+	devices, err := ParseInventory(p.Source.Inventory, data)
+	if err != nil {
+		return p, nil, fmt.Errorf("inventory: %w", err)
+	}
+	p.Inventory, p.Source.InventorySHA256 = true, SHA256(data)
+	return p, devices, nil
+}
+
+// configuration compiles config.yaml and the flags.
+func (c Compiler) configuration() (policy.Policy, error) {
+	data, err := c.read(c.File, maxConfig)
+	missing := errors.Is(err, fs.ErrNotExist) && !c.Required
+	if err != nil && !missing {
+		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
+	}
+	file, hash, d := defaultFile(), "", &document{name: "flags"}
+	if !missing {
+		hash = SHA256(data)
+		parsed := parseDocument(c.File, data, maxConfig, Kind, mayBeEmpty()...)
+		if parsed.decode(&file); len(parsed.problems) == 0 {
+			c.build(parsed, file)
+		}
+		if err := parsed.err(); err != nil {
+			return policy.Policy{}, fmt.Errorf("configuration: %w", err)
+		}
+	}
+	if err := c.Flags.apply(&file); err != nil {
+		return policy.Policy{}, err
+	}
+	p := c.build(d, file)
+	if len(d.problems) > 0 {
+		// The file alone is valid.
+		problem := d.problems[0]
+		if flag, ok := FlagNames()[problem.Path]; ok {
+			return policy.Policy{}, &FlagError{flag, errors.New(problem.Text)}
+		}
+		return policy.Policy{}, &FlagError{"preset", problem}
+	}
+	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
+	return p, nil
+}
+
+// read reads a file and checks who can write it.
+func (c Compiler) read(path string, limit int64) ([]byte, error) {
+	data, err := readRegular(path, limit)
+	if err == nil && !c.Inspect {
+		err = checkVolume(path)
+	}
+	return data, err
+}
+
+// SHA256 returns the hash of a file's content as [policy.Source] has it.
+func SHA256(data []byte) string {
+	hash := sha256.Sum256(data)
+	return hex.EncodeToString(hash[:])
+}
+
+// Install writes the result of [Compiler.Compile] into the state directory. The
+// policy never refers to a compiled inventory that does not exist. A policy that
+// cannot be read is replaced: the files that it is compiled from have everything.
+func Install(stateDir string, p policy.Policy, devices []discovery.Device) error {
+	if p.Inventory {
+		if err := compiled.Write(stateDir, devices); err != nil {
+			return err
+		}
+	}
+	if err := policy.Write(stateDir, p); err != nil {
+		return err
+	}
+	if !p.Inventory {
+		return compiled.Remove(stateDir)
+	}
+	return nil
+}
+
+// Watch compiles the configuration again when config.yaml or the inventory may
+// have changed, and installs what differs from the policy in force. It returns
+// when that is more than a difference in layout or comments, with the new policy
+// and devices, so that the caller can restart with them; or with an error, the
+// cause of ctx, when ctx ends.
+//
+// A configuration that cannot be compiled or installed changes nothing. report is
+// called with each different error, and with nil when the configuration is valid.
+func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []discovery.Device, report func(error)) (policy.Policy, []discovery.Device, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looks := make(chan struct{}, 1)
+	var watches sync.WaitGroup
+	watch := func(path string) {
+		watches.Go(func() {
+			// On Windows our logs and records are in the same directory.
+			concerns := func(name string) bool {
+				base := filepath.Base(name)
+				return strings.EqualFold(base, filepath.Base(path)) || base == filewatch.Data
+			}
+			filewatch.Run(ctx, filewatch.Options{Folder: filepath.Dir(path), Concerns: concerns, Timing: filewatch.Usual(), Look: func(bool) {
+				select {
+				case looks <- struct{}{}:
+				default:
+				}
+			}})
+		})
+	}
+	defer watches.Wait()
+	defer cancel()
+	watch(c.File)
+	if inForce.Source.Inventory != "" {
+		watch(inForce.Source.Inventory)
+	}
+	refused := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return policy.Policy{}, nil, context.Cause(ctx)
+		case <-looks:
+		}
+		next, nextDevices, err := c.Compile()
+		changed := err == nil && !reflect.DeepEqual(next, inForce)
+		if changed {
+			err = Install(c.StateDir, next, nextDevices)
+		}
+		switch {
+		case err != nil && err.Error() != refused:
+			refused = err.Error()
+			report(err)
+		case err == nil:
+			refused = ""
+			report(nil)
+		}
+		if err != nil || !changed {
+			continue
+		}
+		source := inForce.Source
+		inForce.Source = next.Source
+		if !reflect.DeepEqual(next, inForce) || next.Source.Inventory != source.Inventory || !reflect.DeepEqual(nextDevices, devices) {
+			return next, nextDevices, nil
+		}
+	}
+}

@@ -1,0 +1,467 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/internal/policy"
+)
+
+const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
+
+// rules is a file with a line for each rule; the first is line 4.
+func rules(lines ...string) string {
+	return head + "resources:\n- " + strings.Join(lines, "\n- ") + "\n"
+}
+
+func abs(path string) string {
+	if runtime.GOOS == "windows" {
+		return "C:" + path
+	}
+	return path
+}
+
+// compile compiles text without trust checks and without its inventory.
+func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, text)
+	p, _, err := Compiler{File: file, Required: true, StateDir: "/var/lib/directx-nri", NodeOS: nodeOS, Inspect: true}.Compile()
+	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != SHA256([]byte(text))) {
+		t.Errorf("source %+v", p.Source)
+	}
+	p.Source.Config, p.Source.ConfigSHA256 = "", ""
+	return p, err
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// everything has a value other than the default for each key.
+func everything() string {
+	return head + `inventory: ` + abs("/i.yaml") + `
+servedBy: shim
+failOnInitError: true
+shim: {runtime: other-shim, log: ` + abs("/shim.log") + `}
+log: {level: debug, format: json}
+metrics: {address: ":9400"}
+replicas: 2
+resources:
+- name: example.com/big
+  match:
+    kind: display
+    vendor: [nvidia, 0x1a03, 4318]
+    description: [NVIDIA Tesla*, "*A10?"]
+    dedicatedMemory: {min: 8GiB, max: 17179869184}
+    driverVersion: {min: 31.0, max: 32}
+    integrated: false
+    detachable: true
+    locationPath: PCIROOT(0)#*
+  replicas: 1024
+  allocationPolicy: packed
+  maxPerContainer: 2048
+  mixedDrivers: allow
+- {name: directx.microsoft.com/display, match: {kind: display}}
+assignmentMode: class-guid
+injection: kubelet
+runtimeFiles:
+  nvidia:
+    remove: [nvidia-smi.exe, "bin/*.dll"]
+    add:
+    - tool.exe
+    - {source: x32/*.dll, directory: SysWOW64}
+    - {source: a.exe, destination: b.exe}
+  0x8086: {add: [i.exe]}
+extraMounts:
+  sources: host-directories
+  hostDirectories: ['D:\models', 'c:/Tools/x']
+  destinations: ['C:\app', 'C:\Windows\System32']
+  max: 4
+visibilityHints: off
+`
+}
+
+func TestCompileEverything(t *testing.T) {
+	t.Parallel()
+	got, err := compile(t, "windows", everything())
+	if err != nil {
+		t.Fatal(err)
+	}
+	no, yes := false, true
+	want := policy.Policy{
+		Source: policy.Source{Inventory: abs("/i.yaml")},
+		Resources: []policy.Resource{{
+			Name: "example.com/big", Match: policy.Match{
+				Kind: "display", Vendors: []uint16{0x10DE, 0x1A03}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				MinMemory: 8 << 30, MaxMemory: 16 << 30, MinDriver: policy.DriverVersion{31}, MaxDriver: policy.DriverVersion{32, 65535, 65535, 65535},
+				Integrated: &no, Detachable: &yes,
+			},
+			Replicas: 1024, Policy: policy.Packed, MaxPerContainer: 2048, MixedDrivers: true,
+		}, {
+			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, Policy: policy.Distributed,
+		}},
+		Assignment: policy.AssignByClass, Injection: policy.InjectByKubelet, ServedBy: policy.ServedByShim,
+		RuntimeFiles: append(policy.DefaultRuntimeFiles(),
+			policy.RuntimeFiles{Vendor: 0x10DE, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
+				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
+			}},
+			policy.RuntimeFiles{Vendor: 0x8086, Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
+		),
+		ExtraMounts: policy.ExtraMounts{
+			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4,
+		},
+		FailOnInitError: true, MetricsAddress: ":9400",
+		Shim: policy.Shim{Runtime: "other-shim", Log: abs("/shim.log")}, Log: policy.Log{Level: "debug", Format: "json"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestDefaults: a file without keys, no file, and [policy.Default] are the same.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	want := policy.Default()
+	if p, err := compile(t, runtime.GOOS, head); err != nil || !cmp.Equal(want, p) {
+		t.Errorf("no keys: %v\n%s", err, cmp.Diff(want, p))
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	want.Source.Config = file
+	p, devices, err := Compiler{File: file, StateDir: t.TempDir(), NodeOS: runtime.GOOS}.Compile()
+	if err != nil || devices != nil || !cmp.Equal(want, p) {
+		t.Errorf("no file: %v, %v\n%s", devices, err, cmp.Diff(want, p))
+	}
+	if _, _, err := (Compiler{File: file, Required: true}).Compile(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file that is required: %v", err)
+	}
+	for os, server := range map[string]policy.ServedBy{"linux": policy.ServedByNRI, "windows": policy.ServedByShim} {
+		if p, err := compile(t, os, head); err != nil || p.ServedBy != server {
+			t.Errorf("%s: served by %q, %v", os, p.ServedBy, err)
+		}
+	}
+}
+
+func TestPresets(t *testing.T) {
+	t.Parallel()
+	no := false
+	for text, want := range map[string]struct {
+		rules      []policy.Resource
+		assignment policy.Assignment
+	}{
+		"preset: tensorworks\nreplicas: 4\n": {[]policy.Resource{
+			{Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, Replicas: 4, Policy: policy.Distributed},
+			{Name: "directx.microsoft.com/compute", Match: policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, Replicas: 4, Policy: policy.Distributed},
+		}, policy.AssignByPath},
+		"preset: microsoft\n": {[]policy.Resource{
+			{Name: "microsoft.com/directx", Match: policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, Replicas: 1, Policy: policy.Distributed},
+		}, policy.AssignByClass},
+		"assignmentMode: auto\npreset: alibaba\n": {[]policy.Resource{
+			{Name: "windows.alibabacloud.com/directx", Match: policy.Match{Kind: "display"}, Replicas: 1, Policy: policy.Distributed},
+		}, policy.AssignAuto},
+	} {
+		p, err := compile(t, "windows", head+text)
+		if diff := cmp.Diff(want.rules, p.Resources); err != nil || diff != "" || p.Assignment != want.assignment {
+			t.Errorf("%s: %v, assignment %s (-want +got):\n%s", text, err, p.Assignment, diff)
+		}
+	}
+}
+
+func TestCompileAccepts(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"no match":                    rules("{name: a.b/c}"),
+		"upper case":                  rules("{name: a.b/C_d.e-F}"),
+		"a wider rule behind":         rules("{name: a.b/t4, match: {description: '*T4*'}}", "{name: a.b/all}"),
+		"rules that overlap":          rules("{name: a.b/c, match: {vendor: nvidia}}", "{name: a.b/d, match: {kind: display}}"),
+		"rules with the same name":    rules("{name: a.b/c, match: {vendor: nvidia}, replicas: 2}", "{name: a.b/c, match: {vendor: amd}, replicas: 4}"),
+		"host directories not in use": head + "extraMounts: {hostDirectories: [/opt/models]}\n",
+		"no built-in runtime files":   head + "runtimeFiles: {nvidia: {defaults: false}}\n",
+		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {runtime: ''}\n",
+		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
+		"a host name":                 head + "metrics: {address: 'localhost:80'}\n",
+		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
+		"maximum 31 of 31.x":          rules("{name: a.b/c, match: {driverVersion: {min: 31.5, max: 31}}}"),
+		"equal bounds":                rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 8Gi}}}"),
+		"switches of Helm":            head + "visibilityHints: false\n",
+		"switches in quotes":          head + "visibilityHints: 'off'\n",
+	} {
+		if _, err := compile(t, "linux", text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	t.Parallel()
+	mounts := func(key, dir string) string { return head + "extraMounts: {" + key + ": ['" + dir + "']}\n" }
+	for name, test := range map[string]struct{ text, says string }{
+		"empty":           {"", "config.yaml: the file is empty"},
+		"a comment":       {"# nothing\n", "empty"},
+		"a list":          {"- a\n", "not a mapping"},
+		"no kind":         {"log: {}\n", "kind is missing"},
+		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", `config.yaml:2: kind: "Inventory" is not supported: want Configuration`},
+		"later version":   {"apiVersion: directx.microsoft.com/v2\nkind: Configuration\n", "v2"},
+		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas"`},
+		"unknown below":   {head + "log:\n  colour: red\n", `config.yaml:4: unknown key "colour"`},
+		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: unknown key "folder"`},
+		"wrong type":      {head + "shim: 3\n", "config.yaml:3: wrong type: this key does not accept a !!int `3`"},
+		"no value":        {head + "replicas:\n", "config.yaml:3: replicas: no value"},
+		"twice":           {head + "replicas: 2\nreplicas: 3\n", "config.yaml:4: mapping key \"replicas\" already defined at line 3"},
+		"not YAML":        {head + "a: b: c\n", "config.yaml:3: mapping values are not allowed"},
+		"two documents":   {head + "---\n" + head, "more than one YAML document"},
+		"too long":        {head + strings.Repeat("#", maxConfig), "larger than"},
+		"too many rules":  {head + "resources: [" + strings.Repeat("{name: a.b/c},", 300) + "]\n", "config.yaml:3: resources: 300 rules: at most 256"},
+		"binary":          {head + "inventory: !!binary YQ==\n", "config.yaml:3: inventory: not a single line"},
+		"two lines":       {head + `shim: {runtime: "a\nb"}` + "\n", "config.yaml:3: shim.runtime: not a single line"},
+		"itself":          {head + "log: &a {level: *a}\n", "config.yaml"},
+
+		"relative path":     {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
+		"relative log":      {head + "shim: {log: shim.log}\n", "shim.log: "},
+		"relative shim":     {head + "shim: {runtime: ../shim}\n", "config.yaml:3: shim.runtime: "},
+		"port 0":            {head + "metrics: {address: ':0'}\n", "metrics.address"},
+		"port alone":        {head + "metrics: {address: 9400}\n", "metrics.address"},
+		"no port":           {head + "metrics: {address: localhost}\n", "metrics.address"},
+		"host":              {head + "metrics: {address: 'a b:80'}\n", "metrics.address"},
+		"hints":             {head + "visibilityHints: some\n", "config.yaml:3: wrong type"},
+		"assignment":        {head + "assignmentMode: guid\n", `config.yaml:3: assignmentMode: "guid" is not one of auto, location-path, class-guid`},
+		"injection":         {head + "injection: cdi\n", `injection: "cdi" is not one of runtime, kubelet`},
+		"served by":         {head + "servedBy: cdi\n", `servedBy: "cdi" is not one of nri, shim`},
+		"log level":         {head + "log: {level: loud}\n", "log.level"},
+		"log format":        {head + "log: {format: xml}\n", "log.format"},
+		"sources":           {head + "extraMounts: {sources: false}\n", `"false" is not one of off, driver-store, host-directories`},
+		"no replicas":       {head + "replicas: 0\n", "config.yaml:3: replicas: 0 is out of range: use 1 to 1024"},
+		"negative":          {head + "replicas: -1\n", "-1 is out of range"},
+		"fraction":          {head + "replicas: 1.5\n", `config.yaml:3: "1.5" is not a whole number`},
+		"octal to others":   {head + "replicas: 010\n", `"010" is not a whole number`},
+		"a list of numbers": {head + "replicas: [1]\n", "is not a whole number"},
+
+		"no rules":              {head + "resources: []\n", "resources: the list is empty"},
+		"preset and rules":      {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "exclude each other"},
+		"unknown preset":        {head + "preset: nvidia\n", "preset: \"nvidia\" is not one of alibaba, microsoft, tensorworks"},
+		"no name":               {rules("{replicas: 2}"), `config.yaml:4: resources[0].name: "" is not an extended resource`},
+		"rule's replicas":       {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is out of range: use 1 to 1024"},
+		"huge replicas":         {rules("{name: a.b/c, replicas: 4294967297}"), "use 1 to 1024"},
+		"policy":                {rules("{name: a.b/c, allocationPolicy: random}"), `"random" is not one of distributed, packed`},
+		"mixed drivers":         {rules("{name: a.b/c, mixedDrivers: true}"), `"true" is not one of refuse, allow`},
+		"no limit":              {rules("{name: a.b/c, maxPerContainer: 0}"), "maxPerContainer"},
+		"exclusive requests":    {rules("{name: a.b/c, exclusiveRequests: true}"), `unknown key "exclusiveRequests"`},
+		"kind":                  {rules("{name: a.b/c, match: {kind: render}}"), `"render" is not one of display, compute`},
+		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor: use amd, intel, microsoft, nvidia, qualcomm`},
+		"vendor 0":              {rules("{name: a.b/c, match: {vendor: 0x0}}"), "is not a vendor"},
+		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: 8086}}"), `"8086" is not a vendor`},
+		"vendor too large":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "is not a vendor"},
+		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "config.yaml:4: the list is empty, so nothing matches"},
+		"empty pattern":         {rules("{name: a.b/c, match: {description: ''}}"), "resources[0].match.description: no value"},
+		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), "white space"},
+		"long pattern":          {rules("{name: a.b/c, match: {description: '" + strings.Repeat("a", 257) + "'}}"), "at most 256 bytes"},
+		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 GB}}}"), "is not an amount of memory"},
+		"no memory":             {rules("{name: a.b/c, match: {dedicatedMemory: {max: 0}}}"), "0 is not a bound"},
+		"memory, no mapping":    {rules("{name: a.b/c, match: {dedicatedMemory: 8Gi}}"), "wrong type"},
+		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "max is less than min"},
+		"version":               {rules("{name: a.b/c, match: {driverVersion: {min: latest}}}"), "is not a driver version"},
+		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "max is less than min"},
+
+		"name without domain":  {rules("{name: gpu}"), "is not an extended resource"},
+		"two slashes":          {rules("{name: a/b/c}"), "is not an extended resource"},
+		"Kubernetes' domain":   {rules("{name: kubernetes.io/gpu}"), "domain of Kubernetes"},
+		"below it":             {rules("{name: x.kubernetes.io/gpu}"), "domain of Kubernetes"},
+		"quota":                {rules("{name: requests.example.com/gpu}"), "quotas"},
+		"domain in upper case": {rules("{name: Example.com/gpu}"), "is not an extended resource"},
+		"long domain":          {rules("{name: " + strings.Repeat("a.", 122) + "b/gpu}"), "is not an extended resource"},
+		"long name":            {rules("{name: a.b/" + strings.Repeat("a", 64) + "}"), "63"},
+		"bad end":              {rules("{name: a.b/gpu-}"), "is not an extended resource"},
+		"similar names":        {rules("{name: a.b/c-d, match: {kind: display}}", "{name: a.b/c.d, match: {kind: compute}}"), "config.yaml:5: resources[1]: the names a.b/c-d and a.b/c.d are too similar"},
+		"names of other case":  {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/C, match: {kind: compute}}"), "too similar"},
+		"policies differ":      {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, allocationPolicy: packed}"), "config.yaml:5: resources[1]: a.b/c is also the resource of resources[0]"},
+		"never matches":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"), "config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
+
+		"file's vendor":      {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles.ati"},
+		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "two entries"},
+		"file above":         {head + "runtimeFiles: {amd: {remove: ['..\\a']}}\n", "runtimeFiles.amd.remove[0]"},
+		"file on a drive":    {head + "runtimeFiles: {amd: {add: ['C:\\a.exe']}}\n", "runtimeFiles.amd.add[0]"},
+		"file with an end":   {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
+		"no source":          {head + "runtimeFiles: {amd: {add: [{destination: a}]}}\n", "runtimeFiles.amd.add[0]"},
+		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", `"drivers" is not one of System32, SysWOW64`},
+		"destination a path": {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "is not a file name"},
+		"one for several":    {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "several files"},
+
+		"no host directory":     {head + "extraMounts: {sources: host-directories}\n", "config.yaml:3: extraMounts.sources: host-directories needs extraMounts.hostDirectories"},
+		"no destination":        {head + "extraMounts: {destinations: []}\n", "the list is empty"},
+		"relative destination":  {mounts("destinations", "app"), "extraMounts.destinations[0]"},
+		"max":                   {head + "extraMounts: {max: 1025}\n", "extraMounts.max"},
+		"the root":              {mounts("hostDirectories", "/"), "secrets"},
+		"secrets":               {mounts("hostDirectories", "/etc/ssl"), "secrets"},
+		"a parent of secrets":   {mounts("hostDirectories", "/var"), "secrets"},
+		"the state directory":   {mounts("hostDirectories", "/var/lib/directx-nri/allocations"), "/var/lib/directx-nri"},
+		"a directory not clean": {mounts("hostDirectories", "/opt/../etc"), "clean absolute path"},
+		"a former key":          {mounts("hostFolders", "/opt"), `unknown key "hostFolders"`},
+	} {
+		if p, err := compile(t, "linux", test.text); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: got %+v, error %v; want one with %q", name, p, err, test.says)
+		} else if problems := (Problems)(nil); !errors.As(err, &problems) {
+			t.Errorf("%s: %T is not Problems", name, err)
+		}
+	}
+}
+
+func TestWindowsHostDirectories(t *testing.T) {
+	t.Parallel()
+	for dir, valid := range map[string]bool{
+		`D:\models`: true, `C:\Tools\a b`: true, `C:\Windowsx`: true,
+		`C:\`: false, `\models`: false, `models`: false, `\\server\share\x`: false, `\\?\C:\models`: false, `C:\PROGRA~1`: false, `C:\a\..\Users`: false, `C:\a.`: false,
+		`c:\USERS\x`: false, `D:\ProgramData`: false, `C:\Windows\System32\config\systemprofile`: false, `C:\ProgramData\directx-nri`: false, `C:\k`: false,
+	} {
+		_, err := compile(t, "windows", head+"extraMounts: {sources: host-directories, hostDirectories: ['"+dir+"']}\n")
+		if (err == nil) != valid {
+			t.Errorf("%s: error %v", dir, err)
+		}
+	}
+}
+
+func TestProblemsAreInOrderOfLines(t *testing.T) {
+	t.Parallel()
+	_, err := compile(t, "linux", head+"runtimeFiles: {ati: {}}\nreplicas: 0\nlog: {level: loud}\n")
+	problems := Problems{}
+	if !errors.As(err, &problems) || len(problems) != 3 || problems[0].Line != 3 || problems[1].Line != 4 || problems[2].Line != 5 {
+		t.Errorf("%v", err)
+	}
+	if many := (make(Problems, 60)).Error(); strings.Count(many, "\n") != 50 || !strings.HasSuffix(many, "and 10 more") {
+		t.Error(many)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n")
+	compileWith := func(args ...string) (policy.Policy, error) {
+		c := Compiler{File: file, StateDir: "/x", NodeOS: "linux", Inspect: true}
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		c.Flags.Add(set)
+		for _, flag := range FlagNames() {
+			if set.Lookup(flag) == nil {
+				t.Errorf("no flag %s", flag)
+			}
+		}
+		if err := set.Parse(args); err != nil {
+			return policy.Policy{}, err
+		}
+		p, _, err := c.Compile()
+		return p, err
+	}
+	p, err := compileWith()
+	if err != nil || p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.ServedBy != "nri" {
+		t.Errorf("no flags: %+v, %v", p, err)
+	}
+	p, err = compileWith("--inventory", "i.yaml", "--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--served-by=shim", "--log-level=debug",
+		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error")
+	inventory, absErr := filepath.Abs("i.yaml")
+	if err != nil || absErr != nil || p.Source.Inventory != inventory || p.Resources[0].Match.Integrated == nil || p.Resources[0].Replicas != 3 || p.Injection != policy.InjectByKubelet ||
+		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.MetricsAddress != ":80" || !p.FailOnInitError {
+		t.Errorf("all flags: %+v, %v", p, err)
+	}
+	for _, arg := range []string{"--preset=x", "--replicas=0", "--injection=x", "--served-by=x", "--log-level=x", "--log-format=", "--metrics-address=x"} {
+		flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if _, err := compileWith(arg); !errors.As(err, new(*FlagError)) || !strings.HasPrefix(err.Error(), "--"+flag+": ") {
+			t.Errorf("%s: error %v", arg, err)
+		}
+	}
+}
+
+func TestCompileAndInstallInventory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
+	c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux"}
+	install := func() {
+		t.Helper()
+		p, devices, err := c.Compile()
+		if err == nil {
+			err = Install(stateDir, p, devices)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, file, head+"inventory: '"+inventory+"'\n")
+	if _, _, err := c.Compile(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no inventory: %v", err)
+	}
+	write(t, inventory, inventoryHead+"- instanceID: a\n  numaNode: -1\n")
+	if _, _, err := c.Compile(); err == nil || !strings.Contains(err.Error(), inventory+":5: devices[0].numaNode: ") {
+		t.Errorf("invalid inventory: %v", err)
+	}
+	text := inventoryHead + "- instanceID: a\n"
+	write(t, inventory, text)
+	install()
+	p, err := policy.Read(stateDir)
+	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: SHA256([]byte(text))}
+	if err != nil || !p.Inventory || p.Source != want {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if devices, err := compiled.Open(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
+		t.Errorf("devices %v, %v", devices, err)
+	}
+	// A damaged policy is replaced.
+	write(t, policy.Path(stateDir), "{")
+	write(t, file, head)
+	install()
+	if p, err := policy.Read(stateDir); err != nil || p.Inventory {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := os.Stat(compiled.Path(stateDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the compiled inventory is still there: %v", err)
+	}
+}
+
+func FuzzCompile(f *testing.F) {
+	for _, seed := range []string{
+		"", head, head + "shim: {runtime: x, log: /y}\n", "a: &a [*a]", head + "---\n", head + "log: !!binary x\n", "? [a]: b\n", everything(),
+		head + "preset: tensorworks\nreplicas: 3\n", head + "extraMounts: {hostDirectories: [/opt]}\n", rules("{name: a.b/c, match: {vendor: 0x1}}", "{name: a.b/c, match: {driverVersion: {max: 1}}}"),
+		head + "runtimeFiles: {nvidia: {defaults: false}}\n", head + "resources: &a\n- {name: a.b/c, <<: {replicas: 2}}\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, file := parseDocument("config.yaml", data, maxConfig, Kind, mayBeEmpty()...), defaultFile()
+		d.decode(&file)
+		if len(d.problems) > 0 {
+			if d.err().Error() == "" {
+				t.Fatal("no text")
+			}
+			return
+		}
+		p := Compiler{NodeOS: "windows", StateDir: `C:\state`}.build(d, file)
+		if d.err() != nil {
+			return
+		}
+		for _, r := range p.Resources {
+			if r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 || checkResourceName(r.Name) != nil {
+				t.Fatalf("accepted %+v", r)
+			}
+		}
+		if len(p.Resources) == 0 || p.ExtraMounts.Max < 1 {
+			t.Fatalf("accepted %+v", p)
+		}
+		stateDir := t.TempDir()
+		if err := Install(stateDir, p, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := policy.Read(stateDir); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,23 @@
+package config
+
+import (
+	"path/filepath"
+
+	"directx-nri/internal/durable"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/winpath"
+)
+
+// checkVolume checks who can write a file. In other directories than the usual one
+// it checks owners only: what the kubelet creates below C:\var\lib\kubelet, for the
+// volumes of HostProcess pods, inherits rights that all users have to C:\.
+func checkVolume(path string) error {
+	dir := filepath.Dir(path)
+	if winpath.Equal(dir, filepath.Dir(paths.Default().Config)) {
+		return durable.CheckFile(path)
+	}
+	if err := durable.CheckOwner(dir); err != nil {
+		return err
+	}
+	return durable.CheckOwner(path)
+}
