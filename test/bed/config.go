@@ -87,13 +87,21 @@ func (n *Node) RestartContainerd(t testing.TB) {
 // prints.
 func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
 	t.Helper()
-	flags = append([]string{
-		"runtime", "configure", "--config", n.ContainerdConfig(), "--shim", n.ShimFile(),
-		"--state-dir", n.StateDir, "--cri-socket", filepath.Join(n.Dir, containerdAddress),
-	}, flags...)
-	out, err := exec.Command(n.parts.Product("dxctl"), flags...).CombinedOutput()
+	return n.dxctlRuntime(t, append([]string{"configure", "--shim", n.ShimFile()}, flags...))
+}
+
+// UnconfigureContainerd undoes [Node.ConfigureContainerd].
+func (n *Node) UnconfigureContainerd(t testing.TB) {
+	t.Helper()
+	n.dxctlRuntime(t, []string{"unconfigure"})
+}
+
+func (n *Node) dxctlRuntime(t testing.TB, args []string) string {
+	t.Helper()
+	args = append([]string{"runtime"}, append(args, "--config", n.ContainerdConfig(), "--state-dir", n.StateDir, "--cri-socket", n.Address())...)
+	out, err := exec.Command(n.parts.Product("dxctl"), args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("dxctl %v: %v\n%s", flags, err, out)
+		t.Fatalf("dxctl %v: %v\n%s", args, err, out)
 	}
 	n.RestartContainerd(t)
 	return string(out)

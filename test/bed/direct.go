@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -54,18 +55,23 @@ func (n *Node) RunSandbox(t testing.TB, name string) *Direct {
 // ID returns the sandbox's ID.
 func (d *Direct) ID() string { return d.id }
 
-// Create creates a container in the sandbox with the given variables and
-// returns its ID.
-func (d *Direct) Create(name string, env map[string]string) (id string, err error) {
+// Create creates a container in the sandbox with what the advertiser answered for
+// it, and returns its ID.
+func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 	config := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: name, Attempt: d.next},
 		Image:    &cri.ImageSpec{Image: Image},
-		Command:  []string{"/bin/sh", "-c", forever},
+		Command:  []string{"/bin/sh", "-c", Wait},
+		Mounts:   []*cri.Mount{{HostPath: d.n.witness, ContainerPath: witnessDir}},
 		Labels:   map[string]string{"io.kubernetes.container.name": name},
 		Linux:    &cri.LinuxContainerConfig{},
 	}
-	for key, value := range env {
+	for key, value := range answer.Env {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
+	}
+	for _, m := range answer.Mounts {
+		config.Command = []string{"/bin/sh", "-c", witness + Wait, d.config.GetMetadata().GetName() + "/" + name}
+		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
 	d.next++
 	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
@@ -117,15 +123,23 @@ func (d *Direct) Remove(t testing.TB) {
 	}
 }
 
-// Allocate asks the advertiser for one replica of a display GPU, as the
-// kubelet does, and returns the variables that the container is to get.
-func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) map[string]string {
+// Allocate allocates one replica of a display GPU, as the kubelet does, once the
+// advertiser serves.
+func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) (answer Answer) {
 	t.Helper()
-	env, err := n.DevicePlugin(t).Allocate(gpu.Replica(replica))
-	if err != nil {
-		t.Fatalf("allocate replica %d of GPU %d: %v", replica, gpu.Index, err)
-	}
-	return env
+	plugin := n.DevicePlugin(t)
+	Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
+		answer, err = plugin.Allocate(gpu.Replica(replica))
+		return err
+	})
+	return answer
+}
+
+// Answer is what the advertiser answers for a container: its environment variables
+// and mounts.
+type Answer struct {
+	Env    map[string]string
+	Mounts []*deviceplugin.Mount
 }
 
 // Replica returns the device ID of a replica.
@@ -162,18 +176,18 @@ func (p DevicePlugin) Preferred(available []string, size int) ([]string, error) 
 	return nil, fmt.Errorf("GetPreferredAllocation answered for %d containers, want 1", len(response.GetContainerResponses()))
 }
 
-// Allocate asks for one device and returns the variables of the answer.
-func (p DevicePlugin) Allocate(id string) (map[string]string, error) {
+// Allocate allocates one device.
+func (p DevicePlugin) Allocate(id string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
 	defer cancel()
 	response, err := p.client.Allocate(ctx, &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
 		DevicesIds: []string{id},
 	}}})
 	if err != nil {
-		return nil, err
+		return Answer{}, err
 	}
 	if answers := response.GetContainerResponses(); len(answers) == 1 {
-		return answers[0].GetEnvs(), nil
+		return Answer{answers[0].GetEnvs(), answers[0].GetMounts()}, nil
 	}
-	return nil, fmt.Errorf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
+	return Answer{}, fmt.Errorf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
 }

@@ -70,6 +70,8 @@ type Options struct {
 	// Config is YAML that the product's configuration file has beside what the
 	// node itself needs, which the daemons are told by flags.
 	Config string
+	// Containerd2 runs containerd 2 in place of 1.7.
+	Containerd2 bool
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -94,6 +96,8 @@ type Node struct {
 	// the inventory makes of the default rules.
 	Offered map[string]int
 
+	witness      string // where containers without their GPU write
+	containerd   string // the directory of containerd's programs
 	withShim     bool
 	nriOff       bool
 	noPlugin     bool
@@ -132,6 +136,8 @@ func Start(t *testing.T, opts Options) *Node {
 		t.Fatalf("make the node's folder: %v", err)
 	}
 	n := &Node{
+		witness:    filepath.Join(dir, "witness"),
+		containerd: parts.dir,
 		Dir:        dir,
 		StateDir:   filepath.Join(dir, "state"),
 		RuntimeDir: filepath.Join(dir, "runtime"),
@@ -153,10 +159,13 @@ func Start(t *testing.T, opts Options) *Node {
 		advertiser:   opts.AdvertiserFlags,
 		plugin:       opts.PluginFlags,
 	}
+	if opts.Containerd2 {
+		n.containerd = filepath.Join(filepath.Dir(parts.dir), "containerd2")
+	}
 	if err := emptyFolder(kubeletRoot); err != nil {
 		t.Fatalf("forget an earlier node: %v", err)
 	}
-	for _, folder := range []string{n.manifests, filepath.Dir(n.inventory)} {
+	for _, folder := range []string{n.manifests, filepath.Dir(n.inventory), n.witness} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			t.Fatalf("make a folder of the node: %v", err)
 		}
@@ -202,6 +211,7 @@ func Start(t *testing.T, opts Options) *Node {
 
 // stop ends the node's processes and checks that the product's end well.
 func (n *Node) stop(t *testing.T) {
+	n.CheckWitness(t)
 	for _, p := range []*Process{n.Advertiser, n.Plugin} {
 		if p.Running() {
 			p.Stop(t)
@@ -273,10 +283,10 @@ func (n *Node) declareProcesses(t testing.TB) {
 		}
 	}
 	n.Containerd = NewProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
-		cmd := exec.Command(n.parts.Stock("containerd"), "--config", containerdConfig)
+		cmd := exec.Command(filepath.Join(n.containerd, "containerd"), "--config", containerdConfig)
 		// containerd looks for shims beside itself and on PATH, and its
 		// environment is theirs.
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(n.ShimFile())+":"+n.parts.dir+":"+os.Getenv("PATH"),
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(n.ShimFile())+":"+n.containerd+":"+os.Getenv("PATH"),
 			config.Variable+"="+n.ConfigFile())
 		return cmd
 	})
@@ -488,16 +498,4 @@ func (n *Node) get(path string) (*http.Response, error) {
 		return nil, fmt.Errorf("the kubelet answers %s to %s", response.Status, path)
 	}
 	return response, nil
-}
-
-// WaitGuard waits until the advertiser's guard is registered with containerd,
-// going by its log, which must be at level debug.
-func (n *Node) WaitGuard(t testing.TB) {
-	t.Helper()
-	Eventually(t, startTimeout, "the guard is registered with containerd", func() error {
-		if !strings.Contains(n.Advertiser.Log(n.Advertiser.started), "Started plugin 99-directx-guard") {
-			return errors.New("the advertiser's log does not say so")
-		}
-		return nil
-	})
 }

@@ -36,12 +36,35 @@ type Container struct {
 	// Resources are further extended resources that it asks for.
 	Resources map[string]int
 	Env       map[string]string
-	// Script is what it runs with sh -c, by default a wait without end.
+	// Script is what it runs with sh -c. By default it waits until it is terminated,
+	// and first writes to the node's witness directory if it requests a GPU and has
+	// none.
 	Script string
 }
 
-// forever waits until it is told to end, and then ends at once.
-const forever = "trap 'exit 0' TERM; sleep 2147483647 & wait"
+// requestsGPU reports whether the container requests a GPU of any resource.
+func (c Container) requestsGPU() bool { return c.Display+c.Compute+len(c.Resources) > 0 }
+
+// Wait waits until the container is terminated, and then ends at once.
+const Wait = "trap 'exit 0' TERM; sleep 2147483647 & wait"
+
+// Containers that run without a GPU that they requested write their name into a
+// file of the node.
+const (
+	witnessDir  = "/witness"
+	witnessFile = "without-gpu"
+	witness     = "ls /dev/dxg[0-9]* >/dev/null 2>&1 || echo \"$0\" >>" + witnessDir + "/" + witnessFile + "\n"
+)
+
+// CheckWitness fails the test if a container ran without the GPU that it requested
+// at any time since the node's start.
+func (n *Node) CheckWitness(t testing.TB) {
+	t.Helper()
+	names, err := os.ReadFile(filepath.Join(n.witness, witnessFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("containers ran without their GPU (%v):\n%s", err, names)
+	}
+}
 
 // GPUPod is a pod of one container, "main", that asks for display GPUs.
 func GPUPod(name string, display int) Pod {
@@ -96,10 +119,11 @@ func (n *Node) writeManifest(t testing.TB, name string) {
 		"restartPolicy":                 "Always",
 		"terminationGracePeriodSeconds": 1,
 		"enableServiceLinks":            false,
-		"containers":                    containerSpecs(pod.Containers),
+		"containers":                    containerSpecs(name, pod.Containers),
+		"volumes":                       []map[string]any{{"name": "witness", "hostPath": map[string]string{"path": n.witness}}},
 	}
 	if len(pod.Init) > 0 {
-		spec["initContainers"] = containerSpecs(pod.Init)
+		spec["initContainers"] = containerSpecs(name, pod.Init)
 	}
 	manifest, err := json.Marshal(map[string]any{
 		"apiVersion": "v1",
@@ -117,7 +141,7 @@ func (n *Node) writeManifest(t testing.TB, name string) {
 
 func (n *Node) manifest(pod string) string { return filepath.Join(n.manifests, pod+".json") }
 
-func containerSpecs(containers []Container) []map[string]any {
+func containerSpecs(pod string, containers []Container) []map[string]any {
 	specs := make([]map[string]any, 0, len(containers))
 	for _, c := range containers {
 		limits := map[string]string{}
@@ -136,13 +160,17 @@ func containerSpecs(containers []Container) []map[string]any {
 		}
 		script := c.Script
 		if script == "" {
-			script = forever
+			script = Wait
+			if c.requestsGPU() {
+				script = witness + Wait
+			}
 		}
 		specs = append(specs, map[string]any{
 			"name":            c.Name,
 			"image":           Image,
 			"imagePullPolicy": "Never",
-			"command":         []string{"/bin/sh", "-c", script},
+			"command":         []string{"/bin/sh", "-c", script, pod + "/" + c.Name},
+			"volumeMounts":    []map[string]string{{"name": "witness", "mountPath": witnessDir}},
 			"env":             env,
 			"resources":       map[string]any{"limits": limits},
 		})

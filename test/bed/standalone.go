@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"directx-nri/internal/allocation"
 )
 
 // The runtimes of standalone containers, by containerd's names for them.
@@ -70,7 +72,7 @@ func (n *Node) CtrRun(id, script string, flags ...string) (output string, err er
 func (n *Node) CtrDetach(t testing.TB, id string, flags ...string) {
 	t.Helper()
 	t.Cleanup(func() { n.CtrRemove(t, id) })
-	if out, err := n.Ctr(n.ctrRun(id, forever, append([]string{"--detach", "--null-io"}, flags...))...); err != nil {
+	if out, err := n.Ctr(n.ctrRun(id, Wait, append([]string{"--detach", "--null-io"}, flags...))...); err != nil {
 		t.Fatalf("ctr run %s %v: %v\n%s", id, flags, err, out)
 	}
 }
@@ -360,7 +362,7 @@ func (c *Client) View(t testing.TB, id string) View {
 func (s Standalone) Spec(cgroup string) specs.Spec {
 	script := s.Script
 	if script == "" {
-		script = forever
+		script = Wait
 	}
 	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 	for _, d := range s.Devices {
@@ -388,4 +390,21 @@ func (s Standalone) Spec(cgroup string) specs.Spec {
 			},
 		},
 	}
+}
+
+// WriteBundleSpec writes the config.json of a container that runs a script, with
+// the interlock's mount if interlock is set.
+func WriteBundleSpec(t testing.TB, bundle, script string, interlock bool) {
+	t.Helper()
+	c := Standalone{ID: "bundle", Script: script}
+	if interlock {
+		c.Mounts = []specs.Mount{{Source: allocation.InterlockSource, Destination: allocation.InterlockMount, Type: "bind", Options: []string{"rbind", "ro"}}}
+	}
+	spec := c.Spec(Cgroup())
+	spec.Linux.Resources = nil
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(bundle, "config.json"), string(data))
 }

@@ -37,11 +37,11 @@ const (
 type setting struct {
 	name string
 	// enter connects the plugins and returns the variables of the containers.
-	enter func(t *testing.T, n *bed.Node) map[string]string
+	enter func(t *testing.T, n *bed.Node) bed.Answer
 
 	node    *bed.Node
 	sandbox *bed.Direct
-	env     map[string]string
+	env     bed.Answer
 	times   []times
 }
 
@@ -55,28 +55,20 @@ type times struct{ create, start time.Duration }
 func TestCreateStart(t *testing.T) {
 	gpu := bed.GPU{Index: 0, Libraries: mounts - 4}
 	settings := []*setting{
-		{name: "no plugin", enter: func(*testing.T, *bed.Node) map[string]string { return nil }},
-		{name: "no-op plugin", enter: func(t *testing.T, n *bed.Node) map[string]string {
+		{name: "no plugin", enter: func(*testing.T, *bed.Node) bed.Answer { return bed.Answer{} }},
+		{name: "no-op plugin", enter: func(t *testing.T, n *bed.Node) bed.Answer {
 			connect(t, n.NRISocket, nil)
-			return nil
+			return bed.Answer{}
 		}},
-		{name: fmt.Sprintf("plugin, %d mounts", mounts), enter: func(t *testing.T, n *bed.Node) map[string]string {
+		{name: fmt.Sprintf("plugin, %d mounts", mounts), enter: func(t *testing.T, n *bed.Node) bed.Answer {
 			connect(t, n.NRISocket, mountsOf(gpu, n))
-			return nil
+			return bed.Answer{}
 		}},
-		{name: "directx-nri", enter: func(t *testing.T, n *bed.Node) map[string]string {
+		{name: "directx-nri", enter: func(t *testing.T, n *bed.Node) bed.Answer {
 			env := allocate(t, n, gpu)
 			n.Advertiser.Stop(t)
 			n.Plugin.Start(t)
 			n.WaitPlugin(t)
-			return env
-		}},
-		// As on a node: the advertiser guards the starts.
-		{name: "directx-nri + guard", enter: func(t *testing.T, n *bed.Node) map[string]string {
-			env := allocate(t, n, gpu)
-			n.Plugin.Start(t)
-			n.WaitPlugin(t)
-			n.WaitGuard(t)
 			return env
 		}},
 	}
@@ -108,11 +100,11 @@ func TestCreateStart(t *testing.T) {
 }
 
 // allocate gets the variables for a container with the GPU.
-func allocate(t *testing.T, n *bed.Node, gpu bed.GPU) map[string]string {
+func allocate(t *testing.T, n *bed.Node, gpu bed.GPU) bed.Answer {
 	t.Helper()
 	n.Advertiser.Start(t)
 	plugin := n.DevicePlugin(t)
-	var env map[string]string
+	var env bed.Answer
 	bed.Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
 		env, err = plugin.Allocate(gpu.Replica(0))
 		return err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/paths"
@@ -67,7 +68,7 @@ func (e *extraMounts) setPolicy(t *testing.T, sources string) {
 // waitLog waits until a process has logged text after the mark.
 func waitLog(t *testing.T, p *bed.Process, since bed.Mark, text string) {
 	t.Helper()
-	bed.Eventually(t, stopSoon, p.Name+" logs "+text, func() error {
+	bed.Eventually(t, 15*time.Second, p.Name+" logs "+text, func() error {
 		if !strings.Contains(p.Log(since), text) {
 			return errors.New("it does not")
 		}

@@ -68,7 +68,6 @@ func TestKubeletInjection(t *testing.T) {
 	s.Advertiser.Stop(t)
 	s.Advertiser.Start(t)
 	s.WaitReady(t)
-	s.WaitGuard(t)
 	after := s.Apply(t, bed.GPUPod("after", 1))
 	s.WaitRunning(t, after)
 	if view := s.MustHave(t, after, "main", s.AssignedGPUs(t, after, "main")...); len(view.Tokens) == 0 {

@@ -94,6 +94,24 @@ func (s *suite) testKills(t *testing.T) {
 	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 }
 
+// runsWithGPU returns an error unless container main of a pod runs with the GPUs
+// that the kubelet assigned to it.
+func (s *suite) runsWithGPU(t *testing.T, pod string) error {
+	status, err := s.Status(pod)
+	if err != nil {
+		return err
+	}
+	c, _ := status.Container("main")
+	if c.State.Running == nil {
+		return fmt.Errorf("%v", status)
+	}
+	view, err := s.View(c)
+	if err != nil {
+		return err
+	}
+	return s.Compare(view, s.AssignedGPUs(t, pod, "main")...)
+}
+
 // testKillsInAllocate kills the advertiser under a stream of Allocate calls.
 // What it answered must be recorded, whole and for that device.
 func (s *suite) testKillsInAllocate(t *testing.T) {
@@ -113,9 +131,9 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 		go func() {
 			var r result
 			for r.err == nil {
-				var env map[string]string
-				if env, r.err = plugin.Allocate(device); r.err == nil {
-					r.last = env[displayToken]
+				var answer bed.Answer
+				if answer, r.err = plugin.Allocate(device); r.err == nil {
+					r.last = answer.Env[displayToken]
 					if r.count++; r.count == 1 {
 						close(started)
 					}

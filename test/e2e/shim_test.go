@@ -5,21 +5,16 @@ package e2e
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/test/bed"
 )
 
-// TestShimBesideNRI has the runtime shim in front of the runtime of pods, and
-// the NRI plugin and the advertiser beside it. The test takes the kubelet's
-// place, to choose each moment.
+// TestShimBesideNRI runs pods through the runtime shim on a node that has the NRI
+// plugin too. The test takes the kubelet's place to choose each moment.
 func TestShimBesideNRI(t *testing.T) {
 	s := &podShim{Node: bed.Start(t, bed.Options{
 		NoKubelet: true, Shim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0),
@@ -32,15 +27,13 @@ func TestShimBesideNRI(t *testing.T) {
 	s.Advertiser.Start(t)
 	s.Plugin.Start(t)
 	s.WaitPlugin(t)
-	s.WaitGuard(t)
 	for _, part := range []struct {
 		name string
 		test func(*testing.T)
 	}{
 		{"all healthy: everything once, and the shim changes nothing", s.testHealthy},
 		{"a sandbox and a container without a request are untouched", s.testPodUntouched},
-		{"an unguarded container gets its GPU from the shim, and keeps it", s.testRepaired},
-		{"plugin frozen and guard up: refused, and right when tried again", s.testGuarded},
+		{"a container that the plugin did not adjust gets its GPU from the shim", s.testRepaired},
 		{"a record that is lost is refused at the start", s.testLost},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -61,30 +54,11 @@ type podShim struct {
 	next   int // the replica to be allocated next
 }
 
-// reconnected waits until the plugin says that containerd has it again, after a
-// mark of its log. One that was thawed this moment still takes itself for
-// connected.
-func (s *podShim) reconnected(t *testing.T, since bed.Mark) {
-	t.Helper()
-	bed.Eventually(t, 30*time.Second, "the plugin is connected again", func() error {
-		if !strings.Contains(s.Plugin.Log(since), "registered with the container runtime") {
-			return errors.New("its log does not say so")
-		}
-		return nil
-	})
-	s.WaitPlugin(t)
-}
-
-// allocate returns the variables of a container that was given a GPU.
-func (s *podShim) allocate(t *testing.T, gpu int) map[string]string {
+// allocate returns what the advertiser answers for a container with a GPU.
+func (s *podShim) allocate(t *testing.T, gpu int) bed.Answer {
 	t.Helper()
 	s.next++
-	var env map[string]string
-	bed.Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
-		env, err = s.DevicePlugin(t).Allocate(s.Inventory.GPUs[gpu].Replica(s.next % 8))
-		return err
-	})
-	return env
+	return s.Allocate(t, s.Inventory.GPUs[gpu], s.next%8)
 }
 
 // mustHave fails the test unless a running container has exactly the given GPUs.
@@ -124,12 +98,12 @@ func (s *podShim) testHealthy(t *testing.T) {
 func (s *podShim) testPodUntouched(t *testing.T) {
 	sandbox := s.RunSandbox(t, "untouched")
 	s.mustBeUntouched(t, sandbox.ID())
-	for name, env := range map[string]map[string]string{
-		"plain": nil,
+	for name, answer := range map[string]bed.Answer{
+		"plain": {},
 		// In a pod it grants nothing.
-		"wishes": {"DIRECTX_VISIBLE_DEVICES": "all"},
+		"wishes": {Env: map[string]string{"DIRECTX_VISIBLE_DEVICES": "all"}},
 	} {
-		id, err := sandbox.Create(name, env)
+		id, err := sandbox.Create(name, answer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,37 +115,18 @@ func (s *podShim) testPodUntouched(t *testing.T) {
 	}
 }
 
-// testRepaired: with the plugin and the guard away, nobody but the shim keeps
-// the promise. Once the plugin is back it finds a container that NRI knows
-// nothing of, and must leave it alone.
+// testRepaired: with the plugin away, the shim gives the container its GPU and
+// removes the interlock.
 func (s *podShim) testRepaired(t *testing.T) {
-	both := []*bed.Process{s.Plugin, s.Advertiser}
-	each := func(t *testing.T, do func(*bed.Process, *testing.T)) {
-		for _, p := range both {
-			do(p, t)
+	for _, way := range ways(s.Node) {
+		if way.which[0] != s.Plugin {
+			continue
 		}
-	}
-	for _, row := range []struct {
-		name       string
-		gone, back func(*testing.T)
-	}{
-		{
-			"both killed",
-			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Kill(t) }) },
-			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Start(t) }) },
-		},
-		{
-			"both frozen",
-			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Freeze(t) }) },
-			func(t *testing.T) { each(t, func(p *bed.Process, t *testing.T) { p.Thaw(t) }) },
-		},
-	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(way.name, func(t *testing.T) {
 			sandbox := s.RunSandbox(t, "repaired")
-			env := s.allocate(t, 1)
-			row.gone(t)
-			mark := s.Plugin.Mark()
-			id, err := sandbox.Create("main", env)
+			answer := s.allocate(t, 1)
+			way.gone(t)
+			id, err := sandbox.Create("main", answer)
 			if err == nil {
 				err = sandbox.Start(id)
 			}
@@ -179,35 +134,32 @@ func (s *podShim) testRepaired(t *testing.T) {
 				s.mustHave(t, sandbox, id, 1)
 				s.mustBeRepaired(t, id)
 			}
-			row.back(t)
-			s.reconnected(t, mark)
+			way.back(t)
 			if err != nil {
 				t.Fatalf("the container did not start: %v", err)
 			}
-			// The plugin stops a container within moments of being connected.
-			bed.Never(t, 1500*time.Millisecond, "the plugin stops the container that the shim repaired", func() error {
-				state, err := sandbox.State(id)
-				if err == nil && state != cri.ContainerState_CONTAINER_RUNNING {
-					err = fmt.Errorf("its state is %v", state)
+			s.WaitPlugin(t)
+			// A container that ended is created again, now with the plugin.
+			bed.Eventually(t, 20*time.Second, "the plugin adjusts a container", func() error {
+				again, err := sandbox.Create("main", answer)
+				if err != nil {
+					return err
 				}
-				return err
+				if err := sandbox.Start(again); err != nil {
+					return err
+				}
+				s.mustHave(t, sandbox, again, 1)
+				if given, started := s.client.Given(t, again), s.client.Started(t, again); !bytes.Equal(given, started) {
+					return errors.New("the shim did")
+				}
+				return nil
 			})
-			// A container that ends is made again, now with the plugin.
-			again, err := sandbox.Create("main", env)
-			if err == nil {
-				err = sandbox.Start(again)
-			}
-			if err != nil {
-				t.Fatalf("the container did not start again: %v", err)
-			}
-			s.mustHave(t, sandbox, again, 1)
-			s.mustBeUntouched(t, again)
 		})
 	}
 }
 
-// mustBeRepaired fails the test unless it was the shim that gave a container
-// its GPU.
+// mustBeRepaired fails the test unless the shim, and not the plugin, gave a
+// container its GPU.
 func (s *podShim) mustBeRepaired(t *testing.T, id string) {
 	t.Helper()
 	destination := []byte(s.Inventory.GPUs[1].Mounts(s.Dir)[0].Destination)
@@ -219,40 +171,8 @@ func (s *podShim) mustBeRepaired(t *testing.T, id string) {
 	}
 }
 
-func (s *podShim) testGuarded(t *testing.T) {
-	sandbox := s.RunSandbox(t, "guarded")
-	env := s.allocate(t, 0)
-	s.Plugin.Freeze(t)
-	mark := s.Plugin.Mark()
-	id, err := sandbox.Create("main", env)
-	if err == nil {
-		err = sandbox.Start(id)
-	}
-	s.Plugin.Thaw(t)
-	if err == nil {
-		t.Error("the container started")
-	} else {
-		mustContain(t, "the error", err.Error(), "directx-nri", "main")
-	}
-	if id != "" {
-		if traces := s.client.TaskTraces(id); len(traces) > 0 {
-			t.Errorf("a refused container left %v", traces)
-		}
-	}
-	s.reconnected(t, mark)
-	var again string
-	bed.Eventually(t, stopSoon, "the container starts", func() (err error) {
-		if again, err = sandbox.Create("main", env); err != nil {
-			return err
-		}
-		return sandbox.Start(again)
-	})
-	s.mustHave(t, sandbox, again, 0)
-	s.mustBeUntouched(t, again)
-}
-
-// testLost removes a container's record after its creation, when NRI has done
-// its part: only the shim looks once more.
+// testLost removes a container's record between its creation, by NRI, and its
+// start, by the shim.
 func (s *podShim) testLost(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"removed": os.Remove,
@@ -260,12 +180,12 @@ func (s *podShim) testLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sandbox := s.RunSandbox(t, "lost")
-			env := s.allocate(t, 0)
-			id, err := sandbox.Create("main", env)
+			answer := s.allocate(t, 0)
+			id, err := sandbox.Create("main", answer)
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join(s.StateDir, "allocations", recordName(env[displayToken]))
+			path := filepath.Join(s.StateDir, "allocations", recordName(answer.Env[displayToken]))
 			if err := change(path); err != nil {
 				t.Fatal(err)
 			}

@@ -10,20 +10,18 @@
 # Groups, `linux` when none is named:
 #
 #   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet
-#             packages               runc, busybox-static
+#             packages               runc, crun, busybox-static
 #   helm      bin/                   helm
 #   cluster   what linux and helm have, and
 #             cluster/               etcd, the API server, the controller manager,
 #                                    the scheduler and kubectl of the kubelet's version
 #             packages               containernetworking-plugins
-#   versions  containerd16/          containerd 1.6, ctr
-#             containerd2/           containerd 2, ctr, the runc shim
+#   versions  containerd2/           containerd 2, ctr, the runc shim
 #   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
 #                                    a client of the suite's own (containerd/client),
 #                                    and the test doubles of test/windows/doubles
 #             windows-containerd2/   containerd 2, ctr
 #             windows-hcsshim-new/   the newest runhcs shim that builds
-#             windows-containerd16/  containerd 1.6
 #             packages               wine64, gcc-mingw-w64-x86-64, g++-mingw-w64-x86-64,
 #                                    directx-headers-dev
 #   all       all of them
@@ -155,7 +153,9 @@ flags2() { echo "-s -w -X $containerd2/version.Version=$(version_of "$1" $contai
 
 linux() {
 	missing=
-	command -v runc >/dev/null || missing="$missing runc"
+	for program in runc crun; do
+		command -v $program >/dev/null || missing="$missing $program"
+	done
 	have_static_busybox || missing="$missing busybox-static"
 	# shellcheck disable=SC2086 # a list of names
 	install $missing
@@ -185,8 +185,6 @@ cluster() {
 }
 
 versions() {
-	build containerd16 linux "$parts/containerd16" "$(flags1 containerd16)" \
-		$containerd1/cmd/containerd $containerd1/cmd/ctr
 	build containerd2 linux "$parts/containerd2" "$(flags2 containerd2)" \
 		$containerd2/cmd/containerd $containerd2/cmd/ctr $containerd2/cmd/containerd-shim-runc-v2
 }
@@ -205,7 +203,6 @@ windows() {
 	doubles
 	build containerd2 windows "$parts/windows-containerd2" "$(flags2 containerd2)" $containerd2/cmd/containerd $containerd2/cmd/ctr
 	build hcsshim-new windows "$parts/windows-hcsshim-new" "-s -w" $runhcs
-	build containerd16 windows "$parts/windows-containerd16" "$(flags1 containerd16)" $containerd1/cmd/containerd
 }
 
 # doubles compiles the stand-ins for Windows' own libraries. It takes a few
