@@ -4,48 +4,73 @@ package cluster
 
 import (
 	"context"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
 
-	node "directx-nri/test/bed"
-	testsuite "directx-nri/test/bed"
+	"directx-nri/test/bed"
 )
 
-// repository is where the images are, for the chart.
-const repository = "docker.io/library/directx-nri"
+const (
+	busyboxImage = "docker.io/library/busybox:1.36"
+	pauseImage   = "dx.test/pause:1"
+	// repository is that of the product's images.
+	repository = "docker.io/library/directx-nri"
+	platform   = "linux-" + runtime.GOARCH
+)
 
-// images are two images of the product, which differ in their version. They are
-// built while the cluster starts, and the newer one while the older one is tested.
-type images struct{ older, newer *image }
+// importBusybox gives the node images that contain the machine's busybox.
+func (m *machine) importBusybox(t testing.TB) {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	busybox := mustRead(t, path)
+	for name, command := range map[string][]string{busyboxImage: {"/bin/sh"}, pauseImage: {"/bin/sleep", "2147483647"}} {
+		archive := filepath.Join(m.dir, "image.tar")
+		if _, err := bed.WriteImage(archive, name, command, []byte(busybox)); err != nil {
+			t.Fatal(err)
+		}
+		m.importImage(t, archive)
+	}
+}
 
+func (m *machine) importImage(t testing.TB, archive string) {
+	t.Helper()
+	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()
+	if err != nil {
+		t.Fatalf("import image archive %s: %v\n%s", archive, err, out)
+	}
+}
+
+// image is an image of the product.
 type image struct {
-	version string // its tag too
+	version string // also its tag
 	dir     string
-	built   chan struct{} // closed when it is there, or err says why it is not
-	file    string        // its archive
+	built   chan struct{} // closed when file or err is set
+	file    string
 	err     error
 }
 
-// buildImages begins to build the images by the release tool, as `make images`
-// does.
+// images differ in their version only. They are built in the background.
+type images struct{ older, newer *image }
+
 func buildImages(t testing.TB) *images {
 	t.Helper()
-	if reason := node.SkipReason(); reason != "" {
-		t.Skip(reason)
-	}
-	parts, err := node.FindParts()
+	parts, err := bed.FindParts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	newImage := func(version string) *image {
-		return &image{version: version, dir: filepath.Join(node.RunDir(), "images", version), built: make(chan struct{})}
+		return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version), built: make(chan struct{})}
 	}
 	both := &images{older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
 	go func() {
 		for _, i := range []*image{both.older, both.newer} {
-			// A test's own context is over before its clean-up waits for this.
-			i.file, i.err = testsuite.BuildImage(context.Background(), parts.Root, i.dir, i.version, platform)
+			// The test's context ends before its cleanup, which waits for this.
+			i.file, i.err = bed.BuildImage(context.Background(), parts.Root, i.dir, i.version, platform)
 			close(i.built)
 		}
 	}()
@@ -53,14 +78,10 @@ func buildImages(t testing.TB) *images {
 	return both
 }
 
-const platform = "linux-" + runtime.GOARCH
+// program returns the path of a program of the image.
+func (i *image) program(name string) string { return filepath.Join(i.dir, "bin", platform, name) }
 
-// program is where a program of the image is built.
-func (i *image) program(name string) string {
-	return filepath.Join(i.dir, "bin", platform, name)
-}
-
-// archive waits until the image is built and returns its archive.
+// archive waits for the image and returns its archive.
 func (i *image) archive(t testing.TB) string {
 	t.Helper()
 	<-i.built

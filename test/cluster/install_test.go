@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,169 +15,126 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"directx-nri/internal/readiness"
-	node "directx-nri/test/bed"
-	"directx-nri/test/cluster/bed"
+	"directx-nri/test/bed"
 )
 
-// install installs the chart with the examples' values and waits until the node
-// offers what they say.
-func (s *suite) install(t *testing.T, flags ...string) {
+// install installs the chart with the values of the examples and waits for the GPUs.
+func (s *suite) install(t *testing.T) {
 	t.Helper()
-	s.Kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, append([]string{
-		"--values", examples + "/values.yaml", "--set", "image.repository=" + repository, "--set", "image.tag=" + s.images.older.version,
-	}, flags...)...)
+	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
+	s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version)
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
 }
 
-// offered is what the examples' values make the node offer.
+// offered is what the node offers with the values of the examples.
 var offered = map[string]int{display: 8, compute: 4, t4: 4}
 
 func (s *suite) testInstall(t *testing.T) {
-	if old := mustRead(t, bed.ContainerdConfig); strings.Contains(old, "nri") {
-		t.Fatalf("NRI is on before the chart is installed:\n%s", old)
+	if old := mustRead(t, containerdConfig); strings.Contains(old, "nri") {
+		t.Fatalf("NRI is configured before the installation:\n%s", old)
 	}
 	s.install(t)
-	t.Log(s.Kubectl(t, "get", "node", bed.NodeName, "--output", `jsonpath={.status.allocatable}`))
-	t.Log(mustRead(t, bed.ContainerdConfig))
-	mustContain(t, "containerd's log", s.Containerd.Log(0), "supervisor: containerd ended")
-	if status := s.ourPod(t, daemonSet).Status; restarts(status) > 0 {
-		t.Errorf("containers of the DaemonSet's pod were started again: %v", status.ContainerStatuses)
+	t.Log(mustRead(t, containerdConfig))
+	mustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
+	if status := s.podOf(t, daemonSet).Status; restarts(status) > 0 {
+		t.Errorf("containers of the DaemonSet's pod restarted: %v", status.ContainerStatuses)
 	}
 }
 
-func restarts(status corev1.PodStatus) int {
-	count := 0
-	for _, c := range append(status.InitContainerStatuses, status.ContainerStatuses...) {
-		count += int(c.RestartCount)
-	}
-	return count
-}
-
-// testExamples applies each example for Linux as it is, and compares what its pods
-// print with what is written beside it. All run beside each other.
+// testExamples applies all Linux examples and compares their output with the expected one.
 func (s *suite) testExamples(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(s.Parts.Root, examples, "*.expected.txt"))
+	files, err := filepath.Glob(filepath.Join(s.parts.Root, examples, "*.expected.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
 	manifest := func(expected string) string { return strings.TrimSuffix(expected, ".expected.txt") + ".yaml" }
-	// Jobs come when the pods have their GPUs: one of them asks for two apart.
-	var apart, jobs []string
+	// Jobs come when the pods have their GPUs, because one pod requests two different GPUs.
+	var pods, jobs []string
 	for _, file := range files {
 		if strings.Contains(mustRead(t, manifest(file)), "kind: Job") {
 			jobs = append(jobs, "--filename", manifest(file))
 		} else {
-			apart = append(apart, "--filename", manifest(file))
+			pods = append(pods, "--filename", manifest(file))
 		}
 	}
 	t.Cleanup(func() {
-		s.Kubectl(t, slices.Concat([]string{"delete", "--wait", "--ignore-not-found"}, apart, jobs)...)
+		s.kubectl(t, slices.Concat([]string{"delete", "--wait", "--ignore-not-found"}, pods, jobs)...)
 	})
-	s.Kubectl(t, append([]string{"apply"}, apart...)...)
-	node.Eventually(t, timeout, "the pods have their GPUs", func() error {
-		pods, err := s.Pods("default")
+	s.kubectl(t, append([]string{"apply"}, pods...)...)
+	bed.Eventually(t, timeout, "the pods have their GPUs", func() error {
+		pods, err := s.pods("default")
 		for _, pod := range pods {
 			if pod.Status.Phase == corev1.PodPending {
-				err = fmt.Errorf("pod %s waits: %s", pod.Name, states(pod))
+				err = fmt.Errorf("pod %s is pending: %s", pod.Name, states(pod))
 			}
 		}
 		return err
 	})
-	s.Kubectl(t, append([]string{"apply"}, jobs...)...)
+	s.kubectl(t, append([]string{"apply"}, jobs...)...)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".expected.txt"), func(t *testing.T) {
-			want := mustRead(t, file)
-			for _, pod := range s.waitDone(t, strings.Fields(s.Kubectl(t, "get", "--filename", manifest(file), "--output", "name"))) {
-				got := s.Kubectl(t, "logs", pod)
-				if err := matches(want, got); err != nil {
-					t.Errorf("pod %s: %v. It printed:\n%s\nexpected:\n%s", pod, err, got, want)
+			object := strings.TrimSpace(s.kubectl(t, "get", "--filename", manifest(file), "--output", "name"))
+			pattern := expected(mustRead(t, file))
+			for _, pod := range s.waitSucceeded(t, object) {
+				if got := s.kubectl(t, "logs", pod); !pattern.MatchString(got) {
+					t.Errorf("pod %s printed:\n%s\nwant:\n%s", pod, got, mustRead(t, file))
 				}
 			}
 		})
 	}
 }
 
-// waitDone waits until an example's objects, pods and Jobs, have succeeded, and
-// returns the names of the pods.
-func (s *suite) waitDone(t testing.TB, objects []string) []string {
+// waitSucceeded waits until a pod, or all pods of a Job, have succeeded, and returns their
+// names.
+func (s *suite) waitSucceeded(t testing.TB, object string) (names []string) {
 	t.Helper()
-	var names []string
-	for _, object := range objects {
-		kind, name, _ := strings.Cut(object, "/")
-		var job struct {
-			Spec struct{ Completions int }
+	kind, name, _ := strings.Cut(object, "/")
+	want := 1
+	if kind == "job.batch" {
+		var job struct{ Spec struct{ Completions int } }
+		if err := s.get("/apis/batch/v1/namespaces/default/jobs/"+name, &job); err != nil {
+			t.Fatal(err)
 		}
-		if kind == "job.batch" {
-			if err := s.Get("/apis/batch/v1/namespaces/default/jobs/"+name, &job); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var done []string
-		node.Eventually(t, timeout, object+" succeeds", func() error {
-			pods, err := s.Pods("default")
-			if err != nil {
-				return err
-			}
-			done = nil
-			for _, pod := range pods {
-				switch {
-				case pod.Name != name && pod.Labels["job-name"] != name:
-				case pod.Status.Phase == corev1.PodFailed:
-					t.Fatalf("pod %s failed: %s %s %s", pod.Name, pod.Status.Reason, pod.Status.Message, states(pod))
-				case pod.Status.Phase == corev1.PodSucceeded:
-					done = append(done, pod.Name)
-				default:
-					err = fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, states(pod))
-				}
-			}
-			if want := max(1, job.Spec.Completions); err == nil && len(done) != want {
-				err = fmt.Errorf("%d of its %d pods have succeeded", len(done), want)
-			}
-			return err
-		})
-		names = append(names, done...)
+		want = job.Spec.Completions
 	}
+	bed.Eventually(t, timeout, object+" succeeds", func() error {
+		pods, err := s.pods("default")
+		if err != nil {
+			return err
+		}
+		names = nil
+		for _, pod := range pods {
+			switch {
+			case pod.Name != name && pod.Labels["job-name"] != name:
+			case pod.Status.Phase == corev1.PodFailed:
+				t.Fatalf("pod %s failed: %s %s %s", pod.Name, pod.Status.Reason, pod.Status.Message, states(pod))
+			case pod.Status.Phase == corev1.PodSucceeded:
+				names = append(names, pod.Name)
+			default:
+				err = fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, states(pod))
+			}
+		}
+		if err == nil && len(names) != want {
+			err = fmt.Errorf("%d of %d pods have succeeded", len(names), want)
+		}
+		return err
+	})
 	return names
 }
 
-// matches compares an output with the expected one, line by line: * stands for any
-// characters, ? for one, and a last line of * alone for one or more lines.
-func matches(want, got string) error {
-	wants, gots := strings.Split(strings.TrimRight(want, "\n"), "\n"), strings.Split(strings.TrimRight(got, "\n"), "\n")
-	for i, line := range wants {
-		last := i == len(wants)-1
-		switch {
-		case i >= len(gots):
-			return fmt.Errorf("line %d is missing: %s", i+1, line)
-		case last && line == "*":
-			return nil
-		case !like(line, gots[i]):
-			return fmt.Errorf("line %d is not like %q", i+1, line)
-		}
+// expected returns the pattern of an expected output: * stands for any characters, ? for
+// one, and * as the last line for one or more lines.
+func expected(text string) *regexp.Regexp {
+	text, more := strings.CutSuffix(regexp.QuoteMeta(strings.TrimRight(text, "\n")), "\n"+regexp.QuoteMeta("*"))
+	text = strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(text)
+	if more {
+		text += `\n(?s:.+)`
 	}
-	if len(gots) > len(wants) {
-		return fmt.Errorf("there are %d lines too many", len(gots)-len(wants))
-	}
-	return nil
+	return regexp.MustCompile(`^` + text + `\n?$`)
 }
 
-// like tells whether text is what a pattern with * and ? stands for.
-func like(pattern, text string) bool {
-	switch {
-	case pattern == "":
-		return text == ""
-	case pattern[0] == '*':
-		return like(pattern[1:], text) || text != "" && like(pattern, text[1:])
-	case text == "":
-		return false
-	}
-	return (pattern[0] == '?' || pattern[0] == text[0]) && like(pattern[1:], text[1:])
-}
-
-// holders are the pods that hold all display GPUs.
+// holders returns the names of the pods that hold all display GPUs.
 func holders() []string {
 	var names []string
 	for i := range offered[display] {
@@ -185,31 +143,25 @@ func holders() []string {
 	return names
 }
 
-// testPending leaves pods that run on all display GPUs.
+// testPending leaves pods that hold all display GPUs.
 func (s *suite) testPending(t *testing.T) {
 	var all string
 	for _, name := range holders() {
-		all += pod(name, forever, map[string]int{display: 1})
+		all += podManifest(name, forever, map[string]int{display: 1})
 	}
-	s.Apply(t, all)
+	s.apply(t, all)
 	s.waitRunning(t, holders()...)
 
-	s.Apply(t, pod("ninth", forever, map[string]int{display: 1}))
-	node.Eventually(t, timeout, "the ninth pod waits for a GPU", func() error {
-		pod, err := s.Pod("default", "ninth")
-		if err != nil {
-			return err
+	s.apply(t, podManifest("ninth", forever, map[string]int{display: 1}))
+	bed.Eventually(t, timeout, "the ninth pod is unschedulable", func() error {
+		pod, err := s.pod("ninth")
+		if err == nil && !strings.Contains(states(pod), "Insufficient "+display) {
+			err = fmt.Errorf("%w: %s", errWaiting, states(pod))
 		}
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable && strings.Contains(c.Message, "Insufficient "+display) {
-				t.Log(c.Message)
-				return nil
-			}
-		}
-		return fmt.Errorf("its conditions are %v", pod.Status.Conditions)
+		return err
 	})
-	node.Never(t, 2*time.Second, "the ninth pod runs", func() error {
-		pod, err := s.Pod("default", "ninth")
+	bed.Never(t, 2*time.Second, "the ninth pod runs", func() error {
+		pod, err := s.pod("ninth")
 		if err == nil && pod.Status.Phase != corev1.PodPending {
 			err = fmt.Errorf("it is %s", pod.Status.Phase)
 		}
@@ -218,47 +170,46 @@ func (s *suite) testPending(t *testing.T) {
 	s.remove(t, "holder-0")
 	s.waitRunning(t, "ninth")
 	s.remove(t, "ninth")
-	s.Apply(t, pod("holder-0", forever, map[string]int{display: 1}))
+	s.apply(t, podManifest("holder-0", forever, map[string]int{display: 1}))
 	s.waitRunning(t, "holder-0")
-	s.holders = s.lives(t, holders()...)
-	for name, life := range s.holders {
-		mustContain(t, name, life, "PCIROOT", "/dev/dxg")
+	s.holders = s.containers(t, holders()...)
+	for name, container := range s.holders {
+		mustContain(t, name, container, "PCIROOT", "/dev/dxg")
 	}
 }
 
-// testRefused starts pods that must not start, and reads what a user reads.
+// testRefused starts pods that must not start, and checks their events.
 func (s *suite) testRefused(t *testing.T) {
-	s.Apply(t, pod("made-up", forever, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
-	t.Cleanup(func() { s.remove(t, "made-up") })
-	s.mustSayWhy(t, "made-up", "DIRECTX_ALLOCATION_0")
+	t.Cleanup(func() { s.remove(t, "forged-token", "no-plugin") })
+	s.apply(t, podManifest("forged-token", forever, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
+	s.waitRefused(t, "forged-token", "DIRECTX_ALLOCATION_0")
 
-	t.Cleanup(func() { s.remove(t, "no-plugin") })
 	s.withoutPlugin(t, func() {
-		s.Apply(t, pod("no-plugin", forever, map[string]int{compute: 1}))
-		s.mustSayWhy(t, "no-plugin", "not started without its GPU")
+		s.apply(t, podManifest("no-plugin", forever, map[string]int{compute: 1}))
+		s.waitRefused(t, "no-plugin", "NRI plugin")
 	})
+	s.waitRunning(t, "no-plugin")
+	mustContain(t, "pod no-plugin", s.containers(t, "no-plugin")["no-plugin/main"], "PCIROOT", "/dev/dxg")
 }
 
-// withoutPlugin ends the NRI plugin, which the kubelet starts again, and keeps it
-// from finding containerd until f returns.
+// withoutPlugin kills the NRI plugin, which the kubelet restarts, and keeps it from
+// connecting to containerd until f returns.
 func (s *suite) withoutPlugin(t *testing.T, f func()) {
 	t.Helper()
-	const socket, away = "/run/nri/nri.sock", "/run/nri/away.sock"
+	const socket, moved = "/run/nri/nri.sock", "/run/nri/moved.sock"
 	rename := func(from, to string) {
 		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pid := node.FindProcess("directx-nri")
+	pid := bed.FindProcess("directx-nri")
 	if pid == 0 {
-		t.Fatal("no plugin runs")
+		t.Fatal("the plugin does not run")
 	}
-	rename(socket, away)
+	rename(socket, moved)
 	defer func() {
-		rename(away, socket)
-		node.Eventually(t, timeout, "the plugin is back", func() error {
-			return readiness.Check(t.Context(), filepath.Join("/run/directx-nri", readiness.SocketName))
-		})
+		rename(moved, socket)
+		s.rolledOut(t, daemonSet)
 	}()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("kill the plugin: %v", err)
@@ -266,20 +217,23 @@ func (s *suite) withoutPlugin(t *testing.T, f func()) {
 	f()
 }
 
-// mustSayWhy waits until the events of a pod say why it does not start.
-func (s *suite) mustSayWhy(t *testing.T, name, words string) {
+// waitRefused waits until a warning event with some words says why a pod does not start.
+func (s *suite) waitRefused(t *testing.T, name, words string) {
 	t.Helper()
-	node.Eventually(t, timeout, "kubectl describe says why pod "+name+" does not start", func() error {
-		if pod, err := s.Pod("default", name); err != nil || running(pod) == nil {
+	bed.Eventually(t, timeout, "an event says why pod "+name+" does not start", func() error {
+		if pod, err := s.pod(name); err != nil || running(pod) == nil {
 			t.Fatalf("pod %s runs (%v)", name, err)
 		}
-		text := s.Kubectl(t, "describe", "pod", name)
-		for line := range strings.Lines(text) {
-			if strings.Contains(line, words) && strings.Contains(line, "Failed") {
-				t.Log(strings.TrimSpace(line))
+		var events corev1.EventList
+		if err := s.get("/api/v1/namespaces/default/events", &events); err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if event.InvolvedObject.Name == name && event.Type == corev1.EventTypeWarning && strings.Contains(event.Message, words) {
+				t.Log(event.Message)
 				return nil
 			}
 		}
-		return fmt.Errorf("it says:\n%s", text)
+		return errWaiting
 	})
 }

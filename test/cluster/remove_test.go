@@ -3,52 +3,58 @@
 package cluster
 
 import (
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// testRestore begins with a node that has the shim, and leaves one that has
-// nothing of ours.
+// testRestore removes everything from a node with the shim.
 func (s *suite) testRestore(t *testing.T) {
 	s.remove(t, holders()...)
 	s.holders = nil
 	s.helmUpgrade(t, "--reuse-values", "--set", "restore=true")
 	s.rolledOut(t, daemonSet)
-	s.Helm(t, "uninstall", release, "--namespace", namespace, "--wait")
-	s.waitPodsGone(t)
-	s.mustBeAsBefore(t)
+	s.uninstall(t)
+	s.mustBeRestored(t)
 }
 
 func (s *suite) testRestoreManifest(t *testing.T) {
 	s.install(t)
 	s.mustGiveGPUs(t, display)
-	s.Helm(t, "uninstall", release, "--namespace", namespace, "--wait")
-	s.waitPodsGone(t)
-	s.applyWithImage(t, manifests+"/restore-linux.yaml")
+	s.uninstall(t)
+	const manifest = manifests + "/restore-linux.yaml"
+	imageLine := regexp.MustCompile(`(?m)^(\s*image: ).*$`)
+	s.apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.parts.Root, manifest)), "${1}"+repository+":"+s.images.older.version))
 	s.rolledOut(t, daemonSet)
-	s.Kubectl(t, "delete", "--wait", "--filename", manifests+"/restore-linux.yaml")
+	s.kubectl(t, "delete", "--wait", "--filename", manifest)
 	s.waitPodsGone(t)
-	s.mustBeAsBefore(t)
+	s.mustBeRestored(t)
 }
 
-// waitPodsGone waits until no pod of ours is left. Helm waits for what it has made,
-// and not for the DaemonSet's pods.
+func (s *suite) uninstall(t *testing.T) {
+	t.Helper()
+	s.helm(t, "uninstall", release, "--namespace", namespace, "--wait")
+	s.waitPodsGone(t)
+}
+
+// waitPodsGone waits for the DaemonSet's pods, for which neither helm nor kubectl waits.
 func (s *suite) waitPodsGone(t *testing.T) {
 	t.Helper()
-	s.Kubectl(t, "wait", "pod", "--for=delete", "--all", "--namespace", namespace, "--timeout", timeout.String())
+	s.kubectl(t, "wait", "pod", "--for=delete", "--all", "--namespace", namespace, "--timeout", timeout.String())
 }
 
-// mustBeAsBefore fails the test unless the node is as it was before anything was
-// installed, and works.
-func (s *suite) mustBeAsBefore(t *testing.T) {
+// mustBeRestored fails the test unless the node's files are those before the installation
+// and the node works.
+func (s *suite) mustBeRestored(t *testing.T) {
 	t.Helper()
-	if diff := cmp.Diff(s.before, s.Files(t)); diff != "" {
-		t.Errorf("the node's files are not what they were (-before +after):\n%s", diff)
+	if diff := cmp.Diff(s.before, s.files(t)); diff != "" {
+		t.Errorf("the node's files differ (-before +after):\n%s", diff)
 	}
-	s.WaitContainerd(t)
+	s.waitContainerd(t)
 	s.waitOffered(t, map[string]int{display: 0, compute: 0, t4: 0})
-	s.Apply(t, pod("after", forever, nil))
+	s.apply(t, podManifest("after", forever, nil))
 	s.waitRunning(t, "after")
 	s.remove(t, "after")
 }

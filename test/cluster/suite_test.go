@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	node "directx-nri/test/bed"
-	"directx-nri/test/cluster/bed"
+	"directx-nri/test/bed"
 )
 
-// The release, and what it offers.
 const (
 	release   = "directx-nri"
 	namespace = "directx-nri"
@@ -30,43 +27,45 @@ const (
 	examples  = "deployments/examples/linux"
 	daemonSet = "directx-nri-linux"
 
-	display = node.Display
-	compute = node.Compute
+	display = bed.Display
+	compute = bed.Compute
 	t4      = "example.com/t4"
+	npu     = "example.com/npu"
 )
 
-// timeout bounds how long a change may take to show. The kubelet alone waits for
-// 10 to 15 seconds before it tries a failed container again.
+// timeout bounds the effect of a change. The kubelet alone waits 10 to 15 seconds before
+// it creates a failed container again.
 const timeout = 4 * time.Minute
 
-// suite is the cluster that the parts of TestCluster share.
+// suite is the state that the parts of TestCluster share.
 type suite struct {
-	*bed.Cluster
+	*machine
 	images *images
-	// before is what the node was like before anything was installed.
+	// before has the node's files before the installation.
 	before map[string]string
-	// bystander is the life of a pod that has nothing to do with any of it.
-	bystander lives
-	// holders are the lives of the pods that hold all display GPUs, as long as there
-	// are any.
-	holders lives
+	// bystander describes a pod without a GPU, which nothing may affect.
+	bystander containers
+	// holders describes the pods that hold all display GPUs, if there are any.
+	holders containers
 	failed  bool
 }
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
+	if reason := bed.SkipReason(); reason != "" {
+		t.Skip(reason)
+	}
 	built := buildImages(t)
-	s := &suite{Cluster: bed.Start(t), images: built}
-	s.ImportImage(t, built.older.archive(t))
-	s.Apply(t, pod("bystander", forever, nil))
+	s := &suite{machine: startMachine(t), images: built}
+	s.importImage(t, built.older.archive(t))
+	s.apply(t, podManifest("bystander", forever, nil))
 	s.waitRunning(t, "bystander")
-	s.bystander = s.lives(t, "bystander")
-	s.before = s.Files(t)
+	s.bystander = s.containers(t, "bystander")
+	s.before = s.files(t)
 	return s
 }
 
-// run runs one part. A part that failed ends the suite: what comes after builds on
-// it.
+// run runs a part. A failed part ends the suite.
 func (s *suite) run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
 	if s.failed {
@@ -75,19 +74,19 @@ func (s *suite) run(t *testing.T, name string, test func(t *testing.T)) {
 	s.failed = !t.Run(name, func(t *testing.T) {
 		defer func() {
 			if t.Failed() {
-				s.Dump(t, namespace, "default")
+				s.dump(t, namespace, "default")
 			}
 		}()
 		test(t)
-		s.mustGoOn(t)
+		s.mustBeUnaffected(t)
 	})
 }
 
-// forever waits until it is told to end, and then ends at once.
+// forever is a script that runs until SIGTERM.
 const forever = "trap 'exit 0' TERM; sleep 2147483647 & wait"
 
-// pod is the manifest of a pod of one container.
-func pod(name, script string, limits map[string]int, env ...string) string {
+// podManifest returns the manifest of a pod with one container.
+func podManifest(name, script string, limits map[string]int, env ...string) string {
 	var lines []string
 	for _, resource := range slices.Sorted(maps.Keys(limits)) {
 		lines = append(lines, fmt.Sprintf("%s: %d", resource, limits[resource]))
@@ -104,15 +103,15 @@ spec:
       command: [sh, -c, %q]
       env: [%s]
       resources: {limits: {%s}}
-`, name, bed.BusyboxImage, script, strings.Join(env, ", "), strings.Join(lines, ", "))
+`, name, busyboxImage, script, strings.Join(env, ", "), strings.Join(lines, ", "))
 }
 
-// waitRunning waits until pods of the default namespace run.
+// waitRunning waits until pods run.
 func (s *suite) waitRunning(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		node.Eventually(t, timeout, "pod "+name+" runs", func() error {
-			pod, err := s.Pod("default", name)
+		bed.Eventually(t, timeout, "pod "+name+" runs", func() error {
+			pod, err := s.pod(name)
 			if err != nil {
 				return err
 			}
@@ -122,18 +121,14 @@ func (s *suite) waitRunning(t testing.TB, names ...string) {
 }
 
 func running(pod corev1.Pod) error {
-	if pod.Status.Phase != corev1.PodRunning {
+	stopped := func(c corev1.ContainerStatus) bool { return c.State.Running == nil }
+	if pod.Status.Phase != corev1.PodRunning || slices.ContainsFunc(pod.Status.ContainerStatuses, stopped) {
 		return fmt.Errorf("it is %s: %s", pod.Status.Phase, states(pod))
-	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.State.Running == nil {
-			return errors.New(states(pod))
-		}
 	}
 	return nil
 }
 
-// states says what a pod's containers do.
+// states describes why a pod or its containers do not run.
 func states(pod corev1.Pod) string {
 	var parts []string
 	for _, c := range pod.Status.Conditions {
@@ -152,26 +147,24 @@ func states(pod corev1.Pod) string {
 	return strings.Join(parts, "; ")
 }
 
-// remove deletes pods of the default namespace and waits until they are gone.
+// remove deletes pods and waits until they are gone.
 func (s *suite) remove(t testing.TB, names ...string) {
 	t.Helper()
-	if len(names) > 0 {
-		s.Kubectl(t, append([]string{"delete", "pod", "--wait", "--ignore-not-found"}, names...)...)
-	}
+	s.kubectl(t, append([]string{"delete", "pod", "--wait", "--ignore-not-found"}, names...)...)
 }
 
-// lives tells for each container of some pods which one it is, since when it runs,
-// and which GPUs it has and can open.
-type lives map[string]string
+// containers describes containers by POD/CONTAINER: their IDs, start times, and GPUs.
+type containers map[string]string
 
-// useGPUs prints what a container is told of its GPUs, and opens them.
+// useGPUs prints the GPUs of a container and opens their device nodes.
 const useGPUs = `echo "$DIRECTX_DEVICES"; for node in /dev/dxg*; do if test -e "$node"; then true < "$node" && echo "$node" || exit 1; fi; done`
 
-func (s *suite) lives(t testing.TB, names ...string) lives {
+// containers describes the containers of pods, all of which must run.
+func (s *suite) containers(t testing.TB, names ...string) containers {
 	t.Helper()
-	found := make(lives)
+	found := make(containers)
 	for _, name := range names {
-		pod, err := s.Pod("default", name)
+		pod, err := s.pod(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,8 +172,7 @@ func (s *suite) lives(t testing.TB, names ...string) lives {
 			if c.State.Running == nil {
 				t.Fatalf("container %s of pod %s does not run: %s", c.Name, name, states(pod))
 			}
-			// What the API server tells may be old: the container itself is asked.
-			gpus, err := s.Exec(c.ContainerID, useGPUs)
+			gpus, err := s.exec(c.ContainerID, useGPUs)
 			if err != nil {
 				t.Fatalf("pod %s: %v", name, err)
 			}
@@ -190,33 +182,31 @@ func (s *suite) lives(t testing.TB, names ...string) lives {
 	return found
 }
 
-// mustGoOn fails the test unless the bystander and the holders of GPUs are those
-// that they always were, and have what they had.
-func (s *suite) mustGoOn(t testing.TB) {
+// mustBeUnaffected fails the test unless the containers of the bystander and of the
+// holders are the same as before.
+func (s *suite) mustBeUnaffected(t testing.TB) {
 	t.Helper()
-	for _, before := range []lives{s.bystander, s.holders} {
+	for _, before := range []containers{s.bystander, s.holders} {
 		var names []string
 		for key := range before {
-			name, _, _ := strings.Cut(key, "/")
-			names = append(names, name)
+			names = append(names, strings.TrimSuffix(key, "/main"))
 		}
-		if diff := cmp.Diff(before, s.lives(t, names...)); len(before) > 0 && diff != "" {
-			t.Errorf("running pods were disturbed (-before +after):\n%s", diff)
+		if diff := cmp.Diff(before, s.containers(t, names...)); len(before) > 0 && diff != "" {
+			t.Errorf("running pods were affected (-before +after):\n%s", diff)
 		}
 	}
 }
 
-// waitOffered waits until the node offers so many of the resources.
+// waitOffered waits until the node offers these numbers of resources.
 func (s *suite) waitOffered(t testing.TB, want map[string]int) {
 	t.Helper()
-	took := node.Eventually(t, timeout, fmt.Sprintf("the node offers %v", want), func() error {
-		n, err := s.Node(bed.NodeName)
-		if err != nil {
+	took := bed.Eventually(t, timeout, fmt.Sprintf("the node offers %v", want), func() error {
+		var n corev1.Node
+		if err := s.get("/api/v1/nodes/"+nodeName, &n); err != nil {
 			return err
 		}
 		for resource, count := range want {
-			quantity := n.Status.Allocatable[corev1.ResourceName(resource)]
-			if quantity.Value() != int64(count) {
+			if quantity := n.Status.Allocatable[corev1.ResourceName(resource)]; quantity.Value() != int64(count) {
 				return fmt.Errorf("allocatable %s is %s", resource, quantity.String())
 			}
 		}
@@ -225,48 +215,72 @@ func (s *suite) waitOffered(t testing.TB, want map[string]int) {
 	t.Logf("after %v the node offers %v", took.Round(time.Millisecond), want)
 }
 
-// helmUpgrade installs or upgrades the release, and waits for nothing.
+// helmUpgrade installs or upgrades the release without waiting for pods.
 func (s *suite) helmUpgrade(t testing.TB, flags ...string) {
 	t.Helper()
-	s.Helm(t, append([]string{"upgrade", "--install", release, chart, "--namespace", namespace}, flags...)...)
+	s.helm(t, append([]string{"upgrade", "--install", release, chart, "--namespace", namespace}, flags...)...)
 }
 
-// rolledOut waits until the pods of a DaemonSet are those of its present template,
-// and ready.
+// rolledOut waits until the pods of a DaemonSet have its current template and are ready.
 func (s *suite) rolledOut(t testing.TB, name string) {
 	t.Helper()
-	s.Kubectl(t, "rollout", "status", "daemonset/"+name, "--namespace", namespace, "--timeout", timeout.String())
+	s.kubectl(t, "rollout", "status", "daemonset/"+name, "--namespace", namespace, "--timeout", timeout.String())
 }
 
-// ourPod returns the one pod of a DaemonSet.
-func (s *suite) ourPod(t testing.TB, daemonSet string) corev1.Pod {
+// podOf waits until a DaemonSet has exactly one pod, and returns it.
+func (s *suite) podOf(t testing.TB, daemonSet string) corev1.Pod {
 	t.Helper()
-	var found corev1.Pod
-	node.Eventually(t, timeout, "DaemonSet "+daemonSet+" has one pod", func() error {
-		pods, err := s.Pods(namespace)
+	var found []corev1.Pod
+	bed.Eventually(t, timeout, "DaemonSet "+daemonSet+" has one pod", func() error {
+		pods, err := s.pods(namespace)
 		if err != nil {
 			return err
 		}
-		count := 0
-		for _, pod := range pods {
-			if len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Name == daemonSet {
-				found = pod
-				count++
-			}
-		}
-		if count != 1 {
-			return fmt.Errorf("it has %d", count)
+		found = slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
+			return len(pod.OwnerReferences) != 1 || pod.OwnerReferences[0].Name != daemonSet
+		})
+		if len(found) != 1 {
+			return fmt.Errorf("it has %d", len(found))
 		}
 		return nil
 	})
-	return found
+	return found[0]
 }
 
-// values writes a file of values for helm and returns its path.
+func restarts(status corev1.PodStatus) int {
+	count := 0
+	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
+		count += int(c.RestartCount)
+	}
+	return count
+}
+
+// mustBeSame fails the test unless the DaemonSet's pod is the same and none of its
+// containers has restarted.
+func (s *suite) mustBeSame(t *testing.T, before corev1.Pod) {
+	t.Helper()
+	if now := s.podOf(t, daemonSet); now.UID != before.UID || restarts(now.Status) != restarts(before.Status) {
+		t.Errorf("the DaemonSet's pod was %s with %d restarts and is %s with %d", before.Name, restarts(before.Status), now.Name, restarts(now.Status))
+	}
+}
+
+// mustGiveGPUs fails the test unless a new pod gets a device of each resource.
+func (s *suite) mustGiveGPUs(t *testing.T, resources ...string) {
+	t.Helper()
+	for _, resource := range resources {
+		name := "new-" + resource[strings.LastIndex(resource, "/")+1:]
+		s.apply(t, podManifest(name, "ls /dev/dxg* && "+forever, map[string]int{resource: 1}))
+		s.waitRunning(t, name)
+		mustContain(t, "pod "+name, s.containers(t, name)[name+"/main"], "PCIROOT", "/dev/dxg")
+		s.remove(t, name)
+	}
+}
+
+// values writes a values file and returns its path.
 func (s *suite) values(t testing.TB, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	bed.WriteFile(t, path, content)
+	writeFile(t, path, content, 0o644)
 	return path
 }
 
@@ -283,16 +297,9 @@ func mustContain(t testing.TB, what, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			t.Errorf("%s does not say %q:\n%s", what, part, text)
+			t.Errorf("%s does not contain %q:\n%s", what, part, text)
 		}
 	}
 }
 
-// applyWithImage applies a manifest with the suite's image in place of the one that
-// it names.
-func (s *suite) applyWithImage(t testing.TB, path string) {
-	t.Helper()
-	s.Apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.Parts.Root, path)), "${1}"+repository+":"+s.images.older.version))
-}
-
-var imageLine = regexp.MustCompile(`(?m)^(\s*(?:- )?image: ).*directx-nri.*$`)
+var errWaiting = errors.New("still waiting")

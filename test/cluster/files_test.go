@@ -1,6 +1,6 @@
 //go:build e2e && linux
 
-package bed
+package cluster
 
 import (
 	"crypto/sha256"
@@ -9,54 +9,46 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// churn are the places in which the cluster's own parts keep what changes with
-// every pod. containerd leaves its socket for NRI plugins when NRI is turned off.
-var churn = []string{
+// volatile are files that the cluster's components change with every pod. containerd
+// leaves its NRI socket behind when NRI is disabled.
+var volatile = []string{
 	"/run/containerd", "/run/netns", "/run/nri", "/run/runc", "/var/lib/cni", "/var/lib/containerd", "/var/log",
 	"/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources",
 	"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
 }
 
-// Files returns what there is in the node's folders, by path, with what it is: all
-// but what the cluster's own parts change with every pod.
-func (c *Cluster) Files(t testing.TB) map[string]string {
+// files returns the node's files by path, with their modes and content, except for the
+// volatile ones.
+func (m *machine) files(t testing.TB) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
-	for _, root := range []string{"/etc", "/opt/containerd", "/opt/nri", "/run", bin, "/var/lib"} {
+	for _, root := range []string{"/etc", "/opt/containerd", "/opt/nri", "/run", binDir, "/var/lib"} {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil // It went meanwhile.
-			}
-			if err != nil {
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // It was removed meanwhile.
+				return nil
+			case err != nil:
 				return err
+			case !slices.Contains(volatile, path):
+				files[path], err = describe(path, entry)
+				return err
+			case entry.IsDir():
+				return fs.SkipDir
 			}
-			for _, folder := range churn {
-				switch {
-				case path != folder:
-				case entry.IsDir():
-					return fs.SkipDir
-				default:
-					return nil
-				}
-			}
-			what, err := describe(path, entry)
-			if err == nil {
-				files[path] = what
-			}
-			return err
+			return nil
 		})
 		if err != nil {
-			t.Fatalf("look at the node's files: %v", err)
+			t.Fatalf("list the node's files: %v", err)
 		}
 	}
 	return files
 }
 
-// describe says what a file is: its kind and permissions, and its content.
 func describe(path string, entry fs.DirEntry) (string, error) {
 	info, err := entry.Info()
 	if err != nil {
@@ -67,7 +59,7 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 	case info.Mode().Type() == fs.ModeSymlink:
 		target, err := os.Readlink(path)
 		return text + " to " + target, err
-	// The kubelet writes its own state whenever it likes.
+	// The kubelet rewrites its state at any time.
 	case info.Mode().IsRegular() && !strings.HasPrefix(path, kubeletRoot+"/"):
 		data, err := os.ReadFile(path)
 		if err != nil {

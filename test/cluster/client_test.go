@@ -1,0 +1,158 @@
+//go:build e2e && linux
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// commandTimeout bounds a call of kubectl or helm.
+const commandTimeout = 5 * time.Minute
+
+func newClient() *http.Client {
+	// The API server's certificate is self-signed.
+	return &http.Client{Timeout: callTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+}
+
+// get reads an object from the API server. It is much faster than kubectl.
+func (m *machine) get(path string, into any) error {
+	request, err := http.NewRequest(http.MethodGet, apiURL+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := m.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s: %s", path, response.Status, body)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(body, into)
+}
+
+// pod returns a pod of the namespace default.
+func (m *machine) pod(name string) (corev1.Pod, error) {
+	var pod corev1.Pod
+	err := m.get("/api/v1/namespaces/default/pods/"+name, &pod)
+	return pod, err
+}
+
+func (m *machine) pods(namespace string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := m.get("/api/v1/namespaces/"+namespace+"/pods", &list)
+	return list.Items, err
+}
+
+// kubectl runs kubectl and returns its output.
+func (m *machine) kubectl(t testing.TB, args ...string) string {
+	t.Helper()
+	return m.must(t, kubectl, "", args...)
+}
+
+// apply passes manifests to `kubectl apply`.
+func (m *machine) apply(t testing.TB, manifests string, flags ...string) {
+	t.Helper()
+	m.must(t, kubectl, manifests, append([]string{"apply", "-f", "-"}, flags...)...)
+}
+
+// helm runs helm and returns its output.
+func (m *machine) helm(t testing.TB, args ...string) string {
+	t.Helper()
+	return m.must(t, helm, "", args...)
+}
+
+func (m *machine) must(t testing.TB, part, input string, args ...string) string {
+	t.Helper()
+	out, err := m.try(part, input, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// try runs kubectl or helm and returns the output, which an error contains too.
+func (m *machine) try(part, input string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.parts.Stock(part), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+m.file("kubeconfig"), "HOME="+m.dir)
+	cmd.Dir = m.parts.Root
+	cmd.Stdin = strings.NewReader(input)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s", cmd.Args[0], strings.Join(args, " "), err, out.String())
+	}
+	return out.String(), nil
+}
+
+// exec runs a shell script in a container and returns its output. It is much faster than
+// `kubectl exec`.
+func (m *machine) exec(id, script string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	response, err := m.cri.ExecSync(ctx, &cri.ExecSyncRequest{
+		ContainerId: strings.TrimPrefix(id, "containerd://"), Cmd: []string{"/bin/sh", "-c", script},
+	}, grpc.WaitForReady(true)) // containerd may be restarting.
+	if err != nil {
+		return "", fmt.Errorf("run %q in container %s: %w", script, id, err)
+	}
+	out := string(response.GetStdout()) + string(response.GetStderr())
+	if code := response.GetExitCode(); code != 0 {
+		return out, fmt.Errorf("run %q in container %s: exit status %d: %s", script, id, code, out)
+	}
+	return out, nil
+}
+
+// dump logs the state of the cluster after a failure.
+func (m *machine) dump(t testing.TB, namespaces ...string) {
+	t.Helper()
+	show := func(args ...string) {
+		out, err := m.try(kubectl, "", args...)
+		if err != nil {
+			out = err.Error()
+		}
+		t.Logf("---- kubectl %s\n%s", strings.Join(args, " "), out)
+	}
+	show("get", "pods", "--all-namespaces", "--output", "wide")
+	for _, namespace := range namespaces {
+		pods, err := m.pods(namespace)
+		if err != nil {
+			t.Log(err)
+		}
+		for _, pod := range pods {
+			lines := "10"
+			if running(pod) != nil {
+				show("describe", "pod", "--namespace", namespace, pod.Name)
+				lines = "60"
+			}
+			show("logs", "--namespace", namespace, pod.Name, "--all-containers", "--prefix", "--ignore-errors", "--tail", lines)
+		}
+	}
+	t.Log(m.containerd.Tail(25))
+	t.Log(m.kubelet.Tail(25))
+}
