@@ -248,7 +248,7 @@ func adapters(devices []Raw) ([]Adapter, error) {
 			all = append(all, a)
 		}
 	}
-	attributes := win32.AdapterAttributes()
+	attributes := []win32.AdapterAttribute{win32.D3D11Graphics(), win32.D3D12Graphics(), win32.D3D12CoreCompute()}
 	for _, attribute := range attributes {
 		list, err := dxcore.Adapters(attribute)
 		if err != nil {
@@ -266,7 +266,7 @@ func adapters(devices []Raw) ([]Adapter, error) {
 		if luid == nil || known[*luid] {
 			continue
 		}
-		adapter, err := dxcore.AdapterByLUID(win32.LUIDFrom(uint64(*luid)))
+		adapter, err := dxcore.AdapterByLUID(uint64(*luid))
 		if err != nil {
 			devices[i].Unread = append(devices[i].Unread, err)
 			continue
@@ -288,9 +288,9 @@ func readAdapter(adapter *win32.Adapter) Adapter {
 		keep(err)
 		return v
 	}
-	luid, err := adapter.LUID()
+	luid, err := adapter.Uint64(win32.InstanceLUID)
 	keep(err)
-	a.LUID = discovery.LUID(luid.Uint64())
+	a.LUID = discovery.LUID(luid)
 	a.Description, err = adapter.Text(win32.DriverDescription)
 	keep(err)
 	a.Hardware = is(win32.IsHardware)
@@ -298,8 +298,8 @@ func readAdapter(adapter *win32.Adapter) Adapter {
 	a.Detachable = is(win32.IsDetachable)
 	a.DedicatedMemory, err = adapter.Uint64(win32.DedicatedAdapterMemory)
 	keep(err)
-	a.D3D11Graphics = adapter.Has(win32.D3D11Graphics)
-	a.D3D12Graphics = adapter.Has(win32.D3D12Graphics)
-	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute)
+	a.D3D11Graphics = adapter.Has(win32.D3D11Graphics())
+	a.D3D12Graphics = adapter.Has(win32.D3D12Graphics())
+	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute())
 	return a
 }

@@ -8,22 +8,20 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// errNoSuchDevNode is CR_NO_SUCH_DEVNODE: the device is not there now.
+// errNoSuchDevNode is CR_NO_SUCH_DEVNODE: the device is not present.
 const errNoSuchDevNode = ConfigError(0x0D)
 
-// DeviceSet is a list of devices that Windows keeps for us. Its methods must not be
-// called by several goroutines at once.
+// DeviceSet is a device information set. It is not safe for concurrent use.
 type DeviceSet struct {
 	set windows.DevInfo
 }
 
-// PresentDevices returns the devices of class that are present now. Disabled ones
-// are; unplugged ones are not. A class that this Windows does not know has none.
-// The caller closes the set.
+// PresentDevices returns the present devices of class, including disabled ones. The
+// caller closes the set.
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetclassdevsexw
 func PresentDevices(class GUID) (*DeviceSet, error) {
 	set, err := windows.SetupDiGetClassDevsEx((*windows.GUID)(&class), "", 0, windows.DIGCF_PRESENT, 0, "")
-	if errors.Is(err, windows.ERROR_INVALID_CLASS) {
+	if errors.Is(err, windows.ERROR_INVALID_CLASS) { // Older Windows has fewer classes.
 		return NoDevices()
 	}
 	if err != nil {
@@ -32,43 +30,43 @@ func PresentDevices(class GUID) (*DeviceSet, error) {
 	return &DeviceSet{set: set}, nil
 }
 
-// NoDevices returns a set to [DeviceSet.Open] devices in. The caller closes it.
+// NoDevices returns an empty set, for [DeviceSet.Open]. The caller closes it.
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdicreatedeviceinfolistexw
 func NoDevices() (*DeviceSet, error) {
 	set, err := windows.SetupDiCreateDeviceInfoListEx(nil, 0, "")
 	if err != nil {
-		return nil, fmt.Errorf("make a list of devices: %w", err)
+		return nil, fmt.Errorf("create a device set: %w", err)
 	}
 	return &DeviceSet{set: set}, nil
 }
 
-// Close frees what the set's devices hold.
+// Close frees the set and its devices.
 func (s *DeviceSet) Close() error {
 	if err := s.set.Close(); err != nil {
-		return fmt.Errorf("close a list of devices: %w", err)
+		return fmt.Errorf("close a device set: %w", err)
 	}
 	return nil
 }
 
-// Device returns the set's device at index, counted from 0; ok is false behind the
-// last one. The device may be asked until the set is closed.
+// Device returns the device at index, from 0; ok is false after the last one. The
+// device is valid until the set is closed.
 func (s *DeviceSet) Device(index int) (d Device, ok bool, err error) {
 	data, err := s.set.EnumDeviceInfo(index)
 	if errors.Is(err, windows.ERROR_NO_MORE_ITEMS) {
 		return Device{}, false, nil
 	}
 	if err != nil {
-		return Device{}, false, fmt.Errorf("read entry %d of a list of devices: %w", index, err)
+		return Device{}, false, fmt.Errorf("read device %d of a set: %w", index, err)
 	}
 	return Device{set: s.set, info: (*deviceInfo)(unsafe.Pointer(data))}, true, nil
 }
 
-// Open adds the device with an instance ID to the set; ok is false when Windows
-// knows of none, present or not. The device may be asked until the set is closed.
+// Open adds the device with the given instance ID, present or not, to the set; ok is
+// false if there is none. The device is valid until the set is closed.
 func (s *DeviceSet) Open(instanceID string) (d Device, ok bool, err error) {
 	id, err := windows.UTF16PtrFromString(instanceID)
 	if err != nil || instanceID == "" {
-		return Device{}, false, nil // Nothing is called that, and "" would open the root of all devices.
+		return Device{}, false, nil // "" would open the root of all devices.
 	}
 	info := &deviceInfo{Size: uint32(unsafe.Sizeof(deviceInfo{}))}
 	err = setupDiOpenDeviceInfo(s.set, id, 0, 0, info)
@@ -76,7 +74,7 @@ func (s *DeviceSet) Open(instanceID string) (d Device, ok bool, err error) {
 		return Device{}, false, nil
 	}
 	if err != nil {
-		return Device{}, false, fmt.Errorf("look for device %s: %w", instanceID, err)
+		return Device{}, false, fmt.Errorf("open device %s: %w", instanceID, err)
 	}
 	return Device{set: s.set, info: info}, true, nil
 }
@@ -90,9 +88,8 @@ type Device struct {
 // Class returns the device's setup class.
 func (d Device) Class() GUID { return d.info.Class }
 
-// Present tells whether the device is there: Windows also knows of those that were
-// there once. Disabled ones are there. It is a property, as the status is; where it
-// is none that can be read, the configuration manager is asked.
+// Present reports whether the device is present, enabled or not. Without the property
+// the configuration manager is asked.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-ispresent
 func (d Device) Present() (bool, error) {
 	p, ok, err := d.Property(IsPresent)
@@ -121,11 +118,10 @@ func (d Device) InstanceID() (string, error) {
 	return id, nil
 }
 
-// Property reads one of the device's properties; ok is false when the device does
-// not have it.
+// Property reads a property; ok is false if the device does not have it.
 func (d Device) Property(name PropertyName) (p Property, ok bool, err error) {
 	key := name.Key()
-	buffer := make([]byte, 512) // Enough for most of them.
+	buffer := make([]byte, 512)
 	for {
 		var size uint32
 		err := setupDiGetDeviceProperty(d.set, d.info, &key, &p.Type, &buffer[0], uint32(len(buffer)), &size, 0)
@@ -136,7 +132,7 @@ func (d Device) Property(name PropertyName) (p Property, ok bool, err error) {
 		case errors.Is(err, windows.ERROR_NOT_FOUND):
 			return Property{}, false, nil
 		case errors.Is(err, windows.ERROR_INSUFFICIENT_BUFFER) && int(size) > len(buffer):
-			buffer = make([]byte, size) // It may have grown again when asked anew.
+			buffer = make([]byte, size) // It may grow until the next call.
 		case err == nil:
 			return Property{}, false, fmt.Errorf("read %s: %d bytes in a buffer of %d", name, size, len(buffer))
 		default:
@@ -145,10 +141,8 @@ func (d Device) Property(name PropertyName) (p Property, ok bool, err error) {
 	}
 }
 
-// Status returns the device's DN_ bits and its CM_PROB_ code, 0 for none.
-//
-// They are read as properties, as all else is, and asked of the configuration
-// manager where there are no such properties.
+// Status returns the device's DN_ bits and its CM_PROB_ code or 0. Without the
+// properties the configuration manager is asked.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-devnodestatus
 func (d Device) Status() (status, problem uint32, err error) {
 	status, ok, err := d.uint32(DevNodeStatus)
@@ -162,13 +156,13 @@ func (d Device) Status() (status, problem uint32, err error) {
 	return d.node()
 }
 
-// node asks the configuration manager for the device's status.
+// node returns the device's status from the configuration manager.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 func (d Device) node() (status, problem uint32, err error) {
 	if err := available(procCM_Get_DevNode_Status); err != nil {
 		return 0, 0, err
 	}
-	if err := configured(cmGetDevNodeStatus(&status, &problem, d.info.Node, 0)); err != nil {
+	if err := configError(cmGetDevNodeStatus(&status, &problem, d.info.Node, 0)); err != nil {
 		return 0, 0, fmt.Errorf("read the device's status: %w", err)
 	}
 	return status, problem, nil
@@ -185,8 +179,8 @@ func (d Device) uint32(name PropertyName) (n uint32, ok bool, err error) {
 	return n, true, nil
 }
 
-// DriverStoreINF returns the path in the driver store of an INF file that is
-// installed under name, such as `oem12.inf`.
+// DriverStoreINF returns the path in the driver store of an installed INF file, such as
+// `oem12.inf`.
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupgetinfdriverstorelocationw
 func DriverStoreINF(name string) (string, error) {
 	if err := available(procSetupGetInfDriverStoreLocationW); err != nil {
@@ -194,11 +188,11 @@ func DriverStoreINF(name string) (string, error) {
 	}
 	inf, err := windows.UTF16PtrFromString(name)
 	if err != nil {
-		return "", fmt.Errorf("look for %q in the driver store: %w", name, err)
+		return "", fmt.Errorf("find %q in the driver store: %w", name, err)
 	}
 	buffer := make([]uint16, windows.MAX_PATH)
 	for {
-		var size uint32 // In characters, the terminator among them.
+		var size uint32 // in characters, with the terminator
 		err := setupGetInfDriverStoreLocation(inf, 0, nil, &buffer[0], uint32(len(buffer)), &size)
 		switch {
 		case err == nil:
@@ -206,7 +200,7 @@ func DriverStoreINF(name string) (string, error) {
 		case errors.Is(err, windows.ERROR_INSUFFICIENT_BUFFER) && int(size) > len(buffer):
 			buffer = make([]uint16, size)
 		default:
-			return "", fmt.Errorf("look for %s in the driver store: %w", name, err)
+			return "", fmt.Errorf("find %s in the driver store: %w", name, err)
 		}
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"unsafe"
 )
 
-// comObject is a COM object: its first word points to its table of functions. It
-// lies in memory that is not Go's.
+// comObject is a COM object, which starts with a pointer to its function table. It is
+// not in Go's memory.
 // https://learn.microsoft.com/windows/win32/com/the-component-object-model
 type comObject struct {
-	table *[adapterSlots]uintptr // None of ours is longer.
+	table *[adapterSlots]uintptr // the longest table in use
 }
 
-// call calls the function in slot with the object and args, which are kept alive
-// and in place meanwhile.
+// call calls the function in slot with the object and args. What args point to stays
+// alive and in place.
 //
 //go:uintptrescapes
 func (o *comObject) call(slot int, args ...uintptr) uintptr {
@@ -28,41 +28,38 @@ func (o *comObject) call(slot int, args ...uintptr) uintptr {
 
 func (o *comObject) release() { o.call(slotRelease) }
 
-// truth reads a C++ bool: the rest of the register means nothing.
+// truth converts a C++ bool, which is the low byte of the register.
 func truth(result uintptr) bool { return byte(result) != 0 }
 
-// DXCore lists the graphics adapters. Its methods may be called by several
-// goroutines at once, as DXCore's may.
+// DXCore lists the graphics adapters. It is safe for concurrent use.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore
 type DXCore struct {
 	factory *comObject
 }
 
-// OpenDXCore returns DXCore. Before Windows 10 version 2004 and Windows Server 2022
-// there is none, and the error matches [errors.ErrUnsupported]. The caller closes
-// it.
+// OpenDXCore opens DXCore, which the caller closes. It is not available before Windows
+// 10 version 2004 and Windows Server 2022.
 func OpenDXCore() (*DXCore, error) {
 	if err := available(procDXCoreCreateAdapterFactory); err != nil {
 		return nil, err
 	}
 	id := iidDXCoreAdapterFactory()
 	var factory *comObject
-	if err := failed(dxcoreCreateAdapterFactory(&id, &factory)); err != nil {
-		return nil, fmt.Errorf("open DXCore by DXCoreCreateAdapterFactory: %w", err)
+	if err := hresultError(dxcoreCreateAdapterFactory(&id, &factory)); err != nil {
+		return nil, fmt.Errorf("DXCoreCreateAdapterFactory: %w", err)
 	}
 	return &DXCore{factory: factory}, nil
 }
 
-// Close lets go of DXCore.
+// Close releases DXCore.
 func (d *DXCore) Close() { d.factory.release() }
 
-// Adapters returns those that have attribute now. One that is going meanwhile is
-// left out. The caller closes each.
+// Adapters returns the present adapters with attribute. The caller closes each.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-createadapterlist(uint32_t_constguid_refiid_void)
 func (d *DXCore) Adapters(attribute AdapterAttribute) ([]*Adapter, error) {
-	filter, listID, adapterID := attribute.GUID(), iidDXCoreAdapterList(), iidDXCoreAdapter()
+	filter, listID, adapterID := attribute.id, iidDXCoreAdapterList(), iidDXCoreAdapter()
 	var list *comObject
-	err := failed(int32(d.factory.call(slotFactoryCreateAdapterList, 1,
+	err := hresultError(int32(d.factory.call(slotFactoryCreateAdapterList, 1,
 		uintptr(unsafe.Pointer(&filter)), uintptr(unsafe.Pointer(&listID)), uintptr(unsafe.Pointer(&list)))))
 	if err != nil {
 		return nil, fmt.Errorf("list DXCore's adapters with %s: %w", attribute, err)
@@ -73,52 +70,43 @@ func (d *DXCore) Adapters(attribute AdapterAttribute) ([]*Adapter, error) {
 	for i := range count {
 		var object *comObject
 		result := list.call(slotListGetAdapter, uintptr(i), uintptr(unsafe.Pointer(&adapterID)), uintptr(unsafe.Pointer(&object)))
-		if failed(int32(result)) != nil {
-			continue
+		if hresultError(int32(result)) != nil {
+			continue // It has just been removed.
 		}
 		adapters = append(adapters, &Adapter{object: object})
 	}
 	return adapters, nil
 }
 
-// AdapterByLUID returns one adapter, whatever its attributes. The caller closes it.
+// AdapterByLUID returns an adapter, which the caller closes.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-getadapterbyluid(constluid_refiid_void)
-func (d *DXCore) AdapterByLUID(luid LUID) (*Adapter, error) {
+func (d *DXCore) AdapterByLUID(luid uint64) (*Adapter, error) {
 	id := iidDXCoreAdapter()
 	var object *comObject
-	err := failed(int32(d.factory.call(slotFactoryGetAdapterByLuid,
+	err := hresultError(int32(d.factory.call(slotFactoryGetAdapterByLuid,
 		uintptr(unsafe.Pointer(&luid)), uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&object)))))
 	if err != nil {
-		return nil, fmt.Errorf("ask DXCore for the adapter with LUID 0x%X: %w", luid.Uint64(), err)
+		return nil, fmt.Errorf("get DXCore's adapter with LUID 0x%X: %w", luid, err)
 	}
 	return &Adapter{object: object}, nil
 }
 
-// Adapter is one of DXCore's adapters.
+// Adapter is a DXCore adapter.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nn-dxcore_interface-idxcoreadapter
 type Adapter struct {
 	object *comObject
 }
 
-// Close lets go of the adapter.
+// Close releases the adapter.
 func (a *Adapter) Close() { a.object.release() }
 
-// Has tells whether the adapter has attribute.
+// Has reports whether the adapter has attribute.
 func (a *Adapter) Has(attribute AdapterAttribute) bool {
-	id := attribute.GUID()
+	id := attribute.id
 	return truth(a.object.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
 }
 
-// LUID reads the adapter's LUID.
-func (a *Adapter) LUID() (LUID, error) {
-	data, err := a.property(InstanceLUID, 8)
-	if err != nil {
-		return LUID{}, err
-	}
-	return LUIDFrom(binary.LittleEndian.Uint64(data)), nil
-}
-
-// Bool reads a property that is true or false.
+// Bool reads a bool property.
 func (a *Adapter) Bool(p AdapterProperty) (bool, error) {
 	data, err := a.property(p, 1)
 	if err != nil {
@@ -127,7 +115,7 @@ func (a *Adapter) Bool(p AdapterProperty) (bool, error) {
 	return data[0] != 0, nil
 }
 
-// Uint64 reads a property that is a number of 64 bits.
+// Uint64 reads a 64-bit property.
 func (a *Adapter) Uint64(p AdapterProperty) (uint64, error) {
 	data, err := a.property(p, 8)
 	if err != nil {
@@ -136,7 +124,7 @@ func (a *Adapter) Uint64(p AdapterProperty) (uint64, error) {
 	return binary.LittleEndian.Uint64(data), nil
 }
 
-// Text reads a property that is a text.
+// Text reads a text property.
 func (a *Adapter) Text(p AdapterProperty) (string, error) {
 	data, err := a.property(p, 0)
 	if err != nil {
@@ -146,21 +134,21 @@ func (a *Adapter) Text(p AdapterProperty) (string, error) {
 	return string(bytes.ToValidUTF8(s, []byte("\uFFFD"))), nil
 }
 
-// property reads a property of size bytes, or of any size when size is 0.
+// property reads a property of size bytes, or of any size if size is 0.
 func (a *Adapter) property(p AdapterProperty, size uintptr) ([]byte, error) {
 	if !truth(a.object.call(slotAdapterIsPropertySupported, uintptr(p))) {
-		return nil, fmt.Errorf("read DXCore's %s of the adapter: %w", p, errors.ErrUnsupported)
+		return nil, fmt.Errorf("read adapter property %d: %w", p, errors.ErrUnsupported)
 	}
 	var has uintptr
-	if err := failed(int32(a.object.call(slotAdapterGetPropertySize, uintptr(p), uintptr(unsafe.Pointer(&has))))); err != nil {
-		return nil, fmt.Errorf("read the size of DXCore's %s of the adapter: %w", p, err)
+	if err := hresultError(int32(a.object.call(slotAdapterGetPropertySize, uintptr(p), uintptr(unsafe.Pointer(&has))))); err != nil {
+		return nil, fmt.Errorf("read the size of adapter property %d: %w", p, err)
 	}
 	if has == 0 || size > 0 && has != size {
-		return nil, fmt.Errorf("read DXCore's %s of the adapter: it has %d bytes, not %d", p, has, size)
+		return nil, fmt.Errorf("read adapter property %d: %d bytes, want %d", p, has, size)
 	}
 	data := make([]byte, has)
-	if err := failed(int32(a.object.call(slotAdapterGetProperty, uintptr(p), has, uintptr(unsafe.Pointer(&data[0]))))); err != nil {
-		return nil, fmt.Errorf("read DXCore's %s of the adapter: %w", p, err)
+	if err := hresultError(int32(a.object.call(slotAdapterGetProperty, uintptr(p), has, uintptr(unsafe.Pointer(&data[0]))))); err != nil {
+		return nil, fmt.Errorf("read adapter property %d: %w", p, err)
 	}
 	return data, nil
 }

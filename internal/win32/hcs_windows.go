@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// HCSServiceProperties returns the JSON document that the Host Compute Service
-// answers with when it is asked for its basic properties.
+// HCSServiceProperties returns the basic properties of the Host Compute Service as JSON.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#ServiceProperties
 func HCSServiceProperties() (string, error) {
 	if err := available(procHcsGetServiceProperties); err != nil {
@@ -16,20 +15,20 @@ func HCSServiceProperties() (string, error) {
 	}
 	query, err := windows.UTF16PtrFromString(`{"PropertyTypes":["Basic"]}`)
 	if err != nil {
-		return "", fmt.Errorf("ask the Host Compute Service for its properties: %w", err)
+		return "", fmt.Errorf("read the Host Compute Service's properties: %w", err)
 	}
 	var answer *uint16
-	err = failed(hcsGetServiceProperties(query, &answer))
+	err = hresultError(hcsGetServiceProperties(query, &answer))
 	var document string
-	if answer != nil { // On failure too: it says what went wrong.
+	if answer != nil { // On failure it has the cause.
 		document = windows.UTF16PtrToString(answer)
-		_, _ = windows.LocalFree(windows.Handle(unsafe.Pointer(answer))) // Fails for no block that Windows made.
+		_, _ = windows.LocalFree(windows.Handle(unsafe.Pointer(answer))) // Cannot fail.
+	}
+	if err != nil && document != "" {
+		err = fmt.Errorf("%w: %.500s", err, document)
 	}
 	if err != nil {
-		if document != "" {
-			return "", fmt.Errorf("ask the Host Compute Service for its properties: %w: %.500s", err, document)
-		}
-		return "", fmt.Errorf("ask the Host Compute Service for its properties: %w", err)
+		return "", fmt.Errorf("read the Host Compute Service's properties: %w", err)
 	}
 	return document, nil
 }

@@ -7,28 +7,24 @@ import (
 	"unsafe"
 )
 
-// The numbers are those of a 64-bit C compiler: Microsoft's headers, by way of
-// mingw-w64's copies of them.
-func TestLayoutIsThatOfWindows(t *testing.T) {
+// The numbers are from a 64-bit C compiler with mingw-w64's headers.
+func TestLayout(t *testing.T) {
 	t.Parallel()
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("Windows nodes have 64 bits")
 	}
 	var (
 		id     GUID
-		luid   LUID
 		key    PropertyKey
 		filter notifyFilter
 		info   deviceInfo
 	)
 	for name, test := range map[string]struct{ got, want uintptr }{
 		"GUID":                         {unsafe.Sizeof(id), 16},
-		"GUID, aligned":                {unsafe.Alignof(id), 4},
+		"GUID alignment":               {unsafe.Alignof(id), 4},
 		"GUID.Data2":                   {unsafe.Offsetof(id.Data2), 4},
 		"GUID.Data3":                   {unsafe.Offsetof(id.Data3), 6},
 		"GUID.Data4":                   {unsafe.Offsetof(id.Data4), 8},
-		"LUID":                         {unsafe.Sizeof(luid), 8},
-		"LUID.HighPart":                {unsafe.Offsetof(luid.HighPart), 4},
 		"DEVPROPKEY":                   {unsafe.Sizeof(key), 20},
 		"DEVPROPKEY.pid":               {unsafe.Offsetof(key.ID), 16},
 		"SP_DEVINFO_DATA":              {unsafe.Sizeof(info), 32},
@@ -36,7 +32,7 @@ func TestLayoutIsThatOfWindows(t *testing.T) {
 		"SP_DEVINFO_DATA.DevInst":      {unsafe.Offsetof(info.Node), 20},
 		"SP_DEVINFO_DATA.Reserved":     {unsafe.Offsetof(info.Reserved), 24},
 		"CM_NOTIFY_FILTER":             {unsafe.Sizeof(filter), 416},
-		"CM_NOTIFY_FILTER, aligned":    {unsafe.Alignof(filter), 8},
+		"CM_NOTIFY_FILTER alignment":   {unsafe.Alignof(filter), 8},
 		"CM_NOTIFY_FILTER.Flags":       {unsafe.Offsetof(filter.Flags), 4},
 		"CM_NOTIFY_FILTER.FilterType":  {unsafe.Offsetof(filter.FilterType), 8},
 		"CM_NOTIFY_FILTER.Reserved":    {unsafe.Offsetof(filter.Reserved), 12},
@@ -48,9 +44,9 @@ func TestLayoutIsThatOfWindows(t *testing.T) {
 	}
 }
 
-// The functions are in dxcore_interface.h's order; its template functions are not
-// virtual and have no place.
-func TestSlotsAreThoseOfTheHeader(t *testing.T) {
+// The functions are in the order of dxcore_interface.h, without its templates, which
+// are not virtual.
+func TestSlots(t *testing.T) {
 	t.Parallel()
 	unknown := []string{"QueryInterface", "AddRef", "Release"}
 	for name, test := range map[string]struct {
@@ -87,12 +83,12 @@ func TestSlotsAreThoseOfTheHeader(t *testing.T) {
 		}
 		for method, slot := range test.slots {
 			if all[slot] != method {
-				t.Errorf("%s: slot %d is %s's, want %s's", name, slot, all[slot], method)
+				t.Errorf("%s: slot %d is %s, want %s", name, slot, all[slot], method)
 			}
 		}
 	}
 	if adapterSlots < max(factorySlots, listSlots) {
-		t.Error("a table of functions is longer than comObject's")
+		t.Error("a function table is longer than comObject's")
 	}
 }
 
@@ -109,9 +105,9 @@ func TestGUIDs(t *testing.T) {
 		{iidDXCoreAdapterFactory(), "{78ee5945-c36e-4b13-a669-005dd11c0f06}"},
 		{iidDXCoreAdapterList(), "{526c7776-40e9-459b-b711-f32ad76dfc28}"},
 		{iidDXCoreAdapter(), "{f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e}"},
-		{D3D11Graphics.GUID(), "{8c47866b-7583-450d-f0f0-6bada895af4b}"},
-		{D3D12Graphics.GUID(), "{0c9ece4d-2f6e-4f01-8c96-e89e331b47b1}"},
-		{D3D12CoreCompute.GUID(), "{248e2800-a793-4724-abaa-23a6de1be090}"},
+		{D3D11Graphics().id, "{8c47866b-7583-450d-f0f0-6bada895af4b}"},
+		{D3D12Graphics().id, "{0c9ece4d-2f6e-4f01-8c96-e89e331b47b1}"},
+		{D3D12CoreCompute().id, "{248e2800-a793-4724-abaa-23a6de1be090}"},
 		{GPULUID.Key().Category, "{60b193cb-5276-4d0f-96fc-f173abad3ec6}"},
 		{LocationPaths.Key().Category, "{a45c254e-df1c-4efd-8020-67d146a850e0}"},
 		{NUMANode.Key().Category, "{540b947e-8b40-45bc-a8a2-6a0b894cbda2}"},
@@ -124,7 +120,7 @@ func TestGUIDs(t *testing.T) {
 	}
 }
 
-func TestEachPropertyHasAKeyOfItsOwn(t *testing.T) {
+func TestPropertyKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[PropertyKey]PropertyName{}
 	for name := DeviceDesc; name <= GPULUID; name++ {
@@ -134,35 +130,20 @@ func TestEachPropertyHasAKeyOfItsOwn(t *testing.T) {
 		}
 		seen[key] = name
 	}
-	if key := (GPULUID + 1).Key(); key != (PropertyKey{}) {
-		t.Errorf("a property that is not there has the key %v", key)
-	}
-}
-
-func TestLUIDIsOneNumber(t *testing.T) {
-	t.Parallel()
-	for _, n := range []uint64{0, 7048070, 1<<32 | 0xC2F5, 1<<64 - 1} {
-		if got := LUIDFrom(n).Uint64(); got != n {
-			t.Errorf("0x%X came back as 0x%X", n, got)
-		}
-	}
-	if got := (LUID{LowPart: 2, HighPart: 1}).Uint64(); got != 1<<32|2 {
-		t.Errorf("0x%X", got)
-	}
 }
 
 func TestResults(t *testing.T) {
 	t.Parallel()
-	if err := failed(1); err != nil { // S_FALSE
+	if err := hresultError(1); err != nil { // S_FALSE
 		t.Error(err)
 	}
-	if err := failed(-2147024809); err == nil || err.Error() != "HRESULT 0x80070057" {
+	if err := hresultError(-2147024809); err == nil || err.Error() != "HRESULT 0x80070057" {
 		t.Error(err)
 	}
-	if err := configured(0); err != nil {
+	if err := configError(0); err != nil {
 		t.Error(err)
 	}
-	if err := configured(0x0D); err == nil || err.Error() != "configuration manager error 0x0D" {
+	if err := configError(0x0D); err == nil || err.Error() != "configuration manager error 0x0D" {
 		t.Error(err)
 	}
 	for err, unsupported := range map[error]bool{
@@ -174,7 +155,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-func TestWindows11IsNotCalledWindows10(t *testing.T) {
+func TestProductOfWindows11(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string

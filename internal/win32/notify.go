@@ -9,10 +9,9 @@ import (
 	"unsafe"
 )
 
-// What cfgmgr32.h declares of notifications.
+// The declarations of cfgmgr32.h.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/ns-cfgmgr32-cm_notify_filter
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/ns-cfgmgr32-cm_notify_event_data
-// https://learn.microsoft.com/windows/win32/api/cfgmgr32/ne-cfgmgr32-cm_notify_action
 const (
 	notifyDeviceInterface = 0 // CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE
 	notifyDeviceInstance  = 2 // CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE
@@ -21,12 +20,11 @@ const (
 
 	maxDeviceIDLen = 200 // MAX_DEVICE_ID_LEN
 
-	// notifyDataOffset is where CM_NOTIFY_EVENT_DATA's union begins.
-	notifyDataOffset = 8
+	notifyDataOffset = 8 // of the union in CM_NOTIFY_EVENT_DATA
 )
 
-// notifyFilter is CM_NOTIFY_FILTER. Its union has a handle, which aligns it, and an
-// instance ID, which gives it its size.
+// notifyFilter is CM_NOTIFY_FILTER. The members of its union include a handle, which
+// determines its alignment, and an instance ID, which determines its size.
 type notifyFilter struct {
 	_          [0]uint64
 	Size       uint32
@@ -37,8 +35,7 @@ type notifyFilter struct {
 	_          [2*maxDeviceIDLen - 16]byte
 }
 
-// notifyFilters returns the filters for the events of interface classes and of all
-// device instances.
+// notifyFilters returns the filters for interface classes and all device instances.
 func notifyFilters(interfaces []GUID) []notifyFilter {
 	filters := []notifyFilter{{FilterType: notifyDeviceInstance, Flags: notifyAllDeviceInstances}}
 	for _, class := range interfaces {
@@ -50,109 +47,91 @@ func notifyFilters(interfaces []GUID) []notifyFilter {
 	return filters
 }
 
-// NotifyAction is a CM_NOTIFY_ACTION: what has happened.
-type NotifyAction uint32
-
-// The actions that are told of device interfaces and device instances.
-const (
-	InterfaceArrival   NotifyAction = 0
-	InterfaceRemoval   NotifyAction = 1
-	InstanceEnumerated NotifyAction = 7
-	InstanceStarted    NotifyAction = 8
-	InstanceRemoved    NotifyAction = 9
-)
-
-// NotifyEvent is something that has happened to a device.
+// NotifyEvent is an event of a device interface or a device instance.
 type NotifyEvent struct {
-	Action NotifyAction
-	// Interface is the class of the device interface; all zero for an instance.
+	// Interface is the class of the device interface, zero for an instance.
 	Interface GUID
-	// Name is the interface's symbolic link, or the device's instance ID.
+	// Name is the interface's symbolic link or the device's instance ID.
 	Name string
 }
 
-// parseNotifyEvent reads the CM_NOTIFY_EVENT_DATA that came with action.
-func parseNotifyEvent(action NotifyAction, data []byte) (NotifyEvent, error) {
-	e := NotifyEvent{Action: action}
+// parseNotifyEvent decodes CM_NOTIFY_EVENT_DATA.
+func parseNotifyEvent(data []byte) (NotifyEvent, error) {
 	if len(data) < notifyDataOffset {
-		return e, fmt.Errorf("an event of %d bytes", len(data))
+		return NotifyEvent{}, fmt.Errorf("event of %d bytes", len(data))
 	}
 	union := data[notifyDataOffset:]
 	switch kind := binary.LittleEndian.Uint32(data); kind {
 	case notifyDeviceInterface:
 		if len(union) < 16 {
-			return e, fmt.Errorf("an interface event of %d bytes", len(data))
+			return NotifyEvent{}, fmt.Errorf("interface event of %d bytes", len(data))
 		}
-		e.Interface, e.Name = guid(union), text(units(union[16:]))
+		return NotifyEvent{Interface: guid(union), Name: text(units(union[16:]))}, nil
 	case notifyDeviceInstance:
-		e.Name = text(units(union))
+		return NotifyEvent{Name: text(units(union))}, nil
 	default:
-		return e, fmt.Errorf("an event of kind %d", kind)
+		return NotifyEvent{}, fmt.Errorf("event of kind %d", kind)
 	}
-	return e, nil
 }
 
-// dispatcher gives each event to the one who registered for it. Windows hands back
-// a number with each event, and not a pointer: it may come after its owner has
-// gone, and then nobody gets it.
+// dispatcher passes events to receivers by number. Windows passes the number, and not
+// a pointer, to the callback, because an event can follow the end of its receiver.
 type dispatcher struct {
-	mu    sync.Mutex
-	last  uintptr
-	takes map[uintptr]func(NotifyEvent)
+	mu        sync.Mutex
+	last      uintptr
+	receivers map[uintptr]func(NotifyEvent)
 }
 
-// add returns the number by which take, which must not block, gets events.
-func (d *dispatcher) add(take func(NotifyEvent)) uintptr {
+// add returns the number of a new receiver, which must not block.
+func (d *dispatcher) add(receiver func(NotifyEvent)) uintptr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.takes == nil {
-		d.takes = map[uintptr]func(NotifyEvent){}
+	if d.receivers == nil {
+		d.receivers = map[uintptr]func(NotifyEvent){}
 	}
 	d.last++
-	d.takes[d.last] = take
+	d.receivers[d.last] = receiver
 	return d.last
 }
 
 func (d *dispatcher) remove(number uintptr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.takes, number)
+	delete(d.receivers, number)
 }
 
-// dispatch is called by Windows. An event that cannot be read is handed on with
-// what is known of it: that something has changed is the news.
-func (d *dispatcher) dispatch(number uintptr, action NotifyAction, data []byte) {
+// dispatch is the callback. An event that cannot be decoded is passed on empty.
+func (d *dispatcher) dispatch(number uintptr, data []byte) {
 	d.mu.Lock()
-	take := d.takes[number]
+	receiver := d.receivers[number]
 	d.mu.Unlock()
-	if take == nil {
+	if receiver == nil {
 		return
 	}
-	event, _ := parseNotifyEvent(action, data) // What was read of it.
-	take(event)
+	event, _ := parseNotifyEvent(data)
+	receiver(event)
 }
 
-// notifier is who calls a [dispatcher] back.
+// notifier calls a [dispatcher].
 type notifier interface {
-	// register has the dispatcher called with number for each event that filter
-	// lets through, until handle is unregistered.
+	// register makes the notifier call the dispatcher with number for each event that
+	// matches filter.
 	register(filter *notifyFilter, number uintptr) (handle uintptr, err error)
-	// unregister waits for the calls that are under way, so it must not be called
-	// by one of them.
+	// unregister waits for the current callbacks, so they must not call it.
 	unregister(handle uintptr) error
 }
 
-// watch is [WatchDevices]. What the notifier calls hands the news on and waits for
-// nobody; all else, unregistering above all, is done by the caller's goroutine.
-func watch(ctx context.Context, d *dispatcher, n notifier, interfaces []GUID, takes func(NotifyEvent) bool, changed func()) (err error) {
-	happened := make(chan struct{}, 1)
+// watch implements [WatchDevices]. Callbacks do not block, because unregistering waits
+// for them.
+func watch(ctx context.Context, d *dispatcher, n notifier, interfaces []GUID, filter func(NotifyEvent) bool, changed func()) (err error) {
+	pending := make(chan struct{}, 1)
 	number := d.add(func(e NotifyEvent) {
-		if !takes(e) {
+		if !filter(e) {
 			return
 		}
 		select {
-		case happened <- struct{}{}:
-		default: // It is to be told already.
+		case pending <- struct{}{}:
+		default:
 		}
 	})
 	defer d.remove(number)
@@ -169,7 +148,7 @@ func watch(ctx context.Context, d *dispatcher, n notifier, interfaces []GUID, ta
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-happened:
+		case <-pending:
 			changed()
 		}
 	}

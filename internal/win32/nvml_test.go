@@ -12,12 +12,12 @@ func TestNVMLBusID(t *testing.T) {
 	}
 }
 
-func TestNVMLAnswers(t *testing.T) {
+func TestNVMLResults(t *testing.T) {
 	t.Parallel()
-	if err := nvmlFailed(0); err != nil {
+	if err := nvmlError(0); err != nil {
 		t.Error(err)
 	}
-	if err := nvmlFailed(9); err == nil || !strings.Contains(err.Error(), "NVML error 9") {
+	if err := nvmlError(9); err == nil || !strings.Contains(err.Error(), "NVML error 9") {
 		t.Errorf("%v", err)
 	}
 	buffer := make([]byte, nvmlUUIDSize)

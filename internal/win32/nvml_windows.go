@@ -7,24 +7,23 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// NVMLUUIDs returns the UUIDs of the NVIDIA GPUs at places on the PCI bus, which
-// [NVMLBusID] writes, by their place. One that does not answer is left out, and the
-// error says why. Without NVIDIA's driver the error matches
-// [errors.ErrUnsupported].
+// NVMLUUIDs returns the UUIDs of the NVIDIA GPUs at the given places (see [NVMLBusID])
+// by place. The error is about those that are missing; without NVIDIA's driver it
+// matches [errors.ErrUnsupported].
 //
-// The driver may take its time, and a call cannot be broken off.
+// The driver can take seconds, and a call cannot be interrupted.
 func NVMLUUIDs(busIDs []string) (uuids map[string]string, err error) {
 	for _, proc := range []*windows.LazyProc{procnvmlInit_v2, procnvmlShutdown, procnvmlDeviceGetHandleByPciBusId_v2, procnvmlDeviceGetUUID} {
 		if err := available(proc); err != nil {
 			return nil, err
 		}
 	}
-	if err := nvmlFailed(nvmlInit()); err != nil {
-		return nil, fmt.Errorf("start NVML: %w", err)
+	if err := nvmlError(nvmlInit()); err != nil {
+		return nil, fmt.Errorf("nvmlInit: %w", err)
 	}
 	defer func() {
-		if failed := nvmlFailed(nvmlShutdown()); failed != nil {
-			err = errors.Join(err, fmt.Errorf("end NVML: %w", failed))
+		if failed := nvmlError(nvmlShutdown()); failed != nil {
+			err = errors.Join(err, fmt.Errorf("nvmlShutdown: %w", failed))
 		}
 	}()
 	uuids = map[string]string{}
@@ -32,7 +31,7 @@ func NVMLUUIDs(busIDs []string) (uuids map[string]string, err error) {
 	for _, busID := range busIDs {
 		uuid, err := nvmlUUID(busID)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("ask NVML for the UUID of %s: %w", busID, err))
+			failed = append(failed, fmt.Errorf("read the UUID of GPU %s: %w", busID, err))
 			continue
 		}
 		uuids[busID] = uuid
@@ -46,11 +45,11 @@ func nvmlUUID(busID string) (string, error) {
 		return "", err
 	}
 	var device uintptr
-	if err := nvmlFailed(nvmlDeviceByBusID(place, &device)); err != nil {
+	if err := nvmlError(nvmlDeviceByBusID(place, &device)); err != nil {
 		return "", err
 	}
 	var buffer [nvmlUUIDSize]byte
-	if err := nvmlFailed(nvmlDeviceUUID(device, &buffer[0], nvmlUUIDSize)); err != nil {
+	if err := nvmlError(nvmlDeviceUUID(device, &buffer[0], nvmlUUIDSize)); err != nil {
 		return "", err
 	}
 	return cString(buffer[:]), nil

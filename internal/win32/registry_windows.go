@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// classes is where the driver keys of all devices are.
+// classes is the key of all driver keys.
 // https://learn.microsoft.com/windows-hardware/drivers/install/hklm-system-currentcontrolset-control-registry-tree
 const classes = `SYSTEM\CurrentControlSet\Control\Class\`
 
-// RegistryValue is a registry value as it is stored.
+// RegistryValue is a registry value.
 type RegistryValue struct {
 	Name string
 	// Type is one of the REG_ types.
@@ -23,15 +23,14 @@ type RegistryValue struct {
 	Data []byte
 }
 
-// DriverKey is the registry key that a device's driver keeps its settings in.
+// DriverKey is the registry key of a device's driver.
 type DriverKey struct {
 	name string
 	key  registry.Key
 }
 
-// OpenDriverKey opens a driver key by its name, as the property [Driver] has it. An
-// error that matches [fs.ErrNotExist] tells that there is none. The caller closes
-// it.
+// OpenDriverKey opens a driver key by the value of the property [Driver]. The caller
+// closes it. The error matches [fs.ErrNotExist] if there is none.
 func OpenDriverKey(name string) (*DriverKey, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, classes+name, registry.QUERY_VALUE|registry.ENUMERATE_SUB_KEYS)
 	if err != nil {
@@ -48,13 +47,13 @@ func (k *DriverKey) Close() error {
 	return nil
 }
 
-// Value reads the key's own value of that name; ok is false when there is none.
+// Value reads a value of the key itself; ok is false if there is none.
 func (k *DriverKey) Value(name string) (v RegistryValue, ok bool, err error) {
 	return readValue(k.key, name)
 }
 
-// Values reads all values of one of the key's subkeys, in Windows' order; there are
-// none when there is no such subkey. Those that were read before an error count.
+// Values reads the values of a subkey, in Windows' order, and none if there is no such
+// subkey. On an error it returns those before it.
 func (k *DriverKey) Values(subkey string) (values []RegistryValue, err error) {
 	key, err := registry.OpenKey(k.key, subkey, registry.QUERY_VALUE)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +67,7 @@ func (k *DriverKey) Values(subkey string) (values []RegistryValue, err error) {
 			err = errors.Join(err, fmt.Errorf("close the registry key %s: %w", subkey, e))
 		}
 	}()
-	name, data := make([]uint16, 256), make([]byte, 4096) // Enough for most of them.
+	name, data := make([]uint16, 256), make([]byte, 4096)
 	for index := uint32(0); ; {
 		nameSize, dataSize, kind := uint32(len(name)), uint32(len(data)), uint32(0)
 		err := regEnumValue(windows.Handle(key), index, &name[0], &nameSize, nil, &kind, &data[0], &dataSize)
@@ -79,7 +78,7 @@ func (k *DriverKey) Values(subkey string) (values []RegistryValue, err error) {
 		case errors.Is(err, windows.ERROR_NO_MORE_ITEMS):
 			return values, nil
 		case errors.Is(err, windows.ERROR_MORE_DATA) && (len(name) < maxValueName || int(dataSize) > len(data)):
-			// Of the two it says only how large the data is.
+			// It returns the required size of the data only.
 			name, data = make([]uint16, maxValueName), make([]byte, max(len(data), int(dataSize)))
 		default:
 			return values, fmt.Errorf(`read value %d of HKLM\%s%s\%s: %w`, index, classes, k.name, subkey, err)
@@ -87,13 +86,13 @@ func (k *DriverKey) Values(subkey string) (values []RegistryValue, err error) {
 	}
 }
 
-// maxValueName is how long the name of a value may be, its terminator included.
+// maxValueName is the length of the longest name, with its terminator.
 // https://learn.microsoft.com/windows/win32/sysinfo/registry-element-size-limits
 const maxValueName = 16384
 
-// readValue reads a value of any length; ok is false when there is none.
+// readValue reads a value of any size; ok is false if there is none.
 func readValue(key registry.Key, name string) (v RegistryValue, ok bool, err error) {
-	buffer := make([]byte, 256) // Enough for most of them.
+	buffer := make([]byte, 256)
 	for {
 		size, kind, err := key.GetValue(name, buffer)
 		switch {
@@ -102,7 +101,7 @@ func readValue(key registry.Key, name string) (v RegistryValue, ok bool, err err
 		case errors.Is(err, fs.ErrNotExist):
 			return RegistryValue{}, false, nil
 		case errors.Is(err, registry.ErrShortBuffer) && size > len(buffer):
-			buffer = make([]byte, size) // It may have grown again when read anew.
+			buffer = make([]byte, size) // It may grow until the next read.
 		default:
 			return RegistryValue{}, false, fmt.Errorf("%s: read the registry value: %w", name, err)
 		}

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// The functions that golang.org/x/sys/windows does not have, or not as they are
-// needed here. https://pkg.go.dev/golang.org/x/sys/windows/mkwinsyscall reads these
-// lines; the fields of what they point to are in the files without build tags.
+// Functions that golang.org/x/sys/windows does not have, or not as needed here, in the
+// syntax of https://pkg.go.dev/golang.org/x/sys/windows/mkwinsyscall. The structures
+// are in the files without build tags.
 //
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetdevicepropertyw
 //sys	setupDiGetDeviceProperty(set windows.DevInfo, device *deviceInfo, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
@@ -30,8 +30,7 @@ import (
 // https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties
 //sys	hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) = computecore.HcsGetServiceProperties
 //
-// NVIDIA's management library is a part of its driver. Its functions take and
-// return C strings and an opaque pointer to a device.
+// NVIDIA's management library is a part of its driver.
 // https://docs.nvidia.com/deploy/nvml-api/group__nvmlInitializationAndCleanup.html
 //sys	nvmlInit() (result uint32) = nvml.nvmlInit_v2
 //sys	nvmlShutdown() (result uint32) = nvml.nvmlShutdown
@@ -39,8 +38,8 @@ import (
 //sys	nvmlDeviceByBusID(busID *byte, device *uintptr) (result uint32) = nvml.nvmlDeviceGetHandleByPciBusId_v2
 //sys	nvmlDeviceUUID(device uintptr, buffer *byte, length uint32) (result uint32) = nvml.nvmlDeviceGetUUID
 
-// available tells whether this Windows has a function that not all have. When it
-// has not, the error matches [errors.ErrUnsupported].
+// available returns an error that matches [errors.ErrUnsupported] if this Windows does
+// not have the function.
 func available(proc *windows.LazyProc) error {
 	err := proc.Find()
 	if errors.Is(err, windows.ERROR_MOD_NOT_FOUND) || errors.Is(err, windows.ERROR_PROC_NOT_FOUND) {

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// Version says which Windows this is.
+// Version is a version of Windows.
 type Version struct {
 	Major, Minor, Build uint32
-	// Revision is the installed update's number, 0 when it is not known.
+	// Revision is the number of the installed update, 0 if unknown.
 	Revision uint32
-	// Server tells Windows Server.
+	// Server marks Windows Server.
 	Server bool
-	// Product is the name a person knows it by ("Windows Server 2022 Datacenter"),
-	// "" when it is not known.
+	// Product is the product's name ("Windows Server 2022 Datacenter"), "" if unknown.
 	Product string
-	// Edition is Windows' own name of the edition ("ServerDatacenter").
+	// Edition is the edition's ID ("ServerDatacenter").
 	Edition string
-	// Release is the feature update ("21H2"), "" when it is not known.
+	// Release is the feature update ("21H2"), "" if unknown.
 	Release string
 }
 
@@ -34,13 +33,11 @@ func (v Version) String() string {
 	return fmt.Sprintf("%s (build %d.%d)", product, v.Build, v.Revision)
 }
 
-// firstWindows11 is the build from which a Windows that is no server is called
-// Windows 11. The registry goes on to call it Windows 10.
+// firstWindows11 is the first build of Windows 11, which the registry calls Windows 10.
 // https://learn.microsoft.com/windows/release-health/windows11-release-information
 const firstWindows11 = 22000
 
-// product returns what a person knows a Windows by, of which the registry says
-// name.
+// product returns the product's name; name is the registry's.
 func product(name string, build uint32, server bool) string {
 	if rest, ok := strings.CutPrefix(name, "Windows 10"); ok && !server && build >= firstWindows11 {
 		return "Windows 11" + rest

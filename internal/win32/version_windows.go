@@ -12,8 +12,8 @@ const workstation = 1
 // WindowsBuild returns the build number of this Windows.
 func WindowsBuild() uint32 { return windows.RtlGetVersion().BuildNumber }
 
-// WindowsVersion returns which Windows this is. What the registry does not say of
-// it is left out.
+// WindowsVersion returns the version of this Windows. What the registry does not have
+// is left out.
 func WindowsVersion() Version {
 	info := windows.RtlGetVersion()
 	v := Version{Major: info.MajorVersion, Minor: info.MinorVersion, Build: info.BuildNumber, Server: info.ProductType != workstation}
@@ -21,12 +21,12 @@ func WindowsVersion() Version {
 	if err != nil {
 		return v
 	}
-	defer func() { _ = key.Close() }() // Nothing was written.
+	defer func() { _ = key.Close() }()
 	name, _, _ := key.GetStringValue("ProductName")
 	v.Product = product(name, v.Build, v.Server)
 	v.Edition, _, _ = key.GetStringValue("EditionID")
 	if v.Release, _, err = key.GetStringValue("DisplayVersion"); err != nil {
-		v.Release, _, _ = key.GetStringValue("ReleaseId") // What it was called before.
+		v.Release, _, _ = key.GetStringValue("ReleaseId") // the former name
 	}
 	if revision, _, err := key.GetIntegerValue("UBR"); err == nil {
 		v.Revision = uint32(revision)

@@ -1,22 +1,21 @@
-// Package win32 is what this project asks of Windows' DLLs about devices. No other
-// package calls one.
+// Package win32 calls Windows' DLLs: devices, their drivers, DXCore, the Host Compute
+// Service and the version of Windows.
 //
-// It passes on what Windows says and judges nothing. What lies in memory as
-// Windows has it (structures, COM interfaces, encoded values) is declared and
-// decoded in files that build everywhere, so that its tests run everywhere.
+// It only translates. The ABI (structures, COM interfaces, encoded values) is in files
+// that build everywhere, so that its tests run everywhere.
 //
-// A function that this Windows does not have is an error that matches
-// [errors.ErrUnsupported] and names it. DLLs are loaded from Windows' system
-// folder alone.
+// The error for a function that this Windows does not have names it and matches
+// [errors.ErrUnsupported]. DLLs are loaded from Windows' system directory only.
 package win32
 
 //go:generate go tool -modfile=../../tools/go.mod mkwinsyscall -output zsyscall_windows.go syscall_windows.go
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf16"
-	"unsafe"
 )
 
 // GUID is a globally unique identifier.
@@ -28,7 +27,7 @@ type GUID struct {
 	Data4 [8]byte
 }
 
-// String returns g as the registry has it: in braces and lower-case.
+// String returns g in the registry's notation: in braces and lower case.
 func (g GUID) String() string {
 	return fmt.Sprintf("{%08x-%04x-%04x-%x-%x}", g.Data1, g.Data2, g.Data3, g.Data4[:2], g.Data4[2:])
 }
@@ -45,23 +44,22 @@ func ComputeAcceleratorClass() GUID {
 	return GUID{0xf01a9d53, 0x3ff6, 0x48d2, [8]byte{0x9f, 0x97, 0xc8, 0xa7, 0x00, 0x4b, 0xe1, 0x0c}}
 }
 
-// DisplayInterface is the interface class that the graphics kernel registers for
-// every adapter, compute-only ones included: GUID_DISPLAY_DEVICE_ARRIVAL.
+// DisplayInterface is the interface class of all adapters, compute-only ones included:
+// GUID_DISPLAY_DEVICE_ARRIVAL.
 // https://learn.microsoft.com/windows-hardware/drivers/install/guid-display-device-arrival
 func DisplayInterface() GUID {
 	return GUID{0x1ca05180, 0xa699, 0x450a, [8]byte{0x9a, 0x0c, 0xde, 0x4f, 0xbe, 0x3d, 0xdd, 0x89}}
 }
 
-// ComputeInterface is the interface class that the graphics kernel registers for
-// adapters that compute: GUID_COMPUTE_DEVICE_ARRIVAL of the Windows Driver Kit's
-// d3dkmthk.h, which no page documents.
+// ComputeInterface is the interface class of adapters that compute:
+// GUID_COMPUTE_DEVICE_ARRIVAL of the Windows Driver Kit's d3dkmthk.h, which is not
+// documented.
 // https://github.com/winsiderss/systeminformer (phnt's d3dkmthk.h)
 func ComputeInterface() GUID {
 	return GUID{0x1024e4c9, 0x47c9, 0x48d3, [8]byte{0xb4, 0xa8, 0xf9, 0xdf, 0x78, 0x52, 0x3b, 0x53}}
 }
 
-// deviceInfo is SP_DEVINFO_DATA: an element of a list of devices. The last field is
-// Windows' own.
+// deviceInfo is SP_DEVINFO_DATA.
 // https://learn.microsoft.com/windows/win32/api/setupapi/ns-setupapi-sp_devinfo_data
 type deviceInfo struct {
 	Size     uint32
@@ -70,20 +68,7 @@ type deviceInfo struct {
 	Reserved uintptr
 }
 
-// LUID is a locally unique identifier, as Windows has it in memory.
-// https://learn.microsoft.com/windows/win32/api/winnt/ns-winnt-luid
-type LUID struct {
-	LowPart  uint32
-	HighPart int32
-}
-
-// Uint64 returns l as one number, HighPart in the upper half.
-func (l LUID) Uint64() uint64 { return uint64(uint32(l.HighPart))<<32 | uint64(l.LowPart) }
-
-// LUIDFrom returns the LUID that is one number with HighPart in the upper half.
-func LUIDFrom(n uint64) LUID { return LUID{LowPart: uint32(n), HighPart: int32(uint32(n >> 32))} }
-
-// HRESULT is the result of a COM call that failed.
+// HRESULT is the error of a COM call.
 // https://learn.microsoft.com/openspecs/windows_protocols/ms-erref/0642cb2f-2075-4469-918c-4441e69c548a
 type HRESULT uint32
 
@@ -94,15 +79,15 @@ func (h HRESULT) Is(target error) bool {
 	return target == errors.ErrUnsupported && (h == 0x80004001 || h == 0x80004002)
 }
 
-// failed returns the error in the result of a COM call, nil for success.
-func failed(result int32) error {
+// hresultError returns nil for a result that is a success.
+func hresultError(result int32) error {
 	if result >= 0 {
 		return nil
 	}
 	return HRESULT(uint32(result))
 }
 
-// ConfigError is the result of a call of the configuration manager that failed.
+// ConfigError is the error of a call of the configuration manager.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_mapcrtowin32err
 type ConfigError uint32
 
@@ -115,33 +100,27 @@ func (c ConfigError) Is(target error) bool {
 	return target == errors.ErrUnsupported && c == 0x34
 }
 
-// configured returns the error in the result of a configuration manager call, nil
-// for success.
-func configured(result uint32) error {
+// configError returns nil for CR_SUCCESS.
+func configError(result uint32) error {
 	if result == 0 {
 		return nil
 	}
 	return ConfigError(result)
 }
 
-// text returns the UTF-16 text at the start of units, up to the first NUL or the
-// end.
+// text decodes UTF-16 up to the first NUL or the end.
 func text(units []uint16) string {
-	for i, u := range units {
-		if u == 0 {
-			units = units[:i]
-			break
-		}
+	if end := slices.Index(units, 0); end >= 0 {
+		units = units[:end]
 	}
 	return string(utf16.Decode(units))
 }
 
-// units returns data as UTF-16 code units. Windows is little-endian on every
-// processor it runs on.
+// units returns little-endian data as UTF-16 code units.
 func units(data []byte) []uint16 {
-	u := make([]uint16, len(data)/int(unsafe.Sizeof(uint16(0))))
+	u := make([]uint16, len(data)/2)
 	for i := range u {
-		u[i] = uint16(data[2*i]) | uint16(data[2*i+1])<<8
+		u[i] = binary.LittleEndian.Uint16(data[2*i:])
 	}
 	return u
 }
