@@ -34,7 +34,7 @@ var calls = map[string][]string{
 	"spec":                  {"spec", "FOLDER/config.json", "--all", "--assume-files"},
 	"config check":          {"config", "check", "FOLDER/good.yaml"},
 	"config show":           {"config", "show"},
-	"config install":        {"config", "install", "--from", "FOLDER/none"},
+	"config apply":          {"config", "apply", "--config", "FOLDER/good.yaml"},
 	"runtime status":        {"runtime", "status"},
 	"runtime configure":     {"runtime", "configure", "--dry-run"},
 	"runtime unconfigure":   {"runtime", "unconfigure", "--dry-run"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -238,68 +239,6 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestUninstallAfterConfigInstall has the configuration of the cluster name other
-// folders, which uninstall, called without flags for them, finds by it; and twice,
-// as a pod's containers do.
-func TestUninstallAfterConfigInstall(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, mine)
-	before := p.names(t)
-	elsewhere, sockets := filepath.Join(p.folder, "elsewhere"), filepath.Join(p.folder, "sockets")
-	from := filepath.Join(p.folder, "volume")
-	p.put(t, filepath.Join(from, configName), configHead+"stateDir: "+elsewhere+"\nruntimeDir: "+sockets+"\n", 0o600)
-	p.put(t, filepath.Join(from, inventoryName), someGPUs, 0o600)
-	if stdout, stderr, err := execute(t, newConfigInstallCommand(), "--from", from, "--config", p.shimConfig, "--state-dir", p.state); err != nil {
-		t.Fatal(err, stdout, stderr)
-	}
-	if err := errors.Join(os.RemoveAll(from), os.Mkdir(sockets, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	p.put(t, filepath.Join(elsewhere, "allocations", "record.json"), "", 0o600)
-
-	o := uninstallOptions{
-		target: target{os: "linux", config: p.config, criSocket: p.socket, stateDir: p.state, restartLimit: time.Minute},
-		from:   p.dir, shimConfig: p.shimConfig, containerdState: p.containerdState, runtimeDir: p.run, purge: true,
-	}
-	var out, errs bytes.Buffer
-	if err := o.run(t.Context(), &out, &errs); err != nil {
-		t.Fatal(err)
-	}
-	want := "removed " + elsewhere + "/allocations\nremoved " + p.shimConfig + "\nremoved " + filepath.Join(filepath.Dir(p.shimConfig), inventoryName) +
-		"\nremoved " + sockets + "\nremoved " + p.state + "\nremoved " + elsewhere + "\n"
-	if out.String() != want || errs.String() != "" {
-		t.Error(cmp.Diff(want, out.String()), errs.String())
-	}
-	if diff := cmp.Diff(before, p.names(t)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
-	out.Reset()
-	if err := o.run(t.Context(), &out, &errs); err != nil || out.String() != "nothing of ours is there\n" {
-		t.Error(err, out.String(), errs.String())
-	}
-}
-
-func TestUninstallKeepsAnInstalledFileThatWasChanged(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, mine)
-	from := filepath.Join(p.folder, "volume")
-	p.put(t, filepath.Join(from, configName), someConfig, 0o600)
-	if stdout, stderr, err := execute(t, newConfigInstallCommand(), "--from", from, "--config", p.shimConfig, "--state-dir", p.state); err != nil {
-		t.Fatal(err, stdout, stderr)
-	}
-	p.put(t, p.shimConfig, someConfig+"# mine\n", 0o600)
-	stdout, stderr := p.mustUninstall(t)
-	if want := "kept " + p.shimConfig + ": somebody has written or changed it\n"; stderr != want || stdout != "nothing of ours is there\n" {
-		t.Error(cmp.Diff(want, stderr), stdout)
-	}
-	if got := p.get(t, p.shimConfig); got != someConfig+"# mine\n" {
-		t.Errorf("it is %q", got)
-	}
-	if _, err := os.Stat(p.state); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the record is left: %v", err)
-	}
-}
-
 // TestUninstallOfWhatCannotBeRemoved keeps in mind that it is ours.
 func TestUninstallOfWhatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
@@ -514,3 +453,30 @@ func TestInstallLooksBesideItself(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// told is what a program tells, a line at a time.
+type told struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *told) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(p))
+	return len(p), nil
+}
+
+func (l *told) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, line := range l.lines {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+const someConfig = configHead + "replicas: 3\n"

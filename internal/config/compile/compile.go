@@ -38,6 +38,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -304,4 +305,31 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 			return next, nextDevices, nil
 		}
 	}
+}
+
+// Stale returns a sentence for each file that differs from what the policy in
+// force, p, was compiled from. file is config.yaml at its usual place. Files of
+// another mount namespace, such as a ConfigMap's, are not compared.
+func Stale(p policy.Policy, file string) []string {
+	source := p.Source
+	if source.Config == "" {
+		source.Config = file
+	}
+	var stale []string
+	for _, f := range []struct{ path, hash string }{{source.Config, source.ConfigSHA256}, {source.Inventory, source.InventorySHA256}} {
+		if f.path == "" {
+			continue
+		}
+		data, err := readRegular(f.path, maxInventory)
+		_, dirErr := os.Stat(filepath.Dir(f.path))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && f.hash != "" && dirErr == nil:
+			stale = append(stale, f.path+" no longer exists, and the policy in force was compiled from it")
+		case err == nil && f.hash == "":
+			stale = append(stale, f.path+" exists, and the policy in force was compiled without it")
+		case err == nil && f.hash != SHA256(data):
+			stale = append(stale, f.path+" has changed since the policy in force was compiled")
+		}
+	}
+	return stale
 }

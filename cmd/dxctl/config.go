@@ -1,0 +1,197 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/cli"
+	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
+)
+
+func newConfigCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "config",
+		Short: "Apply, check and show the configuration of a node",
+	}
+	command.AddCommand(newConfigApplyCommand(), newConfigCheckCommand(), newConfigShowCommand())
+	return command
+}
+
+func newConfigApplyCommand() *cobra.Command {
+	places := paths.Default()
+	c := config.Compiler{OwnDirs: []string{places.Runtime, places.DevicePlugins}}
+	command := &cobra.Command{
+		Use:   "apply",
+		Short: "Make the configuration file the node policy in force",
+		Long: `Compiles the configuration file and the inventory that it names into the state
+directory, where the runtime shim and directx-nri read the result. If one of the
+files is invalid, nothing changes.
+
+This is for nodes without directx-advertiser, which does the same when it starts
+and when the files change, with its own flags. Files that others than the system's
+administrators could have written are refused.`,
+		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
+  dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		c.Required = command.Flags().Changed("config")
+		return applyConfig(command.OutOrStdout(), c)
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; without one at the default path, the defaults apply")
+	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY` of this node's programs")
+	flags.StringVar(&c.NodeOS, "node-os", runtime.GOOS, "operating system of the node's containers: windows or linux")
+	c.Flags.Add(flags)
+	return command
+}
+
+func applyConfig(stdout io.Writer, c config.Compiler) error {
+	p, devices, err := c.Compile()
+	if errors.As(err, new(*config.FlagError)) {
+		return cli.Usage("%w", err)
+	}
+	if err != nil {
+		return err
+	}
+	// An error means a damaged policy, which is replaced.
+	before, readErr := policy.Read(c.StateDir)
+	if err := config.Install(c.StateDir, p, devices); err != nil {
+		return err
+	}
+	verb := "applied"
+	if after, err := policy.Read(c.StateDir); readErr == nil && err == nil && reflect.DeepEqual(before, after) {
+		verb = "already in force"
+	}
+	_, err = fmt.Fprintf(stdout, "%s: %s\n", verb, summary(p, devices))
+	return err
+}
+
+// summary returns a policy's resources and where its GPUs come from.
+func summary(p policy.Policy, devices []discovery.Device) string {
+	var names []string
+	seen := map[string]bool{}
+	for _, r := range p.Resources {
+		if !seen[r.Name] {
+			seen[r.Name] = true
+			names = append(names, r.Name)
+		}
+	}
+	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), plural(len(p.Resources), "rule"))
+	if p.Inventory {
+		text += fmt.Sprintf("; %s in %s", plural(len(devices), "GPU"), p.Source.Inventory)
+	}
+	return text
+}
+
+func newConfigCheckCommand() *cobra.Command {
+	var inventory string
+	command := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration file or an inventory",
+		Long: `Reads a configuration file as directx-advertiser does and prints each error with
+its line and key.
+
+Without FILE it checks this node's own, the inventory that it names, and that only
+administrators can write both. A file that is named can be anyone's, so that you can
+check it before it is on a node; its inventory is checked with --inventory.
+
+Exit status: 0 if the file is valid, 1 if it is not or cannot be read.`,
+		Example: `  dxctl config check
+  dxctl config check config.yaml --inventory gpus.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return cli.Usage("name one file")
+			}
+			return nil
+		},
+	}
+	command.Flags().StringVar(&inventory, "inventory", "", "check the inventory `FILE`, with FILE or alone")
+	command.RunE = func(command *cobra.Command, args []string) error {
+		stdout := command.OutOrStdout()
+		if inventory != "" {
+			devices, err := config.ReadInventory(inventory)
+			if err := printResult(stdout, inventory, plural(len(devices), "GPU"), err); err != nil || len(args) == 0 {
+				return err
+			}
+		}
+		c := config.Compiler{File: paths.Default().Config, Required: true, StateDir: paths.Default().State, NodeOS: runtime.GOOS}
+		if len(args) == 1 {
+			c.File, c.Inspect = args[0], true
+		}
+		p, devices, err := c.Compile()
+		return printResult(stdout, c.File, summary(p, devices), err)
+	}
+	return command
+}
+
+// printResult prints that a file is valid, or its problems.
+func printResult(stdout io.Writer, file, summary string, err error) error {
+	problems := config.Problems(nil)
+	if errors.As(err, &problems) {
+		fmt.Fprintln(stdout, problems)
+		return fmt.Errorf("%s: %s", problems[0].File, plural(len(problems), "problem"))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", file, summary)
+	return err
+}
+
+func newConfigShowCommand() *cobra.Command {
+	var stateDir, output string
+	command := &cobra.Command{
+		Use:   "show",
+		Short: "Show the node policy in force",
+		Long: `Shows the policy that this node's programs act on, with the defaults of the keys
+that are not set, and the files that it was compiled from. On standard error it
+reports files that have changed since.`,
+		Example: `  dxctl config show -o json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if output != outputYAML && output != outputJSON {
+				return cli.Usage("--output %q is not one of %s, %s", output, outputYAML, outputJSON)
+			}
+			p, err := policy.Read(stateDir)
+			if err != nil {
+				return err
+			}
+			for _, stale := range config.Stale(p, paths.Default().Config) {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %s; run 'dxctl config apply', or see the log of directx-advertiser\n", stale)
+			}
+			text, err := json.MarshalIndent(p, "", "  ")
+			if err == nil && output == outputYAML {
+				text, err = yaml.JSONToYAML(text)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), strings.TrimSpace(string(text)))
+			return err
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY` of this node's programs")
+	flags.StringVarP(&output, "output", "o", outputYAML, "output `FORMAT`: yaml or json")
+	return command
+}
+
+// plural returns a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
