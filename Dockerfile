@@ -1,6 +1,4 @@
-# The Linux image, for those who build with Docker, Podman or buildah. `make
-# images` writes the same content as an archive, reproducibly and without any of
-# them; docs/images.md has both.
+# The Linux image, for builds with Docker, Podman or buildah. `make images` makes the same image without them.
 #
 #   make build documents VERSION=v0.1.0
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=v0.1.0 -t registry.example.com/directx-nri:v0.1.0 .

@@ -10,17 +10,19 @@ export CGO_ENABLED = 0
 # from Go's own stamp, which fails where git does not trust the checkout.
 GOBUILD := GOFLAGS=-trimpath GOAMD64=v1 GOARM64=v8.0 go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
-# Images: their name without tag, and the platforms to make them for.
+# The image: its name without a tag, its platforms, and what is below the one for Windows.
 IMAGE ?= docker.io/library/directx-nri
 IMAGE_PLATFORMS ?= linux-amd64 linux-arm64 windows-amd64
-# The one time that is in archives, so that they are the same whoever makes them
-# and when. https://reproducible-builds.org/specs/source-date-epoch/
-SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+export WINDOWS_BASE_IMAGE ?= mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0
+# The time of everything in archives: https://reproducible-builds.org/specs/source-date-epoch/
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)$(if $(shell git status --porcelain 2>/dev/null | head -n 1),-dirty)
 SOURCE_URL ?=
 comma := ,
-RELEASE = GOOS= GOARCH= go -C tools/release run . $(1) --root "$(CURDIR)" --bin "$(CURDIR)/bin" --out "$(CURDIR)/out/$(1)" \
-	--version "$(VERSION)" --revision "$(REVISION)" --source "$(SOURCE_URL)" --created "$(SOURCE_DATE_EPOCH)" --image "$(IMAGE)"
+# release runs the tool: $(call release,COMMAND,PLATFORMS)
+release = rm -rf out/$(1) && GOOS= GOARCH= go -C tools/release run . -platforms $(subst $() ,$(comma),$(strip $(2))) \
+	-bin "$(CURDIR)/bin" -out "$(CURDIR)/out/$(1)" -version "$(VERSION)" -revision "$(REVISION)" -source "$(SOURCE_URL)" \
+	-created "$(SOURCE_DATE_EPOCH)" -image "$(IMAGE)" $(1)
 
 # How often each fuzz target runs, and how long each benchmark.
 FUZZTIME ?= 100000x
@@ -50,25 +52,28 @@ bin: ## build for this machine alone, into bin/
 	$(GOBUILD) -o bin/ $(BINARIES:%=./cmd/%)
 
 .PHONY: images
-images: $(IMAGE_PLATFORMS:%=build-%) ## write image archives into out/images/; IMAGE_PLATFORMS=linux-amd64 for one alone, IMAGE=registry/name for another name
-	$(call RELEASE,images) --platform $(subst $() ,$(comma),$(strip $(IMAGE_PLATFORMS)))
+images: $(IMAGE_PLATFORMS:%=build-%) ## write image archives into out/images/; IMAGE_PLATFORMS=linux-amd64 for one alone
+	$(call release,images,$(IMAGE_PLATFORMS))
 
 .PHONY: documents
-documents: $(IMAGE_PLATFORMS:%=build-%) ## write licences, notices and SBOMs into out/documents/, for the Dockerfiles
-	$(call RELEASE,documents) --platform $(subst $() ,$(comma),$(strip $(IMAGE_PLATFORMS)))
+documents: $(IMAGE_PLATFORMS:%=build-%) ## write licenses, notices and SBOMs into out/documents/, for the Dockerfiles
+	$(call release,documents,$(IMAGE_PLATFORMS))
 
 .PHONY: release
-release: $(PLATFORMS:%=build-%) ## write everything that is released into out/release/: make release VERSION=v0.1.0
-	$(call RELEASE,release)
+release: $(PLATFORMS:%=build-%) bin ## write everything that is released into out/release/: make release VERSION=v0.1.0
+	rm -rf out/help && mkdir -p out/help/completions
+	TZ=UTC bin/dxctl man out/help/man
+	for shell in bash fish powershell zsh; do bin/dxctl completion $$shell >out/help/completions/dxctl.$$shell || exit; done
+	$(call release,release,$(PLATFORMS))
+	cd out/release && LC_ALL=C sha256sum * >SHA256SUMS
+
+.PHONY: release-test
+release-test: helm ## make a release twice, compare the two, and look into all of it
+	cd tools/release && $(GOTEST) -tags e2e -count=1 -timeout 20m ./...
 
 .PHONY: examples
 examples: ## build the example programs for Windows into out/examples (needs mingw-w64)
 	deployments/examples/programs/build.sh
-
-.PHONY: release-test
-release-test: helm ## make a release twice and compare, look into all of it, and read the Windows image's layer under Wine
-	test/parts/build.sh windows
-	cd tools/release && $(GOTEST) -tags e2e -count=1 -timeout 20m ./...
 
 .PHONY: test
 test: ## run the unit tests (no root, no network), and vet

@@ -66,10 +66,9 @@ func Build(folder, version string, programs ...string) error {
 	return nil
 }
 
-// BuildImage builds the product's programs of a version for a platform, such as
-// linux-amd64, into bin/PLATFORM of folder, with the Makefile's flags and further
-// ones, and an archive of their image into folder, as `make images` does. It returns
-// the archive's path. root is the repository.
+// BuildImage builds the programs of a version for a platform, such as linux-amd64, into bin/PLATFORM of folder,
+// with further flags, and an archive of their image into folder. It returns the archive's path. root is the
+// repository. The image for Windows is on a stand-in for Microsoft's base image.
 func BuildImage(ctx context.Context, root, folder, version, platform string, flags ...string) (string, error) {
 	programs := filepath.Join(folder, "bin", platform)
 	if err := os.MkdirAll(programs, 0o755); err != nil {
@@ -81,9 +80,9 @@ func BuildImage(ctx context.Context, root, folder, version, platform string, fla
 	if err := runGo(ctx, root, []string{"GOOS=" + system, "GOARCH=" + architecture, "CGO_ENABLED=0"}, args...); err != nil {
 		return "", err
 	}
-	err := runGo(ctx, filepath.Join(root, "tools/release"), nil, "run", ".", "images", "--version", version, "--root", root,
-		"--bin", filepath.Dir(programs), "--out", folder, "--platform", platform)
-	return filepath.Join(folder, "directx-nri-"+version+"-"+platform+".tar"), err
+	args = []string{"run", "./testbase", "go", "run", ".", "-version", version, "-bin", filepath.Dir(programs), "-out", folder, "-platforms", platform, "images"}
+	err := runGo(ctx, filepath.Join(root, "tools/release"), nil, args...)
+	return filepath.Join(folder, "directx-nri-image-"+version+"-"+platform+".tar"), err
 }
 
 func runGo(ctx context.Context, folder string, env []string, args ...string) error {

@@ -1,17 +1,221 @@
-// Command release writes what is released of directx-nri: image archives,
-// zips and tarballs, the chart's package, lists of what is in them, and
-// checksums. `make images` and `make release` run it.
+// Command release writes the images and archives of directx-nri for `make images` and `make release`.
 package main
 
 import (
-	"context"
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"golang.org/x/mod/semver"
 )
 
 func main() {
-	if err := newCommand().ExecuteContext(context.Background()); err != nil {
-		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
+}
+
+// root is the repository. `go -C tools/release run .` runs in this directory.
+const root = "../.."
+
+// release is a version of the product.
+type release struct {
+	version, revision, source string
+	image                     string    // with its tag
+	created                   time.Time // of everything in archives
+	bin, out                  string    // directories
+}
+
+func run(args []string) error {
+	var r release
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.StringVar(&r.version, "version", "", "`version`, such as v0.1.0")
+	flags.StringVar(&r.revision, "revision", "", "`commit`, for the image's labels")
+	flags.StringVar(&r.source, "source", "", "`URL` of the sources, for the image's labels")
+	flags.StringVar(&r.image, "image", "docker.io/library/directx-nri", "`name` of the image, with its registry and without a tag")
+	created := flags.Int64("created", 0, "time of everything in archives, in `seconds` since 1970")
+	platforms := flags.String("platforms", "linux-amd64", "comma-separated `platforms`")
+	flags.StringVar(&r.bin, "bin", "../../bin", "`directory` with a directory of programs for each platform")
+	flags.StringVar(&r.out, "out", "", "`directory` to write to")
+	err := flags.Parse(args)
+	if err != nil {
+		return err
+	}
+	r.image += ":" + r.version
+	if _, err := name.NewTag(r.image, name.StrictValidation); err != nil {
+		return fmt.Errorf("image %s: %w", r.image, err)
+	}
+	r.created = time.Unix(*created, 0).UTC()
+	var builds []build
+	for platform := range strings.SplitSeq(*platforms, ",") {
+		b, err := r.load(platform)
+		if err != nil {
+			return err
+		}
+		builds = append(builds, b)
+	}
+	switch flags.Arg(0) {
+	case "documents":
+		for _, b := range builds {
+			for name, f := range b.documents {
+				err = errors.Join(err, r.write(path.Join(b.platform(), name), f.Data))
+			}
+		}
+		return err
+	case "images":
+		return r.writeImages(builds)
+	case "release":
+		inImage := slices.DeleteFunc(slices.Clone(builds), func(b build) bool { return b.platform() == "windows-arm64" })
+		return errors.Join(r.writeArchives(builds), r.writeImages(inImage))
+	}
+	return fmt.Errorf("unknown command %q: documents, images or release", flags.Arg(0))
+}
+
+// writeArchives writes an archive with the programs for each platform, and the chart.
+func (r release) writeArchives(builds []build) error {
+	if semver.Canonical(r.version) != r.version {
+		return fmt.Errorf("%q is not the version of a release: make release VERSION=v0.1.0", r.version)
+	}
+	chart, chartErr := r.read(root+"/deployments/helm", "directx-nri")
+	shared, err := r.read(root, "*.md", "Dockerfile*", "docs", "deployments/README.md", "deployments/config", "deployments/inventory",
+		"deployments/examples", "deployments/manifests")
+	help, helpErr := r.read(root+"/out", "help")
+	if err := errors.Join(chartErr, err, helpErr, setVersion(chart, shared, r.version)); err != nil {
+		return err
+	}
+	shared = below("", shared, help, below("deployments/helm", chart))
+	for _, b := range builds {
+		dir := "directx-nri-" + r.version + "-" + b.platform()
+		pack, suffix := r.tarGz, ".tar.gz"
+		if b.os == "windows" {
+			pack, suffix = zipped, ".zip"
+		}
+		data, packErr := pack(below(dir, b.programs, b.documents, shared))
+		err = errors.Join(err, packErr, r.write(dir+suffix, data))
+	}
+	data, packErr := r.tarGz(chart)
+	return errors.Join(err, packErr, r.write("directx-nri-"+r.version[1:]+".tgz", data))
+}
+
+// write writes a file into the output directory.
+func (r release) write(name string, data []byte) error {
+	target := filepath.Join(r.out, name)
+	return errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, data, 0o644))
+}
+
+// tree is the content of an archive.
+type tree = fstest.MapFS
+
+// newFile returns a file of an archive. Its mode does not depend on this machine.
+func (r release) newFile(data []byte) *fstest.MapFile {
+	mode := fs.FileMode(0o644)
+	if bytes.HasPrefix(data, []byte("#!")) || bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("MZ")) {
+		mode = 0o755
+	}
+	return &fstest.MapFile{Data: data, Mode: mode, ModTime: r.created}
+}
+
+// read reads what matches patterns in root, with all that is in directories, but no hidden files and Go sources.
+func (r release) read(root string, patterns ...string) (tree, error) {
+	files := tree{}
+	for _, pattern := range patterns {
+		names, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil || len(names) == 0 {
+			return nil, fmt.Errorf("no %s in %s: %w", pattern, root, errors.Join(err, fs.ErrNotExist))
+		}
+		for _, name := range names {
+			err := fs.WalkDir(os.DirFS(root), name, func(name string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() || entry.Name()[0] == '.' || path.Ext(name) == ".go" {
+					return err
+				}
+				data, err := os.ReadFile(path.Join(root, name))
+				files[name] = r.newFile(data)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return files, nil
+}
+
+// setVersion sets the version that the chart and the manifests install.
+func setVersion(chart, shared tree, version string) error {
+	lines := regexp.MustCompile(`(?m)^version: .+\nappVersion: (.+)$`)
+	info := chart["directx-nri/Chart.yaml"]
+	if info == nil || !lines.Match(info.Data) {
+		return errors.New("no lines version and appVersion in Chart.yaml")
+	}
+	old := lines.FindSubmatch(info.Data)[1]
+	info.Data = lines.ReplaceAll(info.Data, fmt.Appendf(nil, "version: %s\nappVersion: %s", version[1:], version))
+	for name, f := range shared {
+		if path.Dir(name) == "deployments/manifests" {
+			f.Data = bytes.ReplaceAll(f.Data, old, []byte(version))
+		}
+	}
+	return nil
+}
+
+// below returns the files of trees in one directory.
+func below(dir string, trees ...tree) tree {
+	all := tree{}
+	for _, files := range trees {
+		for name, f := range files {
+			all[path.Join(dir, name)] = f
+		}
+	}
+	return all
+}
+
+// tar returns a tar archive, in which everything belongs to root. change completes its headers.
+func (r release) tar(files tree, change func(*tar.Header)) ([]byte, error) {
+	var b bytes.Buffer
+	t := tar.NewWriter(&b)
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		header, data := &tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755, ModTime: r.created, Format: tar.FormatPAX}, []byte(nil)
+		if f := files[name]; !entry.IsDir() {
+			header.Typeflag, header.Mode, header.Size, data = tar.TypeReg, int64(f.Mode), int64(len(f.Data)), f.Data
+		}
+		change(header)
+		err = t.WriteHeader(header)
+		_, writeErr := t.Write(data)
+		return errors.Join(err, writeErr)
+	})
+	err = errors.Join(err, t.Close())
+	return b.Bytes(), err
+}
+
+func (r release) tarGz(files tree) ([]byte, error) {
+	data, err := r.tar(files, func(*tar.Header) {})
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, writeErr := z.Write(data)
+	err = errors.Join(err, writeErr, z.Close())
+	return b.Bytes(), err
+}
+
+func zipped(files tree) ([]byte, error) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	err := errors.Join(z.AddFS(files), z.Close())
+	return b.Bytes(), err
 }

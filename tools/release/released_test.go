@@ -3,67 +3,51 @@
 package main
 
 import (
-	"archive/tar"
 	"archive/zip"
 	"bytes"
-	"context"
-	"debug/buildinfo"
+	"cmp"
 	"debug/elf"
 	"debug/pe"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
-	spdxjson "github.com/spdx/tools-golang/json"
-	"github.com/spdx/tools-golang/spdxlib"
-
-	"directx-nri/tools/release/internal/product"
 )
 
-const (
-	version = "v0.2.0-rc.1" // not the repository's
-	created = "1700000000"
-)
-
-// TestRelease makes a whole release twice, in two folders, under two umasks, in two
-// time zones and with two sets of Go's settings, compares the two, and looks into
+// TestRelease makes a release twice, in different directories and environments, compares the two, and looks into
 // one.
 func TestRelease(t *testing.T) {
-	t.Parallel()
+	serveBase(t)
 	root := repository(t)
-	list := output(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list := output(t, root, "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	names := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
-	one, other := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "folder")
+	one, other := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "directory")
 	copyTo(t, names, root, one)
 	copyTo(t, names, one, other) // The first may have changed since.
-	first := release(t, one, "022", "TZ=UTC", "LC_ALL=C")
-	second := release(t, other, "077", "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOARM64=v9.0", "GOFLAGS=-gcflags=directx-nri/...=-l")
+	first := makeRelease(t, one, "022", "TZ=UTC", "LC_ALL=C")
+	second := makeRelease(t, other, "077", "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOARM64=v9.0", "GOFLAGS=-gcflags=directx-nri/...=-l")
 	if sums, again := read(t, first, "SHA256SUMS"), read(t, second, "SHA256SUMS"); !bytes.Equal(sums, again) {
 		t.Errorf("two releases of the same sources differ:\n%s\n%s", sums, again)
 	}
 	output(t, first, "sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
 
-	for _, platform := range []string{"linux-amd64", "linux-arm64", "windows-amd64"} {
+	images := []string{"linux-amd64", "linux-arm64", "windows-amd64"}
+	for _, platform := range images {
 		t.Run("image "+platform, func(t *testing.T) {
-			t.Parallel()
-			index := open(t, filepath.Join(first, "directx-nri-image-"+version+"-"+platform+".tar"))
+			index := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+"-"+platform+".tar"))
 			checkImage(t, index, entry(t, index), platform)
 		})
 	}
 	t.Run("image of all platforms", func(t *testing.T) {
-		t.Parallel()
-		outer := open(t, filepath.Join(first, "directx-nri-image-"+version+".tar"))
+		outer := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+".tar"))
 		index, err := outer.ImageIndex(entry(t, outer).Digest)
 		if err != nil {
 			t.Fatal(err)
@@ -72,19 +56,15 @@ func TestRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, platform := range []string{"linux-amd64", "linux-arm64", "windows-amd64"} {
+		for i, platform := range images {
 			checkImage(t, index, manifest.Manifests[i], platform)
 		}
 	})
 	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.zip", "windows-arm64.zip"} {
-		t.Run(archive, func(t *testing.T) {
-			t.Parallel()
-			checkArchive(t, first, archive)
-		})
+		t.Run(archive, func(t *testing.T) { checkArchive(t, first, archive) })
 	}
 	t.Run("chart", func(t *testing.T) {
-		t.Parallel()
-		checkChart(t, root, filepath.Join(first, "directx-nri-"+version[1:]+".tgz"))
+		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
 }
 
@@ -97,19 +77,11 @@ func repository(t *testing.T) string {
 	return root
 }
 
-// parts is where test/parts/build.sh puts folders of programs.
-func parts(root string) string {
-	if bin := os.Getenv("DIRECTX_NRI_PARTS"); bin != "" {
-		return filepath.Dir(bin)
-	}
-	return filepath.Join(root, ".parts")
-}
-
-// release makes a release of the sources in dir, and returns its folder.
-func release(t *testing.T, dir, umask string, env ...string) string {
+// makeRelease makes a release of the sources in dir, and returns its directory.
+func makeRelease(t *testing.T, dir, umask string, env ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sh", "-c", `umask "$0" && exec make release "$@"`, umask,
-		"VERSION="+version, "SOURCE_DATE_EPOCH="+created, "REVISION=0123456789")
+		"VERSION="+testVersion, "SOURCE_DATE_EPOCH=1700000000", "REVISION=0123456789")
 	command.Dir = dir
 	command.Env = append(append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=", "MFLAGS="), env...)
 	if out, err := command.CombinedOutput(); err != nil {
@@ -181,18 +153,14 @@ func entry(t *testing.T, index v1.ImageIndex) v1.Descriptor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"], "docker.io/library/directx-nri:"+version; got != want {
+	if got, want := manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"], "docker.io/library/directx-nri:"+testVersion; got != want {
 		t.Errorf("the archive's image is named %q, want %q", got, want)
 	}
 	return manifest.Manifests[0]
 }
 
-func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, name string) {
+func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, platform string) {
 	t.Helper()
-	platform, err := product.ParsePlatform(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	image, err := index.Image(descriptor.Digest)
 	if err != nil {
 		t.Fatal(err)
@@ -201,65 +169,50 @@ func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, nam
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := config.OS + "-" + config.Architecture; got != name || config.OSVersion != "" {
-		t.Errorf("the image is for %s %q, want %s and no version", got, config.OSVersion, name)
-	}
-	if got := config.Config.Labels["org.opencontainers.image.version"]; got != version {
-		t.Errorf("the image says it is of version %q, want %s", got, version)
+	if got := config.OS + "-" + config.Architecture; got != platform || config.OSVersion != "" {
+		t.Errorf("the image is for %s %q, want %s and no version", got, config.OSVersion, platform)
 	}
 	if !config.Created.Equal(time.Unix(1_700_000_000, 0)) {
-		t.Errorf("the image was made %s, want SOURCE_DATE_EPOCH", config.Created)
+		t.Errorf("the image was created %s, want SOURCE_DATE_EPOCH", config.Created)
 	}
 	root, documents := "", "usr/share/doc/directx-nri/"
-	if platform.OS == "windows" {
+	if config.OS == "windows" {
 		root, documents = "Files/", "Files/doc/"
 	}
-	content := flatten(t, image)
-	for _, program := range product.Programs() {
-		checkProgram(t, root+program+platform.Suffix(), content[root+program+platform.Suffix()], platform)
+	_, content := extract(t, image)
+	for _, program := range programs(platform) {
+		checkProgram(t, root+program, content[root+program], platform)
 	}
 	for _, document := range []string{"LICENSE", "THIRD_PARTY_NOTICES.txt"} {
 		if len(content[documents+document]) == 0 {
 			t.Errorf("%s%s is not in the image", documents, document)
 		}
 	}
-	checkSBOM(t, content[documents+"sbom.spdx.json"])
+	checkSBOM(t, content[documents+sbomFile], "github.com/spf13/cobra", "google.golang.org/grpc", "std")
 }
 
-func flatten(t *testing.T, image v1.Image) map[string][]byte {
-	t.Helper()
-	stream := mutate.Extract(image)
-	defer stream.Close()
-	content := make(map[string][]byte)
-	r := tar.NewReader(stream)
-	for {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return content
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if header.Typeflag != tar.TypeReg {
-			continue
-		}
-		if content[path.Clean(header.Name)], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
+// programs returns the names of the programs for a platform.
+func programs(platform string) []string {
+	names := []string{"containerd-shim-directx-v1", "directx-advertiser", "directx-nri", "dxctl"}
+	if strings.HasPrefix(platform, "windows") {
+		for i := range names {
+			names[i] += ".exe"
 		}
 	}
+	return names
 }
 
-// checkProgram looks at the file itself, not at what Go says of it: the machine,
-// and that it needs no loader.
-func checkProgram(t *testing.T, name string, data []byte, platform product.Platform) {
+// checkProgram checks a program's machine, and that it is static.
+func checkProgram(t *testing.T, name string, data []byte, platform string) {
 	t.Helper()
-	if platform.OS == "windows" {
+	system, arch, _ := strings.Cut(platform, "-")
+	if system == "windows" {
 		file, err := pe.NewFile(bytes.NewReader(data))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			return
 		}
-		if want := map[string]uint16{"amd64": pe.IMAGE_FILE_MACHINE_AMD64, "arm64": pe.IMAGE_FILE_MACHINE_ARM64}[platform.Arch]; file.Machine != want {
+		if want := map[string]uint16{"amd64": pe.IMAGE_FILE_MACHINE_AMD64, "arm64": pe.IMAGE_FILE_MACHINE_ARM64}[arch]; file.Machine != want {
 			t.Errorf("%s is for the machine %#x, want %#x", name, file.Machine, want)
 		}
 		return
@@ -269,7 +222,7 @@ func checkProgram(t *testing.T, name string, data []byte, platform product.Platf
 		t.Errorf("%s: %v", name, err)
 		return
 	}
-	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[platform.Arch]; file.Machine != want {
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; file.Machine != want {
 		t.Errorf("%s is for the machine %s, want %s", name, file.Machine, want)
 	}
 	for _, segment := range file.Progs {
@@ -279,56 +232,31 @@ func checkProgram(t *testing.T, name string, data []byte, platform product.Platf
 	}
 }
 
-func checkSBOM(t *testing.T, text []byte) {
-	t.Helper()
-	doc, err := spdxjson.Read(bytes.NewReader(text))
-	if err != nil {
-		t.Errorf("the SBOM: %v", err)
-		return
-	}
-	if err := spdxlib.ValidateDocument(doc); err != nil {
-		t.Errorf("the SBOM: %v", err)
-	}
-	ids := make(map[string]bool)
-	for _, p := range doc.Packages {
-		if ids[string(p.PackageSPDXIdentifier)] {
-			t.Errorf("the SBOM has two packages %s", p.PackageSPDXIdentifier)
-		}
-		ids[string(p.PackageSPDXIdentifier)] = true
-		if p.PackageLicenseConcluded == "NOASSERTION" {
-			t.Errorf("the licence of %s is not known: look at it, and have internal/notices know it", p.PackageName)
-		}
-	}
-	if len(doc.Packages) < 20 || len(doc.Files) != len(product.Programs()) {
-		t.Errorf("the SBOM has %d packages and %d files", len(doc.Packages), len(doc.Files))
-	}
-}
-
 func checkArchive(t *testing.T, release, archive string) {
 	t.Helper()
 	dir := t.TempDir()
-	name, windows := strings.CutSuffix(archive, ".zip")
-	if windows {
-		unzip(t, filepath.Join(release, "directx-nri-"+version+"-"+archive), dir)
-	} else {
-		name = strings.TrimSuffix(archive, ".tar.gz")
-		output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, "directx-nri-"+version+"-"+archive))
-	}
-	platform, err := product.ParsePlatform(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir = filepath.Join(dir, "directx-nri-"+version+"-"+name)
-	for _, program := range product.Programs() {
-		data := read(t, dir, program+platform.Suffix())
-		checkProgram(t, program, data, platform)
-		if _, err := buildinfo.Read(bytes.NewReader(data)); err != nil {
-			t.Errorf("%s: %v", program, err)
+	platform, isZip := strings.CutSuffix(archive, ".zip")
+	if isZip {
+		r, err := zip.OpenReader(filepath.Join(release, "directx-nri-"+testVersion+"-"+archive))
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer r.Close()
+		if err := os.CopyFS(dir, r); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		platform = strings.TrimSuffix(archive, ".tar.gz")
+		output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, "directx-nri-"+testVersion+"-"+archive))
 	}
+	dir = filepath.Join(dir, "directx-nri-"+testVersion+"-"+platform)
+	for _, program := range programs(platform) {
+		checkProgram(t, program, read(t, dir, program), platform)
+	}
+	checkSBOM(t, read(t, dir, sbomFile), "github.com/spf13/cobra")
 	for _, file := range []string{
-		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", "completions/dxctl.bash", "completions/dxctl.ps1",
-		"docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
+		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", "help/completions/dxctl.bash", "help/completions/dxctl.powershell",
+		"help/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
 		"Dockerfile", "Dockerfile.windows",
 	} {
 		if len(read(t, dir, file)) == 0 {
@@ -336,101 +264,35 @@ func checkArchive(t *testing.T, release, archive string) {
 		}
 	}
 	for file, want := range map[string]string{
-		"deployments/helm/directx-nri/Chart.yaml":  `appVersion: "` + version + `"`,
-		"deployments/manifests/kustomization.yaml": "newTag: " + version + "\n",
-		"deployments/manifests/windows.yaml":       "image: directx-nri:" + version + "\n",
-		"deployments/manifests/linux.yaml":         "image: directx-nri:" + version + "\n",
+		"deployments/helm/directx-nri/Chart.yaml":  "appVersion: " + testVersion + "\n",
+		"deployments/manifests/kustomization.yaml": "newTag: " + testVersion + "\n",
+		"deployments/manifests/windows.yaml":       "image: directx-nri:" + testVersion + "\n",
+		"deployments/manifests/linux.yaml":         "image: directx-nri:" + testVersion + "\n",
 	} {
 		if !strings.Contains(string(read(t, dir, file)), want) {
 			t.Errorf("%s has no %q", file, want)
 		}
 	}
-	if name != "linux-amd64" {
+	if platform != runtime.GOOS+"-"+runtime.GOARCH {
 		return
 	}
 	checkChart(t, repository(t), filepath.Join(dir, "deployments", "helm", "directx-nri"))
-	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, version) {
-		t.Errorf("the released dxctl says it is %q, want %s", got, version)
-	}
-}
-
-// unzip does with an archive what a machine without unzip cannot.
-func unzip(t *testing.T, archive, dir string) {
-	t.Helper()
-	r, err := zip.OpenReader(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if err := os.CopyFS(dir, r); err != nil {
-		t.Fatal(err)
+	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, testVersion) {
+		t.Errorf("the released dxctl says it is %q, want %s", got, testVersion)
 	}
 }
 
 func checkChart(t *testing.T, root, chart string) {
 	t.Helper()
-	helm := filepath.Join(parts(root), "bin", "helm")
+	helm := filepath.Join(cmp.Or(os.Getenv("DIRECTX_NRI_PARTS"), filepath.Join(root, ".parts", "bin")), "helm")
 	shown := string(output(t, root, helm, "show", "chart", chart))
-	for _, want := range []string{"version: " + version[1:] + "\n", "appVersion: " + version + "\n"} {
+	for _, want := range []string{"version: " + testVersion[1:] + "\n", "appVersion: " + testVersion + "\n"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the chart does not say %q:\n%s", want, shown)
 		}
 	}
 	rendered := string(output(t, root, helm, "template", "x", chart, "--namespace", "directx-nri", "--set", "image.repository=registry.example/directx-nri"))
-	if want := "image: registry.example/directx-nri:" + version; !strings.Contains(strings.ReplaceAll(rendered, `"`, ""), want) {
+	if want := "image: registry.example/directx-nri:" + testVersion; !strings.Contains(strings.ReplaceAll(rendered, `"`, ""), want) {
 		t.Errorf("the chart does not run %q", want)
 	}
-}
-
-// TestWindowsLayerUnderWine runs the test of the Windows image's layer that
-// takes hcsshim's own libraries and Windows' own reading of security
-// descriptors.
-func TestWindowsLayerUnderWine(t *testing.T) {
-	t.Parallel()
-	root, dir := repository(t), t.TempDir()
-	program := filepath.Join(dir, "baselayer.exe")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-trimpath", "-o", program, "./internal/baselayer")
-	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the test: %v\n%s", err, out)
-	}
-	wine := wineProgram(t, "wine64")
-	run := func(ctx context.Context, args ...string) (string, error) {
-		command := exec.CommandContext(ctx, wine, args...)
-		command.Dir = dir
-		command.Env = append(os.Environ(), "WINEPREFIX="+filepath.Join(dir, "prefix"), "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree,mshtml=d")
-		out, err := command.CombinedOutput()
-		return string(out), err
-	}
-	t.Cleanup(func() { // The test's own context has ended by then.
-		if out, err := run(context.Background(), "wineboot", "--end-session", "--kill"); err != nil {
-			fmt.Fprintf(os.Stderr, "end Wine: %v\n%s", err, out)
-		}
-	})
-	if out, err := run(t.Context(), "wineboot", "--init"); err != nil {
-		t.Fatalf("make a Wine prefix: %v\n%s", err, out)
-	}
-	// No Go program starts under Debian's Wine without it.
-	double := read(t, parts(root), "windows/bcryptprimitives.dll")
-	if err := os.WriteFile(filepath.Join(dir, "prefix/drive_c/windows/system32/bcryptprimitives.dll"), double, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := run(t.Context(), program, "-test.v")
-	if err != nil || !strings.Contains(out, "--- PASS: TestHcsshimReadsTheLayer") {
-		t.Errorf("the tests under Wine: %v\n%s", err, out)
-	}
-}
-
-// wineProgram finds one of Wine's programs. Debian's package puts them beside
-// PATH.
-func wineProgram(t *testing.T, name string) string {
-	t.Helper()
-	if found, err := exec.LookPath(name); err == nil {
-		return found
-	}
-	found := filepath.Join("/usr/lib/wine", name)
-	if _, err := os.Stat(found); err != nil {
-		t.Fatalf("%s is missing: test/parts/build.sh windows installs it", name)
-	}
-	return found
 }

@@ -51,38 +51,45 @@ func (w *Wine) BuildImage(t testing.TB, version string) Image {
 	return image
 }
 
-// unpack reads the files of the one layer of an image archive.
+// unpack reads the files of an OCI archive.
 func (i Image) unpack(archive string) error {
-	var manifest []struct{ Layers []string }
-	err := inArchive(archive, "manifest.json", func(r io.Reader) error { return json.NewDecoder(r).Decode(&manifest) })
+	type descriptor struct{ Digest string }
+	var index struct{ Manifests []descriptor }
+	decode := func(into any) func(io.Reader) error {
+		return func(r io.Reader) error { return json.NewDecoder(r).Decode(into) }
+	}
+	blob := func(d descriptor) string { return "blobs/" + strings.Replace(d.Digest, ":", "/", 1) }
+	if err := inArchive(archive, "index.json", decode(&index)); err != nil {
+		return err
+	}
+	var manifest struct{ Layers []descriptor }
+	if err := inArchive(archive, blob(index.Manifests[0]), decode(&manifest)); err != nil {
+		return err
+	}
+	for _, layer := range manifest.Layers {
+		if err := inArchive(archive, blob(layer), i.unpackLayer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i Image) unpackLayer(compressed io.Reader) error {
+	plain, err := gzip.NewReader(compressed)
 	if err != nil {
 		return err
 	}
-	if len(manifest) != 1 || len(manifest[0].Layers) != 1 {
-		return fmt.Errorf("%s is of %+v, want one layer", archive, manifest)
-	}
-	return inArchive(archive, manifest[0].Layers[0], func(r io.Reader) error {
-		plain, err := gzip.NewReader(r)
+	return eachFile(plain, func(name string, r io.Reader) error {
+		path := filepath.Join(i.files, filepath.FromSlash(strings.TrimPrefix(name, "Files/")))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 		if err != nil {
 			return err
 		}
-		return eachFile(plain, func(name string, r io.Reader) error {
-			// What else is in a layer of Windows is not of the file system.
-			below, ok := strings.CutPrefix(name, "Files/")
-			if !ok {
-				return nil
-			}
-			path := filepath.Join(i.files, filepath.FromSlash(below))
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				return err
-			}
-			f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(f, r)
-			return errors.Join(err, f.Close())
-		})
+		_, err = io.Copy(f, r)
+		return errors.Join(err, f.Close())
 	})
 }
 
