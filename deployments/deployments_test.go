@@ -36,36 +36,22 @@ type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Selector            metav1.LabelSelector `json:"selector"`
-		PodMetricsEndpoints []struct {
-			Port     string `json:"port"`
-			Interval string `json:"interval"`
-		} `json:"podMetricsEndpoints"`
+		Selector            metav1.LabelSelector              `json:"selector"`
+		PodMetricsEndpoints []struct{ Port, Interval string } `json:"podMetricsEndpoints"`
 	} `json:"spec"`
-}
-
-type kustomization struct {
-	metav1.TypeMeta `json:",inline"`
-	Resources       []string `json:"resources"`
-	Images          []struct {
-		Name    string `json:"name"`
-		NewName string `json:"newName"`
-		NewTag  string `json:"newTag"`
-	} `json:"images"`
 }
 
 // decode returns the objects of a text with several documents. It refuses unknown fields
 // and kinds other than these; there is none of RBAC.
 func decode(text []byte) ([]any, error) {
 	kinds := map[string]func() any{
-		"apps/v1 DaemonSet":                             func() any { return new(appsv1.DaemonSet) },
-		"v1 ConfigMap":                                  func() any { return new(corev1.ConfigMap) },
-		"v1 Namespace":                                  func() any { return new(corev1.Namespace) },
-		"v1 Service":                                    func() any { return new(corev1.Service) },
-		"node.k8s.io/v1 RuntimeClass":                   func() any { return new(nodev1.RuntimeClass) },
-		"networking.k8s.io/v1 NetworkPolicy":            func() any { return new(networkingv1.NetworkPolicy) },
-		"monitoring.coreos.com/v1 PodMonitor":           func() any { return new(podMonitor) },
-		"kustomize.config.k8s.io/v1beta1 Kustomization": func() any { return new(kustomization) },
+		"apps/v1 DaemonSet":                   func() any { return new(appsv1.DaemonSet) },
+		"v1 ConfigMap":                        func() any { return new(corev1.ConfigMap) },
+		"v1 Namespace":                        func() any { return new(corev1.Namespace) },
+		"v1 Service":                          func() any { return new(corev1.Service) },
+		"node.k8s.io/v1 RuntimeClass":         func() any { return new(nodev1.RuntimeClass) },
+		"networking.k8s.io/v1 NetworkPolicy":  func() any { return new(networkingv1.NetworkPolicy) },
+		"monitoring.coreos.com/v1 PodMonitor": func() any { return new(podMonitor) },
 	}
 	var found []any
 	reader := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
@@ -112,6 +98,9 @@ func objects(t *testing.T) []object {
 		t.Fatalf("manifests: %v, %v", files, err)
 	}
 	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
 		if texts[file], err = os.ReadFile(file); err != nil {
 			t.Fatal(err)
 		}
@@ -386,6 +375,8 @@ func TestContainers(t *testing.T) {
 				}
 			case c.Name == "configure" && !slices.Contains(c.Args, "--restart"), c.Name == "unconfigure" && s.windows() && !slices.Contains(c.Args, "--restart"):
 				t.Errorf("%s: %s does not restart containerd: %q", s, c.Name, c.Args)
+			case s.file == "runtimeclass.yaml" && c.Name == "configure" && flag(c, "add-handler") != "gpu":
+				t.Errorf("%s: %s adds no handler: %q", s, c.Name, c.Args)
 			case c.Name == "done" && !slices.Contains(c.Args, "--hold"):
 				t.Errorf("%s: %s does not wait: %q", s, c.Name, c.Args)
 			}
@@ -542,57 +533,58 @@ func node(system, build, group string) labels.Set {
 	return l
 }
 
-// nodeTests say which DaemonSet of a file serves a node.
-type nodeTests []struct {
-	file string
+// nodeTests are labels of nodes and the DaemonSet that serves them, by file.
+var nodeTests = map[string][]struct {
 	node labels.Set
 	want string
-}
-
-func (tests nodeTests) run(t *testing.T) {
-	t.Helper()
-	all := sets(t)
-	for _, test := range tests {
-		var got []string
-		for _, s := range all {
-			if s.file == test.file && s.takes(t, test.node) {
-				got = append(got, s.Name)
-			}
-		}
-		if strings.Join(got, " ") != test.want {
-			t.Errorf("%s: %v is served by %v, want %q", test.file, test.node, got, test.want)
-		}
-	}
+}{
+	"manifests/windows.yaml": {
+		{node("windows", "10.0.20348", ""), "directx-nri-windows"}, {node("windows", "10.0.26100", ""), "directx-nri-windows"},
+		{node("windows", "10.0.99999", ""), "directx-nri-windows"}, {node("windows", "10.0.17763", ""), ""},
+		{node("windows", "10.0.19042", ""), ""}, {node("linux", "", ""), ""},
+	},
+	"manifests/restore-windows.yaml": {{node("windows", "10.0.17763", ""), "directx-nri-windows"}},
+	"manifests/linux.yaml":           {{node("linux", "", ""), "directx-nri-linux"}, {node("windows", "10.0.20348", ""), ""}},
+	"server2019.yaml":                {{node("windows", "10.0.17763", ""), "directx-nri-windows"}, {node("windows", "10.0.18363", ""), ""}},
+	"pools.yaml": {
+		{node("windows", "10.0.20348", "render-A"), "directx-nri-windows-render"}, {node("windows", "10.0.20348", "render-B"), "directx-nri-windows-render"},
+		{node("windows", "10.0.17763", "render-B"), ""}, {node("windows", "10.0.20348", "render"), "directx-nri-windows"},
+		{node("windows", "10.0.20348", "train"), "directx-nri-windows"}, {node("windows", "10.0.20348", "plain"), "directx-nri-windows-plain"},
+		{node("windows", "10.0.20348", ""), ""}, // The user's affinity matches no node.
+		{node("linux", "", "train"), "directx-nri-linux-train"}, {node("linux", "", "render-A"), "directx-nri-linux"}, {node("linux", "", ""), "directx-nri-linux"},
+	},
 }
 
 func TestNodes(t *testing.T) {
 	t.Parallel()
-	nodeTests{
-		{"manifests/windows.yaml", node("windows", "10.0.20348", ""), "directx-nri-windows"},
-		{"manifests/windows.yaml", node("windows", "10.0.26100", ""), "directx-nri-windows"},
-		{"manifests/windows.yaml", node("windows", "10.0.99999", ""), "directx-nri-windows"},
-		{"manifests/windows.yaml", node("windows", "10.0.17763", ""), ""},
-		{"manifests/windows.yaml", node("windows", "10.0.19042", ""), ""},
-		{"manifests/windows.yaml", node("linux", "", ""), ""},
-		{"manifests/restore-windows.yaml", node("windows", "10.0.17763", ""), "directx-nri-windows"},
-		{"manifests/linux.yaml", node("linux", "", ""), "directx-nri-linux"},
-		{"manifests/linux.yaml", node("windows", "10.0.20348", ""), ""},
-	}.run(t)
-}
-
-func TestKustomization(t *testing.T) {
-	t.Parallel()
-	for k, file := range ofType[kustomization](objects(t)) {
-		for _, resource := range k.Resources {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(file), resource)); err != nil {
-				t.Error(err)
+	all := sets(t)
+	for file, tests := range nodeTests {
+		for _, test := range tests {
+			got, rendered := "", false
+			for _, s := range all {
+				rendered = rendered || s.file == file
+				if s.file == file && s.takes(t, test.node) {
+					got += s.Name
+				}
+			}
+			if rendered && got != test.want {
+				t.Errorf("%s: %v is served by %q, want %q", file, test.node, got, test.want)
 			}
 		}
-		for _, s := range sets(t) {
-			for _, c := range s.containers() {
-				if name, _, _ := strings.Cut(c.Image, ":"); strings.HasPrefix(s.file, "manifests/") && name != k.Images[0].Name {
-					t.Errorf("%s: %s: %s does not replace the image %s", s, c.Name, file, c.Image)
-				}
+	}
+}
+
+// The kustomization replaces the image of all manifests.
+func TestKustomization(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("manifests/kustomization.yaml")
+	if err != nil || !bytes.Contains(text, []byte("\n  - name: directx-nri\n")) {
+		t.Errorf("%v: %s", err, text)
+	}
+	for _, s := range sets(t) {
+		for _, c := range s.containers() {
+			if strings.HasPrefix(s.file, "manifests/") && !strings.HasPrefix(c.Image, "directx-nri:") {
+				t.Errorf("%s: %s: image %s", s, c.Name, c.Image)
 			}
 		}
 	}
