@@ -20,7 +20,7 @@ func testExamples(t *testing.T) {
 		t.Errorf("adapters: %v", err)
 	}
 	for _, line := range []string{
-		"DIRECTX_DEVICES: not set", "adapter 1: ", "  LUID: 0x00000000_0x006B8B86", "  kind: display", "  memory of its own: 15360 MiB", "2 adapter(s)",
+		"DIRECTX_DEVICES: not set", "adapter 1: ", "  LUID: 0x00000000_0x006B8B86", "  kind: display", "  dedicated memory: 15360 MiB", "2 adapter(s)",
 	} {
 		if !strings.Contains(out, line) {
 			t.Errorf("adapters does not print %q: %s", line, out)
@@ -33,7 +33,7 @@ func testExamples(t *testing.T) {
 		want    string
 	}{
 		{"adapters", nil, "error: no GPU: "},
-		{"cuda", []string{"pi"}, "error: nvcuda.dll is not there (error 126)"},
+		{"cuda", []string{"pi"}, "error: cannot load nvcuda.dll (error 126)"},
 		{"cuda", []string{"tau"}, "error: usage: cuda.exe [pi]"},
 		{"opencl", []string{"tau"}, "error: usage: opencl.exe [pi]"},
 	} {

@@ -1,5 +1,5 @@
-// The GPUs that a container sees, by DXCore, and whether Direct3D 12 works on each:
-// the same for all vendors, for display GPUs and compute-only ones.
+// Lists the GPUs of a container by DXCore, and tries to create a Direct3D 12 device on each.
+// For display GPUs and compute-only devices of all vendors.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore
 #include "example.h"
 
@@ -11,8 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-// property reads one of an adapter's properties, and leaves value as it is when
-// that cannot be had.
+// property reads a property of an adapter. If it is not available, value is unchanged.
 template <class T>
 static T property(IDXCoreAdapter *adapter, DXCoreAdapterProperty which, T value) {
     T read{};
@@ -20,7 +19,7 @@ static T property(IDXCoreAdapter *adapter, DXCoreAdapterProperty which, T value)
     return value;
 }
 
-// feature tells the highest level that Direct3D 12 makes a device of.
+// feature returns the highest feature level of which Direct3D 12 creates a device.
 // https://learn.microsoft.com/windows/win32/direct3d12/hardware-feature-levels
 static const char *feature(IDXCoreAdapter *adapter) {
     static const struct {
@@ -51,12 +50,12 @@ static void describe(unsigned index, IDXCoreAdapter *adapter) {
     printf("adapter %u: %s\n", index, name);
     printf("  LUID: 0x%08lX_0x%08lX\n", (unsigned long)luid.HighPart, (unsigned long)luid.LowPart);
     printf("  kind: %s\n", graphics ? "display" : "compute");
-    printf("  memory of its own: %llu MiB\n", (unsigned long long)memory >> 20);
+    printf("  dedicated memory: %llu MiB\n", (unsigned long long)memory >> 20);
     printf("  Direct3D 12: %s\n", feature(adapter));
 }
 
-// list describes the hardware adapters that have an attribute, but those of
-// besides, and returns how many these are.
+// list prints the hardware adapters that have an attribute and are not of the kind
+// besides, and returns their number.
 static unsigned list(IDXCoreAdapterFactory *factory, const GUID &attribute, const GUID *besides, unsigned index) {
     IDXCoreAdapterList *adapters = nullptr;
     if (FAILED(factory->CreateAdapterList(1, &attribute, IID_IDXCoreAdapterList, reinterpret_cast<void **>(&adapters)))) return index;
@@ -76,11 +75,11 @@ int main() {
     auto create = reinterpret_cast<HRESULT(WINAPI *)(REFIID, void **)>(function(dxcore, "DXCoreCreateAdapterFactory"));
     IDXCoreAdapterFactory *factory = nullptr;
     HRESULT result = create(IID_IDXCoreAdapterFactory, reinterpret_cast<void **>(&factory));
-    if (FAILED(result)) FAIL("DXCore does not answer (0x%08lX)", (unsigned long)result);
+    if (FAILED(result)) FAIL("DXCore failed (0x%08lX)", (unsigned long)result);
     unsigned found = list(factory, DXCORE_ADAPTER_ATTRIBUTE_D3D12_GRAPHICS, nullptr, 0);
     found = list(factory, DXCORE_ADAPTER_ATTRIBUTE_D3D12_CORE_COMPUTE, &DXCORE_ADAPTER_ATTRIBUTE_D3D12_GRAPHICS, found);
     factory->Release();
-    if (found == 0) FAIL("no GPU: the container was given none, or its driver does not work here");
+    if (found == 0) FAIL("no GPU: the container has none, or its driver does not work in containers");
     printf("%u adapter(s)\n", found);
     return 0;
 }

@@ -2,23 +2,23 @@
 # Builds the example programs for Windows, into out/examples of the repository, with
 # Debian's packages gcc-mingw-w64-x86-64, g++-mingw-w64-x86-64 and directx-headers-dev.
 #
-#   deployments/examples/programs/build.sh [FOLDER]
-#   deployments/examples/programs/build.sh --kernel   # writes montecarlo.h anew; needs clang-14
+#   deployments/examples/programs/build.sh [DIRECTORY]
+#   deployments/examples/programs/build.sh --kernel   # regenerates montecarlo.h; needs clang-14
 #
-# Each program is some 50 kB and needs no other file, so that all of them fit into a
-# ConfigMap: see the README.
+# Each program has about 50 kB and needs no other files, so they fit into a ConfigMap: see
+# the README.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 
-# quote writes standard input as a text of C.
+# quote prints standard input as a C string.
 quote() { sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/\t/\\t/g' -e 's/.*/    "&\\n"/'; }
 
-# NVIDIA's driver compiles PTX for its GPU, the other drivers compile OpenCL C. clang
-# makes the one of the other, so that no CUDA toolkit is needed.
+# NVIDIA's driver compiles PTX, the other drivers OpenCL C. clang compiles OpenCL C to PTX,
+# so no CUDA toolkit is needed.
 if [ "${1:-}" = --kernel ]; then
 	{
-		echo '/* Made from montecarlo.cl by "build.sh --kernel": do not edit. */'
+		echo '/* Generated from montecarlo.cl by "build.sh --kernel": do not edit. */'
 		printf '__attribute__((unused)) static const char montecarlo_cl[] =\n%s;\n' "$(quote <"$here/montecarlo.cl")"
 		printf '__attribute__((unused)) static const char montecarlo_ptx[] =\n%s;\n' "$(
 			clang-14 -x cl -cl-std=CL1.2 -target nvptx64-nvidia-cuda -O2 -S -o - \
@@ -35,6 +35,6 @@ mkdir -p "$out"
 for name in cuda opencl; do
 	x86_64-w64-mingw32-gcc -O2 -Wall -Wextra -Werror -static -s -o "$out/$name.exe" "$here/$name.c"
 done
-# DirectX' own headers come after mingw's.
+# The DirectX headers must come after mingw's.
 x86_64-w64-mingw32-g++ -O2 -Wall -Wextra -Werror -Wno-unused-parameter -static -s -idirafter /usr/include -o "$out/adapters.exe" "$here/adapters.cpp" -luuid
 ls -l "$out"

@@ -1,6 +1,5 @@
-/* CUDA in a container: lists the GPUs as deviceQuery of NVIDIA's samples does, and
- * with "pi" has the first of them estimate pi. It uses the driver's own interface,
- * nvcuda.dll, and needs no toolkit.
+/* Lists the CUDA devices of a container, like NVIDIA's sample deviceQuery. With "pi" it
+ * estimates pi on the first one. It uses the driver API, nvcuda.dll, and needs no toolkit.
  * https://docs.nvidia.com/cuda/cuda-driver-api/ */
 #include "example.h"
 #include "montecarlo.h"
@@ -8,7 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* What cuda.h declares. */
+/* Declarations of cuda.h. */
 typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
@@ -46,7 +45,7 @@ static void load(void) {
     FUNCTIONS(FIND)
 }
 
-/* check ends the program when a call failed. */
+/* check exits with an error if a call failed. */
 static void check(CUresult result, const char *call) {
     const char *name = NULL;
     if (!result) return;
@@ -105,7 +104,7 @@ static void estimate(void) {
     for (int i = 0; i < BLOCKS * THREADS; i++) all += hits[i];
     double pi = 4.0 * (double)all / ((double)BLOCKS * THREADS * EACH);
     printf("pi by %d points on device 0: %.4f\n", BLOCKS * THREADS * EACH, pi);
-    if (fabs(pi - 3.14159265) > 0.001) FAIL("the GPU calculates wrongly: %.6f", pi);
+    if (fabs(pi - 3.14159265) > 0.001) FAIL("the result is wrong: %.6f", pi);
     printf("passed\n");
 }
 
@@ -118,7 +117,7 @@ int main(int count, char **words) {
     CHECK(cuDriverGetVersion(&version));
     CHECK(cuDeviceGetCount(&devices));
     printf("CUDA %d.%d of the driver, %d device(s)\n", version / 1000, version % 1000 / 10, devices);
-    if (devices == 0) FAIL("CUDA has no device: CUDA_VISIBLE_DEVICES may name one that is not here");
+    if (devices == 0) FAIL("CUDA has no device: does CUDA_VISIBLE_DEVICES name a device of another container?");
     for (int i = 0; i < devices; i++) describe(i);
     if (count == 2) estimate();
     return 0;

@@ -1,6 +1,5 @@
-/* What the example programs share: loading the driver's libraries, and ending with
- * a reason. Nothing of a driver is linked: a container has its DLLs only when it
- * has a GPU, and a program that needs them at its start would not start at all. */
+/* Shared by the example programs. They load the driver's DLLs at run time, because a
+ * program that links them does not start in a container without a GPU. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -8,25 +7,25 @@
 #include <stdlib.h>
 #include <windows.h>
 
-/* fail ends the program with one line: what failed, and what to look at. */
+/* FAIL prints an error and exits. */
 #define FAIL(...) (fprintf(stderr, "error: " __VA_ARGS__), fputc('\n', stderr), exit(1))
 
-/* library loads a DLL of System32, where a driver's files are mounted. */
+/* library loads a DLL from System32, where the driver's files are mounted. */
 static HMODULE library(const char *name, const char *advice) {
     HMODULE module = LoadLibraryExA(name, NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
-    if (!module) FAIL("%s is not there (error %lu): %s", name, GetLastError(), advice);
+    if (!module) FAIL("cannot load %s (error %lu): %s", name, GetLastError(), advice);
     return module;
 }
 
-/* function finds one of a library's functions. */
+/* function returns a function of a library. */
 static void *function(HMODULE module, const char *name) {
     FARPROC found = GetProcAddress(module, name);
-    if (!found) FAIL("the driver has no %s: it is too old", name);
+    if (!found) FAIL("the driver is too old: it has no %s", name);
     return (void *)found;
 }
 
-/* mine prints what the node tells the container of its own GPUs. On a node with
- * several, Windows shows a container all of them:
+/* mine prints the environment variable that describes the container's own GPUs. Windows
+ * shows a container all GPUs of its node:
  * https://github.com/microsoft/Windows-Containers/issues/333 */
 static void mine(void) {
     const char *devices = getenv("DIRECTX_DEVICES");

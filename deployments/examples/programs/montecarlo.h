@@ -1,4 +1,4 @@
-/* Made from montecarlo.cl by "build.sh --kernel": do not edit. */
+/* Generated from montecarlo.cl by "build.sh --kernel": do not edit. */
 __attribute__((unused)) static const char montecarlo_cl[] =
     "/* The kernel of cuda.c and opencl.c. Each thread throws points into the unit square\n"
     " * and counts those in the quarter circle, of which there are pi/4. */\n"

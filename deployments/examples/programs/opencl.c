@@ -1,6 +1,5 @@
-/* OpenCL in a container: lists platforms and devices, and with "pi" has the first
- * device estimate pi. OpenCL.dll, the loader, is one of the files that drivers list
- * for containers.
+/* Lists the OpenCL platforms and devices of a container. With "pi" it estimates pi on the
+ * first device. The loader, OpenCL.dll, is a file that drivers list for containers.
  * https://registry.khronos.org/OpenCL/specs/3.0-unified/html/OpenCL_API.html */
 #include "example.h"
 #include "montecarlo.h"
@@ -8,7 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* What CL/cl.h declares. */
+/* Declarations of CL/cl.h. */
 typedef struct object *cl_platform_id, *cl_device_id, *cl_context, *cl_command_queue, *cl_mem, *cl_program, *cl_kernel;
 enum { CL_DEVICE_NOT_FOUND = -1, CL_PLATFORM_NOT_FOUND = -1001 };
 enum { CL_PLATFORM_VERSION = 0x0901, CL_PLATFORM_NAME = 0x0902 };
@@ -76,13 +75,13 @@ static void estimate(cl_device_id device) {
     for (int i = 0; i < THREADS; i++) all += hits[i];
     double pi = 4.0 * (double)all / ((double)THREADS * points);
     printf("pi by %u points on the first device: %.4f\n", THREADS * points, pi);
-    if (fabs(pi - 3.14159265) > 0.002) FAIL("the device calculates wrongly: %.6f", pi);
+    if (fabs(pi - 3.14159265) > 0.002) FAIL("the result is wrong: %.6f", pi);
     printf("passed\n");
 }
 
 enum { MOST = 16 };
 
-/* platform lists a platform's devices and returns the first, if there is one. */
+/* platform prints the devices of a platform and returns the first one, or NULL. */
 static cl_device_id platform(unsigned index, cl_platform_id id) {
     char name[256] = "", version[256] = "";
     cl_device_id devices[MOST];
@@ -122,7 +121,7 @@ int main(int count, char **words) {
         cl_device_id device = platform(i, platforms[i]);
         if (!first) first = device;
     }
-    if (!first) FAIL("OpenCL has no device: the loader is there, and the driver's own part is not found");
+    if (!first) FAIL("OpenCL has no device: the loader does not find the driver");
     if (count == 2) estimate(first);
     return 0;
 }
