@@ -5,89 +5,31 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/internal/config"
+	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
 
 const (
-	shimRounds = 120 // whole containers of each setting
-	callRounds = 250 // calls of each program
-	// pause lets containerd finish what it does after a container's end, the
-	// shim's call for "delete" among it, before the next is measured.
+	shimRounds = 120 // whole containers of each row
+	callRounds = 400 // calls of each program
+	// pause lets containerd finish after a container's end, with the shim's call for
+	// "delete", before the next is measured.
 	pause = 30 * time.Millisecond
 )
 
-// sample is what one setting's runs took.
-type sample struct {
-	name  string
-	run   func() time.Duration
-	times []time.Duration
-}
-
-// takeTurns runs all samples in turn, after a few runs of each that do not count.
-// Each round has an order of its own: what a run leaves behind must not always
-// meet the same other one. The orders are the same each time.
-func takeTurns(samples []*sample, rounds int) {
-	random := rand.New(rand.NewPCG(0, 0))
-	for i := range warmUp + rounds {
-		for _, j := range random.Perm(len(samples)) {
-			s := samples[j]
-			if took := s.run(); i >= warmUp {
-				s.times = append(s.times, took)
-			}
-		}
-	}
-}
-
-// compare prints how s differs from base: the median of the rounds' differences,
-// the difference of the fastest tenths, and the ratio of the medians.
-func (s *sample) compare(base *sample, note string) {
-	differences := make([]time.Duration, len(s.times))
-	for i, took := range s.times {
-		differences[i] = took - base.times[i]
-	}
-	fmt.Printf("  %-36s %+7.2f ms %+7.2f ms %7.3f  %s\n", s.name+" - "+base.name,
-		ms(quantile(differences, 0.5)), ms(quantile(s.times, 0.1)-quantile(base.times, 0.1)),
-		float64(quantile(s.times, 0.5))/float64(quantile(base.times, 0.5)), note)
-}
-
-// printComparisons prints the heading of what compare prints.
-func printComparisons() {
-	fmt.Printf("  %-36s %10s %10s %7s\n", "", "extra", "at p10", "ratio")
-}
-
-func printSamples(samples []*sample) {
-	fmt.Printf("  %-36s %10s %10s %10s\n", "", "p10", "median", "p90")
-	for _, s := range samples {
-		fmt.Printf("  %-36s %7.2f ms %7.2f ms %7.2f ms\n", s.name, ms(quantile(s.times, 0.1)), ms(quantile(s.times, 0.5)), ms(quantile(s.times, 0.9)))
-	}
-}
-
-// load is how many processes wanted to run, on average of the last minute.
-func load(t *testing.T) string {
-	t.Helper()
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Fields(string(data))[0]
-}
-
-// TestShim measures what the runtime shim adds to a container: whole containers
-// on real parts, with it and without it, and its calls by themselves.
+// TestShim measures what the runtime shim adds to whole containers on real parts.
 func TestShim(t *testing.T) {
-	gpu := bed.GPU{Index: 0, Libraries: mounts - 4}
-	n := bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: &bed.Inventory{GPUs: []bed.GPU{gpu}}})
+	inventory := gpus(1)
+	gpu := inventory.GPUs[0]
+	n := bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: inventory})
 	byHand := bed.Standalone{}
 	for _, m := range gpu.Mounts(n.Dir) {
 		byHand.Mounts = append(byHand.Mounts, specs.Mount{
@@ -95,16 +37,10 @@ func TestShim(t *testing.T) {
 		})
 	}
 	byHand.Devices = []specs.LinuxDevice{{Path: gpu.ContainerPath(), Type: "c", Major: 61, Minor: 0}}
-	request := bed.Standalone{Env: []string{"DIRECTX_VISIBLE_DEVICES=all"}}
-	measureContainers(t, n, byHand, request)
-	measureCalls(t, n, request)
-}
 
-// measureContainers measures containers from the creation of the task to its
-// deletion. Their records and file systems are made before.
-func measureContainers(t *testing.T, n *bed.Node, byHand, request bed.Standalone) {
 	client := n.Client(t, bed.DefaultNamespace)
 	next := 0
+	// The containers' records and file systems are made before.
 	whole := func(name, runtime string, c bed.Standalone) *sample {
 		next++
 		c.ID, c.Runtime, c.Script = fmt.Sprintf("bench-%d", next), runtime, "exit 0"
@@ -131,20 +67,23 @@ func measureContainers(t *testing.T, n *bed.Node, byHand, request bed.Standalone
 	least := whole("only exec", buildFloor(t, t.TempDir(), n.RuncShim()), bed.Standalone{})
 	through := whole("directx", bed.DirectX, bed.Standalone{})
 	mounted := whole("runc, by hand", bed.Runc, byHand)
-	requested := whole("directx, on request", bed.DirectX, request)
+	requested := whole("directx, GPU", bed.DirectX, request)
 	samples := []*sample{plain, again, least, through, mounted, requested}
-	before := load(t)
-	takeTurns(samples, shimRounds)
-	fmt.Printf("\nwhole containers, from the creation of the task to its deletion: %d each in turn, load %s before and %s after\n"+
-		"by hand and on request: 1 device, %d mounts\n", shimRounds, before, load(t), mounts)
-	printSamples(samples)
-	printComparisons()
-	again.compare(plain, "the noise: it is the same twice")
+	interleave(samples, shimRounds)
+	printHeading(fmt.Sprintf("%d whole containers for each row, from the creation of the task to its deletion; a GPU is 1 device, %d mounts", shimRounds, mounts))
+	for _, s := range samples {
+		s.print()
+	}
+	printDifferences()
+	again.compare(plain, "the noise")
 	least.compare(plain, "the floor of a wrapper written in Go")
-	through.compare(plain, "without a request; to be at most +2.5 ms")
-	requested.compare(mounted, "with one, less the mounts' own cost; to be at most +4 ms")
+	through.compare(plain, "")
+	requested.compare(mounted, "without the mounts' own cost")
 	mounted.compare(plain, "the mounts' own cost")
 }
+
+// request is a container that requests the first GPU.
+var request = bed.Standalone{Env: []string{"DIRECTX_VISIBLE_DEVICES=0"}}
 
 // buildFloor builds a wrapper that only becomes target.
 func buildFloor(t *testing.T, dir, target string) string {
@@ -158,41 +97,29 @@ func buildFloor(t *testing.T, dir, target string) string {
 	return floor
 }
 
-// measureCalls measures single calls of the shim, with a program that does
-// nothing as the real one.
-func measureCalls(t *testing.T, n *bed.Node, request bed.Standalone) {
+// TestShimCalls measures single calls of the shim at 2 and at 64 GPUs. A program
+// that does nothing is the real shim.
+func TestShimCalls(t *testing.T) {
 	dir := t.TempDir()
 	bundle, nothing := filepath.Join(dir, "bundle"), filepath.Join(dir, "true")
-	if err := os.Mkdir(bundle, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// busybox goes by its name.
-	if err := os.Symlink(busybox, nothing); err != nil {
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(busybox, nothing); err != nil { // busybox goes by its name.
 		t.Fatal(err)
 	}
 	floor := buildFloor(t, dir, nothing)
-	configFile := filepath.Join(dir, "config.yaml")
-	content := fmt.Sprintf("apiVersion: %s\nkind: %s\nstateDir: %s\ninventory: %s\nshim: {runtime: %s}\n",
-		config.APIVersion, config.Kind, n.StateDir, n.InventoryFile(), nothing)
-	if err := os.WriteFile(configFile, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	environment := append(os.Environ(), config.Variable+"="+configFile)
-	shim := n.ShimFile()
-	call := func(name, program, action string, spec []byte) *sample {
+	call := func(name, program, action string, env []string, spec []byte) *sample {
 		return &sample{name: name, run: func() time.Duration {
 			if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.Command(program, "-namespace", "default", "-address", "/none", "-id", "bench", action)
-			cmd.Dir, cmd.Env = bundle, environment
+			cmd.Dir, cmd.Env = bundle, append(os.Environ(), env...)
 			begin := time.Now()
 			out, err := cmd.CombinedOutput()
 			took := time.Since(begin)
@@ -202,33 +129,48 @@ func measureCalls(t *testing.T, n *bed.Node, request bed.Standalone) {
 			return took
 		}}
 	}
-	fmt.Printf("\nsingle calls, with a real shim that does nothing: %d each in turn, load %s before\n", callRounds, load(t))
-	for _, row := range []struct {
-		name, action string
-		spec         []byte
-	}{
-		{"start, no request, 5 kB", "start", sized(t, bed.Standalone{}, 5_000)},
-		{"start, no request, 60 kB", "start", sized(t, bed.Standalone{}, 60_000)},
-		{fmt.Sprintf("start, %d mounts, 60 kB", mounts), "start", sized(t, request, 60_000)},
-		{"delete", "delete", sized(t, request, 60_000)},
-	} {
-		direct := call("not wrapped", nothing, row.action, row.spec)
-		least := call("only exec", floor, row.action, row.spec)
-		ours := call("ours", shim, row.action, row.spec)
-		samples := []*sample{direct, least, ours}
-		takeTurns(samples, callRounds)
-		fmt.Printf("\n%s\n", row.name)
-		printSamples(samples)
-		printComparisons()
-		least.compare(direct, "the floor of a wrapper written in Go")
-		ours.compare(direct, "what our call costs")
-		ours.compare(least, "what is above the floor")
+	plain5, plain60, gpu60 := sized(t, bed.Standalone{}, 5_000), sized(t, bed.Standalone{}, 60_000), sized(t, request, 60_000)
+	for _, count := range []int{2, 64} {
+		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count)})
+		for _, r := range []struct {
+			name, action string
+			spec         []byte
+		}{
+			{"start, no request, 5 kB", "start", plain5},
+			{"start, no request, 60 kB", "start", plain60},
+			{fmt.Sprintf("start, %d mounts, 60 kB", mounts), "start", gpu60},
+			{"delete", "delete", gpu60},
+		} {
+			direct := call("not wrapped", nothing, r.action, nil, r.spec)
+			least := call("only exec", floor, r.action, nil, r.spec)
+			samples := []*sample{direct, least}
+			for _, set := range productSets() {
+				shim := n.Product(shimfile.Base)
+				env := n.ShimEnvironment(t, set.dir != "", "shim: {runtime: "+nothing+"}")
+				if set.dir != "" {
+					shim = filepath.Join(set.dir, shimfile.Base)
+				}
+				samples = append(samples, call("ours"+set.suffix(), shim, r.action, env, r.spec))
+			}
+			interleave(samples, callRounds)
+			printHeading(fmt.Sprintf("%s, %d GPUs: %d calls of each program", r.name, count, callRounds))
+			for _, s := range samples {
+				s.print()
+			}
+			printDifferences()
+			least.compare(direct, "the floor of a wrapper written in Go")
+			for _, s := range samples[2:] {
+				s.compare(least, "above the floor")
+			}
+			if len(samples) > 3 {
+				samples[2].compare(samples[3], "this tree against the baseline")
+			}
+		}
 	}
-	fmt.Printf("\nload %s after\n", load(t))
 }
 
-// sized returns the spec of a container with as many variables as make it size
-// bytes long, as a cluster's services do.
+// sized returns the spec of a container with as many environment variables as
+// make it size bytes long, as a cluster's services do.
 func sized(t *testing.T, c bed.Standalone, size int) []byte {
 	t.Helper()
 	for i := 0; ; i++ {

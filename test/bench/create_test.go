@@ -1,0 +1,175 @@
+//go:build e2e && linux
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"directx-nri/test/bed"
+)
+
+// createRounds is how many containers of each row are measured.
+const createRounds = 120
+
+// row is one kind of containers on one kind of node.
+type row struct {
+	name string
+	// connect connects the node's plugins. Each row has a containerd of its own, so
+	// that they stay connected while the rows take turns.
+	connect func(t *testing.T, n *bed.Node)
+	// gpu allocates a GPU to the containers, base is the index of the row to compare with.
+	gpu  bool
+	base int
+	set  products
+
+	create, start sample
+}
+
+// TestCreateStart measures the creation and start of containers through CRI: with
+// no NRI plugin, with plugins that do nothing or add the same mounts as ours, and
+// with directx-nri, with and without a GPU.
+func TestCreateStart(t *testing.T) {
+	inventory := gpus(1)
+	gpu := inventory.GPUs[0]
+	ours := func(t *testing.T, n *bed.Node) {
+		n.Plugin.Start(t)
+		n.WaitPlugin(t)
+	}
+	rows := []*row{
+		{name: "no plugin", connect: func(*testing.T, *bed.Node) {}},
+		{name: "no-op plugin", connect: func(t *testing.T, n *bed.Node) { connect(t, n.NRISocket, nil) }},
+		{name: fmt.Sprintf("plugin, %d mounts", mounts), connect: func(t *testing.T, n *bed.Node) { connect(t, n.NRISocket, mountsOf(gpu, n)) }},
+	}
+	for _, set := range productSets() {
+		rows = append(rows,
+			&row{name: "directx-nri, no GPU" + set.suffix(), connect: ours, base: 1, set: set},
+			&row{name: "directx-nri, GPU" + set.suffix(), connect: ours, gpu: true, base: 2, set: set})
+	}
+	// The advertiser serves there without a kubelet too.
+	if err := os.MkdirAll(bed.DevicePluginDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		n := bed.Start(t, r.set.options(bed.Options{NoKubelet: true, Replicas: 4, Inventory: inventory}))
+		if err := os.MkdirAll(bed.DevicePluginDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var answer bed.Answer
+		if r.gpu {
+			n.Advertiser.Start(t)
+			answer = n.Allocate(t, gpu, 0)
+			n.Advertiser.Stop(t)
+		}
+		r.connect(t, n)
+		sandbox := n.RunSandbox(t, "bench")
+		var created time.Duration // of the last container
+		r.start = sample{name: r.name, run: func() time.Duration {
+			begin := time.Now()
+			id, err := sandbox.Create("main", answer)
+			created = time.Since(begin)
+			r.create.times = append(r.create.times, created)
+			if err == nil {
+				err = sandbox.Start(id)
+			}
+			if err != nil {
+				t.Fatalf("%s: start a container: %v", r.name, err)
+			}
+			took := time.Since(begin)
+			sandbox.RemoveContainer(t, id)
+			return took
+		}}
+		r.create.name = r.name
+	}
+	samples := make([]*sample, len(rows))
+	for i, r := range rows {
+		samples[i] = &r.start
+	}
+	interleave(samples, createRounds)
+	for _, r := range rows {
+		r.create.times = r.create.times[warmUp:]
+	}
+	for _, step := range []struct {
+		name string
+		of   func(*row) *sample
+	}{
+		{"create", func(r *row) *sample { return &r.create }},
+		{"create + start", func(r *row) *sample { return &r.start }},
+	} {
+		printHeading(fmt.Sprintf("%s of %d containers for each row", step.name, createRounds))
+		for _, r := range rows {
+			step.of(r).print()
+		}
+		printDifferences()
+		for i, r := range rows[1:] {
+			step.of(r).compare(step.of(rows[r.base]), "")
+			if r.set.name != "" {
+				step.of(rows[i-1]).compare(step.of(r), "this tree against the baseline")
+			}
+		}
+	}
+}
+
+// plugin is an NRI plugin that gives every container the same.
+type plugin struct {
+	adjustment *api.ContainerAdjustment
+	ready      chan struct{}
+}
+
+// Synchronize implements the NRI plugin interface.
+func (p *plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	close(p.ready)
+	return nil, nil
+}
+
+// CreateContainer implements the NRI plugin interface.
+func (p *plugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	return p.adjustment, nil, nil
+}
+
+// quiet discards the library's log.
+type quiet struct{}
+
+func (quiet) Debugf(context.Context, string, ...any) {}
+func (quiet) Infof(context.Context, string, ...any)  {}
+func (quiet) Warnf(context.Context, string, ...any)  {}
+func (quiet) Errorf(context.Context, string, ...any) {}
+
+// connect registers a plugin with containerd until the test ends.
+func connect(t *testing.T, socket string, adjustment *api.ContainerAdjustment) {
+	t.Helper()
+	p := &plugin{adjustment: adjustment, ready: make(chan struct{})}
+	s, err := stub.New(p, stub.WithPluginName("bench"), stub.WithPluginIdx("50"), stub.WithSocketPath(socket),
+		stub.WithLogger(quiet{}),
+		stub.WithOnClose(func() {})) // Without it the stub ends the program.
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatalf("register a plugin with containerd: %v", err)
+	}
+	select {
+	case <-p.ready:
+	case <-time.After(10 * time.Second):
+		t.Fatal("containerd did not synchronize a plugin within 10 s")
+	}
+	t.Cleanup(s.Stop)
+}
+
+// mountsOf is an adjustment with the GPU's mounts and nothing else.
+func mountsOf(gpu bed.GPU, n *bed.Node) *api.ContainerAdjustment {
+	adjustment := &api.ContainerAdjustment{}
+	for _, mount := range gpu.Mounts(n.Dir) {
+		adjustment.AddMount(&api.Mount{
+			Source: mount.Source, Destination: mount.Destination, Type: "bind",
+			Options: []string{"rbind", "ro", "nosuid", "nodev"},
+		})
+	}
+	return adjustment
+}
