@@ -23,9 +23,9 @@ func Skip(t testing.TB, why string) {
 }
 
 // PartsDir returns the directory of a group's programs, as test/parts/build.sh builds
-// them: "bin" for containerd 1.7 and what belongs to it, "containerd16",
-// "containerd2". It skips the test for who is not root, and when one of the
-// programs is missing. The working folder is that of a suite.
+// them: "bin" for containerd 1.7 and what belongs to it,
+// "containerd2". It skips the test without root, or if a program is missing. The
+// working directory is that of a suite.
 func PartsDir(t testing.TB, group string, programs ...string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -39,22 +39,22 @@ func PartsDir(t testing.TB, group string, programs ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(filepath.Dir(bin), group)
+	dir := filepath.Join(filepath.Dir(bin), group)
 	if group == "bin" {
-		folder = bin
+		dir = bin
 	}
 	for _, program := range programs {
-		if _, err := os.Stat(filepath.Join(folder, program)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
 			Skip(t, fmt.Sprintf("%v: run 'test/parts/build.sh linux versions'", err))
 		}
 	}
-	return folder
+	return dir
 }
 
-// Build builds programs of the product, by their names below cmd/, into folder.
+// Build builds programs of the product, by their names below cmd/, into dir.
 // They are of that version; empty stands for none.
-func Build(folder, version string, programs ...string) error {
-	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", folder + "/"}
+func Build(dir, version string, programs ...string) error {
+	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", dir + "/"}
 	for _, program := range programs {
 		args = append(args, "directx-nri/cmd/"+program)
 	}
@@ -66,11 +66,11 @@ func Build(folder, version string, programs ...string) error {
 	return nil
 }
 
-// BuildImage builds the programs of a version for a platform, such as linux-amd64, into bin/PLATFORM of folder,
-// with further flags, and an archive of their image into folder. It returns the archive's path. root is the
+// BuildImage builds the programs of a version for a platform, such as linux-amd64, into bin/PLATFORM of dir,
+// with further flags, and an archive of their image into dir. It returns the archive's path. root is the
 // repository. The image for Windows is on a stand-in for Microsoft's base image.
-func BuildImage(ctx context.Context, root, folder, version, platform string, flags ...string) (string, error) {
-	programs := filepath.Join(folder, "bin", platform)
+func BuildImage(ctx context.Context, root, dir, version, platform string, flags ...string) (string, error) {
+	programs := filepath.Join(dir, "bin", platform)
 	if err := os.MkdirAll(programs, 0o755); err != nil {
 		return "", err
 	}
@@ -80,14 +80,14 @@ func BuildImage(ctx context.Context, root, folder, version, platform string, fla
 	if err := runGo(ctx, root, []string{"GOOS=" + system, "GOARCH=" + architecture, "CGO_ENABLED=0"}, args...); err != nil {
 		return "", err
 	}
-	args = []string{"run", "./testbase", "go", "run", ".", "-version", version, "-bin", filepath.Dir(programs), "-out", folder, "-platforms", platform, "images"}
+	args = []string{"run", "./testbase", "go", "run", ".", "-version", version, "-bin", filepath.Dir(programs), "-out", dir, "-platforms", platform, "images"}
 	err := runGo(ctx, filepath.Join(root, "tools/release"), nil, args...)
-	return filepath.Join(folder, "directx-nri-image-"+version+"-"+platform+".tar"), err
+	return filepath.Join(dir, "directx-nri-image-"+version+"-"+platform+".tar"), err
 }
 
-func runGo(ctx context.Context, folder string, env []string, args ...string) error {
+func runGo(ctx context.Context, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = folder
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
@@ -97,7 +97,7 @@ func runGo(ctx context.Context, folder string, env []string, args ...string) err
 
 // MainWithPrograms builds programs into a temporary directory, runs the tests of m
 // and returns the exit status.
-func MainWithPrograms(m *testing.M, folder *string, build func(folder string) error) int {
+func MainWithPrograms(m *testing.M, dir *string, build func(dir string) error) int {
 	programs, err := os.MkdirTemp("", "suite")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -113,6 +113,6 @@ func MainWithPrograms(m *testing.M, folder *string, build func(folder string) er
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	*folder = programs
+	*dir = programs
 	return m.Run()
 }

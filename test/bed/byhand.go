@@ -29,8 +29,8 @@ func (n *Node) nerdctlEnv() []string {
 
 const nerdctlToml = "nerdctl.toml"
 
-// WriteNerdctlConfig has nerdctl keep what it keeps in the node's folder, and be
-// content with what this machine's kernel has.
+// WriteNerdctlConfig configures nerdctl to keep its data in the node's directory
+// and to use only what this machine's kernel has.
 func (n *Node) WriteNerdctlConfig(t testing.TB) {
 	t.Helper()
 	writeFile(t, filepath.Join(n.Dir, nerdctlToml), fmt.Sprintf("address = %q\ndata_root = %q\nsnapshotter = %q\ncgroup_manager = \"cgroupfs\"\ncni_netconfpath = %q\n",
@@ -70,7 +70,7 @@ func (n *Node) CtrRunFlags(id string) []string {
 	return []string{"--snapshotter", snapshotter, "--cgroup", n.cgroup + "/" + id}
 }
 
-// KeepDevicePaths writes the inventory file anew, with each device node at the
+// KeepDevicePaths rewrites the inventory file with each device node at the
 // same path in the container as on the host: ctr knows nothing else.
 func (n *Node) KeepDevicePaths(t testing.TB) {
 	t.Helper()

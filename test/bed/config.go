@@ -122,6 +122,37 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 		config.APIVersion, config.Kind, n.StateDir, n.inventory, more))
 }
 
+// ShimEnvironment configures the runtime shim for the node's GPUs, with more YAML, in
+// a directory of its own, and returns its environment variables. If configFlags is
+// set, they are of the time when the shim read config.yaml.
+func (n *Node) ShimEnvironment(t testing.TB, configFlags bool, more string) []string {
+	t.Helper()
+	dir, err := os.MkdirTemp(n.Dir, "shim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(dir, "state")
+	text := fmt.Sprintf("apiVersion: %s\nkind: %s\ninventory: %s\n%s\n", config.APIVersion, config.Kind, n.inventory, more)
+	if configFlags {
+		text += "stateDir: " + state + "\n"
+	}
+	file := writeFile(t, filepath.Join(dir, "config.yaml"), text)
+	if configFlags {
+		return []string{"DIRECTX_NRI_CONFIG=" + file}
+	}
+	n.applyConfig(t, file, state)
+	return []string{"DIRECTX_NRI_STATE_DIR=" + state}
+}
+
+// applyConfig compiles a configuration file into a state directory.
+func (n *Node) applyConfig(t testing.TB, file, stateDir string) {
+	t.Helper()
+	out, err := exec.Command(n.parts.Product("dxctl"), "config", "apply", "--config", file, "--state-dir", stateDir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("dxctl config apply: %v\n%s", err, out)
+	}
+}
+
 // installShim installs the runtime shim.
 func (n *Node) installShim(t testing.TB) {
 	t.Helper()
@@ -132,7 +163,7 @@ func (n *Node) installShim(t testing.TB) {
 
 // KubeletSettings are those of a kubelet on a machine that is not its own, with
 // the control group of all containers to go into it. It is as quick as a kubelet
-// can be told to be: a crashed container is started again after a second, and
+// can be: a crashed container is started again after a second, and
 // nothing on the machine makes it evict a pod. What stays is the 10 to 15
 // seconds after which it tries a container again whose creation failed.
 const KubeletSettings = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -188,7 +219,7 @@ func quickReconnect() grpc.ConnectParams {
 	}
 }
 
-// writeFile writes a file in one step, so that nobody reads half of it, and
+// writeFile writes a file in one step, so that no one reads half of it, and
 // returns its path.
 func writeFile(t testing.TB, path, content string) string {
 	t.Helper()
@@ -203,7 +234,7 @@ func writeFile(t testing.TB, path, content string) string {
 	return path
 }
 
-// MountTmpfs puts a file system of the given size in bytes over a folder of the
+// MountTmpfs puts a file system of the given size in bytes over a directory of the
 // machine, in the node's mount namespace alone, until the test ends.
 func (n *Node) MountTmpfs(t testing.TB, dir string, size int) {
 	t.Helper()

@@ -106,7 +106,7 @@ func (n *Node) Look(t testing.TB, pod, container string) View {
 	return view
 }
 
-// view looks at a container by its process's root folder.
+// view looks at a container by its process's root directory.
 func (n *Node) view(id string) (View, error) {
 	info, err := n.Info(id)
 	if err != nil {
@@ -403,7 +403,7 @@ func (n *Node) sandboxes(pod string) ([]*cri.PodSandbox, error) {
 	return list.GetItems(), err
 }
 
-// View looks at the container that a status tells of.
+// View looks at the container of a status.
 func (n *Node) View(c ContainerStatus) (View, error) {
 	return n.view(strings.TrimPrefix(c.ContainerID, "containerd://"))
 }

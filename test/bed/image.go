@@ -63,7 +63,7 @@ func (n *Node) importImages(t testing.TB) {
 }
 
 // WriteImage writes a docker archive of one layer: busybox, a link for each
-// applet and the usual folders. It returns the layer's digest, which with one
+// applet and the usual directories. It returns the layer's digest, which with one
 // layer is also the name of its snapshot.
 func WriteImage(path, name string, command []string, busybox []byte) (digest string, err error) {
 	layer, err := writeTar(filepath.Join(filepath.Dir(path), "layer.tar"), func(w *tar.Writer) error {

@@ -23,7 +23,7 @@ const gpuMajor = 61
 
 // GPU is one simulated GPU.
 type GPU struct {
-	// Index tells the GPUs apart: it is the minor number of the device node.
+	// Index identifies the GPU: it is the minor number of the device node.
 	Index int
 	// Compute makes it a compute-only device.
 	Compute bool
@@ -33,8 +33,8 @@ type GPU struct {
 	Libraries int
 	// UUID is what NVIDIA's driver would name it, empty when that is not known.
 	UUID string
-	// Description, Memory in bytes and Driver, its version, are what rules tell
-	// GPUs apart by. Without them all GPUs are alike.
+	// Description, Memory in bytes and Driver, its version, are what rules
+	// match. Without them all GPUs are alike.
 	Description, Driver string
 	Memory              uint64
 }
@@ -110,12 +110,12 @@ func (g GPU) ContainerPath() string { return fmt.Sprintf("/dev/dxg%d", g.Index) 
 // rdev is its device number.
 func (g GPU) rdev() uint64 { return unix.Mkdev(gpuMajor, uint32(g.Index)) }
 
-// Mount is one mount of a GPU, a file or a folder, on the host and in the
+// Mount is one mount of a GPU, a file or a directory, on the host and in the
 // container.
 type Mount struct{ Source, Destination string }
 
 // Mounts returns the GPU's mounts on a node in dir. Two of them are the same
-// for all GPUs; one is a folder.
+// for all GPUs; one is a directory.
 func (g GPU) Mounts(dir string) []Mount {
 	gpus := filepath.Join(dir, "gpus")
 	own := fmt.Sprintf("gpu%d", g.Index)
@@ -137,7 +137,7 @@ func (g GPU) Mounts(dir string) []Mount {
 func (g GPU) files(dir string) map[string]string {
 	files := make(map[string]string)
 	for _, lib := range g.Mounts(dir) {
-		if strings.HasSuffix(lib.Source, ".inf") { // the folder
+		if strings.HasSuffix(lib.Source, ".inf") { // the directory
 			for _, name := range []string{"a.dat", "sub/b.dat"} {
 				files[lib.Destination+"/"+name] = "data of " + filepath.Join(lib.Source, name) + "\n"
 			}

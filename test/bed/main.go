@@ -25,7 +25,7 @@ import (
 const (
 	roleVar = "DIRECTX_NRI_E2E_ROLE" // "", roleInit or roleTests
 	skipVar = "DIRECTX_NRI_E2E_SKIP" // why the tests cannot run here
-	dirVar  = "DIRECTX_NRI_E2E_DIR"  // the run's temporary folder
+	dirVar  = "DIRECTX_NRI_E2E_DIR"  // the run's temporary directory
 
 	roleInit  = "init"
 	roleTests = "tests"
@@ -42,9 +42,9 @@ const exitFailed = 1
 // Ground is what a suite stands on: what it needs of the machine, and what it
 // gets of its own in place of the machine's.
 type Ground struct {
-	// Folders are the machine's folders whose place the real parts fix. Each gets
-	// one of the run's own mounted over it, inside the namespace only.
-	Folders []Folder
+	// Dirs are directories of the machine whose place the real parts fix. The run
+	// mounts its own over each of them, inside the namespace only.
+	Dirs []Dir
 	// Network gives the run a network of its own: the loopback device, with these
 	// addresses beside 127.0.0.1. Nil leaves it the machine's.
 	Network []netip.Addr
@@ -52,15 +52,15 @@ type Ground struct {
 	Check func(Parts) error
 }
 
-// Folder is a folder of the machine that a run has one of its own for.
-type Folder struct {
+// Dir is a directory of the machine that a run replaces by its own.
+type Dir struct {
 	Path string
-	// Copy has it begin with what is in the machine's. Without, it is empty.
+	// Copy copies the content of the machine's directory; otherwise it is empty.
 	Copy bool
 }
 
-// own is the run's folder in place of the machine's.
-func (f Folder) own(dir string) string {
+// own is the path of the run's directory.
+func (f Dir) own(dir string) string {
 	return filepath.Join(dir, "over"+strings.ReplaceAll(f.Path, "/", "-"))
 }
 
@@ -68,8 +68,8 @@ func (f Folder) own(dir string) string {
 // status.
 func Main(m *testing.M) int {
 	return Ground{
-		Folders: []Folder{
-			{Path: kubeletRoot},       // its device plugin folder cannot be moved
+		Dirs: []Dir{
+			{Path: kubeletRoot},       // its device plugin directory cannot be moved
 			{Path: "/run/containerd"}, // shim sockets and runc's state
 		},
 		Check: Parts.check,
@@ -136,7 +136,7 @@ func (g Ground) preflight() error {
 	return nil
 }
 
-// hides returns an error when something that the run needs lies in a folder that
+// hides returns an error when something that the run needs lies in a directory that
 // it does not see.
 func (g Ground) hides(parts Parts) error {
 	needed := []string{parts.Root, parts.dir, parts.products, os.TempDir()}
@@ -146,9 +146,9 @@ func (g Ground) hides(parts Parts) error {
 		}
 	}
 	for _, path := range needed {
-		for _, folder := range g.Folders {
-			if !folder.Copy && strings.HasPrefix(path+"/", folder.Path+"/") {
-				return fmt.Errorf("%s lies below %s, which the run has one of its own for: have it elsewhere", path, folder.Path)
+		for _, dir := range g.Dirs {
+			if !dir.Copy && strings.HasPrefix(path+"/", dir.Path+"/") {
+				return fmt.Errorf("%s lies below %s, which the run replaces: move it elsewhere", path, dir.Path)
 			}
 		}
 	}
@@ -189,24 +189,24 @@ var tunables = []string{
 func (g Ground) supervise() (status int, err error) {
 	dir, err := os.MkdirTemp(os.Getenv("DIRECTX_NRI_E2E_TMP"), "dx")
 	if err != nil {
-		return exitFailed, fmt.Errorf("make a temporary folder: %w", err)
+		return exitFailed, fmt.Errorf("make a temporary directory: %w", err)
 	}
 	defer func() {
 		if rmErr := os.RemoveAll(dir); rmErr != nil {
-			err = errors.Join(err, fmt.Errorf("remove the run's folder: %w", rmErr))
+			err = errors.Join(err, fmt.Errorf("remove the run's directory: %w", rmErr))
 		}
 	}()
 	// Sockets lie below dir, and their paths hold 107 bytes at most.
 	if len(dir) > 40 {
-		return exitFailed, fmt.Errorf("the temporary folder's path %s is too long for the sockets in it: set DIRECTX_NRI_E2E_TMP=/tmp", dir)
+		return exitFailed, fmt.Errorf("the temporary directory's path %s is too long for the sockets in it: set DIRECTX_NRI_E2E_TMP=/tmp", dir)
 	}
 	defer func() { err = errors.Join(err, removeCgroups(cgroupRoot(dir))) }()
 
-	for _, folder := range g.Folders {
-		if err := folder.make(dir); err != nil {
-			return exitFailed, fmt.Errorf("make the folder for %s: %w", folder.Path, err)
+	for _, d := range g.Dirs {
+		if err := d.make(dir); err != nil {
+			return exitFailed, fmt.Errorf("make the directory for %s: %w", d.Path, err)
 		}
-		made, err := mkdirAll(folder.Path)
+		made, err := mkdirAll(d.Path)
 		if err != nil {
 			return exitFailed, err
 		}
@@ -224,8 +224,8 @@ func (g Ground) supervise() (status int, err error) {
 	return g.runNamespaced(dir)
 }
 
-// make makes the run's own folder.
-func (f Folder) make(dir string) error {
+// make makes the run's directory.
+func (f Dir) make(dir string) error {
 	own := f.own(dir)
 	if !f.Copy {
 		return os.Mkdir(own, 0o755)
@@ -333,7 +333,7 @@ func saveTunables() (restore func() error, err error) {
 // SkipReason is why no test of the suite can run here, "" when they can.
 func SkipReason() string { return os.Getenv(skipVar) }
 
-// RunDir is the run's temporary folder, on the machine's own disk.
+// RunDir is the run's temporary directory, on the machine's own disk.
 func RunDir() string { return os.Getenv(dirVar) }
 
 // Cgroup is the control group below which all containers of the run must be: it
@@ -367,20 +367,20 @@ func removeCgroups(name string) error {
 	return nil
 }
 
-// removeTree removes folders from the leaves up, leaving files to the kernel.
+// removeTree removes directories from the leaves up, leaving files to the kernel.
 func removeTree(root string) error {
-	var folders []string
+	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			folders = append(folders, path)
+			dirs = append(dirs, path)
 		}
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for i := len(folders) - 1; i >= 0; i-- {
-		if err := os.Remove(folders[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -454,9 +454,9 @@ func (g Ground) initNamespaces() (int, error) {
 		return 0, fmt.Errorf("mount /proc: %w", err)
 	}
 	dir := os.Getenv(dirVar)
-	for _, folder := range g.Folders {
-		if err := unix.Mount(folder.own(dir), folder.Path, "", unix.MS_BIND, ""); err != nil {
-			return 0, fmt.Errorf("mount over %s: %w", folder.Path, err)
+	for _, d := range g.Dirs {
+		if err := unix.Mount(d.own(dir), d.Path, "", unix.MS_BIND, ""); err != nil {
+			return 0, fmt.Errorf("mount over %s: %w", d.Path, err)
 		}
 	}
 	if err := g.setUpNetwork(); err != nil {

@@ -33,7 +33,7 @@ const (
 // Name is the node's name; the kubelet appends it to the names of static pods.
 const Name = "node"
 
-// Folders and sockets whose place the kubelet fixes.
+// Directories and sockets whose place the kubelet fixes.
 const (
 	kubeletRoot       = "/var/lib/kubelet"
 	DevicePluginDir   = kubeletRoot + "/device-plugins"
@@ -50,7 +50,7 @@ type Options struct {
 	// Offered is what the kubelet is to offer at first, by resource. Without it,
 	// what the inventory makes of Replicas and the default rules.
 	Offered map[string]int
-	// NRIOff has containerd call no NRI plugin, and ours not run.
+	// NRIOff disables NRI in containerd; our plugin does not run.
 	NRIOff bool
 	// NoPlugin leaves our plugin to the test.
 	NoPlugin bool
@@ -68,10 +68,15 @@ type Options struct {
 	// AdvertiserFlags and PluginFlags are further flags of the daemons.
 	AdvertiserFlags, PluginFlags []string
 	// Config is YAML that the product's configuration file has beside what the
-	// node itself needs, which the daemons are told by flags.
+	// node itself needs.
 	Config string
 	// Containerd2 runs containerd 2 in place of 1.7.
 	Containerd2 bool
+	// Products is the directory of other programs of the product than this tree's.
+	// ConfigFlags gives them the flags and environment variables of the time when
+	// directx-nri and the shim read config.yaml.
+	Products    string
+	ConfigFlags bool
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -81,7 +86,7 @@ type Options struct {
 type Node struct {
 	Containerd, Kubelet, Advertiser, Plugin *Process
 
-	// Dir is the node's folder, StateDir and RuntimeDir the product's.
+	// Dir is the node's directory, StateDir and RuntimeDir the product's.
 	Dir, StateDir, RuntimeDir string
 	// NRISocket is containerd's socket for NRI plugins.
 	NRISocket string
@@ -104,12 +109,13 @@ type Node struct {
 	handlerApart bool
 	advertiser   []string // further flags
 	plugin       []string // further flags
-	layer        string   // the snapshot of the image's one layer
-	cgroup       string   // the control group of all containers
+	configFlags  bool
+	layer        string // the snapshot of the image's one layer
+	cgroup       string // the control group of all containers
 	replicas     int
 	logLevel     string
 	inventory    string // the inventory file
-	manifests    string // the kubelet's static pod folder
+	manifests    string // the kubelet's static pod directory
 	readOnly     string // the address of the kubelet's read-only port
 	parts        Parts
 	podResources podresources.PodResourcesListerClient
@@ -133,7 +139,7 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	dir, err := os.MkdirTemp(os.Getenv(dirVar), "n")
 	if err != nil {
-		t.Fatalf("make the node's folder: %v", err)
+		t.Fatalf("make the node's directory: %v", err)
 	}
 	n := &Node{
 		witness:    filepath.Join(dir, "witness"),
@@ -156,23 +162,27 @@ func Start(t *testing.T, opts Options) *Node {
 		noPlugin:   opts.NoPlugin || opts.NRIOff,
 
 		handlerApart: opts.HandlerApart,
+		configFlags:  opts.ConfigFlags,
 		advertiser:   opts.AdvertiserFlags,
 		plugin:       opts.PluginFlags,
+	}
+	if opts.Products != "" {
+		n.parts.products = opts.Products
 	}
 	if opts.Containerd2 {
 		n.containerd = filepath.Join(filepath.Dir(parts.dir), "containerd2")
 	}
-	if err := emptyFolder(kubeletRoot); err != nil {
+	if err := emptyDir(kubeletRoot); err != nil {
 		t.Fatalf("forget an earlier node: %v", err)
 	}
-	for _, folder := range []string{n.manifests, filepath.Dir(n.inventory), n.witness} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatalf("make a folder of the node: %v", err)
+	for _, dir := range []string{n.manifests, filepath.Dir(n.inventory), n.witness} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatalf("make a directory of the node: %v", err)
 		}
 	}
 	if opts.StateDirSize > 0 {
 		if err := os.Mkdir(n.StateDir, 0o700); err != nil {
-			t.Fatalf("make the state folder: %v", err)
+			t.Fatalf("make the state directory: %v", err)
 		}
 		mountTmpfs(t, n.StateDir, opts.StateDirSize)
 	}
@@ -265,7 +275,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	t.Helper()
 	logs := filepath.Join(n.parts.Root, "out", "e2e", time.Now().Format("20060102-150405.000"))
 	if err := os.MkdirAll(logs, 0o755); err != nil {
-		t.Fatalf("make the folder for logs: %v", err)
+		t.Fatalf("make the directory for logs: %v", err)
 	}
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	containerdConfig := n.writeContainerdConfig(t)
@@ -325,7 +335,7 @@ func (n *Node) registered() error {
 	log := n.Kubelet.Log(n.registering)
 	for resource := range n.offered() {
 		if !strings.Contains(log, fmt.Sprintf(`"State pushed for device plugin" resource=%q`, resource)) {
-			return fmt.Errorf("the kubelet was not told of %s devices yet", resource)
+			return fmt.Errorf("the kubelet has no %s devices yet", resource)
 		}
 	}
 	return nil
@@ -472,8 +482,8 @@ func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// emptyFolder removes what is in a folder.
-func emptyFolder(dir string) error {
+// emptyDir removes what is in a directory.
+func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 // Parts are the programs that the suites run.
 type Parts struct {
-	// Root is the repository's folder.
+	// Root is the repository's directory.
 	Root     string
 	dir      string // the stock parts of build.sh's group linux
 	products string // the product's own binaries
@@ -31,7 +31,7 @@ func FindParts() (Parts, error) {
 	for !isModule(root) {
 		parent := filepath.Dir(root)
 		if parent == root {
-			return Parts{}, errors.New("the repository's go.mod was not found above the working folder: run the tests with `go test` in the repository")
+			return Parts{}, errors.New("the repository's go.mod was not found above the working directory: run the tests with `go test` in the repository")
 		}
 		root = parent
 	}
@@ -96,3 +96,6 @@ func (p Parts) Stock(name string) string { return filepath.Join(p.dir, name) }
 
 // Product is the path of one of the product's own binaries.
 func (p Parts) Product(name string) string { return filepath.Join(p.products, name) }
+
+// Product is the path of one of the product's programs.
+func (n *Node) Product(name string) string { return n.parts.Product(name) }

@@ -366,7 +366,7 @@ func (n *Node) WaitRefused(t testing.TB, pod string) string {
 	return status.Status.Reason + ": " + status.Status.Message
 }
 
-// WaitNotStarted waits until the kubelet tells of a failure to start a
+// WaitNotStarted waits until the kubelet reports a failure to start a
 // container of the pod that happened after its log's mark, and returns the
 // event's message.
 func (n *Node) WaitNotStarted(t testing.TB, pod, container string, since Mark) string {
@@ -398,7 +398,7 @@ func (n *Node) ContainerID(t testing.TB, pod, container string) string {
 	return strings.TrimPrefix(c.ContainerID, "containerd://")
 }
 
-// Event is something the kubelet told about a pod.
+// Event is an event of a pod.
 type Event struct{ Type, Reason, Object, Message string }
 
 // Events returns the kubelet's events of a pod, the oldest first.

@@ -64,7 +64,7 @@ func (p *Process) Start(t testing.TB) {
 	}(p.ended)
 }
 
-// Running tells whether the process was started and has not ended.
+// Running reports whether the process was started and has not ended.
 func (p *Process) Running() bool {
 	if p.ended == nil {
 		return false

@@ -22,41 +22,41 @@ const reloadTimeout = 15 * time.Second
 // and waits until the advertiser says that it is in force. It must be another one.
 func (n *Node) Configure(t testing.TB, more string) {
 	t.Helper()
-	n.waitTold(t, more, "The configuration has changed and is in force")
+	n.waitLogged(t, more, "The configuration has changed and is in force")
 }
 
 // ConfigureBadly replaces what the configuration file says and returns the line in
-// which the advertiser tells that it does not take it.
+// which the advertiser reports that it refuses it.
 func (n *Node) ConfigureBadly(t testing.TB, more string) string {
 	t.Helper()
-	return n.waitTold(t, more, "The configuration file cannot be used")
+	return n.waitLogged(t, more, "The configuration file cannot be used")
 }
 
-// waitTold writes the configuration file and waits for a line of the advertiser's
+// waitLogged writes the configuration file and waits for a line of the advertiser's
 // log that has text in it.
-func (n *Node) waitTold(t testing.TB, more, text string) (told string) {
+func (n *Node) waitLogged(t testing.TB, more, text string) (line string) {
 	t.Helper()
 	mark := n.Advertiser.Mark()
 	n.WriteConfig(t, more)
 	Eventually(t, reloadTimeout, "the advertiser says: "+text, func() error {
-		for line := range strings.Lines(n.Advertiser.Log(mark)) {
-			if strings.Contains(line, text) {
-				told = strings.TrimSpace(line)
+		for logged := range strings.Lines(n.Advertiser.Log(mark)) {
+			if strings.Contains(logged, text) {
+				line = strings.TrimSpace(logged)
 				return nil
 			}
 		}
 		return fmt.Errorf("its log since the change: %s", n.Advertiser.Log(mark))
 	})
-	return told
+	return line
 }
 
-// Holding is one replica that a container has, as the kubelet tells.
+// Holding is one replica that a container has, according to the kubelet.
 type Holding struct {
 	Pod, Container, Resource, Replica string
 	GPU                               int
 }
 
-// Held returns what all containers have, as the kubelet tells.
+// Held returns what all containers have, according to the kubelet.
 func (n *Node) Held(t testing.TB) []Holding {
 	t.Helper()
 	var response *podresources.ListPodResourcesResponse

@@ -67,8 +67,8 @@ func (n *Node) CtrRun(id, script string, flags ...string) (output string, err er
 	return n.Ctr(n.ctrRun(id, script, append([]string{"--rm"}, flags...))...)
 }
 
-// CtrDetach starts a container by `ctr run --detach` that runs until it is told
-// to end, and removes it when the test ends.
+// CtrDetach starts a container by `ctr run --detach` that runs until it is
+// terminated, and removes it when the test ends.
 func (n *Node) CtrDetach(t testing.TB, id string, flags ...string) {
 	t.Helper()
 	t.Cleanup(func() { n.CtrRemove(t, id) })
@@ -258,7 +258,7 @@ func (c *Client) Given(t testing.TB, id string) []byte {
 	return answer.GetContainer().GetSpec().GetValue()
 }
 
-// Bundle returns the folder of a container's bundle.
+// Bundle returns the directory of a container's bundle.
 func (c *Client) Bundle(id string) string {
 	return filepath.Join(c.n.Dir, "cd", "io.containerd.runtime.v2.task", c.namespace, id)
 }
@@ -274,7 +274,7 @@ func (c *Client) Started(t testing.TB, id string) []byte {
 }
 
 // Traces returns what there is of a container: its record, its task, its
-// folders. There is none of one that was removed, or never started.
+// directories. There is none of one that was removed, or never started.
 func (c *Client) Traces(id string) []string {
 	ctx, cancel := c.context()
 	defer cancel()

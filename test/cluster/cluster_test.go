@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Exit(bed.Ground{
-		Folders: []bed.Folder{
+		Dirs: []bed.Dir{
 			{Path: "/etc", Copy: true}, {Path: "/run"}, {Path: binDir}, {Path: "/var/lib"}, {Path: "/var/log"},
 			{Path: "/opt/containerd"}, {Path: "/opt/nri"}, // Not /opt, which may have Go.
 		},

@@ -24,11 +24,11 @@ import (
 	"directx-nri/test/bed"
 )
 
-// break is one way to break a node, and to mend it.
+// break is one way to break a node, and to fix it.
 type breakage struct {
 	name string
 	do   func(*node)
-	mend func(*node)
+	fix  func(*node)
 	// check and says are the finding.
 	check, says string
 	flags       []string
@@ -50,7 +50,7 @@ func TestDoctor(t *testing.T) {
 	for _, b := range breakages(n, record) {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			b.do(n)
-			defer b.mend(n)
+			defer b.fix(n)
 			n.waitFinding(t, b.check, b.says, b.flags...)
 		})
 		n.waitHealthy()
@@ -64,7 +64,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // edited returns a breakage of a text file.
-func edited(n *node, file, old, text string) (do, mend func(*node)) {
+func edited(n *node, file, old, text string) (do, fix func(*node)) {
 	var before string
 	return func(n *node) {
 			before = n.Read(file)
@@ -86,12 +86,12 @@ func (n *node) rewrite(file, text string) {
 	n.check(os.Rename(n.Path(file+".next"), n.Path(file)))
 }
 
-func moved(file string) (do, mend func(*node)) {
+func moved(file string) (do, fix func(*node)) {
 	return func(n *node) { n.check(os.Rename(n.Path(file), n.Path(file)+".away")) },
 		func(n *node) { n.check(os.Rename(n.Path(file)+".away", n.Path(file))) }
 }
 
-func opened(file string, perm os.FileMode) (do, mend func(*node)) {
+func opened(file string, perm os.FileMode) (do, fix func(*node)) {
 	var before os.FileMode
 	return func(n *node) {
 			info, err := os.Stat(n.Path(file))
@@ -103,37 +103,37 @@ func opened(file string, perm os.FileMode) (do, mend func(*node)) {
 		}
 }
 
-func made(file string) (do, mend func(*node)) {
+func made(file string) (do, fix func(*node)) {
 	return func(n *node) { n.Write(file, "{}", 0o600) }, func(n *node) { n.check(os.Remove(n.Path(file))) }
 }
 
 func breakages(n *node, record string) []breakage {
 	var all []breakage
-	add := func(name, check, says string, do, mend func(*node), flags ...string) {
-		all = append(all, breakage{name, do, mend, check, says, flags})
+	add := func(name, check, says string, do, fix func(*node), flags ...string) {
+		all = append(all, breakage{name, do, fix, check, says, flags})
 	}
 	edit := func(name, check, says, file, old, text string) {
-		do, mend := edited(n, file, old, text)
-		add(name, check, says, do, mend)
+		do, fix := edited(n, file, old, text)
+		add(name, check, says, do, fix)
 	}
 	// editLoaded is edit of containerd's file, which containerd then reads.
 	editLoaded := func(name, check, says, old, text string) {
-		do, mend := edited(n, "config.toml", old, text)
-		add(name, check, says, func(n *node) { do(n); n.restart() }, func(n *node) { mend(n); n.restart() })
+		do, fix := edited(n, "config.toml", old, text)
+		add(name, check, says, func(n *node) { do(n); n.restart() }, func(n *node) { fix(n); n.restart() })
 	}
 
 	unused := bed.FreeAddress(n)
 	edit("a GPU is unhealthy", doctor.CheckDevices, "GPU NPU cannot be used: it overheated", "etc/gpus.yaml", "compute: true", "compute: true\n  health: {reason: it overheated}")
 	edit("the inventory is broken", doctor.CheckInventory, "gpus.yaml", "etc/gpus.yaml", "kind: Inventory", "kind: Inventory\nsecretKey: 1")
-	do, mend := moved("lib/libgpu.so")
-	add("a driver file is gone", doctor.CheckFiles, "lib/libgpu.so", do, mend)
+	do, fix := moved("lib/libgpu.so")
+	add("a driver file is gone", doctor.CheckFiles, "lib/libgpu.so", do, fix)
 	edit("config.yaml has turned bad and the last good one is in force", doctor.CheckConfig, `config.yaml:6: the key "unknown" is not known`, "etc/config.yaml", "shim:", "unknown: 1\nshim:")
 	spoil, restore := edited(n, "etc/config.yaml", "shim:", "replicas: 0\nshim:")
 	hide, show := moved("etc/config.yaml.last-good")
 	add("config.yaml is bad and none was good", doctor.CheckConfig, "config.yaml:6: replicas: 0 is not possible", func(n *node) { hide(n); spoil(n) }, func(n *node) { restore(n); show(n) })
 	edit("no rule is for the GPUs", doctor.CheckResources, "none of the configuration's resources is for a GPU of this node", "etc/config.yaml", "shim:",
 		"resources: [{name: example.com/other, match: {description: none}}]\nshim:")
-	edit("a host folder is gone", doctor.CheckExtraMounts, "/srv/no-such-folder, which is not on this node", "etc/config.yaml", "shim:",
+	edit("a host directory is gone", doctor.CheckExtraMounts, "/srv/no-such-folder, which is not on this node", "etc/config.yaml", "shim:",
 		"extraMounts: {sources: host-folders, hostFolders: [/srv/no-such-folder]}\nshim:")
 	var stranger *http.Server
 	add("the metrics address is taken", doctor.CheckMetrics, "another program answers at "+n.metrics, func(n *node) {
@@ -154,19 +154,19 @@ func breakages(n *node, record string) []breakage {
 		n.advertiser.Start(n)
 	})
 	edit("metrics are to be elsewhere and the plugin was not restarted", doctor.CheckMetrics, "directx-nri runs and does not serve metrics at "+unused, "etc/config.yaml", n.pluginMetrics, unused)
-	do, mend = opened("etc/config.yaml", 0o666)
-	add("others can write config.yaml", doctor.CheckConfig, "others can write it", do, mend)
+	do, fix = opened("etc/config.yaml", 0o666)
+	add("others can write config.yaml", doctor.CheckConfig, "others can write it", do, fix)
 	edit("the real shim is gone", doctor.CheckRealShim, "no-such-shim", "etc/config.yaml", "containerd-shim-runc-v2", "no-such-shim")
 
-	do, mend = moved("bin/containerd-shim-directx-v1")
-	add("the shim is gone", doctor.CheckShim, "the shim of the runtime handler runc is not there", do, mend)
+	do, fix = moved("bin/containerd-shim-directx-v1")
+	add("the shim is gone", doctor.CheckShim, "the shim of the runtime handler runc is not there", do, fix)
 	add("the shim is of another version", doctor.CheckShimVersion, "of version 0.9-test, and this is dxctl 1.0-test",
 		func(n *node) { n.putShim(filepath.Join(programs, "old")) }, func(n *node) { n.putShim(programs) })
 	add("the shim is damaged", doctor.CheckShim, "does not work", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, func(n *node) { n.putShim(programs) })
-	do, mend = opened("bin/containerd-shim-directx-v1", 0o644)
-	add("the shim is not executable", doctor.CheckShim, "it is not executable", do, mend)
-	do, mend = opened("bin/containerd-shim-directx-v1", 0o777)
-	add("others can write the shim", doctor.CheckPermissions, "others can write it", do, mend)
+	do, fix = opened("bin/containerd-shim-directx-v1", 0o644)
+	add("the shim is not executable", doctor.CheckShim, "it is not executable", do, fix)
+	do, fix = opened("bin/containerd-shim-directx-v1", 0o777)
+	add("others can write the shim", doctor.CheckPermissions, "others can write it", do, fix)
 	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "is not there", n.shim(), "/nowhere/containerd-shim-directx-v1")
 	editLoaded("annotations are not handed on", doctor.CheckAnnotations, "does not hand on", `pod_annotations = ["directx.microsoft.com/*"]`, `pod_annotations = []`)
 	edit("the file is not loaded", doctor.CheckLoaded, "has not loaded it so", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
@@ -187,25 +187,25 @@ func breakages(n *node, record string) []breakage {
 	add("the kubelet is stopped", doctor.CheckKubelet, "takes no device plugins", func(n *node) { n.kubelet.Stop() }, (*node).startKubelet)
 	add("the advertiser is not registered", doctor.CheckRegistration, "does not offer directx.microsoft.com/display", func(n *node) { n.kubelet.Forget("directx.microsoft.com/display") },
 		func(n *node) { n.kubelet.Stop(); n.startKubelet() })
-	do, mend = moved("pr.sock")
-	add("PodResources is elsewhere", doctor.CheckPodResources, "does not tell what it hands out", do, mend)
+	do, fix = moved("pr.sock")
+	add("PodResources is elsewhere", doctor.CheckPodResources, "does not tell what it hands out", do, fix)
 
 	edit("a record is damaged", doctor.CheckRecords, "checksum", record, "GPU-0", "GPU-9")
 	binding := strings.Replace(record, "/"+filepath.Base(record), "/"+strings.Repeat("0", 32)+".bound", 1)
-	do, mend = made(binding)
-	add("a binding without its record", doctor.CheckRecords, "have ended", do, mend)
-	do, mend = made("ours/allocations/notes.txt")
-	add("a strange file among the records", doctor.CheckRecords, "none of ours", do, mend)
-	do, mend = opened("ours/allocations", 0o777)
-	add("the record folder is open to others", doctor.CheckRecords, "not private", do, mend)
-	do, mend = opened("ours", 0o777)
-	add("the state folder is open to others", doctor.CheckPermissions, "not private", do, mend)
-	do, mend = opened("run", 0o777)
-	add("the runtime folder is open to others", doctor.CheckPermissions, "not private", do, mend)
-	do, mend = made("ours/uninstall-pending")
-	add("uninstall was broken off", doctor.CheckLeftovers, "handed over", do, mend)
-	do, mend = moved("ours/runtime-configure.json")
-	add("what was configured is forgotten", doctor.CheckLeftovers, "nothing says what was changed", do, mend)
+	do, fix = made(binding)
+	add("a binding without its record", doctor.CheckRecords, "have ended", do, fix)
+	do, fix = made("ours/allocations/notes.txt")
+	add("a strange file among the records", doctor.CheckRecords, "none of ours", do, fix)
+	do, fix = opened("ours/allocations", 0o777)
+	add("the record directory is open to others", doctor.CheckRecords, "not private", do, fix)
+	do, fix = opened("ours", 0o777)
+	add("the state directory is open to others", doctor.CheckPermissions, "not private", do, fix)
+	do, fix = opened("run", 0o777)
+	add("the runtime directory is open to others", doctor.CheckPermissions, "not private", do, fix)
+	do, fix = made("ours/uninstall-pending")
+	add("uninstall was broken off", doctor.CheckLeftovers, "handed over", do, fix)
+	do, fix = moved("ours/runtime-configure.json")
+	add("what was configured is forgotten", doctor.CheckLeftovers, "nothing says what was changed", do, fix)
 	return all
 }
 

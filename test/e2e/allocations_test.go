@@ -22,8 +22,8 @@ type allocationLine struct {
 	Since                                                               *time.Time
 }
 
-// TestAllocations: what dxctl tells of a node's allocations is what the kubelet
-// gave away, whoever of the kubelet and containerd answers.
+// TestAllocations compares what dxctl reports with what the kubelet allocated,
+// whether dxctl asks the kubelet or containerd.
 func TestAllocations(t *testing.T) {
 	s := &suite{inventory: bed.NewInventory(2, 1)}
 	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory})
@@ -37,7 +37,7 @@ func TestAllocations(t *testing.T) {
 
 	lines := s.allocations(t)
 	if len(lines) != 4 {
-		t.Errorf("%d replicas are told of, want 4: %+v", len(lines), lines)
+		t.Errorf("%d replicas are reported, want 4: %+v", len(lines), lines)
 	}
 	for pod, containers := range map[string][]string{one: {"main"}, both: {"main", "npu"}} {
 		for _, container := range containers {
@@ -87,11 +87,10 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 
-	// Somebody without rights is told what to do.
 	s.mustRefuseOthers(t)
 }
 
-// allocations returns what dxctl tells of the node.
+// allocations returns the allocations that dxctl reports.
 func (s *suite) allocations(t *testing.T) []allocationLine {
 	t.Helper()
 	stdout, stderr, err := s.allocationsAs("json")
@@ -120,26 +119,26 @@ func (s *suite) mustHold(t *testing.T, lines []allocationLine, resource, replica
 			return
 		}
 	}
-	t.Errorf("replica %s of %s is not told of", replica, resource)
+	t.Errorf("replica %s of %s is not reported", replica, resource)
 }
 
 // mustRefuseOthers fails the test unless a user who is not root is refused in one
 // line.
 func (s *suite) mustRefuseOthers(t *testing.T) {
 	t.Helper()
-	// Nobody else can reach the folder that root builds in.
+	// Others cannot reach the directory that root builds in.
 	file, err := os.CreateTemp("", "dxctl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	program := file.Name()
 	t.Cleanup(func() { _ = errors.Join(file.Close(), os.Remove(program)) })
-	// install replaces the file, which nobody could run while it is open.
+	// install replaces the file, which could not run while it is open.
 	if output, err := exec.Command("install", "-m", "755", s.DxctlCommand("allocations").Path, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	output, err := exec.Command("runuser", "-u", "nobody", "--", program, "allocations", "--state-dir", s.StateDir).CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "run it as root") || strings.Count(string(output), "\n") != 1 {
-		t.Errorf("somebody without rights: %v\n%s", err, output)
+		t.Errorf("another user: %v\n%s", err, output)
 	}
 }

@@ -20,10 +20,10 @@ import (
 	"directx-nri/test/bed"
 )
 
-// extraMounts is a node whose pods may have files of one folder of it.
+// extraMounts is a node whose pods may have files of one of its directories.
 type extraMounts struct {
 	*bed.Node
-	// tools is the folder, more what the configuration says beside the policy.
+	// tools is the directory, more what the configuration says beside the policy.
 	tools, more string
 }
 
@@ -31,7 +31,7 @@ type extraMounts struct {
 // extraMountRefusals name.
 func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	t.Helper()
-	// A folder of /tmp is none that the configuration takes.
+	// The configuration refuses directories in /tmp.
 	const share = "/mnt"
 	e := &extraMounts{tools: share + "/tools", more: options.Config}
 	options.Replicas, options.Inventory = 32, bed.NewInventory(1, 0)
@@ -76,20 +76,20 @@ func waitLog(t *testing.T, p *bed.Process, since bed.Mark, text string) {
 	})
 }
 
-// refusal is a request for files that is refused, and what its author is told.
+// refusal is a request for files that is refused, and what the error says.
 type refusal struct {
 	list  string
 	parts []string
 }
 
-// refusals are those of a node that allows files of its folder.
+// refusals are those of a node that allows files of its directory.
 func (e *extraMounts) refusals() map[string]refusal {
 	return map[string]refusal{
 		"relative":      {"[nvidia-smi.exe]", []string{"nvidia-smi.exe", "driver store", "extraMounts.hostFolders"}},
 		"elsewhere":     {"[" + filepath.Dir(e.tools) + "/secret/key]", []string{"secret/key", "may not have files from there", "extraMounts.hostFolders"}},
 		"dots":          {"[" + e.tools + "/../secret/key]", []string{`".." are not allowed`}},
 		"link":          {"[" + e.tools + "/away]", []string{"tools/away", "leads out"}},
-		"folder":        {"[" + e.tools + "/sub]", []string{"not a regular file"}},
+		"directory":     {"[" + e.tools + "/sub]", []string{"not a regular file"}},
 		"missing":       {"[" + e.tools + "/nothing]", []string{"there is no such file"}},
 		"destination":   {"[{source: " + e.tools + "/tool, destination: /etc/passwd}]", []string{"/etc/passwd", "extraMounts.destinations"}},
 		"taken":         {"[{source: " + e.tools + "/tool, destination: libd3d12.so}]", []string{"libd3d12.so", "another file is mounted there"}},
@@ -174,7 +174,7 @@ func TestExtraMounts(t *testing.T) {
 			e.setPolicy(t, row.sources)
 			mark := e.Kubelet.Mark()
 			pod := e.Apply(t, asking("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
-			mustContain(t, "what the pod is told with "+row.sources, e.WaitNotStarted(t, pod, "main", mark), row.part, "default/"+pod)
+			mustContain(t, "the event with "+row.sources, e.WaitNotStarted(t, pod, "main", mark), row.part, "default/"+pod)
 			// Nothing of it is spent: it starts as soon as it may.
 			e.setPolicy(t, "host-folders")
 			e.Nudge(t, pod)
@@ -184,14 +184,14 @@ func TestExtraMounts(t *testing.T) {
 	})
 }
 
-// testPods is what holds for pods, whoever serves them.
+// testPods is for pods that the plugin or the shim serves.
 func (e *extraMounts) testPods(t *testing.T) {
 	list, inside := e.granted()
 	const key = decision.ExtraMountsAnnotation
 	t.Run("a pod's and a container's request", func(t *testing.T) {
 		both := e.Apply(t, bed.Pod{
 			Name:        "both",
-			Annotations: map[string]string{key: list, key + ".extra": "[{source: " + e.tools + "/second, destination: /srv/tools/second}]", key + ".nobody": "[/etc/shadow]"},
+			Annotations: map[string]string{key: list, key + ".extra": "[{source: " + e.tools + "/second, destination: /srv/tools/second}]", key + ".none": "[/etc/shadow]"},
 			Containers:  []bed.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
 		})
 		own := e.Apply(t, asking("own", key+".main", list))
@@ -282,7 +282,7 @@ func TestExtraMountsByShim(t *testing.T) {
 	}
 	refused := float64(bytes.Count(log, []byte("container refused")))
 	if least := float64(2 * len(e.refusals())); refused < least {
-		t.Errorf("the shim's log tells of %v refusals, want %v at least", refused, least)
+		t.Errorf("the shim's log has %v refusals, want %v at least", refused, least)
 	}
 	mustBe(t, advertiser)
 }

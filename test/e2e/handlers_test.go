@@ -12,8 +12,8 @@ import (
 	"directx-nri/test/bed"
 )
 
-// TestHandlerOfItsOwn has containerd start only the pods of one runtime handler
-// through the shim, a handler which `dxctl runtime configure` added, with no
+// TestHandlerOfItsOwn starts only the pods of one runtime handler through the
+// shim, a handler that `dxctl runtime configure` added, with no
 // plugin on the node. This kubelet has no API server and so no RuntimeClass:
 // its pods run by containerd's default handler, which is first another one and
 // then that one.
@@ -75,7 +75,7 @@ func waitsFor(t *testing.T, n *bed.Node, pod, container string) string {
 			t.Fatalf("container %s of pod %s was started: %v", container, pod, s)
 		}
 		if c.State.Waiting == nil || !strings.Contains(c.State.Waiting.Message, "PreStartContainer") {
-			return errors.New("it is not told")
+			return errors.New("it has no such message")
 		}
 		message = c.State.Waiting.Message
 		return nil

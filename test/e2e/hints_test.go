@@ -14,8 +14,8 @@ import (
 	"directx-nri/test/bed"
 )
 
-// TestHints has containers told which GPUs are theirs: two for display, whose
-// UUIDs are known, and one for compute, whose is not.
+// TestHints reads the environment variables that name a container's GPUs: two for
+// display, whose UUIDs are known, and one for compute, whose is not.
 func TestHints(t *testing.T) {
 	inventory := bed.NewInventory(2, 1)
 	for i := range 2 {
@@ -27,7 +27,7 @@ func TestHints(t *testing.T) {
 			n.DumpLogs(t)
 		}
 	}()
-	mustTell := func(t *testing.T, pod string) {
+	mustHaveHints := func(t *testing.T, pod string) {
 		t.Helper()
 		env := environ(t, n, pod, "main")
 		var want []map[string]any
@@ -58,9 +58,9 @@ func TestHints(t *testing.T) {
 			}
 		}
 		cuda, set := env[ocispec.CUDAVariable]
-		told := strings.Split(cuda, ",")
-		slices.Sort(told)
-		if set != (len(uuids) > 0) || set && !slices.Equal(told, uuids) {
+		uuidsSet := strings.Split(cuda, ",")
+		slices.Sort(uuidsSet)
+		if set != (len(uuids) > 0) || set && !slices.Equal(uuidsSet, uuids) {
 			t.Errorf("%s is %q, set %t, want %q", ocispec.CUDAVariable, cuda, set, uuids)
 		}
 	}
@@ -73,7 +73,7 @@ func TestHints(t *testing.T) {
 	plain := n.Apply(t, bed.GPUPod("plain", 0))
 	n.WaitRunning(t, one, both, compute, own, plain)
 	for name, pod := range map[string]string{"one": one, "both": both, "compute": compute} {
-		t.Run(name, func(t *testing.T) { mustTell(t, pod) })
+		t.Run(name, func(t *testing.T) { mustHaveHints(t, pod) })
 	}
 	t.Run("the container's own variables stay", func(t *testing.T) {
 		env := environ(t, n, own, "main")
@@ -82,27 +82,27 @@ func TestHints(t *testing.T) {
 		}
 		n.MustHave(t, own, "main", n.AssignedGPUs(t, own, "main")...)
 	})
-	t.Run("without a GPU there is nothing to tell", func(t *testing.T) { mustTellNothing(t, environ(t, n, plain, "main")) })
-	t.Run("a container that crashed is told again", func(t *testing.T) {
+	t.Run("without a GPU there are none", func(t *testing.T) { mustHaveNoHints(t, environ(t, n, plain, "main")) })
+	t.Run("a container that crashed has them again", func(t *testing.T) {
 		n.Crash(t, one, "main")
-		mustTell(t, one)
+		mustHaveHints(t, one)
 	})
 	t.Run("off from the next container on", func(t *testing.T) {
 		mark := n.Plugin.Mark()
 		n.WriteConfig(t, "visibilityHints: off\n")
 		waitLog(t, n.Plugin, mark, "The configuration has changed and is in force")
-		mustTell(t, both)
+		mustHaveHints(t, both)
 		pod := n.Apply(t, bed.GPUPod("off", 1))
 		n.WaitRunning(t, pod)
 		n.Crash(t, both, "main")
 		for _, pod := range []string{pod, both} {
-			mustTellNothing(t, environ(t, n, pod, "main"))
+			mustHaveNoHints(t, environ(t, n, pod, "main"))
 			n.MustHave(t, pod, "main", slices.Compact(n.AssignedGPUs(t, pod, "main"))...)
 		}
 	})
 }
 
-func mustTellNothing(t *testing.T, env map[string]string) {
+func mustHaveNoHints(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, name := range []string{ocispec.CUDAVariable, ocispec.DevicesVariable} {
 		if value, set := env[name]; set {

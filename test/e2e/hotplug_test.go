@@ -46,7 +46,7 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.MustHave(t, pod, "main", gpu.Index)
 	})
 
-	s.run(t, "a GPU that nobody holds leaves and comes back", func(t *testing.T) {
+	s.run(t, "a GPU that no pod holds leaves and comes back", func(t *testing.T) {
 		s.WriteInventory(t, s.inventory.Without(2))
 		s.mustOffer(t, "the last compute GPU left", bed.Compute, 0)
 		s.WriteInventory(t, s.inventory)
@@ -87,7 +87,7 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 	})
 
-	s.run(t, "an inventory file that turns bad changes nothing and is told", func(t *testing.T) {
+	s.run(t, "an inventory file that turns bad changes nothing and is logged", func(t *testing.T) {
 		mark := s.Advertiser.Mark()
 		good, err := os.ReadFile(s.InventoryFile())
 		if err != nil {

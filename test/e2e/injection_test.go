@@ -85,7 +85,7 @@ func warnings(log string) []string {
 }
 
 // mustBeInjected fails the test unless a container has these GPUs and no token, and
-// is told of the GPUs at these location paths.
+// has hints of the GPUs at these location paths.
 func (s *suite) mustBeInjected(t *testing.T, pod, container string, gpus []int, paths ...string) {
 	t.Helper()
 	view := s.MustHave(t, pod, container, gpus...)
@@ -97,24 +97,24 @@ func (s *suite) mustBeInjected(t *testing.T, pod, container string, gpus []int, 
 	}
 	s.mustNotWrite(t, view)
 	output, _ := s.Exec(t, view.ID, `printf %s "$DIRECTX_DEVICES"`)
-	var told []struct{ LocationPath string }
+	var hints []struct{ LocationPath string }
 	if output != "" {
-		if err := json.Unmarshal([]byte(output), &told); err != nil {
+		if err := json.Unmarshal([]byte(output), &hints); err != nil {
 			t.Errorf("DIRECTX_DEVICES is %s: %v", output, err)
 		}
 	}
 	var got []string
-	for _, d := range told {
+	for _, d := range hints {
 		got = append(got, d.LocationPath)
 	}
 	// The kubelet names them in no order of ours.
 	if slices.Sort(got); !slices.Equal(got, paths) {
-		t.Errorf("container %s of pod %s is told of %v, want %v: %s", container, pod, got, paths, output)
+		t.Errorf("container %s of pod %s has hints of %v, want %v: %s", container, pod, got, paths, output)
 	}
 }
 
 // mustBeAttributed waits until dxctl names the pods as holders of what they hold:
-// the kubelet does not tell in Allocate for whom it asks.
+// Allocate does not say which pod it is for.
 func (s *suite) mustBeAttributed(t *testing.T, pods ...string) {
 	t.Helper()
 	took := bed.Eventually(t, time.Minute, "dxctl names the holders", func() error {

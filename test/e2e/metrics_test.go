@@ -181,7 +181,7 @@ func TestMetrics(t *testing.T) {
 		n.Remove(t, pod)
 		tries := len(failures(n, pod, events))
 		if lines := strings.Count(n.Plugin.Log(mark), "container refused"); lines != tries {
-			t.Errorf("%d lines tell of %d refusals:\n%s", lines, tries, n.Plugin.Log(mark))
+			t.Errorf("%d lines for %d refusals:\n%s", lines, tries, n.Plugin.Log(mark))
 		}
 		mustContain(t, "the plugin's log", n.Plugin.Log(mark), "pod=default/"+pod, "container=main", "reason=policy")
 		plugin.waitFor(t, map[string]float64{`directx_refusals_total{by="nri",reason="policy"}`: float64(tries)})
@@ -205,9 +205,9 @@ func TestMetrics(t *testing.T) {
 		n.Kubelet.Terminate(t)
 		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "kubelet")
 		advertiser.waitStatus(t, "/healthz", http.StatusOK, "ok")
-		// Nobody can say what is in use.
-		if _, told := advertiser.numbers(t)["directx_replicas_in_use{"+first+"}"]; told {
-			t.Error("replicas in use are told without a kubelet")
+		// What is in use is not known.
+		if _, found := advertiser.numbers(t)["directx_replicas_in_use{"+first+"}"]; found {
+			t.Error("replicas in use are reported without a kubelet")
 		}
 		mustBe(t, plugin)
 		n.Kubelet.Start(t)
@@ -244,8 +244,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// failures returns the kubelet's events since a mark that tell that the pod's
-// container main could not be made.
+// failures returns the kubelet's events since a mark that report that the
+// pod's container main could not be created.
 func failures(n *bed.Node, pod string, since bed.Mark) []bed.Event {
 	return slices.DeleteFunc(n.EventsSince(pod, since), func(e bed.Event) bool {
 		return e.Reason != "Failed" || !strings.Contains(e.Message, "is not started")

@@ -35,7 +35,7 @@ func (s *suite) testRecords(t *testing.T) {
 	s.run(t, "the advertiser is killed at any moment while pods come and go", s.testKills)
 	s.run(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
 	s.run(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
-	s.run(t, "foreign files in the folder do no harm", s.testForeign)
+	s.run(t, "foreign files in the directory do no harm", s.testForeign)
 }
 
 // testKills kills the advertiser again and again under pods that come and go.
@@ -117,7 +117,7 @@ func (s *suite) runsWithGPU(t *testing.T, pod string) error {
 func (s *suite) testKillsInAllocate(t *testing.T) {
 	plugin := s.DevicePlugin(t)
 	device := s.inventory.GPUs[1].Replica(3)
-	folder := filepath.Join(s.StateDir, "allocations")
+	dir := filepath.Join(s.StateDir, "allocations")
 	answered := 0
 	const kills = 25
 	for i := range kills {
@@ -152,7 +152,7 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 			t.Fatalf("Allocate does not work: %v", r.err)
 		}
 		answered += r.count
-		record, err := os.ReadFile(filepath.Join(folder, recordName(r.last)))
+		record, err := os.ReadFile(filepath.Join(dir, recordName(r.last)))
 		if err != nil {
 			t.Fatalf("the token of an answer has no record: %v", err)
 		}
@@ -163,7 +163,7 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 		s.Advertiser.Start(t)
 		s.WaitReady(t)
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +179,8 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 // mustReadRecords fails the test when a record's file is not whole.
 func (s *suite) mustReadRecords(t *testing.T) {
 	t.Helper()
-	folder := filepath.Join(s.StateDir, "allocations")
-	entries, err := os.ReadDir(folder)
+	dir := filepath.Join(s.StateDir, "allocations")
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func (s *suite) mustReadRecords(t *testing.T) {
 		if suffix := filepath.Ext(entry.Name()); suffix != ".json" && suffix != ".bound" {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // It ended meanwhile.
 		}
@@ -279,12 +279,12 @@ func (s *suite) testDamage(t *testing.T) {
 	}
 }
 
-// testForeign puts what does not belong there into the folder of records.
+// testForeign puts foreign files into the directory of records.
 func (s *suite) testForeign(t *testing.T) {
 	owner := s.Apply(t, bed.GPUPod("native", 1))
 	s.WaitRunning(t, owner)
-	folder := filepath.Join(s.StateDir, "allocations")
-	garbageToken, folderToken := strings.Repeat("f0", 16), strings.Repeat("e0", 16)
+	dir := filepath.Join(s.StateDir, "allocations")
+	garbageToken, directoryToken := strings.Repeat("f0", 16), strings.Repeat("e0", 16)
 	garbage := strings.TrimSuffix(recordName(garbageToken), ".json")
 	foreign := map[string]string{
 		"README.txt":             "not a record\n",
@@ -296,13 +296,13 @@ func (s *suite) testForeign(t *testing.T) {
 		"RECORD WITH SPACE.json": "[]",
 	}
 	for name, content := range foreign {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.Remove(path) })
 	}
-	directory := filepath.Join(folder, recordName(folderToken))
+	directory := filepath.Join(dir, recordName(directoryToken))
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +323,8 @@ func (s *suite) testForeign(t *testing.T) {
 	}
 	for name := range foreign {
 		if name == "README.txt" || name == "RECORD WITH SPACE.json" {
-			if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
-				t.Errorf("somebody else's file is gone: %v", err)
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Errorf("another program's file is gone: %v", err)
 			}
 		}
 	}
@@ -332,10 +332,10 @@ func (s *suite) testForeign(t *testing.T) {
 	since := s.Kubelet.Mark()
 	thief := s.Apply(t, bed.Pod{Name: "thief", Containers: []bed.Container{
 		{Name: "garbage", Env: map[string]string{displayToken: garbageToken}},
-		{Name: "folder", Env: map[string]string{displayToken: folderToken}},
+		{Name: "directory", Env: map[string]string{displayToken: directoryToken}},
 	}})
 	mustContain(t, "the event of a token whose file is garbage", s.WaitNotStarted(t, thief, "garbage", since), garbage+".json")
-	mustContain(t, "the event of a token whose file is a folder", s.WaitNotStarted(t, thief, "folder", since), directory)
+	mustContain(t, "the event of a token whose file is a directory", s.WaitNotStarted(t, thief, "directory", since), directory)
 }
 
 // TestFullDisk has a node of its own, whose state is on a small disk.
@@ -358,10 +358,10 @@ func TestFullDisk(t *testing.T) {
 		mark = s.Kubelet.Mark()
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
-		folder := filepath.Join(s.StateDir, "allocations")
-		bed.Eventually(t, 60*time.Second, "an event tells why the container cannot be bound", func() error {
+		dir := filepath.Join(s.StateDir, "allocations")
+		bed.Eventually(t, 60*time.Second, "an event says why the container cannot be bound", func() error {
 			for _, event := range s.EventsSince(unbound, mark) {
-				if strings.Contains(event.Message, folder) && strings.Contains(event.Message, "no space left on device") {
+				if strings.Contains(event.Message, dir) && strings.Contains(event.Message, "no space left on device") {
 					t.Logf("the event of a container that cannot be bound: %s", event.Message)
 					return nil
 				}
@@ -369,7 +369,7 @@ func TestFullDisk(t *testing.T) {
 			return fmt.Errorf("the events are %v", s.EventsSince(unbound, mark))
 		})
 		refused := s.Apply(t, bed.GPUPod("refused", 1))
-		mustContain(t, "the refusal of a pod that cannot be recorded", s.WaitRefused(t, refused), folder, "no space left on device")
+		mustContain(t, "the refusal of a pod that cannot be recorded", s.WaitRefused(t, refused), dir, "no space left on device")
 		s.crash(t, running)
 		s.Advertiser.Stop(t)
 		s.Advertiser.Start(t)

@@ -39,7 +39,7 @@ func TestReload(t *testing.T) {
 	s.view = s.Look(t, s.pod, "main")
 	daemons := []int{s.Advertiser.PID(), s.Plugin.PID()}
 	s.run(t, "a change takes effect", s.testChange)
-	s.run(t, "a bad file is refused and told", s.testBadFiles)
+	s.run(t, "a bad file is refused with the reason", s.testBadFiles)
 	s.run(t, "what takes a restart is told and left", s.testPending)
 	if now := s.MustHave(t, s.pod, "main", s.view.GPUs...); now.ID != s.view.ID {
 		t.Error("the container that ran all the time was started again")
@@ -79,8 +79,8 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 		},
 	} {
 		before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
-		told := s.ConfigureBadly(t, s.settings(row.settings))
-		mustContain(t, row.name, told, append(row.says, "what was in force stays so", "level=error")...)
+		line := s.ConfigureBadly(t, s.settings(row.settings))
+		mustContain(t, row.name, line, append(row.says, "what was in force stays so", "level=error")...)
 		s.metrics.waitFor(t, map[string]float64{
 			`directx_config_reloads_total{result="refused"}`: before + 1,
 			"directx_config_last_reload_successful":          0,

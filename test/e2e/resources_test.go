@@ -130,7 +130,7 @@ func (s *ruled) testModels(t *testing.T) {
 		t.Errorf("the kubelet offers %v (%v), want the two resources of the rules and nothing else", got, err)
 	}
 	if !strings.Contains(s.Advertiser.Log(0), s.Inventory.GPUs[2].LocationPath()) {
-		t.Error("the advertiser's log does not tell of the GPU that fits no rule")
+		t.Error("the advertiser's log does not name the GPU that fits no rule")
 	}
 }
 

@@ -46,7 +46,7 @@ func TestStandalone(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"a request gives what it names":                           s.testRequests,
 			"the container sees its GPU, and cannot change its files": s.testInside,
-			"what cannot be given is refused and told":                s.testRefusals,
+			"what cannot be given is refused with the reason":         s.testRefusals,
 			"without a request the spec is the client's own":          s.testUntouched,
 			"the container's own mount wins":                          s.testOwnMount,
 			"a container made as nerdctl makes it gets its GPU":       s.testNerdctl,
@@ -121,7 +121,7 @@ true`, gpu.ContainerPath(), library.Destination, other.Index)
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
-		// No driver is behind the node, and the kernel tells so only who may use it.
+		// The node has no driver, which the kernel reports to those only who may use it.
 		gpu.ContainerPath() + "': No such device or address",
 		"data of " + library.Source,
 		library.Destination + ": Read-only file system",

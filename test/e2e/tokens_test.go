@@ -44,7 +44,7 @@ func (s *suite) testTokens(t *testing.T) {
 		s.mustNotOpen(t, view, s.inventory.GPUs[0])
 	})
 
-	s.run(t, "a token that nobody gave out starts nothing and is told", func(t *testing.T) {
+	s.run(t, "a forged token starts nothing, and the event says so", func(t *testing.T) {
 		mark := s.Kubelet.Mark()
 		tokens := map[string]map[string]string{
 			"made-up":     {displayToken: "0123456789abcdef0123456789abcdef"},
@@ -65,7 +65,7 @@ func (s *suite) testTokens(t *testing.T) {
 		}
 	})
 
-	s.run(t, "another pod's token starts nothing, is told, and does not hurt its owner", func(t *testing.T) {
+	s.run(t, "another pod's token starts nothing and does not hurt its owner", func(t *testing.T) {
 		owner := s.Apply(t, bed.GPUPod("victim", 1))
 		s.WaitRunning(t, owner)
 		token := s.Look(t, owner, "main").Tokens[displayToken]
@@ -78,7 +78,7 @@ func (s *suite) testTokens(t *testing.T) {
 		mustContain(t, "the event of a container with another pod's token", message, "main", "another")
 		mustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, thief, "second", mark), "second")
 		if strings.Contains(message, token) {
-			t.Error("the event tells the whole token to everybody who may read events")
+			t.Error("the event has the whole token")
 		}
 		s.crash(t, owner)
 	})

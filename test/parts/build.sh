@@ -27,7 +27,7 @@
 #   all       all of them
 #
 # --force builds again what is up to date. DIRECTX_NRI_PARTS names another place
-# for bin/; the other folders are beside it.
+# for bin/; the other directories are beside it.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,7 +55,7 @@ stamp() {
 	} | sha256sum | cut -d' ' -f1
 }
 
-# current tells whether the stamp file $1 holds $2 and every program named after
+# current reports whether the stamp file $1 holds $2 and every program named after
 # that lies beside it.
 current() {
 	file=$1 want=$2
@@ -68,13 +68,13 @@ current() {
 }
 
 # build builds packages of a module for an operating system:
-# build MODULE GOOS FOLDER LDFLAGS IMPORT-PATH...
+# build MODULE GOOS DIR LDFLAGS IMPORT-PATH...
 build() {
-	module=$1 goos=$2 folder=$3 ldflags=$4
+	module=$1 goos=$2 dir=$3 ldflags=$4
 	shift 4
-	mkdir -p "$folder"
+	mkdir -p "$dir"
 	want=$(stamp "$here/$module")
-	stampfile=$folder/.$module.stamp
+	stampfile=$dir/.$module.stamp
 	suffix=
 	[ "$goos" != windows ] || suffix=.exe
 	programs=
@@ -83,14 +83,14 @@ build() {
 	done
 	# shellcheck disable=SC2086 # a list of names
 	if current "$stampfile" "$want" $programs; then
-		say "${folder##*/} of module $module is up to date:$programs"
+		say "${dir##*/} of module $module is up to date:$programs"
 		return
 	fi
-	say "building ${folder##*/} of module $module:$programs (a first build takes some minutes)"
+	say "building ${dir##*/} of module $module:$programs (a first build takes some minutes)"
 	# The stamp goes first and comes last, so that a build that is cut short
 	# never looks finished.
 	rm -f "$stampfile"
-	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$folder/" "$@")
+	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$dir/" "$@")
 	printf '%s\n' "$want" >"$stampfile"
 }
 
@@ -107,7 +107,7 @@ install() {
 	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -q -y --no-install-recommends "$@" >/dev/null
 }
 
-# have_static_busybox tells whether busybox is there and needs no libraries:
+# have_static_busybox reports whether busybox is there and needs no libraries:
 # the suite's image has none.
 have_static_busybox() {
 	path=$(command -v busybox) || return 1

@@ -53,7 +53,7 @@ type container struct {
 	Raw bool `json:"raw"`
 }
 
-// answer tells what became of a container.
+// answer is the result of a container.
 type answer struct {
 	ID    string `json:"id"`
 	PID   uint32 `json:"pid,omitempty"`
