@@ -1,7 +1,5 @@
-// Package filewatch tells when files of one folder may have changed, in place, by
-// a rename over them, or as the kubelet changes a volume: by another link. It
-// looks now and then without an event too, and so works, slower, where a folder
-// cannot be watched or comes later.
+// TODO: this file and its test go with the last caller of Run; use Watch.
+
 package filewatch
 
 import (

@@ -41,7 +41,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"sync"
 
 	"directx-nri/discovery"
@@ -254,28 +253,21 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looks := make(chan struct{}, 1)
-	var watches sync.WaitGroup
-	watch := func(path string) {
-		watches.Go(func() {
-			// On Windows our logs and records are in the same directory.
-			concerns := func(name string) bool {
-				base := filepath.Base(name)
-				return strings.EqualFold(base, filepath.Base(path)) || base == filewatch.Data
-			}
-			filewatch.Run(ctx, filewatch.Options{Folder: filepath.Dir(path), Concerns: concerns, Timing: filewatch.Usual(), Look: func(bool) {
-				select {
-				case looks <- struct{}{}:
-				default:
-				}
-			}})
-		})
-	}
-	defer watches.Wait()
-	defer cancel()
-	watch(c.File)
+	paths := []string{c.File}
 	if inForce.Source.Inventory != "" {
-		watch(inForce.Source.Inventory)
+		paths = append(paths, inForce.Source.Inventory)
 	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		filewatch.Watch(ctx, paths, func() {
+			select {
+			case looks <- struct{}{}:
+			default:
+			}
+		})
+	})
 	refused := ""
 	for {
 		select {
