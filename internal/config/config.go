@@ -24,8 +24,6 @@
 // volume of Kubernetes too, such as a ConfigMap.
 package config
 
-//go:generate go run ./reference/generate ../../docs
-
 import (
 	"errors"
 	"fmt"

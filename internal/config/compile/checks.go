@@ -146,7 +146,7 @@ func checkHostDirectory(os, dir string, own []string) error {
 		}
 	}
 	for _, secret := range slices.Concat(secrets, own) {
-		if within(secret, dir) || within(dir, secret) {
+		if secret != "" && (within(secret, dir) || within(dir, secret)) {
 			return fmt.Errorf("%q contains or is part of %s, which has the node's secrets: use a directory that has only what pods may read", dir, secret)
 		}
 	}

@@ -55,6 +55,8 @@ const (
 	Kind       = "Configuration"
 )
 
+//go:generate go run ./generate . ../../../docs
+
 const maxConfig = 1 << 20 // bytes
 
 // Compiler compiles the configuration of a node.

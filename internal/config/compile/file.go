@@ -7,7 +7,7 @@ import (
 // File is the content of config.yaml. The comments of its fields are the
 // descriptions in the JSON schema and in docs/configuration.md.
 type File struct {
-	// APIVersion is the version of the file's format.
+	// Version of the file's format.
 	APIVersion string `yaml:"apiVersion" jsonschema:"required"`
 	// Kind of the file.
 	Kind string `yaml:"kind" jsonschema:"required"`
@@ -77,16 +77,16 @@ type match struct {
 
 type memoryBounds struct {
 	// Min is the least memory that matches.
-	Min string `yaml:"min,omitempty" jsonschema:"example=15Gi"`
+	Min string `yaml:"min,omitempty" jsonschema:"oneof_type=string;integer,example=15Gi"`
 	// Max is the most memory that matches.
-	Max string `yaml:"max,omitempty" jsonschema:"example=16Gi"`
+	Max string `yaml:"max,omitempty" jsonschema:"oneof_type=string;integer,example=16Gi"`
 }
 
 type versionBounds struct {
 	// Min is the lowest version that matches. Numbers that are left out are 0.
-	Min string `yaml:"min,omitempty" jsonschema:"example=31.0.15.5222"`
+	Min string `yaml:"min,omitempty" jsonschema:"oneof_type=string;number,example=31.0.15.5222"`
 	// Max is the highest version that matches. Numbers that are left out are 65535, so 31 includes all of 31.x.
-	Max string `yaml:"max,omitempty" jsonschema:"example=31"`
+	Max string `yaml:"max,omitempty" jsonschema:"oneof_type=string;number,example=31"`
 }
 
 type extraMounts struct {
