@@ -5,6 +5,7 @@ package deployments
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -318,6 +319,41 @@ func TestKubernetesVersions(t *testing.T) {
 	}
 	if _, stderr, err := template(t, "image: {repository: a}", "--kube-version", "1.27.0"); err == nil || !strings.Contains(stderr, ">=1.28.0-0") {
 		t.Errorf("%v: %s", err, stderr)
+	}
+}
+
+// The chart's requirements for nodes are in each term of the user's affinity.
+func TestAffinity(t *testing.T) {
+	t.Parallel()
+	const (
+		release2022 = `"node.kubernetes.io/windows-build" NotIn [10.0.17763 10.0.18362 10.0.18363 10.0.19041 10.0.19042]`
+		release2019 = `"node.kubernetes.io/windows-build" NotIn [10.0.18362 10.0.18363 10.0.19041 10.0.19042]`
+		group, zone = `"eks.amazonaws.com/nodegroup" `, `, "zone" In [a]`
+	)
+	want := map[string][]string{ // the terms by file and DaemonSet
+		"server2019.yaml directx-nri-windows":                {release2019},
+		"metrics.yaml directx-nri-windows":                   {release2022},
+		"metrics.yaml directx-nri-linux":                     nil,
+		"pools.yaml directx-nri-windows":                     {release2022 + ", " + group + "NotIn [plain render-A render-B]" + zone, release2022 + ", " + group + "NotIn [plain render-A render-B]"},
+		"pools.yaml directx-nri-windows-render":              {release2022 + ", " + group + "In [render-A render-B]" + zone, release2022 + ", " + group + "In [render-A render-B]"},
+		"pools.yaml directx-nri-linux":                       {group + "NotIn [plain train]"},
+		"pools.yaml directx-nri-linux-train":                 {group + "In [train]"},
+		"manifests/restore-windows.yaml directx-nri-windows": {release2019},
+	}
+	for _, s := range sets(t) {
+		var got []string
+		if affinity := s.pod().Affinity; affinity != nil {
+			for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+				var parts []string
+				for _, e := range term.MatchExpressions {
+					parts = append(parts, fmt.Sprintf("%q %s %v", e.Key, e.Operator, e.Values))
+				}
+				got = append(got, strings.Join(parts, ", "))
+			}
+		}
+		if want, ok := want[s.file+" "+s.Name]; ok && !slices.Equal(got, want) {
+			t.Errorf("%s: affinity\n%q, want\n%q", s, got, want)
+		}
 	}
 }
 

@@ -268,8 +268,7 @@ const settings = "/directx-nri-config"
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
-		"install state", "install shim", "configure state", "configure containerd-config", "nri state", "nri run", "advertiser state", "advertiser run",
-		"advertiser device-plugins",
+		"install state", "install shim", "configure state", "configure containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins",
 	}
 	all := objects(t)
 	for _, s := range sets(t) {
@@ -493,82 +492,6 @@ func TestSelectors(t *testing.T) {
 			}
 			if a.Name == b.Name && !reflect.DeepEqual(a.Spec.Selector, b.Spec.Selector) {
 				t.Errorf("%s has another selector than %s", a, b)
-			}
-		}
-	}
-}
-
-// takes reports whether a set's pods are scheduled to a node with these labels. Terms
-// with fields match no node here.
-func (s set) takes(t *testing.T, node labels.Set) bool {
-	t.Helper()
-	if !labels.SelectorFromSet(s.pod().NodeSelector).Matches(node) {
-		return false
-	}
-	if s.pod().Affinity == nil {
-		return true
-	}
-	return slices.ContainsFunc(s.pod().Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
-		var expressions []metav1.LabelSelectorRequirement
-		for _, e := range term.MatchExpressions {
-			expressions = append(expressions, metav1.LabelSelectorRequirement{Key: e.Key, Operator: metav1.LabelSelectorOperator(e.Operator), Values: e.Values})
-		}
-		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: expressions})
-		if err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-		return selector.Matches(node) && len(term.MatchFields) == 0
-	})
-}
-
-// node returns the labels of a node.
-func node(system, build, group string) labels.Set {
-	l := labels.Set{"kubernetes.io/os": system}
-	if build != "" {
-		l["node.kubernetes.io/windows-build"] = build
-	}
-	if group != "" {
-		l["eks.amazonaws.com/nodegroup"], l["zone"] = group, "a"
-	}
-	return l
-}
-
-// nodeTests are labels of nodes and the DaemonSet that serves them, by file.
-var nodeTests = map[string][]struct {
-	node labels.Set
-	want string
-}{
-	"manifests/windows.yaml": {
-		{node("windows", "10.0.20348", ""), "directx-nri-windows"}, {node("windows", "10.0.26100", ""), "directx-nri-windows"},
-		{node("windows", "10.0.99999", ""), "directx-nri-windows"}, {node("windows", "10.0.17763", ""), ""},
-		{node("windows", "10.0.19042", ""), ""}, {node("linux", "", ""), ""},
-	},
-	"manifests/restore-windows.yaml": {{node("windows", "10.0.17763", ""), "directx-nri-windows"}},
-	"manifests/linux.yaml":           {{node("linux", "", ""), "directx-nri-linux"}, {node("windows", "10.0.20348", ""), ""}},
-	"server2019.yaml":                {{node("windows", "10.0.17763", ""), "directx-nri-windows"}, {node("windows", "10.0.18363", ""), ""}},
-	"pools.yaml": {
-		{node("windows", "10.0.20348", "render-A"), "directx-nri-windows-render"}, {node("windows", "10.0.20348", "render-B"), "directx-nri-windows-render"},
-		{node("windows", "10.0.17763", "render-B"), ""}, {node("windows", "10.0.20348", "render"), "directx-nri-windows"},
-		{node("windows", "10.0.20348", "train"), "directx-nri-windows"}, {node("windows", "10.0.20348", "plain"), "directx-nri-windows-plain"},
-		{node("windows", "10.0.20348", ""), ""}, // The user's affinity matches no node.
-		{node("linux", "", "train"), "directx-nri-linux-train"}, {node("linux", "", "render-A"), "directx-nri-linux"}, {node("linux", "", ""), "directx-nri-linux"},
-	},
-}
-
-func TestNodes(t *testing.T) {
-	t.Parallel()
-	all := sets(t)
-	for file, tests := range nodeTests {
-		for _, test := range tests {
-			got, rendered := "", false
-			for _, s := range all {
-				rendered = rendered || s.file == file
-				if s.file == file && s.takes(t, test.node) {
-					got += s.Name
-				}
-			}
-			if rendered && got != test.want {
-				t.Errorf("%s: %v is served by %q, want %q", file, test.node, got, test.want)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -51,35 +50,24 @@ func TestBuildSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	const additions = "definitions: {c: {type: string}}\nvalues: {a: {minimum: 2}, '*.b': {$ref: '#/definitions/c'}, enabled: {type: boolean}}\n"
-	for name, configuration := range map[string]string{
-		"expanded":  `{"$id": "x", "$schema": "y", "required": ["kind"], "type": "object"}`,
-		"reference": `{"$id": "x", "$ref": "#/$defs/C", "$defs": {"C": {"required": ["kind"], "type": "object"}}}`,
+	for _, configuration := range []string{
+		`{"$id": "x", "$schema": "y", "required": ["kind"], "type": "object"}`,
+		`{"$id": "x", "$ref": "#/$defs/C", "$defs": {"C": {"required": ["kind"], "type": "object"}}}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got, err := buildSchema(values, []byte(additions), []byte(configuration))
-			if err != nil {
-				t.Fatal(err)
+		got, err := buildSchema(values, []byte(additions), []byte(configuration))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compact := strings.NewReplacer(" ", "", "\n", "").Replace(string(got))
+		for text, want := range map[string]bool{
+			`"a":{"description":"Anumber.","minimum":2,"type":"integer"}`:                                                                             true,
+			`"linux":{"additionalProperties":false,"properties":{"b":{"$ref":"#/definitions/c","description":"Any."}},"required":[],"type":"object"}`: true,
+			`"enabled":{"type":"boolean"}`: true, `"required":["linux"]`: true, `"kind"`: false, `"$id"`: false, `"#/$defs`: false,
+		} {
+			if strings.Contains(compact, text) != want {
+				t.Errorf("the schema contains %s: %v: %s", text, !want, compact)
 			}
-			var compact strings.Builder
-			if err := json.NewEncoder(&compact).Encode(json.RawMessage(got)); err != nil {
-				t.Fatal(err)
-			}
-			for _, want := range []string{
-				`"a":{"description":"A number.","minimum":2,"type":"integer"}`,
-				`"linux":{"additionalProperties":false,"properties":{"b":{"$ref":"#/definitions/c","description":"Any."}},"required":[],"type":"object"}`,
-				`"enabled":{"type":"boolean"}`, `"required":["linux"]`,
-			} {
-				if !strings.Contains(compact.String(), want) {
-					t.Errorf("the schema does not contain %s: %s", want, compact.String())
-				}
-			}
-			for _, unwanted := range []string{`"kind"`, `"$id"`, `"#/$defs`} {
-				if strings.Contains(compact.String(), unwanted) {
-					t.Errorf("the schema contains %s: %s", unwanted, compact.String())
-				}
-			}
-		})
+		}
 	}
 	for _, bad := range []string{"values: {a.c: {}}", "["} {
 		if _, err := buildSchema(values, []byte(bad), []byte("{}")); err == nil {
