@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"directx-nri/internal/pcivendor"
 )
 
 // Device is one GPU of the node. Sources return copies that the caller may keep.
@@ -156,11 +154,11 @@ type VendorID uint16
 
 // PCI vendor IDs of the vendors with DirectX drivers.
 const (
-	VendorAMD       VendorID = pcivendor.AMD
-	VendorNVIDIA    VendorID = pcivendor.NVIDIA
-	VendorMicrosoft VendorID = pcivendor.Microsoft
-	VendorQualcomm  VendorID = pcivendor.Qualcomm
-	VendorIntel     VendorID = pcivendor.Intel
+	VendorAMD       VendorID = 0x1002
+	VendorNVIDIA    VendorID = 0x10DE
+	VendorMicrosoft VendorID = 0x1414
+	VendorQualcomm  VendorID = 0x5143
+	VendorIntel     VendorID = 0x8086
 )
 
 func (v VendorID) String() string {

@@ -1,45 +1,66 @@
 package winpath
 
 import (
+	"slices"
 	"strings"
-
-	"directx-nri/internal/glob"
 )
 
-// Match tells whether the whole of name, one element of a path, fits pattern, in
-// which * stands for any characters and ? for any one, whatever the case.
-func Match(pattern, name string) bool { return glob.Match(pattern, name, upper) }
-
-// MatchPath tells whether the relative path p fits pattern, element by element:
-// neither * nor ? stands for a separator.
-func MatchPath(pattern, p string) bool {
-	patterns, names := parse(pattern).elements, parse(p).elements
-	if len(patterns) != len(names) {
-		return false
-	}
-	for i, name := range names {
-		if !Match(patterns[i], name) {
+// Match reports whether the whole of name matches pattern, in which * is any number of
+// characters and ? is one, without regard to case.
+func Match(pattern, name string) bool {
+	p, n := []rune(strings.Map(upper, pattern)), []rune(strings.Map(upper, name))
+	// After a mismatch, the last * takes one more character; earlier ones need not.
+	star, taken := -1, 0
+	i, j := 0, 0
+	for j < len(n) {
+		switch {
+		case i < len(p) && p[i] == '*':
+			star, taken = i, j
+			i++
+		case i < len(p) && (p[i] == '?' || p[i] == n[j]):
+			i++
+			j++
+		case star >= 0:
+			taken++
+			i, j = star+1, taken
+		default:
 			return false
 		}
 	}
-	return true
+	return !slices.ContainsFunc(p[i:], func(r rune) bool { return r != '*' })
 }
 
-// HasWildcard tells whether p has a * or a ? in it.
+// MatchPath reports whether the relative path p matches pattern element by element.
+func MatchPath(pattern, p string) bool {
+	return slices.EqualFunc(parse(pattern).elements, parse(p).elements, Match)
+}
+
+// HasWildcard reports whether p contains * or ?.
 func HasWildcard(p string) bool { return strings.ContainsAny(p, "*?") }
 
-// IsLocalGlob is [IsLocal] for a path that may have wildcards in it.
+// IsLocalGlob is [IsLocal] for a path with wildcards.
 func IsLocalGlob(p string) bool {
 	return IsLocal(strings.NewReplacer("*", "x", "?", "x").Replace(p))
 }
 
-// Elements returns the elements of the cleaned path p, without what comes before
-// them: drive, share or device.
+// Elements returns the elements of the cleaned path p without its drive, share or
+// device.
 func Elements(p string) []string { return parse(p).elements }
 
-// Within tells whether p is folder or lies below it, as far as the paths alone
-// can say; see [Key].
-func Within(folder, p string) bool {
-	f, k := Key(folder), Key(p)
-	return k == f || strings.HasPrefix(k, strings.TrimRight(f, `\`)+`\`)
+// Within reports whether p is dir or lexically below it; see [Key].
+func Within(dir, p string) bool {
+	d, k := Key(dir), Key(p)
+	return k == d || strings.HasPrefix(k, strings.TrimRight(d, `\`)+`\`)
+}
+
+// LooksShort reports whether p has an element such as PROGRA~1, the form of the second
+// name that Windows gives to files.
+// https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
+func LooksShort(p string) bool {
+	for i := range len(p) - 1 {
+		if p[i] == '~' && p[i+1] >= '0' && p[i+1] <= '9' {
+			return true
+		}
+	}
+	return false
 }

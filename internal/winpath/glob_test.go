@@ -29,7 +29,7 @@ func TestMatchPath(t *testing.T) {
 		{"ü*", "Üx", true},
 	} {
 		if got := MatchPath(test.pattern, test.path); got != test.want {
-			t.Errorf("%q fits %q: %t", test.path, test.pattern, got)
+			t.Errorf("match %q with %q: %t", test.path, test.pattern, got)
 		}
 	}
 }
@@ -37,8 +37,8 @@ func TestMatchPath(t *testing.T) {
 func TestWithin(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		folder, path string
-		want         bool
+		dir, path string
+		want      bool
 	}{
 		{`C:\a`, `C:\a\b`, true},
 		{`C:\a`, `c:\A\b`, true},
@@ -51,8 +51,8 @@ func TestWithin(t *testing.T) {
 		{`C:\a`, `\\server\a\b`, false},
 		{`C:\a\b`, `C:\a`, false},
 	} {
-		if got := Within(test.folder, test.path); got != test.want {
-			t.Errorf("%q lies in %q: %t", test.path, test.folder, got)
+		if got := Within(test.dir, test.path); got != test.want {
+			t.Errorf("%q within %q: %t", test.path, test.dir, got)
 		}
 	}
 }
@@ -68,19 +68,31 @@ func TestIsLocalGlob(t *testing.T) {
 	}
 }
 
+func TestLooksShort(t *testing.T) {
+	t.Parallel()
+	for p, want := range map[string]bool{
+		`C:\PROGRA~1\x`: true, `PROGRA~1.DLL`: true, `a~9`: true, `long name~12.dll`: true,
+		``: false, `~`: false, `a~`: false, `a~b`: false, `C:\Program Files\x~.dll`: false,
+	} {
+		if got := LooksShort(p); got != want {
+			t.Errorf("%q: %t", p, got)
+		}
+	}
+}
+
 func FuzzMatch(f *testing.F) {
 	f.Add("a*b?c", "aXXbYc")
 	f.Add("**", "")
 	f.Add("ſ*", "s")
 	f.Fuzz(func(t *testing.T, pattern, name string) {
 		if !Match("*"+pattern, name) && Match(pattern, name) {
-			t.Error("a * in front makes a match none")
+			t.Error("a leading * prevents a match")
 		}
-		// The standard library's matcher agrees where its patterns mean the same.
+		// path.Match agrees where its syntax is the same.
 		plain := func(s string) bool { return !strings.ContainsAny(s, `[]\/`) && strings.ToUpper(s) == s && len(s) < 50 }
 		if plain(pattern) && plain(name) {
 			if want, err := path.Match(pattern, name); err == nil && want != Match(pattern, name) && strings.ToValidUTF8(pattern+name, "") == pattern+name {
-				t.Errorf("%q fits %q: %t, by path.Match %t", name, pattern, !want, want)
+				t.Errorf("match %q with %q: %t, path.Match %t", name, pattern, !want, want)
 			}
 		}
 	})

@@ -1,12 +1,10 @@
-// Package winpath handles Windows paths as Windows paths on every operating
-// system, which path/filepath does on Windows only: an inventory, a record and
-// an OCI spec for a Windows container are also read and tested on Linux.
+// Package winpath is path/filepath for Windows paths on every operating system.
 //
-// All functions are pure and purely lexical. Both separators are accepted and
-// `\` is produced. The forms that are told apart:
+// All functions are lexical. They accept both separators and return `\`. The forms of
+// paths are:
 //
 //	C:\Windows            drive-absolute
-//	C:Windows             relative to the drive's current folder
+//	C:Windows             relative to the drive's current directory
 //	\Windows              relative to the current drive
 //	Windows               relative
 //	\\server\share\file   UNC
@@ -21,19 +19,14 @@ import (
 	"unicode"
 )
 
-// Clean returns the shortest path that names the same thing: one `\` between
-// elements, `.` and `..` resolved, the drive letter in upper case. Elements
-// keep their case. What comes before the first element (drive, UNC share, \\?\
-// device) is kept, and `..` cannot leave it. The empty path is ".".
-//
-// Windows does not resolve dots below \\?\; Clean does, since a literal ".."
-// has no use in any path of ours.
+// Clean returns the shortest equivalent path: one `\` between elements, `.` and `..`
+// resolved, the drive letter in upper case. `..` cannot leave the drive, share or
+// device. The empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
 func Clean(p string) string { return parse(p).String() }
 
-// Join appends the elements of all further arguments to the first non-empty
-// one and cleans the result. Only that first argument can make the result
-// absolute or give it a drive: what follows is always below it, except for
-// `..` elements (see [IsLocal]). Join of nothing is "".
+// Join appends all further arguments to the first non-empty one and cleans the result.
+// Only that one can make it absolute or give it a drive: what follows is below it,
+// except for `..` (see [IsLocal]). Join of nothing is "".
 func Join(elem ...string) string {
 	first := slices.IndexFunc(elem, func(e string) bool { return e != "" })
 	if first < 0 {
@@ -48,8 +41,7 @@ func Join(elem ...string) string {
 	return Clean(p.String())
 }
 
-// Base returns the last element of the cleaned path: `\` when it is a root,
-// "." when there is no element.
+// Base returns the last element of the cleaned path, `\` for a root, or ".".
 func Base(p string) string {
 	c := parse(p)
 	switch {
@@ -61,8 +53,7 @@ func Base(p string) string {
 	return "."
 }
 
-// Dir returns all but the last element of the cleaned path. The folder of a
-// root is that root.
+// Dir returns all but the last element of the cleaned path. That of a root is the root.
 func Dir(p string) string {
 	c := parse(p)
 	if n := len(c.elements); n > 0 {
@@ -71,9 +62,8 @@ func Dir(p string) string {
 	return c.String()
 }
 
-// IsAbs tells whether p names the same thing whatever the current drive and
-// folder are: a drive letter with a separator behind it, a UNC share or a
-// device path.
+// IsAbs reports whether p does not depend on the current drive and directory: it begins
+// with a drive and a separator, or is a UNC or device path.
 func IsAbs(p string) bool {
 	c := parse(p)
 	switch c.kind {
@@ -85,11 +75,9 @@ func IsAbs(p string) bool {
 	return false
 }
 
-// IsLocal tells whether p can be joined below a folder and is sure to stay
-// there and to name a plain file or folder: it is relative, has no drive
-// letter, no leading separator, no `..` that leaves it, and no element that
-// Windows reads as something else (a stream `name:stream`, a wildcard, a
-// device such as NUL, an element of dots and spaces).
+// IsLocal reports whether p, joined to a directory, is a file or directory below it: p
+// is relative, no `..` leaves it, and no element means something else to Windows (a
+// stream `name:stream`, a wildcard, a device such as NUL, dots and spaces only).
 func IsLocal(p string) bool {
 	if p == "" || isSeparator(p[0]) {
 		return false
@@ -111,11 +99,10 @@ func IsLocal(p string) bool {
 	return true
 }
 
-// Key returns a string that is the same for paths that Windows takes for the
-// same file, to be used as a map key and never as a path. Beyond [Clean] it
-// folds case, drops the dots and spaces that Win32 drops at the end of names,
-// and drops \\?\ before a drive or a UNC share. Short (8.3) names and links
-// are not seen.
+// Key returns the same string for paths that Windows considers equal, for use as a map
+// key. Beyond [Clean] it folds case, drops the dots and spaces that Win32 drops at the
+// end of names, and \\?\ before a drive or a UNC share. It ignores short names and
+// links.
 func Key(p string) string {
 	c := parse(p).withoutDevicePrefix()
 	for i, name := range c.elements {
@@ -123,8 +110,7 @@ func Key(p string) string {
 			c.elements[i] = trimmed
 		}
 	}
-	// An element of dots and spaces is a name of its own inside of a path, and
-	// nothing at the end of one.
+	// An element of dots and spaces is a name within a path and nothing at its end.
 	for len(c.elements) > 0 {
 		last := c.elements[len(c.elements)-1]
 		if last == ".." || strings.TrimRight(last, ". ") != "" {
@@ -135,11 +121,10 @@ func Key(p string) string {
 	return strings.Map(upper, strings.TrimRight(c.String(), `\`))
 }
 
-// Equal tells whether Windows takes a and b for the same file, as far as the
-// paths alone can say; see [Key].
+// Equal reports whether Windows considers a and b equal; see [Key].
 func Equal(a, b string) bool { return Key(a) == Key(b) }
 
-// kind is what a path begins with.
+// kind is the form of the beginning of a path.
 type kind int
 
 const (
@@ -149,17 +134,17 @@ const (
 	device             // \\?\C:, \\.\pipe, \??\Volume{…}, \\?\UNC\server\share
 )
 
-// winPath is a path taken apart.
+// winPath is a parsed path.
 type winPath struct {
 	kind     kind
-	volume   string   // what comes before the elements, without separator at its end
+	volume   string   // drive, share or device, without a trailing separator
 	complete bool     // the volume has all its parts
-	share    bool     // the volume is a network share: a root with or without separator
+	share    bool     // the volume is a share: a root with or without separator
 	rooted   bool     // a separator follows the volume
 	elements []string // resolved; ".." only at the front of a path that is not absolute
 }
 
-// parse takes p apart and resolves it.
+// parse parses and cleans p.
 func parse(p string) winPath {
 	p = strings.ReplaceAll(p, "/", `\`)
 	c, rest := parseVolume(p)
@@ -193,7 +178,7 @@ func parseVolume(p string) (c winPath, rest string) {
 	return winPath{}, p
 }
 
-// parseDevice reads what follows the prefix of a device path.
+// parseDevice parses what follows the prefix of a device path.
 func parseDevice(prefix, rest string) (winPath, string) {
 	name, after := cut(rest)
 	c := winPath{kind: device, volume: prefix + `\` + upperDrive(name), complete: true}
@@ -213,7 +198,7 @@ func parseDevice(prefix, rest string) (winPath, string) {
 	return c, after
 }
 
-// withShare reads the share's name, which follows the server's.
+// withShare parses the share's name, which follows the server's.
 func (c winPath) withShare(rest string) (winPath, string) {
 	share, after := cut(rest)
 	if share == "" {
@@ -224,7 +209,7 @@ func (c winPath) withShare(rest string) (winPath, string) {
 	return c, after
 }
 
-// absolute tells that no ".." can lead out of the path.
+// absolute reports whether ".." cannot leave the path.
 func (c winPath) absolute() bool { return c.rooted || c.kind == unc || c.kind == device }
 
 // push appends one element, resolving dots.
@@ -282,8 +267,7 @@ func (c winPath) withoutDevicePrefix() winPath {
 	return c
 }
 
-// cut returns the first element of p, leading separators skipped, and what
-// follows it, separator included.
+// cut returns the first element of p without leading separators, and the rest.
 func cut(p string) (name, rest string) {
 	p = strings.TrimLeft(p, `\`)
 	if i := strings.IndexByte(p, '\\'); i >= 0 {
@@ -292,7 +276,7 @@ func cut(p string) (name, rest string) {
 	return p, ""
 }
 
-// split returns the elements of p as they stand.
+// split returns the elements of p, not cleaned.
 func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '\\' || r == '/' })
 }
@@ -301,7 +285,7 @@ func isSeparator(b byte) bool { return b == '\\' || b == '/' }
 
 func isDriveLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 
-// upperDrive returns "c:" as "C:" and any other name as it is.
+// upperDrive returns "c:" as "C:" and other names unchanged.
 func upperDrive(name string) string {
 	if len(name) == 2 && isDriveLetter(name[0]) && name[1] == ':' {
 		return strings.ToUpper(name)
@@ -309,8 +293,7 @@ func upperDrive(name string) string {
 	return name
 }
 
-// plainName tells whether a file can have this name and no other thing than a
-// file is meant by it.
+// plainName reports whether name can only mean a file of that name.
 // https://learn.microsoft.com/windows/win32/fileio/naming-a-file
 func plainName(name string) bool {
 	if strings.ContainsFunc(name, unicode.IsControl) || strings.ContainsAny(name, `<>:"|?*`) {
@@ -323,8 +306,8 @@ func plainName(name string) bool {
 	return !reserved(strings.ToUpper(strings.TrimRight(stem, " ")))
 }
 
-// reserved tells the DOS devices, which exist in every folder, whatever the
-// extension.
+// reserved reports whether stem is a DOS device, which exists in every directory with
+// any extension.
 func reserved(stem string) bool {
 	switch stem {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
@@ -337,24 +320,12 @@ func reserved(stem string) bool {
 	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
 }
 
-// upper folds case as NTFS does: one UTF-16 unit to one other, and never a
-// letter from outside ASCII to one inside, as Unicode has it for ı and ſ.
+// upper folds case as NTFS does: single UTF-16 units, and never from outside ASCII to
+// ASCII, as Unicode does for ı and ſ.
 func upper(r rune) rune {
 	u := unicode.ToUpper(r)
 	if r > 0xFFFF || u > 0xFFFF || (r > unicode.MaxASCII && u <= unicode.MaxASCII) {
 		return r
 	}
 	return u
-}
-
-// LooksShort tells whether p has an element such as PROGRA~1: in that form Windows
-// gives a file a second name, so that nobody who reads it knows what it stands for.
-// https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
-func LooksShort(p string) bool {
-	for i := range len(p) - 1 {
-		if p[i] == '~' && p[i+1] >= '0' && p[i+1] <= '9' {
-			return true
-		}
-	}
-	return false
 }
