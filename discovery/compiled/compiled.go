@@ -3,15 +3,16 @@
 // (package policy) by the program that compiles the configuration, and read by
 // the programs that look GPUs up.
 //
-// The first line is a header. Each further line is a JSON object with one GPU. A
-// lookup scans the file for a GPU's normalized instance ID and decodes that line
-// alone, so its cost hardly depends on the number of GPUs.
+// The file has a header, an index with a line for each GPU, and then a line for each
+// GPU, all in JSON. A lookup searches the index for the normalized instance ID and
+// reads that GPU's line alone, so its cost hardly depends on the number of GPUs.
 //
 //	source := compiled.Open(stateDir) // if policy.Policy.Inventory
 //	devices, err := source.Find(ctx, []string{instanceID})
 package compiled
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -39,16 +41,18 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // header is the first line of the file.
 type header struct {
 	Format int `json:"format"`
-	// Size is the number of bytes of the lines that follow, which detects a
-	// damaged file.
-	Size int `json:"size"`
+	// Index and Devices are the sizes, in bytes, of the index and of what follows it.
+	// They detect a damaged file.
+	Index   int `json:"index"`
+	Devices int `json:"devices"`
 }
 
-// line is a line of the file. Its JSON begins with the key, which [Source.Find]
-// searches for.
-type line struct {
-	Key    string           `json:"key"`
-	Device discovery.Device `json:"device"`
+// entry is a line of the index: where a GPU's line is. Its JSON begins with the key,
+// which [Source.Find] searches for.
+type entry struct {
+	Key  string `json:"key"`
+	At   int    `json:"at"` // from the end of the index
+	Size int    `json:"size"`
 }
 
 // Write replaces the compiled inventory in the state directory, which it creates
@@ -71,16 +75,20 @@ func Write(stateDir string, devices []discovery.Device) error {
 func Remove(stateDir string) error { return durable.Remove(Path(stateDir)) }
 
 func encode(devices []discovery.Device) ([]byte, error) {
-	var body []byte
+	var index, body []byte
 	for _, d := range devices {
-		text, err := marshal(line{Key(d.InstanceID), d})
+		text, err := marshal(d)
 		if err != nil {
 			return nil, err
 		}
-		body = append(body, text...)
+		line, err := marshal(entry{Key(d.InstanceID), len(body), len(text)})
+		if err != nil {
+			return nil, err
+		}
+		index, body = append(index, line...), append(body, text...)
 	}
-	head, err := marshal(header{format, len(body)})
-	return append(head, body...), err
+	head, err := marshal(header{format, len(index), len(body)})
+	return slices.Concat(head, index, body), err
 }
 
 // marshal returns v as one line. "&", which is in each PCI instance ID, is not escaped.
@@ -102,20 +110,19 @@ var _ discovery.Source = (*Source)(nil)
 func Open(stateDir string) *Source { return &Source{stateDir} }
 
 // Devices implements [discovery.Source]. The order is that of the inventory.
-func (s *Source) Devices(context.Context) ([]discovery.Device, error) {
-	lines, err := s.read()
-	if err != nil {
-		return nil, err
-	}
-	devices := []discovery.Device{}
-	for text := range bytes.Lines(lines) {
-		d, err := decode(text)
-		if err != nil {
-			return nil, s.wrap(err)
+func (s *Source) Devices(context.Context) (devices []discovery.Device, err error) {
+	err = s.read(func(f *file) error {
+		devices = []discovery.Device{}
+		for line := range bytes.Lines(f.index) {
+			d, err := f.device(line)
+			if err != nil {
+				return err
+			}
+			devices = append(devices, d)
 		}
-		devices = append(devices, d)
-	}
-	return devices, nil
+		return nil
+	})
+	return devices, err
 }
 
 // Watch implements [discovery.Source]. It returns when ctx ends and never calls
@@ -127,72 +134,75 @@ func (s *Source) Watch(ctx context.Context, _ func()) error {
 }
 
 // Find implements [discovery.Source].
-func (s *Source) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	lines, err := s.read()
-	if err != nil {
-		return nil, err
-	}
-	var devices []discovery.Device
-	found := map[string]bool{}
-	for _, id := range instanceIDs {
-		key := Key(id)
-		if found[key] {
-			continue
+func (s *Source) Find(_ context.Context, instanceIDs []string) (devices []discovery.Device, err error) {
+	err = s.read(func(f *file) error {
+		found := map[string]bool{}
+		for _, id := range instanceIDs {
+			key := Key(id)
+			line, err := f.find(key)
+			if err != nil {
+				return err
+			}
+			if line == nil || found[key] {
+				continue
+			}
+			d, err := f.device(line)
+			if err != nil {
+				return err
+			}
+			found[key], devices = true, append(devices, d)
 		}
-		d, ok, err := find(lines, key)
-		if err != nil {
-			return nil, s.wrap(err)
-		}
-		if ok {
-			found[key] = true
-			devices = append(devices, d)
-		}
-	}
-	return devices, nil
+		return nil
+	})
+	return devices, err
 }
 
-func (s *Source) wrap(err error) error {
-	return fmt.Errorf("read compiled inventory %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(s.stateDir), err)
-}
-
-// read returns the lines after the header.
-func (s *Source) read() ([]byte, error) {
-	data, err := readFile(Path(s.stateDir))
+// read calls look with the open file.
+func (s *Source) read(look func(*file) error) error {
+	err := durable.CheckPrivate(s.stateDir)
 	if err == nil {
-		err = durable.CheckPrivate(s.stateDir)
+		err = readFile(Path(s.stateDir), look)
 	}
 	if err != nil {
-		return nil, s.wrap(err)
+		return fmt.Errorf("read compiled inventory %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(s.stateDir), err)
 	}
-	lines, err := split(data)
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	return lines, nil
+	return nil
 }
 
-// readFile reads a file into memory that is allocated once.
-func readFile(path string) (data []byte, err error) {
-	f, err := durable.Open(path)
+func readFile(path string, look func(*file) error) (err error) {
+	opened, err := durable.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	info, err := opened.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxSize {
-		return nil, fmt.Errorf("not a regular file of at most %d bytes", maxSize)
+	f, err := open(opened, info.Size())
+	if err != nil {
+		return err
 	}
-	data = make([]byte, info.Size())
-	_, err = io.ReadFull(f, data)
-	return data, err
+	return look(f)
 }
 
-// split checks the header and returns what follows it.
-func split(data []byte) ([]byte, error) {
-	head, lines, _ := bytes.Cut(data, []byte("\n"))
+// file is a compiled inventory whose header and index have been read.
+type file struct {
+	content io.ReaderAt
+	index   []byte
+	devices int64 // offset of the first GPU's line
+	size    int64 // of these lines
+}
+
+func open(content io.ReaderAt, size int64) (*file, error) {
+	if size > maxSize {
+		return nil, fmt.Errorf("larger than %d bytes", maxSize)
+	}
+	reader := bufio.NewReader(io.NewSectionReader(content, 0, size))
+	head, err := reader.ReadSlice('\n')
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
 	var h header
 	if err := json.Unmarshal(head, &h); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -200,41 +210,53 @@ func split(data []byte) ([]byte, error) {
 	if h.Format != format {
 		return nil, fmt.Errorf("format %d, want %d", h.Format, format)
 	}
-	if h.Size != len(lines) || h.Size > 0 && lines[h.Size-1] != '\n' {
-		return nil, fmt.Errorf("%d bytes, want %d: the file is damaged", len(lines), h.Size)
+	f := &file{content: content, devices: int64(len(head) + h.Index), size: int64(h.Devices)}
+	if h.Index < 0 || h.Devices < 0 || f.devices+f.size != size {
+		return nil, fmt.Errorf("%d bytes: the file is damaged", size)
 	}
-	return lines, nil
+	f.index = make([]byte, h.Index)
+	_, err = io.ReadFull(reader, f.index)
+	return f, err
 }
 
-// find returns the device with the given key. No other text in the file can look
-// like the beginning of its line: JSON has no line break in a string.
-func find(lines []byte, key string) (d discovery.Device, ok bool, err error) {
-	quoted, err := marshal(key)
+// find returns the index's line with the key, or nil. No other text in the index can
+// look like the beginning of a line: JSON has no line break in a string.
+func (f *file) find(key string) ([]byte, error) {
+	prefix, err := marshal(key)
 	if err != nil {
-		return d, false, err
+		return nil, err
 	}
-	prefix := append([]byte(`{"key":`), bytes.TrimSpace(quoted)...)
-	prefix = append(prefix, ',')
+	prefix = slices.Concat([]byte("\n{\"key\":"), bytes.TrimSpace(prefix), []byte(","))
 	start := 0
-	if !bytes.HasPrefix(lines, prefix) {
-		if start = bytes.Index(lines, append([]byte("\n"), prefix...)) + 1; start == 0 {
-			return d, false, nil
+	if !bytes.HasPrefix(f.index, prefix[1:]) {
+		if start = bytes.Index(f.index, prefix) + 1; start == 0 {
+			return nil, nil
 		}
 	}
-	text, _, _ := bytes.Cut(lines[start:], []byte("\n"))
-	d, err = decode(text)
-	return d, err == nil, err
+	line, _, _ := bytes.Cut(f.index[start:], []byte("\n"))
+	return line, nil
 }
 
-func decode(text []byte) (discovery.Device, error) {
-	var l line
-	if err := json.Unmarshal(text, &l); err != nil {
-		return discovery.Device{}, err
+// device returns the GPU of a line of the index.
+func (f *file) device(line []byte) (d discovery.Device, err error) {
+	var e entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return d, fmt.Errorf("index: %w", err)
 	}
-	if l.Device.InstanceID == "" || Key(l.Device.InstanceID) != l.Key {
-		return discovery.Device{}, fmt.Errorf("the key %q is not that of the device %q", l.Key, l.Device.InstanceID)
+	if e.At < 0 || e.Size < 0 || int64(e.At) > f.size-int64(e.Size) {
+		return d, fmt.Errorf("index: invalid place of %q", e.Key)
 	}
-	return l.Device, nil
+	text := make([]byte, e.Size)
+	if _, err := f.content.ReadAt(text, f.devices+int64(e.At)); err != nil {
+		return d, fmt.Errorf("%q: %w", e.Key, err)
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		return d, fmt.Errorf("%q: %w", e.Key, err)
+	}
+	if d.InstanceID == "" || Key(d.InstanceID) != e.Key {
+		return d, fmt.Errorf("the index has %q where the device is %q", e.Key, d.InstanceID)
+	}
+	return d, nil
 }
 
 // Key returns a string that is the same for all instance IDs that

@@ -101,7 +101,9 @@ func TestDamaged(t *testing.T) {
 		"a line is missing": data[:bytes.LastIndexByte(data[:len(data)-1], '\n')+1],
 		"foreign":           []byte("kind: Inventory\n"),
 		"another format":    bytes.Replace(data, []byte(`"format":1`), []byte(`"format":2`), 1),
-		"broken line":       bytes.Replace(data, []byte(`"device":{`), []byte(`"device":[`), 1),
+		"broken line":       bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
+		"broken index":      bytes.Replace(data, []byte(`,"at":0`), []byte(`,"at":x`), 1),
+		"another place":     bytes.Replace(data, []byte(`,"at":0`), []byte(`,"at":9`), 1),
 		"another key":       bytes.Replace(data, []byte(`"InstanceID":"PCI\\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\\4&1CFCA9AB&0&0000"`), []byte(`"InstanceID":"PCI\\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\\4&1CFCA9AB&0&0009"`), 1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,20 +141,23 @@ func FuzzFind(f *testing.F) {
 	}
 	f.Add(data, device(1).InstanceID)
 	f.Add(data[:200], "")
-	f.Add([]byte("{\"format\":1,\"size\":0}\n"), "x")
+	f.Add([]byte("{\"format\":1,\"index\":0,\"devices\":0}\n"), "x")
 	f.Fuzz(func(t *testing.T, data []byte, id string) {
-		lines, err := split(data)
+		file, err := open(bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			return
 		}
-		d, ok, err := find(lines, Key(id))
-		if ok && (err != nil || Key(d.InstanceID) != Key(id)) {
-			t.Errorf("%q: found %q, %v", id, d.InstanceID, err)
+		line, err := file.find(Key(id))
+		if err != nil || line == nil {
+			return
+		}
+		if d, err := file.device(line); err == nil && Key(d.InstanceID) != Key(id) {
+			t.Errorf("%q: found %q", id, d.InstanceID)
 		}
 	})
 }
 
-func FuzzNormalize(f *testing.F) {
+func FuzzKey(f *testing.F) {
 	f.Add("Kk\u212a", "kK\u212a")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if strings.EqualFold(a, b) != (Key(a) == Key(b)) {
