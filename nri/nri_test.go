@@ -17,7 +17,6 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
 )
 
 const (
@@ -59,7 +58,9 @@ func (s fixedSource) Watch(ctx context.Context, _ func()) error {
 // allFiles has every file, and every device node as a character device.
 type allFiles struct{}
 
-func (allFiles) Resolve(path string) (string, error) { return path, nil }
+func (allFiles) ResolveAll(paths []string) ([]string, []error) {
+	return paths, make([]error, len(paths))
+}
 
 func (allFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
 
@@ -82,31 +83,37 @@ func gpu(n string) discovery.Device {
 	}
 }
 
-// bed is a plugin's surroundings: records, devices, and a pod.
+// bed is a plugin with records and devices.
 type bed struct {
-	*Adjuster
+	*decision.Decider
+	plugin   *Plugin
+	observer *recordingObserver
 	recorder *allocation.Recorder
-	folder   string
+	dir      string
 }
 
 func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(context.Background(), folder, testutil.Quiet())
+	dir := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(context.Background(), dir, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = recorder.Close() })
-	return &bed{
-		Adjuster: &Adjuster{
-			Decider: decision.Decider{
-				Source: fixedSource{devices: devices}, Store: allocation.OpenStore(folder),
-				Files: allFiles{}, Log: testutil.Quiet(),
-			},
-			OS: ocispec.Linux,
+	b := &bed{
+		Decider: &decision.Decider{
+			Source: fixedSource{devices: devices}, Store: allocation.OpenStore(dir), Files: allFiles{}, Log: testutil.Quiet(),
 		},
-		recorder: recorder, folder: folder,
+		observer: &recordingObserver{}, recorder: recorder, dir: dir,
 	}
+	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, b.observer, testutil.Quiet())
+	return b
+}
+
+// adjust returns the plugin's answer for a container.
+func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+	adjustment, _, err := b.plugin.CreateContainer(context.Background(), pod, container)
+	return adjustment, err
 }
 
 // allocate records GPUs, by their number, and returns the token.
@@ -128,7 +135,10 @@ func testPod() *api.PodSandbox {
 }
 
 func testContainer(env ...string) *api.Container {
-	return &api.Container{Id: "container-1", PodSandboxId: "sandbox-1", Name: "main", Env: append([]string{"PATH=/bin"}, env...)}
+	return &api.Container{
+		Id: "container-1", PodSandboxId: "sandbox-1", Name: "main", Env: append([]string{"PATH=/bin"}, env...),
+		Mounts: []*api.Mount{{Destination: "/proc"}, {Destination: allocation.InterlockMount}},
+	}
 }
 
 func devicePaths(a *api.ContainerAdjustment) []string {
@@ -157,7 +167,7 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 			t.Parallel()
 			container := testContainer(test.env...)
 			for range 2 { // again, as after a restart of the container
-				got, err := b.Adjust(context.Background(), testPod(), container)
+				got, err := b.adjust(testPod(), container)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,12 +180,13 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 					}
 					continue
 				}
-				if len(got.GetMounts()) != 1 {
-					t.Errorf("mounts %v, want the one library", got.GetMounts())
-				}
-				container.Annotations = got.GetAnnotations()
-				if unadjusted(ocispec.Linux, container) {
-					t.Error("the adjusted container does not carry the mark")
+				mounts := []string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}
+				for _, m := range got.GetMounts() {
+					if len(mounts) == 0 || m.GetDestination() != mounts[0] {
+						t.Errorf("mounts %v", got.GetMounts())
+						break
+					}
+					mounts = mounts[1:]
 				}
 			}
 		})
@@ -206,7 +217,7 @@ func TestAdjustRefuses(t *testing.T) {
 		want        error
 		says        []string
 	}{
-		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.folder, "remove variables"}},
+		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove variables"}},
 		"no token at all":    {env: []string{displayKey + "="}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
 		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, want: allocation.ErrMalformedToken},
 		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=x"}, want: allocation.ErrMalformedToken},
@@ -214,7 +225,7 @@ func TestAdjustRefuses(t *testing.T) {
 		"other resource's variable": {
 			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, want: decision.ErrWrongVariable, says: []string{displayKey},
 		},
-		"GPU is gone":   {env: []string{displayKey + "=" + gone}, want: decision.ErrDeviceGone, says: []string{`VMBUS\9`, display, "bring the GPU back"}},
+		"GPU is gone":   {env: []string{displayKey + "=" + gone}, want: decision.ErrDeviceGone, says: []string{`VMBUS\9`, display, "restore the GPU"}},
 		"GPU is broken": {env: []string{displayKey + "=" + b.allocate(t, display, "3")}, want: decision.ErrDeviceFailed, says: []string{"code 10", `VMBUS\3`}},
 		"node is gone":  {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
 		"good and bad":  {env: []string{displayKey + "=" + b.allocate(t, display, "0"), "DIRECTX_ALLOCATION_X=" + madeUp}, want: allocation.ErrNotFound},
@@ -231,7 +242,7 @@ func TestAdjustRefuses(t *testing.T) {
 			}
 			container := testContainer(test.env...)
 			container.Annotations = test.annotations
-			got, err := b.Adjust(context.Background(), pod, container)
+			got, err := b.adjust(pod, container)
 			if err == nil {
 				t.Fatalf("not refused, but given %v", got)
 			}
@@ -262,10 +273,9 @@ func TestAnnotationsOfAPodsOwnAreNotOurs(t *testing.T) {
 	container.Annotations = map[string]string{
 		"directx.microsoft.com/allocation.display": string(allocation.NewToken()),
 		"directx.microsoft.com/allocation.other":   "0",
-		"directx.microsoft.com/adjusted":           "yes",
 		"directx.microsoft.com/extra-mounts":       `C:\`,
 	}
-	if got, err := b.Adjust(context.Background(), testPod(), container); got != nil || err != nil {
+	if got, err := b.adjust(testPod(), container); got != nil || err != nil {
 		t.Errorf("adjustment %v, error %v; want neither", got, err)
 	}
 }
@@ -274,47 +284,12 @@ func TestAdjustWithoutDevices(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.Source = fixedSource{err: errors.New("inventory.yaml:3: unknown key")}
-	_, err := b.Adjust(context.Background(), testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
+	_, err := b.adjust(testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
 	if err == nil || !strings.Contains(err.Error(), "inventory.yaml:3") {
 		t.Errorf("error %v, want the source's", err)
 	}
-	if got, err := b.Adjust(context.Background(), testPod(), testContainer()); got != nil || err != nil {
+	if got, err := b.adjust(testPod(), testContainer()); got != nil || err != nil {
 		t.Errorf("a container without a request: %v, %v; a broken source must not touch it", got, err)
-	}
-}
-
-func TestMissed(t *testing.T) {
-	t.Parallel()
-	token := displayKey + "=" + string(allocation.NewToken())
-	adjusted := testContainer(token)
-	adjusted.Annotations = map[string]string{decision.AdjustedAnnotation: decision.Mark(ocispec.Linux, adjusted.Env)}
-	forged := testContainer(token)
-	forged.Annotations = map[string]string{decision.AdjustedAnnotation: decision.Mark(ocispec.Linux, []string{displayKey + "=" + string(allocation.NewToken())})}
-	for name, test := range map[string]struct {
-		container *api.Container
-		state     api.ContainerState
-		want      bool
-	}{
-		"runs without":           {testContainer(token), api.ContainerState_CONTAINER_RUNNING, true},
-		"paused without":         {testContainer(token), api.ContainerState_CONTAINER_PAUSED, true},
-		"runs with":              {adjusted, api.ContainerState_CONTAINER_RUNNING, false},
-		"another's mark":         {forged, api.ContainerState_CONTAINER_RUNNING, true},
-		"is not started":         {testContainer(token), api.ContainerState_CONTAINER_CREATED, false},
-		"has ended":              {testContainer(token), api.ContainerState_CONTAINER_STOPPED, false},
-		"has no allocation":      {testContainer(), api.ContainerState_CONTAINER_RUNNING, false},
-		"has some made-up token": {testContainer("DIRECTX_ALLOCATION_X=1"), api.ContainerState_CONTAINER_RUNNING, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := &api.Container{Env: test.container.Env, Annotations: test.container.Annotations, State: test.state}
-			if got := len(missed(ocispec.Linux, []*api.Container{c})) == 1; got != test.want {
-				t.Errorf("to be stopped: %t, want %t", got, test.want)
-			}
-			startErr := NewGuard(ocispec.Linux, testutil.Quiet()).StartContainer(context.Background(), testPod(), c)
-			if refused := startErr != nil; refused != unadjusted(ocispec.Linux, c) {
-				t.Errorf("start refused: %v", startErr)
-			}
-		})
 	}
 }
 
@@ -323,7 +298,7 @@ func TestCreateContainerAnswersInTime(t *testing.T) {
 	b := newBed(t)
 	block := make(chan struct{})
 	b.Source = fixedSource{block: block}
-	p := NewPlugin(b.Adjuster, nil)
+	p := b.plugin
 	p.timeout = 20 * time.Millisecond
 	_, _, err := p.CreateContainer(context.Background(), testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
 	if !errors.Is(err, errTooSlow) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
@@ -342,7 +317,7 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 	b := newBed(t)
 	block := make(chan struct{})
 	b.Source = fixedSource{block: block}
-	p := NewPlugin(b.Adjuster, nil)
+	p := b.plugin
 	p.timeout = time.Millisecond
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
 	for i := range maxWorkers + 1 {
@@ -353,6 +328,10 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 		if _, _, err := p.CreateContainer(context.Background(), testPod(), container); !errors.Is(err, want) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
+	}
+	// A container that requests nothing needs no worker.
+	if _, _, err := p.CreateContainer(context.Background(), testPod(), testContainer()); err != nil {
+		t.Errorf("a container without a request, while all workers hang: %v", err)
 	}
 	p.Drain() // does not wait for what hangs
 	close(block)
@@ -378,33 +357,28 @@ func TestRefusedContainersTakeNothing(t *testing.T) {
 		{displayKey + "=" + token, computeKey + "=" + string(allocation.NewToken())},
 		{displayKey + "=" + token, displayKey + "=" + gone},
 	} {
-		if got, err := b.Adjust(context.Background(), thief, testContainer(env...)); err == nil {
+		if got, err := b.adjust(thief, testContainer(env...)); err == nil {
 			t.Errorf("%d variables: not refused, but given %v", len(env), got)
 		}
 	}
-	if _, err := b.Adjust(context.Background(), testPod(), testContainer(displayKey+"="+token)); err != nil {
+	if _, err := b.adjust(testPod(), testContainer(displayKey+"="+token)); err != nil {
 		t.Errorf("the owner is refused: %v", err)
 	}
 }
 
-func FuzzPresented(f *testing.F) {
+func FuzzTokenEnv(f *testing.F) {
 	f.Add("DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef")
 	f.Add("directx_allocation=")
 	f.Add("DIRECTX_ALLOCATION\x00=../..")
 	f.Add("=")
 	b := newBed(f, gpu("0"))
 	f.Fuzz(func(t *testing.T, variable string) {
-		for _, os := range []ocispec.OS{ocispec.Linux, ocispec.Windows} {
-			adjuster := &Adjuster{Decider: b.Decider, OS: os}
-			got, err := adjuster.Adjust(context.Background(), testPod(), testContainer(variable))
-			// Nothing was allocated, so nothing may be given.
-			if got != nil {
-				t.Fatalf("%q is given %v", variable, got)
-			}
-			ours := strings.HasPrefix(variable, "DIRECTX_ALLOCATION")
-			if ours && err == nil {
-				t.Fatalf("%q is not refused", variable)
-			}
+		got, err := b.adjust(testPod(), testContainer(variable))
+		if got != nil {
+			t.Fatalf("%q without an allocation: %v", variable, got)
+		}
+		if token := strings.HasPrefix(variable, "DIRECTX_ALLOCATION"); token != (err != nil) {
+			t.Fatalf("%q: error %v", variable, err)
 		}
 	})
 }
@@ -416,7 +390,7 @@ func BenchmarkHook(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			bed := newBed(b, gpu("0"))
-			p := NewPlugin(bed.Adjuster, nil)
+			p := bed.plugin
 			container := testContainer(env(bed)...)
 			for b.Loop() {
 				if _, _, err := p.CreateContainer(context.Background(), testPod(), container); err != nil {
@@ -427,31 +401,42 @@ func BenchmarkHook(b *testing.B) {
 	}
 }
 
-// TestDeliveredContainersAreNotStopped: the runtime shim repaired what the
-// plugin had missed, and the runtime's own record of the container cannot tell.
-func TestDeliveredContainersAreNotStopped(t *testing.T) {
+// TestNoRequestDependsOnNothing: a container that requests nothing is neither
+// refused nor counted as refused, and reads no file.
+func TestNoRequestDependsOnNothing(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, gpu("0"))
-	shown := b.allocate(t, display, "0")
-	if err := b.Store.Deliver(allocation.Token(shown), "repaired"); err != nil {
-		t.Fatal(err)
+	observer := &recordingObserver{}
+	p := NewPlugin(func() (*decision.Decider, error) {
+		t.Error("the policy is read")
+		return nil, errors.New("no policy")
+	}, observer, testutil.Quiet())
+	for range maxWorkers {
+		p.slots <- struct{}{}
 	}
-	var containers []*api.Container
-	for _, id := range []string{"repaired", "not-repaired"} {
-		c := testContainer(displayKey + "=" + shown)
-		c.Id, c.State = id, api.ContainerState_CONTAINER_RUNNING
-		containers = append(containers, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 * maxWorkers {
+		if a, updates, err := p.CreateContainer(ctx, testPod(), testContainer("A=directx")); a != nil || updates != nil || err != nil {
+			t.Fatalf("%v, %v, %v", a, updates, err)
+		}
 	}
-	half := testContainer(displayKey+"="+shown, computeKey+"="+b.allocate(t, compute, "0"))
-	half.Id, half.State = "repaired", api.ContainerState_CONTAINER_RUNNING
-	containers = append(containers, half)
+	for _, event := range observer.events {
+		if event != hookCreate {
+			t.Errorf("event %q", event)
+		}
+	}
+}
 
-	var stopped []string
-	p := NewPlugin(b.Adjuster, func(_, id string) { stopped = append(stopped, id) })
-	if _, err := p.Synchronize(context.Background(), []*api.PodSandbox{testPod()}, containers); err != nil {
-		t.Fatal(err)
+// TestPanicRefusesTheContainer: the plugin survives.
+func TestPanicRefusesTheContainer(t *testing.T) {
+	t.Parallel()
+	p := NewPlugin(func() (*decision.Decider, error) { panic("for a test") }, &recordingObserver{}, testutil.Quiet())
+	for range 2 {
+		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"=x")); !errors.Is(err, decision.ErrInternal) {
+			t.Errorf("error %v", err)
+		}
 	}
-	if diff := cmp.Diff([]string{"not-repaired", "repaired"}, stopped); diff != "" {
-		t.Errorf("stopped, one whose second allocation was not delivered included (-want +got):\n%s", diff)
+	if len(p.slots) > 0 {
+		t.Errorf("%d workers are left", len(p.slots))
 	}
 }

@@ -1,9 +1,15 @@
+// Package nri is the NRI plugin: it answers the container runtime with a
+// ContainerAdjustment when a container that requests a GPU is created.
+//
+// Package decision decides what the container gets; [Plugin] has the hooks, and
+// [Runner] keeps the plugin registered with the runtime.
 package nri
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -11,156 +17,148 @@ import (
 
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
+	"directx-nri/ocispec/adjustment"
 )
 
-// hookTimeout is how long a hook may work. The runtime drops a plugin that has
-// not answered within 2 s, and then starts the container without it; an error
-// before that fails the container, as it should.
-const hookTimeout = 1200 * time.Millisecond
-
-// maxWorkers is how many hooks may be at work at once. The runtime asks one at
-// a time; more are those that it no longer waits for, on a disk that hangs.
-const maxWorkers = 16
+const (
+	// hookTimeout limits a hook. The runtime drops a plugin that has not answered
+	// within 2 s and starts the container without it, where the interlock fails it
+	// with a message that does not name the cause.
+	hookTimeout = 1200 * time.Millisecond
+	// maxWorkers limits the hooks at work. The runtime calls one at a time: the others
+	// wait for a disk that hangs, and their callers are gone.
+	maxWorkers = 16
+)
 
 var (
-	errTooSlow = decision.Because(decision.ReasonSlow, errors.New("the records or the runtime files of this node could not be read in time"))
-	errStuck   = decision.Because(decision.ReasonSlow, errors.New("the records or the runtime files of this node cannot be read: the disk does not answer"))
+	errTooSlow = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the container is created again"))
+	errStuck   = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
-// Plugin is the NRI plugin's hooks.
+// Observer is notified of what the plugin does, for metrics. Its methods are
+// called concurrently and return at once.
+type Observer interface {
+	// HookDone is called with the time that the runtime waited for a hook.
+	HookDone(hook string, took time.Duration)
+	// Refused is called for each container that is not started. by is the component
+	// that refuses it, reason a [decision.Reason].
+	Refused(by, reason string)
+}
+
+const (
+	hookCreate = "CreateContainer"
+	observerBy = "nri"
+)
+
+// Plugin has the hooks of the NRI plugin.
 type Plugin struct {
-	adjuster *Adjuster
-	guard    *Guard
-	stop     func(pod, containerID string)
+	decider  func() (*decision.Decider, error)
+	observer Observer
 	log      logrus.FieldLogger
-	// Observer is told what the hooks do. nil when nobody wants to know.
-	Observer Observer
 
 	timeout time.Duration
-	// slots has one element for each worker; see Drain.
-	slots chan struct{}
+	slots   chan struct{} // one element for each worker
 }
 
-// NewPlugin returns the hooks around adjuster. stop is called for each
-// container that must be stopped because it runs without what it was promised;
-// it must not block.
-func NewPlugin(adjuster *Adjuster, stop func(pod, containerID string)) *Plugin {
-	return &Plugin{
-		adjuster: adjuster, stop: stop, log: adjuster.Log, timeout: hookTimeout,
-		slots: make(chan struct{}, maxWorkers),
-		guard: NewGuard(adjuster.OS, adjuster.Log),
-	}
+// NewPlugin returns a plugin. decider returns the decider with the node policy in
+// force; it is called for each container that requests a GPU.
+func NewPlugin(decider func() (*decision.Decider, error), observer Observer, log logrus.FieldLogger) *Plugin {
+	return &Plugin{decider: decider, observer: observer, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
 }
 
-// Hooks returns the plugin for one registration with the runtime.
-func (p *Plugin) Hooks(synchronized func()) any { return &pluginHooks{p, synchronized} }
+// Hooks returns the plugin for one registration with the runtime. synchronized is
+// called when the runtime has accepted it.
+func (p *Plugin) Hooks(synchronized func()) any { return &hooks{p, synchronized} }
 
-type pluginHooks struct {
+type hooks struct {
 	*Plugin
 	synchronized func()
 }
 
-// Synchronize implements the stub's interface.
-func (h *pluginHooks) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	updates, err := h.Plugin.Synchronize(ctx, pods, containers)
-	if err == nil {
-		h.synchronized()
-	}
-	return updates, err
-}
-
-// Synchronize has those containers stopped that were started without their
-// adjustment, so that the kubelet starts them again.
-func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	defer p.done(hookSynchronize, time.Now())
-	names := map[string]string{}
-	for _, pod := range pods {
-		names[pod.GetId()] = pod.GetNamespace() + "/" + pod.GetName()
-	}
-	for _, c := range missed(p.adjuster.OS, containers) {
-		if decision.Delivered(p.adjuster.Store, p.adjuster.OS, c.GetEnv(), c.GetId()) {
-			continue
-		}
-		pod := names[c.GetPodSandboxId()]
-		p.log.WithFields(logrus.Fields{"pod": pod, "container": c.GetName(), "id": c.GetId()}).
-			Error("container runs without the GPU that it was promised, because it was created while this plugin was not answering; stopping it")
-		p.stop(pod, c.GetId())
-	}
+// Synchronize implements the interface of the stub. Existing containers need
+// nothing: the interlock keeps those from starting that were not adjusted.
+func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	h.synchronized()
 	return nil, nil
 }
 
-// missed returns the running ones of containers that were created without
-// their adjustment. Those that do not run yet are refused at their start.
-func missed(os ocispec.OS, containers []*api.Container) []*api.Container {
-	var list []*api.Container
-	for _, c := range containers {
-		switch c.GetState() {
-		case api.ContainerState_CONTAINER_CREATED, api.ContainerState_CONTAINER_STOPPED:
-			continue
-		}
-		if unadjusted(os, c) {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-// CreateContainer answers with the adjustment for a container that holds an
-// allocation.
+// CreateContainer returns the adjustment of a container that has an allocation. A
+// container that requests nothing depends on neither files nor workers.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	defer p.done(hookCreate, time.Now())
-	adjustment, err := p.adjust(ctx, pod, container)
-	if err != nil {
-		refused(p.log, p.Observer, byPlugin, describe(p.adjuster.OS, pod, container), err)
+	began := time.Now()
+	defer func() { p.observer.HookDone(hookCreate, time.Since(began)) }()
+	c := describe(pod, container)
+	if !decision.RequestsGPU(c) {
+		return nil, nil, nil
 	}
-	return adjustment, nil, err
+	edits, ok, err := p.decide(ctx, c)
+	if err != nil {
+		decision.LogRefusal(p.log, c, err)
+		p.observer.Refused(observerBy, string(decision.ReasonOf(err)))
+		return nil, nil, err
+	}
+	if !ok {
+		return nil, nil, nil
+	}
+	return adjustment.New(edits, container.GetMounts()), nil, nil
 }
 
-func (p *Plugin) done(hook string, began time.Time) {
-	orNobody(p.Observer).HookDone(hook, time.Since(began))
+// describe returns container as a decision sees it.
+func describe(pod *api.PodSandbox, container *api.Container) decision.Container {
+	return decision.Container{
+		OS:             ocispec.Linux,
+		ID:             container.GetId(),
+		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
+		Name:           container.GetName(),
+		Env:            container.GetEnv(),
+		Annotations:    container.GetAnnotations(),
+		PodAnnotations: pod.GetAnnotations(),
+	}
 }
 
-func (p *Plugin) adjust(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+// decide decides in a worker, which is left behind when it takes too long:
+// reading a file cannot be canceled.
+func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edits, bool, error) {
 	select {
 	case p.slots <- struct{}{}:
 	default:
-		return nil, describe(p.adjuster.OS, pod, container).Refuse(errStuck)
+		return ocispec.Edits{}, false, c.Refuse(errStuck)
 	}
-	type answer struct {
-		adjustment *api.ContainerAdjustment
-		err        error
+	type result struct {
+		edits ocispec.Edits
+		ok    bool
+		err   error
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	// Reading a file cannot be called off, so the work has to be left behind
-	// when it takes too long.
-	answers := make(chan answer, 1)
+	results := make(chan result, 1)
 	go func() {
 		defer func() { <-p.slots }()
-		adjustment, err := p.adjuster.Adjust(ctx, pod, container)
-		answers <- answer{adjustment, err}
+		var r result
+		defer func() {
+			if cause := recover(); cause != nil {
+				p.log.WithField("stack", string(debug.Stack())).Error(cause)
+				r.err = c.Refuse(fmt.Errorf("%w: %v", decision.ErrInternal, cause))
+			}
+			results <- r
+		}()
+		decider, err := p.decider()
+		if err != nil {
+			r.err = c.Refuse(decision.WithReason(decision.ReasonConfig, err))
+		} else {
+			r.edits, r.ok, r.err = decider.Decide(ctx, c)
+		}
 	}()
 	select {
-	case a := <-answers:
-		return a.adjustment, a.err
+	case r := <-results:
+		return r.edits, r.ok, r.err
 	case <-ctx.Done():
-		return nil, describe(p.adjuster.OS, pod, container).Refuse(
-			fmt.Errorf("%w (waited %s); it is tried again", errTooSlow, time.Since(began).Round(time.Millisecond)))
+		return ocispec.Edits{}, false, c.Refuse(fmt.Errorf("%w (waited %s)", errTooSlow, time.Since(began).Round(time.Millisecond)))
 	}
 }
 
-// StartContainer refuses a container that was created without its adjustment.
-func (p *Plugin) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	defer p.done(hookStart, time.Now())
-	err := p.guard.check(pod, container)
-	if err != nil {
-		refused(p.log, p.Observer, byPlugin, describe(p.adjuster.OS, pod, container), err)
-	}
-	return err
-}
-
-// Alive returns why the plugin does not work any more, nil when it does.
+// Alive returns an error when the plugin cannot work any longer.
 func (p *Plugin) Alive() error {
 	if len(p.slots) == cap(p.slots) {
 		return errStuck
@@ -168,62 +166,10 @@ func (p *Plugin) Alive() error {
 	return nil
 }
 
-// Drain waits until no hook is at work, so that what the runtime waits for is
-// answered before the connection goes. It does not wait for longer than a hook
-// may take: what is at work then hangs, and has been answered for.
+// Drain waits until no hook is at work, so that the runtime gets its answers
+// before the connection closes, but no longer than a hook can take.
 func (p *Plugin) Drain() {
 	for deadline := time.Now().Add(p.timeout); len(p.slots) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// Guard is an NRI plugin of its own that does one thing: it refuses the start
-// of a container that holds an allocation and was created without its
-// adjustment. It asks neither files nor anybody else, and runs in another
-// process than [Plugin], so that a runtime which has dropped that one for not
-// answering still finds this one.
-type Guard struct {
-	os  ocispec.OS
-	log logrus.FieldLogger
-	// Observer is told what the hook does. nil when nobody wants to know.
-	Observer Observer
-}
-
-// NewGuard returns a guard over containers of the given operating system.
-func NewGuard(os ocispec.OS, log logrus.FieldLogger) *Guard { return &Guard{os: os, log: log} }
-
-// StartContainer is called when the container is made and before its process
-// runs.
-func (g *Guard) StartContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
-	began := time.Now()
-	err := g.check(pod, container)
-	if err != nil {
-		refused(g.log, g.Observer, byGuard, describe(g.os, pod, container), err)
-	}
-	orNobody(g.Observer).HookDone(hookStart, time.Since(began))
-	return err
-}
-
-func (g *Guard) check(pod *api.PodSandbox, container *api.Container) error {
-	if !unadjusted(g.os, container) {
-		return nil
-	}
-	return describe(g.os, pod, container).Refuse(decision.Because(decision.ReasonUnadjusted,
-		errors.New("it holds a GPU and was created without it, because the NRI plugin did not answer; "+
-			"it is created again; if this goes on, see the log of directx-nri on this node")))
-}
-
-// Hooks returns the guard for one registration with the runtime.
-func (g *Guard) Hooks(synchronized func()) any { return &guardHooks{g, synchronized} }
-
-type guardHooks struct {
-	*Guard
-	synchronized func()
-}
-
-// Synchronize implements the stub's interface. What runs already is [Plugin]'s
-// to stop.
-func (h *guardHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	h.synchronized()
-	return nil, nil
 }

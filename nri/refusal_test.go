@@ -2,7 +2,6 @@ package nri
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"strings"
 	"sync"
@@ -11,27 +10,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
-
-	"directx-nri/ocispec"
 )
 
-// told is an observer that writes down what it is told.
-type told struct {
+// recordingObserver records events.
+type recordingObserver struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (o *told) add(event string) {
+func (o *recordingObserver) add(event string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, event)
 }
 
-func (o *told) HookDone(hook string, _ time.Duration) { o.add(hook) }
-func (o *told) Refused(by, reason string)             { o.add("refused by " + by + ": " + reason) }
-func (o *told) Evicted()                              { o.add("evicted") }
+func (o *recordingObserver) HookDone(hook string, _ time.Duration) { o.add(hook) }
+func (o *recordingObserver) Refused(by, reason string)             { o.add("refused by " + by + ": " + reason) }
 
-// jsonLog returns a log and what gives its lines.
+// jsonLog returns a log and a function that returns its lines.
 func jsonLog() (log *logrus.Logger, lines func() []map[string]string) {
 	var out bytes.Buffer
 	log = logrus.New()
@@ -50,60 +46,29 @@ func jsonLog() (log *logrus.Logger, lines func() []map[string]string) {
 	}
 }
 
-func TestOneRefusalIsOneLine(t *testing.T) {
+func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	t.Parallel()
-	const token = displayKey + "=0123456789abcdef0123456789abcdef"
-	for name, test := range map[string]struct {
-		// do returns the hook's error.
-		do     func(p *Plugin, g *Guard) error
-		reason string
-		want   []string
-	}{
-		"creation, by the plugin": {
-			func(p *Plugin, _ *Guard) error {
-				_, _, err := p.CreateContainer(context.Background(), testPod(), testContainer(token))
-				return err
-			}, "no_record", []string{"refused by nri: no_record", "CreateContainer"},
-		},
-		"start, by the plugin": {
-			func(p *Plugin, _ *Guard) error {
-				return p.StartContainer(context.Background(), testPod(), testContainer(token))
-			}, "unadjusted", []string{"refused by nri: unadjusted", "StartContainer"},
-		},
-		"start, by the guard": {
-			func(_ *Plugin, g *Guard) error {
-				return g.StartContainer(context.Background(), testPod(), testContainer(token))
-			}, "unadjusted", []string{"refused by guard: unadjusted", "StartContainer"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			log, lines := jsonLog()
-			observer := &told{}
-			b := newBed(t)
-			b.Log = log
-			p, g := NewPlugin(b.Adjuster, nil), NewGuard(ocispec.Linux, log)
-			p.Observer, g.Observer = observer, observer
-			err := test.do(p, g)
-			if err == nil {
-				t.Fatal("not refused")
-			}
-			want := []map[string]string{{
-				"level": "error", "msg": "container refused", "pod": "default/web", "container": "main", "reason": test.reason, "error": err.Error(),
-			}}
-			if diff := cmp.Diff(want, lines()); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(test.want, observer.events); diff != "" {
-				t.Error(diff)
-			}
-		})
+	log, lines := jsonLog()
+	b := newBed(t)
+	b.plugin.log = log
+	_, err := b.adjust(testPod(), testContainer(displayKey+"=0123456789abcdef0123456789abcdef"))
+	if err == nil {
+		t.Fatal("not refused")
+	}
+	want := []map[string]string{{
+		"level": "error", "msg": "Container refused", "pod": "default/web", "container": "main", "reason": "no_record", "error": err.Error(),
+	}}
+	if diff := cmp.Diff(want, lines()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"refused by nri: no_record", "CreateContainer"}, b.observer.events); diff != "" {
+		t.Error(diff)
 	}
 }
 
 func TestPluginIsNotAliveWhenEveryHookHangs(t *testing.T) {
 	t.Parallel()
-	p := NewPlugin(newBed(t).Adjuster, nil)
+	p := newBed(t).plugin
 	for range maxWorkers - 1 {
 		p.slots <- struct{}{}
 	}

@@ -7,22 +7,21 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
 	"directx-nri/internal/testutil"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/ttrpc"
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // These tests run the plugin against NRI's own runtime side, the library that
@@ -70,7 +69,7 @@ func startRunner(t testing.TB, socket string, hooks func(func()) any) serving {
 	told := make(serving, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	runner := &Runner{
-		Socket: socket, Name: "directx", Index: "50", Hooks: hooks, Log: testutil.Quiet(),
+		Socket: socket, Name: "directx", Index: "50", Hooks: hooks, Drain: func() {}, Log: testutil.Quiet(),
 		Serving: func(on bool) { told <- on },
 		// Short, so that the watchdog is seen at work.
 		StartTimeout: 500 * time.Millisecond, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
@@ -94,7 +93,7 @@ func TestPluginThroughNRI(t *testing.T) {
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	p := NewPlugin(b.Adjuster, nil)
+	p := b.plugin
 	startRunner(t, socket, p.Hooks).await(t, true)
 	// The runtime counts the plugin in only after its answer has arrived.
 	block := runtime.BlockPluginSync()
@@ -109,7 +108,8 @@ func TestPluginThroughNRI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if paths := devicePaths(got); len(paths) != 1 || paths[0] != "/dev/dxg0" || len(got.GetMounts()) != 1 {
+	if paths := devicePaths(got); len(paths) != 1 || paths[0] != "/dev/dxg0" || len(got.GetMounts()) != 2 ||
+		!slices.ContainsFunc(got.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == "-"+allocation.InterlockMount }) {
 		t.Errorf("adjustment %v", got)
 	}
 	if got, err := create(testContainer()); err != nil || len(got.GetMounts()) != 0 || len(got.GetAnnotations()) != 0 {
@@ -117,34 +117,6 @@ func TestPluginThroughNRI(t *testing.T) {
 	}
 	if _, err := create(testContainer(displayKey + "=x")); err == nil {
 		t.Error("a made-up token is not refused")
-	}
-	start := func(container *api.Container) error {
-		return runtime.StartContainer(context.Background(), &api.StartContainerRequest{Pod: testPod(), Container: container})
-	}
-	if err := start(testContainer(container.Env...)); err == nil {
-		t.Error("a container that was created without its adjustment starts")
-	}
-	container.Annotations = got.GetAnnotations()
-	if err := start(container); err != nil {
-		t.Errorf("an adjusted container does not start: %v", err)
-	}
-}
-
-func TestGuardThroughNRI(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
-	runtime := startRuntime(t, socket)
-	defer runtime.Stop()
-	startRunner(t, socket, NewGuard("linux", testutil.Quiet()).Hooks).await(t, true)
-	block := runtime.BlockPluginSync()
-	defer block.Unblock()
-	request := &api.StartContainerRequest{Pod: testPod(), Container: testContainer(displayKey + "=x")}
-	if err := runtime.StartContainer(context.Background(), request); err == nil {
-		t.Error("a container that was created without its adjustment starts")
-	}
-	request.Container = testContainer()
-	if err := runtime.StartContainer(context.Background(), request); err != nil {
-		t.Errorf("a container without a request does not start: %v", err)
 	}
 }
 
@@ -155,7 +127,7 @@ func TestRunnerComesBack(t *testing.T) {
 	behind, front := filepath.Join(folder, "runtime.sock"), filepath.Join(folder, "nri.sock")
 	runtime := startRuntime(t, behind)
 	defer runtime.Stop()
-	told := startRunner(t, front, NewPlugin(b.Adjuster, nil).Hooks)
+	told := startRunner(t, front, b.plugin.Hooks)
 	for range 3 {
 		hangUp := relay(t, front, behind)
 		told.await(t, true)
@@ -210,7 +182,7 @@ func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := startRunner(t, socket, NewPlugin(b.Adjuster, nil).Hooks)
+	told := startRunner(t, socket, b.plugin.Hooks)
 	for range 2 {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -267,88 +239,6 @@ func (r registration) UpdateContainers(context.Context, *api.UpdateContainersReq
 	return nil, status.Error(codes.Unimplemented, "not in this test")
 }
 
-// stopper is a runtime's CRI side: it fails the first call, as a runtime that
-// restarts does.
-type stopper struct {
-	cri.UnimplementedRuntimeServiceServer
-	stopped chan string
-	mu      sync.Mutex
-	failed  bool
-}
-
-func (s *stopper) hasFailed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
-}
-
-func (s *stopper) StopContainer(_ context.Context, request *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !s.failed:
-		s.failed = true
-		return nil, status.Error(codes.Unavailable, "restarting")
-	case request.GetContainerId() == "gone":
-		return nil, status.Error(codes.NotFound, "no such container")
-	case request.GetTimeout() != 0:
-		return nil, status.Error(codes.InvalidArgument, "it may go on for a while")
-	}
-	s.stopped <- request.GetContainerId()
-	return &cri.StopContainerResponse{}, nil
-}
-
-func TestContainersThatMissedTheirAdjustmentAreStopped(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	folder := testutil.ShortDir(t)
-	listener, err := net.Listen("unix", filepath.Join(folder, "cri.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, service := grpc.NewServer(), &stopper{stopped: make(chan string, 10)}
-	cri.RegisterRuntimeServiceServer(server, service)
-	var group sync.WaitGroup
-	group.Go(func() { _ = server.Serve(listener) })
-	defer group.Wait()
-	defer server.Stop()
-
-	evictor := NewEvictor(filepath.Join(folder, "cri.sock"), testutil.Quiet())
-	evictor.Retry = time.Millisecond
-	ctx, cancel := context.WithCancel(context.Background())
-	group.Go(func() { _ = evictor.Run(ctx) })
-	defer cancel()
-
-	lost := testContainer(displayKey + "=x")
-	lost.State = api.ContainerState_CONTAINER_RUNNING
-	gone := testContainer(displayKey + "=x")
-	gone.Id, gone.State = "gone", api.ContainerState_CONTAINER_RUNNING
-	other := testContainer()
-	other.Id, other.State = "other", api.ContainerState_CONTAINER_RUNNING
-	runtime := startRuntime(t, filepath.Join(folder, "nri.sock"), gone, lost, other)
-	defer runtime.Stop()
-	startRunner(t, filepath.Join(folder, "nri.sock"), NewPlugin(b.Adjuster, evictor.Stop).Hooks).await(t, true)
-
-	deadline := time.Now().Add(20 * time.Second)
-	for waiting := true; waiting; {
-		evictor.mu.Lock()
-		waiting = len(evictor.waiting) > 0 || !service.hasFailed()
-		evictor.mu.Unlock()
-		if time.Now().After(deadline) {
-			t.Fatal("there is still something to stop")
-		}
-		time.Sleep(time.Millisecond)
-	}
-	close(service.stopped)
-	var stopped []string
-	for id := range service.stopped {
-		stopped = append(stopped, id)
-	}
-	if diff := cmp.Diff([]string{lost.Id}, stopped); diff != "" {
-		t.Errorf("stopped (-want +got):\n%s", diff)
-	}
-}
-
 // TestRunnerEndsAtAnyMoment ends it while it registers, and before and after.
 func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	t.Parallel()
@@ -364,7 +254,7 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	}
 	defer listener.Close()
 	for i := range 60 {
-		runner := &Runner{Socket: socket, Name: "directx", Index: "50", Hooks: NewPlugin(b.Adjuster, nil).Hooks, Log: testutil.Quiet()}
+		runner := &Runner{Socket: socket, Name: "directx", Index: "50", Hooks: b.plugin.Hooks, Drain: func() {}, Serving: func(bool) {}, Log: testutil.Quiet()}
 		// NRI's runtime side (v0.12.5) has a data race of its own when a plugin
 		// leaves while it registers; a runtime that never answers has not.
 		if i%10 == 9 || raceDetector {
@@ -395,7 +285,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	p := NewPlugin(b.Adjuster, nil)
+	p := b.plugin
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	told, ended := make(serving, 10), make(chan error, 1)

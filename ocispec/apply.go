@@ -11,43 +11,40 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ErrSpec tells a spec that is not an OCI runtime spec.
-var ErrSpec = errors.New("it is not an OCI runtime spec that can be edited")
+// ErrSpec means that data is not an OCI runtime spec.
+var ErrSpec = errors.New("not an OCI runtime spec that can be edited")
 
-// Spec is the JSON of an OCI runtime spec, read once to be looked at and edited.
+// Spec is a parsed OCI runtime spec.
 type Spec struct {
 	data []byte
 	root *object
 }
 
-// ParseSpec reads data. Its error matches [ErrSpec].
+// ParseSpec parses a spec. Its error matches [ErrSpec].
 func ParseSpec(data []byte) (Spec, error) {
-	err := checkJSON(data)
-	if err == nil {
-		var root *object
-		if root, err = parseObject(data); err == nil {
-			return Spec{data: data, root: root}, nil
-		}
+	root, err := parseObject(data)
+	if err != nil {
+		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)
 	}
-	return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)
+	return Spec{data: data, root: root}, nil
 }
 
-// Facts is what of a spec says who a container is and what it has.
+// Facts is what a decision needs of a spec.
 type Facts struct {
-	// OS is the container's operating system. A Linux container on Windows has
-	// the parts of both.
+	// OS is the container's operating system. The spec of a Linux container on
+	// Windows has the parts of both.
 	// https://github.com/opencontainers/runtime-spec/blob/main/config.md#platform-specific-configuration
 	OS          OS
 	Env         []string
 	Annotations map[string]string
-	// Devices are the Windows devices, of either operating system's containers.
+	// Devices are the Windows devices.
 	Devices []specs.WindowsDevice
-	// Windows tells a spec with a part for Windows, HyperV one for a virtual
-	// machine of the container's own.
+	// Windows means that the spec has a Windows part, HyperV that the container has
+	// a virtual machine of its own.
 	Windows, HyperV bool
 }
 
-// Facts looks them up. Its error matches [ErrSpec].
+// Facts returns the facts. Its error matches [ErrSpec].
 func (s Spec) Facts() (Facts, error) {
 	f, err := s.facts()
 	if err != nil {
@@ -82,17 +79,15 @@ func (s Spec) facts() (f Facts, err error) {
 		wrap("windows", windows.get("devices", &f.Devices)))
 }
 
-// Apply returns the spec with edits applied: annotations, environment, mounts,
-// Windows devices, and Linux devices with access to them. Everything else stays
-// as it is, fields that nobody has heard of included. When there is nothing left
-// to do, it is the very data that the spec was read from, and changed is false.
-// The spec's own mounts win. An error matches [ErrSpec], and the spec is of no
-// use after it.
+// Apply returns the spec with edits applied. Everything else stays as it is,
+// unknown fields included, and the spec's own mounts win. When there is nothing
+// to change, the result is the data that the spec was parsed from and changed is
+// false. Errors match [ErrSpec]; the spec must not be used after one.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
-	for _, edit := range []func(*object, Edits) (bool, error){
-		applyAnnotations, applyEnv, applyWindowsDevices, applyLinuxDevices, applyMounts,
+	for _, apply := range []func(*object, Edits) (bool, error){
+		applyEnv, applyWindowsDevices, applyLinuxDevices, applyMounts,
 	} {
-		did, err := edit(s.root, edits)
+		did, err := apply(s.root, edits)
 		if err != nil {
 			return nil, false, fmt.Errorf("%w: %w", ErrSpec, err)
 		}
@@ -102,37 +97,6 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 		return s.data, false, nil
 	}
 	return s.root.bytes(), true, nil
-}
-
-// Apply is [ParseSpec] and [Spec.Apply].
-func Apply(spec []byte, edits Edits) ([]byte, error) {
-	s, err := ParseSpec(spec)
-	if err != nil {
-		return nil, err
-	}
-	data, _, err := s.Apply(edits)
-	return data, err
-}
-
-func applyAnnotations(root *object, edits Edits) (bool, error) {
-	if len(edits.Annotations) == 0 {
-		return false, nil
-	}
-	annotations := map[string]string{}
-	if err := root.get("annotations", &annotations); err != nil {
-		return false, err
-	}
-	changed := false
-	for key, value := range edits.Annotations {
-		if old, ok := annotations[key]; !ok || old != value {
-			annotations[key] = value
-			changed = true
-		}
-	}
-	if !changed {
-		return false, nil
-	}
-	return true, root.set("annotations", annotations)
 }
 
 func applyEnv(root *object, edits Edits) (bool, error) {
@@ -147,39 +111,37 @@ func applyEnv(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, wrap("process", err)
 	}
-	env, changed, err := overridden(env, edits.Env)
+	env, changed, err := overrideEnv(env, edits.Env)
 	if err != nil || !changed {
 		return false, wrap("process: env", err)
 	}
-	if err := process.set("env", json.RawMessage(env)); err != nil {
-		return false, wrap("process", err)
-	}
-	return true, root.set("process", process)
+	return true, errors.Join(process.set("env", json.RawMessage(env)), root.set("process", process))
 }
 
-// overridden returns the JSON array env with those of variables, NAME=value, that
-// it has not at its end, in the place of others of the same name. The variables are
-// most of a spec: all others are copied as they stand.
-func overridden(env []byte, variables []string) (edited []byte, changed bool, err error) {
+// overrideEnv returns the JSON array env in which variables, NAME=value, replace
+// those of the same names. The environment is most of a spec: other variables
+// are copied as they are.
+func overrideEnv(env []byte, variables []string) (edited []byte, changed bool, err error) {
 	type entry struct {
 		begin    int
 		variable string
 	}
-	var have []entry // those of the same names
-	for begin, end := range elements(env) {
+	var same []entry // with the same names
+	err = eachElement(env, func(begin, end int) error {
 		variable, err := text(env[begin:end])
-		if err != nil {
-			return nil, false, err
+		if err == nil && hasNameOf(variables, variable) {
+			same = append(same, entry{begin, string(variable)})
 		}
-		if named(variables, variable) {
-			have = append(have, entry{begin, string(variable)})
-		}
+		return err
+	})
+	if err != nil {
+		return nil, false, err
 	}
 	var missing []string
 	var added [][]byte
 	for i, variable := range variables {
-		// Of several with one name the last counts.
-		if named(variables[i+1:], []byte(variable)) || slices.ContainsFunc(have, func(e entry) bool { return e.variable == variable }) {
+		// The last one of a name wins.
+		if hasNameOf(variables[i+1:], []byte(variable)) || slices.ContainsFunc(same, func(e entry) bool { return e.variable == variable }) {
 			continue
 		}
 		raw, err := marshal(variable)
@@ -191,21 +153,22 @@ func overridden(env []byte, variables []string) (edited []byte, changed bool, er
 	if len(missing) == 0 {
 		return env, false, nil
 	}
-	replaced := slices.DeleteFunc(have, func(e entry) bool { return !named(missing, []byte(e.variable)) })
+	replaced := slices.DeleteFunc(same, func(e entry) bool { return !hasNameOf(missing, []byte(e.variable)) })
 	if len(replaced) == 0 {
 		return appended(env, added...), true, nil
 	}
 	var kept [][]byte
-	for begin, end := range elements(env) {
+	err = eachElement(env, func(begin, end int) error {
 		if !slices.ContainsFunc(replaced, func(e entry) bool { return e.begin == begin }) {
 			kept = append(kept, env[begin:end])
 		}
-	}
-	return appended([]byte("[]"), append(kept, added...)...), true, nil
+		return nil
+	})
+	return appended([]byte("[]"), append(kept, added...)...), true, err
 }
 
-// named tells whether one of variables has the name of variable.
-func named(variables []string, variable []byte) bool {
+// hasNameOf reports whether one of variables has the same name as variable.
+func hasNameOf(variables []string, variable []byte) bool {
 	name, _, set := bytes.Cut(variable, []byte("="))
 	return set && slices.ContainsFunc(variables, func(v string) bool {
 		n, _, _ := strings.Cut(v, "=")
@@ -214,29 +177,30 @@ func named(variables []string, variable []byte) bool {
 }
 
 func applyWindowsDevices(root *object, edits Edits) (bool, error) {
-	if len(edits.WindowsDevices) == 0 {
+	if len(edits.WindowsDevices)+len(edits.RemoveWindowsDevices) == 0 {
 		return false, nil
 	}
 	windows, err := root.child("windows")
 	if err != nil {
 		return false, err
 	}
-	changed, err := extend(windows, "devices", edits.WindowsDevices, func(d specs.WindowsDevice) specs.WindowsDevice {
-		return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: idType(d)}
-	})
+	var removed []specs.WindowsDevice
+	for _, d := range edits.RemoveWindowsDevices {
+		removed = append(removed, windowsDeviceKey(d))
+	}
+	changed, err := update(windows, "devices", removed, edits.WindowsDevices, windowsDeviceKey)
 	if err != nil || !changed {
 		return false, wrap("windows", err)
 	}
 	return true, root.set("windows", windows)
 }
 
-// idType returns the type of d's ID, that of the two for a class which the
-// specification has.
-func idType(d specs.WindowsDevice) string {
+// windowsDeviceKey returns the same value for all spellings of a device.
+func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 	if d.IDType == IDTypeClassGUID {
-		return IDTypeClass
+		d.IDType = IDTypeClass
 	}
-	return d.IDType
+	return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: d.IDType}
 }
 
 func applyLinuxDevices(root *object, edits Edits) (bool, error) {
@@ -255,27 +219,27 @@ func applyLinuxDevices(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, wrap("linux", err)
 	}
-	changedNodes, err := extend(linux, "devices", edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
+	changedNodes, err := update(linux, "devices", nil, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
 	if err != nil {
 		return false, wrap("linux", err)
 	}
-	changedRules, err := extend(resources, "devices", rules, idOf)
+	changedRules, err := update(resources, "devices", nil, rules, deviceRuleKey)
 	if err != nil {
 		return false, wrap("linux: resources", err)
-	}
-	if !changedNodes && !changedRules {
-		return false, nil
 	}
 	if changedRules {
 		if err := linux.set("resources", resources); err != nil {
 			return false, wrap("linux", err)
 		}
 	}
+	if !changedNodes && !changedRules {
+		return false, nil
+	}
 	return true, root.set("linux", linux)
 }
 
-// access is what NRI's own generator gives to a device, so that what it has done
-// is seen to be done.
+// access returns the access to a device that NRI's generator grants, so that a
+// spec which NRI has adjusted is not changed again.
 func access(d specs.LinuxDevice) string {
 	if d.Type == "b" {
 		return "rwm"
@@ -283,37 +247,41 @@ func access(d specs.LinuxDevice) string {
 	return "rw"
 }
 
-// ruleID is a [specs.LinuxDeviceCgroup] that can be compared.
-type ruleID struct {
+// deviceRule is a comparable [specs.LinuxDeviceCgroup].
+type deviceRule struct {
 	allow              bool
 	kind, access       string
 	hasMajor, hasMinor bool
 	major, minor       int64
 }
 
-func idOf(rule specs.LinuxDeviceCgroup) ruleID {
-	id := ruleID{allow: rule.Allow, kind: rule.Type, access: rule.Access}
+func deviceRuleKey(rule specs.LinuxDeviceCgroup) deviceRule {
+	key := deviceRule{allow: rule.Allow, kind: rule.Type, access: rule.Access}
 	if rule.Major != nil {
-		id.hasMajor, id.major = true, *rule.Major
+		key.hasMajor, key.major = true, *rule.Major
 	}
 	if rule.Minor != nil {
-		id.hasMinor, id.minor = true, *rule.Minor
+		key.hasMinor, key.minor = true, *rule.Minor
 	}
-	return id
+	return key
 }
 
 func applyMounts(root *object, edits Edits) (bool, error) {
-	if len(edits.Mounts) == 0 {
+	if len(edits.Mounts)+len(edits.RemoveMounts) == 0 {
 		return false, nil
 	}
 	os, err := containerOS(root)
 	if err != nil {
 		return false, err
 	}
-	return extend(root, "mounts", edits.Mounts, func(m specs.Mount) string { return DestinationKey(os, m.Destination) })
+	var removed []string
+	for _, destination := range edits.RemoveMounts {
+		removed = append(removed, DestinationKey(os, destination))
+	}
+	return update(root, "mounts", removed, edits.Mounts, func(m specs.Mount) string { return DestinationKey(os, m.Destination) })
 }
 
-// containerOS tells which operating system's container root is of.
+// containerOS returns the operating system of the container.
 func containerOS(root *object) (OS, error) {
 	linux, err := root.has("linux")
 	if err != nil {
@@ -329,40 +297,50 @@ func containerOS(root *object) (OS, error) {
 	return Linux, nil
 }
 
-// extend appends those of added to the list at key whose id no entry of it has, and
-// tells whether there were any.
-func extend[T any, K comparable](o *object, key string, added []T, id func(T) K) (bool, error) {
-	if len(added) == 0 {
-		return false, nil
-	}
+// update removes the entries of the list at key whose keys are in remove, then
+// appends those of add whose keys no entry has. It reports whether the list
+// changed.
+func update[T any, K comparable](o *object, key string, remove []K, add []T, keyOf func(T) K) (bool, error) {
 	list, err := o.list(key)
 	if err != nil {
 		return false, err
 	}
 	var known []K
-	for begin, end := range elements(list) {
+	var kept [][]byte
+	count := 0
+	err = eachElement(list, func(begin, end int) error {
 		var entry T
 		if err := json.Unmarshal(list[begin:end], &entry); err != nil {
-			return false, fmt.Errorf("%s[%d]: %w", key, len(known), err)
+			return fmt.Errorf("%s[%d]: %w", key, count, err)
 		}
-		known = append(known, id(entry))
+		count++
+		if k := keyOf(entry); !slices.Contains(remove, k) {
+			known, kept = append(known, k), append(kept, list[begin:end])
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
 	}
-	var more [][]byte
-	for _, entry := range added {
-		if slices.Contains(known, id(entry)) {
+	var added [][]byte
+	for _, entry := range add {
+		k := keyOf(entry)
+		if slices.Contains(known, k) {
 			continue
 		}
 		raw, err := marshal(entry)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", key, err)
 		}
-		known = append(known, id(entry))
-		more = append(more, raw)
+		known, added = append(known, k), append(added, raw)
 	}
-	if len(more) == 0 {
-		return false, nil
+	switch {
+	case len(kept) < count:
+		return true, o.set(key, json.RawMessage(appended([]byte("[]"), append(kept, added...)...)))
+	case len(added) > 0:
+		return true, o.set(key, json.RawMessage(appended(list, added...)))
 	}
-	return true, o.set(key, json.RawMessage(appended(list, more...)))
+	return false, nil
 }
 
 func wrap(where string, err error) error {

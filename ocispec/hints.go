@@ -9,41 +9,41 @@ import (
 	"directx-nri/discovery"
 )
 
-// Variables that tell a container's programs which GPUs are theirs. On Windows a
-// container sees every GPU of the node, whichever it was given.
+// Environment variables that name a container's GPUs. A Windows container sees
+// every GPU of the node, whichever it was given.
 // https://github.com/microsoft/Windows-Containers/issues/333
 const (
-	// DevicesVariable has a JSON list of [Hint].
+	// DevicesVariable is a JSON list of [Hint].
 	DevicesVariable = "DIRECTX_DEVICES"
-	// CUDAVariable has the UUIDs of the container's NVIDIA GPUs, parted by commas.
+	// CUDAVariable is a comma-separated list of the UUIDs of the container's NVIDIA
+	// GPUs.
 	// https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html
 	CUDAVariable = "CUDA_VISIBLE_DEVICES"
 )
 
-// Hint is what a program is told of one GPU. What is not known is left out.
+// Hint describes one GPU. Unknown values are left out.
 type Hint struct {
 	LocationPath string `json:"locationPath,omitempty"`
-	// LUID is as [discovery.LUID.String] writes it. It is that of Direct3D's,
-	// DXCore's and Vulkan's adapters.
+	// LUID is in the form of [discovery.LUID.String]. It identifies the adapter in
+	// Direct3D, DXCore and Vulkan.
 	LUID        string `json:"luid,omitempty"`
 	UUID        string `json:"uuid,omitempty"`
 	Description string `json:"description,omitempty"`
-	// BusNumber, Device and Function are the place on the PCI bus, and Segment its
-	// segment where it is not 0.
+	// Segment, BusNumber, Device and Function are the PCI address. Segment is left
+	// out when it is 0.
 	Segment   uint32  `json:"segment,omitempty"`
 	BusNumber *uint32 `json:"busNumber,omitempty"`
 	Device    *uint32 `json:"device,omitempty"`
 	Function  *uint32 `json:"function,omitempty"`
 }
 
-// Hints returns the variables, as NAME=value, that tell the programs of a container
-// with the variables env that devices are theirs. A variable that the container
-// sets itself is left as it is.
+// Hints returns the variables, as NAME=value, that name devices to a container
+// with the environment env. Variables that env sets are left out.
 //
-// CUDA is told UUIDs or nothing: an index would point to another GPU, or to none,
-// on the day that Windows shows containers their own GPUs alone. So it is told
-// nothing when one UUID is not known, and neither when there are GPUs of AMD among
-// the devices, whose HIP reads the same variable and knows indices only.
+// CUDA gets UUIDs or nothing: an index would select another GPU, or none, once
+// Windows shows containers only their own GPUs. It gets nothing when a UUID is
+// unknown, and when there are AMD GPUs, because HIP reads the same variable and
+// understands indices only.
 func Hints(os OS, devices []discovery.Device, env []string) ([]string, error) {
 	if len(devices) == 0 {
 		return nil, nil
@@ -60,7 +60,7 @@ func Hints(os OS, devices []discovery.Device, env []string) ([]string, error) {
 	}
 	text, err := json.Marshal(hints)
 	if err != nil {
-		return nil, fmt.Errorf("describe the GPUs to the container: %w", err)
+		return nil, fmt.Errorf("encode %s: %w", DevicesVariable, err)
 	}
 	add(DevicesVariable, string(text))
 	if ids := cudaUUIDs(devices); len(ids) > 0 {
@@ -80,7 +80,7 @@ func hint(d discovery.Device) Hint {
 	return h
 }
 
-// cudaUUIDs returns what CUDA may be told, nothing when that would be wrong.
+// cudaUUIDs returns the UUIDs for CUDA, nil when there must be none.
 func cudaUUIDs(devices []discovery.Device) []string {
 	var ids []string
 	for _, d := range devices {
@@ -97,17 +97,17 @@ func cudaUUIDs(devices []discovery.Device) []string {
 	return ids
 }
 
-// isUUID tells whether text can stand in CUDA's list: it is one GPU's whole UUID.
+// isUUID reports whether text is the whole UUID of an NVIDIA GPU.
 func isUUID(text string) bool {
-	digits, ours := strings.CutPrefix(text, "GPU-")
-	if !ours || len(digits) != len("8932f937-d72c-4106-c12f-20bd9faed9f6") {
+	digits, ok := strings.CutPrefix(text, "GPU-")
+	if !ok || len(digits) != len("8932f937-d72c-4106-c12f-20bd9faed9f6") {
 		return false
 	}
 	return strings.Trim(strings.ToLower(digits), "0123456789abcdef-") == ""
 }
 
-// isSet tells whether env has the variable name, with whatever value. Windows
-// reads a variable whatever its case.
+// isSet reports whether env has the variable name, which is case-insensitive on
+// Windows.
 func isSet(os OS, env []string, name string) bool {
 	return slices.ContainsFunc(env, func(variable string) bool {
 		set, _, _ := strings.Cut(variable, "=")

@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"unicode/utf8"
 )
 
-// object is a JSON object whose values stay as they came in, in their order,
-// so that what we do not know passes through an edit unharmed. It holds on to
-// the bytes that it was made from: a spec is some 60 kB of which we change a
-// few hundred bytes, and each container waits for it.
+// object is a JSON object whose values keep their bytes and order, so that
+// unknown fields survive an edit. A spec has some 60 kB of which an edit changes
+// a few hundred bytes, and each container waits for it.
 type object struct {
 	members []member
 }
@@ -22,12 +20,10 @@ type object struct {
 type member struct {
 	key         string
 	name, value []byte
-	// object is what value was read as, if it was. It stands for the value where
-	// that is nil.
+	// object is the parsed value. It replaces value where that is nil.
 	object *object
 }
 
-// json returns the member's value.
 func (m member) json() []byte {
 	if m.value == nil {
 		return m.object.bytes()
@@ -35,40 +31,15 @@ func (m member) json() []byte {
 	return m.value
 }
 
-// checkJSON returns what is wrong with data as JSON.
-func checkJSON(data []byte) error {
-	if json.Valid(data) {
-		return nil
-	}
-	var nothing struct{}
-	return json.Unmarshal(data, &nothing)
-}
+var (
+	errMalformed = errors.New("malformed JSON")
+	errNoObject  = errors.New("not a JSON object")
+	errNoList    = errors.New("not a JSON list")
+)
 
-// parseObject returns the object that data is. data must be valid JSON, which
-// [checkJSON] tells: so all that is left to do is to find the ends of values.
-func parseObject(data []byte) (*object, error) {
-	o := &object{}
-	i := skipSpace(data, 0)
-	if i >= len(data) || data[i] != '{' {
-		return nil, errors.New("it is not a JSON object")
-	}
-	for i = skipSpace(data, i+1); data[i] != '}'; i = skipSpace(data, i) {
-		if data[i] == ',' {
-			i++
-			continue
-		}
-		nameEnd := endOfString(data, i)
-		begin := skipSpace(data, skipSpace(data, nameEnd)+1)
-		end := endOfValue(data, begin)
-		m := member{name: data[i:nameEnd], value: data[begin:end]}
-		if err := json.Unmarshal(m.name, &m.key); err != nil {
-			return nil, err
-		}
-		o.members = append(o.members, m)
-		i = end
-	}
-	return o, nil
-}
+// The functions from here to eachElement find where JSON values end. They do
+// not validate values: containerd writes valid JSON, and the runtime decodes the
+// spec again and refuses everything else. They never read beyond the data.
 
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
@@ -77,12 +48,25 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// endOfString returns the position after the string that begins at i.
-func endOfString(data []byte, i int) int {
-	for i++; ; i++ {
-		i += bytes.IndexByte(data[i:], '"')
+// byteAt returns the byte at i, 0 after the end.
+func byteAt(data []byte, i int) byte {
+	if i < len(data) {
+		return data[i]
+	}
+	return 0
+}
+
+// stringEnd returns the position after the string that begins at i, -1 if it
+// does not end.
+func stringEnd(data []byte, i int) int {
+	for begin := i; ; {
+		next := bytes.IndexByte(data[i+1:], '"')
+		if next < 0 {
+			return -1
+		}
+		i += 1 + next
 		escapes := 0
-		for data[i-1-escapes] == '\\' {
+		for i-1-escapes > begin && data[i-1-escapes] == '\\' {
 			escapes++
 		}
 		if escapes%2 == 0 {
@@ -91,31 +75,125 @@ func endOfString(data []byte, i int) int {
 	}
 }
 
-// endOfValue returns the position after the value that begins at i.
-func endOfValue(data []byte, i int) int {
-	for depth := 0; ; {
+// valueEnd returns the position after the value that begins at i, -1 if there is
+// none.
+func valueEnd(data []byte, i int) int {
+	for depth := 0; i < len(data); {
 		switch data[i] {
 		case '"':
-			i = endOfString(data, i)
+			if i = stringEnd(data, i); i < 0 {
+				return -1
+			}
 		case '{', '[':
 			depth++
 			i++
 		case '}', ']':
-			depth--
+			if depth--; depth < 0 {
+				return -1
+			}
+			i++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return -1
+			}
 			i++
 		default:
-			i++
+			for i < len(data) && strings.IndexByte(",:{}[]\" \t\r\n", data[i]) < 0 {
+				i++
+			}
 		}
-		if depth == 0 && (i == len(data) || strings.IndexByte(",]} \t\r\n", data[i]) >= 0) {
+		if depth == 0 {
 			return i
+		}
+	}
+	return -1
+}
+
+// eachElement calls do with the position and end of each value of the JSON array
+// data.
+func eachElement(data []byte, do func(begin, end int) error) error {
+	if byteAt(data, 0) != '[' {
+		return errNoList
+	}
+	i := skipSpace(data, 1)
+	if byteAt(data, i) == ']' {
+		return nil
+	}
+	for {
+		end := valueEnd(data, i)
+		if end < 0 {
+			return errMalformed
+		}
+		if err := do(i, end); err != nil {
+			return err
+		}
+		i = skipSpace(data, end)
+		switch byteAt(data, i) {
+		case ',':
+			i = skipSpace(data, i+1)
+		case ']':
+			return nil
+		default:
+			return errMalformed
 		}
 	}
 }
 
-// find returns the position of key, -1 when it is not there. Go's decoder,
-// which the runtimes use, matches keys without regard to case and lets the
-// last one win, so that a key which stands there twice, or in another
-// spelling, would be read by them in a way that we cannot edit safely.
+// parseObject parses the JSON object data.
+func parseObject(data []byte) (*object, error) {
+	o := &object{}
+	i := skipSpace(data, 0)
+	if byteAt(data, i) != '{' {
+		return nil, errNoObject
+	}
+	i = skipSpace(data, i+1)
+	if byteAt(data, i) == '}' {
+		return o, endOfData(data, i+1)
+	}
+	for {
+		if byteAt(data, i) != '"' {
+			return nil, errMalformed
+		}
+		nameEnd := stringEnd(data, i)
+		if nameEnd < 0 {
+			return nil, errMalformed
+		}
+		colon := skipSpace(data, nameEnd)
+		begin := skipSpace(data, colon+1)
+		end := valueEnd(data, begin)
+		if byteAt(data, colon) != ':' || end < 0 {
+			return nil, errMalformed
+		}
+		m := member{name: data[i:nameEnd], value: data[begin:end]}
+		key, err := text(m.name)
+		if err != nil {
+			return nil, err
+		}
+		m.key = string(key)
+		o.members = append(o.members, m)
+		i = skipSpace(data, end)
+		switch byteAt(data, i) {
+		case ',':
+			i = skipSpace(data, i+1)
+		case '}':
+			return o, endOfData(data, i+1)
+		default:
+			return nil, errMalformed
+		}
+	}
+}
+
+// endOfData returns an error if there is more than white space from i on.
+func endOfData(data []byte, i int) error {
+	if skipSpace(data, i) < len(data) {
+		return errMalformed
+	}
+	return nil
+}
+
+// find returns the position of key, -1 if there is none. Go's decoder, which the
+// runtimes use, ignores the case of keys and lets the last one win: a key that
+// exists twice or in another case cannot be edited safely and is an error.
 func (o *object) find(key string) (int, error) {
 	found := -1
 	for i, m := range o.members {
@@ -123,15 +201,14 @@ func (o *object) find(key string) (int, error) {
 			continue
 		}
 		if found >= 0 || m.key != key {
-			return 0, fmt.Errorf("%q is there twice or in another spelling", key)
+			return 0, fmt.Errorf("%q exists twice or in another case", key)
 		}
 		found = i
 	}
 	return found, nil
 }
 
-// get decodes the value of key into v, which stays as it is when there is none
-// or null.
+// get decodes the value of key into v, which is unchanged if there is none.
 func (o *object) get(key string, v any) error {
 	i, err := o.find(key)
 	if err != nil || i < 0 {
@@ -143,10 +220,16 @@ func (o *object) get(key string, v any) error {
 	return nil
 }
 
-// list returns the JSON array at key, an empty one when there is none or null.
+// has reports whether there is a value of key that is not null.
+func (o *object) has(key string) (bool, error) {
+	i, err := o.find(key)
+	return err == nil && i >= 0 && string(o.members[i].value) != "null", err
+}
+
+// list returns the JSON array at key, an empty one if there is none or null.
 func (o *object) list(key string) ([]byte, error) {
-	there, err := o.has(key)
-	if err != nil || !there {
+	exists, err := o.has(key)
+	if err != nil || !exists {
 		return []byte("[]"), err
 	}
 	i, err := o.find(key)
@@ -155,13 +238,12 @@ func (o *object) list(key string) ([]byte, error) {
 	}
 	data := o.members[i].json()
 	if data[0] != '[' {
-		return nil, fmt.Errorf("%s: it is not a list", key)
+		return nil, fmt.Errorf("%s: %w", key, errNoList)
 	}
 	return data, nil
 }
 
-// texts is get for a list of strings. It is for the environment, most of a
-// spec, on which [json.Unmarshal] would spend more time than all the rest takes.
+// texts is get for a list of strings. It is for the environment, most of a spec.
 func (o *object) texts(key string) ([]string, error) {
 	i, err := o.find(key)
 	if err != nil || i < 0 {
@@ -175,25 +257,25 @@ func (o *object) texts(key string) ([]string, error) {
 	return list, err
 }
 
-// plainTexts returns the strings of the JSON array data, unless it is something
-// else or there is a string in it that is not written as it is.
+var errNotPlain = errors.New("not a plain string")
+
+// plainTexts returns the strings of the JSON array data; ok is false if it has
+// anything but strings without escapes.
 func plainTexts(data []byte) (list []string, ok bool) {
-	if data[0] != '[' {
-		return nil, false
-	}
 	all := string(data)
 	list = make([]string, 0, bytes.Count(data, []byte{'"'})/2)
-	for begin, end := range elements(data) {
+	err := eachElement(data, func(begin, end int) error {
 		if _, ok := plainText(data[begin:end]); !ok {
-			return nil, false
+			return errNotPlain
 		}
 		list = append(list, all[begin+1:end-1])
-	}
-	return list, true
+		return nil
+	})
+	return list, err == nil
 }
 
-// plainText returns the text of the JSON value raw, if that is a string which is
-// written as it is.
+// plainText returns the text of the JSON value raw if it is a string without
+// escapes.
 func plainText(raw []byte) (text []byte, ok bool) {
 	if raw[0] != '"' {
 		return nil, false
@@ -202,7 +284,7 @@ func plainText(raw []byte) (text []byte, ok bool) {
 	return text, bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text)
 }
 
-// text returns the string that the JSON value raw is, an empty one for null.
+// text returns the text of the JSON string raw, an empty one for null.
 func text(raw []byte) ([]byte, error) {
 	if plain, ok := plainText(raw); ok {
 		return plain, nil
@@ -212,24 +294,7 @@ func text(raw []byte) ([]byte, error) {
 	return []byte(decoded), err
 }
 
-// elements returns where each value of the JSON array data begins and ends.
-func elements(data []byte) iter.Seq2[int, int] {
-	return func(yield func(begin, end int) bool) {
-		for i := skipSpace(data, 1); data[i] != ']'; i = skipSpace(data, i) {
-			if data[i] == ',' {
-				i++
-				continue
-			}
-			end := endOfValue(data, i)
-			if !yield(i, end) {
-				return
-			}
-			i = end
-		}
-	}
-}
-
-// appended returns the JSON array data with the JSON values more behind its own.
+// appended returns the JSON array data with the JSON values more at its end.
 func appended(data []byte, more ...[]byte) []byte {
 	size := len(data)
 	for _, raw := range more {
@@ -247,17 +312,11 @@ func appended(data []byte, more ...[]byte) []byte {
 	return append(list, ']')
 }
 
-// has tells whether there is a value at key that is not null.
-func (o *object) has(key string) (bool, error) {
-	i, err := o.find(key)
-	return err == nil && i >= 0 && string(o.members[i].value) != "null", err
-}
-
-// child returns the object at key, an empty one when there is none or null. What
-// is changed in it takes effect with [object.set].
+// child returns the object at key, an empty one if there is none or null.
+// Changes take effect with [object.set].
 func (o *object) child(key string) (*object, error) {
-	there, err := o.has(key)
-	if err != nil || !there {
+	exists, err := o.has(key)
+	if err != nil || !exists {
 		return &object{}, err
 	}
 	i, err := o.find(key)
@@ -273,8 +332,7 @@ func (o *object) child(key string) (*object, error) {
 	return m.object, nil
 }
 
-// set puts v in the place of key's value, or at the end: an [object], JSON as a
-// [json.RawMessage], or what JSON can be made of.
+// set sets the value of key to v: an [object] or JSON.
 func (o *object) set(key string, v any) error {
 	i, err := o.find(key)
 	if err != nil {
@@ -294,11 +352,6 @@ func (o *object) set(key string, v any) error {
 		m.value, m.object = nil, v
 	case json.RawMessage:
 		m.value, m.object = v, nil
-	default:
-		m.object = nil
-		if m.value, err = marshal(v); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
 	}
 	return nil
 }
@@ -306,7 +359,7 @@ func (o *object) set(key string, v any) error {
 // bytes returns o as JSON.
 func (o *object) bytes() []byte { return o.appendTo(make([]byte, 0, o.size())) }
 
-// size is the length of o as JSON, or a little more.
+// size returns at least the length of o as JSON.
 func (o *object) size() int {
 	size := len("{}")
 	for _, m := range o.members {
@@ -320,7 +373,6 @@ func (o *object) size() int {
 	return size
 }
 
-// appendTo appends o to b as JSON.
 func (o *object) appendTo(b []byte) []byte {
 	b = append(b, '{')
 	for i, m := range o.members {
@@ -337,8 +389,7 @@ func (o *object) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// marshal is json.Marshal without the escapes for HTML: a path with "&" in it
-// stays readable.
+// marshal is json.Marshal without HTML escapes, so that "&" stays readable.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

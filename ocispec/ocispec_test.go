@@ -24,11 +24,14 @@ type fakeFiles struct {
 	nodes   map[string]specs.LinuxDevice
 }
 
-func (f fakeFiles) Resolve(path string) (string, error) {
-	if resolved, ok := f.resolve[path]; ok {
-		return resolved, nil
+func (f fakeFiles) ResolveAll(paths []string) (resolved []string, errs []error) {
+	resolved, errs = make([]string, len(paths)), make([]error, len(paths))
+	for i, path := range paths {
+		if resolved[i] = f.resolve[path]; resolved[i] == "" {
+			errs[i] = &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+		}
 	}
-	return "", &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+	return resolved, errs
 }
 
 func (f fakeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
@@ -38,11 +41,11 @@ func (f fakeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
 }
 
-// Glob has no wildcards: a file is there when it can be resolved.
-func (f fakeFiles) Glob(folder, pattern string, limit int) ([]string, error) {
+// Glob finds the files that can be resolved.
+func (f fakeFiles) Glob(dir, pattern string, limit int) ([]string, error) {
 	var found []string
 	for path := range f.resolve {
-		relative, below := strings.CutPrefix(path, folder+`\`)
+		relative, below := strings.CutPrefix(path, dir+`\`)
 		if below && winpath.MatchPath(pattern, relative) && len(found) < limit {
 			found = append(found, relative)
 		}
@@ -62,11 +65,11 @@ func t4(locationPath, driver string) discovery.Device {
 	}
 }
 
-func onDisk(folders ...string) fakeFiles {
+func onDisk(dirs ...string) fakeFiles {
 	f := fakeFiles{resolve: map[string]string{}}
-	for _, folder := range folders {
+	for _, dir := range dirs {
 		for _, name := range []string{"nvcuda_loader64.dll", "nvapi64.dll", "nvcuda_loader32.dll"} {
-			f.resolve[folder+`\`+name] = folder + `\` + name
+			f.resolve[dir+`\`+name] = dir + `\` + name
 		}
 	}
 	return f
@@ -76,7 +79,7 @@ func ro(source, destination string) specs.Mount {
 	return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 }
 
-func TestForDevicesWindows(t *testing.T) {
+func TestBuildEditsWindows(t *testing.T) {
 	t.Parallel()
 	const other = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_2`
 	one := []specs.Mount{
@@ -112,7 +115,7 @@ func TestForDevicesWindows(t *testing.T) {
 		},
 		"a file that is not on disk is left out": {
 			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, missing,
-			[]string{"PCIROOT(0)#PCI(1B00)"}, []specs.Mount{one[0], one[2]}, []string{"not on disk"},
+			[]string{"PCIROOT(0)#PCI(1B00)"}, []specs.Mount{one[0], one[2]}, []string{"does not exist"},
 		},
 		"a symbolic link is resolved": {
 			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, linked,
@@ -126,7 +129,7 @@ func TestForDevicesWindows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, notes, err := ForDevices(Windows, test.devices, test.files)
+			got, notes, err := BuildEdits(Windows, test.devices, nil, test.files, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,9 +174,9 @@ func linuxFiles() fakeFiles {
 	}
 }
 
-func TestForDevicesLinux(t *testing.T) {
+func TestBuildEditsLinux(t *testing.T) {
 	t.Parallel()
-	got, notes, err := ForDevices(Linux, []discovery.Device{dxg(), dxg()}, linuxFiles())
+	got, notes, err := BuildEdits(Linux, []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), Options{})
 	if err != nil || len(notes) != 0 {
 		t.Fatal(err, notes)
 	}
@@ -189,7 +192,7 @@ func TestForDevicesLinux(t *testing.T) {
 	}
 }
 
-func TestForDevicesRefuses(t *testing.T) {
+func TestBuildEditsRefuses(t *testing.T) {
 	t.Parallel()
 	noPath := t4("", store)
 	noNode := dxg()
@@ -215,7 +218,7 @@ func TestForDevicesRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := ForDevices(test.os, test.devices, test.files)
+			_, _, err := BuildEdits(test.os, test.devices, nil, test.files, Options{})
 			if last := test.devices[len(test.devices)-1]; !errors.Is(err, test.want) || !strings.Contains(err.Error(), last.InstanceID) {
 				t.Errorf("error %v, want %v with the device's name", err, test.want)
 			}
@@ -225,12 +228,21 @@ func TestForDevicesRefuses(t *testing.T) {
 
 func editsFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) Edits {
 	t.Helper()
-	edits, _, err := ForDevices(os, devices, files)
+	edits, _, err := BuildEdits(os, devices, nil, files, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	edits.Annotations = map[string]string{"directx.microsoft.com/adjusted": "yes"}
 	return edits
+}
+
+// apply parses a spec and applies edits.
+func apply(data []byte, edits Edits) ([]byte, error) {
+	spec, err := ParseSpec(data)
+	if err != nil {
+		return nil, err
+	}
+	edited, _, err := spec.Apply(edits)
+	return edited, err
 }
 
 func TestApply(t *testing.T) {
@@ -248,7 +260,6 @@ func TestApply(t *testing.T) {
 			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},"windows":{"layerFolders":["C:\\l"],"new":true}}`,
 			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},` +
 				`"windows":{"layerFolders":["C:\\l"],"new":true,"devices":[{"id":"PCIROOT(0)#PCI(1B00)","idType":"vpci-location-path"}]},` +
-				`"annotations":{"directx.microsoft.com/adjusted":"yes"},` +
 				`"mounts":[{"destination":"C:\\Windows\\System32\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader64.dll","options":["ro"]},` +
 				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
 				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}]}`,
@@ -259,15 +270,14 @@ func TestApply(t *testing.T) {
 			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1},` +
 				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
 				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}],` +
-				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<","directx.microsoft.com/adjusted":"yes"}}`,
+				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
 		},
 		"Linux": {
 			linux,
 			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]}},"mounts":null}`,
 			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
 				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
-				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["rbind","ro","rprivate","nosuid","nodev"]}],` +
-				`"annotations":{"directx.microsoft.com/adjusted":"yes"}}`,
+				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["rbind","ro","rprivate","nosuid","nodev"]}]}`,
 		},
 		"environment":       {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
 		"environment, none": {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
@@ -283,17 +293,36 @@ func TestApply(t *testing.T) {
 			Edits{Env: []string{"A=1", "B=<&>", "C=x", "A=2"}}, `{"process":{"env":["C=x","B="]}}`, `{"process":{"env":["C=x","B=<&>","A=2"]}}`,
 		},
 		"nothing": {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"removal of a mount": {
+			Edits{RemoveMounts: []string{"/proc/interlock"}},
+			`{"linux":{}, "mounts": [{"destination":"/proc","new":1}, {"destination":"/proc//interlock"} ,{"destination":"/data"}], "x": 1}`,
+			`{"linux":{},"mounts":[{"destination":"/proc","new":1},{"destination":"/data"}],"x":1}`,
+		},
+		"removal of the only mount": {Edits{RemoveMounts: []string{"/a"}}, `{"linux":{},"mounts":[{"destination":"/a"}]}`, `{"linux":{},"mounts":[]}`},
+		"removal and addition of a mount": {
+			Edits{RemoveMounts: []string{"/a"}, Mounts: []specs.Mount{{Destination: "/b", Source: "/c"}}},
+			`{"linux":{},"mounts":[{"destination":"/a"},{"destination":"/d"}]}`, `{"linux":{},"mounts":[{"destination":"/d"},{"destination":"/b","source":"/c"}]}`,
+		},
+		"nothing to remove": {
+			Edits{RemoveMounts: []string{"/a"}, RemoveWindowsDevices: []specs.WindowsDevice{{ID: "a", IDType: "b"}}},
+			`{"mounts": [ {"destination":"/d"} ], "windows": {"devices": [ ]}}`, `{"mounts": [ {"destination":"/d"} ], "windows": {"devices": [ ]}}`,
+		},
+		"removal and addition of a Windows device": {
+			Edits{RemoveWindowsDevices: []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, WindowsDevices: []specs.WindowsDevice{{ID: "PCI", IDType: IDTypeLocationPath}}},
+			`{"windows":{"new":{},"devices":[{"id":"interlock","idType":"ours"},{"id":"interlock","idType":"other"}]}}`,
+			`{"windows":{"new":{},"devices":[{"id":"interlock","idType":"other"},{"id":"PCI","idType":"vpci-location-path"}]}}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Apply([]byte(test.in), test.edits)
+			got, err := apply([]byte(test.in), test.edits)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if string(got) != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
-			again, err := Apply(got, test.edits)
+			again, err := apply(got, test.edits)
 			if err != nil || !bytes.Equal(again, got) {
 				t.Errorf("applied twice: %v\n%s", err, again)
 			}
@@ -313,8 +342,8 @@ func TestApplyAfterNRI(t *testing.T) {
 	}
 	done := []byte(`{"linux":{"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}],` +
 		`"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}]}},` +
-		`"annotations":{"directx.microsoft.com/adjusted":"yes"},"mounts":` + string(mounts) + `}`)
-	if got, err := Apply(done, edits); err != nil || !bytes.Equal(got, done) {
+		`"mounts":` + string(mounts) + `}`)
+	if got, err := apply(done, edits); err != nil || !bytes.Equal(got, done) {
 		t.Errorf("%v\nNRI    %s\nthen us %s", err, done, got)
 	}
 }
@@ -327,10 +356,11 @@ func TestApplyRefuses(t *testing.T) {
 	edits.Env = []string{"A=B"}
 	for _, spec := range []string{
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
-		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`, `{"annotations":{"a":1}}`,
+		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`,
+		`{"mounts":[}`, `{"mounts":[{"destination":"/a"`, `{"mounts" []}`, `{"mounts":[] "a":1}`, `{"mounts":]}`, `{"a":"b`, `{"a":\"b}`, `{,}`,
 		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":[],"Env":[]}}`,
 	} {
-		if got, err := Apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
+		if got, err := apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
 			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
 		}
 	}
@@ -408,14 +438,15 @@ func FuzzFacts(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if want, err := environment(data); err != nil || !slices.Equal(facts.Env, want) {
+		// The runtimes refuse invalid JSON.
+		if want, err := environment(data); json.Valid(data) && (err != nil || !slices.Equal(facts.Env, want)) {
 			t.Errorf("%q, want %q, %v", facts.Env, want, err)
 		}
 	})
 }
 
-// FuzzApplyEnvironment has two variables put into an environment: the runtimes then
-// read the others as before, and these behind them.
+// FuzzApplyEnvironment adds two variables to an environment: the runtimes then read
+// the others as before, followed by these.
 func FuzzApplyEnvironment(f *testing.F) {
 	for _, env := range []string{`null`, `["A=1","C=D","A=x"]`, `["\"",null]`, ` [ "A\\" , "\u0041=x","B=2" ] `, "[\"A=\xff\"]", `[]`} {
 		f.Add([]byte(`{"process":{"cwd":"/","env":` + env + `}}`))
@@ -423,7 +454,7 @@ func FuzzApplyEnvironment(f *testing.F) {
 	edits := Edits{Env: []string{"A=x", "B=y"}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		spec, err := ParseSpec(data)
-		if err != nil {
+		if err != nil || !json.Valid(data) {
 			return
 		}
 		if _, err := spec.Facts(); err != nil {
@@ -456,7 +487,7 @@ func FuzzApply(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"mounts":null,"linux":null,"windows":null}`, `{"windows":{"devices":[{"id":"x","idType":"class"}]}}`,
 		`{"linux":{"devices":[],"resources":{"devices":[{"allow":false,"access":"rwm"}]}},"mounts":[{"destination":"/x","source":"y"}]}`,
-		`{"annotations":{"directx.microsoft.com/adjusted":"forged"},"process":{"env":["DIRECTX_ALLOCATION=x"]}}`,
+		`{"mounts":[{"destination":"/interlock"}],"windows":{"devices":[{"id":"interlock","idType":"ours"}]}}`, `{"mounts":[`, `{"a":"\\`,
 		`{"\u006dounts":[],"MOUNTS":[]}`, `{"a":1e999,"b":"\ud800"}`,
 	} {
 		f.Add([]byte(seed))
@@ -464,15 +495,19 @@ func FuzzApply(f *testing.F) {
 	windows := editsFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
 	linux := editsFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
 	f.Fuzz(func(t *testing.T, spec []byte) {
-		for _, edits := range []Edits{windows, linux, {}} {
-			once, err := Apply(spec, edits)
+		removal := Edits{RemoveMounts: []string{"/interlock"}, RemoveWindowsDevices: []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}}
+		for _, edits := range []Edits{windows, linux, removal, {}} {
+			once, err := apply(spec, edits)
 			if err != nil {
 				if !errors.Is(err, ErrSpec) {
 					t.Fatalf("error %v does not match ErrSpec", err)
 				}
 				continue
 			}
-			twice, err := Apply(once, edits)
+			if !json.Valid(spec) {
+				continue // The runtimes refuse it, edited or not.
+			}
+			twice, err := apply(once, edits)
 			if err != nil || !bytes.Equal(once, twice) {
 				t.Fatalf("applied twice: %v\nonce  %s\ntwice %s", err, once, twice)
 			}
@@ -498,11 +533,11 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-func BenchmarkForDevices(b *testing.B) {
+func BenchmarkBuildEdits(b *testing.B) {
 	devices := []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store)}
 	files := onDisk(store)
 	for b.Loop() {
-		if _, _, err := ForDevices(Windows, devices, files); err != nil {
+		if _, _, err := BuildEdits(Windows, devices, nil, files, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -516,7 +551,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 	spec := []byte(`{"windows":{"layerFolders":["C:\\l"]},"mounts":[` + strings.Join(mounts, ",") + `]}`)
 	for b.Loop() {
-		if _, err := Apply(spec, edits); err != nil {
+		if _, err := apply(spec, edits); err != nil {
 			b.Fatal(err)
 		}
 	}

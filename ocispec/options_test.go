@@ -11,14 +11,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 func TestByClassGivesOneEntryForAllDevices(t *testing.T) {
 	t.Parallel()
 	noPath := t4("", store)
 	devices := []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), noPath}
-	edits, _, err := Options{ByClass: true}.ForDevices(Windows, devices, onDisk(store))
+	edits, _, err := BuildEdits(Windows, devices, nil, onDisk(store), Options{ByClass: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestByClassGivesOneEntryForAllDevices(t *testing.T) {
 	if len(edits.Mounts) != 3 {
 		t.Errorf("mounts %v, want the files of its devices, each once", edits.Mounts)
 	}
-	if _, _, err := (Options{}).ForDevices(Windows, devices, onDisk(store)); err == nil {
+	if _, _, err := BuildEdits(Windows, devices, nil, onDisk(store), Options{}); err == nil {
 		t.Error("a device without a location path is given by its location path")
 	}
 }
@@ -42,16 +42,16 @@ func TestApplyingTheClassAgainChangesNothing(t *testing.T) {
 		"in other words":    fmt.Sprintf(`{"id":"{%s}","idType":"vpci-class-guid"}`, strings.ToLower(DisplayClass)),
 	} {
 		spec := `{"windows":{"devices":[` + device + `]}}`
-		got, err := Apply([]byte(spec), edits)
+		got, err := apply([]byte(spec), edits)
 		if err != nil || string(got) != spec {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
-	got, err := Apply([]byte(`{"windows":{}}`), edits)
+	got, err := apply([]byte(`{"windows":{}}`), edits)
 	if err != nil || !strings.Contains(string(got), DisplayClass) {
 		t.Fatalf("%s, %v", got, err)
 	}
-	if again, err := Apply(got, edits); err != nil || string(again) != string(got) {
+	if again, err := apply(got, edits); err != nil || string(again) != string(got) {
 		t.Errorf("again: %s, %v", again, err)
 	}
 }
@@ -73,7 +73,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 	}
 	own := t4("", "").System32
 	for name, test := range map[string]struct {
-		rules    []config.RuntimeFiles
+		rules    []policy.RuntimeFiles
 		files    fakeFiles
 		want     []discovery.RuntimeFile
 		wow      []discovery.RuntimeFile
@@ -82,51 +82,51 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 	}{
 		"none": {want: own},
 		"added, under another name": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: "vulkaninfo-x64.exe", Folder: "System32", Destination: "vulkaninfo.exe"}}}},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x64.exe", Directory: "System32", Destination: "vulkaninfo.exe"}}}},
 			files: driver("vulkaninfo-x64.exe"), want: append(slices.Clone(own), file("vulkaninfo-x64.exe", "vulkaninfo.exe")),
 		},
 		"added by a glob, in order": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: `tools\*.exe`, Folder: "System32"}}}},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}}},
 			files: driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
 		},
 		"for 32-bit programs": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: "vulkaninfo-x86.exe", Folder: "SysWOW64"}}}},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}}},
 			files: driver("vulkaninfo-x86.exe"), want: own, wow: []discovery.RuntimeFile{file("vulkaninfo-x86.exe", "vulkaninfo-x86.exe")},
 		},
 		"another vendor's": {
-			rules: []config.RuntimeFiles{{Vendor: 0x1002, Add: []config.AddedFile{{Source: "amd.exe", Folder: "System32"}}, Remove: []string{"*"}}},
+			rules: []policy.RuntimeFiles{{Vendor: 0x1002, Add: []policy.AddedFile{{Source: "amd.exe", Directory: "System32"}}, Remove: []string{"*"}}},
 			files: driver("amd.exe"), want: own,
 		},
 		"not on disk is no matter": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: "nvidia-smi.exe", Folder: "System32"}}}},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvidia-smi.exe", Directory: "System32"}}}},
 			want:  own, notes: []string{"no such file"}, allMinor: true,
 		},
-		"removed": {rules: []config.RuntimeFiles{{Vendor: nvidia, Remove: []string{"NVAPI*.dll"}}}, want: own[:1]},
+		"removed": {rules: []policy.RuntimeFiles{{Vendor: nvidia, Remove: []string{"NVAPI*.dll"}}}, want: own[:1]},
 		"removed and added": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Remove: []string{"nvapi64.dll"}, Add: []config.AddedFile{{Source: "my.dll", Folder: "System32", Destination: "nvapi64.dll"}}}},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Remove: []string{"nvapi64.dll"}, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "nvapi64.dll"}}}},
 			files: driver("my.dll"), want: append(slices.Clone(own[:1]), file("my.dll", "nvapi64.dll")),
 		},
 		"what the driver lists wins": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: "my.dll", Folder: "System32", Destination: "NVAPI64.DLL"}}}},
-			files: driver("my.dll"), want: own, notes: []string{"which is nvapi64.dll already"},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}}},
+			files: driver("my.dll"), want: own, notes: []string{"that is already nvapi64.dll"},
 		},
 		"what the driver lists, again": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: "nvapi64.dll", Folder: "System32"}}}}, want: own,
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}}, want: own,
 		},
 		"a later entry removes an earlier one's": {
-			rules: []config.RuntimeFiles{
-				{Vendor: nvidia, Add: []config.AddedFile{{Source: "a.exe", Folder: "System32"}}},
+			rules: []policy.RuntimeFiles{
+				{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32"}}},
 				{Vendor: nvidia, Remove: []string{"a.*"}},
 			},
 			files: driver("a.exe"), want: own,
 		},
 		"out of the driver store": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: `..\secret.txt`, Folder: "System32"}, {Source: `C:\secret.txt`, Folder: "System32"}}}},
-			want:  own, notes: []string{"no file below the driver store", "no file below the driver store"},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `..\secret.txt`, Directory: "System32"}, {Source: `C:\secret.txt`, Directory: "System32"}}}},
+			want:  own, notes: []string{"not below a driver store", "not below a driver store"},
 		},
 		"a name that cannot be": {
-			rules: []config.RuntimeFiles{{Vendor: nvidia, Add: []config.AddedFile{{Source: "a.exe", Folder: "System32", Destination: `sub\a.exe`}}}},
-			files: driver("a.exe"), want: own, notes: []string{"cannot be one in System32"},
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32", Destination: `sub\a.exe`}}}},
+			files: driver("a.exe"), want: own, notes: []string{"not allowed in System32"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestTooManyRuntimeFilesAreCut(t *testing.T) {
 	}
 	d := t4("PCIROOT(0)#PCI(1B00)", store)
 	d.VendorID = discovery.VendorNVIDIA
-	rule := config.RuntimeFiles{Vendor: uint16(discovery.VendorNVIDIA), Add: []config.AddedFile{{Source: "f*.dll", Folder: "System32"}}}
-	got, notes := withRuntimeFiles(d, []config.RuntimeFiles{rule}, driver(names...))
+	rule := policy.RuntimeFiles{Vendor: uint16(discovery.VendorNVIDIA), Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}
+	got, notes := withRuntimeFiles(d, []policy.RuntimeFiles{rule}, driver(names...))
 	if len(got.System32) != len(d.System32)+maxAdded || len(notes) != 1 || notes[0].Minor {
 		t.Errorf("%d files, notes %v", len(got.System32), notes)
 	}

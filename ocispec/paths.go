@@ -9,8 +9,8 @@ import (
 
 const systemDrive = "C:"
 
-// DestinationKey is equal for two destinations in a container exactly when
-// they are the same place.
+// DestinationKey returns a string that is the same for two destinations exactly
+// when they are the same place in a container.
 func DestinationKey(os OS, destination string) string {
 	if os == Windows {
 		// A path without a drive is on the container's system drive.

@@ -1,5 +1,5 @@
-// Command containerd-shim-directx-v1 is the runtime shim that gives containers
-// their GPUs where containerd calls no NRI plugin.
+// Command containerd-shim-directx-v1 is the runtime shim that adds GPUs to
+// containers where containerd calls no NRI plugin.
 package main
 
 import (

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -18,10 +16,8 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/config"
-	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
-	"directx-nri/nri"
 	"directx-nri/ocispec"
 )
 
@@ -66,8 +62,6 @@ the file.`,
 	})
 	return command
 }
-
-var errNoGuard = errors.New("the advertiser is not connected to the container runtime's NRI socket")
 
 // run advertises until ctx ends. settings read the configuration again when the
 // file has changed.
@@ -131,28 +125,12 @@ func run(ctx context.Context, c config.Config, settings *cli.Settings, log *logr
 	return group.Wait()
 }
 
-// pluginReady returns the check that the NRI plugin is there, and its guard.
-func pluginReady(c config.Config, guarding *atomic.Bool) func(context.Context, advertiser.Start) error {
+// pluginReady returns the check that the NRI plugin works.
+func pluginReady(c config.Config) func(context.Context, advertiser.Start) error {
 	return func(ctx context.Context, _ advertiser.Start) error {
 		if err := readiness.Check(ctx, filepath.Join(c.RuntimeDir, readiness.SocketName)); err != nil {
 			return fmt.Errorf("%w; is directx-nri running on this node, and is NRI enabled in containerd?", err)
 		}
-		if c.Containerd.NRISocket != "" && !guarding.Load() {
-			return fmt.Errorf("%w %s, which this program needs to guard container starts; is NRI enabled in containerd?", errNoGuard, c.Containerd.NRISocket)
-		}
 		return nil
-	}
-}
-
-// guard returns the NRI plugin that refuses containers which directx-nri did
-// not adjust. It runs here because it must not share a fate with directx-nri:
-// containerd drops a plugin that does not answer and starts the container
-// without it, and then there must be another one that says no.
-func guard(socket string, log *logrus.Logger, m *metrics.Metrics, serving func(bool)) *nri.Runner {
-	guard := nri.NewGuard(ocispec.OS(runtime.GOOS), log)
-	guard.Observer = m
-	return &nri.Runner{
-		Socket: socket, Name: "directx-guard", Index: "99",
-		Hooks: guard.Hooks, Serving: serving, Log: log,
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"directx-nri/advertiser"
@@ -52,7 +51,7 @@ func TestFlags(t *testing.T) {
 func TestPluginReadySaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	c := config.Config{RuntimeDir: t.TempDir()}
-	err := pluginReady(c, new(atomic.Bool))(t.Context(), advertiser.Start{})
+	err := pluginReady(c)(t.Context(), advertiser.Start{})
 	if !errors.Is(err, readiness.ErrNotRunning) || !strings.Contains(err.Error(), "is directx-nri running on this node, and is NRI enabled in containerd?") {
 		t.Error(err)
 	}

@@ -51,12 +51,15 @@ func (i *injector) Inject(ctx context.Context, resource string, instanceIDs []st
 }
 
 func (i *injector) answer(ctx context.Context, resource string, instanceIDs []string, hinted bool) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := i.find(ctx, instanceIDs)
+	policy := i.policy.Load()
+	devices, err := decision.Lookup(ctx, i.source, policy.ByClass, instanceIDs)
 	if err != nil {
 		return nil, err
 	}
-	policy := i.policy.Load()
-	edits, notes, err := ocispec.Options{ByClass: policy.ByClass, RuntimeFiles: policy.RuntimeFiles}.ForDevices(i.os, devices, i.files)
+	options := policy.Options
+	options.VisibilityHints = hinted
+	// The pod's own variables win: the kubelet merges them last.
+	edits, notes, err := ocispec.BuildEdits(i.os, devices, nil, i.files, options)
 	if err != nil {
 		return nil, err
 	}
@@ -68,36 +71,7 @@ func (i *injector) answer(ctx context.Context, resource string, instanceIDs []st
 			log.Warn(note)
 		}
 	}
-	if hinted {
-		// The pod's own variables win: the kubelet sees to it.
-		hints, err := ocispec.Hints(i.os, devices, nil)
-		if err != nil {
-			return nil, err
-		}
-		edits.Env = append(edits.Env, hints...)
-	}
 	return response(devices, edits)
-}
-
-// find returns the node's GPUs with these instance IDs.
-func (i *injector) find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	source := discovery.ByClass(i.source, func() bool { return i.policy.Load().ByClass })
-	present, err := source.Find(ctx, instanceIDs)
-	if err != nil {
-		return nil, fmt.Errorf("the GPUs of this node are not known: %w", err)
-	}
-	devices := make([]discovery.Device, 0, len(instanceIDs))
-	for _, id := range instanceIDs {
-		d, ok := discovery.Find(present, id)
-		if !ok {
-			return nil, fmt.Errorf("GPU %s is no longer on this node", id)
-		}
-		if !d.Health.OK() {
-			return nil, fmt.Errorf("GPU %s (%s) cannot be used: %s", d.Name(), id, d.Health.Reason)
-		}
-		devices = append(devices, d)
-	}
-	return devices, nil
 }
 
 // response returns edits as an answer to the kubelet.

@@ -42,11 +42,14 @@ func (s fixedSource) Watch(ctx context.Context, _ func()) error {
 // hostFiles has every file but those that are called missing.
 type hostFiles struct{}
 
-func (hostFiles) Resolve(path string) (string, error) {
-	if strings.Contains(path, "missing") {
-		return "", fs.ErrNotExist
+func (hostFiles) ResolveAll(paths []string) (resolved []string, errs []error) {
+	errs = make([]error, len(paths))
+	for i, path := range paths {
+		if strings.Contains(path, "missing") {
+			errs[i] = fs.ErrNotExist
+		}
 	}
-	return path, nil
+	return paths, errs
 }
 
 func (hostFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
@@ -92,7 +95,7 @@ func TestInject(t *testing.T) {
 		{HostPath: store + `nv.inf\nvcuda.dll`, ContainerPath: `C:\Windows\System32\nvcuda.dll`, ReadOnly: true},
 		{HostPath: store + `nv.inf\nvcuda32.dll`, ContainerPath: `C:\Windows\SysWOW64\nvcuda.dll`, ReadOnly: true},
 	}
-	class := decision.Policy{ByClass: true}
+	class := decision.Policy{Options: ocispec.Options{ByClass: true}}
 	for name, test := range map[string]struct {
 		os     ocispec.OS
 		policy decision.Policy
@@ -141,7 +144,7 @@ func TestInjectGivesHints(t *testing.T) {
 	t.Parallel()
 	a := windowsGPU("1B00", "nv.inf")
 	a.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
-	got, err := newInjector("windows", decision.Policy{VisibilityHints: true}, a).Inject(t.Context(), "x/y", []string{a.InstanceID})
+	got, err := newInjector("windows", decision.Policy{Options: ocispec.Options{VisibilityHints: true}}, a).Inject(t.Context(), "x/y", []string{a.InstanceID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +157,7 @@ func TestInjectGivesHints(t *testing.T) {
 func TestInjectGivesNoHintsOfSeveralResources(t *testing.T) {
 	t.Parallel()
 	a := windowsGPU("1B00", "nv.inf")
-	i := newInjector("windows", decision.Policy{VisibilityHints: true}, a)
+	i := newInjector("windows", decision.Policy{Options: ocispec.Options{VisibilityHints: true}}, a)
 	i.several = func() bool { return true }
 	got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
 	if err != nil || len(got.GetEnvs()) > 0 || len(got.GetDevices()) != 1 {
@@ -186,7 +189,7 @@ func TestInjectTellsItsLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy decision.Policy
 		oneGPU bool
-	}{"by path": {decision.Policy{}, true}, "by class": {decision.Policy{ByClass: true}, false}} {
+	}{"by path": {decision.Policy{}, true}, "by class": {decision.Policy{Options: ocispec.Options{ByClass: true}}, false}} {
 		var lines bytes.Buffer
 		log := logrus.New()
 		log.SetOutput(&lines)
@@ -227,9 +230,9 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		"one resource":                {os: "windows", held: map[string][]string{"x/a": ids(a)}},
 		"the same GPU's twice":        {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
 		"two GPUs":                    {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on one"},
-		"by class, one driver":        {os: "windows", policy: decision.Policy{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
-		"by class, two drivers":       {os: "windows", policy: decision.Policy{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
-		"by class, hints":             {os: "windows", policy: decision.Policy{ByClass: true, VisibilityHints: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"by class, one driver":        {os: "windows", policy: decision.Policy{Options: ocispec.Options{ByClass: true}}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"by class, two drivers":       {os: "windows", policy: decision.Policy{Options: ocispec.Options{ByClass: true}}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
+		"by class, hints":             {os: "windows", policy: decision.Policy{Options: ocispec.Options{ByClass: true, VisibilityHints: true}}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
 		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
 		"the kubelet does not tell":   {os: "windows", err: advertiser.ErrNoHolder},
 		"a GPU of it cannot be given": {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},

@@ -14,6 +14,7 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/metrics"
+	"directx-nri/internal/policy"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
@@ -69,12 +70,8 @@ func newServing(c config.Config, source discovery.Source, recorder *allocation.R
 
 // byPlugin has the NRI plugin give containers their GPUs.
 func (s *serving) byPlugin(c config.Config) {
-	guarding := &atomic.Bool{}
-	s.ready = pluginReady(c, guarding)
+	s.ready = pluginReady(c)
 	s.there = func(ctx context.Context) error { return s.ready(ctx, advertiser.Start{}) }
-	if c.Containerd.NRISocket != "" {
-		s.run = append(s.run, guard(c.Containerd.NRISocket, s.log, s.metrics, guarding.Store).Run)
-	}
 }
 
 // byKubelet has the answers to the kubelet give containers their GPUs.
@@ -94,13 +91,13 @@ func (s *serving) byKubelet(c config.Config, source discovery.Source, recorder *
 
 // configure has what may change at any time be as now says.
 func (s *serving) configure(now config.Config) {
-	assignment := capabilities.Resolve(now.Assignment, now.ContainerOS, capabilities.Ask)
+	assignment := capabilities.Resolve(policy.Assignment(now.Assignment), now.ContainerOS, capabilities.Ask)
 	s.log.WithFields(logrus.Fields{"mode": assignment.Mode(), "reason": assignment.Reason}).Info("how containers are given devices")
 	s.metrics.SetAssignment(string(assignment.Mode()), assignment.Reason)
 	s.byClass.Store(!assignment.Individual)
 	if s.injector != nil {
-		policy := decision.PolicyOf(now, !assignment.Individual)
-		s.injector.policy.Store(&policy)
+		p := decision.PolicyOf(now.Policy(), !assignment.Individual)
+		s.injector.policy.Store(&p)
 	}
 }
 

@@ -2,127 +2,148 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"directx-nri/discovery/live"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/httpserver"
+	"directx-nri/internal/logging"
+	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/readiness"
 	"directx-nri/nri"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
+// options are the program's flags.
+type options struct {
+	stateDir, runtimeDir, hostRoot string
+	nriSocket, nriIndex            string
+	metricsAddress                 string
+}
+
 func newCommand() *cobra.Command {
-	var settings cli.Settings
+	var o options
 	command := &cobra.Command{
 		Use:   "directx-nri",
-		Short: "Give containers the GPUs that were allocated to them",
-		Long: `directx-nri is an NRI plugin. When containerd creates a container that holds an
-allocation recorded by directx-advertiser, it adds the GPU's devices and its
-driver's runtime files, read-only. A container whose allocation cannot be
-honoured is refused with the reason; one without an allocation is not touched.
+		Short: "Add allocated GPUs to containers",
+		Long: `directx-nri is an NRI plugin. When containerd creates a container with an
+allocation of directx-advertiser, it adds the GPU's devices and, read-only, its
+driver's runtime files. A container whose allocation cannot be honored is refused
+with the reason. Containers without an allocation are not changed.
 
-It needs containerd 1.7 or newer with NRI enabled, and runs as root. It stays
-registered for as long as it runs: containerd may be restarted at any time. The
-configuration file is read again when it has changed. Each flag but --config has
-a variable of the environment too, such as DIRECTX_NRI_LOG_LEVEL; a flag counts
-more than a variable, and that more than the file.`,
-		Example: `  # GPUs as an inventory file describes them
-  directx-nri --inventory /etc/directx-nri/inventory.yaml`,
+It acts on the node policy in the state directory, which directx-advertiser
+compiles from the configuration, and reads it at each decision.
+
+It needs containerd 1.7 or newer with NRI enabled, and runs as root. It registers
+again whenever containerd restarts.`,
+		Example: `  directx-nri --metrics-address :9401`,
 		Version: cli.Version(version),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return run(c.Context(), o, c.ErrOrStderr())
+		},
 	}
-	settings.AddFlags(command.Flags(), config.Plugin)
-	command.RunE = settings.Run(func(ctx context.Context, c config.Config, log *logrus.Logger) error {
-		return run(ctx, c, &settings, log)
-	})
+	defaults := paths.Default()
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "`DIRECTORY` of the socket by which directx-advertiser checks that the plugin works")
+	flags.StringVar(&o.hostRoot, "host-root", "/", "`DIRECTORY` where the node's root directory is mounted")
+	flags.StringVar(&o.nriSocket, "nri-socket", defaults.NRI, "containerd's NRI `SOCKET`")
+	flags.StringVar(&o.nriIndex, "nri-index", "50", "`INDEX` of the plugin among all NRI plugins, from 00 to 99")
+	flags.StringVar(&o.metricsAddress, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints; \"\" disables them")
 	return command
 }
 
-// run serves containerd until ctx ends. settings read the configuration again
-// when the file has changed.
-func run(ctx context.Context, c config.Config, settings *cli.Settings, log *logrus.Logger) error {
-	os, err := check(c)
+func (o options) check() error {
+	switch {
+	case o.nriSocket == "":
+		return cli.Usage("--nri-socket is required: containerd calls NRI plugins on Linux only")
+	case len(o.nriIndex) != 2 || strings.Trim(o.nriIndex, "0123456789") != "":
+		return cli.Usage("--nri-index %q is not a number from 00 to 99", o.nriIndex)
+	}
+	return nil
+}
+
+// run serves containerd until ctx ends.
+func run(ctx context.Context, o options, stderr io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	log, err := newLog(o.stateDir, stderr)
 	if err != nil {
 		return err
 	}
-	source, err := live.Open(c.Inventory, log)
-	if err != nil {
-		return cli.Usage("--inventory is required: %w", err)
+	var observer nri.Observer = noopObserver{}
+	var m *metrics.Metrics
+	if o.metricsAddress != "" {
+		m = metrics.New("directx-nri", cli.Version(version))
+		observer = m
 	}
-	if _, err := source.Devices(ctx); err != nil {
-		// Staying up keeps the node's other containers going, and needs nobody
-		// once the file is mended.
-		log.WithError(err).Error("the GPUs of this node are not known; containers that hold one are refused until this is mended")
-	}
-	m := newMetrics(c)
-	ready := readiness.NewServer(filepath.Join(c.RuntimeDir, readiness.SocketName))
-	evictor := nri.NewEvictor(c.Containerd.CRISocket, log)
-	evictor.Observer = m
-	adjuster := &nri.Adjuster{
-		Decider: decision.Decider{
-			Source: source,
-			Store:  allocation.OpenStore(paths.Allocations(c.StateDir)),
-			Files:  hostfiles.Root(c.HostRoot),
-			Log:    log,
-		},
-		OS: os,
-	}
-	configure := func(now config.Config) {
-		assignment := capabilities.Resolve(now.Assignment, now.ContainerOS, capabilities.Ask)
-		log.WithFields(logrus.Fields{"mode": assignment.Mode(), "reason": assignment.Reason}).Info("how containers are given devices")
-		m.SetAssignment(string(assignment.Mode()), assignment.Reason)
-		adjuster.Configure(decision.PolicyOf(now, !assignment.Individual))
-	}
-	configure(c)
-	watcher := settings.Watcher(c, log, cli.Reload{Changed: configure, Counted: func(err error) { m.Reloaded(time.Now(), err) }})
-	plugin := nri.NewPlugin(adjuster, evictor.Stop)
-	plugin.Observer = m
+	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
+	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
+		p, err := policy.Read(o.stateDir)
+		if err != nil {
+			return nil, err
+		}
+		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
+	}, observer, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{
-		Socket: c.Containerd.NRISocket, Name: "directx", Index: c.Containerd.NRIIndex,
+		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex,
 		Hooks: plugin.Hooks, Drain: plugin.Drain, Log: log,
 		Serving: func(serving bool) {
 			ready.SetServing(serving)
 			registered.Store(serving)
 			if serving {
-				log.WithField("socket", c.Containerd.NRISocket).Info("registered with the container runtime")
+				log.WithField("socket", o.nriSocket).Info("Registered with the container runtime")
 			}
 		},
 	}
-	server, err := listen(ctx, c, m, plugin.Alive, registered.Load, log)
-	if err != nil {
-		return err
-	}
-
-	log.WithField("version", cli.Version(version)).Info("directx-nri starts")
-	defer log.Info("directx-nri ends")
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return ready.Run(ctx) })
-	group.Go(func() error { return watcher.Run(ctx) })
-	group.Go(func() error { return evictor.Run(ctx) })
-	group.Go(func() error { return runner.Run(ctx) })
-	if server != nil {
+	if m != nil {
+		server, err := httpserver.Listen(ctx, "--metrics-address", o.metricsAddress, httpserver.Pages{
+			Metrics: m.Handler(log),
+			Healthy: func(context.Context) error { return plugin.Alive() },
+			Ready: func(context.Context) error {
+				if !registered.Load() {
+					return fmt.Errorf("not registered with the container runtime on %s: is containerd running, and is NRI enabled in its configuration?", o.nriSocket)
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		log.WithField("address", server.Address()).Info("Serving metrics and health")
 		group.Go(func() error { return server.Run(ctx) })
 	}
+	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
+	defer log.Info("Stopped directx-nri")
+	group.Go(func() error { return ready.Run(ctx) })
+	group.Go(func() error { return runner.Run(ctx) })
 	return group.Wait()
 }
 
-// check returns the containers' operating system, or what is wrong with the
-// settings.
-func check(c config.Config) (ocispec.OS, error) {
-	if c.Containerd.NRISocket == "" {
-		return "", cli.Usage("--nri-socket is required: containerd calls NRI plugins on Linux only")
+// newLog returns the log that the node policy configures.
+func newLog(stateDir string, w io.Writer) (*logrus.Logger, error) {
+	log := logrus.New()
+	log.SetOutput(w)
+	p, err := policy.Read(stateDir)
+	if err != nil {
+		// The plugin starts, so that other containers do: this error fails decisions only.
+		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
+		p = policy.Default()
 	}
-	return ocispec.ParseOS(c.ContainerOS)
+	return log, logging.Apply(log, p.Log.Level, p.Log.Format)
 }

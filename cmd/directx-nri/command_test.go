@@ -3,8 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"directx-nri/internal/testutil"
 )
 
 func TestFlags(t *testing.T) {
@@ -13,23 +19,80 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no inventory":       {nil, "--inventory is required"},
-		"no NRI":             {[]string{"--inventory=x", "--nri-socket="}, "--nri-socket is required"},
-		"index":              {[]string{"--inventory=x", "--nri-socket=x", "--nri-index=7"}, `--nri-index: "7" is not a number from 00 to 99`},
-		"container OS":       {[]string{"--inventory=x", "--nri-socket=x", "--container-os=plan9"}, `--container-os: "plan9" is none of windows, linux`},
-		"runtime folder":     {[]string{"--inventory=x", "--nri-socket=x", "--runtime-dir=/dev/null"}, "/dev/null"},
-		"log level is wrong": {[]string{"--log-level=x"}, "--log-level"},
+		"no NRI":            {[]string{"--nri-socket="}, "--nri-socket is required"},
+		"index":             {[]string{"--nri-socket=x", "--nri-index=7"}, `--nri-index "7" is not a number from 00 to 99`},
+		"runtime directory": {[]string{"--nri-socket=x", "--runtime-dir=/dev/null"}, "/dev/null"},
+		"unknown":           {[]string{"--inventory=x"}, "unknown flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			command := newCommand()
-			command.SetArgs(test.args)
+			command.SetArgs(append([]string{"--state-dir", t.TempDir()}, test.args...))
 			command.SilenceErrors, command.SilenceUsage = true, true
 			command.SetErr(new(bytes.Buffer))
 			err := command.ExecuteContext(context.Background())
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one that says %q", err, test.want)
+				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestMetricsAndHealth runs the whole program without containerd.
+func TestMetricsAndHealth(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	address := testutil.FreeAddress(t)
+	command := newCommand()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetErr(io.Discard)
+	command.SetArgs([]string{
+		"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"),
+		"--nri-socket", filepath.Join(dir, "nri.sock"), "--metrics-address", address,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- command.ExecuteContext(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, page := range []struct {
+		path   string
+		status int
+		says   []string
+	}{
+		{"/healthz", 200, []string{"ok"}},
+		{"/readyz", 503, []string{"not registered with the container runtime", "is containerd running"}},
+		{"/metrics", 200, []string{`directx_build_info{`, `program="directx-nri"`}},
+	} {
+		var problem string
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			if problem = testutil.Answers(t, "http://"+address+page.path, page.status, page.says...); problem == "" {
+				break
+			}
+		}
+		if problem != "" {
+			t.Errorf("%s: %s", page.path, problem)
+		}
+	}
+}
+
+func TestMetricsAddressIsTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	command := newCommand()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetErr(io.Discard)
+	dir := t.TempDir()
+	command.SetArgs([]string{"--state-dir", dir, "--runtime-dir", dir, "--nri-socket", dir + "/s", "--metrics-address", taken.Addr().String()})
+	if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--metrics-address") {
+		t.Error(err)
 	}
 }

@@ -1,5 +1,4 @@
-// Command directx-nri is the NRI plugin that gives containers the GPUs that
-// were allocated to them.
+// Command directx-nri is the NRI plugin that adds allocated GPUs to containers.
 package main
 
 import (

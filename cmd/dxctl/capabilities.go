@@ -20,6 +20,7 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimfile"
 )
@@ -193,7 +194,7 @@ func (r *capabilitiesReport) configured(path string, c config.Config, wrong erro
 		r.Assignment, r.Reason = assignUnknown, "Windows did not answer"
 		return
 	}
-	assignment := capabilities.Resolve(c.Assignment, c.ContainerOS, func() (capabilities.Capabilities, error) {
+	assignment := capabilities.Resolve(policy.Assignment(c.Assignment), c.ContainerOS, func() (capabilities.Capabilities, error) {
 		if windows == nil {
 			return capabilities.Capabilities{}, errors.ErrUnsupported
 		}

@@ -95,8 +95,8 @@ func TestFlagsRefusals(t *testing.T) {
 		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
 		"flags --all -o yaml":                       `--output "yaml" is none of text, json, args`,
 		"flags --all --shell fish":                  `--shell: shell "fish" is none of cmd, powershell, bash`,
-		"flags --all --container-os plan9":          `--container-os: container operating system "plan9"`,
-		"flags --index 1 --container-os windows --assume-files":             "it has no location path; name GPUs that windows containers can have",
+		"flags --all --container-os plan9":          `--container-os: operating system "plan9"`,
+		"flags --index 1 --container-os windows --assume-files":             "no location path; name GPUs that windows containers can have",
 		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node is to be /dev/npu0 in the container, and it keeps the path; the runtime shim can do it: add --with-shim, or write ctr run --runtime io.containerd.directx.v1 --env ",
 		"flags --for nerdctl --index 2 --container-os linux --assume-files": "nerdctl has no flag for it",
 	} {

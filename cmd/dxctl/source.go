@@ -112,5 +112,6 @@ func (s *gpuSource) devices(ctx context.Context) ([]discovery.Device, error) {
 // policyOf returns what c says about what containers get. What assignmentMode auto
 // stands for, this machine's Windows says; elsewhere single devices are given.
 func policyOf(c config.Config, os ocispec.OS) decision.Policy {
-	return decision.PolicyOf(c, !capabilities.Resolve(c.Assignment, string(os), capabilities.AskQuickly).Individual)
+	p := c.Policy()
+	return decision.PolicyOf(p, !capabilities.Resolve(p.Assignment, string(os), capabilities.AskQuickly).Individual)
 }

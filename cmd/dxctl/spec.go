@@ -232,11 +232,12 @@ type decisionDeviceReport struct {
 }
 
 type editsReport struct {
-	Annotations    map[string]string     `json:"annotations,omitempty"`
-	Env            []string              `json:"env,omitempty"`
-	WindowsDevices []specs.WindowsDevice `json:"windowsDevices,omitempty"`
-	LinuxDevices   []specs.LinuxDevice   `json:"linuxDevices,omitempty"`
-	Mounts         []specs.Mount         `json:"mounts,omitempty"`
+	RemoveMounts         []string              `json:"removeMounts,omitempty"`
+	RemoveWindowsDevices []specs.WindowsDevice `json:"removeWindowsDevices,omitempty"`
+	Env                  []string              `json:"env,omitempty"`
+	WindowsDevices       []specs.WindowsDevice `json:"windowsDevices,omitempty"`
+	LinuxDevices         []specs.LinuxDevice   `json:"linuxDevices,omitempty"`
+	Mounts               []specs.Mount         `json:"mounts,omitempty"`
 }
 
 // leftOutReport is a file of a driver that the container does without.

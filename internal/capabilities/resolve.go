@@ -3,7 +3,7 @@ package capabilities
 import (
 	"fmt"
 
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 // Resolve returns how the containers of a node are given devices whose
@@ -12,13 +12,13 @@ import (
 //
 // Where nobody can be asked, single devices are given: that is a node of Linux, also
 // one that stands for a Windows one in tests.
-func Resolve(mode config.Assignment, os string, ask func() (Capabilities, error)) Assignment {
+func Resolve(mode policy.Assignment, os string, ask func() (Capabilities, error)) Assignment {
 	switch {
 	case os != "windows":
 		return Assignment{Individual: true, Reason: "containers of Linux are given single devices, by their device nodes"}
-	case mode == config.AssignByPath:
+	case mode == policy.AssignByPath:
 		return Assignment{Individual: true, Reason: fmt.Sprintf("the configuration says assignmentMode: %s", mode)}
-	case mode == config.AssignByClass:
+	case mode == policy.AssignByClass:
 		return Assignment{Reason: fmt.Sprintf("the configuration says assignmentMode: %s; a container is given all GPUs of the node", mode)}
 	}
 	c, err := ask()
@@ -29,11 +29,11 @@ func Resolve(mode config.Assignment, os string, ask func() (Capabilities, error)
 }
 
 // Mode returns the mode that a stands for, as the configuration spells it.
-func (a Assignment) Mode() config.Assignment {
+func (a Assignment) Mode() policy.Assignment {
 	if a.Individual {
-		return config.AssignByPath
+		return policy.AssignByPath
 	}
-	return config.AssignByClass
+	return policy.AssignByClass
 }
 
 // lastWithout is the last Windows Server whose HCS cannot assign single devices.

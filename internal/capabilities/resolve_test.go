@@ -5,30 +5,30 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	notAsked := errors.New("nobody is to be asked")
 	for name, test := range map[string]struct {
-		mode config.Assignment
+		mode policy.Assignment
 		os   string
 		caps Capabilities
 		err  error
-		want config.Assignment
+		want policy.Assignment
 		says string
 	}{
-		"location paths":              {mode: config.AssignByPath, os: "windows", err: notAsked, want: config.AssignByPath, says: "the configuration says assignmentMode: location-path"},
-		"class":                       {mode: config.AssignByClass, os: "windows", err: notAsked, want: config.AssignByClass, says: "all GPUs of the node"},
-		"auto, old":                   {mode: config.AssignAuto, os: "windows", caps: Capabilities{Schemas: []Schema{{2, 1}}}, want: config.AssignByClass, says: "HCS understands schema 2.1"},
-		"auto, new":                   {mode: config.AssignAuto, os: "windows", caps: Capabilities{Schemas: []Schema{{2, 5}}}, want: config.AssignByPath, says: "HCS understands schema 2.5"},
-		"auto, not Windows":           {mode: config.AssignAuto, os: "windows", err: errors.ErrUnsupported, want: config.AssignByPath, says: "not known"},
-		"containers of Linux":         {mode: config.AssignAuto, os: "linux", err: notAsked, want: config.AssignByPath, says: "device nodes"},
-		"containers of Linux, class":  {mode: config.AssignByClass, os: "linux", err: notAsked, want: config.AssignByPath, says: "device nodes"},
-		"by the build number, old":    {mode: config.AssignAuto, os: "windows", caps: Capabilities{Windows: build(17763), BuildTells: true}, want: config.AssignByClass, says: "build, 17763"},
-		"by the build number, new":    {mode: config.AssignAuto, os: "windows", caps: Capabilities{Windows: build(26100), BuildTells: true}, want: config.AssignByPath, says: "build, 26100"},
-		"nothing is said of the mode": {os: "windows", caps: Capabilities{Schemas: []Schema{{2, 5}}}, want: config.AssignByPath, says: "HCS understands"},
+		"location paths":              {mode: policy.AssignByPath, os: "windows", err: notAsked, want: policy.AssignByPath, says: "the configuration says assignmentMode: location-path"},
+		"class":                       {mode: policy.AssignByClass, os: "windows", err: notAsked, want: policy.AssignByClass, says: "all GPUs of the node"},
+		"auto, old":                   {mode: policy.AssignAuto, os: "windows", caps: Capabilities{Schemas: []Schema{{2, 1}}}, want: policy.AssignByClass, says: "HCS understands schema 2.1"},
+		"auto, new":                   {mode: policy.AssignAuto, os: "windows", caps: Capabilities{Schemas: []Schema{{2, 5}}}, want: policy.AssignByPath, says: "HCS understands schema 2.5"},
+		"auto, not Windows":           {mode: policy.AssignAuto, os: "windows", err: errors.ErrUnsupported, want: policy.AssignByPath, says: "not known"},
+		"containers of Linux":         {mode: policy.AssignAuto, os: "linux", err: notAsked, want: policy.AssignByPath, says: "device nodes"},
+		"containers of Linux, class":  {mode: policy.AssignByClass, os: "linux", err: notAsked, want: policy.AssignByPath, says: "device nodes"},
+		"by the build number, old":    {mode: policy.AssignAuto, os: "windows", caps: Capabilities{Windows: build(17763), BuildTells: true}, want: policy.AssignByClass, says: "build, 17763"},
+		"by the build number, new":    {mode: policy.AssignAuto, os: "windows", caps: Capabilities{Windows: build(26100), BuildTells: true}, want: policy.AssignByPath, says: "build, 26100"},
+		"nothing is said of the mode": {os: "windows", caps: Capabilities{Schemas: []Schema{{2, 5}}}, want: policy.AssignByPath, says: "HCS understands"},
 	} {
 		asked := 0
 		got := Resolve(test.mode, test.os, func() (Capabilities, error) { asked++; return test.caps, test.err })

@@ -8,26 +8,33 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// Assumed stands for the files of a node that is not this one: each is there,
-// under its own name, and none is a link. What cannot be known without looking
-// is left out: which files fit a pattern, and a device node's numbers.
+// Assumed stands for the files of another node: every file exists and none is a
+// link. It does not know which files match a wildcard, nor the numbers of device
+// nodes.
 type Assumed struct{}
 
-// Resolve returns path.
-func (Assumed) Resolve(path string) (string, error) {
-	if winpath.IsAbs(path) {
-		return winpath.Clean(path), nil
+// ResolveAll returns paths.
+func (Assumed) ResolveAll(paths []string) (resolved []string, errs []error) {
+	resolved = make([]string, len(paths))
+	for i, path := range paths {
+		resolved[i] = clean(path)
 	}
-	return path, nil
+	return resolved, make([]error, len(paths))
 }
 
-// Final returns path, as that of a file.
-func (a Assumed) Final(path string) (final string, regular bool, err error) {
-	final, err = a.Resolve(path)
-	return final, true, err
+func clean(path string) string {
+	if winpath.IsAbs(path) {
+		return winpath.Clean(path)
+	}
+	return path
 }
 
-// SameContent takes two files for copies of each other.
+// Final returns path, as a regular file.
+func (Assumed) Final(path string) (final string, regular bool, err error) {
+	return clean(path), true, nil
+}
+
+// SameContent returns true.
 func (Assumed) SameContent(string, string) (bool, error) { return true, nil }
 
 // DeviceNode returns a device node without numbers.
@@ -35,7 +42,7 @@ func (Assumed) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{Path: path, Type: "c"}, nil
 }
 
-// Glob returns a pattern that stands for one file, and nothing for others.
+// Glob returns a pattern without wildcards, and nothing for others.
 func (Assumed) Glob(_, pattern string, limit int) ([]string, error) {
 	if limit < 1 || strings.ContainsAny(pattern, "*?") {
 		return nil, nil

@@ -9,23 +9,21 @@ import (
 	"path/filepath"
 )
 
-// ErrNotRegular tells that what is at a path is no regular file.
-var ErrNotRegular = errors.New("it is not a regular file")
+var errNotRegular = errors.New("not a regular file")
 
-// maxCompared is the size in bytes up to which two files are compared. A container's
-// start waits for it.
+// maxCompared is the largest size in bytes of files that are compared: a
+// container's start waits for it.
 const maxCompared = 16 << 20
 
-// Final returns the path that path leads to in the end: with every symbolic link,
-// junction and mount point followed, and with long names in place of short (8.3)
-// ones. regular tells whether a regular file is there; otherwise it is a folder, or
-// something else. The error matches [fs.ErrNotExist] when there is nothing.
+// Final returns path with all symbolic links, junctions and mount points followed
+// and short (8.3) names replaced by long ones. regular reports whether it is a
+// regular file. The error matches [fs.ErrNotExist] if there is no file.
 //
-// Unlike [Root.Resolve] it is for paths that somebody who is not trusted chose.
+// Unlike [Root.Resolve] it is safe for untrusted paths.
 func (r Root) Final(path string) (final string, regular bool, err error) { return r.final(path) }
 
-// SameContent tells whether the files at two of the node's paths hold the same
-// bytes. Large files count as different.
+// SameContent reports whether two files have the same content. Large files are
+// considered different.
 func (r Root) SameContent(a, b string) (bool, error) {
 	x, err := r.open(a)
 	if err != nil {
@@ -43,7 +41,7 @@ func (r Root) SameContent(a, b string) (bool, error) {
 		case err != nil:
 			return false, err
 		case !info.Mode().IsRegular():
-			return false, fmt.Errorf("%s: %w", f.Name(), ErrNotRegular)
+			return false, fmt.Errorf("%s: %w", f.Name(), errNotRegular)
 		case info.Size() > maxCompared:
 			return false, nil
 		}
@@ -72,10 +70,9 @@ func sameBytes(x, y io.Reader) (bool, error) {
 
 func atEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// open opens the file that a path of the node leads to. Whoever calls has looked
-// at what is there: a FIFO would block.
+// open opens a file that is known to be regular: a FIFO would block.
 func (r Root) open(path string) (*os.File, error) {
-	here, err := r.seen(path)
+	here, err := r.visible(path)
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,10 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// final follows links as the node would, and never out of the root. A Windows
-// path that a link leads away from the drives comes back as the path of Linux that
-// it led to.
+// final follows links as the node would, without leaving the root. A Windows path
+// with a link that leads out of the drives becomes a Linux path.
 func (r Root) final(path string) (final string, regular bool, err error) {
-	here, err := r.seen(path)
+	here, err := r.visible(path)
 	if err != nil {
 		return "", false, err
 	}
@@ -35,31 +34,30 @@ func (r Root) final(path string) (final string, regular bool, err error) {
 	return final, info.Mode().IsRegular(), nil
 }
 
-// seen returns where the node's path is seen by this process, links followed
-// without ever leaving the root.
-func (r Root) seen(path string) (string, error) {
+// visible returns where this process sees the node's path, with links followed
+// without leaving the root.
+func (r Root) visible(path string) (string, error) {
 	if !winpath.IsAbs(path) {
 		return r.here(path)
 	}
-	// A Windows node does not tell names apart by their case, and so neither does
-	// one that is simulated.
+	// Names are case-insensitive on simulated Windows nodes too.
 	spelled := "/"
 	for _, name := range strings.Split(winpath.Clean(path), `\`) {
-		folder, err := r.here(spelled)
+		dir, err := r.here(spelled)
 		if err != nil {
 			return "", err
 		}
-		spelled = filepath.Join(spelled, spelling(folder, name))
+		spelled = filepath.Join(spelled, spelling(dir, name))
 	}
 	return r.here(spelled)
 }
 
-// spelling returns name as folder has it, and as it is when folder does not.
-func spelling(folder, name string) string {
-	if _, err := os.Lstat(filepath.Join(folder, name)); err == nil {
+// spelling returns name in the case that dir has it in.
+func spelling(dir, name string) string {
+	if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 		return name
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return name
 	}

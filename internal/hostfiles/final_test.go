@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// windowsTree makes a small driver store. On Windows it is a real one, in a folder.
-func windowsTree(t *testing.T) (root Root, folder string) {
+// windowsTree makes a small driver store. On Windows it is a real one, in a dir.
+func windowsTree(t *testing.T) (root Root, dir string) {
 	t.Helper()
 	top := t.TempDir()
 	base := top
 	if runtime.GOOS == "windows" {
-		folder = top
+		dir = top
 	} else {
-		base, folder = filepath.Join(top, "C:", "store"), `C:\store`
+		base, dir = filepath.Join(top, "C:", "store"), `C:\store`
 	}
 	for path, content := range map[string]string{
 		"a.dll": "a", "B.dll": "a", "c.exe": "c", "x86/a.dll": "x", "x86/deep/d.dll": "d", "empty": "", "other/b.dll": "ab",
@@ -32,12 +32,12 @@ func windowsTree(t *testing.T) (root Root, folder string) {
 			t.Fatal(err)
 		}
 	}
-	return Root(top), folder
+	return Root(top), dir
 }
 
 func TestGlob(t *testing.T) {
 	t.Parallel()
-	root, folder := windowsTree(t)
+	root, dir := windowsTree(t)
 	for _, test := range []struct {
 		pattern string
 		limit   int
@@ -55,55 +55,55 @@ func TestGlob(t *testing.T) {
 		{`..\*`, 10, nil},
 		{`C:\*`, 10, nil},
 	} {
-		got, err := root.Glob(folder, test.pattern, test.limit)
+		got, err := root.Glob(dir, test.pattern, test.limit)
 		if err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, %v, want %q", test.pattern, got, err, test.want)
 		}
 	}
-	if got, err := root.Glob(folder+`\nowhere`, "*", 10); err != nil || got != nil {
-		t.Errorf("in no folder: %q, %v", got, err)
+	if got, err := root.Glob(dir+`\nowhere`, "*", 10); err != nil || got != nil {
+		t.Errorf("in no dir: %q, %v", got, err)
 	}
 }
 
 func TestFinal(t *testing.T) {
 	t.Parallel()
-	root, folder := windowsTree(t)
-	for path, regular := range map[string]bool{folder + `\a.dll`: true, folder + `\X86\A.dll`: true, folder + `\x86`: false} {
+	root, dir := windowsTree(t)
+	for path, regular := range map[string]bool{dir + `\a.dll`: true, dir + `\X86\A.dll`: true, dir + `\x86`: false} {
 		final, isRegular, err := root.Final(path)
 		if err != nil || isRegular != regular || filepath.Base(final) == "" {
 			t.Errorf("%s: %q, regular %t, %v", path, final, isRegular, err)
 		}
 	}
-	for _, path := range []string{folder + `\nowhere`, folder + `\nowhere\a.dll`} {
+	for _, path := range []string{dir + `\nowhere`, dir + `\nowhere\a.dll`} {
 		if final, _, err := root.Final(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %q, %v", path, final, err)
 		}
 	}
-	one, _, _ := root.Final(folder + `\x86\a.dll`)
-	if other, _, _ := root.Final(folder + `\X86\A.DLL`); one != other {
+	one, _, _ := root.Final(dir + `\x86\a.dll`)
+	if other, _, _ := root.Final(dir + `\X86\A.DLL`); one != other {
 		t.Errorf("one file has two final paths, %q and %q", one, other)
 	}
 }
 
 func TestSameContent(t *testing.T) {
 	t.Parallel()
-	root, folder := windowsTree(t)
+	root, dir := windowsTree(t)
 	for _, test := range []struct {
 		a, b string
 		want bool
 	}{
 		{"a.dll", "B.dll", true}, {"a.dll", "a.dll", true}, {"a.dll", "c.exe", false}, {"a.dll", `other\b.dll`, false}, {"empty", "a.dll", false}, {"empty", "empty", true},
 	} {
-		got, err := root.SameContent(folder+`\`+test.a, folder+`\`+test.b)
+		got, err := root.SameContent(dir+`\`+test.a, dir+`\`+test.b)
 		if err != nil || got != test.want {
 			t.Errorf("%s and %s: %t, %v", test.a, test.b, got, err)
 		}
 	}
-	if same, err := root.SameContent(folder+`\a.dll`, folder+`\nowhere`); err == nil || same {
+	if same, err := root.SameContent(dir+`\a.dll`, dir+`\nowhere`); err == nil || same {
 		t.Errorf("with nothing: %t, %v", same, err)
 	}
-	if same, err := root.SameContent(folder+`\x86`, folder+`\x86`); err == nil || same {
-		t.Errorf("two folders: %t, %v", same, err)
+	if same, err := root.SameContent(dir+`\x86`, dir+`\x86`); err == nil || same {
+		t.Errorf("two dirs: %t, %v", same, err)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// final asks Windows which path an open handle has, which is after all links and
-// junctions. The handle gives no access to the file.
+// final asks Windows for the path of an open handle, which has all links and
+// junctions followed. The handle gives no access to the file.
 // https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
 func (r Root) final(path string) (final string, regular bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
@@ -29,7 +29,7 @@ func (r Root) final(path string) (final string, regular bool, err error) {
 		err = windows.GetFileInformationByHandle(handle, &info)
 	}
 	if err != nil {
-		return "", false, &os.PathError{Op: "look at", Path: path, Err: err}
+		return "", false, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if final, err = finalName(handle); err != nil {
 		return "", false, &os.PathError{Op: "resolve", Path: path, Err: err}
@@ -38,8 +38,8 @@ func (r Root) final(path string) (final string, regular bool, err error) {
 	return final, kind == windows.FILE_TYPE_DISK && info.FileAttributes&notRegular == 0, nil
 }
 
-// finalName returns the path of an open file with its drive's letter. A network
-// share's stays as it is, and is in no folder of ours.
+// finalName returns the path of an open file with its drive letter, or the UNC
+// path of a file on a network share.
 func finalName(handle windows.Handle) (string, error) {
 	// FILE_NAME_NORMALIZED and VOLUME_NAME_DOS are both 0.
 	buffer := make([]uint16, windows.MAX_LONG_PATH)
@@ -57,5 +57,5 @@ func finalName(handle windows.Handle) (string, error) {
 	return path, nil
 }
 
-// seen returns where the node's path is seen by this process.
-func (r Root) seen(path string) (string, error) { return path, nil }
+// visible returns where this process sees the node's path.
+func (r Root) visible(path string) (string, error) { return path, nil }

@@ -5,41 +5,31 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"directx-nri/internal/winpath"
 )
 
-// Glob returns the paths, relative to folder and sorted, of the files below folder
-// that fit pattern: a relative Windows path whose elements may have * and ? in
-// them, of which neither stands for a separator. It returns at most limit. What is
-// not there is no error. A link to a folder is not looked into by a wildcard.
-func (r Root) Glob(folder, pattern string, limit int) ([]string, error) {
-	if !winpath.IsAbs(folder) || !winpath.IsLocalGlob(pattern) {
+// Glob returns the sorted paths, relative to dir, of at most limit files below
+// dir that match pattern: a relative Windows path with * and ? in its elements.
+// No match is no error. Wildcards do not match links to directories.
+func (r Root) Glob(dir, pattern string, limit int) ([]string, error) {
+	if !winpath.IsAbs(dir) || !winpath.IsLocalGlob(pattern) {
 		return nil, nil
 	}
-	found, err := glob(r.local(folder), "", winpath.Elements(pattern), limit)
+	found, err := glob(r.local(dir), "", winpath.Elements(pattern), limit)
 	slices.Sort(found)
 	return found, err
 }
 
-// local returns where the node's Windows path is seen by this process.
-func (r Root) local(path string) string {
-	if runtime.GOOS == "windows" {
-		return path
-	}
-	return filepath.Join(append([]string{string(r)}, strings.Split(winpath.Clean(path), `\`)...)...)
-}
-
-// glob looks below folder/under for what fits the elements of a pattern.
-func glob(folder, under string, elements []string, limit int) ([]string, error) {
+// glob returns the files below dir/under that match the elements of a pattern.
+func glob(dir, under string, elements []string, limit int) ([]string, error) {
 	if len(elements) == 0 || limit <= 0 {
 		return nil, nil
 	}
-	here := filepath.Join(folder, filepath.FromSlash(strings.ReplaceAll(under, `\`, "/")))
-	entries, err := candidates(here, elements[0])
+	here := filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(under, `\`, "/")))
+	entries, err := matching(here, elements[0])
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -49,16 +39,15 @@ func glob(folder, under string, elements []string, limit int) ([]string, error) 
 	var found []string
 	for _, entry := range entries {
 		path := winpath.Join(under, entry.Name())
-		if len(elements) > 1 {
-			if entry.IsDir() {
-				below, err := glob(folder, path, elements[1:], limit-len(found))
-				if err != nil {
-					return nil, err
-				}
-				found = append(found, below...)
-			}
-		} else if !entry.IsDir() {
+		switch {
+		case len(elements) == 1 && !entry.IsDir():
 			found = append(found, path)
+		case len(elements) > 1 && entry.IsDir():
+			below, err := glob(dir, path, elements[1:], limit-len(found))
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, below...)
 		}
 		if len(found) >= limit {
 			return found[:limit], nil
@@ -67,25 +56,25 @@ func glob(folder, under string, elements []string, limit int) ([]string, error) 
 	return found, nil
 }
 
-// candidates returns the entries of folder that fit one element of a pattern. An
-// element without wildcards is looked up and not listed.
-func candidates(folder, element string) ([]fs.DirEntry, error) {
+// matching returns the entries of dir that match one element of a pattern. An
+// element without wildcards is looked up without listing dir.
+func matching(dir, element string) ([]fs.DirEntry, error) {
 	if !winpath.HasWildcard(element) {
-		info, err := os.Stat(filepath.Join(folder, element))
+		info, err := os.Stat(filepath.Join(dir, element))
 		if err != nil {
 			return nil, err
 		}
-		return []fs.DirEntry{named{fs.FileInfoToDirEntry(info), element}}, nil
+		return []fs.DirEntry{namedEntry{fs.FileInfoToDirEntry(info), element}}, nil
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !winpath.Match(element, e.Name()) }), err
 }
 
-// named is an entry under the name that it was asked for by: on Windows that may
-// differ in its case.
-type named struct {
+// namedEntry is an entry with the name that was looked up, which on Windows can
+// differ in case.
+type namedEntry struct {
 	fs.DirEntry
 	name string
 }
 
-func (n named) Name() string { return n.name }
+func (n namedEntry) Name() string { return n.name }

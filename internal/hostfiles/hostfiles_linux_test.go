@@ -2,9 +2,12 @@ package hostfiles
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -13,8 +16,8 @@ import (
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for _, folder := range []string{"usr/lib/wsl/lib", "C:/Windows/System32"} {
-		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+	for _, dir := range []string{"usr/lib/wsl/lib", "C:/Windows/System32"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +36,7 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]string{
+	resolves := map[string]string{
 		"/usr/lib/wsl/lib/libd3d12.so.1": "/usr/lib/wsl/lib/libd3d12.so.1",
 		"/usr/lib/wsl/lib/libd3d12.so":   "/usr/lib/wsl/lib/libd3d12.so.1",
 		"/opt/wsl/lib/libd3d12.so":       "/usr/lib/wsl/lib/libd3d12.so.1",
@@ -43,7 +46,8 @@ func TestResolve(t *testing.T) {
 		"/out":                           "",
 		"/missing":                       "",
 		`C:\Windows\System32\b.dll`:      "",
-	} {
+	}
+	for path, want := range resolves {
 		got, err := Root(root).Resolve(path)
 		if want == "" {
 			if !errors.Is(err, fs.ErrNotExist) {
@@ -53,6 +57,15 @@ func TestResolve(t *testing.T) {
 		}
 		if err != nil || got != want {
 			t.Errorf("%s resolves to %q, %v; want %q", path, got, err, want)
+		}
+	}
+	// All at once give the same results.
+	paths := slices.Sorted(maps.Keys(resolves))
+	all, errs := Root(root).ResolveAll(paths)
+	for i, path := range paths {
+		want := resolves[path]
+		if want == "" && !errors.Is(errs[i], fs.ErrNotExist) || want != "" && (errs[i] != nil || all[i] != want) {
+			t.Errorf("%s resolves to %q, %v; want %q", path, all[i], errs[i], want)
 		}
 	}
 }
@@ -75,15 +88,18 @@ func TestDeviceNode(t *testing.T) {
 	}
 }
 
-func BenchmarkResolve(b *testing.B) {
-	root := Root("/")
-	file := filepath.Join(b.TempDir(), "libd3d12.so")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		b.Fatal(err)
+func BenchmarkResolveAll(b *testing.B) {
+	dir := b.TempDir()
+	var files []string
+	for i := range 20 {
+		files = append(files, filepath.Join(dir, fmt.Sprintf("library%d.so", i)))
+		if err := os.WriteFile(files[i], nil, 0o644); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for b.Loop() {
-		if _, err := root.Resolve(file); err != nil {
-			b.Fatal(err)
+		if _, errs := Root("/").ResolveAll(files); errors.Join(errs...) != nil {
+			b.Fatal(errs)
 		}
 	}
 }

@@ -18,6 +18,7 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,4 +199,29 @@ func Write(stateDir string, p Policy) error {
 		return fmt.Errorf("write node policy: %w", err)
 	}
 	return durable.Replace(Path(stateDir), append(data, '\n'), 0o600)
+}
+
+// ReadShim returns the shim's part of the policy. All containers of the node depend
+// on it, so it is the default if the file cannot be read or has another format,
+// unless the file may set Runtime, which is an error then: containers must not
+// start with another runtime than the configured one.
+func ReadShim(stateDir string) (Shim, error) {
+	p := withShimLog(Policy{}, stateDir)
+	data, err := durable.Read(Path(stateDir), maxSize+1)
+	if err != nil {
+		return p.Shim, nil //nolint:nilerr // see above
+	}
+	var f struct {
+		Shim Shim `json:"shim"`
+	}
+	if err = json.Unmarshal(data, &f); err == nil {
+		err = durable.CheckPrivate(stateDir)
+	}
+	if err != nil {
+		if bytes.Contains(data, []byte(`"runtime":`)) {
+			return p.Shim, fmt.Errorf("read node policy %s: %w", Path(stateDir), err)
+		}
+		return p.Shim, nil
+	}
+	return withShimLog(Policy{Shim: f.Shim}, stateDir).Shim, nil
 }

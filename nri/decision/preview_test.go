@@ -17,7 +17,7 @@ import (
 // A preview is the decision, and nobody is any the wiser.
 func TestPreviewBindsNothing(t *testing.T) {
 	t.Parallel()
-	devices := node()
+	devices := testDevices()
 	d, tokens := recorded(t, fixed{devices: devices}, map[string][]string{display: {devices[0].InstanceID}})
 	var told bytes.Buffer
 	log := logrus.New()
@@ -73,7 +73,7 @@ func TestRefusedContainerTakesNothing(t *testing.T) {
 
 func TestPreviewTellsWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
-	d, _ := recorded(t, fixed{devices: node()}, nil)
+	d, _ := recorded(t, fixed{devices: testDevices()}, nil)
 	d.Files = noFiles{}
 	c := ask("0")
 	c.OS = ocispec.Windows
@@ -89,4 +89,10 @@ func TestPreviewTellsWhatIsLeftOut(t *testing.T) {
 // noFiles has none of the files that are asked for.
 type noFiles struct{ allFiles }
 
-func (noFiles) Resolve(string) (string, error) { return "", fs.ErrNotExist }
+func (noFiles) ResolveAll(paths []string) ([]string, []error) {
+	errs := make([]error, len(paths))
+	for i := range errs {
+		errs[i] = fs.ErrNotExist
+	}
+	return paths, errs
+}

@@ -2,7 +2,6 @@ package decision
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,13 +10,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
 	"directx-nri/ocispec"
 )
 
-// A standalone container's request for GPUs: all, none, or a list, parted by
-// commas, of indices, location paths and LUIDs. The annotation, which no image
-// brings along, counts more than the variable.
+// The request of a standalone container: all, none, or a comma-separated list of
+// indices, location paths and LUIDs. The annotation, which no image can set, takes
+// precedence over the variable.
 const (
 	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
 	VisibleAnnotation = "directx.microsoft.com/visible-devices"
@@ -26,67 +24,56 @@ const (
 	visibleNone = "none"
 )
 
-var (
-	errOutsidePod  = errors.New("it presents an allocation and belongs to no pod")
-	errNoSuchGPU   = errors.New("no GPU of this node matches")
-	errBadRequest  = errors.New("the request cannot be understood")
-	errUnknownGPUs = errors.New("the GPUs of this node are not known")
-)
-
-// asked decides for a standalone container.
-func (d *Decider) asked(ctx context.Context, c Container) (Outcome, bool, error) {
-	if shown := presented(c.OS, c.Env); len(shown) > 0 {
-		return Outcome{}, false, fmt.Errorf("%s: %w; remove variables that begin with %s: outside Kubernetes a container asks with %s",
-			shown[0].variable, errOutsidePod, allocation.EnvPrefix, VisibleVariable)
+// decideStandalone decides for a standalone container.
+func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, bool, error) {
+	if tokens := tokenEnv(c.OS, c.Env); len(tokens) > 0 {
+		return Outcome{}, false, explain(tokens[0].variable, errOutsidePod)
 	}
-	name, request := visible(c)
-	has := assigned(c.Devices)
+	name, request := visibleDevices(c)
+	assigned := assignedDevices(c.Devices)
 	switch {
-	case strings.EqualFold(request, visibleNone), request == "" && !has.any():
+	case strings.EqualFold(request, visibleNone), request == "" && !assigned.any():
 		return Outcome{}, false, nil
 	case request != "" && c.HyperV:
-		return Outcome{}, false, fmt.Errorf("%s: %w; %s", name, errHyperV, "run it with process isolation")
+		return Outcome{}, false, explain(name, errHyperV)
 	case c.HyperV:
 		return Outcome{}, false, nil
 	}
-	present, err := d.source().Devices(ctx)
+	present, err := discovery.ByClass(d.Source, func() bool { return d.Policy.ByClass }).Devices(ctx)
 	if err != nil {
-		return Outcome{}, false, fmt.Errorf("%w, so that it cannot be given their runtime files: %w; %s=%s starts it as it is",
+		return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; %s=%s starts it without",
 			errUnknownGPUs, err, VisibleVariable, visibleNone)
 	}
 	devices, err := Select(request, present)
 	if err != nil {
 		return Outcome{}, false, fmt.Errorf("%s: %w", name, err)
 	}
-	devices = union(devices, has.of(present))
+	devices = union(devices, assigned.of(present))
 	if len(devices) == 0 {
-		// What it has is no GPU.
-		return Outcome{}, false, nil
+		return Outcome{}, false, nil // The assigned devices are no GPUs.
 	}
-	outcome, err := d.give(c, devices)
+	outcome, err := d.buildOutcome(c, devices)
 	if err != nil {
 		return Outcome{}, false, err
 	}
-	if has.class {
-		// The class has each of them already.
-		outcome.Edits.WindowsDevices = nil
+	if assigned.class {
+		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
 	return outcome, true, nil
 }
 
-// visible returns what a standalone container asks for and by what name, "" when
-// it asks for nothing.
-func visible(c Container) (name, request string) {
+// visibleDevices returns the request of a standalone container, "" if there is
+// none, and where it is written.
+func visibleDevices(c Container) (name, request string) {
 	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
 		return "annotation " + VisibleAnnotation, value
 	}
-	request, _ = lookup(c, VisibleVariable)
+	request, _ = c.lookupEnv(VisibleVariable)
 	return VisibleVariable, strings.TrimSpace(request)
 }
 
-// Select returns the GPUs of present that request names, each once, in its
-// order: [VisibleVariable] says how it is written. Its errors are for a person,
-// and list what there is.
+// Select returns the GPUs of present that request names, in its order and without
+// duplicates; see [VisibleVariable] for its format. Errors list the GPUs.
 func Select(request string, present []discovery.Device) ([]discovery.Device, error) {
 	switch {
 	case request == "":
@@ -102,22 +89,22 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	for selector := range strings.SplitSeq(request, ",") {
 		selector = strings.TrimSpace(selector)
 		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
-			return nil, fmt.Errorf("%w: %q; write %s, %s, or a list of indices, location paths and LUIDs parted by commas", errBadRequest, request, visibleAll, visibleNone)
+			return nil, fmt.Errorf("%w %q; use %s, %s, or a comma-separated list of indices, location paths and LUIDs", errBadRequest, request, visibleAll, visibleNone)
 		}
 		device, ok := find(selector, present)
 		if !ok {
 			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, list(present))
 		}
 		if err := unusable(device); err != nil {
-			return nil, fmt.Errorf("%q is GPU %s, and %w; %s", selector, device.Name(), err, list(present))
+			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, list(present))
 		}
 		devices = union(devices, []discovery.Device{device})
 	}
 	return devices, nil
 }
 
-// find returns the GPU that selector names: its index in the node's list, its
-// LUID in hexadecimal, its location path, or its instance ID where it has none.
+// find returns the GPU with the given index, hexadecimal LUID, location path, or
+// instance ID if it has no location path.
 func find(selector string, present []discovery.Device) (discovery.Device, bool) {
 	if index, err := strconv.ParseUint(selector, 10, 32); err == nil {
 		if index >= uint64(len(present)) {
@@ -135,20 +122,7 @@ func find(selector string, present []discovery.Device) (discovery.Device, bool) 
 	return present[i], true
 }
 
-// unusable returns why d cannot be given to a container, nil when it can.
-func unusable(d discovery.Device) error {
-	switch {
-	case !d.Health.OK():
-		return fmt.Errorf("%w: %s", ErrDeviceFailed, d.Health)
-	case d.Software:
-		return fmt.Errorf("%w: it is a software renderer", ErrDeviceFailed)
-	case d.Kind() == discovery.KindNone:
-		return fmt.Errorf("%w: it supports neither graphics nor compute", ErrDeviceFailed)
-	}
-	return nil
-}
-
-// list describes the node's GPUs in one line.
+// list describes GPUs in one line.
 func list(present []discovery.Device) string {
 	if len(present) == 0 {
 		return "this node has no GPU"
@@ -173,7 +147,7 @@ func list(present []discovery.Device) string {
 	return "this node has " + strings.Join(texts, ", ")
 }
 
-// union appends those of more that devices has not.
+// union appends those of more that are not in devices.
 func union(devices, more []discovery.Device) []discovery.Device {
 	for _, d := range more {
 		if _, ok := discovery.Find(devices, d.InstanceID); !ok {
@@ -183,15 +157,13 @@ func union(devices, more []discovery.Device) []discovery.Device {
 	return devices
 }
 
-// assignment is what a container's spec has of Windows devices already.
+// assignment is the GPUs among the Windows devices of a container's spec.
 type assignment struct {
-	// class: the interface class of all GPUs.
-	class bool
-	// paths are location paths.
-	paths []string
+	class bool     // all GPUs, by their interface class
+	paths []string // location paths
 }
 
-func assigned(devices []specs.WindowsDevice) assignment {
+func assignedDevices(devices []specs.WindowsDevice) assignment {
 	var a assignment
 	for _, d := range devices {
 		switch d.IDType {
@@ -206,8 +178,8 @@ func assigned(devices []specs.WindowsDevice) assignment {
 
 func (a assignment) any() bool { return a.class || len(a.paths) > 0 }
 
-// of returns the GPUs of the node among a. A path may be that of a device
-// which is no GPU.
+// of returns the GPUs of present that are assigned. Paths of other devices are
+// ignored.
 func (a assignment) of(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
 		if d.LocationPath == "" {

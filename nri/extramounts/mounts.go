@@ -9,71 +9,63 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
-	"directx-nri/internal/strictyaml"
+	"directx-nri/internal/policy"
 	"directx-nri/ocispec"
 )
 
-// Why a file is refused, beside what is wrong with its path.
+// Errors of [Policy.Mounts], in addition to those of paths.
 var (
-	ErrOff               = errors.New("extra mounts are off on this node; remove the request, or have the administrator set extraMounts.sources")
-	ErrTooMany           = errors.New("these are more files than a container may ask for; ask for fewer, or have the administrator raise extraMounts.max")
-	ErrSource            = errors.New("a container of this node may not have files from there; name a file relative to the driver store, or have the administrator set extraMounts.sources and list the folder in extraMounts.hostFolders")
-	ErrNoStore           = errors.New("none of the container's GPUs has a driver store folder on this node, which a relative path is in; name the file by its absolute path in a folder of extraMounts.hostFolders")
-	ErrMissing           = errors.New("there is no such file; correct the path")
-	ErrNotFile           = errors.New("it is not a regular file, and only single files are mounted; name a file")
-	ErrLeadsOut          = errors.New("a link or a junction on the way leads out of the folder that the file must be in; name the file itself")
-	ErrDestination       = errors.New("files may not be put there; write a name, or a path below one of the folders that the administrator lists in extraMounts.destinations")
-	ErrDestinationFolder = errors.New("folder is for a destination that is a name on Windows; remove it")
-	ErrSystemFile        = errors.New("a file of Windows itself is there, which cannot be replaced; write another name")
-	ErrTaken             = errors.New("another file is mounted there; write another name")
-)
-
-// Names of the folders for files without a path of their own.
-const (
-	folder64 = "System32"
-	folder32 = "SysWOW64"
+	ErrOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
+	ErrTooMany     = errors.New("too many files; request fewer, or ask the administrator to raise extraMounts.max")
+	ErrSource      = errors.New("files from there are not allowed; use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
+	ErrNoStore     = errors.New("none of the container's GPUs has a driver store for a relative path; use an absolute path in a directory that extraMounts allows")
+	ErrMissing     = errors.New("no such file; correct the path")
+	ErrNotFile     = errors.New("not a regular file; request single files")
+	ErrLeadsOut    = errors.New("a link or junction leads out of the allowed directory; request the file itself")
+	ErrDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
+	ErrDirectory   = errors.New("directory is for a destination that is a file name on Windows; remove it")
+	ErrSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
+	ErrTaken       = errors.New("another file is mounted there; use another name")
 )
 
 const (
-	windowsFolder = `C:\Windows`
-	system32      = windowsFolder + `\` + folder64
-	sysWOW64      = windowsFolder + `\` + folder32
-	// linuxFolder is where Linux' programs look for Direct3D's libraries.
+	windowsDir = `C:\Windows`
+	system32   = windowsDir + `\` + policy.System32
+	sysWOW64   = windowsDir + `\` + policy.SysWOW64
+	// linuxDir is where Linux programs look for Direct3D's libraries.
 	// https://learn.microsoft.com/windows/ai/directml/gpu-accelerated-training
-	linuxFolder = "/usr/lib/wsl/lib"
+	linuxDir = "/usr/lib/wsl/lib"
 )
 
-// Files is what must be asked about the node's files.
+// Files answers questions about the node's files.
 type Files interface {
-	// Final returns where path leads to in the end: every link and junction is
-	// followed, and names are long ones. regular tells a regular file. The error
-	// matches [fs.ErrNotExist] when there is nothing.
+	// Final returns path with all links and junctions followed and short names
+	// replaced by long ones. regular reports whether it is a regular file. The error
+	// matches [fs.ErrNotExist] if there is no file.
 	Final(path string) (final string, regular bool, err error)
-	// SameContent tells whether two files hold the same bytes.
+	// SameContent reports whether two files have the same content.
 	SameContent(a, b string) (bool, error)
 }
 
-// Policy is what a node's containers may have.
+// Policy decides about the requests of containers of an operating system.
 type Policy struct {
-	config.ExtraMounts
+	policy.ExtraMounts
 	OS    ocispec.OS
 	Files Files
 }
 
-// Mounts returns the mounts of what is asked for by a container that gets devices
-// and, with them, the mounts given. Everything is granted, or nothing and the error
-// says which file is refused, why, and what to do.
+// Mounts returns the mounts of requests for a container that gets devices and the
+// mounts given. An error names the refused file, the cause and the remedy.
 //
-// A file that the container gets already, at the same place, is no further mount.
+// A file that the container already gets at the same destination is skipped.
 func (p Policy) Mounts(requests []Request, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
 	switch {
 	case len(requests) == 0:
 		return nil, nil
-	case p.Sources != config.MountDriverStore && p.Sources != config.MountHostFolders:
+	case p.Sources != policy.MountDriverStore && p.Sources != policy.MountHostDirectories:
 		return nil, ErrOff
 	case len(requests) > p.Max:
-		return nil, fmt.Errorf("%d files are asked for, and %d is the most: %w", len(requests), p.Max, ErrTooMany)
+		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(requests), p.Max, ErrTooMany)
 	}
 	taken := map[string]string{}
 	for _, m := range given {
@@ -81,34 +73,33 @@ func (p Policy) Mounts(requests []Request, devices []discovery.Device, given []s
 	}
 	var mounts []specs.Mount
 	for _, request := range requests {
-		source, destination, err := p.judge(request, devices)
+		source, destination, err := p.resolve(request, devices)
 		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", strictyaml.Quote(request.Source), err)
+			return nil, fmt.Errorf("source %s: %w", quote(request.Source), err)
 		}
 		key := ocispec.DestinationKey(p.OS, destination)
 		switch other, isTaken := taken[key]; {
 		case !isTaken:
 			if err := p.checkSystem(source, destination); err != nil {
-				return nil, fmt.Errorf("destination %s: %w", strictyaml.Quote(destination), err)
+				return nil, fmt.Errorf("destination %s: %w", quote(destination), err)
 			}
 			taken[key] = source
 			mounts = append(mounts, ocispec.ReadOnlyMount(p.OS, source, destination))
 		case ocispec.DestinationKey(p.OS, other) != ocispec.DestinationKey(p.OS, source):
-			return nil, fmt.Errorf("destination %s: %w", strictyaml.Quote(destination), ErrTaken)
+			return nil, fmt.Errorf("destination %s: %w", quote(destination), ErrTaken)
 		}
 	}
 	return mounts, nil
 }
 
-// judge returns the file of the node that request names, as it is mounted, and
-// where.
-func (p Policy) judge(request Request, devices []discovery.Device) (source, destination string, err error) {
-	from, err := plain(p.OS, request.Source)
+// resolve returns the node's file that request leads to, and its destination.
+func (p Policy) resolve(request Request, devices []discovery.Device) (source, destination string, err error) {
+	from, err := parsePath(p.OS, request.Source)
 	if err != nil {
 		return "", "", err
 	}
-	// First what needs no look at the node's files: a pod learns nothing of those
-	// that it may not have.
+	// Checks of the path come first: an error must not reveal which files exist
+	// outside of the allowed directories.
 	if destination, err = p.destination(request, from); err != nil {
 		return "", "", err
 	}
@@ -120,67 +111,66 @@ func (p Policy) judge(request Request, devices []discovery.Device) (source, dest
 	return source, destination, err
 }
 
-// destination returns where request's file is put in the container.
-func (p Policy) destination(request Request, from place) (string, error) {
+// destination returns the path in the container.
+func (p Policy) destination(request Request, from plainPath) (string, error) {
 	text := request.Destination
 	if text == "" {
 		text = base(p.OS, from.path)
 	}
-	to, err := plain(p.OS, text)
+	to, err := parsePath(p.OS, text)
 	if err != nil {
 		return "", fmt.Errorf("destination: %w", err)
 	}
 	path := to.path
 	switch {
-	case request.Folder != "" && (to.absolute || p.OS != ocispec.Windows):
-		return "", ErrDestinationFolder
+	case request.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
+		return "", ErrDirectory
 	case !to.absolute && to.elements > 1:
-		return "", fmt.Errorf("destination %s: %w", strictyaml.Quote(text), ErrDestination)
+		return "", fmt.Errorf("destination %s: %w", quote(text), ErrDestination)
 	case !to.absolute:
-		path = join(p.OS, p.folder(request.Folder), to.path)
+		path = join(p.OS, p.defaultDir(request.Directory), to.path)
 	}
-	if !slices.ContainsFunc(p.allowed(), func(folder string) bool { return below(p.OS, folder, path) }) {
-		return "", fmt.Errorf("destination %s: %w", strictyaml.Quote(path), ErrDestination)
+	if !slices.ContainsFunc(p.allowed(), func(dir string) bool { return below(p.OS, dir, path) }) {
+		return "", fmt.Errorf("destination %s: %w", quote(path), ErrDestination)
 	}
 	return path, nil
 }
 
-// folder returns the folder for files without a path of their own.
-func (p Policy) folder(name string) string {
+// defaultDir returns the directory of a destination that is a file name.
+func (p Policy) defaultDir(name string) string {
 	switch {
 	case p.OS == ocispec.Linux:
-		return linuxFolder
-	case name == folder32:
+		return linuxDir
+	case name == policy.SysWOW64:
 		return sysWOW64
 	}
 	return system32
 }
 
-// allowed are the folders that files may be put into.
+// allowed returns the directories that files can be mounted into.
 func (p Policy) allowed() []string {
 	switch {
 	case len(p.Destinations) > 0:
 		return p.Destinations
 	case p.OS == ocispec.Linux:
-		return []string{linuxFolder}
+		return []string{linuxDir}
 	}
 	return []string{system32, sysWOW64}
 }
 
-// hostFile returns what path, which is absolute and plain, leads to.
+// hostFile returns the file that an absolute path leads to.
 func (p Policy) hostFile(path string) (string, error) {
-	if p.Sources != config.MountHostFolders || !slices.ContainsFunc(p.HostFolders, func(f string) bool { return below(p.OS, f, path) }) {
+	if p.Sources != policy.MountHostDirectories || !slices.ContainsFunc(p.HostDirectories, func(f string) bool { return below(p.OS, f, path) }) {
 		return "", ErrSource
 	}
-	return p.regular(path, p.HostFolders)
+	return p.regular(path, p.HostDirectories)
 }
 
-// driverFile returns what path, which is relative and plain, leads to in the first
-// driver store folder of devices that has it.
+// driverFile returns the file that a relative path leads to in the first driver
+// store directory that has it.
 func (p Policy) driverFile(path string, devices []discovery.Device) (string, error) {
 	missing := ErrNoStore
 	if p.OS == ocispec.Linux {
-		// A Windows path means nothing to a container of Linux.
 		return "", missing
 	}
 	for _, d := range devices {
@@ -196,23 +186,23 @@ func (p Policy) driverFile(path string, devices []discovery.Device) (string, err
 	return "", missing
 }
 
-// regular returns what path leads to when that is a regular file below one of
-// folders, they too as what they lead to.
-func (p Policy) regular(path string, folders []string) (string, error) {
+// regular returns the regular file that path leads to, below what one of
+// dirs leads to.
+func (p Policy) regular(path string, dirs []string) (string, error) {
 	final, isRegular, err := p.Files.Final(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", ErrMissing
 	case err != nil:
-		return "", fmt.Errorf("look at the file: %w", err)
+		return "", fmt.Errorf("read file: %w", err)
 	}
-	for _, folder := range folders {
-		root, _, err := p.Files.Final(folder)
+	for _, dir := range dirs {
+		root, _, err := p.Files.Final(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
-			return "", fmt.Errorf("look at the folder: %w", err)
+			return "", fmt.Errorf("read directory: %w", err)
 		}
 		if below(p.OS, root, final) {
 			if !isRegular {
@@ -224,13 +214,12 @@ func (p Policy) regular(path string, folders []string) (string, error) {
 	return "", ErrLeadsOut
 }
 
-// checkSystem refuses a destination that is a file of Windows itself. The image's
-// files are not ours to look at, and so the node's own stand for them: whatever is
-// in its Windows folder under this name is Windows', unless it is the very same
-// file. Then a driver's installation put it there, and nothing is replaced by
-// anything else.
+// checkSystem refuses a destination that is a file of Windows. The node's files
+// stand for the image's: a file of that name in the node's Windows directory is a
+// file of Windows, unless it has the same content as source. Then the driver's
+// installation copied it there.
 func (p Policy) checkSystem(source, destination string) error {
-	if p.OS != ocispec.Windows || !below(p.OS, windowsFolder, destination) {
+	if p.OS != ocispec.Windows || !below(p.OS, windowsDir, destination) {
 		return nil
 	}
 	_, isRegular, err := p.Files.Final(destination)
@@ -238,14 +227,14 @@ func (p Policy) checkSystem(source, destination string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w (what the node has there cannot be looked at: %w)", ErrSystemFile, err)
+		return fmt.Errorf("%w (checking the node's own file failed: %w)", ErrSystemFile, err)
 	case !isRegular:
 		return ErrSystemFile
 	}
 	same, err := p.Files.SameContent(source, destination)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w (what the node has there cannot be compared: %w)", ErrSystemFile, err)
+		return fmt.Errorf("%w (comparing the node's own file failed: %w)", ErrSystemFile, err)
 	case !same:
 		return ErrSystemFile
 	}

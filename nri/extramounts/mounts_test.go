@@ -15,8 +15,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/winpath"
 	"directx-nri/ocispec"
 )
@@ -74,11 +74,11 @@ func devices() []discovery.Device {
 }
 
 func windowsPolicy(files Files) Policy {
-	return Policy{OS: ocispec.Windows, Files: files, ExtraMounts: config.ExtraMounts{Sources: config.MountDriverStore, Max: 4}}
+	return Policy{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
 }
 
-func withFolders(folders ...string) func(*Policy) {
-	return func(p *Policy) { p.Sources, p.HostFolders = config.MountHostFolders, folders }
+func withDirs(folders ...string) func(*Policy) {
+	return func(p *Policy) { p.Sources, p.HostDirectories = policy.MountHostDirectories, folders }
 }
 
 func into(folders ...string) func(*Policy) {
@@ -96,7 +96,7 @@ func TestFilesThatAreGranted(t *testing.T) {
 		"nothing":                        {text: `[]`},
 		"by name":                        {text: `[nvcuda_loader64.dll]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
 		"under another name":             {text: `[{source: nvcuda_loader64.dll, destination: x.dll}]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
-		"for 32-bit programs":            {text: `[{source: x86\tool.exe, folder: SysWOW64}]`, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
+		"for 32-bit programs":            {text: `[{source: x86\tool.exe, directory: SysWOW64}]`, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
 		"either separator":               {text: `[x86/tool.exe]`, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
 		"of the second device":           {text: `[amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
 		"several":                        {text: `[amd.exe, x86\tool.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
@@ -104,9 +104,9 @@ func TestFilesThatAreGranted(t *testing.T) {
 		"the same twice is one":          {text: `[amd.exe, amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
 		"what the container gets anyway": {text: `[{source: nvcuda_loader64.dll, destination: nvcuda.dll}]`},
 		"the same file as the node's":    {text: `[nvidia-smi.exe]`, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
-		"of a host folder":               {text: `['C:\tools\sub\deep.exe']`, policy: []func(*Policy){withFolders(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
-		"of a host folder in any case":   {text: `['c:/tools/trace.exe']`, policy: []func(*Policy){withFolders(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"driver store and host folders":  {text: `[amd.exe]`, policy: []func(*Policy){withFolders(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"of a host folder":               {text: `['C:\tools\sub\deep.exe']`, policy: []func(*Policy){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
+		"of a host folder in any case":   {text: `['c:/tools/trace.exe']`, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"driver store and host folders":  {text: `[amd.exe]`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
 		"to a folder of the policy":      {text: `[{source: amd.exe, destination: 'C:\app\bin\a.exe'}]`, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
 		"letters beyond ASCII":           {text: `[{source: amd.exe, destination: 'Grünfläche.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
 	} {
@@ -147,8 +147,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		policy []func(*Policy)
 		want   error
 	}{
-		"off":                         {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.Sources = config.MountNothing }}, want: ErrOff},
-		"no policy at all":            {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = config.ExtraMounts{} }}, want: ErrOff},
+		"off":                         {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.Sources = policy.MountNothing }}, want: ErrOff},
+		"no policy at all":            {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = policy.ExtraMounts{} }}, want: ErrOff},
 		"too many":                    {text: `[a, b, c, d, e]`, want: ErrTooMany},
 		"missing":                     {text: `[nothere.exe]`, want: ErrMissing},
 		"a folder":                    {text: `[folder]`, want: ErrNotFile},
@@ -181,7 +181,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"dot at the end":              {text: `['amd.exe.']`, want: ErrTrailing},
 		"space at the end":            {text: `['amd.exe ']`, want: ErrTrailing},
 		"wildcard":                    {text: `['*.exe']`, want: ErrCharacter},
-		"control character":           {text: "[\"a\\u0001.exe\"]", want: ErrMalformed},
+		"control character":           {text: "[\"a\\u0001.exe\"]", want: ErrCharacter},
 		"angle bracket":               {text: `['amd<exe']`, want: ErrCharacter},
 		"full-width separator":        {text: `['x86＼tool.exe']`, want: ErrCharacter},
 		"full-width dots":             {text: `['．．\a']`, want: ErrCharacter},
@@ -192,11 +192,11 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"short name":                  {text: `['NVCUDA~1.DLL']`, want: ErrShortName},
 		"short name of a folder":      {text: `[{source: amd.exe, destination: 'C:\PROGRA~1\a.exe'}]`, policy: []func(*Policy){into(`C:\PROGRA~1`)}, want: ErrShortName},
 		"absolute by default":         {text: `['` + store + `\nvidia-smi.exe']`, want: ErrSource},
-		"no folder of the policy":     {text: `['C:\secret\key.pem']`, policy: []func(*Policy){withFolders(`C:\tools`)}, want: ErrSource},
-		"a folder that begins alike":  {text: `['C:\toolsmith\no.exe']`, policy: []func(*Policy){withFolders(`C:\tools`)}, want: ErrSource},
-		"the folder itself":           {text: `['C:\tools']`, policy: []func(*Policy){withFolders(`C:\tools`)}, want: ErrSource},
-		"a folder in a host folder":   {text: `['C:\tools\sub']`, policy: []func(*Policy){withFolders(`C:\tools`)}, want: ErrNotFile},
-		"another drive":               {text: `['D:\tools\trace.exe']`, policy: []func(*Policy){withFolders(`C:\tools`)}, want: ErrSource},
+		"no folder of the policy":     {text: `['C:\secret\key.pem']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"a folder that begins alike":  {text: `['C:\toolsmith\no.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"the folder itself":           {text: `['C:\tools']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"a folder in a host folder":   {text: `['C:\tools\sub']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrNotFile},
+		"another drive":               {text: `['D:\tools\trace.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
 		"destination with a folder":   {text: `[{source: amd.exe, destination: 'sub\a.exe'}]`, want: ErrDestination},
 		"destination elsewhere":       {text: `[{source: amd.exe, destination: 'C:\app\a.exe'}]`, want: ErrDestination},
 		"destination begins alike":    {text: `[{source: amd.exe, destination: 'C:\Windows\System32x\a.exe'}]`, want: ErrDestination},
@@ -207,7 +207,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"destination's stream":        {text: `[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, want: ErrStream},
 		"destination is a device":     {text: `[{source: amd.exe, destination: '\\.\pipe\a'}]`, want: ErrDevicePath},
 		"destination's dot at end":    {text: `[{source: amd.exe, destination: 'kernel32.dll.'}]`, want: ErrTrailing},
-		"destination and folder":      {text: `[{source: amd.exe, destination: 'C:\Windows\System32\a.exe', folder: SysWOW64}]`, want: ErrDestinationFolder},
+		"destination and folder":      {text: `[{source: amd.exe, destination: 'C:\Windows\System32\a.exe', directory: SysWOW64}]`, want: ErrDirectory},
 		"a file of Windows":           {text: `[kernel32.dll]`, want: ErrSystemFile},
 		"a folder of Windows":         {text: `[{source: amd.exe, destination: drivers}]`, want: ErrSystemFile},
 		"Windows' file, by its path":  {text: `[{source: amd.exe, destination: 'c:/windows/System32/kernel32.dll'}]`, policy: []func(*Policy){into(`C:\`)}, want: ErrSystemFile},
@@ -216,11 +216,10 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"not a list":                  {text: `amd.exe`, want: ErrMalformed},
 		"an unknown key":              {text: `[{source: amd.exe, readOnly: false}]`, want: ErrMalformed},
 		"no source":                   {text: `[{destination: amd.exe}]`, want: ErrMalformed},
-		"an unknown folder":           {text: `[{source: amd.exe, folder: Temp}]`, want: ErrMalformed},
-		"a number":                    {text: `[1]`, want: ErrMalformed},
+		"an unknown folder":           {text: `[{source: amd.exe, directory: Temp}]`, want: ErrMalformed},
 		"empty":                       {text: ``, want: ErrMalformed},
 		"two documents":               {text: "[a]\n---\n[b]", want: ErrMalformed},
-		"broken YAML":                 {text: `[`, want: ErrMalformed},
+		"broken list":                 {text: `[`, want: ErrMalformed},
 		"too long":                    {text: `['` + strings.Repeat("a", 70<<10) + `']`, want: ErrMalformed},
 		"a path that is too long":     {text: `['` + strings.Repeat("a", maxPath+1) + `']`, want: ErrMalformed},
 		"more than can be read":       {text: "[" + strings.Repeat("a,", maxRequests+1) + "]", want: ErrMalformed},
@@ -290,7 +289,7 @@ func TestLinksThatLeadOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := windowsPolicy(hostfiles.Root(folder))
-			withFolders(`C:\tools`, `C:\moved`)(&p)
+			withDirs(`C:\tools`, `C:\moved`)(&p)
 			mounts, err := p.Mounts([]Request{{Source: test.source}}, devices(), nil)
 			if !errors.Is(err, test.err) {
 				t.Fatalf("%v, error %v, want %v", mounts, err, test.err)
@@ -379,12 +378,12 @@ func TestLinuxContainers(t *testing.T) {
 		"missing":              {request: Request{Source: "/opt/gpu/no.so"}, err: ErrMissing},
 		"destination":          {request: Request{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: ErrDestination},
 		"destination of dots":  {request: Request{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: ErrDots},
-		"a folder of Windows'": {request: Request{Source: "/opt/gpu/lib.so", Folder: "System32"}, err: ErrDestinationFolder},
+		"a folder of Windows'": {request: Request{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: ErrDirectory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := Policy{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: config.ExtraMounts{
-				Sources: config.MountHostFolders, HostFolders: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
+			p := Policy{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
+				Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
 			}}
 			mounts, err := p.Mounts([]Request{test.request}, devices(), nil)
 			if !errors.Is(err, test.err) {
@@ -402,7 +401,7 @@ func TestLinuxContainers(t *testing.T) {
 // on nothing of Windows' own.
 func FuzzMounts(f *testing.F) {
 	for _, seed := range []string{
-		`[nvidia-smi.exe]`, `[{source: x86\tool.exe, destination: tool.exe, folder: SysWOW64}]`, `['..\secret.inf_1\secret.txt']`,
+		`[nvidia-smi.exe]`, `[{source: x86\tool.exe, destination: tool.exe, directory: SysWOW64}]`, `['..\secret.inf_1\secret.txt']`,
 		`['\\?\C:\secret\key.pem']`, `['C:\secret\key.pem']`, `[{source: amd.exe, destination: 'C:\Windows\System32\kernel32.dll'}]`,
 		`[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, `['NVCUDA~1.DLL']`, `[&a amd.exe, *a]`, `[NUL, 'a ', 'b.']`, `{}`, "[", "\x00",
 		`[{source: 'x86/../amd.exe'}]`, `[{source: amd.exe, destination: 'KERNEL32.DLL'}]`,

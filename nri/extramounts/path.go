@@ -7,76 +7,74 @@ import (
 	"strings"
 	"unicode"
 
-	"directx-nri/internal/strictyaml"
 	"directx-nri/internal/winpath"
 	"directx-nri/ocispec"
 )
 
-// What may be wrong with a path as it stands.
+// Errors of a path as it is written.
 var (
 	ErrDots          = errors.New(`"." and ".." are not allowed in a path`)
-	ErrStream        = errors.New("a colon is not allowed but behind a drive's letter: it names an alternate data stream")
+	ErrStream        = errors.New("a colon is allowed only after a drive letter: it begins the name of an alternate data stream")
 	ErrDevicePath    = errors.New(`device paths (\\?\, \\.\, \??\) are not allowed`)
 	ErrUNC           = errors.New("network paths are not allowed")
-	ErrDriveRelative = errors.New(`the path is neither relative nor does it begin with a drive and a separator, such as C:\`)
-	ErrReservedName  = errors.New("it has a name that stands for a device in every folder")
-	ErrTrailing      = errors.New("a name ends with a dot or a space, which Windows drops")
-	ErrCharacter     = errors.New("it has a character that is not allowed in a path")
-	ErrShortName     = errors.New("it looks like a short (8.3) name; write the long one")
-	ErrEmptyElement  = errors.New("two separators follow each other, or one ends the path")
+	ErrDriveRelative = errors.New(`the path is neither relative nor begins with a drive and a separator, such as C:\`)
+	ErrReservedName  = errors.New("a name is reserved for a device")
+	ErrTrailing      = errors.New("a name ends with a dot or a space, which Windows removes")
+	ErrCharacter     = errors.New("a character is not allowed in a path")
+	ErrShortName     = errors.New("a name looks like a short (8.3) name; use the long one")
+	ErrEmptyElement  = errors.New("a path element is empty")
 )
 
-// place is a path that was found to be plain: no element of it means anything else
-// than a file or a folder of that very name.
-type place struct {
+// plainPath is a path in which each element is just the name of a file or
+// directory.
+type plainPath struct {
 	path     string
 	absolute bool
-	// elements is how many names it has behind the drive or root.
+	// elements is the number of names after the drive or root.
 	elements int
 }
 
-// plain reads text as a path of the given operating system. Its error is one of
-// those above.
-func plain(os ocispec.OS, text string) (place, error) {
-	check := plainWindows
+// parsePath parses a path of the operating system. Its errors are those above.
+func parsePath(os ocispec.OS, text string) (plainPath, error) {
+	check := parseWindowsPath
 	if os == ocispec.Linux {
-		check = plainLinux
+		check = parseLinuxPath
 	}
 	p, err := check(text)
 	if err != nil {
-		return place{}, fmt.Errorf("%s: %w", strictyaml.Quote(text), err)
+		return plainPath{}, fmt.Errorf("%s: %w", quote(text), err)
 	}
 	return p, nil
 }
 
-func plainWindows(text string) (place, error) {
+func parseWindowsPath(text string) (plainPath, error) {
 	p := strings.ReplaceAll(text, "/", `\`)
 	switch {
 	case strings.HasPrefix(p, `\\?\`), strings.HasPrefix(p, `\\.\`), strings.HasPrefix(p, `\??\`):
-		return place{}, ErrDevicePath
+		return plainPath{}, ErrDevicePath
 	case strings.HasPrefix(p, `\\`):
-		return place{}, ErrUNC
+		return plainPath{}, ErrUNC
 	case strings.HasPrefix(p, `\`):
-		return place{}, ErrDriveRelative
+		return plainPath{}, ErrDriveRelative
 	}
 	absolute := len(p) >= 2 && p[1] == ':' && asciiLetter(p[0])
 	rest := p
 	if absolute {
 		if len(p) < 3 || p[2] != '\\' {
-			return place{}, ErrDriveRelative
+			return plainPath{}, ErrDriveRelative
 		}
 		rest = p[3:]
 	}
 	names := strings.Split(rest, `\`)
 	for _, name := range names {
 		if err := checkName(name); err != nil {
-			return place{}, err
+			return plainPath{}, err
 		}
 	}
-	return place{path: winpath.Clean(p), absolute: absolute, elements: len(names)}, nil
+	return plainPath{path: winpath.Clean(p), absolute: absolute, elements: len(names)}, nil
 }
 
-// checkName judges one element of a Windows path.
+// checkName checks one element of a Windows path.
 // https://learn.microsoft.com/windows/win32/fileio/naming-a-file
 func checkName(name string) error {
 	switch {
@@ -98,9 +96,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// plainRune tells whether r stands for itself. Beyond ASCII those are letters and
-// digits, without the forms that somebody on the way may take for an ASCII one: in
-// another width, or in another case, as the Kelvin sign is a K.
+// plainRune reports whether r is allowed in a name. Beyond ASCII those are letters
+// and digits, except for those that a conversion of width or case makes ASCII, such
+// as the Kelvin sign.
 func plainRune(r rune) bool {
 	if r <= unicode.MaxASCII {
 		return r >= ' ' && r != 0x7F && !strings.ContainsRune(`<>"|?*`, r)
@@ -116,38 +114,38 @@ func plainRune(r rune) bool {
 
 func asciiLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 
-func plainLinux(text string) (place, error) {
+func parseLinuxPath(text string) (plainPath, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == unicode.ReplacementChar }) {
-		return place{}, ErrCharacter
+		return plainPath{}, ErrCharacter
 	}
 	rest, absolute := strings.CutPrefix(text, "/")
 	names := strings.Split(rest, "/")
 	for _, name := range names {
 		switch name {
 		case "":
-			return place{}, ErrEmptyElement
+			return plainPath{}, ErrEmptyElement
 		case ".", "..":
-			return place{}, ErrDots
+			return plainPath{}, ErrDots
 		}
 	}
-	return place{path: path.Clean(text), absolute: absolute, elements: len(names)}, nil
+	return plainPath{path: path.Clean(text), absolute: absolute, elements: len(names)}, nil
 }
 
-// below tells whether p lies below folder, both of the operating system.
-func below(os ocispec.OS, folder, p string) bool {
+// below reports whether p is below dir.
+func below(os ocispec.OS, dir, p string) bool {
 	if os == ocispec.Windows {
-		return winpath.Within(folder, p) && !winpath.Equal(folder, p)
+		return winpath.Within(dir, p) && !winpath.Equal(dir, p)
 	}
-	folder, p = path.Clean(folder), path.Clean(p)
-	return p != folder && strings.HasPrefix(p, strings.TrimRight(folder, "/")+"/")
+	dir, p = path.Clean(dir), path.Clean(p)
+	return p != dir && strings.HasPrefix(p, strings.TrimRight(dir, "/")+"/")
 }
 
-// join returns the path of name in folder.
-func join(os ocispec.OS, folder, name string) string {
+// join returns the path of name in dir.
+func join(os ocispec.OS, dir, name string) string {
 	if os == ocispec.Windows {
-		return winpath.Join(folder, name)
+		return winpath.Join(dir, name)
 	}
-	return path.Join(folder, name)
+	return path.Join(dir, name)
 }
 
 func base(os ocispec.OS, p string) string {

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/config"
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/internal/policy"
 )
 
 // libraries is how many runtime files the benchmarks' GPU has.
@@ -19,7 +22,7 @@ const libraries = 20
 // BenchmarkPrepare measures what a start does in this process before the real
 // shim runs, without the time that a program takes to be there at all.
 func BenchmarkPrepare(b *testing.B) {
-	bundle, configPath := benchNode(b)
+	bundle, stateDir := benchNode(b)
 	for _, row := range []struct {
 		name    string
 		request string
@@ -44,7 +47,7 @@ func BenchmarkPrepare(b *testing.B) {
 				}
 				b.StartTimer()
 				s := newShim(Call{
-					Self: "/none", Args: []string{"-id", "bench", "start"}, Bundle: bundle, ConfigPath: configPath, Stderr: io.Discard,
+					Self: "/none", Args: []string{"-id", "bench", "start"}, Bundle: bundle, StateDir: stateDir, Stderr: io.Discard,
 				})
 				if err := s.prepare(); err != nil {
 					b.Fatal(err)
@@ -62,36 +65,34 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// benchNode makes a node with one GPU and a bundle on it.
-func benchNode(b *testing.B) (bundle, configPath string) {
+// benchNode returns a bundle and the state directory of a node with one GPU.
+func benchNode(b *testing.B) (bundle, stateDir string) {
 	b.Helper()
 	if runtime.GOOS != "linux" {
-		b.Skip("the device node and the libraries are Linux'")
+		b.Skip("device nodes and libraries need Linux")
 	}
 	dir := b.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	write := func(name, content string) {
-		if err := os.WriteFile(path(name), []byte(content), 0o600); err != nil {
-			b.Fatal(err)
-		}
+	bundle, stateDir = filepath.Join(dir, "bundle"), filepath.Join(dir, "state")
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		b.Fatal(err)
 	}
-	for _, folder := range []string{"bundle", "etc"} {
-		if err := os.Mkdir(path(folder), 0o700); err != nil {
-			b.Fatal(err)
-		}
+	gpu := discovery.Device{
+		InstanceID: "BENCH", SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}},
 	}
-	var inventory strings.Builder
-	fmt.Fprintf(&inventory, "apiVersion: %s\nkind: Inventory\ndevices:\n- instanceID: BENCH\n  display: true\n  linux:\n"+
-		"    deviceNodes: [/dev/null]\n    libraries:\n", config.APIVersion)
 	for i := range libraries {
 		name := fmt.Sprintf("library%02d.so", i)
-		write(name, "")
-		fmt.Fprintf(&inventory, "    - {source: %s, destination: /usr/lib/wsl/%s}\n", path(name), name)
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: filepath.Join(dir, name), Destination: "/usr/lib/wsl/" + name})
 	}
-	write("etc/gpus.yaml", inventory.String())
-	write("etc/config.yaml", fmt.Sprintf("apiVersion: %s\nkind: %s\nstateDir: %s\ninventory: %s\n",
-		config.APIVersion, config.Kind, path("state"), path("etc/gpus.yaml")))
-	return path("bundle"), path("etc/config.yaml")
+	p := policy.Default()
+	p.Inventory = true
+	if err := errors.Join(compiled.Write(stateDir, []discovery.Device{gpu}), policy.Write(stateDir, p)); err != nil {
+		b.Fatal(err)
+	}
+	return bundle, stateDir
 }
 
 // benchSpec returns a container's spec with as many variables as make it size

@@ -6,20 +6,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"directx-nri/internal/policy"
 )
 
-// hostFile is a file that each Linux has, in a folder without secrets: the
-// configuration refuses those of temporary files.
+// hostFile is a file that each Linux has.
 const hostFile = "/usr/lib/os-release"
 
 func (b *bed) allowExtraMounts() {
 	b.t.Helper()
-	b.write("config.yaml", b.read("config.yaml")+"extraMounts: {sources: host-folders, hostFolders: [/usr/lib]}\n")
+	b.configure(func(p *policy.Policy) {
+		p.ExtraMounts = policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/usr/lib"}, Max: 16}
+	})
 }
 
-// containerd lets a pod's annotations through to the container where the runtime's
+// containerd passes a pod's annotations on to its containers if the runtime's
 // pod_annotations has directx.microsoft.com/*.
-func TestPodAsksForExtraMounts(t *testing.T) {
+func TestPodRequestsExtraMounts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.allowExtraMounts()
@@ -40,7 +43,6 @@ func TestPodAsksForExtraMounts(t *testing.T) {
 	if env := strings.Join(b.edited().Process.Env, "\n"); !strings.Contains(env, "DIRECTX_DEVICES=[{") {
 		t.Errorf("variables %q", env)
 	}
-	// Done twice is done once.
 	once := b.read("bundle/config.json")
 	b.started(b.start(once))
 	if b.read("bundle/config.json") != once {
@@ -48,7 +50,7 @@ func TestPodAsksForExtraMounts(t *testing.T) {
 	}
 }
 
-func TestStandaloneAsksForExtraMountsByVariable(t *testing.T) {
+func TestStandaloneRequestsExtraMountsByVariable(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.allowExtraMounts()
@@ -56,7 +58,7 @@ func TestStandaloneAsksForExtraMountsByVariable(t *testing.T) {
 	if mounts := b.edited().Mounts; len(mounts) != 2 || mounts[1].Source != hostFile {
 		t.Errorf("mounts %v", mounts)
 	}
-	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")), "DIRECTX_EXTRA_MOUNTS", "extraMounts.sources")
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")), "DIRECTX_EXTRA_MOUNTS", "extraMounts")
 	spec := standalone("DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")
 	b.started(b.start(spec))
 	if b.read("bundle/config.json") != spec {

@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sirupsen/logrus"
+
 	"directx-nri/internal/durable"
+	"directx-nri/internal/policy"
 )
 
-// replace puts data in the place of the file at path in one step, with its mode
-// and owner. It is not synced: no container of this boot survives what a sync
-// would guard against.
+// replace replaces the file at path with data in one step and keeps its mode and
+// owner. It does not sync: no container survives what a sync protects from.
 func replace(path string, data []byte) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -20,7 +22,7 @@ func replace(path string, data []byte) (err error) {
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".directx-nri")
 	defer func() {
 		if err != nil {
-			_ = os.Remove(temp) // The bundle goes with the start that fails.
+			_ = os.Remove(temp) // containerd removes the bundle of a failed start.
 			err = fmt.Errorf("edit %s: %w", path, err)
 		}
 	}()
@@ -30,8 +32,7 @@ func replace(path string, data []byte) (err error) {
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		// The process' umask may have taken something away.
-		err = f.Chmod(info.Mode().Perm())
+		err = f.Chmod(info.Mode().Perm()) // The umask may have removed bits.
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -42,13 +43,24 @@ func replace(path string, data []byte) (err error) {
 	return durable.Rename(temp, path)
 }
 
-// maxLog is the size in bytes from which on a log begins anew. The one before
-// is kept.
+func newLog(path string, settings policy.Log) *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(&logFile{path: path})
+	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	if settings.Format == "json" {
+		log.SetFormatter(&logrus.JSONFormatter{})
+	}
+	if level, err := logrus.ParseLevel(settings.Level); err == nil {
+		log.SetLevel(level)
+	}
+	return log
+}
+
+// maxLog is the size in bytes at which the log is renamed to a backup.
 const maxLog = 1 << 20
 
-// logFile is a log that is opened when there is something to write. What
-// cannot be written is dropped: a full disk must not stop a container, and
-// there is no other place to tell it.
+// logFile is a log file that is opened when something is written. Errors are
+// ignored: a full disk must not stop a container.
 type logFile struct {
 	path string
 	file *os.File
@@ -74,8 +86,7 @@ func openLog(path string) (*os.File, error) {
 		}
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		// Two that do this at once lose the older log at worst. On Windows it
-		// cannot be done while another start has the log open: a later one does it.
+		// On Windows this fails while another start has the log open.
 		if err := os.Rename(path, path+".1"); err != nil && info.Size() > 2*maxLog {
 			return nil, err
 		}

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestOneRefusalIsOneLine looks at the shim's own log.
-func TestOneRefusalIsOneLine(t *testing.T) {
+func TestRefusalIsLoggedInOneLine(t *testing.T) {
 	t.Parallel()
 	pod := podAnnotations("container", "u1")
 	for name, test := range map[string]struct {
@@ -27,7 +26,7 @@ func TestOneRefusalIsOneLine(t *testing.T) {
 			if len(lines) != 1 {
 				t.Fatalf("%d lines: %q", len(lines), lines)
 			}
-			for _, text := range append(test.says, "level=error", `msg="container refused"`, "error=") {
+			for _, text := range append(test.says, "level=error", `msg="Container refused"`, "error=") {
 				if !strings.Contains(lines[0], text) {
 					t.Errorf("%q does not say %s", lines[0], text)
 				}
@@ -36,12 +35,12 @@ func TestOneRefusalIsOneLine(t *testing.T) {
 	}
 }
 
-func TestAMistakeIsTold(t *testing.T) {
+func TestPanicIsLogged(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.shim = b.program("bin/" + brokenName)
-	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "an error in directx-nri")
-	if log := b.read("state/shim.log"); strings.Count(log, "container refused") != 1 || !strings.Contains(log, "stack=") {
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "internal error in directx-nri")
+	if log := b.read("state/shim.log"); strings.Count(log, "Container refused") != 1 || !strings.Contains(log, "stack=") {
 		t.Error(log)
 	}
 }

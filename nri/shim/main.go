@@ -6,38 +6,40 @@ import (
 	"os"
 	"strings"
 
-	"directx-nri/internal/config"
+	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
 )
 
-const help = `%[1]s is a runtime shim for containerd that gives containers their GPUs.
+const help = `%[1]s is a runtime shim for containerd that adds GPUs to containers.
 
-containerd calls it; there is nothing to call it by hand for but
+containerd runs it. By hand, use
 
-  %[1]s %[2]s   try it on this machine, with a made-up container
+  %[1]s %[2]s   test it on this machine, with a made-up container
   %[1]s --version
 
-Kubernetes: set runtime_path of the runtime handlers to this file, which
-"dxctl runtime configure" does. Without Kubernetes:
+Kubernetes: set runtime_path of the runtime handlers to this file, as
+'dxctl runtime configure' does. Without Kubernetes:
 
   ctr run --runtime io.containerd.directx.v1 --env DIRECTX_VISIBLE_DEVICES=all …
 
-It runs the real shim, %[3]s, from its own folder or PATH. Its configuration
-file is %[4]s.
+It runs the real shim, %[3]s, from its own directory or PATH, unless the
+configuration names another one. The node policy is in %[4]s; the
+environment variable %[5]s names another directory.
 `
 
-// Main runs the shim with the process' arguments and returns the exit status.
-// Nothing but the real shim writes to standard output when containerd calls.
+// Main runs the shim with the process's arguments and returns the exit status.
+// When containerd calls, only the real shim writes to standard output.
 func Main(version string) int {
 	self, err := os.Executable()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "directx-nri: find our own executable: %v", err)
+		fmt.Fprintf(os.Stderr, "directx-nri: find own executable: %v", err)
 		return exitFailure
 	}
 	args := os.Args[1:]
-	if isStandIn(self) {
-		return standIn(args, os.Stdin, os.Stdout)
+	if isSelfTestShim(self) {
+		return selfTestShim(args, os.Stdin, os.Stdout)
 	}
+	stateDir := paths.Default().State
 	if len(args) == 1 {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
@@ -46,19 +48,16 @@ func Main(version string) int {
 			fmt.Println(shimfile.Base, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(usualShim, ".exe"), config.Path())
+			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(UsualRuntime, ".exe"), stateDir, paths.StateDirVariable)
 			return 0
 		}
 	}
 	bundle, err := os.Getwd()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "directx-nri: find the working folder: %v", err)
+		fmt.Fprintf(os.Stderr, "directx-nri: find working directory: %v", err)
 		return exitFailure
 	}
-	return Run(Call{
-		Self: self, Args: args, Env: os.Environ(), Bundle: bundle,
-		ConfigPath: config.Path(), Stderr: os.Stderr,
-	})
+	return Run(Call{Self: self, Args: args, Env: os.Environ(), Bundle: bundle, StateDir: stateDir, Stderr: os.Stderr})
 }
 
 func selfTestMain(self string) int {
@@ -66,6 +65,6 @@ func selfTestMain(self string) int {
 		fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.Base, err)
 		return exitFailure
 	}
-	fmt.Println("self-test passed")
+	fmt.Println(shimfile.SelfTestPassed)
 	return 0
 }

@@ -11,13 +11,12 @@ import (
 	"strconv"
 	"testing"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/config"
+	"directx-nri/internal/paths"
 	"directx-nri/ocispec"
 )
 
-// The names under which this test's program is not a test: our shim, our shim
-// with an error of its own, and the real shim.
+// The names that select what this test's program does: our shim, our shim with a
+// panic, and the real shim.
 const (
 	ourName    = "containerd-shim-directx-v1"
 	brokenName = "broken-shim"
@@ -33,8 +32,8 @@ func TestMain(m *testing.M) {
 	case ourName:
 		os.Exit(Main("test"))
 	case brokenName:
-		s := newShim(Call{Self: self, Args: os.Args[1:], Env: os.Environ(), Bundle: ".", ConfigPath: config.Path(), Stderr: os.Stderr})
-		s.source = func(config.Config) discovery.Source { panic("a mistake") }
+		s := newShim(Call{Self: self, Args: os.Args[1:], Env: os.Environ(), Bundle: ".", StateDir: paths.Default().State, Stderr: os.Stderr})
+		s.parse = panicking
 		status, err := s.run()
 		if err != nil {
 			fmt.Fprint(os.Stderr, err)
@@ -47,10 +46,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// mistaken reads a config.json with a mistake of its own.
-func mistaken([]byte) (ocispec.Spec, error) { panic("a mistake") }
+func panicking([]byte) (ocispec.Spec, error) { panic("a panic") }
 
-// realCall is what the real shim was called with, and what it answers.
+// realCall is what the real shim was called with.
 type realCall struct {
 	Args  []string
 	Stdin string
@@ -58,7 +56,7 @@ type realCall struct {
 	Dir   string
 }
 
-// realMain is the real shim: it tells its call on standard output.
+// realMain is the real shim: it prints its call.
 func realMain() int {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {

@@ -6,49 +6,54 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"directx-nri/internal/policy"
 )
 
-var errNoShim = errors.New("the real runtime shim is not to be had")
+var errNoShim = errors.New("runtime shim not found")
 
-// realShim returns the path of the shim that we stand in front of: as
-// configured, or the usual one of this system, beside us or on PATH.
+// realShim returns the path of the shim that runs the container: the configured
+// one, or the system's usual one beside this program or on PATH.
 func (s *shim) realShim() (string, error) {
-	name := s.configuration().Shim.Runtime
+	var settings policy.Shim
+	var err error
+	if s.policy != nil {
+		settings = s.policy.Shim
+	} else if settings, err = policy.ReadShim(s.call.StateDir); err != nil {
+		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
+	}
+	name := settings.Runtime
 	if name == "" {
-		name = usualShim
+		name = UsualRuntime
 	}
 	path, err := FindRuntime(s.call.Self, name)
 	if err != nil {
-		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in %s", err, s.call.ConfigPath)
+		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
 	}
 	return path, nil
 }
 
-// UsualRuntime is the file name of the real shim where nothing else is
-// configured.
-const UsualRuntime = usualShim
-
-// FindRuntime returns the path of the real shim that name stands for, for our
-// shim at the path self: an absolute path, or a file name that is looked for
-// beside self and on PATH. It never returns our shim itself.
+// FindRuntime returns the path of the real shim for the shim at the path self.
+// name is an absolute path, or a file name that is looked up beside self and on
+// PATH. It never returns self.
 func FindRuntime(self, name string) (string, error) {
 	if filepath.IsAbs(name) {
-		return name, notSelf(self, name)
+		return name, checkRuntime(self, name)
 	}
 	beside := filepath.Join(filepath.Dir(self), name)
-	if notSelf(self, beside) == nil {
+	if checkRuntime(self, beside) == nil {
 		return beside, nil
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is neither in %s nor on PATH", errNoShim, name, filepath.Dir(self))
 	}
-	return path, notSelf(self, path)
+	return path, checkRuntime(self, path)
 }
 
-// notSelf returns an error when path is not there, or is the file self, which
-// would call itself for ever.
-func notSelf(self, path string) error {
+// checkRuntime returns an error if there is no file at path, or if it is self,
+// which would run itself forever.
+func checkRuntime(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoShim, err)

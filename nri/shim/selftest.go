@@ -12,27 +12,29 @@ import (
 	"runtime"
 	"strings"
 
-	"directx-nri/internal/config"
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 	"directx-nri/ocispec"
 )
 
-// standInName is what the real shim is called in the self-test: a copy of our
-// own program, which knows itself by that name.
-const standInName = "directx-nri-self-test-shim"
+// selfTestShimName is the name of the real shim in the self-test: a copy of this
+// program, which recognizes itself by the name.
+const selfTestShimName = "directx-nri-self-test-shim"
 
-// standInStatus is how the stand-in ends whatever is not a start.
-const standInStatus = 7
+// selfTestStatus is the exit status of that shim for all actions except start.
+const selfTestStatus = 7
 
-func isStandIn(self string) bool {
-	return strings.HasPrefix(filepath.Base(self), standInName)
+func isSelfTestShim(self string) bool {
+	return strings.HasPrefix(filepath.Base(self), selfTestShimName)
 }
 
-// standIn answers a start with its arguments and what it was given on its
-// standard input.
-func standIn(args []string, stdin io.Reader, stdout io.Writer) int {
+// selfTestShim answers a start with its arguments and standard input.
+func selfTestShim(args []string, stdin io.Reader, stdout io.Writer) int {
 	if action(args) != "start" {
-		return standInStatus
+		return selfTestStatus
 	}
 	given, err := io.ReadAll(stdin)
 	if err != nil {
@@ -42,17 +44,16 @@ func standIn(args []string, stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
-// SelfTest tries the shim whose program is self on a made-up container: that it
-// edits the spec, hands everything over and back, and refuses what it must.
+// SelfTest tests the shim at the path self with a made-up container: whether it
+// edits the spec, passes everything to the real shim, and refuses what it must.
 func SelfTest(ctx context.Context, self string) error {
-	folder, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), shimfile.SelfTestDirPrefix)
+	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), shimfile.SelfTestDirPrefix)
 	if err != nil {
-		return fmt.Errorf("make a folder: %w", err)
+		return fmt.Errorf("create directory: %w", err)
 	}
-	// A shim that works does not fail because somebody, such as a virus scanner,
-	// still has a file open. What is left goes with the next installation.
-	defer func() { _ = os.RemoveAll(folder) }()
-	t := tester{self: self, folder: folder}
+	// A virus scanner may still have files open. The next installation removes them.
+	defer func() { _ = os.RemoveAll(dir) }()
+	t := selfTester{self: self, dir: dir}
 	if err := t.prepare(); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
@@ -60,10 +61,10 @@ func SelfTest(ctx context.Context, self string) error {
 		name string
 		run  func(context.Context) error
 	}{
-		{"start with a request", t.startsWithRequest},
-		{"start without a request", t.startsWithout},
-		{"start with a request for a GPU that is not there", t.refuses},
-		{"delete", t.deletes},
+		{"start with a request", t.startWithRequest},
+		{"start without a request", t.startWithout},
+		{"start with a request for a GPU that does not exist", t.startRefused},
+		{"delete", t.delete},
 	} {
 		if err := step.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -72,39 +73,36 @@ func SelfTest(ctx context.Context, self string) error {
 	return nil
 }
 
-type tester struct{ self, folder string }
+type selfTester struct{ self, dir string }
 
-func (t tester) path(name string) string { return filepath.Join(t.folder, name) }
+func (t selfTester) path(name string) string { return filepath.Join(t.dir, name) }
 
-// A GPU of each operating system whose files every one has.
-const (
-	windowsGPU = "locationPath: PCIROOT(0)#PCI(1B00), display: true"
-	linuxGPU   = "display: true, linux: {deviceNodes: [/dev/null]}"
-)
-
-func (t tester) prepare() error {
-	standIn := t.path(standInName + filepath.Ext(t.self))
+func (t selfTester) prepare() error {
+	realShim := t.path(selfTestShimName + filepath.Ext(t.self))
 	program, err := os.ReadFile(t.self)
 	if err != nil {
 		return err
 	}
-	gpu := linuxGPU
+	// The GPU has files that exist on each node.
+	gpu := discovery.Device{InstanceID: "SELF-TEST", SupportsDisplay: true}
 	if runtime.GOOS == "windows" {
-		gpu = windowsGPU
+		gpu.LocationPath = "PCIROOT(0)#PCI(1B00)"
+	} else {
+		gpu.DeviceNodes = []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}
 	}
-	quoted := func(path string) string { return "'" + strings.ReplaceAll(path, "'", "''") + "'" }
+	p := policy.Default()
+	p.Inventory, p.Shim.Runtime = true, realShim
+	p.Assignment = policy.AssignByPath // on each version of Windows
 	return errors.Join(
-		os.WriteFile(standIn, program, 0o755),
+		os.WriteFile(realShim, program, 0o755),
 		os.Mkdir(t.path("bundle"), 0o700),
-		os.WriteFile(t.path("gpus.yaml"), []byte("apiVersion: "+config.APIVersion+"\nkind: Inventory\ndevices: [{instanceID: SELF-TEST, "+gpu+"}]\n"), 0o600),
-		// The answer must be the same on every node, whatever its Windows can do.
-		os.WriteFile(t.path("config.yaml"), []byte("apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+"\nassignmentMode: "+string(config.AssignByPath)+
-			"\nstateDir: "+quoted(t.path("state"))+"\ninventory: "+quoted(t.path("gpus.yaml"))+"\nshim: {runtime: "+quoted(standIn)+"}\n"), 0o600),
+		compiled.Write(t.path("state"), []discovery.Device{gpu}),
+		policy.Write(t.path("state"), p),
 	)
 }
 
-// spec writes a container's spec that asks for GPUs by request.
-func (t tester) spec(request string) ([]byte, error) {
+// spec writes a spec with the environment variable request.
+func (t selfTester) spec(request string) ([]byte, error) {
 	system := `"linux":{}`
 	if runtime.GOOS == "windows" {
 		system = `"windows":{"layerFolders":["C:\\none"]}`
@@ -118,10 +116,10 @@ const (
 	selfTestAction  = "-namespace self-test -id self-test "
 )
 
-func (t tester) call(ctx context.Context, action string) (stdout, stderr string, status int, err error) {
+func (t selfTester) call(ctx context.Context, action string) (stdout, stderr string, status int, err error) {
 	command := exec.CommandContext(ctx, t.self, strings.Fields(selfTestAction+action)...)
 	command.Dir = t.path("bundle")
-	command.Env = append(config.WithoutEnvironment(os.Environ()), config.Variable+"="+t.path("config.yaml"))
+	command.Env = append(os.Environ(), paths.StateDirVariable+"="+t.path("state"))
 	command.Stdin = strings.NewReader(selfTestOptions)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
@@ -135,8 +133,8 @@ func (t tester) call(ctx context.Context, action string) (stdout, stderr string,
 	return out.String(), errs.String(), command.ProcessState.ExitCode(), nil
 }
 
-// start calls for a start that must succeed and returns the spec after it.
-func (t tester) start(ctx context.Context, request string) (before, after []byte, err error) {
+// start runs a start that must succeed and returns the specs before and after it.
+func (t selfTester) start(ctx context.Context, request string) (before, after []byte, err error) {
 	before, err = t.spec(request)
 	if err != nil {
 		return nil, nil, err
@@ -152,7 +150,7 @@ func (t tester) start(ctx context.Context, request string) (before, after []byte
 	return before, after, err
 }
 
-func (t tester) startsWithRequest(ctx context.Context) error {
+func (t selfTester) startWithRequest(ctx context.Context) error {
 	_, after, err := t.start(ctx, "DIRECTX_VISIBLE_DEVICES=all")
 	if err != nil {
 		return err
@@ -167,7 +165,7 @@ func (t tester) startsWithRequest(ctx context.Context) error {
 	return nil
 }
 
-func (t tester) startsWithout(ctx context.Context) error {
+func (t selfTester) startWithout(ctx context.Context) error {
 	before, after, err := t.start(ctx, "A=B")
 	if err == nil && !bytes.Equal(before, after) {
 		err = fmt.Errorf("the spec was changed: %s", after)
@@ -175,21 +173,21 @@ func (t tester) startsWithout(ctx context.Context) error {
 	return err
 }
 
-func (t tester) refuses(ctx context.Context) error {
+func (t selfTester) startRefused(ctx context.Context) error {
 	if _, err := t.spec("DIRECTX_VISIBLE_DEVICES=99"); err != nil {
 		return err
 	}
 	stdout, stderr, status, err := t.call(ctx, "start")
 	if err == nil && (status != exitFailure || stdout != "" || !strings.HasPrefix(stderr, "directx-nri: ")) {
-		err = fmt.Errorf("status %d, output %q, errors %q; want status %d and our line", status, stdout, stderr, exitFailure)
+		err = fmt.Errorf("status %d, output %q, errors %q; want status %d and an error of directx-nri", status, stdout, stderr, exitFailure)
 	}
 	return err
 }
 
-func (t tester) deletes(ctx context.Context) error {
+func (t selfTester) delete(ctx context.Context) error {
 	stdout, stderr, status, err := t.call(ctx, "delete")
-	if err == nil && (status != standInStatus || stdout != "" || stderr != "") {
-		err = fmt.Errorf("status %d, output %q, errors %q; want status %d alone", status, stdout, stderr, standInStatus)
+	if err == nil && (status != selfTestStatus || stdout != "" || stderr != "") {
+		err = fmt.Errorf("status %d, output %q, errors %q; want status %d alone", status, stdout, stderr, selfTestStatus)
 	}
 	return err
 }

@@ -17,27 +17,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
+	"directx-nri/nri/decision"
 )
 
-// bed is a node with a shim, a real shim, and a bundle.
+// bed is a node with the shim, a real shim, and a bundle.
 type bed struct {
-	t      testing.TB
-	folder string
-	// shim is the program that containerd would run.
-	shim string
+	t    testing.TB
+	dir  string
+	shim string // the program that containerd would run
 	env  []string
 }
 
 func newBed(t testing.TB) *bed {
 	t.Helper()
-	b := &bed{t: t, folder: t.TempDir()}
-	if err := os.Chmod(b.folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	b := &bed{t: t, dir: t.TempDir()}
 	for _, dir := range []string{"bin", "bundle", "lib", "state"} {
 		if err := os.Mkdir(b.path(dir), 0o700); err != nil {
 			t.Fatal(err)
@@ -46,22 +46,38 @@ func newBed(t testing.TB) *bed {
 	b.shim = b.program("bin/" + ourName)
 	b.program("bin/" + realName)
 	b.write("lib/d3d12.so", "")
-	b.write("gpus.yaml", `apiVersion: directx.microsoft.com/v1alpha1
-kind: Inventory
-devices:
-  - instanceID: 'VMBUS\0'
-    description: Virtual GPU
-    luid: 0xA0
-    display: true
-    linux: {deviceNodes: [{path: /dev/null, containerPath: /dev/dxg}], libraries: ['`+b.path("lib/d3d12.so")+`', '`+b.path("lib/missing.so")+`']}
-`)
-	b.write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstateDir: "+b.path("state")+"\ninventory: "+b.path("gpus.yaml")+"\n")
+	library := func(name string) discovery.Library {
+		return discovery.Library{Source: b.path("lib/" + name), Destination: b.path("lib/" + name)}
+	}
+	gpu := discovery.Device{
+		InstanceID: `VMBUS\0`, Description: "Virtual GPU", LUID: 0xA0, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
+		Libraries:   []discovery.Library{library("d3d12.so"), library("missing.so")},
+	}
+	if err := compiled.Write(b.path("state"), []discovery.Device{gpu}); err != nil {
+		t.Fatal(err)
+	}
+	b.configure(nil)
 	return b
 }
 
-func (b *bed) path(name string) string { return filepath.Join(b.folder, name) }
+// configure writes the node policy: the defaults with the inventory, changed by
+// change.
+func (b *bed) configure(change func(*policy.Policy)) {
+	b.t.Helper()
+	p := policy.Default()
+	p.Inventory = true
+	if change != nil {
+		change(&p)
+	}
+	if err := policy.Write(b.path("state"), p); err != nil {
+		b.t.Fatal(err)
+	}
+}
 
-// program puts this test's program at a path: what it is there, its name says.
+func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
+
+// program copies this test's program to a path, whose name selects what it does.
 func (b *bed) program(name string) string {
 	b.t.Helper()
 	self, err := os.Executable()
@@ -109,7 +125,7 @@ func (b *bed) run(args ...string) result {
 	command := exec.Command(b.shim, args...)
 	command.Dir = b.path("bundle")
 	command.Stdin = strings.NewReader("runtime options")
-	command.Env = append(append(os.Environ(), config.Variable+"="+b.path("config.yaml"), "MARK=kept"), b.env...)
+	command.Env = append(append(os.Environ(), paths.StateDirVariable+"="+b.path("state"), "MARK=kept"), b.env...)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil && command.ProcessState == nil {
@@ -171,6 +187,12 @@ func specOf(annotations map[string]string, env ...string) string {
 		return err.Error() // No spec, so that the test that uses it fails.
 	}
 	return string(data)
+}
+
+// interlocked is specOf with the interlock of the advertiser's answer.
+func interlocked(annotations map[string]string, env ...string) string {
+	mount := `"mounts":[{"destination":"` + allocation.InterlockMount + `","type":"bind","source":"/dev/null","options":["rbind"]}],"linux":{}`
+	return strings.Replace(specOf(annotations, env...), `"linux":{}`, mount, 1)
 }
 
 func podAnnotations(kind, uid string) map[string]string {
@@ -241,6 +263,7 @@ func TestWithoutARequestNothingChanges(t *testing.T) {
 		"no request":            standalone(),
 		"asks for none":         standalone("DIRECTX_VISIBLE_DEVICES=none"),
 		"sandbox":               specOf(sandbox, "DIRECTX_ALLOCATION_DISPLAY=x"),
+		"interlock alone":       interlocked(podAnnotations("container", "u1")),
 		"host process":          windowsHost,
 		"pod asks by itself":    specOf(podAnnotations("container", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
 		"our own DaemonSet":     specOf(podAnnotations("container", "u1"), "X=directx-nri"),
@@ -249,9 +272,9 @@ func TestWithoutARequestNothingChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
-			// Whatever is wrong with us, such a container is passed on.
-			for _, config := range []string{b.read("config.yaml"), "{", ""} {
-				b.write("config.yaml", config)
+			// The state of our files does not matter.
+			for _, content := range []string{b.read("state/policy.json"), "{", ""} {
+				b.write("state/policy.json", content)
 				b.write("bundle/config.json", spec)
 				before, err := os.Stat(b.path("bundle/config.json"))
 				if err != nil {
@@ -278,7 +301,7 @@ func TestStandaloneStart(t *testing.T) {
 		b.hasGPU()
 	}
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=1")), `"c1"`, `0 VMBUS\0 (Virtual GPU`)
-	if log := b.read("state/shim.log"); !strings.Contains(log, "missing.so") || !strings.Contains(log, "container gets its GPUs") {
+	if log := b.read("state/shim.log"); !strings.Contains(log, "missing.so") || !strings.Contains(log, "Container gets GPUs") {
 		t.Errorf("the log tells nothing of the missing file: %s", log)
 	}
 }
@@ -319,6 +342,8 @@ func TestPodStart(t *testing.T) {
 	variable := "DIRECTX_ALLOCATION_DISPLAY=" + token
 	b.started(b.start(specOf(podAnnotations("container", "u1"), variable)))
 	b.hasGPU()
+	b.started(b.start(interlocked(podAnnotations("container", "u1"), variable)))
+	b.hasGPU() // and no interlock
 	// The container's next start is the same container.
 	b.started(b.start(specOf(podAnnotations("container", "u1"), variable)))
 	b.refused(b.start(specOf(podAnnotations("container", "u2"), variable)), "another container", `container "main" of pod default/web`)
@@ -336,19 +361,16 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 		breaks func(*bed)
 		says   []string
 	}{
-		"configuration cannot be read": {func(b *bed) { b.write("config.yaml", "kind: [") }, []string{"config.yaml"}},
-		"no inventory is configured": {func(b *bed) {
-			b.write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstateDir: "+b.path("state")+"\n")
-		}, []string{"set inventory in", "config.yaml"}},
-		"inventory is not there":    {func(b *bed) { _ = os.Remove(b.path("gpus.yaml")) }, []string{"gpus.yaml"}},
-		"inventory has errors":      {func(b *bed) { b.write("gpus.yaml", "devices: 3\n") }, []string{"gpus.yaml", "DIRECTX_VISIBLE_DEVICES=none"}},
-		"an error of our own":       {func(b *bed) { b.shim = b.program("bin/" + brokenName) }, []string{"an error in directx-nri", "a mistake"}},
-		"everybody's configuration": {func(b *bed) { _ = os.Chmod(b.folder, 0o777) }, []string{"not private"}},
+		"damaged policy":                 {func(b *bed) { b.write("state/policy.json", "{") }, []string{"policy.json"}},
+		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.Inventory = false }) }, []string{"set inventory in the configuration"}},
+		"compiled inventory is missing":  {func(b *bed) { _ = os.Remove(b.path("state/devices.jsonl")) }, []string{"devices.jsonl"}},
+		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.jsonl", "{}\n") }, []string{"devices.jsonl", "DIRECTX_VISIBLE_DEVICES=none"}},
+		"panic":                          {func(b *bed) { b.shim = b.program("bin/" + brokenName) }, []string{"internal error in directx-nri", "a panic"}},
+		"state directory is not private": {func(b *bed) { _ = os.Chmod(b.path("state"), 0o777) }, []string{"not private"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
-			b.keepStateHere()
 			test.breaks(b)
 			b.refused(b.start(request), test.says...)
 			b.started(b.start(standalone()))
@@ -360,11 +382,10 @@ func TestConfigJSONThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	for _, spec := range []string{"", "{", "null x", `{"process":{"env":["DIRECTX_VISIBLE`, `[1]`, `{"process":3,"a":"directx"}`, `{"annotations":{"directx.microsoft.com/x":1}}`} {
-		b.refused(b.start(spec), "config.json: it is not an OCI runtime spec", `"c1"`)
+		b.refused(b.start(spec), "config.json: not an OCI runtime spec", `"c1"`)
 	}
-	// Its keys are found in more than one spelling, so that an edit could be
-	// overlooked.
-	b.refused(b.start(`{"Linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`), "another spelling")
+	// The runtimes ignore the case of keys.
+	b.refused(b.start(`{"Linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`), "in another case")
 	if err := os.Remove(b.path("bundle/config.json")); err != nil {
 		t.Fatal(err)
 	}
@@ -374,10 +395,7 @@ func TestConfigJSONThatCannotBeRead(t *testing.T) {
 func TestRealShimIsFound(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	configure := func(runtime string) {
-		b.write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim: {runtime: "+runtime+"}\n")
-	}
-	// Beside us and by its usual name is what the other tests have.
+	configure := func(runtime string) { b.configure(func(p *policy.Policy) { p.Shim.Runtime = runtime }) }
 	if err := os.Mkdir(b.path("other"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -400,67 +418,51 @@ func TestRealShimIsFound(t *testing.T) {
 			t.Errorf("shim.runtime %s: status %d, output %q, errors %q", wrong, r.status, r.stdout, r.stderr)
 		}
 	}
+	// Without its policy, a node that may have another runtime starts nothing.
+	configure(b.path("other/" + realName))
+	b.env = []string{"PATH=" + b.path("other")}
+	b.write("state/policy.json", strings.TrimSuffix(b.read("state/policy.json"), "}\n"))
+	if r := b.start(standalone()); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "policy.json") {
+		t.Errorf("damaged policy: status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
+	}
 }
 
-// TestMistakeWhileReading covers a panic before it is known whether the
-// container requests a GPU.
-func TestMistakeWhileReading(t *testing.T) {
+// TestPanic covers a panic before it is known whether the container requests a
+// GPU.
+func TestPanic(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
-	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), ConfigPath: b.path("config.yaml")})
-	s.parse = mistaken
+	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
+	s.parse = panicking
 	err := s.prepare()
-	if !errors.Is(err, errOurs) || !strings.Contains(err.Error(), `container "c1"`) || !strings.Contains(err.Error(), "a mistake") {
+	if !errors.Is(err, decision.ErrInternal) || !strings.Contains(err.Error(), `container "c1"`) || !strings.Contains(err.Error(), "a panic") {
 		t.Errorf("error %v", err)
 	}
-	if log := b.read("state/shim.log"); !strings.Contains(log, "TestMistakeWhileReading") {
+	if log := b.read("state/shim.log"); !strings.Contains(log, "TestPanic") {
 		t.Errorf("the log has no stack: %s", log)
 	}
 }
 
-// TestHostProcessesAreHeldLoosely: also a pod's sandbox, whose shim runs the
-// host processes, and which has none of our words in its spec.
-func TestHostProcessesAreHeldLoosely(t *testing.T) {
+// TestJobKindOfHostProcesses: the same for a pod's sandbox, whose shim runs the
+// host processes.
+func TestJobKindOfHostProcesses(t *testing.T) {
 	t.Parallel()
 	sandbox := podAnnotations("sandbox", "u1")
-	for value, want := range map[string]grouping{"true": groupLoosely, "false": groupTightly} {
+	for value, want := range map[string]jobKind{"true": jobLoose, "false": jobStrict} {
 		sandbox["microsoft.com/hostprocess-container"] = value
 		for _, env := range []string{"A=B", "A=directx", `A="microsoft.com/hostprocess-container":"true"`} {
 			b := newBed(t)
 			b.write("bundle/config.json", specOf(sandbox, env))
-			s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), ConfigPath: b.path("config.yaml")})
-			if err := s.prepare(); err != nil || s.group != want {
-				t.Errorf("%s, %s: group %d, %v", value, env, s.group, err)
+			s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
+			if err := s.prepare(); err != nil || s.jobKind != want {
+				t.Errorf("%s, %s: job kind %d, %v", value, env, s.jobKind, err)
 			}
 		}
 	}
 }
 
-func TestRepairIsToldToThePlugin(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	token := b.allocate()
-	b.started(b.start(specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+token)))
-	store := allocation.OpenStore(b.path("state/allocations"))
-	if id, err := store.Delivered(allocation.Token(token)); err != nil || id != "c1" {
-		t.Errorf("delivered to %q, %v", id, err)
-	}
-	// What the plugin has adjusted is nothing to tell.
-	adjusted := b.read("bundle/config.json")
-	if err := os.Remove(b.path("state/allocations/" + string(allocation.Token(token).ID()) + ".delivered")); err != nil {
-		t.Fatal(err)
-	}
-	b.started(b.start(adjusted))
-	if id, err := store.Delivered(allocation.Token(token)); err != nil || id != "" {
-		t.Errorf("delivered to %q, %v", id, err)
-	}
-	if got := b.read("bundle/config.json"); got != adjusted {
-		t.Errorf("what was adjusted is changed: %s", got)
-	}
-}
-
-func TestLogBeginsAnew(t *testing.T) {
+func TestLogIsRotated(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "shim.log")
 	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), maxLog+1), 0o600); err != nil {
@@ -495,7 +497,7 @@ func TestLogBeginsAnew(t *testing.T) {
 		}
 		_ = l.file.Close() // nil when it was dropped
 		if info, err := os.Stat(stuck); err != nil || info.Size() != after {
-			t.Errorf("a log of %d bytes that cannot begin anew has %d bytes, %v", before, info.Size(), err)
+			t.Errorf("a log of %d bytes that cannot be renamed has %d bytes, %v", before, info.Size(), err)
 		}
 	}
 	lost := &logFile{path: "/dev/null/x"}
@@ -506,8 +508,7 @@ func TestLogBeginsAnew(t *testing.T) {
 
 func TestSelfTestPasses(t *testing.T) {
 	t.Parallel()
-	// The stand-in must know itself by its name, which only the real program
-	// does: so this runs the shim as it is built.
+	// Only the real program recognizes itself as the real shim.
 	program := filepath.Join(t.TempDir(), ourName)
 	if out, err := exec.Command("go", "build", "-o", program, "directx-nri/cmd/containerd-shim-directx-v1").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -521,7 +522,7 @@ func TestSelfTestPasses(t *testing.T) {
 	nowhere := exec.Command(program, "--self-test")
 	nowhere.Env = append(os.Environ(), shimfile.SelfTestParent+"="+filepath.Join(t.TempDir(), "none"))
 	if out, err := nowhere.CombinedOutput(); err == nil {
-		t.Errorf("the self-test does not work where it is told to: %s", out)
+		t.Errorf("the self-test uses another directory: %s", out)
 	}
 	if out, err := exec.Command(program, "--help").Output(); err != nil || !bytes.Contains(out, []byte("ctr run --runtime io.containerd.directx.v1")) {
 		t.Errorf("help: %v %s", err, out)

@@ -7,8 +7,8 @@ import (
 	"directx-nri/ocispec"
 )
 
-// Annotations that containerd's CRI plugin sets on each container of a pod,
-// last, so that no pod can forge or drop them.
+// Annotations that containerd's CRI plugin sets on each container of a pod after
+// all others, so that no pod can forge or remove them.
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/annotations/annotations.go
 const (
 	containerType    = "io.kubernetes.cri.container-type" // "sandbox" or "container"
@@ -19,14 +19,12 @@ const (
 
 	typeSandbox = "sandbox"
 
-	// hostProcess "true" is what makes hcsshim run a container as a process of
-	// the host.
+	// hostProcess is "true" for containers that hcsshim runs as processes of the host.
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// Describe returns the container with the given ID that facts are of; ok is
-// false for those that are never given a GPU: a pod's sandbox, and a process of
-// the host, which sees the GPUs anyway.
+// Describe returns the container of a spec. ok is false if it never gets a GPU: a
+// pod's sandbox, or a host process, which sees the GPUs anyway.
 func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 	kind := facts.Annotations[containerType]
 	if kind == typeSandbox || isHostProcess(facts) {
@@ -47,20 +45,19 @@ func isHostProcess(facts ocispec.Facts) bool {
 	return facts.Windows && facts.Annotations[hostProcess] == "true"
 }
 
-// saysHostProcess tells, by one look at its bytes, whether a config.json has the
-// annotation of a host process, as Go's encoder, which containerd writes with,
-// writes it. A pod's sandbox has it too, and asks for nothing.
-func saysHostProcess(config []byte) bool {
+// hasHostProcess reports whether a config.json has the annotation of a host process,
+// in the form of Go's encoder, which containerd uses. A pod's sandbox has it too.
+func hasHostProcess(config []byte) bool {
 	return bytes.Contains(config, []byte(`"`+hostProcess+`":"true"`))
 }
 
-// cannotAsk tells, by one look at its bytes, that a config.json has nothing in
-// it by which a container asks for a GPU. Most containers are like that, and
-// reading JSON takes longer than all else that we do for them.
+// definitelyNoRequest reports whether the bytes of a config.json cannot contain a
+// request for a GPU, which is much faster than parsing it and true for most
+// containers.
 //
-// It must never be true for one that asks: so a file that does not look whole,
-// or that could spell our words in JSON's other ways, is read in full.
-func cannotAsk(config []byte) bool {
+// It must never be true for a container that requests a GPU: it is false for a file
+// that is incomplete or could contain the keywords in another form of JSON.
+func definitelyNoRequest(config []byte) bool {
 	trimmed := bytes.TrimSpace(config)
 	if len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
 		return false
@@ -68,9 +65,8 @@ func cannotAsk(config []byte) bool {
 	return !containsDirectX(config) && !containsClassOrPath(config) && !containsEscapedWord(config)
 }
 
-// containsDirectX looks for "directx" in any case: our variables and
-// annotations all begin with it. Its last letter is rare, and so looked for
-// first.
+// containsDirectX looks for "directx" in any case, with which all variables,
+// annotations and the interlock begin. Its last letter is rare and searched first.
 func containsDirectX(config []byte) bool {
 	const word = "direct"
 	for _, last := range []byte("xX") {
@@ -88,8 +84,8 @@ func containsDirectX(config []byte) bool {
 	return false
 }
 
-// containsClassOrPath looks for the kinds of Windows devices that GPUs are
-// assigned by.
+// containsClassOrPath looks for the types of Windows devices that GPUs are assigned
+// by.
 func containsClassOrPath(config []byte) bool {
 	for _, idType := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, `"` + ocispec.IDTypeClass + `"`} {
 		if bytes.Contains(config, []byte(idType)) {
@@ -99,9 +95,8 @@ func containsClassOrPath(config []byte) bool {
 	return false
 }
 
-// containsEscapedWord looks for characters written as \uXXXX, or a slash as
-// \/, but for those that Go's encoder, which containerd writes with, writes so
-// and that none of our words has.
+// containsEscapedWord looks for characters written as \uXXXX and slashes written as
+// \/, except for those that Go's encoder escapes and no keyword contains.
 func containsEscapedWord(config []byte) bool {
 	for at := 0; ; {
 		i := bytes.IndexByte(config[at:], '\\')

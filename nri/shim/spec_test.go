@@ -9,7 +9,7 @@ import (
 	"directx-nri/ocispec"
 )
 
-func TestCannotAsk(t *testing.T) {
+func TestDefinitelyNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		spec string
@@ -34,13 +34,13 @@ func TestCannotAsk(t *testing.T) {
 		"not an object":           {`[]`, false},
 		"nothing":                 {``, false},
 	} {
-		if got := cannotAsk([]byte(test.spec)); got != test.want {
+		if got := definitelyNoRequest([]byte(test.spec)); got != test.want {
 			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
 	}
 }
 
-func TestContainer(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		spec   string
@@ -82,8 +82,8 @@ func factsOf(t *testing.T, text string) ocispec.Facts {
 	return facts
 }
 
-// FuzzConfigJSON checks the short look against the long one: no container that
-// asks may pass as one that cannot.
+// FuzzConfigJSON checks that definitelyNoRequest is false for each container that
+// requests a GPU.
 func FuzzConfigJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},"linux":{}}`, `{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`,
@@ -95,7 +95,7 @@ func FuzzConfigJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		short := cannotAsk(data)
+		short := definitelyNoRequest(data)
 		spec, err := ocispec.ParseSpec(data)
 		if err != nil {
 			return
@@ -105,12 +105,12 @@ func FuzzConfigJSON(f *testing.F) {
 			return
 		}
 		c, ok := Describe(facts, "id")
-		if short && ok && decision.Asks(c) {
-			t.Fatalf("a container that asks would have been passed over: %s", data)
+		if short && ok && decision.RequestsGPU(c) {
+			t.Fatalf("a request was overlooked: %s", data)
 		}
 		var object map[string]json.RawMessage
 		if short && json.Unmarshal(data, &object) == nil && strings.Contains(strings.ToLower(string(data)), "directx") {
-			t.Fatalf("our word was overlooked: %s", data)
+			t.Fatalf("a keyword was overlooked: %s", data)
 		}
 	})
 }

@@ -9,30 +9,29 @@ import (
 	"syscall"
 )
 
+// UsualRuntime is the file name of the real shim unless another one is configured.
+const UsualRuntime = "containerd-shim-runc-v2"
+
+// root is the node's root directory.
+const root = "/"
+
+// jobKind is unused: containerd waits for the process that becomes the real shim.
+type jobKind int
+
 const (
-	usualShim = "containerd-shim-runc-v2"
-	// root is where the node's files are.
-	root = "/"
+	jobStrict jobKind = iota
+	jobLoose
 )
 
-// grouping has no meaning here: containerd waits for the process that becomes
-// the real shim.
-type grouping int
-
-const (
-	groupTightly grouping = iota
-	groupLoosely
-)
-
-// handOver becomes the real shim at path.
-func (s *shim) handOver(path string) (int, error) {
+// exec replaces this process by the real shim at path.
+func (s *shim) exec(path string) (int, error) {
 	if err := syscall.Exec(path, append([]string{path}, s.call.Args...), s.call.Env); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, err)
 	}
 	return 0, nil
 }
 
-// keepOwner gives the file at path the owner that info tells.
+// keepOwner sets the owner of the file at path to that of info.
 func keepOwner(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(stat.Uid) == os.Geteuid() && int(stat.Gid) == os.Getegid() {

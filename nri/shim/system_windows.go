@@ -15,80 +15,79 @@ import (
 	"directx-nri/nri/shim/bootstrap"
 )
 
+// UsualRuntime is the file name of the real shim unless another one is configured.
+const UsualRuntime = "containerd-shim-runhcs-v1.exe"
+
+// root is unused: Windows has drives.
+const root = ""
+
+// jobKind is the kind of job object that holds the real shim's processes while
+// this process waits.
+type jobKind int
+
 const (
-	usualShim = "containerd-shim-runhcs-v1.exe"
-	// root is not used: Windows has no one root.
-	root = ""
+	// jobStrict ends the real shim and everything that it has started when this
+	// process is ended.
+	jobStrict jobKind = iota
+	// jobLoose ends the real shim only. Its children are in no job of ours, because
+	// host-process containers are job objects themselves.
+	jobLoose
 )
 
-// grouping says how the real shim's processes are held together while we wait
-// for it.
-type grouping int
-
-const (
-	// groupTightly ends the real shim and all that it has started when we are
-	// ended.
-	groupTightly grouping = iota
-	// groupLoosely ends the real shim alone. What it starts is in no job of
-	// ours, because host-process containers are made of jobs of their own.
-	groupLoosely
-)
-
-// handOver runs the real shim at path and waits for it.
+// exec runs the real shim at path and waits for it.
 //
-// containerd ends us when a start takes too long. The real shim would go on
-// then and leave a half-started container to nobody, so it runs in a job that
-// ends with the last handle to it, which is ours. When it has succeeded, the job
-// is told to let its processes live.
+// containerd ends this process when a start takes too long. The real shim would go
+// on and leave a half-started container behind, so it runs in a job object that
+// ends with its last handle, which is ours. After a success the limit is removed.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
-func (s *shim) handOver(path string) (int, error) {
+func (s *shim) exec(path string) (int, error) {
 	command := exec.Command(path, s.call.Args...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if s.starts() && bootstrap.ReadsOptions(path) {
+	if s.isStart() && bootstrap.ReadsOptions(path) {
 		if given, err := io.ReadAll(os.Stdin); err == nil {
 			command.Stdin = bytes.NewReader(bootstrap.Options(given))
 		}
 	}
 	command.Env = s.call.Env
-	// A job that cannot be had is no reason to fail a container.
-	job, jobErr := newJob(s.group)
-	if jobErr == nil && s.group == groupTightly {
-		// Our children are born into it, so that none of theirs escapes.
+	// Without a job the container starts all the same.
+	job, jobErr := newJob(s.jobKind)
+	if jobErr == nil && s.jobKind == jobStrict {
+		// Children inherit the job, so that none of theirs escapes.
 		jobErr = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
 	}
 	if err := command.Start(); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, release(job)))
 	}
-	if jobErr == nil && s.group == groupLoosely {
+	if jobErr == nil && s.jobKind == jobLoose {
 		jobErr = assign(job, command.Process.Pid)
 	}
 	if jobErr != nil {
-		s.log().WithError(jobErr).Warn("the real shim runs without a job: if containerd ends this start, it goes on")
+		s.log().WithError(jobErr).Warn("The real shim runs without a job object: it goes on if containerd ends this start")
 	}
 	err := command.Wait()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		// The handle stays open until we end, and with it ends what is left of
-		// the failed call.
+		// The handle stays open until this process ends, which ends what is left of the
+		// failed call.
 		return exit.ExitCode(), nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("directx-nri: wait for %s: %w", path, err)
 	}
 	if err := release(job); err != nil {
-		s.log().WithError(err).Error("a container that has just started ends now: its job cannot be told to let it live")
+		s.log().WithError(err).Error("The container ends with this process: the limit of its job object cannot be removed")
 	}
 	return 0, nil
 }
 
-// newJob returns a job that ends its processes when the last handle to it is
+// newJob returns a job object that ends its processes when its last handle is
 // closed.
-func newJob(group grouping) (windows.Handle, error) {
+func newJob(kind jobKind) (windows.Handle, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
-		return 0, fmt.Errorf("make a job: %w", err)
+		return 0, fmt.Errorf("create job object: %w", err)
 	}
 	flags := uint32(windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
-	if group == groupLoosely {
+	if kind == jobLoose {
 		flags |= windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
 	}
 	if err := limit(job, flags); err != nil {
@@ -102,7 +101,7 @@ func limit(job windows.Handle, flags uint32) error {
 	info.BasicLimitInformation.LimitFlags = flags
 	_, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation, uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
 	if err != nil {
-		return fmt.Errorf("set a job's limits: %w", err)
+		return fmt.Errorf("set limits of job object: %w", err)
 	}
 	return nil
 }
@@ -115,7 +114,7 @@ func assign(job windows.Handle, pid int) error {
 	return errors.Join(windows.AssignProcessToJobObject(job, process), windows.CloseHandle(process))
 }
 
-// release lets job's processes live on without us.
+// release lets the processes of job outlive this one.
 func release(job windows.Handle) error {
 	if job == 0 {
 		return nil
@@ -123,5 +122,5 @@ func release(job windows.Handle) error {
 	return limit(job, 0)
 }
 
-// keepOwner has nothing to do: a file's owner and rights come from its folder.
+// keepOwner does nothing: a file inherits owner and permissions from its directory.
 func keepOwner(string, fs.FileInfo) error { return nil }

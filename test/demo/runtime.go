@@ -13,7 +13,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/ocispec"
-	"directx-nri/ocispec/adjustment"
 )
 
 // pod is a pod with one container, as the runtime is asked to make it.
@@ -63,12 +62,30 @@ func (r *runtime) create(ctx context.Context, p pod) (before, after []byte, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	edits, err := adjustment.Edits(response.GetAdjust())
+	parsed, err := ocispec.ParseSpec(before)
 	if err != nil {
 		return nil, nil, err
 	}
-	after, err = ocispec.Apply(before, edits)
+	after, _, err = parsed.Apply(editsOf(response.GetAdjust()))
 	return before, after, err
+}
+
+// editsOf returns what a runtime does with an adjustment.
+func editsOf(adjustment *api.ContainerAdjustment) (edits ocispec.Edits) {
+	for _, e := range adjustment.GetEnv() {
+		edits.Env = append(edits.Env, e.GetKey()+"="+e.GetValue())
+	}
+	for _, d := range adjustment.GetLinux().GetDevices() {
+		edits.LinuxDevices = append(edits.LinuxDevices, d.ToOCI())
+	}
+	for _, m := range adjustment.GetMounts() {
+		if destination, removed := m.IsMarkedForRemoval(); removed {
+			edits.RemoveMounts = append(edits.RemoveMounts, destination)
+		} else {
+			edits.Mounts = append(edits.Mounts, m.ToOCI(nil))
+		}
+	}
+	return edits
 }
 
 func (r *runtime) close() { r.nri.Stop() }

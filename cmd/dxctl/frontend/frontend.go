@@ -54,7 +54,7 @@ var ErrNoFlag = errors.New("has no flag for it")
 
 // Flags returns the flags of the program's command run that give devices to a
 // container of the given operating system by the node's policy: what
-// [ocispec.Options.ForDevices] says, its notes of files that the container does
+// [ocispec.BuildEdits] says, its notes of files that the container does
 // without, and the hints which GPUs are its own. Nobody asks for extra mounts here.
 //
 // Two things cannot be said. ctr lets a Linux container make nodes of the device
@@ -63,7 +63,7 @@ var ErrNoFlag = errors.New("has no flag for it")
 //
 // An error matches [ErrNoFlag] where the shim could do what flags cannot.
 func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, policy decision.Policy) ([]string, []ocispec.Note, error) {
-	edits, notes, err := ocispec.Options{ByClass: policy.ByClass, RuntimeFiles: policy.RuntimeFiles}.ForDevices(os, devices, files)
+	edits, notes, err := ocispec.BuildEdits(os, devices, nil, files, policy.Options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,15 +90,9 @@ func Flags(program Program, os ocispec.OS, devices []discovery.Device, files oci
 			return nil, nil, err
 		}
 	}
-	if policy.VisibilityHints {
-		hints, err := ocispec.Hints(os, devices, nil)
-		if err != nil {
+	for _, variable := range edits.Env {
+		if err := add(env, variable, checkText(program, variable)); err != nil {
 			return nil, nil, err
-		}
-		for _, hint := range hints {
-			if err := add(env, hint, checkText(program, hint)); err != nil {
-				return nil, nil, err
-			}
 		}
 	}
 	return flags, notes, nil
@@ -136,8 +130,8 @@ func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
 func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Device, files ocispec.Files) (string, error) {
 	host := hostPath(d.Path, devices)
-	resolved, err := files.Resolve(host)
-	switch {
+	paths, errs := files.ResolveAll([]string{host})
+	switch resolved, err := paths[0], errs[0]; {
 	case err != nil:
 		return "", fmt.Errorf("device node %s: %w", host, err)
 	case host != d.Path:

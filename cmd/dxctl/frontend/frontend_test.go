@@ -20,7 +20,15 @@ import (
 // named is a file or a character device.
 type files map[string]string
 
-func (f files) Resolve(path string) (string, error) {
+func (f files) ResolveAll(paths []string) (resolved []string, errs []error) {
+	for _, path := range paths {
+		target, err := f.resolve(path)
+		resolved, errs = append(resolved, target), append(errs, err)
+	}
+	return resolved, errs
+}
+
+func (f files) resolve(path string) (string, error) {
 	switch target, ok := f[path]; {
 	case !ok:
 		return path, nil
@@ -229,7 +237,7 @@ func TestFlagsByThePolicy(t *testing.T) {
 	t.Parallel()
 	gpu := windowsGPU("PCIROOT(0)#PCI(1B00)", "nvcuda.dll")
 	for _, program := range []Program{Ctr, Nerdctl} {
-		flags, _, err := Flags(program, ocispec.Windows, []discovery.Device{gpu}, files{}, decision.Policy{ByClass: true, VisibilityHints: true})
+		flags, _, err := Flags(program, ocispec.Windows, []discovery.Device{gpu}, files{}, decision.Policy{Options: ocispec.Options{ByClass: true, VisibilityHints: true}})
 		text := strings.Join(flags, "\n")
 		if err != nil || !strings.Contains(text, "5B45201D-F2F2-4F3B-85BB-30FF1F953599") || strings.Contains(text, "--device\nvpci") || !strings.Contains(text, "--env\nDIRECTX_DEVICES=[{") {
 			t.Errorf("%s: %v\n%s", program, err, text)

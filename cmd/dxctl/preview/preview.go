@@ -103,7 +103,7 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 			return a, nil
 		}
 	}
-	if !decision.Asks(a.Container) {
+	if !decision.RequestsGPU(a.Container) {
 		a.Untouched = AsksNothing
 		return a, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/winpath"
 	"directx-nri/nri/extramounts"
 	"directx-nri/ocispec"
@@ -30,7 +30,7 @@ func (storeFiles) Final(path string) (string, bool, error) {
 }
 
 func permissive() Policy {
-	return Policy{ExtraMounts: config.ExtraMounts{Sources: config.MountDriverStore, Max: 3}, VisibilityHints: true}
+	return Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 3}, Options: ocispec.Options{VisibilityHints: true}}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.
@@ -44,7 +44,7 @@ func mounted(edits ocispec.Edits) []string {
 	return list
 }
 
-func TestPodsAskForExtraMounts(t *testing.T) {
+func TestPodsRequestExtraMounts(t *testing.T) {
 	t.Parallel()
 	const forAll, forMain, forOther = ExtraMountsAnnotation, ExtraMountsAnnotation + ".main", ExtraMountsAnnotation + ".other"
 	for name, test := range map[string]struct {
@@ -64,13 +64,13 @@ func TestPodsAskForExtraMounts(t *testing.T) {
 		"the variable asks for nothing":   {env: []string{ExtraMountsVariable + "=[a.exe]"}},
 		"the variable changes nothing":    {env: []string{ExtraMountsVariable + "=["}},
 		"together more than the most":     {pod: map[string]string{forAll: "[a, b]", forMain: "[c, d]"}, err: extramounts.ErrTooMany, says: forMain},
-		"cannot be read":                  {pod: map[string]string{forMain: "a.exe"}, err: extramounts.ErrMalformed, says: "annotation " + forMain + ":1"},
+		"cannot be read":                  {pod: map[string]string{forMain: "a.exe"}, err: extramounts.ErrMalformed, says: "annotation " + forMain},
 		"another container's is not ours": {pod: map[string]string{forOther: "["}},
 		"out of the driver store":         {pod: map[string]string{forAll: `['..\x']`}, err: extramounts.ErrDots, says: forAll},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			devices := node()
+			devices := testDevices()
 			d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
@@ -104,8 +104,8 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 		c := ofPod(ExtraMountsVariable + "=" + text)
 		c.PodAnnotations = map[string]string{ExtraMountsAnnotation: text}
 		c.Annotations = c.PodAnnotations
-		if Asks(c) {
-			t.Errorf("%s: Asks says that it asks for a GPU", name)
+		if RequestsGPU(c) {
+			t.Errorf("%s: RequestsGPU says that it asks for a GPU", name)
 		}
 		if edits, ok, err := d.Decide(t.Context(), c); ok || err != nil {
 			t.Errorf("%s: %+v, error %v", name, edits, err)
@@ -115,7 +115,7 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 
 func TestExtraMountsOfPodsAreOffWithoutAPolicy(t *testing.T) {
 	t.Parallel()
-	devices := node()
+	devices := testDevices()
 	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "[a.exe]"}
@@ -139,7 +139,7 @@ func TestStandaloneAsksForExtraMounts(t *testing.T) {
 		"without a GPU":          {variable: "[a.exe]", untouched: true},
 		"refused":                {variable: `['C:\x']`, gpus: "0", err: extramounts.ErrSource},
 	} {
-		d := decider(t, fixed{devices: node()})
+		d := decider(t, fixed{devices: testDevices()})
 		d.Files, d.Policy = storeFiles{}, permissive()
 		c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + test.gpus, strings.ToLower(ExtraMountsVariable) + "=" + test.variable}}
 		if test.annotation != "" {
@@ -165,7 +165,7 @@ func variables(edits ocispec.Edits) map[string]string {
 
 func TestContainersAreToldTheirGPUs(t *testing.T) {
 	t.Parallel()
-	devices := node()
+	devices := testDevices()
 	devices[0].VendorID, devices[1].VendorID = discovery.VendorNVIDIA, discovery.VendorNVIDIA
 	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
 	d.Policy = permissive()
@@ -201,7 +201,7 @@ func TestContainersAreToldTheirGPUs(t *testing.T) {
 
 func TestByClass(t *testing.T) {
 	t.Parallel()
-	devices := node()
+	devices := testDevices()
 	hidden := windowsGPU("", 0xC0)
 	hidden.InstanceID = `VMBUS\GPU`
 	hidden.Health = discovery.Health{Reason: "it has no location path", ByPathOnly: true}

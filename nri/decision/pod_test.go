@@ -67,7 +67,7 @@ func ofPod(env ...string) Container {
 // A container of a pod needs its own GPUs alone, and nothing else is asked for.
 func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	t.Parallel()
-	devices := node()
+	devices := testDevices()
 	source := &finder{fixed: fixed{devices: devices, err: errors.New("the whole list was asked for")}}
 	d, tokens := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
@@ -86,7 +86,7 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 
 func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	t.Parallel()
-	devices := node()
+	devices := testDevices()
 	for _, id := range []string{`ROOT\DISPLAY\0`, `ROOT\SOFTWARE\0`} {
 		d := windowsGPU("PCIROOT(0)#PCI(0300)", 0xFB)
 		d.InstanceID, d.Software, d.SupportsDisplay, d.SupportsCompute = id, strings.Contains(id, "SOFTWARE"), false, false
@@ -136,7 +136,7 @@ func TestNobodyIsLookedUpForAWrongToken(t *testing.T) {
 // Outside of a pod the request is matched against the whole list.
 func TestStandaloneAsksForTheWholeList(t *testing.T) {
 	t.Parallel()
-	source := &finder{fixed: fixed{devices: node()}}
+	source := &finder{fixed: fixed{devices: testDevices()}}
 	d, _ := recorded(t, source, nil)
 	c := ask("1")
 	c.OS = ocispec.Windows

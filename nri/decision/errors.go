@@ -1,0 +1,148 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/durable"
+	"directx-nri/ocispec"
+)
+
+// Reason is why a container was not started, as a label of metrics and a field of
+// logs.
+type Reason string
+
+// The reasons.
+const (
+	// ReasonNoRecord: no allocation is recorded for the token.
+	ReasonNoRecord Reason = "no_record"
+	// ReasonHeld: the allocation belongs to another container.
+	ReasonHeld Reason = "held"
+	// ReasonDeviceGone: a GPU does not exist or cannot be used.
+	ReasonDeviceGone Reason = "device_gone"
+	// ReasonUnreadable: a record cannot be read or trusted.
+	ReasonUnreadable Reason = "unreadable"
+	// ReasonWrongVariable: the container's own variables break the token.
+	ReasonWrongVariable Reason = "wrong_variable"
+	// ReasonPolicy: the node policy does not allow an extra mount.
+	ReasonPolicy Reason = "policy"
+	// ReasonHyperV: the container is isolated by Hyper-V.
+	ReasonHyperV Reason = "hyperv"
+	// ReasonRequest: the request of a standalone container cannot be met.
+	ReasonRequest Reason = "request"
+	// ReasonConfig: the node policy cannot be used.
+	ReasonConfig Reason = "config"
+	// ReasonSlow: the node's disk or discovery did not respond in time.
+	ReasonSlow Reason = "slow"
+	// ReasonOther: anything else.
+	ReasonOther Reason = "other"
+)
+
+// Errors of decisions, in addition to those of records.
+var (
+	// ErrWrongVariable: a token was presented in the variable of another resource.
+	ErrWrongVariable = errors.New("the allocation is for another resource")
+	// ErrDeviceGone: an allocated GPU does not exist.
+	ErrDeviceGone = errors.New("it is no longer on this node")
+	// ErrDeviceFailed: a GPU exists and cannot be used.
+	ErrDeviceFailed = errors.New("it cannot be used")
+	// ErrInternal: a recovered panic.
+	ErrInternal = errors.New("internal error in directx-nri, please report it")
+
+	errOverridden  = errors.New("it was allocated, but the container itself sets")
+	errHyperV      = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
+	errOutsidePod  = errors.New("it presents an allocation but belongs to no pod")
+	errNoSuchGPU   = errors.New("no GPU of this node matches")
+	errBadRequest  = errors.New("invalid request")
+	errUnknownGPUs = errors.New("the GPUs of this node are unknown")
+)
+
+const (
+	removeVariables = "remove variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
+	seeLog          = "the container is created again; see the log of directx-nri on this node"
+)
+
+// knownError is a row of the error table.
+type knownError struct {
+	err    error
+	reason Reason
+	remedy string
+}
+
+// errorTable returns the reason and remedy of each known error; the first match
+// applies.
+func errorTable() []knownError {
+	const bringBack = "restore the GPU, or delete the pod so that its replacement gets another one"
+	const onlyPlugin = removeVariables + ", and request the GPU in the container's resource limits"
+	return []knownError{
+		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
+		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with " + VisibleVariable},
+		{errOverridden, ReasonWrongVariable, removeVariables},
+		{allocation.ErrMalformedToken, ReasonWrongVariable, onlyPlugin},
+		{ErrWrongVariable, ReasonWrongVariable, onlyPlugin},
+		{allocation.ErrHeld, ReasonHeld, onlyPlugin},
+		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
+		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
+		{durable.ErrNotPrivate, ReasonUnreadable, "until then no container on this node gets a GPU"},
+		{ErrDeviceGone, ReasonDeviceGone, bringBack},
+		{ErrDeviceFailed, ReasonDeviceGone, bringBack},
+		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
+		{errUnknownGPUs, ReasonDeviceGone, seeLog},
+		{errNoSuchGPU, ReasonRequest, ""},
+		{errBadRequest, ReasonRequest, ""},
+		{context.DeadlineExceeded, ReasonSlow, seeLog},
+	}
+}
+
+func lookupError(err error) knownError {
+	for _, known := range errorTable() {
+		if errors.Is(err, known.err) {
+			return known
+		}
+	}
+	return knownError{err, ReasonOther, seeLog}
+}
+
+// explain returns err with its remedy, and with subject before it if there is one.
+func explain(subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if subject != "" {
+		err = fmt.Errorf("%s: %w", subject, err)
+	}
+	if remedy := lookupError(err).remedy; remedy != "" {
+		err = fmt.Errorf("%w; %s", err, remedy)
+	}
+	return err
+}
+
+// WithReason returns err with a reason that takes precedence over the error table.
+func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
+
+type reasonError struct {
+	error
+	reason Reason
+}
+
+func (r reasonError) Unwrap() error { return r.error }
+
+// ReasonOf returns the reason of err, "" for nil.
+func ReasonOf(err error) Reason {
+	if err == nil {
+		return ""
+	}
+	if stated := (reasonError{}); errors.As(err, &stated) {
+		return stated.reason
+	}
+	return lookupError(err).reason
+}
+
+// LogRefusal logs the refusal of c in one line.
+func LogRefusal(log logrus.FieldLogger, c Container, err error) {
+	log.WithFields(c.fields()).WithField("reason", string(ReasonOf(err))).WithError(err).Error("Container refused")
+}
