@@ -1,12 +1,10 @@
 package win32
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 
-	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/registry"
 )
 
@@ -62,37 +60,26 @@ func (k *DriverKey) Values(subkey string) (values []RegistryValue, err error) {
 	if err != nil {
 		return nil, fmt.Errorf(`open the registry key HKLM\%s%s\%s: %w`, classes, k.name, subkey, err)
 	}
-	defer func() {
-		if e := key.Close(); e != nil {
-			err = errors.Join(err, fmt.Errorf("close the registry key %s: %w", subkey, e))
+	defer func() { _ = key.Close() }()
+	names, err := key.ReadValueNames(0)
+	if err != nil {
+		return nil, fmt.Errorf(`list the values of HKLM\%s%s\%s: %w`, classes, k.name, subkey, err)
+	}
+	for _, name := range names {
+		v, ok, err := readValue(key, name)
+		if err != nil {
+			return values, fmt.Errorf("%s: %w", subkey, err)
 		}
-	}()
-	name, data := make([]uint16, 256), make([]byte, 4096)
-	for index := uint32(0); ; {
-		nameSize, dataSize, kind := uint32(len(name)), uint32(len(data)), uint32(0)
-		err := regEnumValue(windows.Handle(key), index, &name[0], &nameSize, nil, &kind, &data[0], &dataSize)
-		switch {
-		case err == nil:
-			values = append(values, RegistryValue{Name: text(name[:nameSize]), Type: kind, Data: bytes.Clone(data[:dataSize])})
-			index++
-		case errors.Is(err, windows.ERROR_NO_MORE_ITEMS):
-			return values, nil
-		case errors.Is(err, windows.ERROR_MORE_DATA) && (len(name) < maxValueName || int(dataSize) > len(data)):
-			// It returns the required size of the data only.
-			name, data = make([]uint16, maxValueName), make([]byte, max(len(data), int(dataSize)))
-		default:
-			return values, fmt.Errorf(`read value %d of HKLM\%s%s\%s: %w`, index, classes, k.name, subkey, err)
+		if ok { // Otherwise it has just been deleted.
+			values = append(values, v)
 		}
 	}
+	return values, nil
 }
-
-// maxValueName is the length of the longest name, with its terminator.
-// https://learn.microsoft.com/windows/win32/sysinfo/registry-element-size-limits
-const maxValueName = 16384
 
 // readValue reads a value of any size; ok is false if there is none.
 func readValue(key registry.Key, name string) (v RegistryValue, ok bool, err error) {
-	buffer := make([]byte, 256)
+	buffer := make([]byte, 1024)
 	for {
 		size, kind, err := key.GetValue(name, buffer)
 		switch {

@@ -23,8 +23,6 @@ import (
 //sys	cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) = cfgmgr32.CM_Register_Notification
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_unregister_notification
 //sys	cmUnregisterNotification(handle uintptr) (result uint32) = cfgmgr32.CM_Unregister_Notification
-// https://learn.microsoft.com/windows/win32/api/winreg/nf-winreg-regenumvaluew
-//sys	regEnumValue(key windows.Handle, index uint32, name *uint16, nameSize *uint32, reserved *uint32, valueType *uint32, data *byte, dataSize *uint32) (regerrno error) = advapi32.RegEnumValueW
 // https://learn.microsoft.com/windows/win32/api/dxcore/nf-dxcore-dxcorecreateadapterfactory
 //sys	dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
 // https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties

@@ -38,14 +38,12 @@ func errnoErr(e syscall.Errno) error {
 }
 
 var (
-	modadvapi32    = windows.NewLazySystemDLL("advapi32.dll")
 	modcfgmgr32    = windows.NewLazySystemDLL("cfgmgr32.dll")
 	modcomputecore = windows.NewLazySystemDLL("computecore.dll")
 	moddxcore      = windows.NewLazySystemDLL("dxcore.dll")
 	modnvml        = windows.NewLazySystemDLL("nvml.dll")
 	modsetupapi    = windows.NewLazySystemDLL("setupapi.dll")
 
-	procRegEnumValueW                    = modadvapi32.NewProc("RegEnumValueW")
 	procCM_Get_DevNode_Status            = modcfgmgr32.NewProc("CM_Get_DevNode_Status")
 	procCM_Register_Notification         = modcfgmgr32.NewProc("CM_Register_Notification")
 	procCM_Unregister_Notification       = modcfgmgr32.NewProc("CM_Unregister_Notification")
@@ -59,14 +57,6 @@ var (
 	procSetupDiOpenDeviceInfoW           = modsetupapi.NewProc("SetupDiOpenDeviceInfoW")
 	procSetupGetInfDriverStoreLocationW  = modsetupapi.NewProc("SetupGetInfDriverStoreLocationW")
 )
-
-func regEnumValue(key windows.Handle, index uint32, name *uint16, nameSize *uint32, reserved *uint32, valueType *uint32, data *byte, dataSize *uint32) (regerrno error) {
-	r0, _, _ := syscall.SyscallN(procRegEnumValueW.Addr(), uintptr(key), uintptr(index), uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(nameSize)), uintptr(unsafe.Pointer(reserved)), uintptr(unsafe.Pointer(valueType)), uintptr(unsafe.Pointer(data)), uintptr(unsafe.Pointer(dataSize)))
-	if r0 != 0 {
-		regerrno = syscall.Errno(r0)
-	}
-	return
-}
 
 func cmGetDevNodeStatus(status *uint32, problem *uint32, device uint32, flags uint32) (result uint32) {
 	r0, _, _ := syscall.SyscallN(procCM_Get_DevNode_Status.Addr(), uintptr(unsafe.Pointer(status)), uintptr(unsafe.Pointer(problem)), uintptr(device), uintptr(flags))
