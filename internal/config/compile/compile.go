@@ -41,7 +41,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"sync"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
@@ -252,53 +251,47 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 // A configuration that cannot be compiled or installed changes nothing. report is
 // called with each different error, and with nil when the configuration is valid.
 func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []discovery.Device, report func(error)) (policy.Policy, []discovery.Device, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
-	looks := make(chan struct{}, 1)
-	paths := []string{c.File}
+	files := []string{c.File}
 	if inForce.Source.Inventory != "" {
-		paths = append(paths, inForce.Source.Inventory)
+		files = append(files, inForce.Source.Inventory)
 	}
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() {
-		filewatch.Watch(ctx, paths, func() {
-			select {
-			case looks <- struct{}{}:
-			default:
-			}
-		})
-	})
-	refused := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return policy.Policy{}, nil, context.Cause(ctx)
-		case <-looks:
+	refused, restart := "", false
+	filewatch.Watch(watched, files, func() {
+		if watched.Err() != nil {
+			return
 		}
 		next, nextDevices, err := c.Compile()
 		changed := err == nil && !reflect.DeepEqual(next, inForce)
 		if changed {
 			err = Install(c.StateDir, next, nextDevices)
 		}
-		switch {
-		case err != nil && err.Error() != refused:
-			refused = err.Error()
-			report(err)
-		case err == nil:
-			refused = ""
-			report(nil)
+		if err != nil {
+			if err.Error() != refused {
+				refused = err.Error()
+				report(err)
+			}
+			return
 		}
-		if err != nil || !changed {
-			continue
+		refused = ""
+		report(nil)
+		if !changed {
+			return
 		}
-		source := inForce.Source
-		inForce.Source = next.Source
-		if !reflect.DeepEqual(next, inForce) || next.Source.Inventory != source.Inventory || !reflect.DeepEqual(nextDevices, devices) {
-			return next, nextDevices, nil
+		hashes := next.Source
+		hashes.Inventory = inForce.Source.Inventory
+		inForce.Source = hashes
+		restart = !reflect.DeepEqual(next, inForce) || !reflect.DeepEqual(nextDevices, devices)
+		inForce, devices = next, nextDevices
+		if restart {
+			cancel()
 		}
+	})
+	if !restart {
+		return policy.Policy{}, nil, context.Cause(ctx)
 	}
+	return inForce, devices, nil
 }
 
 // Stale returns a sentence for each file that differs from what the policy in
