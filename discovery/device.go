@@ -24,10 +24,9 @@ type Device struct {
 	// Description is the product's name ("NVIDIA Tesla T4").
 	Description string
 
-	// VendorID is the PCI vendor ID, 0 if unknown.
-	VendorID VendorID
-
-	// Manufacturer is the driver's name for the manufacturer, for display only.
+	// VendorID is the PCI vendor ID, 0 if unknown. Manufacturer is the driver's name for
+	// the vendor, for display only.
+	VendorID     VendorID
 	Manufacturer string
 
 	// LocationPath is the PCIe location path, for example
@@ -46,15 +45,10 @@ type Device struct {
 	LUID LUID
 
 	// DriverKey is the driver's registry key below
-	// HKLM\SYSTEM\CurrentControlSet\Control\Class.
-	DriverKey string
-
-	// DriverVersion is the version of the driver package, in Windows' four-part form.
-	DriverVersion string
-
-	// DriverStorePath is the directory of the driver package,
+	// HKLM\SYSTEM\CurrentControlSet\Control\Class, DriverVersion its four-part version,
+	// and DriverStorePath the directory of its package,
 	// `C:\Windows\System32\DriverStore\FileRepository\…`.
-	DriverStorePath string
+	DriverKey, DriverVersion, DriverStorePath string
 
 	// DedicatedMemory is the device's own memory in bytes.
 	DedicatedMemory uint64
@@ -71,21 +65,13 @@ type Device struct {
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 	Status, Problem uint32
 
-	// Software marks a software renderer.
-	Software bool
+	// Software marks a software renderer, Integrated a GPU that shares the processor's
+	// memory, and Detachable one that can be unplugged while the node runs.
+	Software, Integrated, Detachable bool
 
-	// Integrated marks a GPU that shares the processor's memory.
-	Integrated bool
-
-	// Detachable marks a GPU that can be unplugged while the node runs.
-	Detachable bool
-
-	// SupportsDisplay marks a device with the full WDDM driver model.
-	SupportsDisplay bool
-
-	// SupportsCompute marks a device that runs compute work. Without
-	// SupportsDisplay it is a compute-only device (MCDM).
-	SupportsCompute bool
+	// SupportsDisplay marks a device with the full WDDM driver model, SupportsCompute
+	// one that runs compute work. A device with the latter alone is compute-only (MCDM).
+	SupportsDisplay, SupportsCompute bool
 
 	// Health is whether containers can use the device now.
 	Health Health
@@ -96,8 +82,7 @@ type Device struct {
 
 	// System32 and SysWOW64 are the driver's runtime files for 64-bit and for 32-bit
 	// programs, in the driver's order.
-	System32 []RuntimeFile
-	SysWOW64 []RuntimeFile
+	System32, SysWOW64 []RuntimeFile
 
 	// DeviceNodes and Libraries are what a Linux container needs.
 	DeviceNodes []DeviceNode
@@ -113,21 +98,13 @@ type RuntimeFile struct {
 	Destination string
 }
 
-// DeviceNode is a device node of a Linux node.
-type DeviceNode struct {
-	// Path is the path on the host, for example /dev/dxg.
-	Path string
-	// ContainerPath is the path in the container.
-	ContainerPath string
-}
+// DeviceNode is a device node of a Linux node: Path on the host, for example /dev/dxg,
+// and ContainerPath in the container.
+type DeviceNode struct{ Path, ContainerPath string }
 
-// Library is a file or directory of a Linux node's user-mode driver.
-type Library struct {
-	// Source is the path on the host.
-	Source string
-	// Destination is the path in the container.
-	Destination string
-}
+// Library is a file or directory of a Linux node's user-mode driver: Source on the host
+// and Destination in the container.
+type Library struct{ Source, Destination string }
 
 // Health is whether a device can be used, and why not. The zero value is healthy.
 type Health struct {
@@ -279,8 +256,7 @@ func (d Device) PCIPlace() (segment, bus, device, function uint32, ok bool) {
 
 // Clone returns a deep copy of d.
 func (d Device) Clone() Device {
-	d.NUMANode = clonePointer(d.NUMANode)
-	d.BusNumber, d.Address = clonePointer(d.BusNumber), clonePointer(d.Address)
+	d.NUMANode, d.BusNumber, d.Address = clonePointer(d.NUMANode), clonePointer(d.BusNumber), clonePointer(d.Address)
 	d.Notes = slices.Clone(d.Notes)
 	d.System32 = slices.Clone(d.System32)
 	d.SysWOW64 = slices.Clone(d.SysWOW64)
