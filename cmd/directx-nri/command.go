@@ -92,7 +92,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
-		p, err := policy.Read(o.stateDir)
+		p, err := policy.ReadDecision(o.stateDir)
 		if err != nil {
 			return nil, err
 		}

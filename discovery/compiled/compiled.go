@@ -125,6 +125,28 @@ func (s *Source) Devices(context.Context) (devices []discovery.Device, err error
 	return devices, err
 }
 
+// At returns the devices with the given indices in the order of [Source.Devices],
+// and reports whether all of them exist.
+func (s *Source) At(indices []int) (devices []discovery.Device, ok bool, err error) {
+	err = s.read(func(f *file) error {
+		lines := bytes.SplitAfter(f.index, []byte("\n"))
+		lines = lines[:len(lines)-1]
+		for _, i := range indices {
+			if i < 0 || i >= len(lines) {
+				return nil
+			}
+			d, err := f.device(lines[i])
+			if err != nil {
+				return err
+			}
+			devices = append(devices, d)
+		}
+		ok = true
+		return nil
+	})
+	return devices, ok, err
+}
+
 // Watch implements [discovery.Source]. It returns when ctx ends and never calls
 // changed: a changed inventory is compiled by the advertiser, which then restarts
 // its run with the new policy.

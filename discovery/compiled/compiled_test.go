@@ -182,3 +182,19 @@ func BenchmarkFind(b *testing.B) {
 		})
 	}
 }
+
+func TestAt(t *testing.T) {
+	t.Parallel()
+	stateDir := filepath.Join(t.TempDir(), "state")
+	devices := []discovery.Device{{InstanceID: "A"}, {InstanceID: "B"}, {InstanceID: "C"}}
+	if err := Write(stateDir, devices); err != nil {
+		t.Fatal(err)
+	}
+	got, ok, err := Open(stateDir).At([]int{2, 0, 2})
+	if err != nil || !ok || len(got) != 3 || got[0].InstanceID != "C" || got[1].InstanceID != "A" {
+		t.Errorf("%v, %t, %v", got, ok, err)
+	}
+	if _, ok, err := Open(stateDir).At([]int{0, 3}); ok || err != nil {
+		t.Errorf("an index that does not exist: %t, %v", ok, err)
+	}
+}

@@ -125,7 +125,13 @@ type file struct {
 // A file that is damaged, has another format, or lies in a directory that others
 // can write to ([durable.ErrNotPrivate]) is an error: the policy names a program
 // that runs as the system.
-func Read(stateDir string) (Policy, error) {
+func Read(stateDir string) (Policy, error) { return read(stateDir, decode) }
+
+// ReadDecision is [Read] without Resources, which take most of the time to decode
+// and do not matter to decisions about containers.
+func ReadDecision(stateDir string) (Policy, error) { return read(stateDir, decodeDecision) }
+
+func read(stateDir string, decode func([]byte) (Policy, error)) (Policy, error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,6 +171,20 @@ func decode(data []byte) (Policy, error) {
 	return f.Policy, f.check()
 }
 
+func decodeDecision(data []byte) (Policy, error) {
+	var f struct {
+		file
+		Resources json.RawMessage `json:"resources"` // hides that of Policy
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return Policy{}, err
+	}
+	if f.Format != format {
+		return Policy{}, fmt.Errorf("format %d, want %d", f.Format, format)
+	}
+	return f.Policy, f.checkValues()
+}
+
 // check refuses a policy that no compiler wrote. The values themselves were
 // validated when they were compiled.
 func (p Policy) check() error {
@@ -173,6 +193,12 @@ func (p Policy) check() error {
 		return errors.New("no resources")
 	case slices.ContainsFunc(p.Resources, func(r Resource) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
 		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
+	}
+	return p.checkValues()
+}
+
+func (p Policy) checkValues() error {
+	switch {
 	case !slices.Contains(Assignments(), p.Assignment):
 		return fmt.Errorf("unknown assignment %q", p.Assignment)
 	case !slices.Contains(Injections(), p.Injection):

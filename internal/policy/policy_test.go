@@ -131,3 +131,54 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func TestReadDecision(t *testing.T) {
+	t.Parallel()
+	stateDir := filepath.Join(t.TempDir(), "state")
+	want := example()
+	if err := Write(stateDir, want); err != nil {
+		t.Fatal(err)
+	}
+	want.Resources = nil
+	if got, err := ReadDecision(stateDir); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want all but Resources", got, err)
+	}
+	if err := os.WriteFile(Path(stateDir), []byte(`{"format":1,"assignment":"x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadDecision(stateDir); err == nil {
+		t.Error("an unknown assignment is accepted")
+	}
+}
+
+func TestReadShim(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		content string
+		want    string
+		wantErr bool
+	}{
+		"none":                           {},
+		"runtime":                        {content: `{"format":1,"shim":{"runtime":"/a"}}`, want: "/a"},
+		"another format":                 {content: `{"format":9,"resources":7,"shim":{"runtime":"/a"}}`, want: "/a"},
+		"no runtime":                     {content: `{"format":1}`},
+		"damaged, without a runtime":     {content: `{"format":1,"shim":{`},
+		"damaged, with a runtime":        {content: `{"format":1,"shim":{"runtime":"/a"`, wantErr: true},
+		"empty":                          {content: " "},
+		"a runtime of an unknown format": {content: `{"shim":{"runtime":7}}`, wantErr: true},
+	} {
+		stateDir := t.TempDir()
+		if err := os.Chmod(stateDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if test.content != "" {
+			if err := os.WriteFile(Path(stateDir), []byte(test.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := ReadShim(stateDir)
+		if got.Runtime != test.want || (err != nil) != test.wantErr || got.Log == "" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}

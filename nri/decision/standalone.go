@@ -39,16 +39,18 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 	case c.HyperV:
 		return Outcome{}, false, nil
 	}
-	present, err := discovery.ByClass(d.Source, func() bool { return d.Policy.ByClass }).Devices(ctx)
-	if err != nil {
-		return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; %s=%s starts it without",
-			errUnknownGPUs, err, VisibleVariable, visibleNone)
+	devices, ok := d.selectByIndex(request)
+	if !ok || assigned.any() {
+		present, err := discovery.ByClass(d.Source, func() bool { return d.Policy.ByClass }).Devices(ctx)
+		if err != nil {
+			return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; %s=%s starts it without",
+				errUnknownGPUs, err, VisibleVariable, visibleNone)
+		}
+		if devices, err = Select(request, present); err != nil {
+			return Outcome{}, false, fmt.Errorf("%s: %w", name, err)
+		}
+		devices = union(devices, assigned.of(present))
 	}
-	devices, err := Select(request, present)
-	if err != nil {
-		return Outcome{}, false, fmt.Errorf("%s: %w", name, err)
-	}
-	devices = union(devices, assigned.of(present))
 	if len(devices) == 0 {
 		return Outcome{}, false, nil // The assigned devices are no GPUs.
 	}
@@ -60,6 +62,34 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
 	return outcome, true, nil
+}
+
+// selectByIndex returns the GPUs of a request that is a list of indices, from a
+// source that looks them up for less than the whole list costs. ok is false if the
+// whole list is needed, also for an error.
+func (d *Decider) selectByIndex(request string) (devices []discovery.Device, ok bool) {
+	source, ok := d.Source.(interface {
+		At(indices []int) ([]discovery.Device, bool, error)
+	})
+	if !ok {
+		return nil, false
+	}
+	var indices []int
+	for selector := range strings.SplitSeq(request, ",") {
+		index, err := strconv.ParseUint(strings.TrimSpace(selector), 10, 31)
+		if err != nil {
+			return nil, false
+		}
+		indices = append(indices, int(index))
+	}
+	found, ok, err := source.At(indices)
+	for i := range found {
+		if d.Policy.ByClass {
+			found[i] = found[i].ByClass()
+		}
+		ok = ok && unusable(found[i]) == nil
+	}
+	return union(nil, found), ok && err == nil
 }
 
 // visibleDevices returns the request of a standalone container, "" if there is

@@ -167,7 +167,7 @@ func (s *shim) refuseSpec(err error) error {
 
 // adjust makes the edits of the container's decision.
 func (s *shim) adjust(path string, spec ocispec.Spec) error {
-	p, err := policy.Read(s.call.StateDir)
+	p, err := policy.ReadDecision(s.call.StateDir)
 	if err != nil {
 		return s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}
