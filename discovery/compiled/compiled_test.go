@@ -185,7 +185,7 @@ func BenchmarkFind(b *testing.B) {
 
 func TestAt(t *testing.T) {
 	t.Parallel()
-	stateDir := filepath.Join(t.TempDir(), "state")
+	stateDir := t.TempDir() + "/state"
 	devices := []discovery.Device{{InstanceID: "A"}, {InstanceID: "B"}, {InstanceID: "C"}}
 	if err := Write(stateDir, devices); err != nil {
 		t.Fatal(err)
