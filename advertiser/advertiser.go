@@ -1,23 +1,20 @@
-// Package advertiser is the device plugin: it offers replicas of each GPU to
-// the kubelet, and records what the kubelet hands out. It knows nothing of devices
-// or mounts; where its answers have any, [Config.Inject] makes them.
+// Package advertiser is the Kubernetes device plugin: it offers replicas of each GPU
+// to the kubelet and records what the kubelet allocates. It has no knowledge of
+// devices and mounts; answers that contain any are made by [Config.Inject].
 //
-// One [Advertiser] serves all resources that the configuration's rules name. A
-// picture of what each offers (a pool) is made from the source's devices; the
-// answers to the kubelet are pure functions of that picture, and the gRPC
-// services are thin around them.
+// One [Advertiser] serves all resources. What a resource offers is an immutable pool,
+// made of the source's devices, the rules and the live records. The gRPC services are
+// thin layers over pure functions of a pool.
 package advertiser
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -26,8 +23,9 @@ import (
 	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
+	"directx-nri/internal/filewatch"
 	"directx-nri/internal/localgrpc"
+	"directx-nri/internal/policy"
 )
 
 // The extended resources.
@@ -38,235 +36,214 @@ const (
 	ResourceCompute = "directx.microsoft.com/compute"
 )
 
-// Recorder keeps what was allocated. [allocation.Recorder] does it for good.
+// Recorder keeps allocation records. [allocation.Recorder] implements it.
 type Recorder interface {
-	// Record writes an allocation down, durably by the time it returns.
+	// Record writes a record. It is durable when Record returns.
 	Record(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error)
-	// Discard takes back a record whose token was never handed out.
+	// RecordInjected writes a record of an allocation without a token.
+	RecordInjected(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error)
+	// Discard removes a record whose token was not handed out.
 	Discard(token allocation.Token) error
+	// Attribute binds a record of an allocation without a token.
+	Attribute(id allocation.ID, namespace, pod, container string) error
+	// End removes a record whose pod no longer exists.
+	End(id allocation.ID) error
 	// Live returns the records that have not ended, oldest first.
 	Live() ([]allocation.LiveRecord, error)
 }
 
-// Config is what an [Advertiser] needs.
+// Observer counts what the advertiser does. Its methods are called concurrently and
+// do not block. A nil *metrics.Metrics is an observer that counts nothing.
+type Observer interface {
+	// Allocated counts an allocation to one container.
+	Allocated(resource string)
+	// AllocationFailed counts a request that was refused; reason is one of a few words.
+	AllocationFailed(resource, reason string)
+	// StartChecked records how long the check before a container's start took, and
+	// whether the container may start.
+	StartChecked(resource string, took time.Duration, passed bool)
+}
+
+// Config is the configuration of an [Advertiser].
 type Config struct {
 	// Source lists the GPUs.
 	Source discovery.Source
-	// Recorder records allocations.
+	// Recorder keeps the allocation records.
 	Recorder Recorder
-	// Resources are the rules to begin with, see [Advertiser.SetResources].
-	Resources []config.Resource
-	// KubeletDir is the kubelet's device plugin folder, on Linux
+	// Resources are the rules that assign GPUs to resources. There is at least one.
+	Resources []policy.Resource
+	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
-	// Ready returns nil when whoever adjusts container specs is there to
-	// honour the allocation of a container that starts, and otherwise an error
-	// that says what is missing and what to do. It is called before each start
-	// of a container that holds a replica, once for each resource, and by many
-	// at once.
+	// Ready returns an error, with cause and remedy, if the component that adjusts
+	// containers cannot do so now. It is called concurrently, once for each resource
+	// of a container, before each start of the container.
 	Ready func(ctx context.Context, start Start) error
-	// Pods returns the pods that the kubelet has, as "namespace/name". What a
-	// record names counts as held until the record's pod was among them and is
-	// no longer; without Pods, or while it fails, for good. It is called every
-	// ten seconds as long as a container holds a replica, and never by two at
-	// once.
-	Pods func(ctx context.Context) (map[string]bool, error)
-	// Inject, where it is set, makes the answers to the kubelet, and no container
-	// is given a token. The recorder must be one for such allocations, as
-	// [allocation.Injected] is; and Ready need not be there.
+	// Pods ends the records of pods that no longer exist; nil ends none.
+	Pods *PodTracker
+	// Inject, if set, makes the answers to the kubelet. Containers get no token then,
+	// and Ready may be nil.
 	Inject Inject
-	// Windows reports that the node's containers run on Windows, which decides on
+	// Windows reports whether the node's containers run on Windows, which determines
 	// the form of the interlock.
 	Windows bool
-	// Observer is told what happens, for metrics. nil when nobody wants to know.
+	// Observer counts what happens.
 	Observer Observer
-	// Log gets what happens.
-	Log logrus.FieldLogger
-	// FailOnInitError makes Run fail when the source has no GPU, or no answer,
-	// at the start. Otherwise the advertiser waits for GPUs to come.
+	Log      logrus.FieldLogger
+	// FailOnInitError makes Run fail if the source has no GPU at the start.
 	FailOnInitError bool
 }
 
-// Start is the start of a container. The kubelet does not say which container it
-// is, only what it holds.
-type Start struct {
-	Resource string
-	// ReplicaIDs are the IDs of the replicas that were allocated to it.
-	ReplicaIDs []string
-}
-
-// Advertiser is the device plugin for all resources.
+// Advertiser is the device plugin for all resources, for one run.
 type Advertiser struct {
 	config Config
 	timing timing
 	now    func() time.Time
 	random func() float64
-	// books reads what the kubelet has allocated.
-	books func() (books, error)
+	status *statusTracker
+	// changed receives a value when the source's devices have changed, allocated
+	// after an allocation.
+	changed, allocated chan struct{}
 
-	// rules are the newest that were set.
-	rules atomic.Pointer[[]config.Resource]
-	// changed tells that the source's devices or the rules have changed.
-	changed chan struct{}
+	// What follows belongs to the goroutine of Run, and later of keepFresh.
 
-	// What follows belongs to one goroutine, which is Run's and later keepFresh's:
-	// an offer for each resource that has a rule or is held, and what they were
-	// made of.
-	offers  []*offer
-	applied *[]config.Resource
-	devices []discovery.Device
-	// gone are the pods that were found to be gone when last looked.
-	gone map[string]bool
-
-	// swap is held for writing while what offers have is replaced, and for reading
-	// by who relies on it that it is not.
-	swap sync.RWMutex
-	// board is what others may look at.
-	board board
-	// doors serve the offers.
-	doors *doors
-	trim  *trimmer
-	pods  podWatch
-	// streamsEnded counts the kubelet's streams that have ended.
-	streamsEnded atomic.Int64
-	// What is wrong with listing GPUs, with offering them, and with reading
-	// records.
-	listing, offering, reading trouble
-	// passedOver has, by instance ID, why devices are not offered at all.
-	passedOver map[string]string
+	pools map[string]*broadcaster // by resource
+	// placed is the resource of each GPU in this run, by normalized instance ID.
+	placed map[string]string
+	// notOffered has the reasons why devices are not offered, by instance ID.
+	notOffered                      map[string]string
+	discovering, offering, tracking errorState
 }
 
-// New returns an advertiser, or an error that says what is wrong with config.
+// New returns an advertiser.
 func New(config Config) (*Advertiser, error) {
 	switch {
-	case config.Source == nil, config.Recorder == nil, config.Ready == nil && config.Inject == nil, config.Log == nil:
-		return nil, errors.New("set up the advertiser: a source, a recorder, a readiness check and a log are needed")
-	case config.KubeletDir == "":
-		return nil, errors.New("set up the advertiser: the kubelet's device plugin folder is not named")
-	}
-	if len(config.Resources) == 0 {
-		return nil, errors.New("set up the advertiser: no resource is named")
+	case config.Source == nil, config.Recorder == nil, config.Ready == nil && config.Inject == nil, config.Observer == nil, config.Log == nil, config.KubeletDir == "":
+		return nil, errors.New("create the advertiser: a required field is not set")
+	case len(config.Resources) == 0:
+		return nil, errors.New("create the advertiser: there is no resource")
 	}
 	for _, rule := range config.Resources {
-		if err := CheckReplicas(rule.Replicas); err != nil {
-			return nil, fmt.Errorf("set up the advertiser: %s: %w", rule.Name, err)
+		if rule.Replicas < 1 || rule.Replicas > policy.MaxReplicas {
+			return nil, fmt.Errorf("create the advertiser: %s: %d replicas, must be 1 to %d", rule.Name, rule.Replicas, policy.MaxReplicas)
 		}
 	}
-	a := &Advertiser{
-		config:  config,
-		timing:  defaultTiming(),
-		now:     time.Now,
-		random:  rand.Float64,
-		changed: make(chan struct{}, 1),
-		trim:    newTrimmer(),
-	}
-	a.books = func() (books, error) { return readBooks(filepath.Join(config.KubeletDir, kubeletCheckpoint)) }
-	a.pods = podWatch{list: config.Pods, running: a.kubeletRun}
-	a.doors = newDoors()
-	a.SetResources(config.Resources)
-	return a, nil
+	return &Advertiser{
+		config: config, timing: defaultTiming(), now: time.Now, random: rand.Float64, status: newStatusTracker(),
+		changed: make(chan struct{}, 1), allocated: make(chan struct{}, 1),
+		pools: map[string]*broadcaster{}, placed: map[string]string{},
+	}, nil
 }
 
-// SetResources has rules in force from now on, in place of those that were; they
-// must be as [config.Resource] wants them. It may be called at any time and by
-// anybody, and does not wait.
+// ErrRestart is returned by [Advertiser.Run] when a new run would offer GPUs under
+// other names.
+var ErrRestart = errors.New("GPUs can be offered under other resource names")
+
+// Run advertises until ctx ends; then it closes the kubelet's streams, removes its
+// sockets and returns nil. Restarts of the kubelet do not end it. It may be called
+// once.
 //
-// A GPU that belongs to another resource by it cannot be allocated any more as
-// what it was, and as the other one not before nothing holds it as what it was.
-// A name without any rule is taken back when nothing is held by it.
-func (a *Advertiser) SetResources(rules []config.Resource) {
-	if now := a.rules.Load(); now != nil && reflect.DeepEqual(*now, rules) {
-		return
-	}
-	rules = slices.Clone(rules)
-	a.rules.Store(&rules)
-	signal(a.changed)
-}
-
-// CheckReplicas returns an error that says what to choose when a GPU cannot be
-// offered as n replicas.
-func CheckReplicas(n int) error {
-	if n < 1 || n > maxReplicas {
-		return fmt.Errorf("%d replicas of each GPU are not possible, choose 1 to %d", n, maxReplicas)
-	}
-	return nil
-}
-
-// Run advertises until ctx ends; then it closes the kubelet's streams, removes
-// its sockets and returns nil. It may be called once. Restarts of the kubelet
-// do not end it; whatever else fails for good does, and is the error.
+// A GPU has one resource name for a whole run. It is that of its rule, unless live
+// records hold the GPU under other names only: then it is the oldest of those, and the
+// GPU has no more replicas than are held. A record is live from before Allocate
+// returns until its pod no longer exists ([PodTracker]) or another pod has bound a
+// newer record of one of its replicas, so it also covers init containers and slow
+// image pulls. When the name would be another one, Run returns [ErrRestart]; by then
+// no call of Allocate is in flight, and the records are complete for the next run.
 func (a *Advertiser) Run(ctx context.Context) error {
-	a.board.round(a.now())
-	if err := a.begin(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("advertise GPUs: %w", err)
+	err := a.run(ctx)
+	switch {
+	case ctx.Err() != nil, err == nil:
+		return nil
+	case errors.Is(err, ErrRestart):
+		return ErrRestart
+	}
+	return fmt.Errorf("advertise GPUs: %w", err)
+}
+
+func (a *Advertiser) run(ctx context.Context) error {
+	a.status.setLook(a.now())
+	endpoints, err := a.start(ctx)
+	if err != nil {
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	folder := folderWatch{folder: a.config.KubeletDir, doors: a.doors, poll: a.timing.poll, log: a.config.Log}
-	a.doors.start(func(serve func(context.Context) error) (stop func()) {
-		ctx, cancel := context.WithCancel(ctx)
-		group.Go(func() error { defer cancel(); return serve(ctx) })
-		return cancel
-	})
-	group.Go(func() error { folder.run(ctx); return nil })
-	group.Go(func() error { a.trim.run(ctx, trimQuiet, freeMemory); return nil })
+	for _, e := range endpoints {
+		group.Go(func() error { return e.run(ctx) })
+	}
+	group.Go(func() error { a.watchDirectory(ctx, endpoints); return nil })
 	group.Go(func() error { return a.watchSource(ctx) })
 	group.Go(func() error { return a.keepFresh(ctx) })
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("advertise GPUs: %w", err)
-	}
-	return nil
+	return group.Wait()
 }
 
-func (a *Advertiser) endpoint(o *offer) *endpoint {
-	return &endpoint{
-		resource: o.resource,
-		folder:   a.config.KubeletDir,
-		name:     SocketName(o.resource),
-		options:  options(a.config.Ready != nil),
-		timing:   a.timing,
-		now:      a.now,
-		random:   a.random,
-		log:      o.log,
-		nudge:    make(chan struct{}, 1),
-		service:  func(stopping <-chan struct{}, w *watchers) *service { return a.service(o, stopping, w) },
-	}
-}
-
-// begin makes the first pools, so that the kubelet's first list is whole.
-func (a *Advertiser) begin(ctx context.Context) error {
+// start creates the first pools, so that the kubelet's first lists are complete, and
+// returns their endpoints.
+func (a *Advertiser) start(ctx context.Context) ([]*endpoint, error) {
 	live, err := a.config.Recorder.Live()
 	if err != nil {
-		return fmt.Errorf("see which GPUs are held: %w", err)
+		return nil, fmt.Errorf("read allocation records: %w", err)
 	}
-	a.applied = a.rules.Load()
-	for _, name := range append(resources.Names(*a.rules.Load()), a.heldNames(live)...) {
-		a.addOffer(name, live)
-	}
-	a.board.saw(nil, a.offers)
-	devices, err := a.config.Source.Devices(ctx)
-	if err == nil {
-		if a.config.FailOnInitError && !anyOffered(devices, *a.rules.Load()) {
-			return errors.New("there is no GPU on this node that belongs to a resource, and an exit was asked for in that case")
+	names := resources.Names(a.config.Resources)
+	for _, record := range live {
+		if !slices.Contains(names, record.Resource) {
+			names = append(names, record.Resource)
 		}
-		return a.offer(devices)
 	}
-	if a.config.FailOnInitError {
-		return fmt.Errorf("list GPUs: %w", err)
+	var endpoints []*endpoint
+	for _, name := range names {
+		p := &pool{resource: name, terms: termsOf(name, a.config.Resources)}
+		a.pools[name] = newBroadcaster(p.next(nil, holdings(live, name), a.now(), a.timing.patience))
+		a.status.addResource(name, a.pools[name])
+		endpoints = append(endpoints, a.endpoint(name))
 	}
-	a.report(err)
-	return nil
+	devices, err := a.config.Source.Devices(ctx)
+	if err == nil && a.config.FailOnInitError && !slices.ContainsFunc(resources.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil }) {
+		return nil, errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
+	}
+	a.reportDiscovery(err)
+	if err != nil {
+		if a.config.FailOnInitError {
+			return nil, fmt.Errorf("list GPUs: %w", err)
+		}
+		return endpoints, nil
+	}
+	return endpoints, a.offer(devices, live)
 }
 
-func (a *Advertiser) kubeletRun() (kubeletRun, error) {
-	socket, err := localgrpc.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
-	return kubeletRun{socket: socket, streamsEnded: a.streamsEnded.Load()}, err
+func (a *Advertiser) endpoint(resource string) *endpoint {
+	log := a.config.Log.WithField("resource", resource)
+	return &endpoint{
+		resource: resource, directory: a.config.KubeletDir, name: SocketName(resource),
+		options: a.config.options(), timing: a.timing, now: a.now, random: a.random, log: log,
+		nudge: make(chan struct{}, 1),
+		service: func(stopping <-chan struct{}, w *watchers) *service {
+			return &service{
+				resource: resource, pools: a.pools[resource], config: &a.config, status: a.status, log: log,
+				allocated: func() { signal(a.allocated) }, stopping: stopping, watchers: w,
+			}
+		},
+	}
 }
 
-func anyOffered(devices []discovery.Device, rules []config.Resource) bool {
-	return slices.ContainsFunc(resources.Assign(devices, rules), func(d resources.Assigned) bool { return d.Rule != nil })
+// watchDirectory notifies endpoints of changes to the sockets in the kubelet's
+// directory. The kubelet also has files there that it writes at every allocation.
+func (a *Advertiser) watchDirectory(ctx context.Context, endpoints []*endpoint) {
+	filewatch.Run(ctx, filewatch.Options{
+		Folder:   a.config.KubeletDir,
+		Concerns: func(name string) bool { return filepath.Ext(name) == ".sock" },
+		Timing:   filewatch.Timing{Poll: a.timing.poll},
+		Look: func(event bool) {
+			for _, e := range endpoints {
+				if event {
+					signal(e.nudge)
+				}
+			}
+		},
+		Trouble: func(err error) {
+			a.config.Log.WithError(err).Warn("Cannot watch the kubelet's device plugin directory, checking it periodically; is fs.inotify.max_user_instances too small?")
+		},
+	})
 }
 
 func (a *Advertiser) watchSource(ctx context.Context) error {
@@ -275,81 +252,219 @@ func (a *Advertiser) watchSource(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		err = errors.New("it stopped telling")
+		err = errors.New("watch ended unexpectedly")
 	}
-	return fmt.Errorf("watch for changes of the GPUs: %w", err)
+	return fmt.Errorf("watch the GPUs: %w", err)
 }
 
-// keepFresh refreshes at every change, and from time to time for what nobody
-// tells of: that pods come and go. What it cannot do now it does later.
+// keepFresh offers what there is at every change, and periodically for changes that
+// have no event: those of pods and records. It returns [ErrRestart], or nil when ctx
+// ends; other errors are retried.
 func (a *Advertiser) keepFresh(ctx context.Context) error {
-	ticker := time.NewTicker(a.timing.recheck)
-	defer ticker.Stop()
-	// A change before the watch began told nobody.
-	signal(a.changed)
+	timer := time.NewTimer(0) // There may have been changes before the watch began.
+	defer timer.Stop()
+	soon := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.changed:
-		case <-ticker.C:
-		}
-		a.board.round(a.now())
-		devices, err := a.config.Source.Devices(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		a.report(err)
-		switch {
-		case err == nil:
-		case a.applied == a.rules.Load():
+		case <-a.allocated:
+			// A pod must be seen while it exists.
+			if !soon {
+				soon = true
+				timer.Reset(a.timing.afterAllocate)
+			}
 			continue
-		default:
-			// New rules are for the GPUs that were there at the last look.
-			devices = a.devices
+		case <-a.changed:
+		case <-timer.C:
 		}
-		// What has changed is told before anybody is asked what may be
-		// forgotten, for that can take a while.
-		err = errors.Join(a.offer(devices), a.forget(ctx))
-		switch {
-		case !a.offering.changes(err):
-		case err == nil:
-			a.config.Log.Info("changes of the GPUs can be offered again")
-		default:
-			a.config.Log.WithError(err).Error("the GPUs that there are now cannot be offered; what was offered before still is")
+		soon = false
+		timer.Reset(a.timing.recheck)
+		a.status.setLook(a.now())
+		if err := a.look(ctx); err != nil {
+			return err
 		}
 	}
 }
 
-// report logs that the devices cannot be listed, or can be again, once each.
-func (a *Advertiser) report(err error) {
+// look reads devices, records and pods, and offers what there is.
+func (a *Advertiser) look(ctx context.Context) error {
+	devices, err := a.config.Source.Devices(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	a.reportDiscovery(err)
+	live, liveErr := a.config.Recorder.Live()
+	if err == nil && liveErr == nil {
+		if err := a.offer(devices, live); err != nil {
+			return err
+		}
+	}
+	if liveErr == nil {
+		liveErr = a.trackPods(ctx, live)
+	}
+	if a.tracking.changed(liveErr) && liveErr != nil && ctx.Err() == nil {
+		a.config.Log.WithError(liveErr).Warn("Cannot find out which pods hold GPUs; their allocations are kept")
+	}
+	return nil
+}
+
+// trackPods ends the records of pods that no longer exist, and binds those without a
+// token to the containers that the kubelet names.
+func (a *Advertiser) trackPods(ctx context.Context, live []allocation.LiveRecord) error {
+	if a.config.Pods == nil || len(live) == 0 || !a.status.watched() {
+		return nil
+	}
+	containers, over, err := a.config.Pods.update(ctx, live, a.kubelet)
+	for _, id := range over {
+		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
+		err = errors.Join(err, a.config.Recorder.End(id))
+		signal(a.changed)
+	}
+	for _, record := range live {
+		if !record.Injected || record.Holder != nil || slices.Contains(over, record.ID) {
+			continue
+		}
+		if c, ok := soleHolder(containers, record); ok {
+			a.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
+			err = errors.Join(err, a.config.Recorder.Attribute(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
+		}
+	}
+	return err
+}
+
+// kubelet identifies the process of the kubelet that watches our lists. Without a
+// stream it may already be another one: a kubelet that starts lists pods before it
+// replaces the socket of the last one.
+func (a *Advertiser) kubelet() (localgrpc.Identity, error) {
+	if !a.status.watched() {
+		return localgrpc.Identity{}, errors.New("the kubelet does not watch any list")
+	}
+	return localgrpc.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
+}
+
+// reportDiscovery logs the beginning and the end of an error of discovery.
+func (a *Advertiser) reportDiscovery(err error) {
 	switch {
-	case !a.listing.changes(err):
+	case !a.discovering.changed(err):
 	case err == nil:
 		a.config.Log.Info("GPUs can be listed again")
 	default:
-		a.config.Log.WithError(err).Error("GPUs cannot be listed; what was known before is still offered")
+		a.config.Log.WithError(err).Error("Cannot list GPUs; the last known ones are offered")
 	}
 }
 
-// logPassedOver logs, once each, the devices that no resource has a place for.
-func (a *Advertiser) logPassedOver(devices []resources.Assigned) {
-	before := a.passedOver
-	a.passedOver = map[string]string{}
+// offer publishes the pools for devices and live records. It returns [ErrRestart] if a
+// GPU's resource is not that of this run. A pool whose list is too large for the
+// kubelet stays as it was.
+func (a *Advertiser) offer(devices []discovery.Device, live []allocation.LiveRecord) error {
+	assigned := resources.Assign(devices, a.config.Resources)
+	a.logNotOffered(assigned)
+	held := map[string]map[string]holding{}
+	for name := range a.pools {
+		held[name] = holdings(live, name)
+	}
+	shares := map[string][]share{}
+	for _, d := range assigned {
+		if d.Rule == nil || checkOfferable(d.Device) != nil {
+			continue
+		}
+		id := normalizeID(d.Device.InstanceID)
+		name, replicas := d.Rule.Name, d.Rule.Replicas
+		if other := heldAs(live, id, name); other != "" {
+			name, replicas = other, held[other][id].replicas
+		}
+		if placed, ok := a.placed[id]; ok && placed != name {
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": placed, "to": name}).Info("Restarting to offer the GPU under another resource name")
+			return ErrRestart
+		}
+		a.placed[id] = name
+		shares[name] = append(shares[name], share{device: d.Device, replicas: replicas})
+	}
+	var failed error
+	for _, name := range slices.Sorted(maps.Keys(a.pools)) {
+		before, _ := a.pools[name].current()
+		after := before.next(shares[name], held[name], a.now(), a.timing.patience)
+		if len(after.gpus) == 0 && !slices.Contains(resources.Names(a.config.Resources), name) {
+			a.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
+			return ErrRestart
+		}
+		if !after.sameList(before) {
+			if err := after.checkSize(); err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+		}
+		a.logChanges(before, after)
+		a.pools[name].publish(after)
+	}
+	a.status.setDevices(devices, failed)
+	switch {
+	case !a.offering.changed(failed):
+	case failed == nil:
+		a.config.Log.Info("All GPUs are offered again")
+	default:
+		a.config.Log.WithError(failed).Error("Cannot offer the GPUs of this node")
+	}
+	return nil
+}
+
+// heldAs returns the resource under which live records hold a GPU, "" if there are
+// none, or one is under the name of its rule.
+func heldAs(live []allocation.LiveRecord, normalizedID, rule string) (name string) {
+	for _, record := range live {
+		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return normalizeID(r.InstanceID) == normalizedID }) {
+			continue
+		}
+		if record.Resource == rule {
+			return ""
+		}
+		if name == "" {
+			name = record.Resource
+		}
+	}
+	return name
+}
+
+// logChanges logs what is new in the pool of a resource.
+func (a *Advertiser) logChanges(before, after *pool) {
+	log := func(g gpu) *logrus.Entry {
+		return a.config.Log.WithFields(logrus.Fields{"resource": after.resource, "gpu": g.name, "instanceID": g.instanceID})
+	}
+	for _, g := range after.gpus {
+		i, known := before.index[g.instanceID]
+		switch {
+		case known && before.gpus[i].fault == g.fault && (!g.usable() || before.gpus[i].replicas == g.replicas):
+		case g.usable():
+			log(g).WithField("replicas", g.replicas).Info("GPU is offered")
+		default:
+			log(g).WithField("fault", g.fault).Warn("GPU cannot be allocated")
+		}
+	}
+	for _, g := range before.gpus {
+		if _, known := after.index[g.instanceID]; !known {
+			log(g).Info("GPU is removed from the list: nothing holds it")
+		}
+	}
+}
+
+// logNotOffered logs the devices that no resource has, once each. A software renderer
+// or a device without a rule is not a problem.
+func (a *Advertiser) logNotOffered(devices []resources.Assigned) {
+	before := a.notOffered
+	a.notOffered = map[string]string{}
 	for _, d := range devices {
-		// Every Windows has a software renderer; and what no rule is for was meant
-		// to be left out. Nothing is wrong with them.
 		reason, level := d.Reason, logrus.InfoLevel
-		if err := offerable(d.Device); err != nil && !d.Device.Software {
+		if err := checkOfferable(d.Device); err != nil && !d.Device.Software {
 			reason, level = err.Error(), logrus.WarnLevel
 		}
 		if reason == "" {
 			continue
 		}
 		id := d.Device.InstanceID
-		a.passedOver[id] = reason
+		a.notOffered[id] = reason
 		if before[id] != reason {
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": reason}).Log(level, "device is not offered")
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": reason}).Log(level, "Device is not offered")
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +23,8 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
+	"directx-nri/internal/metrics"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
 
@@ -39,14 +40,15 @@ func TestNewRefuses(t *testing.T) {
 		wantErr string
 	}{
 		{name: "nothing", change: func(*Config) {}},
-		{name: "no source", change: func(c *Config) { c.Source = nil }, wantErr: "a source"},
-		{name: "no recorder", change: func(c *Config) { c.Recorder = nil }, wantErr: "a recorder"},
-		{name: "no readiness check", change: func(c *Config) { c.Ready = nil }, wantErr: "a readiness check"},
-		{name: "no log", change: func(c *Config) { c.Log = nil }, wantErr: "a log"},
-		{name: "no folder", change: func(c *Config) { c.KubeletDir = "" }, wantErr: "folder"},
-		{name: "no replica", change: func(c *Config) { c.Resources = twoKinds(0) }, wantErr: "choose 1 to 1024"},
-		{name: "fewer than none", change: func(c *Config) { c.Resources = twoKinds(-1) }, wantErr: "choose 1 to 1024"},
-		{name: "too many", change: func(c *Config) { c.Resources = twoKinds(1025) }, wantErr: "choose 1 to 1024"},
+		{name: "no source", change: func(c *Config) { c.Source = nil }, wantErr: "required field"},
+		{name: "no recorder", change: func(c *Config) { c.Recorder = nil }, wantErr: "required field"},
+		{name: "no readiness check", change: func(c *Config) { c.Ready = nil }, wantErr: "required field"},
+		{name: "no observer", change: func(c *Config) { c.Observer = nil }, wantErr: "required field"},
+		{name: "no log", change: func(c *Config) { c.Log = nil }, wantErr: "required field"},
+		{name: "no folder", change: func(c *Config) { c.KubeletDir = "" }, wantErr: "required field"},
+		{name: "no replica", change: func(c *Config) { c.Resources = twoKinds(0) }, wantErr: "must be 1 to 1024"},
+		{name: "fewer than none", change: func(c *Config) { c.Resources = twoKinds(-1) }, wantErr: "must be 1 to 1024"},
+		{name: "too many", change: func(c *Config) { c.Resources = twoKinds(1025) }, wantErr: "must be 1 to 1024"},
 		{name: "as many as possible", change: func(c *Config) { c.Resources = twoKinds(1024) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -113,11 +115,11 @@ func TestChangesReachTheKubelet(t *testing.T) {
 	source.set(errors.New("half a file"))
 	// When a second call has failed, the first failure has been dealt with.
 	eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
-	if p, _ := r.offers[0].feed.current(); offered(p) != "A! B" {
+	if p, _ := r.pools[ResourceDisplay].current(); offered(p) != "A! B" {
 		t.Errorf("the GPUs cannot be listed, and %q is offered, want what was before", offered(p))
 	}
-	source.set(nil, displayGPU("B"), computeGPU("A"))
-	k.await(ResourceCompute, "A::0 A::1")
+	source.set(nil, displayGPU("B"), computeGPU("C"))
+	k.await(ResourceCompute, "C::0 C::1")
 	k.await(ResourceDisplay, "B::0 B::1")
 	if got := k.client(ResourceCompute).count(); got != 2 {
 		t.Errorf("the kubelet got %d lists of compute, want one at once and one for the change", got)
@@ -132,7 +134,7 @@ func TestMissingGPUs(t *testing.T) {
 	source := newSource(displayGPU("A"), displayGPU("B"))
 	config := testConfig(t, dir, source)
 	recorder, pods := &memoryRecorder{}, &memoryPods{}
-	config.Recorder, config.Pods = recorder, pods.list
+	config.Recorder, config.Pods = recorder, pods.tracker()
 	r := run(t, config)
 	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
 	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
@@ -150,19 +152,14 @@ func TestMissingGPUs(t *testing.T) {
 	r.stop(t)
 	run(t, config)
 	k.await(ResourceDisplay, "A::0! A::1!")
-	recorder.awaitLooks(t)
-	if n := pods.questions(); n != 0 {
-		t.Errorf("the kubelet was asked %d times though no container has presented its token", n)
-	}
-
 	recorder.bind()
-	pods.set(nil, "default/name-of-a")
+	pods.set(nil, "name-of-a")
 	recorder.awaitLooks(t)
 	pods.set(errors.New("no such socket"))
 	recorder.awaitLooks(t)
 	k.await(ResourceDisplay, "A::0! A::1!")
 
-	pods.set(nil, "default/another")
+	pods.set(nil, "another")
 	k.await(ResourceDisplay, "")
 	source.set(nil, displayGPU("A"))
 	k.await(ResourceDisplay, "A::0 A::1")
@@ -177,14 +174,14 @@ func TestMissingGPUsWhenTheKubeletRestarts(t *testing.T) {
 	source := newSource(displayGPU("A"))
 	config := testConfig(t, dir, source)
 	recorder, pods := &memoryRecorder{}, &memoryPods{}
-	config.Recorder, config.Pods = recorder, pods.list
+	config.Recorder, config.Pods = recorder, pods.tracker()
 	run(t, config)
 	k.await(ResourceDisplay, "A::0 A::1")
 	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
 		t.Fatal(err)
 	}
 	recorder.bind()
-	pods.set(nil, "default/name-of-a")
+	pods.set(nil, "name-of-a")
 	recorder.awaitLooks(t)
 	source.set(nil)
 	k.await(ResourceDisplay, "A::0! A::1!")
@@ -201,7 +198,7 @@ func TestMissingGPUsWhenTheKubeletRestarts(t *testing.T) {
 	recorder.awaitLooks(t)
 	k.await(ResourceDisplay, "A::0! A::1!")
 
-	pods.set(nil, "default/name-of-a")
+	pods.set(nil, "name-of-a")
 	recorder.awaitLooks(t)
 	pods.set(nil)
 	k.await(ResourceDisplay, "")
@@ -215,13 +212,13 @@ func TestMoreThanTheKubeletTakes(t *testing.T) {
 	k := startKubelet(t, dir)
 	source := newSource(displayGPU("A"))
 	config := testConfig(t, dir, source)
-	config.Resources = twoKinds(maxReplicas)
+	config.Resources = twoKinds(policy.MaxReplicas)
 	recorder, log := &memoryRecorder{}, &lineLog{}
 	config.Recorder, config.Log = recorder, log.logger()
-	run(t, config)
+	r := run(t, config)
 	listOf := func(instanceID string) string {
 		var ids []string
-		for n := range maxReplicas {
+		for n := range policy.MaxReplicas {
 			ids = append(ids, replicaID(instanceID, n))
 		}
 		return strings.Join(ids, " ")
@@ -233,13 +230,16 @@ func TestMoreThanTheKubeletTakes(t *testing.T) {
 	k.await(ResourceCompute, listOf("C"))
 	recorder.awaitLooks(t)
 	k.await(ResourceDisplay, ofA)
-	const complaint = "what was offered before still is"
-	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower --replicas to ") {
-		t.Errorf("logged %q, want one line with what to do", lines)
+	const complaint = "Cannot offer the GPUs"
+	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
+		t.Errorf("logged %q, want one line with the remedy", lines)
+	}
+	if err := r.Registered(); err == nil || !strings.Contains(err.Error(), "lower replicas") {
+		t.Errorf("Registered: %v", err)
 	}
 
 	source.set(nil, displayGPU("A"), computeGPU("C"))
-	eventually(t, "end of the trouble", func() bool { return len(log.with("can be offered again")) == 1 })
+	eventually(t, "end of the error", func() bool { return len(log.with("offered again")) == 1 })
 	k.await(ResourceDisplay, ofA)
 }
 
@@ -261,7 +261,6 @@ func TestStart(t *testing.T) {
 		{name: "records cannot be read", source: newSource(), change: func(c *Config) {
 			c.Recorder = &memoryRecorder{err: errors.New("bad disk")}
 		}, wantErr: "bad disk"},
-		{name: "more than the kubelet takes", source: newSource(bigNode(64)...), change: func(c *Config) { c.Resources = twoKinds(1024) }, wantErr: "lower --replicas"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -313,7 +312,7 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 		want string
 	}{
 		{err: errors.New("inotify is gone"), want: "inotify is gone"},
-		{err: nil, want: "stopped telling"},
+		{err: nil, want: "ended unexpectedly"},
 	} {
 		t.Run(test.want, func(t *testing.T) {
 			t.Parallel()
@@ -327,9 +326,9 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 				t.Errorf("Run returned %v, want an error with %q", err, test.want)
 			}
 			r.ended <- nil
-			for _, o := range r.offers {
-				if _, err := os.Lstat(filepath.Join(dir, SocketName(o.resource))); !os.IsNotExist(err) {
-					t.Errorf("%s is still there: %v", SocketName(o.resource), err)
+			for resource := range r.pools {
+				if _, err := os.Lstat(filepath.Join(dir, SocketName(resource))); !os.IsNotExist(err) {
+					t.Errorf("%s still exists: %v", SocketName(resource), err)
 				}
 			}
 		})
@@ -436,7 +435,7 @@ func TestRegistersAgain(t *testing.T) {
 		}},
 		{name: "the folder is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.stop()
-			k.emptyFolder()
+			k.emptyDirectory()
 			eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
 			return startKubelet(t, k.dir)
 		}},
@@ -638,7 +637,7 @@ func TestWholeWay(t *testing.T) {
 	if status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("PreStartContainer: %v", err)
 	}
-	for _, part := range []string{"the container is not started", "the NRI plugin is not running", "tries again"} {
+	for _, part := range []string{"the container cannot start", "the NRI plugin is not running", "retries"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say %q", err, part)
 		}
@@ -658,7 +657,7 @@ func TestAllocateRefuses(t *testing.T) {
 	}{
 		{name: "nothing asked", containers: nil, wantCode: codes.OK},
 		{name: "bad ID in the last container", containers: [][]string{{"A::0"}, {"A::1", "X::0"}}, wantCode: codes.InvalidArgument, wantErr: `"X::0"`},
-		{name: "container without ID", containers: [][]string{{"A::0"}, {}}, wantCode: codes.InvalidArgument, wantErr: "names no replica"},
+		{name: "container without ID", containers: [][]string{{"A::0"}, {}}, wantCode: codes.InvalidArgument, wantErr: "without replicas"},
 		{name: "disk full", containers: [][]string{{"A::0"}}, fail: func(int) error { return full }, wantCode: codes.ResourceExhausted, wantErr: "/var/lib/x.json"},
 		{name: "second record fails", containers: [][]string{{"A::0"}, {"A::1"}}, fail: func(n int) error {
 			if n == 1 {
@@ -706,7 +705,7 @@ func TestPreferredAllocationRefuses(t *testing.T) {
 func TestPreStartIsBounded(t *testing.T) {
 	t.Parallel()
 	s := testService(&memoryRecorder{}, displayGPU("A"))
-	s.ready = func(ctx context.Context, _ Start) error {
+	s.config.Ready = func(ctx context.Context, _ Start) error {
 		deadline, ok := ctx.Deadline()
 		if !ok || time.Until(deadline) > readyTimeout {
 			t.Errorf("deadline %v, %v", deadline, ok)
@@ -719,17 +718,13 @@ func TestPreStartIsBounded(t *testing.T) {
 }
 
 func testService(recorder Recorder, devices ...discovery.Device) *service {
+	config := Config{
+		Recorder: recorder, Ready: func(context.Context, Start) error { return nil },
+		Observer: (*metrics.Metrics)(nil), Log: testutil.Quiet(),
+	}
 	return &service{
-		trim:     newTrimmer(),
-		feed:     newFeed(poolOf(4, devices...)),
-		swap:     new(sync.RWMutex),
-		recorder: recorder,
-		ready:    func(context.Context, Start) error { return nil },
-		log:      testutil.Quiet(),
-		stopping: make(chan struct{}),
-		watchers: newWatchers(),
-		ended:    new(atomic.Int64),
-		observer: nobody{},
-		board:    &board{},
+		resource: ResourceDisplay, pools: newBroadcaster(poolOf(4, devices...)), config: &config,
+		status: newStatusTracker(), log: config.Log, allocated: func() {},
+		stopping: make(chan struct{}), watchers: newWatchers(),
 	}
 }

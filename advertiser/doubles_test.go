@@ -15,11 +15,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
+	"directx-nri/internal/metrics"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
 
@@ -127,6 +129,34 @@ func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []a
 	return token, nil
 }
 
+func (r *memoryRecorder) RecordInjected(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
+	token, err := r.Record(ctx, resource, replicas)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.live[len(r.live)-1].Injected = true
+	}
+	return token, err
+}
+
+func (r *memoryRecorder) Attribute(id allocation.ID, namespace, pod, container string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.live {
+		if r.live[i].ID == id {
+			r.live[i].Holder = &allocation.Holder{PodUID: "name:" + pod, Container: container, PodNamespace: namespace, PodName: pod}
+		}
+	}
+	return nil
+}
+
+func (r *memoryRecorder) End(id allocation.ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live = slices.DeleteFunc(r.live, func(record allocation.LiveRecord) bool { return record.ID == id })
+	return nil
+}
+
 func (r *memoryRecorder) Discard(token allocation.Token) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,16 +202,18 @@ type memoryPods struct {
 	asked int
 }
 
-func (p *memoryPods) list(context.Context) (map[string]bool, error) {
+func (p *memoryPods) list(context.Context) ([]ContainerDevices, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
-	pods := map[string]bool{}
+	var containers []ContainerDevices
 	for _, name := range p.names {
-		pods[name] = true
+		containers = append(containers, ContainerDevices{Pod: Pod{"default", name}, Container: "main"})
 	}
-	return pods, p.err
+	return containers, p.err
 }
+
+func (p *memoryPods) tracker() *PodTracker { return &PodTracker{list: p.list} }
 
 func (p *memoryPods) set(err error, names ...string) {
 	p.mu.Lock()
@@ -232,7 +264,7 @@ func startKubelet(t testing.TB, dir string) *kubelet {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	k.emptyFolder()
+	k.emptyDirectory()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, kubeletSocket), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +281,7 @@ func startKubelet(t testing.TB, dir string) *kubelet {
 	return k
 }
 
-func (k *kubelet) emptyFolder() {
+func (k *kubelet) emptyDirectory() {
 	k.t.Helper()
 	entries, err := os.ReadDir(k.dir)
 	if err != nil {
@@ -383,6 +415,11 @@ func (c *client) end() error {
 	return c.ended
 }
 
+// dialUnix connects as the kubelet does, with gRPC's default limits.
+func dialUnix(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
 // running is an advertiser under test.
 type running struct {
 	*Advertiser
@@ -393,24 +430,24 @@ type running struct {
 // fastTiming makes everything happen soon. Nothing below depends on how soon.
 func fastTiming() timing {
 	return timing{
-		poll:       50 * time.Millisecond,
-		recheck:    20 * time.Millisecond,
-		patience:   60 * time.Millisecond,
-		firstRetry: time.Millisecond,
-		lastRetry:  20 * time.Millisecond,
-		call:       5 * time.Second,
-		watch:      500 * time.Millisecond,
-		stop:       time.Second,
-		pods:       time.Second,
+		poll:          50 * time.Millisecond,
+		recheck:       20 * time.Millisecond,
+		afterAllocate: time.Millisecond,
+		patience:      60 * time.Millisecond,
+		firstRetry:    time.Millisecond,
+		lastRetry:     20 * time.Millisecond,
+		call:          5 * time.Second,
+		watch:         500 * time.Millisecond,
+		stop:          time.Second,
 	}
 }
 
 // twoKinds are the rules that are in force with no configuration, but that
 // drivers may be mixed.
-func twoKinds(replicas int) []config.Resource {
-	return []config.Resource{
-		{Name: ResourceDisplay, Match: config.Match{Kind: "display"}, Replicas: replicas, Policy: config.Distributed, MixedDrivers: true},
-		{Name: ResourceCompute, Match: config.Match{Kind: "compute"}, Replicas: replicas, Policy: config.Distributed, MixedDrivers: true},
+func twoKinds(replicas int) []policy.Resource {
+	return []policy.Resource{
+		{Name: ResourceDisplay, Match: policy.Match{Kind: "display"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
+		{Name: ResourceCompute, Match: policy.Match{Kind: "compute"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
 	}
 }
 
@@ -422,6 +459,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Resources:  twoKinds(2),
 		KubeletDir: dir,
 		Ready:      func(context.Context, Start) error { return nil },
+		Observer:   (*metrics.Metrics)(nil),
 		Log:        testutil.Quiet(),
 	}
 }

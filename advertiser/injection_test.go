@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,7 +68,7 @@ func TestInjectionByTheKubelet(t *testing.T) {
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
 	observer := &told{}
-	config.Recorder, config.Inject, config.Ready, config.Observer = allocation.Injected{Recorder: recorder}, injectDevices, nil, observer
+	config.Recorder, config.Inject, config.Ready, config.Observer = recorder, injectDevices, nil, observer
 	run(t, config)
 	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
 
@@ -124,10 +123,10 @@ func TestInjectionThatFailsPromisesNothing(t *testing.T) {
 			t.Parallel()
 			recorder, observer := &memoryRecorder{}, &told{}
 			s := testService(recorder, displayGPU("A"))
-			s.observer = observer
-			s.inject = func(ctx context.Context, resource string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
-				if len(recorder.live) != 2 {
-					t.Errorf("%d records while answers are made", len(recorder.live))
+			s.config.Observer = observer
+			s.config.Inject = func(ctx context.Context, resource string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
+				if len(recorder.live) == 1 {
+					return &v1beta1.ContainerAllocateResponse{}, nil
 				}
 				return nil, test.err
 			}
@@ -151,12 +150,12 @@ func TestObserverIsTold(t *testing.T) {
 	t.Parallel()
 	observer := &told{}
 	s := testService(&memoryRecorder{}, displayGPU("A"))
-	s.observer = observer
+	s.config.Observer = observer
 	allocate := func(id string) {
 		_, _ = s.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{id}}}})
 	}
 	start := func(err error) {
-		s.ready = func(context.Context, Start) error { return err }
+		s.config.Ready = func(context.Context, Start) error { return err }
 		_, _ = s.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
 	}
 	allocate("A::0")
@@ -205,16 +204,16 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestAliveAsLongAsItLooks(t *testing.T) {
+func TestAlive(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	a := &Advertiser{now: func() time.Time { return now }}
-	a.board.round(now.Add(-maxSilence))
+	a := &Advertiser{now: func() time.Time { return now }, status: newStatusTracker()}
+	a.status.setLook(now.Add(-maxSilence))
 	if err := a.Alive(); err != nil {
 		t.Error(err)
 	}
-	a.board.round(now.Add(-maxSilence - time.Second))
-	if err := a.Alive(); err == nil || !strings.Contains(err.Error(), "discovery hangs") {
+	a.status.setLook(now.Add(-maxSilence - time.Second))
+	if err := a.Alive(); err == nil || !strings.Contains(err.Error(), "hangs") {
 		t.Error(err)
 	}
 }
@@ -229,94 +228,63 @@ func containerWith(name string, ids ...string) *podresources.ContainerResources 
 	}}
 }
 
-// spoilBinding puts what is no binding where that of the only record would be.
-func spoilBinding(t *testing.T, recorder *allocation.Recorder, folder string) {
-	t.Helper()
-	live, err := recorder.Live()
-	if err != nil || len(live) != 1 {
-		t.Fatal(live, err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, string(live[0].ID)+".bound"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestAttributorBindsWhatTheKubeletTells(t *testing.T) {
+// TestAttribution binds injected records to the containers that the kubelet names.
+func TestAttribution(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	dir := testutil.ShortDir(t)
+	recorder, err := allocation.OpenRecorder(t.Context(), filepath.Join(t.TempDir(), "allocations"), testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer recorder.Close()
-	record := func(r Recorder, ids ...string) {
-		var replicas []allocation.Replica
-		for _, id := range ids {
-			replicas = append(replicas, allocation.Replica{ID: id, InstanceID: "A"})
-		}
-		if _, err := r.Record(t.Context(), ResourceDisplay, replicas); err != nil {
-			t.Fatal(err)
-		}
-	}
-	injected := allocation.Injected{Recorder: recorder}
-	// What cannot be told of one record keeps none of the others.
-	record(injected, "A::5")
-	spoilBinding(t, recorder, folder)
-	record(injected, "A::0", "A::1")
-	record(injected, "A::2")
-	record(injected, "A::3") // nobody's yet
-	record(recorder, "A::4") // has a token
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
-		// The kubelet's order is its own, and NUMA nodes are entries of their own.
+		// The kubelet's order is its own, and each NUMA node has an entry.
 		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{
 			{ResourceName: ResourceDisplay, DeviceIds: []string{"A::1"}}, {ResourceName: ResourceDisplay, DeviceIds: []string{"A::0"}},
 		}}),
-		containersOf("job", containerWith("side"), containerWith("main", "A::2")),
-		containersOf("token", containerWith("main", "A::4")),
-		containersOf("spoilt", containerWith("main", "A::5")),
+		containersOf("job", containerWith("side"), containerWith("main", "B::0")),
 	}}}
-	a := &Attributor{Recorder: recorder, PodResources: lister.serve(t), Period: time.Millisecond, Log: testutil.Quiet()}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	holders := func() map[string]string {
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
+	config.Recorder, config.Inject, config.Pods = recorder, injectDevices, NewPodTracker(PodResources{lister.serve(t)})
+	run(t, config)
+	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1"}, []string{"B::0"}, []string{"B::1"})); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": ""}
+	eventually(t, "holders", func() bool {
 		live, err := recorder.Live()
 		if err != nil {
 			t.Fatal(err)
 		}
-		of := map[string]string{}
+		got := map[string]string{}
 		for _, r := range live {
+			got[r.Replicas[0].ID] = ""
 			if r.Holder != nil {
-				of[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container
+				got[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container
 			}
 		}
-		return of
-	}
-	eventually(t, "two holders", func() bool { return len(holders()) == 2 })
-	if diff := cmp.Diff(map[string]string{"A::0": "team/web/main", "A::2": "team/job/main"}, holders()); diff != "" {
-		t.Error(diff)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+		return cmp.Equal(want, got)
+	})
 }
 
-func TestOwnerIsTheOneContainerWithJustThese(t *testing.T) {
+func TestSoleHolder(t *testing.T) {
 	t.Parallel()
 	record := allocation.LiveRecord{Record: allocation.Record{Resource: ResourceDisplay, Replicas: []allocation.Replica{{ID: "A::0"}, {ID: "A::1"}}}}
+	container := func(ids ...string) ContainerDevices {
+		return ContainerDevices{Replicas: map[string][]string{ResourceDisplay: ids, "other/thing": {"x"}}}
+	}
 	for name, test := range map[string]struct {
-		pods []*podresources.PodResources
-		want bool
+		containers []ContainerDevices
+		want       bool
 	}{
-		"it":              {[]*podresources.PodResources{containersOf("web", containerWith("main", "A::0", "A::1"))}, true},
-		"nobody":          {nil, false},
-		"some of them":    {[]*podresources.PodResources{containersOf("web", containerWith("main", "A::0"))}, false},
-		"more than these": {[]*podresources.PodResources{containersOf("web", containerWith("main", "A::0", "A::1", "A::2"))}, false},
-		"two": {[]*podresources.PodResources{
-			containersOf("web", containerWith("sidecar", "A::0", "A::1"), containerWith("main", "A::0", "A::1"))}, false},
+		"it":              {[]ContainerDevices{container("A::1", "A::0")}, true},
+		"none":            {nil, false},
+		"some of them":    {[]ContainerDevices{container("A::0")}, false},
+		"more than these": {[]ContainerDevices{container("A::0", "A::1", "A::2")}, false},
+		"two":             {[]ContainerDevices{container("A::0", "A::1"), container("A::0", "A::1")}, false},
 	} {
-		if _, _, got := owner(test.pods, record); got != test.want {
+		if _, got := soleHolder(test.containers, record); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -327,12 +295,12 @@ func TestPodResourcesHeld(t *testing.T) {
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		containersOf("a", containerWith("main", "A::0")), containersOf("b", containerWith("main", "A::1", "B::0")),
 	}}}
-	got, err := PodResourcesHeld(lister.serve(t))(t.Context())
+	got, err := PodResources{lister.serve(t)}.Held(t.Context())
 	want := map[string][]string{ResourceDisplay: {"A::0", "A::1", "B::0"}, "other/thing": {"x", "x"}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	if _, err := PodResourcesHeld("/nowhere/s")(t.Context()); err == nil {
+	if _, err := (PodResources{"/nowhere/s"}).Held(t.Context()); err == nil {
 		t.Error("no error")
 	}
 }
@@ -344,15 +312,14 @@ func TestPodResourcesTogether(t *testing.T) {
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		containersOf("a", second, containerWith("side", "A::1")), containersOf("b", containerWith("main", "A::2"), containerWith("twice", "A::2")),
 	}}}
-	ask := PodResourcesTogether(lister.serve(t), func(resource string) bool { return strings.HasPrefix(resource, "directx.microsoft.com/") })
+	kubelet := PodResources{lister.serve(t)}
 	for replica, want := range map[string]map[string][]string{
-		// What others hand out is not our concern.
-		"A::0": {ResourceDisplay: {"A::0"}, ResourceCompute: {"C::0"}},
-		"A::1": {ResourceDisplay: {"A::1"}},
+		"A::0": {"other/thing": {"x"}, ResourceDisplay: {"A::0"}, ResourceCompute: {"C::0"}},
+		"A::1": {"other/thing": {"x"}, ResourceDisplay: {"A::1"}},
 		"A::2": nil,
 		"A::3": nil,
 	} {
-		got, err := ask(t.Context(), Start{Resource: ResourceDisplay, ReplicaIDs: []string{replica}})
+		got, err := kubelet.Together(t.Context(), Start{Resource: ResourceDisplay, ReplicaIDs: []string{replica}})
 		if diff := cmp.Diff(want, got); diff != "" || errors.Is(err, ErrNoHolder) != (want == nil) {
 			t.Errorf("%s: %v %s", replica, err, diff)
 		}

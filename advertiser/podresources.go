@@ -15,33 +15,20 @@ import (
 	"directx-nri/internal/localgrpc"
 )
 
-// podResourcesTimeout bounds a question to the PodResources API.
+// podResourcesTimeout bounds a call of the PodResources API.
 const podResourcesTimeout = 2 * time.Second
 
-// busyPause is how long to wait when the kubelet has been asked too often. It
-// takes 100 questions a second from all that ask, and ten at once
+// retryDelay is the time to wait when the kubelet limits the rate of calls: it
+// accepts 100 a second, and a burst of ten, from all clients together
 // (pkg/kubelet/apis/podresources/constants.go, v1.34).
-const busyPause = 50 * time.Millisecond
+const retryDelay = 50 * time.Millisecond
 
-// PodResourcesPods returns a function for [Config.Pods] that asks the kubelet's
-// PodResources API on socket, on Linux
-// /var/lib/kubelet/pod-resources/kubelet.sock and on Windows
-// \\.\pipe\kubelet-pod-resources. It takes at most two seconds.
-//
-// It tells which pods there are and not what they hold, because the API is
-// silent about ordinary init containers, and the kubelet is not.
-func PodResourcesPods(socket string) func(ctx context.Context) (map[string]bool, error) {
-	return func(ctx context.Context) (map[string]bool, error) {
-		list, err := listPodResources(ctx, socket)
-		if err != nil {
-			return nil, fmt.Errorf("ask the kubelet on %s for its pods: %w", socket, err)
-		}
-		pods := make(map[string]bool, len(list))
-		for _, pod := range list {
-			pods[pod.GetNamespace()+"/"+pod.GetName()] = true
-		}
-		return pods, nil
-	}
+// PodResources is a client of the kubelet's PodResources API. Each call takes at most
+// two seconds. The API does not report the devices of ordinary init containers.
+type PodResources struct {
+	// Socket is on Linux /var/lib/kubelet/pod-resources/kubelet.sock, and on Windows
+	// \\.\pipe\kubelet-pod-resources.
+	Socket string
 }
 
 // Pod names a pod.
@@ -50,89 +37,94 @@ type Pod struct{ Namespace, Name string }
 // String returns namespace and name with a slash between.
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// ErrNoHolder tells that the kubelet names no pod, or more than one, as the
-// holder of replicas. It names none for what only an ordinary init container
-// holds.
-var ErrNoHolder = errors.New("the kubelet does not tell whose they are")
-
-// PodResourcesHolder returns a function that asks the kubelet's PodResources API
-// on socket which pod a starting container is of. It takes at most two seconds,
-// and may be called from within [Config.Ready]: the kubelet holds no lock while
-// it waits for PreStartContainer (callPreStartContainerIfNeeded in
-// pkg/kubelet/cm/devicemanager, v1.34).
-func PodResourcesHolder(socket string) func(ctx context.Context, start Start) (Pod, error) {
-	return func(ctx context.Context, start Start) (Pod, error) {
-		ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
-		defer cancel()
-		list, err := listPodResources(ctx, socket)
-		// Many containers may start at once, and we are not the only ones who ask.
-		for status.Code(err) == codes.ResourceExhausted && pause(ctx, busyPause) {
-			list, err = listPodResources(ctx, socket)
-		}
-		if err != nil {
-			return Pod{}, fmt.Errorf("ask the kubelet on %s who holds %s: %w", socket, start, err)
-		}
-		return holder(list, start)
-	}
+// ContainerDevices are the replicas that a container holds.
+type ContainerDevices struct {
+	Pod       Pod
+	Container string
+	// Replicas are replica IDs by resource.
+	Replicas map[string][]string
 }
 
-// pause waits for d, and tells whether that was before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+// holdsAny reports whether c holds one of the replicas of a resource.
+func (c ContainerDevices) holdsAny(resource string, ids []string) bool {
+	return slices.ContainsFunc(c.Replicas[resource], func(id string) bool { return slices.Contains(ids, id) })
 }
 
-// holder returns the one pod of list that holds replicas of start. That is the
-// pod which starts: the kubelet gives a replica to one pod at a time. Not all of
-// them need be listed, since an init container hands on to the pod's later
-// containers only as many as those ask for.
-func holder(list []*podresources.PodResources, start Start) (Pod, error) {
-	var holders []Pod
-	for _, pod := range list {
-		if holds(pod, start) {
-			holders = append(holders, Pod{pod.GetNamespace(), pod.GetName()})
-		}
-	}
-	switch len(holders) {
-	case 0:
-		return Pod{}, fmt.Errorf("who holds %s: %w, as with those of init containers", start, ErrNoHolder)
-	case 1:
-		return holders[0], nil
-	}
-	return Pod{}, fmt.Errorf("who holds %s: %w: %s and %s both have some", start, ErrNoHolder, holders[0], holders[1])
-}
-
-func holds(pod *podresources.PodResources, start Start) bool {
-	for _, container := range pod.GetContainers() {
-		for _, devices := range container.GetDevices() {
-			if devices.GetResourceName() == start.Resource &&
-				slices.ContainsFunc(devices.GetDeviceIds(), func(id string) bool { return slices.Contains(start.ReplicaIDs, id) }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// String returns what is held, for messages.
-func (s Start) String() string {
-	return fmt.Sprintf("%s %s", s.Resource, strings.Join(s.ReplicaIDs, ", "))
-}
-
-func listPodResources(ctx context.Context, socket string) ([]*podresources.PodResources, error) {
+// Containers returns all containers of the kubelet's active pods. It does not list
+// ordinary init containers.
+func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error) {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
 	defer cancel()
-	conn, err := localgrpc.Dial(socket)
+	conn, err := localgrpc.Dial(p.Socket)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
-	return list.GetPodResources(), err
+	client := podresources.NewPodResourcesListerClient(conn)
+	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
+	for status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryDelay):
+			list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", p.Socket, err)
+	}
+	var containers []ContainerDevices
+	for _, pod := range list.GetPodResources() {
+		for _, container := range pod.GetContainers() {
+			c := ContainerDevices{Pod: Pod{pod.GetNamespace(), pod.GetName()}, Container: container.GetName(), Replicas: map[string][]string{}}
+			for _, devices := range container.GetDevices() {
+				c.Replicas[devices.GetResourceName()] = append(c.Replicas[devices.GetResourceName()], devices.GetDeviceIds()...)
+			}
+			containers = append(containers, c)
+		}
+	}
+	return containers, nil
+}
+
+// Held returns the replica IDs that containers hold, by resource.
+func (p PodResources) Held(ctx context.Context) (map[string][]string, error) {
+	containers, err := p.Containers(ctx)
+	held := map[string][]string{}
+	for _, c := range containers {
+		for resource, ids := range c.Replicas {
+			held[resource] = append(held[resource], ids...)
+		}
+	}
+	return held, err
+}
+
+// Start is the start of a container. The kubelet does not name the container.
+type Start struct {
+	Resource string
+	// ReplicaIDs are the replicas of the resource that the container holds.
+	ReplicaIDs []string
+}
+
+// String returns the replicas, for messages.
+func (s Start) String() string {
+	return fmt.Sprintf("%s %s", s.Resource, strings.Join(s.ReplicaIDs, ", "))
+}
+
+// ErrNoHolder is returned when the kubelet names no container, or several, as the
+// holder of replicas. It does not name ordinary init containers.
+var ErrNoHolder = errors.New("the kubelet does not name one container")
+
+// Together returns all replicas of the container that starts, by resource. The error
+// matches [ErrNoHolder] if the kubelet names no container, or several. It may be called
+// from [Config.Ready]: the kubelet holds no lock while it waits for PreStartContainer
+// (callPreStartContainerIfNeeded in pkg/kubelet/cm/devicemanager, v1.34).
+func (p PodResources) Together(ctx context.Context, start Start) (map[string][]string, error) {
+	containers, err := p.Containers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find the holder of %s: %w", start, err)
+	}
+	found := slices.DeleteFunc(containers, func(c ContainerDevices) bool { return !c.holdsAny(start.Resource, start.ReplicaIDs) })
+	if len(found) != 1 {
+		return nil, fmt.Errorf("find the holder of %s: %w, as with replicas of init containers", start, ErrNoHolder)
+	}
+	return found[0].Replicas, nil
 }

@@ -2,7 +2,6 @@ package advertiser
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,116 +48,49 @@ func (l *podLister) serve(t *testing.T) (socket string) {
 	return socket
 }
 
-func TestPodResourcesPods(t *testing.T) {
+func TestContainers(t *testing.T) {
 	t.Parallel()
 	var many []*podresources.PodResources
-	want := map[string]bool{}
 	for i := range 60_000 {
-		many = append(many, &podresources.PodResources{Namespace: strings.Repeat("x", 60), Name: fmt.Sprint("pod-", i)})
-		want[fmt.Sprintf("%s/pod-%d", strings.Repeat("x", 60), i)] = true
+		many = append(many, containersOf(fmt.Sprintf("%060d", i), &podresources.ContainerResources{Name: "main"}))
 	}
 	for _, test := range []struct {
 		name string
 		pods []*podresources.PodResources
-		want map[string]bool
+		want int
 	}{
-		{name: "no pod", want: map[string]bool{}},
-		{name: "with and without devices", pods: []*podresources.PodResources{
-			{Namespace: "default", Name: "a", Containers: []*podresources.ContainerResources{{Name: "main", Devices: []*podresources.ContainerDevices{
-				{ResourceName: ResourceDisplay, DeviceIds: []string{"A::0"}}}}}},
-			// What only an init container has is not told.
-			{Namespace: "default", Name: "b", Containers: []*podresources.ContainerResources{{Name: "main"}}},
-			{Namespace: "kube-system", Name: "a"},
-		}, want: map[string]bool{"default/a": true, "default/b": true, "kube-system/a": true}},
-		{name: "more than gRPC takes by default", pods: many, want: want},
+		{name: "no pod", want: 0},
+		{name: "with and without devices", pods: []*podresources.PodResources{containersOf("a", containerWith("main", "A::0"), containerWith("side")), containersOf("b", &podresources.ContainerResources{Name: "main"})}, want: 3},
+		{name: "more than gRPC's default limit", pods: many, want: len(many)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: test.pods}}
-			socket := lister.serve(t)
-			got, err := PodResourcesPods(socket)(t.Context())
-			if err != nil {
-				t.Fatal(err)
+			lister.refused.Store(3)
+			got, err := PodResources{lister.serve(t)}.Containers(t.Context())
+			if err != nil || len(got) != test.want {
+				t.Errorf("%d containers, %v; want %d", len(got), err, test.want)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
+			for _, c := range got {
+				if c.Pod.Namespace != "team" || c.Pod.Name == "" || c.Container == "" {
+					t.Fatalf("%+v", c)
+				}
 			}
 		})
 	}
 }
 
-func TestPodResourcesPodsWithoutKubelet(t *testing.T) {
+func TestContainersWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "kubelet.sock")
-	pods, err := PodResourcesPods(socket)(t.Context())
-	if err == nil || pods != nil || !strings.Contains(err.Error(), socket) {
-		t.Errorf("got %v, %v", pods, err)
+	if got, err := (PodResources{socket}).Containers(t.Context()); err == nil || got != nil || !strings.Contains(err.Error(), socket) {
+		t.Errorf("no kubelet: %v, %v", got, err)
 	}
-}
-
-// podWith is a pod with one container for each list of IDs, "" for none.
-func podWith(namespace, name, resource string, containers ...string) *podresources.PodResources {
-	pod := &podresources.PodResources{Namespace: namespace, Name: name}
-	for _, ids := range containers {
-		c := &podresources.ContainerResources{}
-		// The kubelet makes one entry for each NUMA node.
-		for _, id := range strings.Fields(ids) {
-			c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}})
-		}
-		pod.Containers = append(pod.Containers, c)
-	}
-	return pod
-}
-
-func TestHolder(t *testing.T) {
-	t.Parallel()
-	others := []*podresources.PodResources{
-		podWith("default", "none", ResourceDisplay, ""),
-		podWith("default", "other", ResourceDisplay, "B::0 B::1"),
-		// IDs are the same for two resources when a GPU changed its kind.
-		podWith("default", "compute", ResourceCompute, "A::0"),
-	}
-	for name, test := range map[string]struct {
-		pods    []*podresources.PodResources
-		want    string
-		wantErr string
-	}{
-		"its only container":                {[]*podresources.PodResources{podWith("team", "p", ResourceDisplay, "A::0 A::1")}, "team/p", ""},
-		"its second container":              {[]*podresources.PodResources{podWith("team", "p", ResourceDisplay, "C::0", "A::1 A::0")}, "team/p", ""},
-		"two containers, as an init's":      {[]*podresources.PodResources{podWith("team", "p", ResourceDisplay, "A::0", "A::1")}, "team/p", ""},
-		"part of it, as an init's":          {[]*podresources.PodResources{podWith("team", "p", ResourceDisplay, "A::1")}, "team/p", ""},
-		"nobody, as what only an init has":  {nil, "", "display A::0, A::1: the kubelet does not tell whose they are, as with those of init containers"},
-		"two pods":                          {[]*podresources.PodResources{podWith("team", "p", ResourceDisplay, "A::0"), podWith("team", "q", ResourceDisplay, "A::1")}, "", "team/p and team/q both"},
-		"a pod and its namesake made since": {[]*podresources.PodResources{podWith("team", "p", ResourceDisplay, "A::0"), podWith("team", "p", ResourceDisplay, "C::0")}, "team/p", ""},
-	} {
-		got, err := holder(append(test.pods, others...), Start{Resource: ResourceDisplay, ReplicaIDs: []string{"A::0", "A::1"}})
-		switch {
-		case test.wantErr != "":
-			if !errors.Is(err, ErrNoHolder) || !strings.Contains(err.Error(), test.wantErr) {
-				t.Errorf("%s: error %v, want %q", name, err, test.wantErr)
-			}
-		case err != nil || got.String() != test.want:
-			t.Errorf("%s: %v, %v, want %s", name, got, err, test.want)
-		}
-	}
-}
-
-func TestPodResourcesHolder(t *testing.T) {
-	t.Parallel()
-	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{podWith("team", "p", ResourceDisplay, "A::0")}}}
-	lister.refused.Store(3)
-	socket := lister.serve(t)
-	start := Start{Resource: ResourceDisplay, ReplicaIDs: []string{"A::0"}}
-	if pod, err := PodResourcesHolder(socket)(t.Context(), start); err != nil || pod != (Pod{"team", "p"}) {
-		t.Errorf("after three refusals: %v, %v", pod, err)
-	}
-	if _, err := PodResourcesHolder(socket+"x")(t.Context(), start); err == nil || !strings.Contains(err.Error(), socket+"x") || !strings.Contains(err.Error(), "A::0") {
-		t.Errorf("no kubelet: %v", err)
-	}
+	lister := &podLister{}
 	lister.refused.Store(1 << 40)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*busyPause)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*retryDelay)
 	defer cancel()
-	if _, err := PodResourcesHolder(socket)(ctx, start); err == nil || errors.Is(err, ErrNoHolder) {
-		t.Errorf("a kubelet that is asked too often: %v", err)
+	if _, err := (PodResources{lister.serve(t)}).Containers(ctx); err == nil {
+		t.Error("no error from a kubelet that refuses all calls")
 	}
 }

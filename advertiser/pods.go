@@ -3,89 +3,121 @@ package advertiser
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
 )
 
-// podWatch finds out which pods are gone, by asking the kubelet for those that
-// it has.
+// PodTracker finds the pods of allocation records and when they cease to exist. A
+// process has one for all of its runs.
 //
-// That the kubelet does not list a pod proves nothing by itself: after a
-// restart it lists no pod of the API server's before it has reached that, and
-// still looks up in our list what its checkpoint says they hold (GetTopologyHints
-// in pkg/kubelet/cm/devicemanager, v1.34). So a pod is gone only when the same
-// run of the kubelet has listed it before. One that was deleted while no
-// kubelet ran, or lived shorter than from one question to the next, is never
-// found to be gone; what it held stays listed as Unhealthy, which is harmless.
-type podWatch struct {
-	// list is [Config.Pods]; nil when nobody can be asked.
-	list func(ctx context.Context) (map[string]bool, error)
-	// running tells which run of the kubelet there is now.
-	running func() (kubeletRun, error)
+// That the kubelet does not list a pod proves nothing by itself: after a restart it
+// lists no pod of the API server before it has reached that, and may still use what
+// the pod holds. So a pod no longer exists only if the same process of the kubelet
+// listed it before. A pod that was deleted while the advertiser or the kubelet did
+// not run is never found to be gone: its record ends when another pod binds a newer
+// record of one of its replicas.
+type PodTracker struct {
+	list func(ctx context.Context) ([]ContainerDevices, error)
 
-	// seen are the UIDs of the pods that run has listed.
-	run  kubeletRun
-	seen map[string]bool
+	// kubelet identifies the kubelet's process by its registration socket, owners has
+	// what that process listed.
+	kubelet localgrpc.Identity
+	owners  map[allocation.ID]owner
 }
 
-// kubeletRun tells one run of the kubelet from the next.
-type kubeletRun struct {
-	// socket is its registration socket. It is made late in a start: the
-	// kubelet may list pods while the file of its last run is still there.
-	socket localgrpc.Identity
-	// streamsEnded is how many ListAndWatch streams have ended. Those of a run
-	// last as long as it and its registration do.
-	streamsEnded int64
+// owner is the pod of a record.
+type owner struct {
+	pod Pod
+	// listed reports whether the kubelet has listed it, missed is how many times in
+	// a row it has not listed it since.
+	listed bool
+	missed int
 }
 
-func (k kubeletRun) same(other kubeletRun) bool {
-	return k.socket.Same(other.socket) && k.streamsEnded == other.streamsEnded
-}
+// enoughMissed is how many times a pod must be missing from the list in a row.
+const enoughMissed = 2
 
-// gone returns the UIDs of those pods of live records that are gone for
-// certain. To be found gone later, a pod must be there at a call before. Upon
-// an error nothing is known.
-func (w *podWatch) gone(ctx context.Context, live []allocation.LiveRecord) (map[string]bool, error) {
-	pods := boundPods(live)
-	if w.list == nil || len(pods) == 0 {
-		return nil, nil
-	}
-	before, err := w.running()
+// NewPodTracker returns a tracker for the pods of the kubelet behind r.
+func NewPodTracker(r PodResources) *PodTracker { return &PodTracker{list: r.Containers} }
+
+// update asks the kubelet for its pods. It returns their containers, and the records
+// whose pods no longer exist. kubelet identifies the kubelet's process.
+func (t *PodTracker) update(ctx context.Context, live []allocation.LiveRecord, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, over []allocation.ID, err error) {
+	before, err := kubelet()
 	if err != nil {
-		return nil, fmt.Errorf("see whether the kubelet was restarted: %w", err)
+		return nil, nil, err
 	}
-	listed, err := w.list(ctx)
-	if err != nil {
-		return nil, err
+	if containers, err = t.list(ctx); err != nil {
+		return nil, nil, err
 	}
-	after, err := w.running()
+	after, err := kubelet()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("see whether the kubelet was restarted: %w", err)
-	case !after.same(before):
-		return nil, errors.New("the kubelet was restarted while it was asked for its pods")
-	case !before.same(w.run):
-		w.run, w.seen = before, nil
+		return nil, nil, err
+	case !after.Same(before):
+		return nil, nil, errors.New("the kubelet was restarted while it listed its pods")
+	case !before.Same(t.kubelet):
+		t.kubelet, t.owners = before, nil
 	}
-	seen, gone := map[string]bool{}, map[string]bool{}
-	for uid, name := range pods {
-		seen[uid] = w.seen[uid] || listed[name]
-		gone[uid] = w.seen[uid] && !listed[name]
+	pods := map[Pod]bool{}
+	for _, c := range containers {
+		pods[c.Pod] = true
 	}
-	w.seen = seen
-	return gone, nil
-}
-
-// boundPods returns the pods that records are bound to, as "namespace/name" by
-// UID: a pod that was made anew has its name, but not its UID.
-func boundPods(live []allocation.LiveRecord) map[string]string {
-	pods := map[string]string{}
+	owners := map[allocation.ID]owner{}
 	for _, record := range live {
-		if h := record.Holder; h != nil && h.PodNamespace != "" && h.PodName != "" {
-			pods[h.PodUID] = h.PodNamespace + "/" + h.PodName
+		o := t.owners[record.ID]
+		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
+			o = owner{pod: pod}
+		}
+		switch {
+		case pods[o.pod]:
+			o.listed, o.missed = true, 0
+		case o.listed:
+			o.missed++
+		}
+		owners[record.ID] = o
+		if o.missed >= enoughMissed {
+			over = append(over, record.ID)
 		}
 	}
-	return pods
+	t.owners = owners
+	return containers, over, nil
+}
+
+// ownerOf returns the pod of a record: its holder, and before the record is bound the
+// pod that the kubelet lists with one of its replicas. If that is another pod, the
+// record's own pod no longer exists.
+func ownerOf(record allocation.LiveRecord, containers []ContainerDevices) (Pod, bool) {
+	if h := record.Holder; h != nil {
+		return Pod{h.PodNamespace, h.PodName}, h.PodName != ""
+	}
+	i := slices.IndexFunc(containers, func(c ContainerDevices) bool { return c.holdsAny(record.Resource, replicaIDs(record)) })
+	if i < 0 {
+		return Pod{}, false
+	}
+	return containers[i].Pod, true
+}
+
+func replicaIDs(record allocation.LiveRecord) []string {
+	ids := make([]string, 0, len(record.Replicas))
+	for _, r := range record.Replicas {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// soleHolder returns the one container that holds exactly the replicas of record. A
+// replica that an init container had is listed with the container that took it over,
+// whose own record names it too, and perhaps others.
+func soleHolder(containers []ContainerDevices, record allocation.LiveRecord) (ContainerDevices, bool) {
+	want := slices.Sorted(slices.Values(replicaIDs(record)))
+	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
+		return !slices.Equal(want, slices.Sorted(slices.Values(c.Replicas[record.Resource])))
+	})
+	if len(found) != 1 {
+		return ContainerDevices{}, false
+	}
+	return found[0], true
 }

@@ -12,152 +12,89 @@ import (
 	"directx-nri/internal/localgrpc"
 )
 
-func TestPodsGone(t *testing.T) {
+func TestPodTracker(t *testing.T) {
 	t.Parallel()
-	mine := []allocation.LiveRecord{bound("a", held(ResourceDisplay, "A::0"))}
-	const name = "default/name-of-a"
-	waiting := []allocation.LiveRecord{held(ResourceDisplay, "A::0")}
-	nameless := []allocation.LiveRecord{bound("a", held(ResourceDisplay, "A::0"))}
-	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
-	madeAnew := []allocation.LiveRecord{mine[0], bound("b", held(ResourceDisplay, "A::1"))}
-	madeAnew[1].Holder.PodName = mine[0].Holder.PodName
-
-	type step struct {
-		live   []allocation.LiveRecord
-		listed []string
-		// What happens before the kubelet is asked, and what meanwhile.
-		newSocket, streamEnds, newSocketMeanwhile, streamEndsMeanwhile, noSocket bool
-		err                                                                      error
-		gone                                                                     string
-		wantErr                                                                  string
+	withID := func(id allocation.ID, record allocation.LiveRecord) allocation.LiveRecord {
+		record.ID = id
+		return record
 	}
-	there := step{live: mine, listed: []string{name}}
-	notThere := step{live: mine, listed: []string{"default/other"}}
-	isGone := step{live: mine, listed: []string{"default/other"}, gone: "a"}
-	for _, test := range []struct {
-		name  string
-		steps []step
-	}{
-		{name: "deleted", steps: []step{there, there, isGone, isGone}},
-		{name: "never seen", steps: []step{notThere, notThere}},
-		{name: "back again, as a static pod", steps: []step{there, isGone, there, isGone}},
-		{name: "not bound", steps: []step{{live: waiting, listed: []string{name}}, {live: waiting}}},
-		{name: "bound by somebody without a name", steps: []step{{live: nameless, listed: []string{name, "/"}}, {live: nameless}}},
-		{name: "bound after it was listed", steps: []step{{live: waiting, listed: []string{name}}, notThere}},
-		{name: "made anew under its name", steps: []step{
-			there,
-			{live: madeAnew, listed: []string{"default/other"}, gone: "a"},
-			{live: madeAnew, listed: []string{name}},
-			{live: madeAnew, gone: "a b"},
-		}},
-		{name: "another kubelet, by its socket", steps: []step{
-			there,
-			{live: mine, newSocket: true},
-			notThere, there, isGone,
-		}},
-		{name: "another kubelet, by its streams", steps: []step{
-			there,
-			{live: mine, streamEnds: true},
-			notThere, there, isGone,
-		}},
-		{name: "another kubelet while the question is asked", steps: []step{
-			there,
-			{live: mine, newSocketMeanwhile: true, wantErr: "restarted"},
-			notThere, there,
-			{live: mine, streamEndsMeanwhile: true, wantErr: "restarted"},
-			notThere,
-			{live: mine, listed: []string{name}, streamEndsMeanwhile: true, wantErr: "restarted"},
-			notThere,
-		}},
-		{name: "the kubelet cannot be reached", steps: []step{
-			there,
-			{live: mine, err: errors.New("no such socket"), wantErr: "no such socket"},
-			{live: mine, noSocket: true, wantErr: "kubelet.sock"},
-			notThere,
-		}},
-		{name: "the question failed once", steps: []step{
-			there,
-			{live: mine, err: errors.New("deadline"), wantErr: "deadline"},
-			isGone,
-		}},
+	unbound := []allocation.LiveRecord{withID("r", held(ResourceDisplay, "A::0"))}
+	mine := []allocation.LiveRecord{bound("a", unbound[0])}
+	nameless := []allocation.LiveRecord{mine[0]}
+	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
+	type step struct {
+		live []allocation.LiveRecord
+		// listed are pods, with a replica after a colon.
+		listed string
+		// newSocket is before the call, restart during it.
+		newSocket, restart, noSocket bool
+		err                          error
+		over                         bool
+		wantErr                      string
+	}
+	exists := step{live: mine, listed: "name-of-a"}
+	missing := step{live: mine, listed: "other"}
+	over := step{live: mine, listed: "other", over: true}
+	for name, steps := range map[string][]step{
+		"deleted":                            {exists, exists, missing, over, over},
+		"missing once":                       {exists, missing, exists, missing, over},
+		"never listed":                       {missing, missing, missing},
+		"not bound, and not listed with it":  {{live: unbound, listed: "name-of-a"}, {live: unbound}, {live: unbound}},
+		"not bound, listed with it":          {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, over: true}},
+		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"}, {live: unbound}, {live: unbound, over: true}},
+		"listed with it, then bound":         {{live: unbound, listed: "name-of-a:A::0"}, missing, over},
+		"bound without a name":               {{live: nameless, listed: "name-of-a"}, {live: nameless}, {live: nameless}},
+		"another kubelet":                    {exists, {live: mine, newSocket: true}, missing, missing, exists, missing, over},
+		"another kubelet during the call":    {exists, {live: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, over},
+		"no kubelet":                         {exists, {live: mine, noSocket: true, wantErr: "kubelet.sock"}, missing, missing},
+		"a call fails":                       {exists, missing, {live: mine, err: errors.New("deadline"), wantErr: "deadline"}, over},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket := filepath.Join(t.TempDir(), kubeletSocket)
-			made := 0
-			makeSocket := func() {
-				if err := os.WriteFile(socket, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				// As if it were made seconds after the one before.
-				made++
-				if err := os.Chtimes(socket, at(made), at(made)); err != nil {
+			version := 0
+			create := func() {
+				version++
+				if err := errors.Join(os.WriteFile(socket, nil, 0o600), os.Chtimes(socket, at(version), at(version))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			makeSocket()
+			create()
 			var now step
-			var streamsEnded int64
-			w := podWatch{
-				list: func(context.Context) (map[string]bool, error) {
-					if now.newSocketMeanwhile {
-						makeSocket()
-					}
-					if now.streamEndsMeanwhile {
-						streamsEnded++
-					}
-					pods := map[string]bool{}
-					for _, name := range now.listed {
-						pods[name] = true
-					}
-					return pods, now.err
-				},
-				running: func() (kubeletRun, error) {
-					id, err := localgrpc.Identify(socket)
-					return kubeletRun{socket: id, streamsEnded: streamsEnded}, err
-				},
-			}
-			for i, step := range test.steps {
+			tracker := PodTracker{list: func(context.Context) (containers []ContainerDevices, _ error) {
+				if now.restart {
+					create()
+				}
+				for _, word := range strings.Fields(now.listed) {
+					pod, replica, _ := strings.Cut(word, ":")
+					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, Replicas: map[string][]string{ResourceDisplay: {replica}}})
+				}
+				return containers, now.err
+			}}
+			for i, step := range steps {
 				now = step
 				if step.newSocket {
-					makeSocket()
-				}
-				if step.streamEnds {
-					streamsEnded++
+					create()
 				}
 				if step.noSocket {
 					if err := os.Remove(socket); err != nil {
 						t.Fatal(err)
 					}
 				}
-				gone, err := w.gone(t.Context(), step.live)
+				_, got, err := tracker.update(t.Context(), step.live, func() (localgrpc.Identity, error) { return localgrpc.Identify(socket) })
 				if step.noSocket {
-					makeSocket()
+					create()
 				}
 				if step.wantErr != "" {
-					if gone != nil || err == nil || !strings.Contains(err.Error(), step.wantErr) {
-						t.Errorf("step %d: got %v, %v, want an error with %q", i, gone, err, step.wantErr)
+					if got != nil || err == nil || !strings.Contains(err.Error(), step.wantErr) {
+						t.Errorf("step %d: %v, %v, want an error with %q", i, got, err, step.wantErr)
 					}
 					continue
 				}
-				var got []string
-				for _, uid := range []string{"a", "b"} {
-					if gone[uid] {
-						got = append(got, uid)
-					}
-				}
-				if err != nil || strings.Join(got, " ") != step.gone {
-					t.Errorf("step %d: %q are gone, error %v; want %q", i, got, err, step.gone)
+				if err != nil || (len(got) > 0) != step.over {
+					t.Errorf("step %d: %v, %v; over: %t", i, got, err, step.over)
 				}
 			}
 		})
-	}
-}
-
-func TestPodsWithoutAnybodyToAsk(t *testing.T) {
-	t.Parallel()
-	gone, err := (&podWatch{}).gone(t.Context(), []allocation.LiveRecord{bound("a", held(ResourceDisplay, "A::0"))})
-	if len(gone) != 0 || err != nil {
-		t.Errorf("got %v, %v", gone, err)
 	}
 }

@@ -7,50 +7,46 @@ import (
 	"slices"
 )
 
-// prefer chooses size of the available replicas for one container. In this
-// order, an earlier rule beating all later ones:
+// prefer chooses size of the available replicas for one container. An earlier rule
+// takes precedence over all later ones:
 //
 //  1. every replica of mustInclude is chosen;
-//  2. all GPUs are of one vendor and driver version. The GPUs of mustInclude
-//     decide which; without any, the choice that does best by the later rules
-//     does. When no single driver has enough replicas available (or mustInclude
-//     mixes them already and those are not enough), drivers are mixed where the
-//     terms allow it, and otherwise it is an error;
-//  3. as many different GPUs as possible, whatever the policy: two replicas of
-//     one GPU are that GPU once for a container. Only a request for whole GPUs
-//     ([pool.wholeGPUs]) takes all replicas of each GPU, of GPUs that have
-//     equally many, or is an error;
-//  4. the GPUs with the fewest replicas in use, or, where the policy is packed,
-//     with the most. In use are the replicas that are not available. Once every
-//     GPU has given one, each further replica comes from the GPU with the fewest
-//     (the most) in use, those chosen here included;
+//  2. all GPUs have one vendor and driver version: that of mustInclude's GPUs, and
+//     without any the one whose choice is best by the later rules. When no driver has
+//     enough replicas available, or mustInclude's GPUs already have several and not
+//     enough, drivers are mixed if the terms allow it; otherwise it is an error;
+//  3. as many different GPUs as possible, whatever the policy: a container gets no
+//     more of a GPU by two of its replicas;
+//  4. the GPUs with the fewest replicas in use, or the most if the policy is packed.
+//     In use are the replicas that are not available. Once every GPU has given one,
+//     each further replica comes from the GPU with the fewest (the most) in use, those
+//     chosen here included;
 //  5. GPUs of one NUMA node, known nodes before unknown ones;
-//  6. the order of the source, and of a GPU the lowest numbers.
+//  6. the order of the source, and of one GPU the lowest numbers.
 //
-// The answer has mustInclude first, and depends on nothing but the arguments:
-// not on the order of available. IDs in available that are not known, or whose
-// GPU has a fault, are passed over, for the kubelet may not have heard of a
-// change yet; replicas of mustInclude count as available. Errors match
-// [ErrInvalidRequest].
+// The result begins with mustInclude, and depends on the arguments only: not on the
+// order of available. IDs in available that are unknown or belong to an unhealthy GPU
+// are ignored, because the kubelet may not have received a change yet; replicas of
+// mustInclude are available. Errors match [ErrInvalidRequest].
 func (p *pool) prefer(available, mustInclude []string, size int) ([]string, error) {
-	if err := p.checkSize(size); err != nil {
+	if err := p.checkCount(size); err != nil {
 		return nil, err
 	}
 	c := newChoice(p)
 	for _, id := range available {
 		if i, number, err := p.find(id); err == nil && p.gpus[i].usable() {
-			c.offer(i, number)
+			c.open[i].set(number)
 		}
 	}
 	for _, id := range mustInclude {
 		i, number, err := p.find(id)
 		if err != nil {
-			return nil, fmt.Errorf("must-include %w", err)
+			return nil, fmt.Errorf("replica to include: %w", err)
 		}
 		if c.taken[i].has(number) {
-			return nil, fmt.Errorf("%w: must-include names %q twice", ErrInvalidRequest, id)
+			return nil, fmt.Errorf("%w: %q must be included twice", ErrInvalidRequest, id)
 		}
-		c.offer(i, number)
+		c.open[i].set(number)
 		c.taken[i].set(number)
 	}
 	total := 0
@@ -62,9 +58,9 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	}
 	switch {
 	case size < len(mustInclude):
-		return nil, fmt.Errorf("%w: %d replicas of %s wanted and %d that must be included", ErrInvalidRequest, size, p.resource, len(mustInclude))
+		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", ErrInvalidRequest, size, p.resource, len(mustInclude))
 	case size > total:
-		return nil, fmt.Errorf("%w: %d replicas of %s wanted and %d available", ErrInvalidRequest, size, p.resource, total)
+		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", ErrInvalidRequest, size, p.resource, total)
 	}
 	best, err := c.best(size)
 	if err != nil {
@@ -78,14 +74,14 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	return chosen, nil
 }
 
-// choice is one request for a preferred allocation, counted out. Its slices
-// have one element for each GPU of the pool.
+// choice is one request for a preferred allocation. Its slices have one element for
+// each GPU of the pool.
 type choice struct {
 	pool *pool
-	// open has the replicas that may be chosen, taken those that must be.
+	// open are the replicas that may be chosen, taken those that must be.
 	open, taken []bitset
-	// free is how many may still be chosen, inUse how many containers have,
-	// given how many mustInclude has.
+	// free is how many can still be chosen, inUse how many containers have, given
+	// how many of them mustInclude has.
 	free, inUse, given []int
 }
 
@@ -100,8 +96,6 @@ func newChoice(p *pool) *choice {
 	}
 	return c
 }
-
-func (c *choice) offer(i, number int) { c.open[i].set(number) }
 
 // lowest returns the n lowest-numbered replicas of GPU i that may be chosen.
 func (c *choice) lowest(i, n int) []string {
@@ -120,41 +114,33 @@ type plan struct {
 	picks []int
 	// gpus is the number of different GPUs, mustInclude's among them.
 	gpus int
-	// load adds up, for each replica chosen, how many of its GPU were in use
-	// before it.
+	// load is the sum, over the replicas chosen, of how many of their GPU were in
+	// use before.
 	load int
-	// nodes is the number of NUMA nodes; each GPU on an unknown one counts as
-	// a node.
+	// nodes is the number of NUMA nodes. Each GPU on an unknown node counts as one.
 	nodes int
 }
 
-// best returns the best plan for a request of size replicas, those of mustInclude
-// among them.
+// best returns the best plan for a request of size replicas, mustInclude's included.
 func (c *choice) best(size int) (plan, error) {
-	need := size - sum(c.given)
+	need := size
+	for _, n := range c.given {
+		need -= n
+	}
 	sets := c.candidates(need)
 	if len(sets) == 0 {
-		return plan{}, c.pool.mixedError(func(i int) bool { return c.free[i]+c.given[i] > 0 }, size)
-	}
-	whole := c.pool.wholeGPUs(size)
-	var best plan
-	found := false
-	for _, set := range sets {
-		var plans []plan
-		if whole {
-			plans = c.wholePlans(set, size)
-		} else {
-			plans = append(plans, c.plan(set, need))
+		available := make([]bool, len(c.pool.gpus))
+		for i := range available {
+			available[i] = c.free[i]+c.given[i] > 0
 		}
-		// The sets are in source order, so that the earlier wins a tie.
-		for _, p := range plans {
-			if !found || c.compare(p, best) < 0 {
-				best, found = p, true
-			}
-		}
+		return plan{}, c.pool.mixedError(available, size)
 	}
-	if !found {
-		return plan{}, c.pool.wholeError(size)
+	best := c.plan(sets[0], need)
+	for _, set := range sets[1:] {
+		// The sets are in the order of the source: on a tie the earlier one is better.
+		if p := c.plan(set, need); c.compare(p, best) < 0 {
+			best = p
+		}
 	}
 	return best, nil
 }
@@ -168,15 +154,15 @@ func (c *choice) compare(a, b plan) int {
 	)
 }
 
-// candidates returns the sets of GPUs from one of which all of need replicas
-// should come: by rule 2, the GPUs of one driver each, and otherwise, where
-// drivers may be mixed, one set with all of them.
+// candidates returns the sets of GPUs of which one provides all of need replicas: by
+// rule 2 the GPUs of each driver, and otherwise, if drivers can be mixed, all GPUs.
 func (c *choice) candidates(need int) [][]int {
 	var drivers []driver
 	sets := map[driver][]int{}
 	required := map[driver]bool{}
-	all := c.pool.indices()
+	all := make([]int, 0, len(c.pool.gpus))
 	for i, g := range c.pool.gpus {
+		all = append(all, i)
 		if _, ok := sets[g.driver]; !ok {
 			drivers = append(drivers, g.driver)
 		}
@@ -214,15 +200,7 @@ func (c *choice) freeOf(set []int) (free int) {
 	return free
 }
 
-func sum(numbers []int) (total int) {
-	for _, n := range numbers {
-		total += n
-	}
-	return total
-}
-
-// plan chooses need replicas of the GPUs in set, by rules 3 to 6. The set has
-// enough.
+// plan chooses need replicas of the GPUs in set, which has enough, by rules 3 to 6.
 func (c *choice) plan(set []int, need int) plan {
 	picks := make([]int, len(c.pool.gpus))
 	used := func(i int) int { return c.inUse[i] + c.given[i] + picks[i] }
@@ -247,7 +225,7 @@ func (c *choice) plan(set []int, need int) plan {
 	return c.finish(picks, load)
 }
 
-// finish counts out how good picks are.
+// finish returns the plan with these picks.
 func (c *choice) finish(picks []int, load int) plan {
 	p := plan{picks: picks, load: load}
 	nodes := map[int]bool{}
@@ -266,58 +244,9 @@ func (c *choice) finish(picks []int, load int) plan {
 	return p
 }
 
-// wholePlans chooses whole GPUs of set, size replicas in all, which mustInclude
-// is part of: for each number of replicas by which that can be done, one plan.
-func (c *choice) wholePlans(set []int, size int) []plan {
-	var plans []plan
-	var tried []int
-	for _, first := range set {
-		replicas := c.pool.gpus[first].replicas
-		if replicas == 0 || size%replicas != 0 || slices.Contains(tried, replicas) {
-			continue
-		}
-		tried = append(tried, replicas)
-		if p, ok := c.wholePlan(set, replicas, size/replicas); ok {
-			plans = append(plans, p)
-		}
-	}
-	return plans
-}
-
-// wholePlan chooses n whole GPUs of set that have so many replicas each.
-func (c *choice) wholePlan(set []int, replicas, n int) (plan, bool) {
-	picks := make([]int, len(c.pool.gpus))
-	var chosen, idle []int
-	for i, given := range c.given {
-		g := c.pool.gpus[i]
-		nobodyElses := g.replicas == replicas && c.free[i]+given == replicas && !g.reduced()
-		switch {
-		case given == 0:
-			if slices.Contains(set, i) && nobodyElses {
-				idle = append(idle, i)
-			}
-		case nobodyElses:
-			chosen = append(chosen, i)
-		default:
-			return plan{}, false
-		}
-	}
-	if len(chosen) > n || len(chosen)+len(idle) < n {
-		return plan{}, false
-	}
-	load := 0
-	for _, i := range append(chosen, c.near(idle, nil, n-len(chosen))...) {
-		picks[i] = c.free[i]
-		// Each replica counts what was in use before it, as in plan.
-		load += replicas * (replicas - 1) / 2
-	}
-	return c.finish(picks, load), true
-}
-
-// different returns up to need GPUs of set that have a replica to give and
-// are not in mustInclude: those that the policy prefers, and where more of them
-// have equally many replicas in use than are needed, those that keep the choice
-// on one NUMA node.
+// different returns up to need GPUs of set that have a free replica and are not in
+// mustInclude: those that the policy prefers, and of those with equally many replicas
+// in use the ones that keep the choice on one NUMA node.
 func (c *choice) different(set []int, need int) []int {
 	var idle []int
 	for _, i := range set {
@@ -342,9 +271,8 @@ func (c *choice) different(set []int, need int) []int {
 	return append(chosen, c.near(idle[first:last], chosen, need-first)...)
 }
 
-// near returns need of the tied GPUs, on as few NUMA nodes as it finds: a node
-// that is already used first, then one that has enough, then the one that has
-// most.
+// near returns need of the tied GPUs on few NUMA nodes: first on a node that is
+// already used, then on one that has enough, then on the one that has most.
 func (c *choice) near(tied, chosen []int, need int) []int {
 	used := map[int]int{}
 	count := func(i int) {

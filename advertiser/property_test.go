@@ -2,7 +2,6 @@ package advertiser
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,12 +18,14 @@ import (
 	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
+	"directx-nri/internal/localgrpc"
+	"directx-nri/internal/metrics"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
 
-// TestNeverHeldTwice runs an advertiser through random histories: GPUs, rules,
-// pods and time change, and it and the kubelet restart. After every step it
+// TestNeverHeldTwice runs an advertiser through random histories: GPUs, rules, pods
+// and time change, and the advertiser and the kubelet restart. After every step it
 // checks what must always hold.
 func TestNeverHeldTwice(t *testing.T) {
 	t.Parallel()
@@ -32,12 +33,8 @@ func TestNeverHeldTwice(t *testing.T) {
 	if testing.Short() {
 		seeds = 50
 	}
-	// The kubelet's socket must be there for [podWatch] to tell its runs apart.
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, kubeletSocket), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	moved, refused := 0, 0
+	displaced, refused, ended, left := 0, 0, 0, 0
 	for seed := range seeds {
 		w := newWorld(t, seed, dir)
 		for range 60 {
@@ -45,40 +42,45 @@ func TestNeverHeldTwice(t *testing.T) {
 			w.check()
 		}
 		w.end()
-		moved += w.blocked
+		displaced += w.displaced
 		refused += w.refused
+		ended += w.ended
+		left += len(w.recorder.live)
 	}
-	if moved == 0 || refused == 0 {
-		t.Errorf("no history had a GPU that was held as something else (%d) or a refusal (%d)", moved, refused)
+	t.Logf("%d looks at displaced GPUs, %d refusals, %d records ended and %d did not", displaced, refused, ended, left)
+	if displaced == 0 || refused == 0 || ended == 0 {
+		t.Error("the histories do not cover everything")
 	}
 }
 
 // world is one history.
 type world struct {
-	t       *testing.T
-	seed    uint64
-	random  *rand.Rand
-	now     time.Time
-	dir     string
-	log     []string
-	blocked int
-	refused int
+	t      *testing.T
+	seed   uint64
+	random *rand.Rand
+	now    time.Time
+	dir    string
+	log    []string
+	// displaced counts GPUs that are offered under another name than their rule's.
+	displaced, refused, ended int
 
 	source   *memorySource
 	recorder *memoryRecorder
+	tracker  *PodTracker
 	// rules are in force, past were before.
-	rules, past []config.Resource
+	rules, past []policy.Resource
 	a           *Advertiser
 
-	// What the kubelet's stand-in knows: the lists as it last heard them (true is
-	// healthy), and its pods. It lists pods once it has heard of them.
-	lists   map[string]map[string]bool
-	pods    []*standInPod
-	nextPod int
-	// books is the kubelet's checkpoint as it last wrote it.
-	books    []byte
-	listing  error
-	ignorant bool
+	// The kubelet's stand-in: its socket's version, whether it watches our lists, the
+	// lists that it received (true is healthy), and its pods. It lists them if it has
+	// reached the API server.
+	socket    int
+	watching  bool
+	lists     map[string]map[string]bool
+	pods      []*standInPod
+	nextPod   int
+	listing   error
+	connected bool
 }
 
 type standInPod struct {
@@ -90,12 +92,13 @@ type standInContainer struct {
 	resource string
 	ids      []string
 	token    allocation.Token
+	init     bool
 }
 
 func newWorld(t *testing.T, seed uint64, dir string) *world {
 	t.Helper()
-	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 7)), now: t0, dir: dir, lists: map[string]map[string]bool{}}
-	w.recorder = &memoryRecorder{now: func() time.Time { return w.now }, fail: func(int) error {
+	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 7)), now: t0, dir: dir, watching: true, connected: true}
+	w.recorder = &memoryRecorder{fail: func(int) error {
 		if w.random.IntN(12) == 0 {
 			return errors.New("the disk is full")
 		}
@@ -103,6 +106,8 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	}}
 	w.source = newSource(w.randomDevices()...)
 	w.rules = w.randomRules()
+	w.tracker = &PodTracker{list: func(context.Context) ([]ContainerDevices, error) { return w.listed(), w.listing }}
+	w.newSocket()
 	w.startAdvertiser()
 	return w
 }
@@ -112,43 +117,73 @@ func (w *world) fail(format string, args ...any) {
 	w.t.Fatalf("seed %d: %s\nafter:\n%s", w.seed, fmt.Sprintf(format, args...), strings.Join(w.log, "\n"))
 }
 
-func (w *world) startAdvertiser() {
-	a, err := New(Config{
-		Source: w.source, Recorder: w.recorder, Resources: w.rules, KubeletDir: w.dir, Log: testutil.Quiet(),
-		Ready: func(context.Context, Start) error { return nil },
-		Pods:  func(context.Context) (map[string]bool, error) { return w.listed(), w.listing },
-	})
+func (w *world) newSocket() {
+	w.socket++
+	path := filepath.Join(w.dir, kubeletSocket)
+	err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, at(w.socket), at(w.socket)))
 	if err != nil {
 		w.fail("%v", err)
 	}
-	a.now = func() time.Time { return w.now }
-	a.books = func() (books, error) { return parseBooks(w.books) }
-	a.doors.run = func(func(context.Context) error) func() { return func() {} }
-	w.a = a
-	if err := a.begin(w.t.Context()); err != nil {
-		w.fail("begin: %v", err)
+}
+
+// startAdvertiser begins a new run.
+func (w *world) startAdvertiser() {
+	for {
+		a, err := New(Config{
+			Source: w.source, Recorder: w.recorder, Resources: w.rules, KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker,
+			Ready: func(context.Context, Start) error { return nil }, Observer: (*metrics.Metrics)(nil),
+		})
+		if err != nil {
+			w.fail("%v", err)
+		}
+		a.now = func() time.Time { return w.now }
+		w.a = a
+		w.setWatching(w.watching)
+		_, err = a.start(w.t.Context())
+		if err == nil {
+			break
+		}
+		w.fail("start: %v", err)
 	}
 	w.lists = map[string]map[string]bool{}
 }
 
-func (w *world) listed() map[string]bool {
-	names := map[string]bool{}
-	if !w.ignorant {
-		for _, p := range w.pods {
-			names["default/name-of-"+p.uid] = true
-		}
+func (w *world) setWatching(watching bool) {
+	w.watching = watching
+	w.a.status.watchers = map[string]int{}
+	if watching {
+		w.a.status.addWatcher(ResourceDisplay, 1)
 	}
-	return names
 }
 
+// listed is the kubelet's answer: init containers are not in it.
+func (w *world) listed() (containers []ContainerDevices) {
+	if !w.connected {
+		return nil
+	}
+	for _, p := range w.pods {
+		pod := Pod{"default", "name-of-" + p.uid}
+		containers = append(containers, ContainerDevices{Pod: pod, Container: "sidecar"})
+		for _, c := range p.containers {
+			if !c.init {
+				containers = append(containers, ContainerDevices{Pod: pod, Container: "main", Replicas: map[string][]string{c.resource: c.ids}})
+			}
+		}
+	}
+	return containers
+}
+
+// refresh is one look of the advertiser, and a new run if that is due.
 func (w *world) refresh() {
-	devices, err := w.source.Devices(w.t.Context())
-	if err != nil {
-		w.fail("%v", err)
+	before := len(w.recorder.live)
+	if err := w.a.look(w.t.Context()); err != nil {
+		if !errors.Is(err, ErrRestart) {
+			w.fail("%v", err)
+		}
+		w.log = append(w.log, "  restart")
+		w.startAdvertiser()
 	}
-	if err := errors.Join(w.a.offer(devices), w.a.forget(w.t.Context())); err != nil {
-		w.fail("%v", err)
-	}
+	w.ended += before - len(w.recorder.live)
 }
 
 func (w *world) step() {
@@ -165,28 +200,35 @@ func (w *world) step() {
 			w.refresh()
 			w.recorder.err = nil
 		}},
-		{"the kubelet hears", 6, w.hear},
+		{"the kubelet receives lists", 6, w.receive},
 		{"a pod comes", 12, w.admit},
 		{"a container presents its token", 6, w.present},
 		{"a pod goes", 4, w.remove},
-		{"the kubelet writes its checkpoint", 3, w.checkpoint},
-		{"the advertiser restarts", 1, w.startAdvertiser},
-		{"the kubelet restarts", 1, func() {
-			// Its checkpoint is never behind when it ends, and pods that are not from
-			// files are unknown to it for a while.
-			w.checkpoint()
-			w.lists = map[string]map[string]bool{}
-			w.ignorant = true
-			w.a.streamsEnded.Add(1)
+		{"the advertiser restarts", 1, func() {
+			if w.random.IntN(3) == 0 {
+				w.tracker.kubelet, w.tracker.owners = localgrpc.Identity{}, nil // a new process
+			}
+			w.startAdvertiser()
 		}},
-		{"the kubelet reaches the API server", 2, func() { w.ignorant = false }},
+		{"the kubelet restarts", 1, func() {
+			w.lists = map[string]map[string]bool{}
+			w.connected = false
+			w.setWatching(false)
+		}},
+		{"the kubelet registers plugins", 3, func() {
+			if !w.watching {
+				w.newSocket()
+				w.setWatching(true)
+			}
+		}},
+		{"the kubelet reaches the API server", 3, func() { w.connected = w.watching }},
 		{"the kubelet lists pods or does not", 1, func() {
 			w.listing = nil
 			if w.random.IntN(3) == 0 {
 				w.listing = errors.New("busy")
 			}
 		}},
-		{"time passes", 5, func() { w.pass(time.Duration(w.random.IntN(30)) * time.Second) }},
+		{"time passes", 5, func() { w.now = w.now.Add(time.Duration(w.random.IntN(30)) * time.Second) }},
 	}
 	total := 0
 	for _, s := range steps {
@@ -202,7 +244,7 @@ func (w *world) step() {
 	}
 }
 
-// changeRules has other rules in force, often those before the last.
+// changeRules begins a run with other rules, often those before the last.
 func (w *world) changeRules() {
 	before := w.rules
 	w.rules = w.randomRules()
@@ -210,32 +252,24 @@ func (w *world) changeRules() {
 		w.rules = w.past
 	}
 	w.past = before
-	w.a.SetResources(w.rules)
-	w.refresh()
+	w.startAdvertiser()
 }
 
-// pass lets time pass. The kubelet writes its checkpoint within moments of what
-// it allocates.
-func (w *world) pass(d time.Duration) {
-	w.checkpoint()
-	w.now = w.now.Add(d)
-}
-
-func (w *world) hear() {
-	for _, o := range w.a.offers {
-		if w.random.IntN(2) == 0 {
-			w.hearOf(o)
+func (w *world) receive() {
+	for resource := range w.a.pools {
+		if w.watching && w.random.IntN(2) == 0 {
+			list := map[string]bool{}
+			for _, d := range w.pool(resource).list().GetDevices() {
+				list[d.GetID()] = d.GetHealth() == v1beta1.Healthy
+			}
+			w.lists[resource] = list
 		}
 	}
 }
 
-func (w *world) hearOf(o *offer) {
-	p, _ := o.feed.current()
-	list := map[string]bool{}
-	for _, d := range received(w.t, p).GetDevices() {
-		list[d.GetID()] = d.GetHealth() == v1beta1.Healthy
-	}
-	w.lists[o.resource] = list
+func (w *world) pool(resource string) *pool {
+	p, _ := w.a.pools[resource].current()
+	return p
 }
 
 func (w *world) held(resource string) map[string]bool {
@@ -255,7 +289,7 @@ func (w *world) held(resource string) map[string]bool {
 // admit does as the kubelet's device manager does for a pod of one container,
 // sometimes with an init container that asks for as much.
 func (w *world) admit() {
-	if len(w.lists) == 0 || w.ignorant {
+	if len(w.lists) == 0 || !w.connected {
 		return
 	}
 	resource := pick(w.random, slices.Sorted(maps.Keys(w.lists)))
@@ -270,16 +304,14 @@ func (w *world) admit() {
 		}
 	}
 	slices.Sort(available)
-	i := slices.IndexFunc(w.a.offers, func(o *offer) bool { return o.resource == resource })
-	if len(available) < size || i < 0 {
+	if len(available) < size {
 		return
 	}
-	o := w.a.offers[i]
-	s := w.a.endpoint(o).service(make(chan struct{}), newWatchers())
 	ids := available[:size]
+	serve := func() *service { return w.a.endpoint(resource).service(make(chan struct{}), newWatchers()) }
 	// With NUMA hints it may not ask.
 	if w.random.IntN(4) > 0 {
-		answer, err := s.GetPreferredAllocation(w.t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
+		answer, err := serve().GetPreferredAllocation(w.t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
 			AvailableDeviceIDs: available, AllocationSize: int32(size)}}})
 		if err != nil {
 			w.refused++
@@ -290,17 +322,23 @@ func (w *world) admit() {
 	if w.random.IntN(5) == 0 {
 		w.log = append(w.log, "rules change before Allocate")
 		w.changeRules()
+		if w.a.pools[resource] == nil {
+			return
+		}
 	}
-	for range 1 + w.random.IntN(2) {
-		p, _ := o.feed.current()
-		answer, err := s.Allocate(w.t.Context(), allocateRequest(ids))
+	// An init container may come first, or be the only one with GPUs.
+	count := 1 + w.random.IntN(2)
+	initOnly := w.random.IntN(8) == 0
+	for n := range count {
+		p := w.pool(resource)
+		answer, err := serve().Allocate(w.t.Context(), allocateRequest(ids))
 		if err != nil {
 			w.refused++
 			break
 		}
 		w.checkTerms(p, ids)
 		token := answer.GetContainerResponses()[0].GetEnvs()[allocation.EnvKey(resource)]
-		pod.containers = append(pod.containers, standInContainer{resource: resource, ids: ids, token: allocation.Token(token)})
+		pod.containers = append(pod.containers, standInContainer{resource: resource, ids: ids, token: allocation.Token(token), init: n+1 < count || initOnly})
 		w.log = append(w.log, fmt.Sprintf("  pod %s has %v of %s", pod.uid, ids, resource))
 	}
 	if len(pod.containers) > 0 {
@@ -309,14 +347,12 @@ func (w *world) admit() {
 }
 
 func (w *world) checkTerms(p *pool, ids []string) {
-	given := map[int]int{}
 	drivers := map[driver]bool{}
 	for _, id := range ids {
 		i, _, err := p.find(id)
 		if err != nil {
 			w.fail("%s was allocated: %v", id, err)
 		}
-		given[i]++
 		drivers[p.gpus[i].driver] = true
 	}
 	if len(drivers) > 1 && !p.terms.mixed {
@@ -325,23 +361,6 @@ func (w *world) checkTerms(p *pool, ids []string) {
 	if limit := p.terms.maxPerContainer; limit > 0 && len(ids) > limit {
 		w.fail("%v are more than %d", ids, limit)
 	}
-	for i, n := range given {
-		if p.wholeGPUs(len(ids)) && (n != p.gpus[i].replicas || w.isUsed(p.gpus[i].instanceID)) {
-			w.fail("%v are not whole GPUs with nobody else on them", ids)
-		}
-	}
-}
-
-// isUsed tells whether a pod has a replica of a GPU, whatever it is called.
-func (w *world) isUsed(instanceID string) bool {
-	return slices.ContainsFunc(w.pods, func(p *standInPod) bool {
-		return slices.ContainsFunc(p.containers, func(c standInContainer) bool {
-			return slices.ContainsFunc(c.ids, func(id string) bool {
-				of, _, ok := ParseReplicaID(id)
-				return ok && foldID(of) == foldID(instanceID)
-			})
-		})
-	})
 }
 
 func (w *world) present() {
@@ -366,43 +385,27 @@ func (w *world) remove() {
 	w.pods = slices.DeleteFunc(w.pods, func(p *standInPod) bool { return p == pod })
 }
 
-func (w *world) checkpoint() {
-	type entry struct {
-		PodUID, ContainerName, ResourceName string
-		DeviceIDs                           map[string][]string
-		AllocResp                           []byte
-	}
-	var entries []entry
-	for _, p := range w.pods {
-		for i, c := range p.containers {
-			entries = append(entries, entry{p.uid, fmt.Sprint(i), c.resource, map[string][]string{"-1": c.ids}, nil})
-		}
-	}
-	data, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": entries, "RegisteredDevices": map[string][]string{}}, "Checksum": 1})
-	if err != nil {
-		w.fail("%v", err)
-	}
-	w.books = data
-}
-
 // check checks what must hold at every moment.
 func (w *world) check() {
 	usable := map[string]string{}
-	byName := map[string]*pool{}
-	for _, o := range w.a.offers {
-		p, _ := o.feed.current()
-		byName[o.resource] = p
-		for _, g := range p.gpus {
-			if g.heldAs != "" {
-				w.blocked++
-			}
+	rule := map[string]string{}
+	for _, d := range resources.Assign(w.source.devices, w.rules) {
+		if d.Rule != nil {
+			rule[d.Device.InstanceID] = d.Rule.Name
+		}
+	}
+	for resource := range w.a.pools {
+		for _, g := range w.pool(resource).gpus {
 			if !g.usable() {
 				continue
 			}
 			if other, twice := usable[g.instanceID]; twice {
-				w.fail("%s is offered as %s and as %s", g.instanceID, other, o.resource)
+				w.fail("%s is offered as %s and as %s", g.instanceID, other, resource)
 			}
-			usable[g.instanceID] = o.resource
+			usable[g.instanceID] = resource
+			if name := rule[g.instanceID]; name != "" && name != resource {
+				w.displaced++
+			}
 		}
 	}
 	replicaOf, gpuAs := map[string]string{}, map[string]string{}
@@ -430,10 +433,10 @@ func (w *world) check() {
 				}
 				gpuAs[instance] = c.resource
 				// The kubelet looks up what it has allocated.
-				p := byName[c.resource]
-				if p == nil {
+				if w.a.pools[c.resource] == nil {
 					w.fail("pod %s holds %s, which is not served", pod.uid, c.resource)
 				}
+				p := w.pool(c.resource)
 				if i, ok := p.index[instance]; !ok || number >= p.gpus[i].listed {
 					w.fail("pod %s holds %s, which is not listed", pod.uid, id)
 				}
@@ -442,31 +445,36 @@ func (w *world) check() {
 	}
 }
 
-// end lets everything go, and checks that what was held comes back.
+// end removes all pods, and checks that every GPU which no record holds is offered by
+// its rule.
 func (w *world) end() {
 	w.log = append(w.log, "the end")
-	w.pods, w.listing, w.ignorant = nil, nil, false
-	for range 5 {
-		w.pass(21 * time.Second)
+	w.listing, w.connected = nil, true
+	w.newSocket()
+	w.setWatching(true)
+	for round := range 8 {
+		w.now = w.now.Add(21 * time.Second)
 		w.refresh()
+		if round == 1 {
+			w.pods = nil // They have been listed.
+		}
 	}
 	w.check()
-	var names []string
-	for _, o := range w.a.offers {
-		names = append(names, o.resource)
-	}
 	wanted := resources.Names(w.rules)
-	slices.Sort(names)
+	for _, record := range w.recorder.live {
+		if !slices.Contains(wanted, record.Resource) {
+			wanted = append(wanted, record.Resource)
+		}
+	}
 	slices.Sort(wanted)
-	if !slices.Equal(names, wanted) {
+	if names := slices.Sorted(maps.Keys(w.a.pools)); !slices.Equal(names, wanted) {
 		w.fail("%v are served at the end, want %v", names, wanted)
 	}
 	for _, d := range resources.Assign(w.source.devices, w.rules) {
-		if d.Rule == nil || !d.Device.Health.OK() {
+		if d.Rule == nil || !d.Device.Health.OK() || heldAs(w.recorder.live, d.Device.InstanceID, d.Rule.Name) != "" {
 			continue
 		}
-		i := slices.IndexFunc(w.a.offers, func(o *offer) bool { return o.resource == d.Rule.Name })
-		p, _ := w.a.offers[i].feed.current()
+		p := w.pool(d.Rule.Name)
 		if g := p.gpus[p.index[d.Device.InstanceID]]; !g.usable() || g.replicas != d.Rule.Replicas {
 			w.fail("%s is not back: %+v", d.Device.InstanceID, g)
 		}
@@ -496,23 +504,22 @@ func (w *world) randomDevices() []discovery.Device {
 	return devices
 }
 
-func (w *world) randomRules() []config.Resource {
+func (w *world) randomRules() []policy.Resource {
 	names := []string{ResourceDisplay, ResourceCompute, "example.com/gpu", "example.com/other"}
-	on := map[string]config.Resource{}
+	on := map[string]policy.Resource{}
 	for _, name := range names {
-		on[name] = config.Resource{
-			Name:              name,
-			Policy:            pick(w.random, []config.AllocationPolicy{config.Distributed, config.Packed}),
-			MaxPerContainer:   pick(w.random, []int{0, 0, 2}),
-			ExclusiveRequests: w.random.IntN(3) == 0,
-			MixedDrivers:      w.random.IntN(2) == 0,
+		on[name] = policy.Resource{
+			Name:            name,
+			Policy:          pick(w.random, []policy.AllocationPolicy{policy.Distributed, policy.Packed}),
+			MaxPerContainer: pick(w.random, []int{0, 0, 2}),
+			MixedDrivers:    w.random.IntN(2) == 0,
 		}
 	}
-	rules := make([]config.Resource, 0, 4)
+	rules := make([]policy.Resource, 0, 4)
 	for range 1 + w.random.IntN(4) {
 		rule := on[pick(w.random, names)]
 		rule.Replicas = 1 + w.random.IntN(4)
-		rule.Match = pick(w.random, []config.Match{{}, {Kind: "display"}, {Kind: "compute"}, {Descriptions: []string{"model 0"}}, {Descriptions: []string{"*1"}}})
+		rule.Match = pick(w.random, []policy.Match{{}, {Kind: "display"}, {Kind: "compute"}, {Descriptions: []string{"model 0"}}, {Descriptions: []string{"*1"}}})
 		rules = append(rules, rule)
 	}
 	return rules

@@ -3,8 +3,6 @@ package advertiser
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,9 +10,9 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// TestRefusalsAreToldOnce: the kubelet's first question already ends a pod's
+// TestRefusalsAreLoggedOnce: the kubelet's first question already ends a pod's
 // admission when it is refused, and then no Allocate follows.
-func TestRefusalsAreToldOnce(t *testing.T) {
+func TestRefusalsAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	missing := errors.New("the plugin is missing")
 	for name, test := range map[string]struct {
@@ -30,15 +28,15 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 				}})
 				return err
 			},
-			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "allocation refused",
-			wantInTheLine: []string{"reason=invalid_request", "2 replicas of " + ResourceDisplay + " wanted and 1 available"},
+			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "Allocation refused",
+			wantInTheLine: []string{"reason=invalid_request", "2 replicas of " + ResourceDisplay + " requested and 1 available"},
 		},
 		"allocation": {
 			ask: func(ctx context.Context, s *service) error {
 				_, err := s.Allocate(ctx, allocateRequest([]string{"B::0"}))
 				return err
 			},
-			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "allocation refused",
+			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "Allocation refused",
 			wantInTheLine: []string{"reason=invalid_request", "B::0"},
 		},
 		"start": {
@@ -46,7 +44,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 				_, err := s.PreStartContainer(ctx, &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
 				return err
 			},
-			wantTold: "checked " + ResourceDisplay + ": false", wantLine: "start refused",
+			wantTold: "checked " + ResourceDisplay + ": false", wantLine: "Container start refused",
 			wantInTheLine: []string{"A::0", missing.Error()},
 		},
 	} {
@@ -54,8 +52,8 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 			t.Parallel()
 			s := testService(&memoryRecorder{}, displayGPU("A"))
 			observer, lines := &told{}, &lineLog{}
-			s.observer, s.log = observer, lines.logger()
-			s.ready = func(context.Context, Start) error { return missing }
+			s.config.Observer, s.log = observer, lines.logger()
+			s.config.Ready = func(context.Context, Start) error { return missing }
 			if err := test.ask(t.Context(), s); err == nil {
 				t.Fatal("no error")
 			}
@@ -72,28 +70,5 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestReadBooksIsBounded(t *testing.T) {
-	t.Parallel()
-	const good = `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`
-	folder := t.TempDir()
-	path := filepath.Join(folder, kubeletCheckpoint)
-	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := readBooks(path); err != nil || b == nil {
-		t.Fatal(b, err)
-	}
-	// A file with nothing behind its end takes no disk.
-	if err := os.Truncate(path, maxCheckpoint+1); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := readBooks(path); err == nil || b != nil || !strings.Contains(err.Error(), "larger than") {
-		t.Errorf("a huge file: %v, %v", b, err)
-	}
-	if b, err := readBooks(folder); err == nil || b != nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("a folder: %v, %v", b, err)
 	}
 }

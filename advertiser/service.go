@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -17,65 +16,50 @@ import (
 	"directx-nri/internal/allocation"
 )
 
-// readyTimeout bounds the check before a container start. The kubelet waits for
+// readyTimeout bounds the check before a container's start. The kubelet waits for
 // 30 seconds.
 const readyTimeout = 4 * time.Second
 
-// service is the device plugin of one resource, as the kubelet sees it.
+// service is the device plugin of one resource.
 type service struct {
 	v1beta1.UnimplementedDevicePluginServer
 
-	feed *feed
-	// swap is held for writing while pools are replaced.
-	swap     *sync.RWMutex
-	recorder Recorder
-	ready    func(ctx context.Context, start Start) error
-	// inject makes the answers, nil when they have a token.
-	inject   Inject
-	windows  bool
-	observer Observer
-	board    *board
+	resource string
+	pools    *broadcaster
+	config   *Config
+	status   *statusTracker
 	log      logrus.FieldLogger
+	// allocated is called after each allocation.
+	allocated func()
 	// stopping is closed when streams must end.
 	stopping <-chan struct{}
 	watchers *watchers
-	trim     *trimmer
-	// ended counts the streams that have ended, those of other servers
-	// included.
-	ended *atomic.Int64
 }
 
-// options are told both at registration and on request: the kubelet uses the
-// latter. checked tells whether it is to ask before each start.
-func options(checked bool) *v1beta1.DevicePluginOptions {
-	return &v1beta1.DevicePluginOptions{PreStartRequired: checked, GetPreferredAllocationAvailable: true}
+// options returns the options for registration, and for GetDevicePluginOptions: the
+// kubelet uses the latter.
+func (c *Config) options() *v1beta1.DevicePluginOptions {
+	return &v1beta1.DevicePluginOptions{PreStartRequired: c.Ready != nil, GetPreferredAllocationAvailable: true}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
 func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
-	return options(s.ready != nil), nil
+	return s.config.options(), nil
 }
 
 // ListAndWatch implements v1beta1.DevicePluginServer.
 func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
-	s.watchers.opened()
-	defer s.watchers.closed()
-	defer s.ended.Add(1)
-	first, _ := s.feed.current()
-	s.board.watch(first.resource, 1)
-	defer s.board.watch(first.resource, -1)
+	s.watchers.add(1)
+	s.status.addWatcher(s.resource, 1)
+	defer s.watchers.add(-1)
+	defer s.status.addWatcher(s.resource, -1)
 	var sent *pool
 	for {
-		pool, changed := s.feed.current()
-		if sent == nil || pool.generation != sent.generation {
-			response, err := pool.response()
-			if err != nil {
-				return err
+		pool, changed := s.pools.current()
+		if sent == nil || !pool.sameList(sent) {
+			if err := stream.Send(pool.list()); err != nil {
+				return fmt.Errorf("send the list of %s: %w", s.resource, err)
 			}
-			if err := stream.Send(response); err != nil {
-				return fmt.Errorf("send the list of %s: %w", pool.resource, err)
-			}
-			s.trim.passed(len(response.ProtoReflect().GetUnknown()))
 		}
 		sent = pool
 		select {
@@ -88,167 +72,133 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServ
 	}
 }
 
-// GetPreferredAllocation implements v1beta1.DevicePluginServer. See
-// [pool.prefer] for what is preferred.
+// GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	pool, _ := s.feed.current()
+	pool, _ := s.pools.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
-		s.trim.passed(totalLength(container.GetAvailableDeviceIDs()))
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			// The kubelet admits the pod no more, and asks for no allocation.
-			return nil, s.refused(pool.resource, err)
+			// This ends the pod's admission, and there is no call of Allocate.
+			return nil, s.refuse(err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
 	return response, nil
 }
 
-// Allocate implements v1beta1.DevicePluginServer: all containers of the
-// request get what they ask for, or none does.
+// Allocate implements v1beta1.DevicePluginServer: either all containers of the
+// request get what they request, or none does.
 //
 // The answer has a token and an interlock and no GPU: the NRI plugin or the runtime
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *service) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	promised, err := s.promise(ctx, request)
-	if err == nil {
-		promised.answers, err = s.answers(ctx, promised)
-	}
-	if err != nil {
-		return nil, s.refused(promised.resource, err)
-	}
-	for i, token := range promised.tokens {
-		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("allocated")
-		s.observer.Allocated(promised.resource)
-	}
-	return &v1beta1.AllocateResponse{ContainerResponses: promised.answers}, nil
-}
-
-// refused tells that a request is not met because of err, and returns what the
-// kubelet is answered. It does not say for which pod it asked.
-func (s *service) refused(resource string, err error) error {
-	reason := failure(err)
-	s.log.WithField("reason", reason).WithError(err).Warn("allocation refused")
-	s.observer.AllocationFailed(resource, reason)
-	return statusError(err)
-}
-
-// promised is what containers of one request were promised, one of each for
-// each container.
-type promised struct {
-	resource   string
-	containers [][]allocation.Replica
-	tokens     []allocation.Token
-	answers    []*v1beta1.ContainerAllocateResponse
-}
-
-// answers returns what the kubelet is answered. When it fails, or the kubelet
-// stopped waiting meanwhile, the promise is taken back.
-func (s *service) answers(ctx context.Context, p promised) ([]*v1beta1.ContainerAllocateResponse, error) {
-	if s.inject == nil {
-		var list []*v1beta1.ContainerAllocateResponse
-		for _, token := range p.tokens {
-			list = append(list, answerWithToken(p.resource, token, s.windows))
-		}
-		return list, nil
-	}
-	list, err := s.injected(ctx, p.resource, p.containers)
+	response, tokens, err := s.allocate(ctx, request)
 	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("allocate %s: %w", p.resource, context.Cause(ctx))
+		err = fmt.Errorf("allocate %s: %w", s.resource, context.Cause(ctx))
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.discard(p.tokens))
+		for _, token := range tokens {
+			err = errors.Join(err, s.config.Recorder.Discard(token))
+		}
+		return nil, s.refuse(err)
 	}
-	return list, nil
+	for i, token := range tokens {
+		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
+		s.config.Observer.Allocated(s.resource)
+	}
+	s.allocated()
+	return response, nil
 }
 
-// promise checks what all containers of request ask for and records it, one
-// record for each, or nothing at all.
-//
-// No pool may be replaced between the look at it and the record: a GPU that
-// moves to another resource then has all its records under the old name, and is
-// not promised under that name any more.
-func (s *service) promise(ctx context.Context, request *v1beta1.AllocateRequest) (promised, error) {
-	s.swap.RLock()
-	defer s.swap.RUnlock()
-	pool, _ := s.feed.current()
-	p := promised{resource: pool.resource}
+// allocate validates the whole request before it records anything. It returns the
+// tokens of all records, also with an error.
+func (s *service) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.Token, error) {
+	pool, _ := s.pools.current()
+	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
 		replicas, err := pool.validate(container.GetDevicesIds())
 		if err != nil {
-			return p, err
+			return nil, nil, err
 		}
-		p.containers = append(p.containers, replicas)
+		containers = append(containers, replicas)
 	}
-	var err error
-	p.tokens, err = s.record(ctx, pool.resource, p.containers)
-	return p, err
-}
-
-// record records one allocation for each container. When one cannot be
-// recorded, or the kubelet stopped waiting meanwhile, those that are recorded
-// by then are taken back.
-func (s *service) record(ctx context.Context, resource string, containers [][]allocation.Replica) ([]allocation.Token, error) {
-	tokens := make([]allocation.Token, 0, len(containers))
+	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for _, replicas := range containers {
-		token, err := s.recorder.Record(ctx, resource, replicas)
+		record := s.config.Recorder.Record
+		if s.config.Inject != nil {
+			record = s.config.Recorder.RecordInjected
+		}
+		token, err := record(ctx, s.resource, replicas)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("allocate %s: %w", resource, err), s.discard(tokens))
+			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		tokens = append(tokens, token)
+		answer := answerWithToken(s.resource, token, s.config.Windows)
+		if s.config.Inject != nil {
+			if answer, err = s.config.Inject(ctx, s.resource, instanceIDs(replicas)); err != nil {
+				return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
+			}
+		}
+		response.ContainerResponses = append(response.ContainerResponses, answer)
 	}
-	if ctx.Err() != nil {
-		return nil, errors.Join(fmt.Errorf("allocate %s: %w", resource, context.Cause(ctx)), s.discard(tokens))
-	}
-	return tokens, nil
+	return response, tokens, nil
 }
 
-func (s *service) discard(tokens []allocation.Token) error {
-	var failed error
-	for _, token := range tokens {
-		failed = errors.Join(failed, s.recorder.Discard(token))
+// instanceIDs returns the GPUs of replicas, each once.
+func instanceIDs(replicas []allocation.Replica) []string {
+	var ids []string
+	for _, r := range replicas {
+		if !slices.Contains(ids, r.InstanceID) {
+			ids = append(ids, r.InstanceID)
+		}
 	}
-	return failed
+	return ids
 }
 
-// PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls
-// it before every start of a container that holds a replica, and when it fails
-// tries again later. So this is where a container waits that would otherwise
-// start without its GPU.
+// PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
+// before every start of a container that holds a replica, and again later if it
+// fails.
 func (s *service) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	pool, _ := s.feed.current()
-	if s.ready == nil {
-		// A kubelet that has not heard of our mode yet may still ask.
+	if s.config.Ready == nil {
+		// The kubelet may still have the options of an earlier run.
 		return &v1beta1.PreStartContainerResponse{}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
 	began := time.Now()
-	err := s.ready(ctx, Start{Resource: pool.resource, ReplicaIDs: request.GetDevicesIds()})
-	s.observer.StartChecked(pool.resource, time.Since(began), err == nil)
+	err := s.config.Ready(ctx, Start{Resource: s.resource, ReplicaIDs: request.GetDevicesIds()})
+	s.config.Observer.StartChecked(s.resource, time.Since(began), err == nil)
 	if err != nil {
-		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("start refused; the kubelet tries again by itself")
-		return nil, status.Errorf(codes.FailedPrecondition,
-			"the container is not started without its GPU; the kubelet tries again by itself: %v", err)
+		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")
+		return nil, status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %v", err)
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
-// statusError gives err the gRPC code that tells the kubelet's log whose fault
-// it is.
-func statusError(err error) error {
-	code := codes.Internal
-	switch {
-	case errors.Is(err, ErrInvalidRequest), errors.Is(err, ErrNotInjectable):
-		code = codes.InvalidArgument
-	case diskFull(err):
-		code = codes.ResourceExhausted
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	}
+// refuse logs and counts a request that failed with err, and returns the error for
+// the kubelet.
+func (s *service) refuse(err error) error {
+	reason, code := classify(err)
+	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
+	s.config.Observer.AllocationFailed(s.resource, reason)
 	return status.Error(code, err.Error())
+}
+
+// classify returns the reason of an error for metrics, and its gRPC code.
+func classify(err error) (reason string, code codes.Code) {
+	switch {
+	case errors.Is(err, ErrInvalidRequest):
+		return "invalid_request", codes.InvalidArgument
+	case errors.Is(err, ErrNotInjectable):
+		return "not_injectable", codes.InvalidArgument
+	case diskFull(err):
+		return "disk_full", codes.ResourceExhausted
+	case errors.Is(err, context.Canceled):
+		return "canceled", codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return "canceled", codes.DeadlineExceeded
+	}
+	return "other", codes.Internal
 }

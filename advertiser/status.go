@@ -1,7 +1,6 @@
 package advertiser
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,95 +11,105 @@ import (
 	"directx-nri/discovery"
 )
 
-// Status is what the advertiser offers at one moment.
+// Status is the state of the advertiser at one moment.
 type Status struct {
-	// Devices are all devices of the last look, offered or not.
+	// Devices are all devices of the node, offered or not.
 	Devices []DeviceStatus
 	// Resources are sorted by name.
 	Resources []ResourceStatus
 }
 
-// DeviceStatus is one device of the node.
+// DeviceStatus is the state of one device of the node.
 type DeviceStatus struct {
 	Kind    discovery.Kind
 	Healthy bool
 }
 
-// ResourceStatus is one resource.
+// ResourceStatus is the state of one resource.
 type ResourceStatus struct {
 	Name string
-	// Registered tells that the kubelet watches the resource's list now.
+	// Registered reports whether the kubelet watches the resource's list.
 	Registered bool
 	GPUs       []GPUStatus
 }
 
-// GPUStatus is one GPU of a resource.
+// GPUStatus is the state of one GPU of a resource.
 type GPUStatus struct {
 	InstanceID   string
 	LocationPath string
 	Healthy      bool
-	// Replicas is how many containers may share it.
+	// Replicas is the number of containers that can share the GPU.
 	Replicas int
 }
 
-// ReplicaOf returns the instance ID of the GPU that a replica ID of ours is
-// of; ok is false for any other text.
-func ReplicaOf(replicaID string) (instanceID string, ok bool) {
-	instanceID, _, ok = ParseReplicaID(replicaID)
-	return instanceID, ok
+// statusTracker has the state that other goroutines may read.
+type statusTracker struct {
+	mu            sync.Mutex
+	devices       []DeviceStatus
+	locationPaths map[string]string // by normalized instance ID
+	pools         map[string]*broadcaster
+	watchers      map[string]int // ListAndWatch streams by resource
+	lastLook      time.Time
+	problem       error
 }
 
-// board is what of the advertiser's work others may look at while it goes on.
-type board struct {
-	mu        sync.Mutex
-	devices   []DeviceStatus
-	paths     map[string]string // location path by folded instance ID
-	feeds     map[string]*feed  // by resource
-	watching  map[string]int    // streams by resource
-	lastRound time.Time
+func newStatusTracker() *statusTracker {
+	return &statusTracker{pools: map[string]*broadcaster{}, watchers: map[string]int{}}
 }
 
-// saw notes the devices of a look, and what offers there are then.
-func (b *board) saw(devices []discovery.Device, offers []*offer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.devices, b.paths, b.feeds = nil, map[string]string{}, map[string]*feed{}
+func (t *statusTracker) addResource(name string, pools *broadcaster) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pools[name] = pools
+}
+
+// setDevices records the node's devices, and why not all can be offered.
+func (t *statusTracker) setDevices(devices []discovery.Device, problem error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.devices, t.locationPaths, t.problem = nil, map[string]string{}, problem
 	for _, d := range devices {
-		b.devices = append(b.devices, DeviceStatus{Kind: d.Kind(), Healthy: d.Health.OK()})
-		b.paths[foldID(d.InstanceID)] = d.LocationPath
-	}
-	for _, o := range offers {
-		b.feeds[o.resource] = o.feed
+		t.devices = append(t.devices, DeviceStatus{Kind: d.Kind(), Healthy: d.Health.OK()})
+		t.locationPaths[normalizeID(d.InstanceID)] = d.LocationPath
 	}
 }
 
-// round notes that the loop which looks at the GPUs goes on.
-func (b *board) round(now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lastRound = now
+func (t *statusTracker) setLook(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lastLook = now
 }
 
-// watch notes that the kubelet began (1) or ended (-1) to watch a resource.
-func (b *board) watch(resource string, change int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.watching == nil {
-		b.watching = map[string]int{}
+func (t *statusTracker) addWatcher(resource string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watchers[resource] += n
+}
+
+// watched reports whether the kubelet watches the list of any resource.
+func (t *statusTracker) watched() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.watchers {
+		if n > 0 {
+			return true
+		}
 	}
-	b.watching[resource] += change
+	return false
 }
 
-func (b *board) status() Status {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := Status{Devices: slices.Clone(b.devices)}
-	for resource, feed := range b.feeds {
-		r := ResourceStatus{Name: resource, Registered: b.watching[resource] > 0}
-		pool, _ := feed.current()
+// Status returns the current state. It may be called at any time.
+func (a *Advertiser) Status() Status {
+	t := a.status
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := Status{Devices: slices.Clone(t.devices)}
+	for name, pools := range t.pools {
+		r := ResourceStatus{Name: name, Registered: t.watchers[name] > 0}
+		pool, _ := pools.current()
 		for _, g := range pool.gpus {
 			r.GPUs = append(r.GPUs, GPUStatus{
-				InstanceID: g.instanceID, LocationPath: b.paths[foldID(g.instanceID)],
+				InstanceID: g.instanceID, LocationPath: t.locationPaths[normalizeID(g.instanceID)],
 				Healthy: g.usable(), Replicas: g.replicas,
 			})
 		}
@@ -110,32 +119,25 @@ func (b *board) status() Status {
 	return s
 }
 
-// Status returns what is offered now. It may be called at any time.
-func (a *Advertiser) Status() Status { return a.board.status() }
-
-// maxSilence is how long the loop that looks at the GPUs may take for a round
-// before it counts as stuck. It looks every 10 s.
+// maxSilence is how long discovery may take before the advertiser counts as hanging.
 const maxSilence = 2 * time.Minute
 
-// Alive returns nil while the advertiser works, and otherwise what does not. It
-// may be called at any time.
+// Alive returns an error if the advertiser hangs. It may be called at any time.
 func (a *Advertiser) Alive() error {
-	a.board.mu.Lock()
-	defer a.board.mu.Unlock()
-	if last := a.board.lastRound; !last.IsZero() && a.now().Sub(last) > maxSilence {
-		return fmt.Errorf("the GPUs of this node have not been looked at for %s: discovery hangs", a.now().Sub(last).Round(time.Second))
+	a.status.mu.Lock()
+	defer a.status.mu.Unlock()
+	if last := a.status.lastLook; !last.IsZero() && a.now().Sub(last) > maxSilence {
+		return fmt.Errorf("discovery of the GPUs hangs since %s", a.now().Sub(last).Round(time.Second))
 	}
 	return nil
 }
 
-var errNotOffered = errors.New("no resource is offered yet")
-
-// Registered returns nil when the kubelet watches the lists of all resources,
-// and otherwise which it does not. It may be called at any time.
+// Registered returns an error if the kubelet does not watch the lists of all
+// resources, or not all GPUs can be offered. It may be called at any time.
 func (a *Advertiser) Registered() error {
 	status := a.Status()
 	if len(status.Resources) == 0 {
-		return errNotOffered
+		return errors.New("no resource is offered yet")
 	}
 	var missing []string
 	for _, r := range status.Resources {
@@ -146,59 +148,7 @@ func (a *Advertiser) Registered() error {
 	if len(missing) > 0 {
 		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(missing, ", "))
 	}
-	return nil
-}
-
-// PodResourcesHeld returns a function that asks the kubelet's PodResources API on
-// socket which replica IDs containers hold, by resource. The kubelet tells
-// nothing of ordinary init containers. It takes at most two seconds.
-func PodResourcesHeld(socket string) func(ctx context.Context) (map[string][]string, error) {
-	return func(ctx context.Context) (map[string][]string, error) {
-		list, err := listPodResources(ctx, socket)
-		if err != nil {
-			return nil, fmt.Errorf("ask the kubelet on %s what containers hold: %w", socket, err)
-		}
-		held := map[string][]string{}
-		for _, pod := range list {
-			for _, container := range pod.GetContainers() {
-				for _, devices := range container.GetDevices() {
-					name := devices.GetResourceName()
-					held[name] = append(held[name], devices.GetDeviceIds()...)
-				}
-			}
-		}
-		return held, nil
-	}
-}
-
-// PodResourcesTogether returns a function that asks the kubelet's PodResources
-// API on socket for all replica IDs, by resource, of the container that a start
-// is of, as far as they are of resources that ours tells to be ours. It takes at
-// most two seconds. Its error matches [ErrNoHolder] when the kubelet names no
-// container or several, as with ordinary init containers.
-func PodResourcesTogether(socket string, ours func(resource string) bool) func(ctx context.Context, start Start) (map[string][]string, error) {
-	return func(ctx context.Context, start Start) (map[string][]string, error) {
-		list, err := listPodResources(ctx, socket)
-		if err != nil {
-			return nil, fmt.Errorf("ask the kubelet on %s who holds %s: %w", socket, start, err)
-		}
-		var found []map[string][]string
-		for _, pod := range list {
-			for _, container := range pod.GetContainers() {
-				held := map[string][]string{}
-				for _, devices := range container.GetDevices() {
-					if name := devices.GetResourceName(); ours(name) {
-						held[name] = append(held[name], devices.GetDeviceIds()...)
-					}
-				}
-				if slices.ContainsFunc(held[start.Resource], func(id string) bool { return slices.Contains(start.ReplicaIDs, id) }) {
-					found = append(found, held)
-				}
-			}
-		}
-		if len(found) != 1 {
-			return nil, fmt.Errorf("who holds %s: %w", start, ErrNoHolder)
-		}
-		return found[0], nil
-	}
+	a.status.mu.Lock()
+	defer a.status.mu.Unlock()
+	return a.status.problem
 }

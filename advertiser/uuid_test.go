@@ -13,7 +13,7 @@ func TestAllocationsKeepUUIDs(t *testing.T) {
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	known := discovery.Device{InstanceID: "A", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, UUID: uuid}
 	unknown := discovery.Device{InstanceID: "B", LocationPath: "PCIROOT(0)#PCI(1C00)", SupportsDisplay: true}
-	p := newPool(ResourceDisplay, 1, nil, t0).renew(sharesOf(1, known, unknown), mixing, t0)
+	p := poolOf(1, known, unknown)
 	replicas, err := p.validate([]string{"A::0", "B::0"})
 	if err != nil || replicas[0].UUID != uuid || replicas[1].UUID != "" {
 		t.Errorf("%+v, %v", replicas, err)

@@ -9,15 +9,15 @@ import (
 	"unicode"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
 	"directx-nri/internal/glob"
+	"directx-nri/internal/policy"
 )
 
 // Assigned is a device and where it belongs.
 type Assigned struct {
 	Device discovery.Device
 	// Rule is the rule that the device belongs to, nil when it belongs to none.
-	Rule *config.Resource
+	Rule *policy.Resource
 	// Reason says, where Rule is nil, why no container can have the device.
 	Reason string
 }
@@ -32,7 +32,7 @@ const (
 // Assign says of each device, in their order, which rule it belongs to: the
 // first that matches. So no device is in two resources. Rules are not changed,
 // and what is returned points to them.
-func Assign(devices []discovery.Device, rules []config.Resource) []Assigned {
+func Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
 		all = append(all, assign(d, rules))
@@ -40,14 +40,14 @@ func Assign(devices []discovery.Device, rules []config.Resource) []Assigned {
 	return all
 }
 
-func assign(d discovery.Device, rules []config.Resource) Assigned {
+func assign(d discovery.Device, rules []policy.Resource) Assigned {
 	switch {
 	case d.Software:
 		return Assigned{Device: d, Reason: ReasonSoftware}
 	case d.Kind() == discovery.KindNone:
 		return Assigned{Device: d, Reason: ReasonNoKind}
 	}
-	i := slices.IndexFunc(rules, func(r config.Resource) bool { return Matches(d, r.Match) })
+	i := slices.IndexFunc(rules, func(r policy.Resource) bool { return Matches(d, r.Match) })
 	if i < 0 {
 		return Assigned{Device: d, Reason: ReasonNoRule}
 	}
@@ -55,7 +55,7 @@ func assign(d discovery.Device, rules []config.Resource) Assigned {
 }
 
 // Names returns the names of rules, each once, in the order of the rules.
-func Names(rules []config.Resource) []string {
+func Names(rules []policy.Resource) []string {
 	var names []string
 	for _, r := range rules {
 		if !slices.Contains(names, r.Name) {
@@ -67,7 +67,7 @@ func Names(rules []config.Resource) []string {
 
 // Matches tells whether all of what m asks for is so with d. What d is by kind
 // does not matter where m does not ask: [Assign] sees to that.
-func Matches(d discovery.Device, m config.Match) bool {
+func Matches(d discovery.Device, m policy.Match) bool {
 	return (m.Kind == "" || m.Kind == string(d.Kind())) &&
 		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, uint16(d.VendorID))) &&
 		anyFits(m.Descriptions, d.Description) &&
@@ -91,8 +91,8 @@ func fits(pattern, text string) bool { return glob.Match(pattern, text, fold) }
 
 func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
-func inBounds(version string, from, to config.DriverVersion) bool {
-	none := config.DriverVersion{}
+func inBounds(version string, from, to policy.DriverVersion) bool {
+	none := policy.DriverVersion{}
 	if from == none && to == none {
 		return true
 	}
@@ -102,7 +102,7 @@ func inBounds(version string, from, to config.DriverVersion) bool {
 
 // parseVersion reads a driver's version in Windows' form, four numbers below
 // 65,536 with dots between.
-func parseVersion(text string) (version config.DriverVersion, ok bool) {
+func parseVersion(text string) (version policy.DriverVersion, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) != len(version) {
 		return version, false

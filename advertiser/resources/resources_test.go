@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 func t4() discovery.Device {
@@ -28,42 +28,42 @@ func TestMatches(t *testing.T) {
 	yes, no := true, false
 	for _, test := range []struct {
 		name   string
-		match  config.Match
+		match  policy.Match
 		change func(*discovery.Device)
 		want   bool
 	}{
 		{name: "nothing asked", want: true},
-		{name: "kind", match: config.Match{Kind: "display"}, want: true},
-		{name: "another kind", match: config.Match{Kind: "compute"}},
-		{name: "compute kind", match: config.Match{Kind: "compute"}, change: func(d *discovery.Device) { d.SupportsDisplay = false }, want: true},
-		{name: "vendor", match: config.Match{Vendors: []uint16{0x1002, 0x10DE}}, want: true},
-		{name: "another vendor", match: config.Match{Vendors: []uint16{0x1002}}},
-		{name: "unknown vendor", match: config.Match{Vendors: []uint16{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
-		{name: "description", match: config.Match{Descriptions: []string{"*A100*", "nvidia tesla t?"}}, want: true},
-		{name: "part of the description", match: config.Match{Descriptions: []string{"Tesla"}}},
-		{name: "no description", match: config.Match{Descriptions: []string{"?*"}}, change: func(d *discovery.Device) { d.Description = "" }},
-		{name: "location path", match: config.Match{LocationPaths: []string{"pciroot(0)#*"}}, want: true},
-		{name: "another location path", match: config.Match{LocationPaths: []string{"PCIROOT(1)#*"}}},
-		{name: "just enough memory", match: config.Match{MinMemory: 16 << 30}, want: true},
-		{name: "too little memory", match: config.Match{MinMemory: 16<<30 + 1}},
-		{name: "just little enough memory", match: config.Match{MaxMemory: 16 << 30}, want: true},
-		{name: "too much memory", match: config.Match{MaxMemory: 16<<30 - 1}},
-		{name: "oldest driver", match: config.Match{MinDriver: config.DriverVersion{31, 0, 15, 3770}}, want: true},
-		{name: "driver too old", match: config.Match{MinDriver: config.DriverVersion{31, 0, 15, 3771}}},
-		{name: "newest driver", match: config.Match{MaxDriver: config.DriverVersion{31, 0, 15, 3770}}, want: true},
-		{name: "driver too new", match: config.Match{MaxDriver: config.DriverVersion{31, 0, 14, 9999}}},
-		{name: "numbers, not text", match: config.Match{MinDriver: config.DriverVersion{4, 0, 0, 0}, MaxDriver: config.DriverVersion{200, 0, 0, 0}}, want: true},
+		{name: "kind", match: policy.Match{Kind: "display"}, want: true},
+		{name: "another kind", match: policy.Match{Kind: "compute"}},
+		{name: "compute kind", match: policy.Match{Kind: "compute"}, change: func(d *discovery.Device) { d.SupportsDisplay = false }, want: true},
+		{name: "vendor", match: policy.Match{Vendors: []uint16{0x1002, 0x10DE}}, want: true},
+		{name: "another vendor", match: policy.Match{Vendors: []uint16{0x1002}}},
+		{name: "unknown vendor", match: policy.Match{Vendors: []uint16{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
+		{name: "description", match: policy.Match{Descriptions: []string{"*A100*", "nvidia tesla t?"}}, want: true},
+		{name: "part of the description", match: policy.Match{Descriptions: []string{"Tesla"}}},
+		{name: "no description", match: policy.Match{Descriptions: []string{"?*"}}, change: func(d *discovery.Device) { d.Description = "" }},
+		{name: "location path", match: policy.Match{LocationPaths: []string{"pciroot(0)#*"}}, want: true},
+		{name: "another location path", match: policy.Match{LocationPaths: []string{"PCIROOT(1)#*"}}},
+		{name: "just enough memory", match: policy.Match{MinMemory: 16 << 30}, want: true},
+		{name: "too little memory", match: policy.Match{MinMemory: 16<<30 + 1}},
+		{name: "just little enough memory", match: policy.Match{MaxMemory: 16 << 30}, want: true},
+		{name: "too much memory", match: policy.Match{MaxMemory: 16<<30 - 1}},
+		{name: "oldest driver", match: policy.Match{MinDriver: policy.DriverVersion{31, 0, 15, 3770}}, want: true},
+		{name: "driver too old", match: policy.Match{MinDriver: policy.DriverVersion{31, 0, 15, 3771}}},
+		{name: "newest driver", match: policy.Match{MaxDriver: policy.DriverVersion{31, 0, 15, 3770}}, want: true},
+		{name: "driver too new", match: policy.Match{MaxDriver: policy.DriverVersion{31, 0, 14, 9999}}},
+		{name: "numbers, not text", match: policy.Match{MinDriver: policy.DriverVersion{4, 0, 0, 0}, MaxDriver: policy.DriverVersion{200, 0, 0, 0}}, want: true},
 		{name: "unknown driver version without bounds", change: func(d *discovery.Device) { d.DriverVersion = "" }, want: true},
-		{name: "unknown driver version, from", match: config.Match{MinDriver: config.DriverVersion{0, 0, 0, 1}}, change: func(d *discovery.Device) { d.DriverVersion = "" }},
-		{name: "unknown driver version, to", match: config.Match{MaxDriver: config.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "beta" }},
-		{name: "a driver version of three parts is not known", match: config.Match{MaxDriver: config.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "535.104.5" }},
-		{name: "a driver version with too large a part is not known", match: config.Match{MaxDriver: config.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "1.0.0.65536" }},
-		{name: "not integrated", match: config.Match{Integrated: &no}, want: true},
-		{name: "integrated", match: config.Match{Integrated: &yes}},
-		{name: "integrated and asked for", match: config.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
-		{name: "not detachable", match: config.Match{Detachable: &no}, want: true},
-		{name: "detachable", match: config.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
-		{name: "one of two things asked", match: config.Match{Vendors: []uint16{0x10DE}, MinMemory: 32 << 30}},
+		{name: "unknown driver version, from", match: policy.Match{MinDriver: policy.DriverVersion{0, 0, 0, 1}}, change: func(d *discovery.Device) { d.DriverVersion = "" }},
+		{name: "unknown driver version, to", match: policy.Match{MaxDriver: policy.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "beta" }},
+		{name: "a driver version of three parts is not known", match: policy.Match{MaxDriver: policy.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "535.104.5" }},
+		{name: "a driver version with too large a part is not known", match: policy.Match{MaxDriver: policy.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "1.0.0.65536" }},
+		{name: "not integrated", match: policy.Match{Integrated: &no}, want: true},
+		{name: "integrated", match: policy.Match{Integrated: &yes}},
+		{name: "integrated and asked for", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
+		{name: "not detachable", match: policy.Match{Detachable: &no}, want: true},
+		{name: "detachable", match: policy.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
+		{name: "one of two things asked", match: policy.Match{Vendors: []uint16{0x10DE}, MinMemory: 32 << 30}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -108,18 +108,18 @@ func TestAssign(t *testing.T) {
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
 	software := discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}
 	nothing := discovery.Device{InstanceID: "NOTHING"}
-	small := config.Resource{Name: "x/gpu", Match: config.Match{Descriptions: []string{"*T4"}, Kind: "display"}, Replicas: 2}
-	big := config.Resource{Name: "x/gpu", Match: config.Match{Descriptions: []string{"*A100"}}, Replicas: 8}
-	all := config.Resource{Name: "x/rest", Replicas: 1}
+	small := policy.Resource{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*T4"}, Kind: "display"}, Replicas: 2}
+	big := policy.Resource{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*A100"}}, Replicas: 8}
+	all := policy.Resource{Name: "x/rest", Replicas: 1}
 	for _, test := range []struct {
 		name  string
-		rules []config.Resource
+		rules []policy.Resource
 		want  string
 	}{
 		{name: "no rule", want: "WARP:software A100:rule T4:rule MCDM:rule NOTHING:neither"},
-		{name: "one rule for all", rules: []config.Resource{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither"},
-		{name: "the first that matches", rules: []config.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither"},
-		{name: "two rules of one name", rules: []config.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither"},
+		{name: "one rule for all", rules: []policy.Resource{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither"},
+		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither"},
+		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestAssign(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff([]string{"x/gpu", "x/rest"}, Names([]config.Resource{small, all, big})); diff != "" {
+	if diff := cmp.Diff([]string{"x/gpu", "x/rest"}, Names([]policy.Resource{small, all, big})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -10,14 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
 	"directx-nri/internal/testutil"
-	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -42,8 +39,8 @@ func (s fixedSource) Watch(ctx context.Context, _ func()) error {
 // hostFiles has every file but those that are called missing.
 type hostFiles struct{}
 
-func (hostFiles) ResolveAll(paths []string) (resolved []string, errs []error) {
-	errs = make([]error, len(paths))
+func (hostFiles) ResolveAll(paths []string) ([]string, []error) {
+	errs := make([]error, len(paths))
 	for i, path := range paths {
 		if strings.Contains(path, "missing") {
 			errs[i] = fs.ErrNotExist
@@ -78,10 +75,8 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func newInjector(os ocispec.OS, policy decision.Policy, devices ...discovery.Device) *injector {
-	i := &injector{source: fixedSource{devices: devices}, files: hostFiles{}, os: os, log: testutil.Quiet(), several: func() bool { return false }}
-	i.policy.Store(&policy)
-	return i
+func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.Device) *injector {
+	return &injector{source: fixedSource{devices: devices}, files: hostFiles{}, os: os, log: testutil.Quiet(), options: options, resources: func() int { return 1 }}
 }
 
 func TestInject(t *testing.T) {
@@ -95,24 +90,24 @@ func TestInject(t *testing.T) {
 		{HostPath: store + `nv.inf\nvcuda.dll`, ContainerPath: `C:\Windows\System32\nvcuda.dll`, ReadOnly: true},
 		{HostPath: store + `nv.inf\nvcuda32.dll`, ContainerPath: `C:\Windows\SysWOW64\nvcuda.dll`, ReadOnly: true},
 	}
-	class := decision.Policy{Options: ocispec.Options{ByClass: true}}
+	class := ocispec.Options{ByClass: true}
 	for name, test := range map[string]struct {
-		os     ocispec.OS
-		policy decision.Policy
-		ids    []string
-		want   *v1beta1.ContainerAllocateResponse
-		err    string
+		os      ocispec.OS
+		options ocispec.Options
+		ids     []string
+		want    *v1beta1.ContainerAllocateResponse
+		err     string
 	}{
 		// containerd on Windows refuses a device with a ContainerPath or Permissions.
 		"one": {os: "windows", ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}}, Mounts: files,
 		}},
 		"two": {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container"},
-		"all by their class": {os: "windows", policy: class, ids: []string{`PCI\1B00`, `PCI\1C00`}, want: &v1beta1.ContainerAllocateResponse{
+		"all by their class": {os: "windows", options: class, ids: []string{`PCI\1B00`, `PCI\1C00`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"}}, Mounts: files,
 		}},
 		"no location path":           {os: "windows", ids: []string{`PCI\1E00`}, err: "no location path"},
-		"no location path, by class": {os: "windows", policy: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
+		"no location path, by class": {os: "windows", options: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
 		"gone":                       {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},
 		"sick":                       {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
 		"Linux": {os: "linux", ids: []string{`VMBUS\0`}, want: &v1beta1.ContainerAllocateResponse{
@@ -123,7 +118,7 @@ func TestInject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := newInjector(test.os, test.policy, a, b, sick, pathless, linuxGPU("0"), linuxGPU("1")).Inject(t.Context(), "x/y", test.ids)
+			got, err := testInjector(test.os, test.options, a, b, sick, pathless, linuxGPU("0"), linuxGPU("1")).Inject(t.Context(), "x/y", test.ids)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
@@ -140,76 +135,24 @@ func TestInject(t *testing.T) {
 	}
 }
 
-func TestInjectGivesHints(t *testing.T) {
+// TestInjectHints: of the hints of several resources the kubelet would keep one.
+func TestInjectHints(t *testing.T) {
 	t.Parallel()
 	a := windowsGPU("1B00", "nv.inf")
 	a.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
-	got, err := newInjector("windows", decision.Policy{Options: ocispec.Options{VisibilityHints: true}}, a).Inject(t.Context(), "x/y", []string{a.InstanceID})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if envs := got.GetEnvs(); envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath) {
-		t.Error(envs)
-	}
-}
-
-// TestInjectGivesNoHintsOfSeveralResources, of which the kubelet would keep one.
-func TestInjectGivesNoHintsOfSeveralResources(t *testing.T) {
-	t.Parallel()
-	a := windowsGPU("1B00", "nv.inf")
-	i := newInjector("windows", decision.Policy{Options: ocispec.Options{VisibilityHints: true}}, a)
-	i.several = func() bool { return true }
-	got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
-	if err != nil || len(got.GetEnvs()) > 0 || len(got.GetDevices()) != 1 {
-		t.Error(got, err)
-	}
-}
-
-func TestSeveralOffered(t *testing.T) {
-	t.Parallel()
-	gpus := []advertiser.GPUStatus{{InstanceID: "A"}}
-	for name, test := range map[string]struct {
-		resources []advertiser.ResourceStatus
-		want      bool
-	}{
-		"nothing yet":            {},
-		"one has all":            {resources: []advertiser.ResourceStatus{{Name: "x/a", GPUs: gpus}, {Name: "x/b"}}},
-		"two have GPUs":          {resources: []advertiser.ResourceStatus{{Name: "x/a", GPUs: gpus}, {Name: "x/b", GPUs: gpus}}, want: true},
-		"two of three have GPUs": {resources: []advertiser.ResourceStatus{{Name: "x/a"}, {Name: "x/b", GPUs: gpus}, {Name: "x/c", GPUs: gpus}}, want: true},
-	} {
-		if got := severalOffered(advertiser.Status{Resources: test.resources}); got != test.want {
-			t.Errorf("%s: %t", name, got)
+	for resources, want := range []int{2, 2, 0} {
+		i := testInjector("windows", ocispec.Options{VisibilityHints: true}, a)
+		i.resources = func() int { return resources }
+		got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
+		if envs := got.GetEnvs(); err != nil || len(envs) != want || want > 0 && (envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath)) {
+			t.Errorf("%d resources: %v, %v", resources, envs, err)
 		}
 	}
 }
 
-// Each thing that this mode cannot give is in the log.
-func TestInjectTellsItsLimits(t *testing.T) {
+func TestInjectWithoutSource(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		policy decision.Policy
-		oneGPU bool
-	}{"by path": {decision.Policy{}, true}, "by class": {decision.Policy{Options: ocispec.Options{ByClass: true}}, false}} {
-		var lines bytes.Buffer
-		log := logrus.New()
-		log.SetOutput(&lines)
-		i := newInjector("windows", test.policy)
-		i.log = log
-		i.tellLimits()
-		for _, want := range []string{"no extra mounts", "containers outside Kubernetes", "files of the driver that it was admitted with", "nobody refuses one whose GPU has gone"} {
-			if !strings.Contains(lines.String(), want) {
-				t.Errorf("%s: no %q in %s", name, want, &lines)
-			}
-		}
-		if strings.Contains(lines.String(), "can have one GPU") != test.oneGPU {
-			t.Errorf("%s: %s", name, &lines)
-		}
-	}
-}
-
-func TestInjectSaysThatTheGPUsAreNotKnown(t *testing.T) {
-	t.Parallel()
-	i := newInjector("windows", decision.Policy{})
+	i := testInjector("windows", ocispec.Options{})
 	i.source = fixedSource{err: errors.New("inventory.yaml:3: no")}
 	if _, err := i.Inject(t.Context(), "x/y", []string{"a"}); err == nil || !strings.Contains(err.Error(), "inventory.yaml:3") {
 		t.Error(err)
@@ -221,26 +164,26 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 	a, b, other := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), windowsGPU("1D00", "other.inf")
 	ids := func(d discovery.Device) []string { return []string{d.InstanceID + "::0", d.InstanceID + "::1"} }
 	for name, test := range map[string]struct {
-		os     ocispec.OS
-		policy decision.Policy
-		held   map[string][]string
-		err    error
-		want   string
+		os      ocispec.OS
+		options ocispec.Options
+		held    map[string][]string
+		err     error
+		want    string
 	}{
 		"one resource":                {os: "windows", held: map[string][]string{"x/a": ids(a)}},
 		"the same GPU's twice":        {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
-		"two GPUs":                    {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on one"},
-		"by class, one driver":        {os: "windows", policy: decision.Policy{Options: ocispec.Options{ByClass: true}}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
-		"by class, two drivers":       {os: "windows", policy: decision.Policy{Options: ocispec.Options{ByClass: true}}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
-		"by class, hints":             {os: "windows", policy: decision.Policy{Options: ocispec.Options{ByClass: true, VisibilityHints: true}}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"two GPUs":                    {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on only one"},
+		"by class, one driver":        {os: "windows", options: ocispec.Options{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"by class, two drivers":       {os: "windows", options: ocispec.Options{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
+		"another plugin's":            {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
 		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
 		"the kubelet does not tell":   {os: "windows", err: advertiser.ErrNoHolder},
 		"a GPU of it cannot be given": {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := newInjector(test.os, test.policy, a, b, other, linuxGPU("0"), linuxGPU("1"))
-			i.held = func(context.Context, advertiser.Start) (map[string][]string, error) { return test.held, test.err }
+			i := testInjector(test.os, test.options, a, b, other, linuxGPU("0"), linuxGPU("1"))
+			i.together = func(context.Context, advertiser.Start) (map[string][]string, error) { return test.held, test.err }
 			err := i.Ready(t.Context(), advertiser.Start{})
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)

@@ -1,5 +1,5 @@
-// Command directx-advertiser is the Kubernetes device plugin that offers the
-// node's GPUs to the kubelet and records what the kubelet hands out.
+// Command directx-advertiser is the Kubernetes device plugin that offers the node's
+// GPUs to the kubelet and records what the kubelet allocates.
 package main
 
 import (

@@ -14,7 +14,6 @@ import (
 
 	"directx-nri/internal/cli"
 	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/httpserver"
 	"directx-nri/internal/logging"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
@@ -84,12 +83,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var observer nri.Observer = noopObserver{}
-	var m *metrics.Metrics
-	if o.metricsAddress != "" {
-		m = metrics.New("directx-nri", cli.Version(version))
-		observer = m
-	}
+	m := metrics.New("directx-nri", cli.Version(version))
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.ReadDecision(o.stateDir)
@@ -97,7 +91,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			return nil, err
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
-	}, observer, log)
+	}, m, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex,
@@ -111,23 +105,19 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		},
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	if m != nil {
-		server, err := httpserver.Listen(ctx, "--metrics-address", o.metricsAddress, httpserver.Pages{
-			Metrics: m.Handler(log),
-			Healthy: func(context.Context) error { return plugin.Alive() },
-			Ready: func(context.Context) error {
-				if !registered.Load() {
-					return fmt.Errorf("not registered with the container runtime on %s: is containerd running, and is NRI enabled in its configuration?", o.nriSocket)
-				}
-				return nil
-			},
-		})
-		if err != nil {
-			return err
-		}
-		log.WithField("address", server.Address()).Info("Serving metrics and health")
-		group.Go(func() error { return server.Run(ctx) })
+	server, err := m.Listen(ctx, "--metrics-address", o.metricsAddress, metrics.Health{
+		Alive: func(context.Context) error { return plugin.Alive() },
+		Ready: func(context.Context) error {
+			if !registered.Load() {
+				return fmt.Errorf("not registered with the container runtime on %s: is containerd running, and is NRI enabled in its configuration?", o.nriSocket)
+			}
+			return nil
+		},
+	}, log)
+	if err != nil {
+		return err
 	}
+	group.Go(func() error { return server.Run(ctx) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
 	defer log.Info("Stopped directx-nri")
 	group.Go(func() error { return ready.Run(ctx) })

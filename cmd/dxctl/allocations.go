@@ -212,8 +212,13 @@ func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries
 	if !slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
 		return known
 	}
-	var err error
-	known.kubelet, err = advertiser.PodResourcesPods(o.podResources)(ctx)
+	containers, err := advertiser.PodResources{Socket: o.podResources}.Containers(ctx)
+	if err == nil {
+		known.kubelet = map[string]bool{}
+	}
+	for _, c := range containers {
+		known.kubelet[c.Pod.String()] = true
+	}
 	runtime, runtimeErr := o.runtimePods(ctx)
 	known.runtime = runtime
 	switch {

@@ -174,7 +174,7 @@ func TestAllocationsWhenNobodyAnswers(t *testing.T) {
 	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	for _, want := range []string{"this node's are not known", "which pods there are is not known: ask the kubelet on", "list containerd's pods", "name their sockets with --pod-resources-socket"} {
+	for _, want := range []string{"this node's are not known", "which pods there are is not known: list pods of the kubelet on", "list containerd's pods", "name their sockets with --pod-resources-socket"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q in %s", want, stderr)
 		}

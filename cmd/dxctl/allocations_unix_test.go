@@ -25,7 +25,7 @@ type kubeletPods struct {
 func (k kubeletPods) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	list := &podresources.ListPodResourcesResponse{}
 	for _, name := range k.names {
-		list.PodResources = append(list.PodResources, &podresources.PodResources{Namespace: "default", Name: name})
+		list.PodResources = append(list.PodResources, &podresources.PodResources{Namespace: "default", Name: name, Containers: []*podresources.ContainerResources{{Name: "main"}}})
 	}
 	return list, nil
 }

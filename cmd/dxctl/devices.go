@@ -150,7 +150,7 @@ func (o *devicesOptions) begin(stderr, log io.Writer) (discovery.Source, error) 
 
 // assign says of each device which resource offers it, and of none without rules.
 func (o *devicesOptions) assign(devices []discovery.Device) []resources.Assigned {
-	assigned := resources.Assign(devices, o.rules)
+	assigned := resources.Assign(devices, resources.FromConfig(o.rules))
 	if o.rules == nil {
 		for i := range assigned {
 			assigned[i].Reason = ""

@@ -133,7 +133,7 @@ func TestDevicesTableFits(t *testing.T) {
 	var all bytes.Buffer
 	for _, width := range []int{60, 80, 100, 120} {
 		fmt.Fprintf(&all, "%d columns:\n", width)
-		if err := printDevices(&all, terminal.Terminal{Width: width}, resources.Assign(devices, config.Default().Resources), false); err != nil {
+		if err := printDevices(&all, terminal.Terminal{Width: width}, resources.Assign(devices, resources.FromConfig(config.Default().Resources)), false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -107,7 +107,7 @@ func (b *bundler) allocations(ctx context.Context, facts doctor.Facts) {
 	}{Allocations: []bundledAllocation{}}
 	for _, e := range entries {
 		b.ids[string(e.ID)] = true
-		bundled.Allocations = append(bundled.Allocations, bundledAllocation{Record: e.Record, Holder: e.Holder, Delivered: e.Delivered})
+		bundled.Allocations = append(bundled.Allocations, bundledAllocation{Record: e.Record, Holder: e.Holder})
 	}
 	for _, p := range problems {
 		bundled.Problems = append(bundled.Problems, doctor.HushText(p.Err.Error()))
@@ -119,8 +119,6 @@ func (b *bundler) allocations(ctx context.Context, facts doctor.Facts) {
 type bundledAllocation struct {
 	allocation.Record
 	Holder *allocation.Holder `json:"holder,omitempty"`
-	// Delivered is the container that the shim gave its GPU to last.
-	Delivered string `json:"delivered,omitempty"`
 }
 
 func (b *bundler) devices(facts doctor.Facts) {
@@ -133,7 +131,7 @@ func (b *bundler) devices(facts doctor.Facts) {
 		devices[i] = d.Device
 	}
 	reports := make([]deviceReport, len(devices))
-	for i, a := range resources.Assign(devices, facts.Config.Value.Resources) {
+	for i, a := range resources.Assign(devices, resources.FromConfig(facts.Config.Value.Resources)) {
 		reports[i] = reportDevice(i, a)
 	}
 	b.json("devices.json", reports)

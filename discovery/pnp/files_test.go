@@ -2,20 +2,25 @@ package pnp
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/discovery/inventory"
 )
 
 // The sample inventory of a g4dn node is based on a published listing.
 func TestRuntimeFilesOfG4DN(t *testing.T) {
 	t.Parallel()
 	const sample = "../../deployments/inventory/windows-g4dn.yaml"
-	want, err := config.ReadInventory(sample)
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := inventory.Parse(sample, data)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -604,73 +604,26 @@ func BenchmarkBindAgain(b *testing.B) {
 	}
 }
 
-func TestDelivery(t *testing.T) {
+// TestEnd: what belongs to a record goes with it, files of earlier releases included.
+func TestEnd(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "allocations")
 	r := openRecorder(t, folder)
-	store := OpenStore(folder)
-	token := record(t, r, "0")
-	delivered := func(want string) {
-		t.Helper()
-		if got, err := store.Delivered(token); err != nil || got != want {
-			t.Errorf("delivered to %q, %v; want %q", got, err, want)
-		}
+	token, other := record(t, r, "0"), record(t, r, "1")
+	bind(t, folder, token, "pod", "main")
+	if err := os.WriteFile(filepath.Join(folder, string(token.ID())+oldDeliverySuffix), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	delivered("")
-	for _, container := range []string{"c1", "c2"} {
-		if err := store.Deliver(token, container); err != nil {
+	for range 2 {
+		if err := r.End(token.ID()); err != nil {
 			t.Fatal(err)
 		}
-		delivered(container)
 	}
-	// Another recorder takes the folder over and keeps it; the record's end is
-	// its end.
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
+	if got := live(t, r); !slices.Equal(got, []ID{other.ID()}) {
+		t.Errorf("live: %v", got)
 	}
-	again := openRecorder(t, folder)
-	delivered("c2")
-	path := filepath.Join(folder, string(token.ID())+deliverySuffix)
-	for name, content := range map[string]string{"torn": `{"apiVersion":`, "empty": "", "of another kind": readFile(t, filepath.Join(folder, string(token.ID())+recordSuffix))} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := store.Delivered(token); !errors.Is(err, ErrUnreadable) {
-			t.Errorf("%s: %q, %v; want ErrUnreadable", name, got, err)
-		}
-	}
-	other := record(t, again, "1")
-	if err := store.Deliver(other, "c3"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(folder, string(other.ID())+deliverySuffix), path); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := store.Delivered(token); !errors.Is(err, ErrUnreadable) {
-		t.Errorf("another allocation's: %q, %v; want ErrUnreadable", got, err)
-	}
-	if err := again.Discard(token); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the record has ended and its delivery is there: %v", err)
-	}
-}
-
-func TestDeliveryOfNoRecordIsRemoved(t *testing.T) {
-	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "allocations")
-	r := openRecorder(t, folder)
-	if err := OpenStore(folder).Deliver(NewToken(), "c1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	openRecorder(t, folder)
-	files, err := filepath.Glob(filepath.Join(folder, "*"+deliverySuffix))
-	if err != nil || len(files) != 0 {
-		t.Errorf("left over: %v, %v", files, err)
+	if files, err := filepath.Glob(filepath.Join(folder, string(token.ID())+"*")); err != nil || len(files) > 0 {
+		t.Errorf("left: %v, %v", files, err)
 	}
 }
 

@@ -1,26 +1,10 @@
 package allocation
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 )
-
-// Injected records allocations whose containers are given their devices by the
-// answer to the kubelet. Nobody presents such a record, so it says who has what
-// and is no key to anything.
-//
-// It is bound when the kubelet is seen to tell whose it is ([Recorder.Attribute]), and
-// until then ends when all of its replicas were handed out again: the kubelet
-// does that for a later container of the same pod, or when the pod is gone.
-type Injected struct{ *Recorder }
-
-// Record is [Recorder.Record] for such an allocation. Its token is for taking
-// the record back, and is not to be handed out.
-func (r Injected) Record(ctx context.Context, resource string, replicas []Replica) (Token, error) {
-	return r.write(ctx, resource, replicas, true)
-}
 
 // Attribute binds an injected record to the container that the kubelet names as
 // its holder. The kubelet names no UID, so the pod's name stands for it: a pod

@@ -16,7 +16,7 @@ func inject(t *testing.T, r *Recorder, ids ...string) ID {
 	for _, id := range ids {
 		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
-	token, err := Injected{r}.Record(context.Background(), display, replicas)
+	token, err := r.RecordInjected(context.Background(), display, replicas)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestAttributeIsForInjectedRecordsOnly(t *testing.T) {
 func TestInjectedRecordIsTakenBack(t *testing.T) {
 	t.Parallel()
 	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
-	token, err := Injected{r}.Record(context.Background(), display, []Replica{{ID: "a::0", InstanceID: "a"}})
+	token, err := r.RecordInjected(context.Background(), display, []Replica{{ID: "a::0", InstanceID: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}

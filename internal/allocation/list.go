@@ -25,9 +25,6 @@ type Entry struct {
 	// HolderUnknown tells that the record is bound and its binding cannot be
 	// read. A [Problem] says why.
 	HolderUnknown bool
-	// Delivered is the runtime's ID of the container that was last given what is
-	// promised by somebody other than the NRI plugin, "" when there is none.
-	Delivered string
 }
 
 // Problem is a file among the records that is of no use, and why. Err is one
@@ -152,9 +149,6 @@ func (l *listing) add(s *Store, id ID) {
 		entry.Holder, entry.BoundAt = &b.Holder, b.BoundAt
 	case !there(s.path(id, recordSuffix)):
 		return // Its binding went with it.
-	}
-	if entry.Delivered, err = s.delivered(id); err != nil {
-		l.problem(s.path(id, deliverySuffix), err)
 	}
 	l.entries = append(l.entries, entry)
 }

@@ -32,15 +32,12 @@ func TestListTellsWhoHoldsWhat(t *testing.T) {
 	if err := store.Bind(held, holder); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Deliver(held, "c1"); err != nil {
-		t.Fatal(err)
-	}
 	got, problems, err := store.List(t.Context())
 	if err != nil || len(problems) > 0 {
 		t.Fatalf("%v, %v", problems, err)
 	}
 	want := []Entry{
-		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder, Delivered: "c1"},
+		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
 		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
@@ -55,15 +52,14 @@ func TestListNamesWhatIsOfNoUse(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, folder)
-	good, torn, unclear, undelivered := record(t, r, "gpu::0"), record(t, r, "gpu::1"), record(t, r, "gpu::2"), record(t, r, "gpu::3")
+	good, torn, unclear := record(t, r, "gpu::0"), record(t, r, "gpu::1"), record(t, r, "gpu::2")
 	orphan, other := NewToken().ID(), NewToken().ID()
 	bad := map[string]error{
-		string(torn.ID()) + recordSuffix:          ErrUnreadable,
-		string(unclear.ID()) + bindingSuffix:      ErrUnreadable,
-		string(undelivered.ID()) + deliverySuffix: ErrUnreadable,
-		string(orphan) + bindingSuffix:            ErrOrphan,
-		string(other) + deliverySuffix:            ErrOrphan,
-		"README":                                  ErrForeign,
+		string(torn.ID()) + recordSuffix:     ErrUnreadable,
+		string(unclear.ID()) + bindingSuffix: ErrUnreadable,
+		string(orphan) + bindingSuffix:       ErrOrphan,
+		string(other) + oldDeliverySuffix:    ErrOrphan,
+		"README":                             ErrForeign,
 	}
 	for name := range bad {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte("{"), 0o600); err != nil {
@@ -86,7 +82,7 @@ func TestListNamesWhatIsOfNoUse(t *testing.T) {
 			t.Errorf("%s: holder %v, unknown %t", e.ID, e.Holder, e.HolderUnknown)
 		}
 	}
-	if diff := cmp.Diff([]ID{good.ID(), unclear.ID(), undelivered.ID()}, ids); diff != "" {
+	if diff := cmp.Diff([]ID{good.ID(), unclear.ID()}, ids); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	for _, p := range problems {
@@ -175,15 +171,14 @@ func TestListBesideTheWriter(t *testing.T) {
 func FuzzList(f *testing.F) {
 	id := ID(strings.Repeat("ab", 16))
 	for kind, body := range map[string]any{
-		kindRecord:   Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}},
-		kindBinding:  binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
-		kindDelivery: delivery{ID: id, ContainerID: "c1"},
+		kindRecord:  Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}},
+		kindBinding: binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 	} {
 		data, err := encode(kind, body)
 		if err != nil {
 			f.Fatal(err)
 		}
-		for _, suffix := range []string{recordSuffix, bindingSuffix, deliverySuffix, ".txt"} {
+		for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix, ".txt"} {
 			f.Add(string(id)+suffix, data)
 		}
 	}

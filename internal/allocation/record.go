@@ -123,18 +123,10 @@ type binding struct {
 	BoundAt time.Time `json:"boundAt"`
 }
 
-// delivery is the content of a delivery file.
-type delivery struct {
-	ID          ID        `json:"id"`
-	ContainerID string    `json:"containerID"`
-	DeliveredAt time.Time `json:"deliveredAt"`
-}
-
 const (
-	apiVersion   = "directx.microsoft.com/v1alpha1"
-	kindRecord   = "Allocation"
-	kindBinding  = "AllocationBinding"
-	kindDelivery = "AllocationDelivery"
+	apiVersion  = "directx.microsoft.com/v1alpha1"
+	kindRecord  = "Allocation"
+	kindBinding = "AllocationBinding"
 
 	// maxFileBytes is above any record that a node can need: all replicas of
 	// 64 GPUs × 256 for one container, with instance IDs of 200 characters.

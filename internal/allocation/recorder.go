@@ -105,6 +105,14 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 	return r.write(ctx, resource, replicas, false)
 }
 
+// RecordInjected is [Recorder.Record] for a container that gets its devices from the
+// kubelet. Its token is for [Recorder.Discard] only: no container presents it. The
+// record ends when all of its replicas are in newer records, or [Recorder.Attribute]
+// bound it and another pod's record is newer.
+func (r *Recorder) RecordInjected(ctx context.Context, resource string, replicas []Replica) (Token, error) {
+	return r.write(ctx, resource, replicas, true)
+}
+
 func (r *Recorder) write(ctx context.Context, resource string, replicas []Replica, injected bool) (Token, error) {
 	if resource == "" || len(replicas) == 0 {
 		return "", errors.New("record allocation: no resource or no replica")
@@ -154,6 +162,21 @@ func (r *Recorder) Discard(token Token) error {
 	}
 	if err := r.end(e); err != nil {
 		return fmt.Errorf("discard allocation %s: %w", token.ID(), err)
+	}
+	return nil
+}
+
+// End removes a record whose pod no longer exists. It does nothing if the record has
+// ended already.
+func (r *Recorder) End(id ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.byID[id]
+	if !ok {
+		return nil
+	}
+	if err := r.end(e); err != nil {
+		return fmt.Errorf("end allocation %s: %w", id, err)
 	}
 	return nil
 }
@@ -274,7 +297,7 @@ func (r *Recorder) add(e *entry) {
 // binding could be taken by somebody else, and what belongs to no record grants
 // nothing.
 func (r *Recorder) end(e *entry) error {
-	for _, suffix := range []string{recordSuffix, bindingSuffix, deliverySuffix} {
+	for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix} {
 		if err := os.Remove(r.store.path(e.record.ID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -311,7 +334,7 @@ func (r *Recorder) load() error {
 		return err
 	}
 	var entries []*entry
-	attached := map[string]ID{} // binding and delivery files
+	attached := map[string]ID{} // files that belong to a record
 	records := map[ID]bool{}
 	for _, file := range files {
 		name := file.Name()
@@ -359,8 +382,11 @@ func (r *Recorder) load() error {
 	return nil
 }
 
+// oldDeliverySuffix is that of files which earlier releases wrote beside a record.
+const oldDeliverySuffix = ".delivered"
+
 func splitName(name string) (id ID, suffix string, ok bool) {
-	for _, suffix := range []string{recordSuffix, bindingSuffix, deliverySuffix} {
+	for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix} {
 		if base, found := strings.CutSuffix(name, suffix); found && wellFormed(base) {
 			return ID(base), suffix, true
 		}

@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	recordSuffix   = ".json"
-	bindingSuffix  = ".bound"
-	deliverySuffix = ".delivered"
+	recordSuffix  = ".json"
+	bindingSuffix = ".bound"
 )
 
 // Errors that a caller decides by.
@@ -145,47 +144,6 @@ func (s *Store) bind(id ID, holder Holder) (Holder, error) {
 		err = fmt.Errorf("bind allocation %s: it ended meanwhile: %w", id, ErrNotFound)
 	}
 	return bound, err
-}
-
-// Deliver writes down that the container with the given runtime ID was given
-// what token's record promises by somebody other than the NRI plugin, and
-// replaces what was written of an earlier container.
-func (s *Store) Deliver(token Token, containerID string) error {
-	id := token.ID()
-	data, err := encode(kindDelivery, delivery{ID: id, ContainerID: containerID, DeliveredAt: time.Now().UTC()})
-	if err != nil {
-		return fmt.Errorf("write delivery of allocation %s: %w", id, err)
-	}
-	if err := durable.Replace(s.path(id, deliverySuffix), data, 0o600); err != nil {
-		return fmt.Errorf("write delivery of allocation %s: %w", id, err)
-	}
-	return nil
-}
-
-// Delivered returns the runtime's ID of the container that was last given what
-// token's record promises by somebody other than the NRI plugin, "" when there
-// is none.
-func (s *Store) Delivered(token Token) (containerID string, err error) {
-	return s.delivered(token.ID())
-}
-
-func (s *Store) delivered(id ID) (containerID string, err error) {
-	path := s.path(id, deliverySuffix)
-	data, err := s.read(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("read allocation delivery: %w", err)
-	}
-	var d delivery
-	if err := decode(data, kindDelivery, &d); err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
-	}
-	if d.ID != id {
-		return "", fmt.Errorf("%w: %s: it is of another allocation", ErrUnreadable, path)
-	}
-	return d.ContainerID, nil
 }
 
 func (s *Store) path(id ID, suffix string) string {

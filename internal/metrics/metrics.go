@@ -29,9 +29,8 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	allocations, allocationFailures *prometheus.CounterVec
-	startChecks, hooks, shimStarts  *prometheus.HistogramVec
+	startChecks, hooks              *prometheus.HistogramVec
 	refusals                        *prometheus.CounterVec
-	evictions, shimSkipped          prometheus.Counter
 	reloads                         *prometheus.CounterVec
 	lastReload, lastReloadSuccess   prometheus.Gauge
 	assignment, injection           *prometheus.GaugeVec
@@ -50,10 +49,7 @@ func New(program, version string) *Metrics {
 	m.allocationFailures = m.counters("allocation_failures_total", "Requests for an allocation that were refused or failed.", "resource", "reason")
 	m.startChecks = m.histograms("start_check_duration_seconds", "How long the kubelet's question before a container's start took, and whether the container may start.", "resource", "result")
 	m.hooks = m.histograms("hook_duration_seconds", "How long the container runtime waited for an NRI hook.", "hook")
-	m.shimStarts = m.histograms("shim_start_duration_seconds", "How long the runtime shim took to decide on a container that asks for a GPU.", "result")
 	m.refusals = m.counters("refusals_total", "Containers that were not started, by who refused and why.", "by", "reason")
-	m.evictions = m.counter("evictions_total", "Containers that were stopped because they ran without the GPU that they were promised.")
-	m.shimSkipped = m.counter("shim_events_skipped_total", "Lines about the runtime shim's starts that could not be understood.")
 	m.reloads = m.counters("config_reloads_total", "Readings of the configuration file, at the start and whenever something changes beside it, by what came of them.", "result")
 	m.lastReload = m.gauge("config_last_reload_successful", "1 when the configuration file that was read last is in force, 0 when it was refused and an earlier one still is.")
 	m.lastReloadSuccess = m.gauge("config_last_reload_success_timestamp_seconds", "When the configuration that is in force was read.")
@@ -63,12 +59,6 @@ func New(program, version string) *Metrics {
 	build.WithLabelValues(program, version, runtime.Version()).Set(1)
 	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return m
-}
-
-func (m *Metrics) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
-	m.registry.MustRegister(c)
-	return c
 }
 
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {
@@ -147,32 +137,6 @@ func (m *Metrics) HookDone(hook string, took time.Duration) {
 func (m *Metrics) Refused(by, reason string) {
 	if m != nil {
 		m.refusals.WithLabelValues(text(by), text(reason)).Inc()
-	}
-}
-
-// Evicted counts a container that was stopped.
-func (m *Metrics) Evicted() {
-	if m != nil {
-		m.evictions.Inc()
-	}
-}
-
-// ShimStarted notes a start of the runtime shim that was told afterwards;
-// refused is "" when the container was started.
-func (m *Metrics) ShimStarted(refused string, took time.Duration) {
-	if m == nil {
-		return
-	}
-	m.shimStarts.WithLabelValues(result(refused == "")).Observe(took.Seconds())
-	if refused != "" {
-		m.Refused("shim", refused)
-	}
-}
-
-// ShimSkipped counts lines about starts that could not be understood.
-func (m *Metrics) ShimSkipped(lines int) {
-	if m != nil {
-		m.shimSkipped.Add(float64(lines))
 	}
 }
 

@@ -50,11 +50,7 @@ func TestWhatIsTold(t *testing.T) {
 				`directx_start_check_duration_seconds_bucket{resource="a/b",result="refused",le="0.005"} 1`}},
 		"hook": {func(m *Metrics) { m.HookDone("CreateContainer", time.Second) },
 			[]string{`directx_hook_duration_seconds_sum{hook="CreateContainer"} 1`, `directx_hook_duration_seconds_count{hook="CreateContainer"} 1`}},
-		"refusal":  {func(m *Metrics) { m.Refused("nri", "held") }, []string{`directx_refusals_total{by="nri",reason="held"} 1`}},
-		"eviction": {func(m *Metrics) { m.Evicted() }, []string{"directx_evictions_total 1"}},
-		"shim": {func(m *Metrics) { m.ShimStarted("", time.Second); m.ShimStarted("gone", time.Second); m.ShimSkipped(3) },
-			[]string{`directx_shim_start_duration_seconds_count{result="passed"} 1`, `directx_shim_start_duration_seconds_count{result="refused"} 1`,
-				`directx_refusals_total{by="shim",reason="gone"} 1`, "directx_shim_events_skipped_total 3"}},
+		"refusal": {func(m *Metrics) { m.Refused("nri", "held") }, []string{`directx_refusals_total{by="nri",reason="held"} 1`}},
 		"first configuration": {func(m *Metrics) { m.ConfigRead(at) },
 			[]string{"directx_config_last_reload_successful 1", "directx_config_last_reload_success_timestamp_seconds 1.7000000005e+09"}},
 		"configuration": {func(m *Metrics) { m.Reloaded(at, nil) },
@@ -135,7 +131,6 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	m.AllocationFailed("r", "x")
 	m.StartChecked("r", 0, true)
 	m.HookDone("h", 0)
-	m.ShimStarted("x", 0)
 	m.Reloaded(time.Now(), nil)
 	m.SetAssignment("m", "r")
 	m.SetInjection("m")
@@ -156,9 +151,6 @@ func TestNobodyCounts(t *testing.T) {
 	m.StartChecked("r", 0, true)
 	m.HookDone("h", 0)
 	m.Refused("b", "r")
-	m.Evicted()
-	m.ShimStarted("x", 0)
-	m.ShimSkipped(1)
 	m.ConfigRead(time.Now())
 	m.Reloaded(time.Now(), nil)
 	m.SetAssignment("m", "r")

@@ -88,8 +88,9 @@ func TestHints(t *testing.T) {
 		mustHaveHints(t, one)
 	})
 	t.Run("off from the next container on", func(t *testing.T) {
-		n.Configure(t, "visibilityHints: off\n")
-		n.WaitOffered(t)
+		mark := n.Plugin.Mark()
+		n.WriteConfig(t, "visibilityHints: off\n")
+		waitLog(t, n.Plugin, mark, "The configuration has changed and is in force")
 		mustHaveHints(t, both)
 		pod := n.Apply(t, bed.GPUPod("off", 1))
 		n.WaitRunning(t, pod)

@@ -457,7 +457,7 @@ func (n Node) kubelet(ctx context.Context, rules []config.Resource) Kubelet {
 	group.Go(func() { k.SocketErr = reach(ctx, filepath.Join(n.KubeletDir, "kubelet.sock")) })
 	group.Go(func() { k.Allocatable, k.PodResourcesErr = allocatable(ctx, n.PodResources) })
 	answers := map[string]*error{}
-	for _, resource := range resources.Names(rules) {
+	for _, resource := range resources.Names(resources.FromConfig(rules)) {
 		answer := new(error)
 		answers[resource] = answer
 		group.Go(func() { *answer = callPlugin(ctx, filepath.Join(n.KubeletDir, advertiser.SocketName(resource))) })

@@ -10,6 +10,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/config"
 	"directx-nri/internal/durable"
+	"directx-nri/internal/policy"
 )
 
 // note tells something that is no fault and that a person may wonder about.
@@ -82,8 +83,8 @@ func (j *judge) resources() {
 	for _, d := range j.GPUs.List {
 		devices = append(devices, d.Device)
 	}
-	rules := j.rules()
-	used := map[*config.Resource]bool{}
+	rules := resources.FromConfig(j.rules())
+	used := map[*policy.Resource]bool{}
 	var left []string
 	for _, a := range resources.Assign(devices, rules) {
 		switch {
@@ -102,7 +103,7 @@ func (j *judge) resources() {
 	}
 	for i, rule := range rules {
 		// One for a kind alone is for nodes of all sorts.
-		if alone := (config.Match{Kind: rule.Match.Kind}); !used[&rules[i]] && !sameMatch(rule.Match, alone) {
+		if alone := (config.Match{Kind: rule.Match.Kind}); !used[&rules[i]] && !sameMatch(j.rules()[i].Match, alone) {
 			j.note("resources[%d] in %s, %s, is for no GPU of this node", i, j.Config.Path, rule.Name)
 		}
 	}

@@ -95,7 +95,7 @@ func (j *judge) registration() {
 
 // resourceOf returns the resource that offers d, "" for none.
 func (j *judge) resourceOf(d GPU) string {
-	if rule := resources.Assign([]discovery.Device{d.Device}, j.rules())[0].Rule; rule != nil {
+	if rule := resources.Assign([]discovery.Device{d.Device}, resources.FromConfig(j.rules()))[0].Rule; rule != nil {
 		return rule.Name
 	}
 	return ""

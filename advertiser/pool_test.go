@@ -12,7 +12,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 // t0 is when the tests begin; at(n) is n seconds later.
@@ -24,29 +24,33 @@ func displayGPU(id string) discovery.Device {
 	return discovery.Device{InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: discovery.VendorNVIDIA, DriverVersion: "1"}
 }
 
+// testPatience is the patience of the tests' pools.
+const testPatience = 20 * time.Second
+
+func emptyPool(on terms) *pool { return &pool{resource: ResourceDisplay, terms: on} }
+
 func poolOf(replicas int, devices ...discovery.Device) *pool {
-	return newPool(ResourceDisplay, replicas, nil, t0).shared(replicas, devices)
+	return emptyPool(mixing).next(sharesOf(replicas, devices...), nil, t0, testPatience)
 }
+
+func heldBy(live ...allocation.LiveRecord) map[string]holding { return holdings(live, ResourceDisplay) }
 
 // mixing are the terms of the tests that are about something else.
-var mixing = terms{policy: config.Distributed, mixed: true}
-
-// shared renews p with devices that have so many replicas each.
-func (p *pool) shared(replicas int, devices []discovery.Device) *pool {
-	return p.renew(sharesOf(replicas, devices...), mixing, t0)
-}
+var mixing = terms{policy: policy.Distributed, mixed: true}
 
 func sharesOf(replicas int, devices ...discovery.Device) []share {
 	shares := make([]share, 0, len(devices))
 	for _, d := range devices {
-		shares = append(shares, share{device: d, replicas: replicas})
+		if checkOfferable(d) == nil {
+			shares = append(shares, share{device: d, replicas: replicas})
+		}
 	}
 	return shares
 }
 
-// merge renews p with devices of as many replicas as in poolOf.
+// merge returns the pool after p with devices of 4 replicas, and nothing held.
 func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
-	return p.renew(sharesOf(4, devices...), mixing, now)
+	return p.next(sharesOf(4, devices...), nil, now, testPatience)
 }
 
 // held is a live record of replicas, given by their IDs.
@@ -72,7 +76,7 @@ func offered(p *pool) string {
 	for _, g := range p.gpus {
 		word := g.instanceID
 		switch {
-		case g.missing():
+		case g.fault == faultMissing:
 			word += "?"
 		case !g.usable():
 			word += "!"
@@ -124,7 +128,7 @@ func TestReplicaID(t *testing.T) {
 	}
 }
 
-func TestMergeAndPrune(t *testing.T) {
+func TestNext(t *testing.T) {
 	t.Parallel()
 	a, b, c := displayGPU("A"), displayGPU("B"), displayGPU("C")
 	sick := b.Clone()
@@ -178,11 +182,11 @@ func TestMergeAndPrune(t *testing.T) {
 		{name: "vanishes held", steps: []step{
 			{devices: []discovery.Device{a}, want: "A"},
 			{at: 1, held: map[string]int{"A": 1}, want: "A?"},
-			{at: 100, held: map[string]int{"A": 1}, want: "A?", quiet: true},
-			{at: 200, want: "A?", quiet: true},
-			{at: 210, held: map[string]int{"A": 1}, want: "A?", quiet: true},
-			{at: 220, want: "A?", quiet: true},
-			{at: 239, want: "A?", quiet: true},
+			{at: 100, held: map[string]int{"A": 1}, want: "A?-3"},
+			{at: 200, want: "A?-3", quiet: true},
+			{at: 210, held: map[string]int{"A": 1}, want: "A?-3", quiet: true},
+			{at: 220, want: "A?-3", quiet: true},
+			{at: 239, want: "A?-3", quiet: true},
 			{at: 240, want: ""},
 		}},
 		{name: "vanishes, returns and vanishes", steps: []step{
@@ -214,7 +218,7 @@ func TestMergeAndPrune(t *testing.T) {
 				held(ResourceCompute, "M::0"),
 			},
 			steps: []step{
-				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?"},
+				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?+2"},
 			},
 		},
 		{
@@ -253,18 +257,18 @@ func TestMergeAndPrune(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPool(ResourceDisplay, 4, test.live, t0)
+			p := emptyPool(mixing).next(nil, heldBy(test.live...), t0, testPatience)
 			for i, step := range test.steps {
-				// As offer and forget do.
-				next := p.merge(step.devices, at(step.at))
-				if next.leftovers() {
-					next = next.prune(step.held, at(step.at), 20*time.Second)
+				held := map[string]holding{}
+				for id, n := range step.held {
+					held[id] = holding{id, min(n, policy.MaxReplicas)}
 				}
+				next := p.next(sharesOf(4, step.devices...), held, at(step.at), testPatience)
 				if got := offered(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
 				}
-				if told := next.generation != p.generation; told == step.quiet {
-					t.Errorf("step %d: the kubelet is told: %v", i, told)
+				if told := !next.sameList(p); told == step.quiet {
+					t.Errorf("step %d: there is a new list: %v", i, told)
 				}
 				p = next
 			}
@@ -290,12 +294,12 @@ func TestNumberOfReplicasIsTold(t *testing.T) {
 		{replicas: 4, told: true, health: "++++"},
 		{replicas: 5, told: true, health: "+++++"},
 	} {
-		next := p.shared(step.replicas, gpus)
-		if told := next.generation != p.generation; told != step.told {
-			t.Errorf("%d replicas: told %t, want %t", step.replicas, told, step.told)
+		next := p.next(sharesOf(step.replicas, gpus...), nil, t0, testPatience)
+		if told := !next.sameList(p); told != step.told {
+			t.Errorf("%d replicas: there is a new list: %t, want %t", step.replicas, told, step.told)
 		}
 		health := ""
-		for _, d := range received(t, next).GetDevices() {
+		for _, d := range next.list().GetDevices() {
 			health += map[string]string{v1beta1.Healthy: "+", v1beta1.Unhealthy: "-"}[d.GetHealth()]
 		}
 		if health != step.health {
@@ -305,45 +309,12 @@ func TestNumberOfReplicasIsTold(t *testing.T) {
 	}
 }
 
-func TestLeftovers(t *testing.T) {
+func TestHoldings(t *testing.T) {
 	t.Parallel()
-	p := poolOf(4, displayGPU("A"))
-	if p.leftovers() {
-		t.Error("a GPU that is there is left over")
-	}
-	if !p.merge(nil, t0).leftovers() {
-		t.Error("a missing GPU is not left over")
-	}
-	live := []allocation.LiveRecord{held(ResourceDisplay, "A::4")}
-	if !newPool(ResourceDisplay, 4, live, t0).merge([]discovery.Device{displayGPU("A")}, t0).leftovers() {
-		t.Error("a replica beyond the offer is not left over")
-	}
-}
-
-func TestHeldReplicas(t *testing.T) {
-	t.Parallel()
-	live := []allocation.LiveRecord{
-		bound("uid-1", held(ResourceDisplay, "A::0", "B::3")),
-		held(ResourceDisplay, "b::1"),
-		bound("uid-2", held(ResourceDisplay, "B::2")),
-		bound("uid-2", held(ResourceCompute, "C::0")),
-	}
-	for _, test := range []struct {
-		name string
-		gone map[string]bool
-		want map[string]int
-	}{
-		{name: "not known which pods are gone", want: map[string]int{"A": 1, "B": 4}},
-		{name: "none is gone", gone: map[string]bool{"uid-1": false, "uid-3": true}, want: map[string]int{"A": 1, "B": 4}},
-		{name: "one is gone", gone: map[string]bool{"uid-1": true}, want: map[string]int{"B": 3}},
-		{name: "all are gone, and one is still to come", gone: map[string]bool{"uid-1": true, "uid-2": true, "": true}, want: map[string]int{"B": 2}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(test.want, heldReplicas(live, ResourceDisplay, test.gone)); diff != "" {
-				t.Error(diff)
-			}
-		})
+	want := map[string]holding{"A": {"A", 1}, "B": {"B", 4}}
+	got := heldBy(held(ResourceDisplay, "A::0", "B::3"), held(ResourceDisplay, "b::1"), held(ResourceCompute, "C::0"))
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(holding{})); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -362,14 +333,14 @@ func TestValidate(t *testing.T) {
 		{name: "one", ids: []string{"A::3"}, want: []allocation.Replica{{ID: "A::3", InstanceID: "A"}}},
 		{name: "several, in the kubelet's order", ids: []string{"B::0", "A::0", "B::2"}, want: []allocation.Replica{
 			{ID: "B::0", InstanceID: "B"}, {ID: "A::0", InstanceID: "A"}, {ID: "B::2", InstanceID: "B"}}},
-		{name: "none", ids: nil, wantErr: "names no replica"},
-		{name: "empty ID", ids: []string{"A::0", ""}, wantErr: `"" is not a replica ID`},
-		{name: "no number", ids: []string{"A"}, wantErr: `"A" is not a replica ID`},
+		{name: "none", ids: nil, wantErr: "without replicas"},
+		{name: "empty ID", ids: []string{"A::0", ""}, wantErr: `"" is not a replica of`},
+		{name: "no number", ids: []string{"A"}, wantErr: `"A" is not a replica of`},
 		{name: "unknown GPU", ids: []string{"A::0", "X::0"}, wantErr: `"X::0"`},
 		{name: "other spelling", ids: []string{"a::0"}, wantErr: `"a::0"`},
 		{name: "number too high", ids: []string{"A::4"}, wantErr: `"A::4" is beyond the 4 replicas`},
-		{name: "fault", ids: []string{"SICK::0"}, wantErr: `"SICK::0" cannot be allocated, for its GPU SICK has a fault (driver stopped (code 43))`},
-		{name: "missing", ids: []string{"GONE::0"}, wantErr: "another resource has it now"},
+		{name: "fault", ids: []string{"SICK::0"}, wantErr: `"SICK::0" cannot be allocated: GPU SICK is unhealthy (driver stopped (code 43))`},
+		{name: "missing", ids: []string{"GONE::0"}, wantErr: "belongs to another resource"},
 		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is named twice`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

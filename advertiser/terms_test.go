@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 // sharedPool returns a pool of GPUs written as "ID driver [node]*replicas".
@@ -26,7 +25,7 @@ func sharedPool(t *testing.T, on terms, specs ...string) *pool {
 		}
 		shares = append(shares, s)
 	}
-	return newPool(ResourceDisplay, 1, nil, t0).renew(shares, on, t0)
+	return emptyPool(on).next(shares, nil, t0, testPatience)
 }
 
 // freeOf returns the IDs of the n highest-numbered replicas of GPUs of p, written
@@ -42,11 +41,10 @@ func freeOf(t *testing.T, p *pool, specs ...string) (ids []string) {
 
 func TestPolicies(t *testing.T) {
 	t.Parallel()
-	packed := terms{policy: config.Packed, mixed: true}
-	distributed := terms{policy: config.Distributed, mixed: true}
-	one := terms{policy: config.Distributed}
-	whole := terms{policy: config.Distributed, exclusive: true}
-	limited := terms{policy: config.Distributed, maxPerContainer: 2}
+	packed := terms{policy: policy.Packed, mixed: true}
+	distributed := terms{policy: policy.Distributed, mixed: true}
+	one := terms{policy: policy.Distributed}
+	limited := terms{policy: policy.Distributed, maxPerContainer: 2}
 	for _, test := range []struct {
 		name      string
 		on        terms
@@ -72,25 +70,12 @@ func TestPolicies(t *testing.T) {
 		{name: "different replicas: each has its own numbers", on: distributed, gpus: []string{"A d*1", "B d*3"}, available: []string{"A 1", "B 3"}, size: 4, want: "A::0 B::0 B::1 B::2"},
 
 		{name: "one driver has enough", on: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
-		{name: "no driver has enough", on: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Ask for fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
+		{name: "no driver has enough", on: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
 		{name: "must include mixes drivers", on: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 2", "B 2"}, must: []string{"A::0", "B::0"}, size: 2, wantErr: "mixedDrivers"},
 		{name: "must include's driver has too few", on: one, gpus: []string{"A d*2", "B e*4"}, available: []string{"A 2", "B 4"}, must: []string{"A::0"}, size: 3, wantErr: "mixedDrivers"},
 
 		{name: "as many as one container may have", on: limited, gpus: []string{"A d*4"}, available: []string{"A 4"}, size: 2, want: "A::0 A::1"},
-		{name: "more than one container may have", on: limited, gpus: []string{"A d*4"}, available: []string{"A 4"}, size: 3, wantErr: "asks for 3 of directx.microsoft.com/display and may have 2 on this node: ask for fewer, or raise maxPerContainer"},
-
-		{name: "one whole GPU", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
-		{name: "two whole GPUs", on: whole, gpus: []string{"A d*2", "B d*2", "C d*2"}, available: []string{"A 2", "B 1", "C 2"}, size: 4, want: "A::0 A::1 C::0 C::1"},
-		{name: "no whole GPU is free", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "are whole GPUs, and there are not enough that nobody else is on"},
-		{name: "no multiple: shared as usual", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 2", "B 2"}, size: 3, want: "A::0 A::1 B::0"},
-		{name: "less than a whole GPU", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 1", "B 2"}, size: 1, want: "B::0"},
-		{name: "whole GPUs with must include", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 2", "B 2"}, must: []string{"B::1"}, size: 2, want: "B::1 B::0"},
-		{name: "must include is on a GPU that others are on", on: whole, gpus: []string{"A d*2", "B d*2"}, available: []string{"A 2", "B 1"}, must: []string{"B::1"}, size: 2, wantErr: "whole GPUs"},
-		{name: "whole GPUs of different replicas are chosen alike", on: whole, gpus: []string{"A d*2", "B d*4", "C d*2"}, available: []string{"A 1", "B 4", "C 2"}, size: 4, want: "B::0 B::1 B::2 B::3"},
-		{name: "whole GPUs: more of them first", on: whole, gpus: []string{"B d*4", "A d*2", "C d*2"}, available: []string{"A 2", "B 4", "C 2"}, size: 4, want: "A::0 A::1 C::0 C::1"},
-		{name: "whole GPUs on one NUMA node", on: whole, gpus: []string{"A d 0*2", "B d 1*2", "C d 1*2"}, available: []string{"A 2", "B 2", "C 2"}, size: 4, want: "B::0 B::1 C::0 C::1"},
-		{name: "whole GPUs of one driver", on: whole, gpus: []string{"A d*2", "B e*2", "C e*2"}, available: []string{"A 2", "B 2", "C 2"}, size: 4, want: "B::0 B::1 C::0 C::1"},
-		{name: "GPUs of one replica are whole anyway", on: whole, gpus: []string{"A d*1", "B d*1"}, available: []string{"A 1", "B 1"}, size: 2, want: "A::0 B::0"},
+		{name: "more than one container may have", on: limited, gpus: []string{"A d*4"}, available: []string{"A 4"}, size: 3, wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2: request fewer, or raise maxPerContainer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,13 +108,10 @@ func TestValidateByPolicy(t *testing.T) {
 		wantErr string
 	}{
 		{name: "mixed drivers allowed", on: terms{mixed: true}, gpus: []string{"A d*2", "B e*2"}, ids: []string{"A::0", "B::0"}},
-		{name: "mixed drivers", gpus: []string{"A d*2", "B e*2", "C f*2"}, ids: []string{"A::0", "B::0"}, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Ask"},
+		{name: "mixed drivers", gpus: []string{"A d*2", "B e*2", "C f*2"}, ids: []string{"A::0", "B::0"}, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Request"},
 		{name: "an unknown driver version is one of its own", gpus: []string{"A d*2", "B *2"}, ids: []string{"A::0", "B::0"}, wantErr: "B (NVIDIA, driver unknown)"},
 		{name: "as many as may be", on: terms{maxPerContainer: 2}, gpus: []string{"A d*4"}, ids: []string{"A::0", "A::1"}},
 		{name: "too many", on: terms{maxPerContainer: 1}, gpus: []string{"A d*4"}, ids: []string{"A::0", "A::1"}, wantErr: "raise maxPerContainer"},
-		{name: "whole GPUs", on: terms{exclusive: true}, gpus: []string{"A d*2", "B d*2"}, ids: []string{"A::0", "B::1", "A::1", "B::0"}},
-		{name: "parts of GPUs", on: terms{exclusive: true}, gpus: []string{"A d*2", "B d*2"}, ids: []string{"A::0", "B::0"}, wantErr: "set exclusiveRequests: false"},
-		{name: "no multiple", on: terms{exclusive: true}, gpus: []string{"A d*2", "B d*2"}, ids: []string{"A::0"}},
 		{name: "beyond its own GPU's replicas", on: terms{}, gpus: []string{"A d*2", "B d*4"}, ids: []string{"A::2"}, wantErr: "beyond the 2 replicas"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -154,7 +136,7 @@ func TestWhatIsPreferredCanBeAllocated(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		on := terms{policy: pick(random, []config.AllocationPolicy{config.Distributed, config.Packed}), exclusive: random.IntN(2) == 0, mixed: random.IntN(3) == 0}
+		on := terms{policy: pick(random, []policy.AllocationPolicy{policy.Distributed, policy.Packed}), mixed: random.IntN(3) == 0}
 		if random.IntN(4) == 0 {
 			on.maxPerContainer = 1 + random.IntN(4)
 		}
@@ -184,10 +166,6 @@ func TestWhatIsPreferredCanBeAllocated(t *testing.T) {
 			}
 			continue
 		}
-		if strings.Contains(err.Error(), "whole GPUs") {
-			// Different numbers of replicas are not put together to a request.
-			continue
-		}
 		if ids := anyAllocatable(p, available, must, size); ids != nil {
 			t.Fatalf("seed %d: %v of %v, terms %+v: refused (%v), and %v would do", seed, size, specs, on, err, ids)
 		}
@@ -212,38 +190,4 @@ func anyAllocatable(p *pool, available, chosen []string, size int) []string {
 		}
 	}
 	return nil
-}
-
-// TestWholeGPUsAreNobodyElses: who holds a replica that is offered no longer is
-// on the GPU all the same.
-func TestWholeGPUsAreNobodyElses(t *testing.T) {
-	t.Parallel()
-	on := terms{policy: config.Distributed, exclusive: true}
-	before := sharedPool(t, on, "A d*4", "B d*4")
-	shrink := func(ids ...string) *pool {
-		shares := []share{{device: gpuSpec("A d"), replicas: 2}, {device: gpuSpec("B d"), replicas: 2}}
-		p := before.renew(shares, on, t0)
-		held := map[string]int{}
-		for _, id := range ids {
-			held[foldID(id)] = 4
-		}
-		// Once to see that nothing holds what is beyond, once to forget it.
-		return p.prune(held, t0, time.Minute).prune(held, t0.Add(time.Minute), time.Minute)
-	}
-	all := []string{"A::0", "A::1", "B::0", "B::1"}
-	if got, err := shrink("A").prefer(all, nil, 2); err != nil || !slices.Equal(got, []string{"B::0", "B::1"}) {
-		t.Errorf("somebody is on A: %v, %v", got, err)
-	}
-	if got, err := shrink("A", "B").prefer(all, nil, 2); err == nil {
-		t.Errorf("somebody is on both: %v", got)
-	}
-	if got, err := shrink("A").prefer(all, []string{"A::0"}, 2); err == nil {
-		t.Errorf("somebody is on the one that must be: %v", got)
-	}
-	if _, err := shrink("A").validate([]string{"A::0", "A::1"}); err == nil {
-		t.Error("allocated, and somebody is on it")
-	}
-	if got, err := shrink().prefer(all, nil, 4); err != nil || !slices.Equal(got, all) {
-		t.Errorf("nobody is on either: %v, %v", got, err)
-	}
 }

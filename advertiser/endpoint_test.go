@@ -26,7 +26,7 @@ func TestDecide(t *testing.T) {
 	}
 	one, other := identity("one"), identity("other")
 	seen := func(second int, kubelet localgrpc.Identity, watching, everWatched int) observation {
-		return observation{now: at(second), intact: true, kubeletThere: true, kubelet: kubelet, watching: watching, everWatched: everWatched}
+		return observation{now: at(second), intact: true, kubeletExists: true, kubelet: kubelet, watching: watching, everWatched: everWatched}
 	}
 	times := timing{poll: 2 * time.Second, watch: 10 * time.Second}
 	accepted := registration{with: one, at: t0, accepted: true, watchedBefore: 3, notBefore: at(1)}
@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 		freshWait bool // the next failure waits as after a first one
 	}{
 		{name: "first", standing: registration{}, seen: seen(0, one, 0, 0), want: stepRegister, freshWait: true},
-		{name: "our socket is gone", standing: accepted, seen: observation{kubeletThere: true, kubelet: one}, want: stepServeAgain},
+		{name: "our socket is gone", standing: accepted, seen: observation{kubeletExists: true, kubelet: one}, want: stepServeAgain},
 		{name: "our socket and the kubelet's are gone", standing: accepted, seen: observation{}, want: stepServeAgain},
 		{name: "the kubelet is not there", standing: registration{}, seen: observation{intact: true}, want: stepWait, wait: 2 * time.Second},
 		{name: "the kubelet went away", standing: accepted, seen: observation{intact: true, watching: 1}, want: stepWait, wait: 2 * time.Second},
@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got step %d and %s, want step %d and %s", got, wait, test.want, test.wait)
 			}
 			if fresh := r.retry.next() == 1; fresh != test.freshWait {
-				t.Errorf("the waiting begins anew: %v, want %v", fresh, test.freshWait)
+				t.Errorf("the delay is reset: %v, want %v", fresh, test.freshWait)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestDone(t *testing.T) {
 		{err: nil, first: true, notBefore: at(8)},
 	} {
 		if first := r.done(seen, t0, test.err); first != test.first {
-			t.Errorf("%d: first of its kind: %v", i, first)
+			t.Errorf("%d: changed: %v", i, first)
 		}
 		if !r.notBefore.Equal(test.notBefore) || r.accepted != (test.err == nil) || r.watchedBefore != 7 {
 			t.Errorf("%d: %+v", i, r)

@@ -1,0 +1,45 @@
+package advertiser
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/internal/allocation"
+)
+
+// Inject returns the answer to the kubelet that gives one container GPUs of a
+// resource, for nodes on which neither the NRI plugin nor the runtime shim does. Each
+// GPU is named once, by instance ID. An error matches [ErrNotInjectable] if the
+// request is the cause.
+//
+// The kubelet repeats the answer at each start of the container. It merges the
+// answers of several resources by ContainerPath of devices and mounts and by name of
+// variables, and of two with the same key it drops an arbitrary one
+// (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
+type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error)
+
+// ErrNotInjectable is returned for a request that an answer to the kubelet cannot
+// express.
+var ErrNotInjectable = errors.New("the kubelet cannot pass it on")
+
+// answerWithToken returns the answer that gives a container the token of its
+// allocation record, and the interlock that keeps it from being started by a runtime
+// that does not look the record up. windows is for containers on Windows nodes.
+//
+// containerd accepts Windows devices without a container path and permissions only
+// (WithDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
+// several resources the kubelet passes on one, which is enough.
+func answerWithToken(resource string, token allocation.Token, windows bool) *v1beta1.ContainerAllocateResponse {
+	answer := &v1beta1.ContainerAllocateResponse{
+		Envs:        map[string]string{allocation.EnvKey(resource): string(token)},
+		Annotations: map[string]string{allocation.AnnotationKey(resource): string(token)},
+	}
+	if windows {
+		answer.Devices = []*v1beta1.DeviceSpec{{HostPath: allocation.InterlockDeviceType + "://" + allocation.InterlockDeviceID}}
+	} else {
+		answer.Mounts = []*v1beta1.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource, ReadOnly: true}}
+	}
+	return answer
+}

@@ -1,0 +1,115 @@
+package advertiser
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/policy"
+	"directx-nri/internal/testutil"
+)
+
+const renamed = "example.com/renamed"
+
+// TestRestartWithOtherRules renames the resource of a GPU that a pod holds.
+func TestRestartWithOtherRules(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
+	recorder, pods := &memoryRecorder{}, &memoryPods{}
+	config.Recorder, config.Pods = recorder, pods.tracker()
+	r := run(t, config)
+	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
+	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err != nil {
+		t.Fatal(err)
+	}
+	r.stop(t)
+
+	config.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
+	r = run(t, config)
+	k.await(renamed, "B::0 B::1 B::2")
+	k.await(ResourceDisplay, "A::0")
+	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err == nil {
+		t.Error("allocated under two names")
+	}
+	recorder.bind()
+	pods.set(nil, "name-of-a")
+	recorder.awaitLooks(t)
+	pods.set(nil, "other")
+	if err := r.wait(t); !errors.Is(err, ErrRestart) {
+		t.Fatalf("Run returned %v", err)
+	}
+	r.ended <- nil
+	run(t, config)
+	k.await(renamed, "A::0 A::1 A::2 B::0 B::1 B::2")
+	if left, _ := filepath.Glob(filepath.Join(dir, "directx-display.sock")); left != nil {
+		t.Error("the old resource is still served")
+	}
+}
+
+// TestRestartWhenTheRuleOfAGPUChanges: a new driver moves the GPU to another resource.
+func TestRestartWhenTheRuleOfAGPUChanges(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	gpu := displayGPU("A")
+	gpu.DriverVersion = "1.0.0.0"
+	source := newSource(gpu)
+	config := testConfig(t, dir, source)
+	config.Resources = []policy.Resource{
+		{Name: renamed, Replicas: 1, Match: policy.Match{MinDriver: policy.DriverVersion{2}}},
+		{Name: ResourceDisplay, Replicas: 1},
+	}
+	r := run(t, config)
+	k.await(ResourceDisplay, "A::0")
+	gpu.DriverVersion = "2.0.0.0"
+	source.set(nil, gpu)
+	if err := r.wait(t); !errors.Is(err, ErrRestart) {
+		t.Fatalf("Run returned %v", err)
+	}
+	r.ended <- nil
+	run(t, config)
+	k.await(renamed, "A::0")
+	k.await(ResourceDisplay, "")
+}
+
+// TestHeldAs: records decide on the name only if none is under the name of the rule.
+func TestHeldAs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		live []allocation.LiveRecord
+		want string
+	}{
+		"no record":          {nil, ""},
+		"another GPU's":      {[]allocation.LiveRecord{held("old", "B::0")}, ""},
+		"the rule's name":    {[]allocation.LiveRecord{held("new", "A::0")}, ""},
+		"another name":       {[]allocation.LiveRecord{held("old", "B::0", "a::0")}, "old"},
+		"both names":         {[]allocation.LiveRecord{held("old", "A::0"), held("new", "A::1")}, ""},
+		"several other ones": {[]allocation.LiveRecord{held("old", "A::0"), held("older", "A::1")}, "old"},
+	} {
+		if got := heldAs(test.live, "A", "new"); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestNotOffered logs each device without a resource once.
+func TestNotOffered(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}))
+	recorder, log := &memoryRecorder{}, &lineLog{}
+	config.Recorder, config.Log = recorder, log.logger()
+	run(t, config)
+	k.await(ResourceDisplay, "A::0 A::1")
+	recorder.awaitLooks(t)
+	lines := log.with("Device is not offered")
+	if len(lines) != 2 || !strings.Contains(strings.Join(lines, ""), "not valid UTF-8") {
+		t.Errorf("logged %q", lines)
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"directx-nri/internal/policy"
+	"directx-nri/internal/testutil"
+)
+
+// output is a log that a test reads while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// program is a running directx-advertiser without a kubelet.
+type program struct {
+	t                           *testing.T
+	dir, stateDir, address      string
+	configFile, inventory, more string
+	log                         *output
+}
+
+const inventoryText = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+  - instanceID: 'VMBUS\0'
+    display: true
+    linux: {deviceNodes: [{path: /dev/null, containerPath: /dev/dxg}]}
+`
+
+func newProgram(t *testing.T) *program {
+	t.Helper()
+	dir := testutil.ShortDir(t)
+	p := &program{
+		t: t, dir: dir, stateDir: filepath.Join(dir, "state"), address: testutil.FreeAddress(t),
+		configFile: filepath.Join(dir, "config.yaml"), inventory: filepath.Join(dir, "gpus.yaml"), log: &output{},
+	}
+	p.write(p.inventory, inventoryText)
+	p.configure("replicas: 4")
+	return p
+}
+
+func (p *program) write(path, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *program) configure(settings string) {
+	p.t.Helper()
+	p.write(p.configFile, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"+settings+"\n")
+}
+
+// start runs the program until the test ends.
+func (p *program) start(args ...string) (stop func()) {
+	p.t.Helper()
+	command := newCommand()
+	command.SetErr(p.log)
+	command.SetArgs(append([]string{
+		"--config", p.configFile, "--inventory", p.inventory, "--state-dir", p.stateDir, "--kubelet-dir", p.dir,
+		"--runtime-dir", p.dir, "--node-os", "linux", "--metrics-address", p.address,
+	}, args...))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- command.ExecuteContext(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			p.t.Error(err)
+		}
+	})
+	p.t.Cleanup(stop)
+	return stop
+}
+
+func (p *program) await(page string, status int, texts ...string) {
+	p.t.Helper()
+	problem := ""
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("%s: %s\n%s", page, problem, p.log)
+		}
+	}()
+	testutil.Eventually(p.t, page, func() bool {
+		problem = testutil.Answers(p.t, "http://"+p.address+page, status, texts...)
+		return problem == ""
+	})
+}
+
+func TestMetricsAndHealth(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	p.start("--injection", "kubelet")
+	p.await("/healthz", 200, "ok")
+	p.await("/readyz", 503, "the kubelet does not watch directx.microsoft.com/compute, directx.microsoft.com/display")
+	p.await("/metrics", 200,
+		`directx_build_info{`, `directx_injection_mode{mode="kubelet"} 1`, `directx_assignment_mode{mode="location-path",`,
+		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
+		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
+	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("the log does not contain %q: %s", want, p.log)
+		}
+	}
+}
+
+// TestConfigurationChanges: each valid configuration is compiled and in force, and an
+// invalid one changes nothing, also at the next start.
+func TestConfigurationChanges(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	stop := p.start()
+	replicas := func(n string) string {
+		return `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} ` + n
+	}
+	p.await("/metrics", 200, replicas("4"))
+	p.configure("replicas: 2")
+	p.await("/metrics", 200, replicas("2"), `directx_config_reloads_total{result="applied"} 1`)
+	if in, err := policy.Read(p.stateDir); err != nil || in.Resources[0].Replicas != 2 || !in.Inventory {
+		t.Errorf("policy %+v, %v", in, err)
+	}
+	p.configure("replicas: none")
+	p.await("/metrics", 200, replicas("2"), `directx_config_reloads_total{result="refused"} 1`, "directx_config_last_reload_successful 0")
+	stop()
+	stop = p.start()
+	p.await("/metrics", 200, replicas("2"), "directx_config_last_reload_successful 0")
+	p.configure("replicas: 3")
+	p.await("/metrics", 200, replicas("3"), "directx_config_last_reload_successful 1")
+	p.write(p.inventory, strings.ReplaceAll(inventoryText, "'VMBUS\\0'", "'VMBUS\\1'"))
+	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\1"`)
+	if strings.Count(p.log.String(), "level=error") != 2 {
+		t.Errorf("want two errors: %s", p.log)
+	}
+	stop()
+}
+
+// TestStateDirectoryCannotBeUsed: the program stays up and recovers.
+func TestStateDirectoryCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	if err := os.MkdirAll(p.stateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	records := filepath.Join(p.stateDir, "allocations")
+	p.write(records, "")
+	p.start()
+	p.await("/healthz", 200, "ok")
+	p.await("/readyz", 503, records)
+	if err := os.Remove(records); err != nil {
+		t.Fatal(err)
+	}
+	p.await("/readyz", 503, "the kubelet does not watch")
+}
+
+// TestFirstConfigurationIsInvalid: nothing is offered until it is corrected.
+func TestFirstConfigurationIsInvalid(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	p.configure("replicas: none")
+	p.start()
+	testutil.Eventually(t, "error", func() bool { return strings.Contains(p.log.String(), "The configuration cannot be used") })
+	p.configure("replicas: 1")
+	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\0"`)
+}
+
+func TestErrorsAtTheStart(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"replicas":        {[]string{"--replicas=0"}, "--replicas"},
+		"no number":       {[]string{"--replicas=many"}, "--replicas"},
+		"log format":      {[]string{"--log-format=xml"}, "--log-format"},
+		"served by":       {[]string{"--served-by=me"}, "--served-by"},
+		"node OS":         {[]string{"--node-os=plan9"}, "--node-os"},
+		"metrics address": {[]string{"--metrics-address", taken.Addr().String()}, "set metrics.address to"},
+		"no shim":         {[]string{"--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "no GPU is offered, because containers would not start"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProgram(t)
+			command := newCommand()
+			command.SetArgs(append([]string{"--config", p.configFile, "--inventory", p.inventory, "--state-dir", p.stateDir, "--kubelet-dir", p.dir}, test.args...))
+			command.SilenceErrors, command.SilenceUsage = true, true
+			command.SetErr(io.Discard)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := command.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}

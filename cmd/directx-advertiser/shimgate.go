@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/containerdconfig"
+)
+
+const (
+	// gateAge is how long containerd's answer is used: many containers may start at once.
+	gateAge = time.Second
+	// gateTimeout bounds a question. A container's start waits for it.
+	gateTimeout = time.Second
+)
+
+var errShimMissing = errors.New("runtime shim not found")
+
+// shimGate reports whether the running containerd starts containers with our runtime
+// shim. A pod with another runtime handler is refused by its interlock.
+type shimGate struct {
+	criSocket  string
+	connection *grpc.ClientConn
+	now        func() time.Time
+
+	// mu is held while containerd is asked, so that one question serves many callers.
+	mu    sync.Mutex
+	asked time.Time
+	err   error
+}
+
+func newShimGate(criSocket string) (*shimGate, error) {
+	connection, err := containerdconfig.Dial(criSocket)
+	if err != nil {
+		return nil, err
+	}
+	return &shimGate{criSocket: criSocket, connection: connection, now: time.Now}, nil
+}
+
+// Close closes the connection to containerd.
+func (g *shimGate) Close() { _ = g.connection.Close() }
+
+// Check returns nil if pods of at least one runtime handler get their GPUs from our
+// shim. An error that matches [containerdconfig.ErrNotRouted] or errShimMissing is
+// certain; others mean that it is not known.
+func (g *shimGate) Check(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now().Sub(g.asked) < gateAge {
+		return g.err
+	}
+	err := g.ask(ctx)
+	if ctx.Err() == nil {
+		g.asked, g.err = g.now(), err
+	}
+	return err
+}
+
+func (g *shimGate) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	loaded, err := containerdconfig.Load(ctx, g.connection)
+	if err != nil {
+		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s right?", err, g.criSocket)
+	}
+	if err := loaded.Check(); err != nil {
+		return err
+	}
+	for _, h := range loaded.Handlers {
+		if !h.Ours() {
+			continue
+		}
+		if _, err := os.Stat(h.RuntimePath); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errShimMissing, h.RuntimePath, h.Name)
+		} else if err != nil {
+			return fmt.Errorf("find the runtime shim: %w", err)
+		}
+	}
+	return nil
+}
+
+// gatedSource lists the GPUs of its source while containers can be given them.
+type gatedSource struct {
+	discovery.Source
+	check func(context.Context) error
+	log   logrus.FieldLogger
+
+	mu sync.Mutex
+	// open is the last certain answer, withdrawn reports that it was open before.
+	open, withdrawn bool
+}
+
+// Devices implements [discovery.Source]. Before the first certain answer it returns
+// the error of the check. While the answer is not known, as during a restart of
+// containerd, the last one is used.
+func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	err := s.check(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		if !s.open {
+			s.log.Info("containerd starts containers with the runtime shim; GPUs are offered")
+		}
+		s.open, s.withdrawn = true, false
+	case s.open && (errors.Is(err, containerdconfig.ErrNotRouted) || errors.Is(err, errShimMissing)):
+		s.log.WithError(err).Error("GPUs are no longer offered, because containers would not start with them")
+		s.open, s.withdrawn = false, true
+	}
+	switch {
+	case s.open:
+		return s.Source.Devices(ctx)
+	case s.withdrawn:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("no GPU is offered, because containers would not start with it: %w", err)
+}

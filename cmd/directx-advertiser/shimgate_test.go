@@ -1,0 +1,198 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/shimfile"
+)
+
+// containerd is one whose only handler has a runtime_path.
+type containerd struct {
+	cri.UnimplementedRuntimeServiceServer
+
+	mu    sync.Mutex
+	path  string
+	asked int
+}
+
+func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	config := fmt.Sprintf(`{"containerd": {"defaultRuntimeName": "usual", "runtimes": {"usual": {"runtimeType": "io.containerd.runc.v2", "runtimePath": %q}}}}`, c.path)
+	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
+}
+
+func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
+}
+
+func (c *containerd) set(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.path = path
+}
+
+// serve serves CRI at path until stop is called.
+func (c *containerd) serve(t *testing.T, path string) (stop func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(server, c)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	stop = sync.OnceFunc(func() { server.Stop(); <-done })
+	t.Cleanup(stop)
+	return stop
+}
+
+func newGate(t *testing.T, socket string) *shimGate {
+	t.Helper()
+	gate, err := newShimGate(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	// The last answer is always too old.
+	now := time.Now()
+	gate.now = func() time.Time { now = now.Add(gateAge); return now }
+	return gate
+}
+
+func TestShimGate(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	shim := filepath.Join(folder, shimfile.Base)
+	if err := os.WriteFile(shim, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		path  string
+		want  error
+		words string
+	}{
+		"routed":        {path: shim},
+		"not routed":    {path: "", want: containerdconfig.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
+		"another shim":  {path: "/usr/bin/other", want: containerdconfig.ErrNotRouted, words: "/usr/bin/other"},
+		"shim is gone":  {path: filepath.Join(folder, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
+		"no containerd": {path: "none", words: "/s right?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := filepath.Join(t.TempDir(), "s")
+			if test.path != "none" {
+				(&containerd{path: test.path}).serve(t, socket)
+			}
+			err := newGate(t, socket).Check(t.Context())
+			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
+				t.Fatalf("error %v, want %v", err, test.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.words) {
+				t.Errorf("error %v, want one that says %q", err, test.words)
+			}
+		})
+	}
+}
+
+func TestShimGateAsksOnce(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	c := &containerd{}
+	c.serve(t, socket)
+	gate := newGate(t, socket)
+	now := time.Now()
+	gate.now = func() time.Time { return now }
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := gate.Check(ended); err == nil || errors.Is(err, containerdconfig.ErrNotRouted) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			if err := gate.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if c.asked != 1 {
+		t.Errorf("asked %d times", c.asked)
+	}
+	now = now.Add(gateAge)
+	if err := gate.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.asked != 2 {
+		t.Errorf("later: %v, asked %d times", err, c.asked)
+	}
+}
+
+// oneGPU is a source with one device.
+type oneGPU struct{ discovery.Source }
+
+func (oneGPU) Devices(context.Context) ([]discovery.Device, error) {
+	return []discovery.Device{{InstanceID: "GPU"}}, nil
+}
+
+func TestGatedSource(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	shim, socket := filepath.Join(folder, shimfile.Base), filepath.Join(folder, "s")
+	if err := os.WriteFile(shim, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&lines)
+	source := &gatedSource{Source: oneGPU{}, check: newGate(t, socket).Check, log: log}
+	check := func(when string, want int, wantErr bool) {
+		t.Helper()
+		devices, err := source.Devices(t.Context())
+		if len(devices) != want || (err != nil) != wantErr {
+			t.Errorf("%s: %v, %v", when, devices, err)
+		}
+	}
+	check("no containerd", 0, true)
+	c := &containerd{}
+	stop := c.serve(t, socket)
+	source.check = newGate(t, socket).Check // connects at once
+	check("not configured", 0, true)
+	c.set(shim)
+	check("configured", 1, false)
+	check("nothing new", 1, false)
+	if got := strings.Count(lines.String(), "starts containers with the runtime shim"); got != 1 {
+		t.Errorf("logged %d times: %s", got, &lines)
+	}
+	stop()
+	check("containerd restarts", 1, false)
+	c.serve(t, socket)
+	source.check = newGate(t, socket).Check
+	check("containerd is back", 1, false)
+	c.set("")
+	check("unconfigured", 0, false)
+	c.set(shim)
+	check("configured again", 1, false)
+	if err := os.Remove(shim); err != nil {
+		t.Fatal(err)
+	}
+	check("the shim is gone", 0, false)
+}

@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Limits on what a client can make the server wait for.
+const (
+	readTimeout  = 5 * time.Second
+	writeTimeout = 10 * time.Second
+	idleTimeout  = 2 * time.Minute
+	checkTimeout = 3 * time.Second
+	stopTimeout  = 2 * time.Second
+	maxHeader    = 16 << 10 // bytes
+)
+
+// Health has the checks of a program. They return nil, or the cause in one line.
+type Health struct {
+	// Alive is for /healthz: the process works.
+	Alive func(ctx context.Context) error
+	// Ready is for /readyz: the process can do its task.
+	Ready func(ctx context.Context) error
+}
+
+// Server serves a program's metrics and health:
+//
+//	/metrics  for Prometheus
+//	/healthz  200 while the process works, otherwise 503 and the cause
+//	/readyz   200 while it can do its task, otherwise 503 and the cause
+//
+// There is no authentication and no encryption: every client that reaches the address
+// can read all of it. None of it is secret, and nothing can be changed.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen returns a server that listens on address, host:port, and answers when it is
+// run. Without an address it serves nothing. setting is the name of the address in
+// errors.
+func (m *Metrics) Listen(ctx context.Context, setting, address string, health Health, log logrus.FieldLogger) (*Server, error) {
+	if address == "" {
+		return &Server{}, nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w; set %s to an unused address of this node, such as 127.0.0.1:9400", err, setting)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", m.Handler(log))
+	mux.HandleFunc("GET /healthz", answer(health.Alive))
+	mux.HandleFunc("GET /readyz", answer(health.Ready))
+	log.WithField("address", listener.Addr().String()).Info("Serving metrics and health without authentication")
+	return &Server{listener, &http.Server{
+		Handler: mux, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	}}, nil
+}
+
+// Run answers until ctx ends, and returns nil then.
+func (s *Server) Run(ctx context.Context) error {
+	if s.listener == nil {
+		return nil
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(s.listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve metrics on %s: %w", s.listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(stopping); err != nil {
+		_ = s.http.Close() // A client does not read its answer.
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics on %s: %w", s.listener.Addr(), err)
+	}
+	return nil
+}
+
+// Close closes a server that was not run.
+func (s *Server) Close() error {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Close()
+}
+
+func answer(check func(context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+		defer cancel()
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		if err := check(ctx); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, err.Error()+"\n")
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	}
+}
