@@ -259,7 +259,7 @@ func TestAdjustRefuses(t *testing.T) {
 			}
 			for _, secret := range []string{others, gone, own, madeUp} {
 				if strings.Contains(err.Error(), secret) {
-					t.Errorf("error tells a token: %q", err)
+					t.Errorf("error contains a token: %q", err)
 				}
 			}
 		})

@@ -2,5 +2,5 @@
 
 package nri
 
-// raceDetector tells whether these tests look for data races.
+// raceDetector reports whether the race detector is on.
 const raceDetector = true

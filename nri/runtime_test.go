@@ -46,7 +46,7 @@ func startRuntime(t testing.TB, socket string, running ...*api.Container) *adapt
 	return runtime
 }
 
-// serving receives what a Runner tells.
+// serving receives the states that a Runner reports.
 type serving chan bool
 
 func (s serving) await(t testing.TB, want bool) {
@@ -123,8 +123,8 @@ func TestPluginThroughNRI(t *testing.T) {
 func TestRunnerComesBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	folder := testutil.ShortDir(t)
-	behind, front := filepath.Join(folder, "runtime.sock"), filepath.Join(folder, "nri.sock")
+	dir := testutil.ShortDir(t)
+	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	runtime := startRuntime(t, behind)
 	defer runtime.Stop()
 	told := startRunner(t, front, b.plugin.Hooks)
@@ -243,11 +243,11 @@ func (r registration) UpdateContainers(context.Context, *api.UpdateContainersReq
 func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	folder := testutil.ShortDir(t)
-	socket := filepath.Join(folder, "nri.sock")
+	dir := testutil.ShortDir(t)
+	socket := filepath.Join(dir, "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	silent := filepath.Join(folder, "silent.sock")
+	silent := filepath.Join(dir, "silent.sock")
 	listener, err := net.Listen("unix", silent)
 	if err != nil {
 		t.Fatal(err)
@@ -275,8 +275,8 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestRunnerAnswersBeforeItEnds: a hook that is at work when the program is told
-// to end still answers, or the container would be created without its GPU.
+// TestRunnerAnswersBeforeItEnds: a hook that is at work when the program ends
+// still answers, or the container's creation would fail without a reason.
 func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
@@ -308,7 +308,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	told.await(t, false)
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
-		t.Errorf("devices %v, want the one that was promised", got)
+		t.Errorf("devices %v, want the allocated one", got)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Run: %v", err)

@@ -227,13 +227,12 @@ func TestHints(t *testing.T) {
 				case DevicesVariable:
 					ours = true
 				default:
-					t.Errorf("it is told %s", variable)
+					t.Errorf("unexpected %s", variable)
 				}
 			}
 			if cuda != test.cuda || ours == test.hasNone {
 				t.Errorf("%v, want %q", got, test.cuda)
 			}
-			// Whoever comes second finds it told.
 			if again, err := Hints(os, test.devices, append(got, test.env...)); err != nil || len(again) > 0 && test.cuda != "" {
 				t.Errorf("again: %v, %v", again, err)
 			}

@@ -3,7 +3,7 @@
 package shimfile_test
 
 import (
-	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,25 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 )
 
-// build builds the real shim as the given version. With an overlay it is built
-// of other files in place of those of the repository.
-func build(t *testing.T, version string, overlay map[string]string) string {
+// build builds the real shim as the given version.
+func build(t *testing.T, version string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), version)
-	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", path}
-	if overlay != nil {
-		content, err := json.Marshal(map[string]map[string]string{"Replace": overlay})
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(t.TempDir(), "overlay.json")
-		write(t, file, content, 0o600)
-		args = append(args, "-overlay", file)
-	}
-	command := exec.Command("go", append(args, "directx-nri/cmd/containerd-shim-directx-v1")...)
+	command := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.version="+version, "-o", path, "directx-nri/cmd/containerd-shim-directx-v1")
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -40,8 +33,8 @@ func build(t *testing.T, version string, overlay map[string]string) string {
 
 func write(t *testing.T, path string, content []byte, perm os.FileMode) {
 	t.Helper()
-	// A process that is forked meanwhile has the file open for an instant longer,
-	// and it could not be run: https://github.com/golang/go/issues/22315.
+	// A process that is forked now has the file open, and it cannot be run:
+	// https://go.dev/issue/22315.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, content, perm); err != nil {
@@ -50,29 +43,31 @@ func write(t *testing.T, path string, content []byte, perm os.FileMode) {
 }
 
 // bed is a node with a bundle, and a script as the real runtime shim.
-type bed struct{ folder, shim string }
+type bed struct{ dir, shim string }
 
 const answer = "unix:///address"
 
 func newBed(t *testing.T) bed {
 	t.Helper()
-	folder := t.TempDir()
-	if err := os.Chmod(folder, 0o700); err != nil {
+	dir := t.TempDir()
+	b := bed{dir, filepath.Join(dir, "bin", shimfile.Name())}
+	runtime, state := filepath.Join(dir, "real"), filepath.Join(dir, "state")
+	write(t, runtime, []byte("#!/bin/sh\nprintf "+answer+"\n"), 0o755)
+	gpu := discovery.Device{
+		InstanceID: "GPU", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}},
+	}
+	p := policy.Default()
+	p.Inventory, p.Shim.Runtime = true, runtime
+	if err := errors.Join(compiled.Write(state, []discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		t.Fatal(err)
 	}
-	b := bed{folder, filepath.Join(folder, "bin", shimfile.Name())}
-	runtime, inventory := filepath.Join(folder, "real"), filepath.Join(folder, "gpus.yaml")
-	write(t, runtime, []byte("#!/bin/sh\nprintf "+answer+"\n"), 0o755)
-	write(t, inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: GPU, display: true, linux: {deviceNodes: [/dev/null]}}]\n"), 0o600)
-	write(t, filepath.Join(folder, "config.yaml"), []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstateDir: "+
-		filepath.Join(folder, "state")+"\ninventory: "+inventory+"\nshim: {runtime: "+runtime+"}\n"), 0o600)
 	return b
 }
 
 // start starts a container with the shim as containerd does.
 func (b bed) start(t *testing.T, request string) (output, edited string, err error) {
 	t.Helper()
-	bundle, err := os.MkdirTemp(b.folder, "bundle")
+	bundle, err := os.MkdirTemp(b.dir, "bundle")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +75,7 @@ func (b bed) start(t *testing.T, request string) (output, edited string, err err
 	write(t, spec, []byte(`{"ociVersion":"1.1.0","process":{"env":["`+request+`"]},"linux":{}}`), 0o600)
 	command := exec.Command(b.shim, "-namespace", "test", "-id", "test", "start")
 	command.Dir = bundle
-	command.Env = append(os.Environ(), "DIRECTX_NRI_CONFIG="+filepath.Join(b.folder, "config.yaml"))
+	command.Env = append(os.Environ(), paths.StateDirVariable+"="+filepath.Join(b.dir, "state"))
 	out, err := command.CombinedOutput()
 	after, readErr := os.ReadFile(spec)
 	if readErr != nil {
@@ -108,7 +103,7 @@ func (b bed) install(t *testing.T, source string) {
 func TestRealShimIsReplacedUnderStarts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	versions := []string{build(t, "one", nil), build(t, "two", nil)}
+	versions := []string{build(t, "one"), build(t, "two")}
 	b.install(t, versions[0])
 	installed := make(chan error)
 	go func() {

@@ -17,7 +17,7 @@ import (
 )
 
 // mark goes before the word, at the very end of a copy of this test's program,
-// that says what the copy does when it is told to test itself.
+// that says what the copy does in its self-test.
 const mark = "\nshim made for a test: "
 
 // What a copy does.
@@ -86,7 +86,7 @@ func actAsShim() int {
 	return 0
 }
 
-// program returns a copy of this test's program that does what it is told.
+// program returns a copy of this test's program that does what its mark says.
 func program(t *testing.T, does string) []byte {
 	t.Helper()
 	self, err := os.Executable()
@@ -100,7 +100,7 @@ func program(t *testing.T, does string) []byte {
 	return append(data, mark+does...)
 }
 
-// node is a folder with shims beside the one that they are installed in.
+// node is a directory with shims beside the one that they are installed in.
 type node struct {
 	t    *testing.T
 	path string
@@ -237,7 +237,7 @@ func TestInstallWithoutSource(t *testing.T) {
 	}
 }
 
-// What a killed installation leaves keeps nobody from the next one.
+// The files of a killed installation do not prevent the next one.
 func TestInstallAfterOneThatWasKilled(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -328,15 +328,15 @@ func TestRemove(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
-	folder := filepath.Dir(n.path)
+	dir := filepath.Dir(n.path)
 	ours := []string{n.path, staged(n.path), sibling(n.path, "retired-1x"), sibling(n.path, "previous")}
-	foreign := []string{filepath.Join(folder, "containerd"), n.path + "-of-mine", sibling(n.path, "mine")}
+	foreign := []string{filepath.Join(dir, "containerd"), n.path + "-of-mine", sibling(n.path, "mine")}
 	for _, file := range append(slices.Clone(ours[1:]), foreign...) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	left := filepath.Join(folder, SelfTestDirPrefix+"1")
+	left := filepath.Join(dir, SelfTestDirPrefix+"1")
 	if err := os.MkdirAll(filepath.Join(left, "bundle"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -350,11 +350,11 @@ func TestRemove(t *testing.T) {
 	if !slices.Equal(removed, want) {
 		t.Errorf("removed %v, want %v", removed, want)
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != len(foreign) {
 		t.Errorf("left: %v, %v", entries, err)
 	}
-	for _, path := range []string{n.path, filepath.Join(folder, "none", Name())} {
+	for _, path := range []string{n.path, filepath.Join(dir, "none", Name())} {
 		if removed, err := Remove(t.Context(), path); err != nil || len(removed) > 0 {
 			t.Errorf("again: %v, %v", removed, err)
 		}

@@ -61,7 +61,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 		"both add up":                     {pod: map[string]string{forMain: "[b.exe]", forAll: "[a.exe]"}, want: []string{"a.exe", "b.exe"}},
 		"as the shim sees them":           {own: map[string]string{forAll: "[a.exe]", forMain: "[b.exe]"}, want: []string{"a.exe", "b.exe"}},
 		"in both places, once":            {pod: map[string]string{forAll: "[a.exe]"}, own: map[string]string{forAll: "[a.exe]"}, want: []string{"a.exe"}},
-		"the variable asks for nothing":   {env: []string{ExtraMountsVariable + "=[a.exe]"}},
+		"the variable has no effect":      {env: []string{ExtraMountsVariable + "=[a.exe]"}},
 		"the variable changes nothing":    {env: []string{ExtraMountsVariable + "=["}},
 		"together more than the most":     {pod: map[string]string{forAll: "[a, b]", forMain: "[c, d]"}, err: extramounts.ErrTooMany, says: forMain},
 		"cannot be read":                  {pod: map[string]string{forMain: "a.exe"}, err: extramounts.ErrMalformed, says: "annotation " + forMain},
@@ -105,7 +105,7 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 		c.PodAnnotations = map[string]string{ExtraMountsAnnotation: text}
 		c.Annotations = c.PodAnnotations
 		if RequestsGPU(c) {
-			t.Errorf("%s: RequestsGPU says that it asks for a GPU", name)
+			t.Errorf("%s: RequestsGPU is true", name)
 		}
 		if edits, ok, err := d.Decide(t.Context(), c); ok || err != nil {
 			t.Errorf("%s: %+v, error %v", name, edits, err)
@@ -132,12 +132,12 @@ func TestStandaloneAsksForExtraMounts(t *testing.T) {
 		untouched                  bool
 		err                        error
 	}{
-		"by variable":            {variable: "[a.exe, {source: b.exe, destination: c.exe}]", gpus: "0", want: []string{"a.exe", "c.exe"}},
-		"by annotation":          {annotation: "[a.exe]", gpus: "0", want: []string{"a.exe"}},
-		"annotation counts more": {annotation: "[a.exe]", variable: "[b.exe]", gpus: "0", want: []string{"a.exe"}},
-		"empty":                  {gpus: "0"},
-		"without a GPU":          {variable: "[a.exe]", untouched: true},
-		"refused":                {variable: `['C:\x']`, gpus: "0", err: extramounts.ErrSource},
+		"by variable":     {variable: "[a.exe, {source: b.exe, destination: c.exe}]", gpus: "0", want: []string{"a.exe", "c.exe"}},
+		"by annotation":   {annotation: "[a.exe]", gpus: "0", want: []string{"a.exe"}},
+		"annotation wins": {annotation: "[a.exe]", variable: "[b.exe]", gpus: "0", want: []string{"a.exe"}},
+		"empty":           {gpus: "0"},
+		"without a GPU":   {variable: "[a.exe]", untouched: true},
+		"refused":         {variable: `['C:\x']`, gpus: "0", err: extramounts.ErrSource},
 	} {
 		d := decider(t, fixed{devices: testDevices()})
 		d.Files, d.Policy = storeFiles{}, permissive()
@@ -169,9 +169,9 @@ func TestContainersAreToldTheirGPUs(t *testing.T) {
 	devices[0].VendorID, devices[1].VendorID = discovery.VendorNVIDIA, discovery.VendorNVIDIA
 	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
 	d.Policy = permissive()
-	// Whoever recorded the allocation knew the UUID; who looks devices up does not.
-	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, d.Log)
+	// The UUID is known from the record, not from the lookup.
+	dir := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), dir, d.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestContainersAreToldTheirGPUs(t *testing.T) {
 	if edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])); err != nil || len(edits.Env) > 0 {
 		t.Errorf("hints are off: %v, %v", edits.Env, err)
 	}
-	d.Store, d.Policy = allocation.OpenStore(folder), permissive()
+	d.Store, d.Policy = allocation.OpenStore(dir), permissive()
 	edits, _, err = d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_COMPUTE="+string(known)))
 	if got := variables(edits); err != nil || !strings.Contains(got["DIRECTX_DEVICES"], uuid) || got["CUDA_VISIBLE_DEVICES"] != uuid {
 		t.Errorf("with a UUID: %v, %v", got, err)

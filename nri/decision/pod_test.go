@@ -34,8 +34,8 @@ func (f *finder) Find(_ context.Context, ids []string) ([]discovery.Device, erro
 // tokens.
 func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]string) {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	dir := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func recorded(t *testing.T, source discovery.Source, records map[string][]string
 		}
 		tokens[resource] = string(token)
 	}
-	return &Decider{Source: source, Store: allocation.OpenStore(folder), Files: allFiles{}, Log: testutil.Quiet()}, tokens
+	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: allFiles{}, Log: testutil.Quiet()}, tokens
 }
 
 const (
@@ -120,8 +120,8 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	}
 }
 
-// Who presents something that leads nowhere is refused before Windows is asked.
-func TestNobodyIsLookedUpForAWrongToken(t *testing.T) {
+// A token without a record is refused before devices are looked up.
+func TestNoLookupForUnknownToken(t *testing.T) {
 	t.Parallel()
 	source := &finder{}
 	d, _ := recorded(t, source, nil)

@@ -14,7 +14,7 @@ import (
 	"directx-nri/ocispec"
 )
 
-// A preview is the decision, and nobody is any the wiser.
+// A preview is the same decision without effects.
 func TestPreviewBindsNothing(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()

@@ -93,7 +93,7 @@ func location(path string) specs.WindowsDevice {
 	return specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: path}
 }
 
-func TestStandaloneGetsWhatItAsksFor(t *testing.T) {
+func TestStandaloneGetsWhatItRequests(t *testing.T) {
 	t.Parallel()
 	class := specs.WindowsDevice{IDType: "class", ID: ocispec.DisplayClass}
 	for name, test := range map[string]struct {
@@ -112,7 +112,7 @@ func TestStandaloneGetsWhatItAsksFor(t *testing.T) {
 		"by LUID":                    {request: "0x00000001_0x000000A1", devices: []string{path1}, files: []string{path1}},
 		"by LUID as one number":      {request: "0xa0", devices: []string{path0}, files: []string{path0}},
 		"annotation":                 {annotation: "0", devices: []string{path0}, files: []string{path0}},
-		"annotation counts more":     {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
+		"annotation wins":            {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
 		"device in the spec":         {has: []specs.WindowsDevice{location(path1)}, devices: []string{path1}, files: []string{path1}},
 		"device in the spec, asked":  {request: "0", has: []specs.WindowsDevice{location(path1)}, devices: []string{path0, path1}, files: []string{path0, path1}},
 		"class in the spec":          {has: []specs.WindowsDevice{class}, files: []string{path0, path1}},
@@ -129,7 +129,7 @@ func TestStandaloneGetsWhatItAsksFor(t *testing.T) {
 				c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
 			}
 			if !RequestsGPU(c) {
-				t.Error("RequestsGPU says that it asks for nothing")
+				t.Error("RequestsGPU is false")
 			}
 			edits, ok, err := decider(t, fixed{devices: testDevices()}).Decide(context.Background(), c)
 			if err != nil || !ok {
@@ -150,16 +150,16 @@ func TestStandaloneThatIsNotTouched(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		c Container
-		// asks: only a look at the node's GPUs tells.
-		asks bool
+		// requests: it depends on the node's GPUs.
+		requests bool
 	}{
 		"no request":                {c: Container{Env: []string{"PATH=x"}}},
 		"empty request":             {c: Container{Env: []string{VisibleVariable + "="}}},
 		"none":                      {c: Container{Env: []string{VisibleVariable + "=none"}}},
 		"none, with a device":       {c: Container{Env: []string{VisibleVariable + "=None"}, Devices: []specs.WindowsDevice{location(path0)}}},
 		"another class":             {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
-		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, asks: true},
-		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, asks: true},
+		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, requests: true},
+		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, requests: true},
 		"a pod's own variable":      {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
 		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
 		"a pod's own device":        {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
@@ -171,8 +171,8 @@ func TestStandaloneThatIsNotTouched(t *testing.T) {
 			if test.c.OS == "" {
 				test.c.OS = ocispec.Windows
 			}
-			if got := RequestsGPU(test.c); got != test.asks {
-				t.Errorf("RequestsGPU says %t, want %t", got, test.asks)
+			if got := RequestsGPU(test.c); got != test.requests {
+				t.Errorf("RequestsGPU: %t, want %t", got, test.requests)
 			}
 			edits, ok, err := decider(t, fixed{devices: testDevices()}).Decide(context.Background(), test.c)
 			if err != nil || ok {
@@ -217,7 +217,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 				test.source.devices = testDevices()
 			}
 			if !RequestsGPU(test.c) {
-				t.Error("RequestsGPU says that it asks for nothing")
+				t.Error("RequestsGPU is false")
 			}
 			edits, ok, err := decider(t, test.source).Decide(context.Background(), test.c)
 			if err == nil || !errors.Is(err, test.want) {
@@ -268,7 +268,7 @@ func FuzzChoose(f *testing.F) {
 			seen[d.ID] = true
 		}
 		if ok && len(seen) == 0 {
-			t.Fatalf("%q asks for GPUs and gets none", request)
+			t.Fatalf("%q requests GPUs and gets none", request)
 		}
 	})
 }

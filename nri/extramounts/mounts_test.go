@@ -27,8 +27,8 @@ const (
 	otherStore = repository + `\amd.inf_amd64_2`
 )
 
-// node makes the files of a Windows node below a folder. A path that ends with a
-// separator is a folder; of other files the content is what follows "=", or the
+// node makes the files of a Windows node below a directory. A path that ends with a
+// separator is a directory; of other files the content is what follows "=", or the
 // path.
 func node(t testing.TB, files ...string) string {
 	t.Helper()
@@ -36,14 +36,14 @@ func node(t testing.TB, files ...string) string {
 	for _, entry := range files {
 		path, content, _ := strings.Cut(entry, "=")
 		here := filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(path, `\`, "/")))
-		folder := here
+		dir := here
 		if !strings.HasSuffix(path, `\`) {
-			folder = filepath.Dir(here)
+			dir = filepath.Dir(here)
 		}
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if folder == here {
+		if dir == here {
 			continue
 		}
 		if content == "" {
@@ -58,7 +58,7 @@ func node(t testing.TB, files ...string) string {
 
 func windowsNode(t testing.TB) string {
 	return node(t,
-		store+`\nvidia-smi.exe=smi`, store+`\nvcuda_loader64.dll`, store+`\x86\tool.exe`, store+`\folder\`, store+`\kernel32.dll=another`,
+		store+`\nvidia-smi.exe=smi`, store+`\nvcuda_loader64.dll`, store+`\x86\tool.exe`, store+`\dir\`, store+`\kernel32.dll=another`,
 		otherStore+`\amd.exe`, otherStore+`\x86\tool.exe`, repository+`\secret.inf_1\secret.txt`, repository+`\nv.inf_amd64_12\next.txt`,
 		`C:\Windows\System32\kernel32.dll=Windows'`, `C:\Windows\System32\nvidia-smi.exe=smi`, `C:\Windows\System32\drivers\`, `C:\Windows\SysWOW64\`,
 		`C:\tools\trace.exe`, `C:\tools\sub\deep.exe`, `C:\toolsmith\no.exe`, `C:\secret\key.pem`,
@@ -77,12 +77,12 @@ func windowsPolicy(files Files) Policy {
 	return Policy{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
 }
 
-func withDirs(folders ...string) func(*Policy) {
-	return func(p *Policy) { p.Sources, p.HostDirectories = policy.MountHostDirectories, folders }
+func withDirs(dirs ...string) func(*Policy) {
+	return func(p *Policy) { p.Sources, p.HostDirectories = policy.MountHostDirectories, dirs }
 }
 
-func into(folders ...string) func(*Policy) {
-	return func(p *Policy) { p.Destinations = folders }
+func into(dirs ...string) func(*Policy) {
+	return func(p *Policy) { p.Destinations = dirs }
 }
 
 func TestFilesThatAreGranted(t *testing.T) {
@@ -93,22 +93,22 @@ func TestFilesThatAreGranted(t *testing.T) {
 		policy []func(*Policy)
 		want   []string // source > destination
 	}{
-		"nothing":                        {text: `[]`},
-		"by name":                        {text: `[nvcuda_loader64.dll]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
-		"under another name":             {text: `[{source: nvcuda_loader64.dll, destination: x.dll}]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
-		"for 32-bit programs":            {text: `[{source: x86\tool.exe, directory: SysWOW64}]`, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
-		"either separator":               {text: `[x86/tool.exe]`, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"of the second device":           {text: `[amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"several":                        {text: `[amd.exe, x86\tool.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"below System32, a new name":     {text: `[{source: amd.exe, destination: 'C:\Windows\System32\amd\a.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
-		"the same twice is one":          {text: `[amd.exe, amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"what the container gets anyway": {text: `[{source: nvcuda_loader64.dll, destination: nvcuda.dll}]`},
-		"the same file as the node's":    {text: `[nvidia-smi.exe]`, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
-		"of a host folder":               {text: `['C:\tools\sub\deep.exe']`, policy: []func(*Policy){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
-		"of a host folder in any case":   {text: `['c:/tools/trace.exe']`, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"driver store and host folders":  {text: `[amd.exe]`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"to a folder of the policy":      {text: `[{source: amd.exe, destination: 'C:\app\bin\a.exe'}]`, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
-		"letters beyond ASCII":           {text: `[{source: amd.exe, destination: 'Grünfläche.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
+		"nothing":                           {text: `[]`},
+		"by name":                           {text: `[nvcuda_loader64.dll]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
+		"under another name":                {text: `[{source: nvcuda_loader64.dll, destination: x.dll}]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
+		"for 32-bit programs":               {text: `[{source: x86\tool.exe, directory: SysWOW64}]`, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
+		"either separator":                  {text: `[x86/tool.exe]`, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"of the second device":              {text: `[amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"several":                           {text: `[amd.exe, x86\tool.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"below System32, a new name":        {text: `[{source: amd.exe, destination: 'C:\Windows\System32\amd\a.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
+		"the same twice is one":             {text: `[amd.exe, amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"what the container gets anyway":    {text: `[{source: nvcuda_loader64.dll, destination: nvcuda.dll}]`},
+		"the same file as the node's":       {text: `[nvidia-smi.exe]`, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
+		"of a host directory":               {text: `['C:\tools\sub\deep.exe']`, policy: []func(*Policy){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
+		"of a host directory in any case":   {text: `['c:/tools/trace.exe']`, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"driver store and host directories": {text: `[amd.exe]`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"to a directory of the policy":      {text: `[{source: amd.exe, destination: 'C:\app\bin\a.exe'}]`, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
+		"letters beyond ASCII":              {text: `[{source: amd.exe, destination: 'Grünfläche.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,82 +147,82 @@ func TestFilesThatAreRefused(t *testing.T) {
 		policy []func(*Policy)
 		want   error
 	}{
-		"off":                         {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.Sources = policy.MountNothing }}, want: ErrOff},
-		"no policy at all":            {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = policy.ExtraMounts{} }}, want: ErrOff},
-		"too many":                    {text: `[a, b, c, d, e]`, want: ErrTooMany},
-		"missing":                     {text: `[nothere.exe]`, want: ErrMissing},
-		"a folder":                    {text: `[folder]`, want: ErrNotFile},
-		"one good, one not":           {text: `[amd.exe, nothere.exe]`, want: ErrMissing},
-		"dots":                        {text: `['..\secret.inf_1\secret.txt']`, want: ErrDots},
-		"dots inside":                 {text: `['x86\..\amd.exe']`, want: ErrDots},
-		"dots with slashes":           {text: `[../secret.inf_1/secret.txt]`, want: ErrDots},
-		"one dot":                     {text: `['.\amd.exe']`, want: ErrDots},
-		"three dots":                  {text: `['...\amd.exe']`, want: ErrTrailing},
-		"stream":                      {text: `['amd.exe:hidden']`, want: ErrStream},
-		"the file's own stream":       {text: `['amd.exe::$DATA']`, want: ErrStream},
-		"stream of a folder":          {text: `['x86:$I30:$INDEX_ALLOCATION\tool.exe']`, want: ErrStream},
-		"device path":                 {text: `['\\.\PhysicalDrive0']`, want: ErrDevicePath},
-		"literal path":                {text: `['\\?\C:\tools\trace.exe']`, want: ErrDevicePath},
-		"literal path with slashes":   {text: `['//?/C:/tools/trace.exe']`, want: ErrDevicePath},
-		"object manager path":         {text: `['\??\C:\tools\trace.exe']`, want: ErrDevicePath},
-		"network path":                {text: `['\\server\share\a.exe']`, want: ErrUNC},
-		"network path with slashes":   {text: `['//server/share/a.exe']`, want: ErrUNC},
-		"drive's current folder":      {text: `['C:trace.exe']`, want: ErrDriveRelative},
-		"a drive":                     {text: `['C:']`, want: ErrDriveRelative},
-		"current drive":               {text: `['\tools\trace.exe']`, want: ErrDriveRelative},
-		"a root":                      {text: `['C:\']`, want: ErrEmptyElement},
-		"two separators":              {text: `['x86\\tool.exe']`, want: ErrEmptyElement},
-		"separator at the end":        {text: `['folder\']`, want: ErrEmptyElement},
-		"reserved name":               {text: `[NUL]`, want: ErrReservedName},
-		"reserved, with an extension": {text: `['con.txt']`, want: ErrReservedName},
-		"reserved, spaces inside":     {text: `['Com1 .dll']`, want: ErrReservedName},
-		"reserved, superscript":       {text: `['COM¹']`, want: ErrReservedName},
-		"reserved folder":             {text: `['aux\a.dll']`, want: ErrReservedName},
-		"dot at the end":              {text: `['amd.exe.']`, want: ErrTrailing},
-		"space at the end":            {text: `['amd.exe ']`, want: ErrTrailing},
-		"wildcard":                    {text: `['*.exe']`, want: ErrCharacter},
-		"control character":           {text: "[\"a\\u0001.exe\"]", want: ErrCharacter},
-		"angle bracket":               {text: `['amd<exe']`, want: ErrCharacter},
-		"full-width separator":        {text: `['x86＼tool.exe']`, want: ErrCharacter},
-		"full-width dots":             {text: `['．．\a']`, want: ErrCharacter},
-		"division slash":              {text: `['x86∕tool.exe']`, want: ErrCharacter},
-		"invisible":                   {text: "['amd\u200b.exe']", want: ErrCharacter},
-		"right to left":               {text: "['amd\u202eexe.dll']", want: ErrCharacter},
-		"Kelvin sign":                 {text: "[{source: amd.exe, destination: '\u212aernel32.dll'}]", want: ErrCharacter},
-		"short name":                  {text: `['NVCUDA~1.DLL']`, want: ErrShortName},
-		"short name of a folder":      {text: `[{source: amd.exe, destination: 'C:\PROGRA~1\a.exe'}]`, policy: []func(*Policy){into(`C:\PROGRA~1`)}, want: ErrShortName},
-		"absolute by default":         {text: `['` + store + `\nvidia-smi.exe']`, want: ErrSource},
-		"no folder of the policy":     {text: `['C:\secret\key.pem']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"a folder that begins alike":  {text: `['C:\toolsmith\no.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"the folder itself":           {text: `['C:\tools']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"a folder in a host folder":   {text: `['C:\tools\sub']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrNotFile},
-		"another drive":               {text: `['D:\tools\trace.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"destination with a folder":   {text: `[{source: amd.exe, destination: 'sub\a.exe'}]`, want: ErrDestination},
-		"destination elsewhere":       {text: `[{source: amd.exe, destination: 'C:\app\a.exe'}]`, want: ErrDestination},
-		"destination begins alike":    {text: `[{source: amd.exe, destination: 'C:\Windows\System32x\a.exe'}]`, want: ErrDestination},
-		"destination is the folder":   {text: `[{source: amd.exe, destination: 'C:\Windows\System32'}]`, want: ErrDestination},
-		"destination's other drive":   {text: `[{source: amd.exe, destination: 'D:\Windows\System32\a.exe'}]`, want: ErrDestination},
-		"System32 is not in policy":   {text: `[amd.exe]`, policy: []func(*Policy){into(`C:\app`)}, want: ErrDestination},
-		"destination with dots":       {text: `[{source: amd.exe, destination: '..\a.exe'}]`, want: ErrDots},
-		"destination's stream":        {text: `[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, want: ErrStream},
-		"destination is a device":     {text: `[{source: amd.exe, destination: '\\.\pipe\a'}]`, want: ErrDevicePath},
-		"destination's dot at end":    {text: `[{source: amd.exe, destination: 'kernel32.dll.'}]`, want: ErrTrailing},
-		"destination and folder":      {text: `[{source: amd.exe, destination: 'C:\Windows\System32\a.exe', directory: SysWOW64}]`, want: ErrDirectory},
-		"a file of Windows":           {text: `[kernel32.dll]`, want: ErrSystemFile},
-		"a folder of Windows":         {text: `[{source: amd.exe, destination: drivers}]`, want: ErrSystemFile},
-		"Windows' file, by its path":  {text: `[{source: amd.exe, destination: 'c:/windows/System32/kernel32.dll'}]`, policy: []func(*Policy){into(`C:\`)}, want: ErrSystemFile},
-		"a driver's place":            {text: `[{source: amd.exe, destination: NVCUDA.dll}]`, want: ErrTaken},
-		"two files at one place":      {text: `[{source: amd.exe, destination: a.exe}, {source: x86\tool.exe, destination: A.EXE}]`, want: ErrTaken},
-		"not a list":                  {text: `amd.exe`, want: ErrMalformed},
-		"an unknown key":              {text: `[{source: amd.exe, readOnly: false}]`, want: ErrMalformed},
-		"no source":                   {text: `[{destination: amd.exe}]`, want: ErrMalformed},
-		"an unknown folder":           {text: `[{source: amd.exe, directory: Temp}]`, want: ErrMalformed},
-		"empty":                       {text: ``, want: ErrMalformed},
-		"two documents":               {text: "[a]\n---\n[b]", want: ErrMalformed},
-		"broken list":                 {text: `[`, want: ErrMalformed},
-		"too long":                    {text: `['` + strings.Repeat("a", 70<<10) + `']`, want: ErrMalformed},
-		"a path that is too long":     {text: `['` + strings.Repeat("a", maxPath+1) + `']`, want: ErrMalformed},
-		"more than can be read":       {text: "[" + strings.Repeat("a,", maxRequests+1) + "]", want: ErrMalformed},
+		"off":                             {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.Sources = policy.MountNothing }}, want: ErrOff},
+		"no policy at all":                {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = policy.ExtraMounts{} }}, want: ErrOff},
+		"too many":                        {text: `[a, b, c, d, e]`, want: ErrTooMany},
+		"missing":                         {text: `[nothere.exe]`, want: ErrMissing},
+		"a directory":                     {text: `[dir]`, want: ErrNotFile},
+		"one good, one not":               {text: `[amd.exe, nothere.exe]`, want: ErrMissing},
+		"dots":                            {text: `['..\secret.inf_1\secret.txt']`, want: ErrDots},
+		"dots inside":                     {text: `['x86\..\amd.exe']`, want: ErrDots},
+		"dots with slashes":               {text: `[../secret.inf_1/secret.txt]`, want: ErrDots},
+		"one dot":                         {text: `['.\amd.exe']`, want: ErrDots},
+		"three dots":                      {text: `['...\amd.exe']`, want: ErrTrailing},
+		"stream":                          {text: `['amd.exe:hidden']`, want: ErrStream},
+		"the file's own stream":           {text: `['amd.exe::$DATA']`, want: ErrStream},
+		"stream of a directory":           {text: `['x86:$I30:$INDEX_ALLOCATION\tool.exe']`, want: ErrStream},
+		"device path":                     {text: `['\\.\PhysicalDrive0']`, want: ErrDevicePath},
+		"literal path":                    {text: `['\\?\C:\tools\trace.exe']`, want: ErrDevicePath},
+		"literal path with slashes":       {text: `['//?/C:/tools/trace.exe']`, want: ErrDevicePath},
+		"object manager path":             {text: `['\??\C:\tools\trace.exe']`, want: ErrDevicePath},
+		"network path":                    {text: `['\\server\share\a.exe']`, want: ErrUNC},
+		"network path with slashes":       {text: `['//server/share/a.exe']`, want: ErrUNC},
+		"drive's current directory":       {text: `['C:trace.exe']`, want: ErrDriveRelative},
+		"a drive":                         {text: `['C:']`, want: ErrDriveRelative},
+		"current drive":                   {text: `['\tools\trace.exe']`, want: ErrDriveRelative},
+		"a root":                          {text: `['C:\']`, want: ErrEmptyElement},
+		"two separators":                  {text: `['x86\\tool.exe']`, want: ErrEmptyElement},
+		"separator at the end":            {text: `['dir\']`, want: ErrEmptyElement},
+		"reserved name":                   {text: `[NUL]`, want: ErrReservedName},
+		"reserved, with an extension":     {text: `['con.txt']`, want: ErrReservedName},
+		"reserved, spaces inside":         {text: `['Com1 .dll']`, want: ErrReservedName},
+		"reserved, superscript":           {text: `['COM¹']`, want: ErrReservedName},
+		"reserved directory":              {text: `['aux\a.dll']`, want: ErrReservedName},
+		"dot at the end":                  {text: `['amd.exe.']`, want: ErrTrailing},
+		"space at the end":                {text: `['amd.exe ']`, want: ErrTrailing},
+		"wildcard":                        {text: `['*.exe']`, want: ErrCharacter},
+		"control character":               {text: "[\"a\\u0001.exe\"]", want: ErrCharacter},
+		"angle bracket":                   {text: `['amd<exe']`, want: ErrCharacter},
+		"full-width separator":            {text: `['x86＼tool.exe']`, want: ErrCharacter},
+		"full-width dots":                 {text: `['．．\a']`, want: ErrCharacter},
+		"division slash":                  {text: `['x86∕tool.exe']`, want: ErrCharacter},
+		"invisible":                       {text: "['amd\u200b.exe']", want: ErrCharacter},
+		"right to left":                   {text: "['amd\u202eexe.dll']", want: ErrCharacter},
+		"Kelvin sign":                     {text: "[{source: amd.exe, destination: '\u212aernel32.dll'}]", want: ErrCharacter},
+		"short name":                      {text: `['NVCUDA~1.DLL']`, want: ErrShortName},
+		"short name of a directory":       {text: `[{source: amd.exe, destination: 'C:\PROGRA~1\a.exe'}]`, policy: []func(*Policy){into(`C:\PROGRA~1`)}, want: ErrShortName},
+		"absolute by default":             {text: `['` + store + `\nvidia-smi.exe']`, want: ErrSource},
+		"no directory of the policy":      {text: `['C:\secret\key.pem']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"a directory that begins alike":   {text: `['C:\toolsmith\no.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"the directory itself":            {text: `['C:\tools']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"a directory in a host directory": {text: `['C:\tools\sub']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrNotFile},
+		"another drive":                   {text: `['D:\tools\trace.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
+		"destination with a directory":    {text: `[{source: amd.exe, destination: 'sub\a.exe'}]`, want: ErrDestination},
+		"destination elsewhere":           {text: `[{source: amd.exe, destination: 'C:\app\a.exe'}]`, want: ErrDestination},
+		"destination begins alike":        {text: `[{source: amd.exe, destination: 'C:\Windows\System32x\a.exe'}]`, want: ErrDestination},
+		"destination is the directory":    {text: `[{source: amd.exe, destination: 'C:\Windows\System32'}]`, want: ErrDestination},
+		"destination's other drive":       {text: `[{source: amd.exe, destination: 'D:\Windows\System32\a.exe'}]`, want: ErrDestination},
+		"System32 is not in policy":       {text: `[amd.exe]`, policy: []func(*Policy){into(`C:\app`)}, want: ErrDestination},
+		"destination with dots":           {text: `[{source: amd.exe, destination: '..\a.exe'}]`, want: ErrDots},
+		"destination's stream":            {text: `[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, want: ErrStream},
+		"destination is a device":         {text: `[{source: amd.exe, destination: '\\.\pipe\a'}]`, want: ErrDevicePath},
+		"destination's dot at end":        {text: `[{source: amd.exe, destination: 'kernel32.dll.'}]`, want: ErrTrailing},
+		"destination and directory":       {text: `[{source: amd.exe, destination: 'C:\Windows\System32\a.exe', directory: SysWOW64}]`, want: ErrDirectory},
+		"a file of Windows":               {text: `[kernel32.dll]`, want: ErrSystemFile},
+		"a directory of Windows":          {text: `[{source: amd.exe, destination: drivers}]`, want: ErrSystemFile},
+		"Windows' file, by its path":      {text: `[{source: amd.exe, destination: 'c:/windows/System32/kernel32.dll'}]`, policy: []func(*Policy){into(`C:\`)}, want: ErrSystemFile},
+		"a driver's place":                {text: `[{source: amd.exe, destination: NVCUDA.dll}]`, want: ErrTaken},
+		"two files at one place":          {text: `[{source: amd.exe, destination: a.exe}, {source: x86\tool.exe, destination: A.EXE}]`, want: ErrTaken},
+		"not a list":                      {text: `amd.exe`, want: ErrMalformed},
+		"an unknown key":                  {text: `[{source: amd.exe, readOnly: false}]`, want: ErrMalformed},
+		"no source":                       {text: `[{destination: amd.exe}]`, want: ErrMalformed},
+		"an unknown directory":            {text: `[{source: amd.exe, directory: Temp}]`, want: ErrMalformed},
+		"empty":                           {text: ``, want: ErrMalformed},
+		"two documents":                   {text: "[a]\n---\n[b]", want: ErrMalformed},
+		"broken list":                     {text: `[`, want: ErrMalformed},
+		"too long":                        {text: `['` + strings.Repeat("a", 70<<10) + `']`, want: ErrMalformed},
+		"a path that is too long":         {text: `['` + strings.Repeat("a", maxPath+1) + `']`, want: ErrMalformed},
+		"more than can be read":           {text: "[" + strings.Repeat("a,", maxRequests+1) + "]", want: ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -245,13 +245,13 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A link in the driver store, or in a folder of the policy, is judged by where it
+// A link in the driver store, or in a directory of the policy, is judged by where it
 // leads.
 func TestLinksThatLeadOut(t *testing.T) {
 	t.Parallel()
-	folder := windowsNode(t)
+	dir := windowsNode(t)
 	here := func(path string) string {
-		return filepath.Join(folder, filepath.FromSlash(strings.ReplaceAll(path, `\`, "/")))
+		return filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(path, `\`, "/")))
 	}
 	for link, target := range map[string]string{
 		store + `\away.txt`:      "../secret.inf_1/secret.txt",
@@ -259,7 +259,7 @@ func TestLinksThatLeadOut(t *testing.T) {
 		store + `\absolute.txt`:  "/C:/secret/key.pem",
 		store + `\linux.txt`:     "/etc/hostname",
 		store + `\far.txt`:       "../../../../../../../../../../../etc/hostname",
-		store + `\folder\up`:     "../../secret.inf_1",
+		store + `\dir\up`:        "../../secret.inf_1",
 		store + `\neighbour.txt`: "../nv.inf_amd64_12/next.txt",
 		store + `\dangling.txt`:  "nowhere",
 		store + `\loop.txt`:      "loop.txt",
@@ -275,20 +275,20 @@ func TestLinksThatLeadOut(t *testing.T) {
 		want   string
 		err    error
 	}{
-		"to another driver's folder":   {source: `away.txt`, err: ErrLeadsOut},
-		"within":                       {source: `within.dll`, want: store + `\nvcuda_loader64.dll`},
-		"absolute":                     {source: `absolute.txt`, err: ErrLeadsOut},
-		"to a file of Linux":           {source: `linux.txt`, err: ErrMissing},
-		"beyond the root":              {source: `far.txt`, err: ErrMissing},
-		"a folder on the way":          {source: `folder\up\secret.txt`, err: ErrLeadsOut},
-		"to a folder that begins like": {source: `neighbour.txt`, err: ErrLeadsOut},
-		"to nothing":                   {source: `dangling.txt`, err: ErrMissing},
-		"out of a host folder":         {source: `C:\tools\away.pem`, err: ErrLeadsOut},
-		"a host folder that is a link": {source: `C:\moved\trace.exe`, want: `C:\tools\trace.exe`},
+		"to another driver's directory":   {source: `away.txt`, err: ErrLeadsOut},
+		"within":                          {source: `within.dll`, want: store + `\nvcuda_loader64.dll`},
+		"absolute":                        {source: `absolute.txt`, err: ErrLeadsOut},
+		"to a file of Linux":              {source: `linux.txt`, err: ErrMissing},
+		"beyond the root":                 {source: `far.txt`, err: ErrMissing},
+		"a directory on the way":          {source: `dir\up\secret.txt`, err: ErrLeadsOut},
+		"to a directory that begins like": {source: `neighbour.txt`, err: ErrLeadsOut},
+		"to nothing":                      {source: `dangling.txt`, err: ErrMissing},
+		"out of a host directory":         {source: `C:\tools\away.pem`, err: ErrLeadsOut},
+		"a host directory that is a link": {source: `C:\moved\trace.exe`, want: `C:\tools\trace.exe`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := windowsPolicy(hostfiles.Root(folder))
+			p := windowsPolicy(hostfiles.Root(dir))
 			withDirs(`C:\tools`, `C:\moved`)(&p)
 			mounts, err := p.Mounts([]Request{{Source: test.source}}, devices(), nil)
 			if !errors.Is(err, test.err) {
@@ -300,7 +300,7 @@ func TestLinksThatLeadOut(t *testing.T) {
 		})
 	}
 	// A loop leads nowhere, with whatever error.
-	if mounts, err := windowsPolicy(hostfiles.Root(folder)).Mounts([]Request{{Source: "loop.txt"}}, devices(), nil); err == nil {
+	if mounts, err := windowsPolicy(hostfiles.Root(dir)).Mounts([]Request{{Source: "loop.txt"}}, devices(), nil); err == nil {
 		t.Errorf("a loop: %v", mounts)
 	}
 }
@@ -364,21 +364,21 @@ func TestLinuxContainers(t *testing.T) {
 		want    string
 		err     error
 	}{
-		"of a host folder":     {request: Request{Source: "/opt/gpu/lib.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/lib.so"},
-		"under another name":   {request: Request{Source: "/opt/gpu/lib.so", Destination: "a.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/a.so"},
-		"to a folder":          {request: Request{Source: "/opt/gpu/lib.so", Destination: "/srv/x/a.so"}, into: []string{"/srv"}, want: "/opt/gpu/lib.so > /srv/x/a.so"},
-		"relative":             {request: Request{Source: "lib.so"}, err: ErrNoStore},
-		"elsewhere":            {request: Request{Source: "/secret/key"}, err: ErrSource},
-		"begins alike":         {request: Request{Source: "/opt/gpux/no.so"}, err: ErrSource},
-		"dots":                 {request: Request{Source: "/opt/gpu/../../secret/key"}, err: ErrDots},
-		"two slashes":          {request: Request{Source: "//opt/gpu/lib.so"}, err: ErrEmptyElement},
-		"backslash":            {request: Request{Source: `/opt/gpu\lib.so`}, err: ErrCharacter},
-		"a link away":          {request: Request{Source: "/opt/gpu/away.so"}, err: ErrLeadsOut},
-		"a folder":             {request: Request{Source: "/opt/gpu/sub"}, err: ErrNotFile},
-		"missing":              {request: Request{Source: "/opt/gpu/no.so"}, err: ErrMissing},
-		"destination":          {request: Request{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: ErrDestination},
-		"destination of dots":  {request: Request{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: ErrDots},
-		"a folder of Windows'": {request: Request{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: ErrDirectory},
+		"of a host directory":     {request: Request{Source: "/opt/gpu/lib.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/lib.so"},
+		"under another name":      {request: Request{Source: "/opt/gpu/lib.so", Destination: "a.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/a.so"},
+		"to a directory":          {request: Request{Source: "/opt/gpu/lib.so", Destination: "/srv/x/a.so"}, into: []string{"/srv"}, want: "/opt/gpu/lib.so > /srv/x/a.so"},
+		"relative":                {request: Request{Source: "lib.so"}, err: ErrNoStore},
+		"elsewhere":               {request: Request{Source: "/secret/key"}, err: ErrSource},
+		"begins alike":            {request: Request{Source: "/opt/gpux/no.so"}, err: ErrSource},
+		"dots":                    {request: Request{Source: "/opt/gpu/../../secret/key"}, err: ErrDots},
+		"two slashes":             {request: Request{Source: "//opt/gpu/lib.so"}, err: ErrEmptyElement},
+		"backslash":               {request: Request{Source: `/opt/gpu\lib.so`}, err: ErrCharacter},
+		"a link away":             {request: Request{Source: "/opt/gpu/away.so"}, err: ErrLeadsOut},
+		"a directory":             {request: Request{Source: "/opt/gpu/sub"}, err: ErrNotFile},
+		"missing":                 {request: Request{Source: "/opt/gpu/no.so"}, err: ErrMissing},
+		"destination":             {request: Request{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: ErrDestination},
+		"destination of dots":     {request: Request{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: ErrDots},
+		"a directory of Windows'": {request: Request{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: ErrDirectory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -397,7 +397,7 @@ func TestLinuxContainers(t *testing.T) {
 }
 
 // A pod's author writes what is parsed here. Whatever it is: what is granted lies,
-// resolved, in a driver's folder, and lands in a folder of the policy, read-only,
+// resolved, in a driver's directory, and lands in a directory of the policy, read-only,
 // on nothing of Windows' own.
 func FuzzMounts(f *testing.F) {
 	for _, seed := range []string{
@@ -429,12 +429,12 @@ func FuzzMounts(f *testing.F) {
 			t.Fatalf("%d mounts", len(mounts))
 		}
 		for _, m := range mounts {
-			in := func(folder string) bool { return strings.HasPrefix(m.Source, folder+`\`) }
+			in := func(dir string) bool { return strings.HasPrefix(m.Source, dir+`\`) }
 			if !in(store) && !in(otherStore) || strings.Contains(m.Source, "..") || !slices.Equal(m.Options, []string{"ro"}) {
 				t.Fatalf("%+v", m)
 			}
-			if !slices.ContainsFunc(allowed, func(folder string) bool {
-				return strings.HasPrefix(winpath.Key(m.Destination), winpath.Key(folder)+`\`)
+			if !slices.ContainsFunc(allowed, func(dir string) bool {
+				return strings.HasPrefix(winpath.Key(m.Destination), winpath.Key(dir)+`\`)
 			}) ||
 				winpath.Equal(m.Destination, system32+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
 				t.Fatalf("%+v", m)

@@ -26,8 +26,8 @@ func TestImports(t *testing.T) {
 		}
 		for line := range strings.Lines(string(out)) {
 			path, module, _ := strings.Cut(strings.TrimSpace(line), " ")
-			// The wire format alone has none of protobuf's registries. Its start reads
-			// the program's own file, so it is not for Linux, where nobody needs it.
+			// The wire format has none of protobuf's registries, but its init reads the
+			// executable. Linux does not need it.
 			if os == "windows" && (path == "google.golang.org/protobuf/encoding/protowire" || strings.HasPrefix(path, "google.golang.org/protobuf/internal/errors") ||
 				path == "google.golang.org/protobuf/internal/detrand") {
 				continue

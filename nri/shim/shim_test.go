@@ -260,14 +260,14 @@ func TestWithoutARequestNothingChanges(t *testing.T) {
 	sandbox := podAnnotations("sandbox", "u1")
 	windowsHost := `{"process":{"env":["DIRECTX_ALLOCATION_DISPLAY=x"]},"annotations":{"microsoft.com/hostprocess-container":"true"},"windows":{}}`
 	for name, spec := range map[string]string{
-		"no request":            standalone(),
-		"asks for none":         standalone("DIRECTX_VISIBLE_DEVICES=none"),
-		"sandbox":               specOf(sandbox, "DIRECTX_ALLOCATION_DISPLAY=x"),
-		"interlock alone":       interlocked(podAnnotations("container", "u1")),
-		"host process":          windowsHost,
-		"pod asks by itself":    specOf(podAnnotations("container", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
-		"our own DaemonSet":     specOf(podAnnotations("container", "u1"), "X=directx-nri"),
-		"spaces, unknown field": "{ \"a\" : 1,\n \"linux\":{} }\n",
+		"no request":             standalone(),
+		"requests none":          standalone("DIRECTX_VISIBLE_DEVICES=none"),
+		"sandbox":                specOf(sandbox, "DIRECTX_ALLOCATION_DISPLAY=x"),
+		"interlock alone":        interlocked(podAnnotations("container", "u1")),
+		"host process":           windowsHost,
+		"pod requests by itself": specOf(podAnnotations("container", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
+		"our own DaemonSet":      specOf(podAnnotations("container", "u1"), "X=directx-nri"),
+		"spaces, unknown field":  "{ \"a\" : 1,\n \"linux\":{} }\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -302,7 +302,7 @@ func TestStandaloneStart(t *testing.T) {
 	}
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=1")), `"c1"`, `0 VMBUS\0 (Virtual GPU`)
 	if log := b.read("state/shim.log"); !strings.Contains(log, "missing.so") || !strings.Contains(log, "Container gets GPUs") {
-		t.Errorf("the log tells nothing of the missing file: %s", log)
+		t.Errorf("the log does not report the missing file: %s", log)
 	}
 }
 

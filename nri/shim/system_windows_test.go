@@ -10,7 +10,7 @@ import (
 )
 
 // TestReplaceWaitsForAScanner has a program keep config.json open, as virus
-// scanners do with a new file, in a way that lets nobody replace it.
+// scanners do with a new file, in a way that prevents its replacement.
 func TestReplaceWaitsForAScanner(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), specName)

@@ -1,5 +1,5 @@
-// Package bootstrap translates what containerd gives a runtime shim on its
-// standard input for an older one that runs behind it.
+// Package bootstrap translates the standard input of a runtime shim for an older
+// shim.
 package bootstrap
 
 import (
@@ -18,19 +18,17 @@ const (
 	lastOfAny        = 2
 )
 
-// ReadsOptions tells whether the real shim at path reads the runtime's options
-// from its standard input, and nothing newer. From 2.3 on containerd gives
-// shims its bootstrap parameters there, but for those two, which it knows by
-// their file names. So it takes us for a shim that understands them, and the
-// shim behind us may not.
+// ReadsOptions reports whether the real shim at path reads only the runtime's
+// options from its standard input. containerd 2.3 and later passes its bootstrap
+// parameters there, except to the two shims that it recognizes by their file
+// names, and so passes them to ours, behind which such a shim may run.
 func ReadsOptions(path string) bool {
 	name := strings.ToLower(filepath.Base(path)) // Windows finds it in any case.
 	return strings.Contains(name, "shim-runhcs-v1") || strings.Contains(name, "shim-runc-v1")
 }
 
-// Options returns the runtime's options out of given, what containerd has
-// given a shim on its standard input: an Any as it is, and what bootstrap
-// parameters have of one. Anything else is left as it is.
+// Options returns the runtime's options in a shim's standard input: the Any in
+// bootstrap parameters, and everything else as it is.
 func Options(given []byte) []byte {
 	var options []byte
 	bootstrap := false
@@ -56,8 +54,7 @@ func Options(given []byte) []byte {
 	return options
 }
 
-// field returns the bytes of message's field of that number, nil when it has
-// none.
+// field returns the bytes of a message's field, nil if there is none.
 func field(message []byte, wanted protowire.Number) []byte {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
