@@ -84,11 +84,11 @@ func TestAllocationsAskTheKubeletAndContainerd(t *testing.T) {
 		"the kubelet has just begun": {kubelet(), containerd("uid-a/a"), nil, "held stale waiting", ""},
 		"another has its name":       {kubelet("a", "b"), containerd("uid-a/a", "uid-new/b"), nil, "held stale waiting", ""},
 		"another node's containerd":  {kubelet("a", "b"), containerd("uid-x/x"), nil, "held held waiting", ""},
-		"no kubelet":                 {none, containerd("uid-b/b"), nil, "stale held waiting", "containerd is asked for the pods"},
+		"no kubelet":                 {none, containerd("uid-b/b"), nil, "stale held waiting", "The pods are those of containerd"},
 		"only what is stale":         {kubelet("a"), containerd(), []string{"--stale"}, "stale", ""},
 		"of a namespace":             {kubelet("a", "b"), none, []string{"-n", "default"}, "held held", ""},
 	} {
-		args := append([]string{"allocations", "--state-dir", state, "--shim-config", none, "--inventory", none,
+		args := append([]string{"allocations", "--state-dir", state, "--inventory", none,
 			"--pod-resources-socket", test.kubelet, "--cri-socket", test.containerd}, test.args...)
 		stdout, stderr, err := askApart(t, "", args...)
 		if err != nil {
@@ -102,7 +102,7 @@ func TestAllocationsAskTheKubeletAndContainerd(t *testing.T) {
 		if got := strings.Join(states[1:], " "); got != test.want {
 			t.Errorf("%s: %s, want %s\n%s", name, got, test.want, stdout)
 		}
-		if asked := strings.Contains(stderr, "is asked for the pods"); asked != (test.stderr != "") || strings.Contains(stderr, "is not known:") {
+		if asked := strings.Contains(stderr, "are those of containerd"); asked != (test.stderr != "") || strings.Contains(stderr, "are unknown") {
 			t.Errorf("%s: %s", name, stderr)
 		}
 	}

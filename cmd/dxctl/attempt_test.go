@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"directx-nri/cmd/dxctl/doctor"
 )
 
 func TestAttempt(t *testing.T) {
@@ -17,7 +15,7 @@ func TestAttempt(t *testing.T) {
 	if err := a.check(now); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.failed(now, os.ErrClosed); err != os.ErrClosed { //nolint:errorlint // It is to be that one.
+	if err := a.failed(now, os.ErrClosed); err != os.ErrClosed { //nolint:errorlint // The same value.
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -37,29 +35,23 @@ func TestAttempt(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if err != nil && (!strings.Contains(err.Error(), os.ErrClosed.Error()) || !strings.Contains(err.Error(), "2026-01-02T03:04:05Z") || !strings.Contains(err.Error(), a.path())) {
-			t.Errorf("%s: %v names not all", test.name, err)
+			t.Errorf("%s: incomplete: %v", test.name, err)
 		}
 	}
-	if got := failedConfigure(a.state); got.Record != a.path() || !got.At.Equal(now) || got.Why != os.ErrClosed.Error() || got.Err != nil {
-		t.Errorf("doctor is told %+v", got)
+	if last, exists, err := a.last(); !exists || err != nil || !last.At.Equal(now) || last.Error != os.ErrClosed.Error() {
+		t.Errorf("%+v, %t, %v", last, exists, err)
 	}
 	if err := os.WriteFile(a.path(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := failedConfigure(a.state); got != (doctor.FailedConfigure{}) {
-		t.Errorf("of a record that says nothing doctor is told %+v", got)
-	}
 	if err := a.check(now); err != nil {
-		t.Errorf("a record that says nothing: %v", err)
+		t.Errorf("a damaged record: %v", err)
 	}
 	if err := forgetAttempts(a.state); err != nil {
 		t.Fatal(err)
 	}
 	if exists(a.state) {
-		t.Error("the state folder is left")
-	}
-	if got := failedConfigure(a.state); got != (doctor.FailedConfigure{}) {
-		t.Errorf("of no record doctor is told %+v", got)
+		t.Error("the state directory is left")
 	}
 	if err := forgetAttempts(a.state); err != nil {
 		t.Errorf("a second time: %v", err)

@@ -51,7 +51,7 @@ var calls = map[string][]string{
 
 // places are the flags that keep a command to FOLDER.
 var places = map[string]string{
-	"inventory": "FOLDER/gpus.yaml", "shim-config": "FOLDER/none.yaml", "state-dir": "FOLDER/state", "config": "FOLDER/config.toml",
+	"inventory": "FOLDER/gpus.yaml", "state-dir": "FOLDER/state", "config": "FOLDER/config.toml",
 	"cri-socket": "FOLDER/cri.sock", "pod-resources-socket": "FOLDER/kubelet.sock", "containerd-state": "FOLDER/containerd", "host-root": "FOLDER",
 }
 

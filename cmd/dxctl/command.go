@@ -11,27 +11,26 @@ import (
 func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "dxctl",
-		Short: "See a node's GPUs, run containers with them, and set the node up",
-		Long: `dxctl is for people at a node: it shows the GPUs that containers can be given,
-starts containers with them by hand, says why something does not work, and sets
-containerd up.
+		Short: "Inspect and set up a node for containers with GPUs",
+		Long: `dxctl shows the GPUs of a node and the containers that hold them, finds problems,
+and sets containerd up.
 
-Exit status: 0 when all is well, 1 on failure, 2 when dxctl was called wrongly,
-unless a command says otherwise.`,
-		Example: `  dxctl devices                                # which GPUs are here?
-  dxctl doctor                                 # what keeps containers from them?
-  dxctl flags --for ctr --index 0              # flags for 'ctr run'
-  dxctl runtime configure --dry-run            # what would be changed for containerd?`,
+Exit status, unless a command's help says otherwise: 0 on success, 1 on failure,
+2 if dxctl was called incorrectly.`,
+		Example: `  dxctl devices                      # list the GPUs
+  dxctl doctor                       # find problems
+  dxctl allocations                  # list the containers with GPUs
+  dxctl runtime configure --dry-run  # show how containerd would be set up`,
 		Version: cli.Version(version) + "\n" + cli.Build(),
 	}
 	for _, group := range []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"see", "See what is there:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
-		{"run", "Run containers, and see what they would get:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
-		{"set", "Set the node up:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
-		{"shell", "Set your shell up:", []*cobra.Command{newCompletionCommand()}},
+		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
+		{"containers", "Prepare containers:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
+		{"shell", "Set up your shell:", []*cobra.Command{newCompletionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, below := range group.commands {
@@ -48,7 +47,7 @@ unless a command says otherwise.`,
 func newRuntimeCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "runtime",
-		Short: "Set up containerd and the runtime shim",
+		Short: "Set up the runtime shim and containerd",
 	}
 	command.AddCommand(newInstallCommand(), newUninstallCommand(runtime.GOOS))
 	command.AddCommand(newConfigureCommand(runtime.GOOS), newUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))

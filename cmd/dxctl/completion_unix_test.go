@@ -32,7 +32,7 @@ func TestCompletionInBash(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no bash here")
 	}
-	inventory, folder, _ := aNode(t)
+	inventory, dir, _ := aNode(t)
 	script, err := ask(t, "completion", "bash")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestCompletionInBash(t *testing.T) {
 		command := exec.CommandContext(t.Context(), bash, "-c", inBash, "bash", "dxctl", "devices", typed)
 		command.Env = os.Environ()
 		for name, text := range files {
-			file := filepath.Join(folder, name)
+			file := filepath.Join(dir, name)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

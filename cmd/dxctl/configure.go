@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,61 +37,53 @@ func newConfigureCommand(goos string) *cobra.Command {
 	o := configureOptions{target: target{os: goos}}
 	command := &cobra.Command{
 		Use:   "configure",
-		Short: "Have containerd start containers by our runtime shim, and turn NRI on",
-		Long: `Changes containerd's configuration file: each CRI runtime handler that can have
-GPUs gets runtime_path, so that containerd runs our shim, and hands on the
-annotations directx.microsoft.com/*; on Linux NRI is turned on. By default these
-are the handlers of io.containerd.runhcs.v1 with process isolation on Windows,
-and those of io.containerd.runc.v2 on Linux.
+		Short: "Make containerd use the runtime shim, and enable NRI",
+		Long: `Changes containerd's configuration file: runtime handlers that can have GPUs get a
+runtime_path, so that containerd runs our shim, and pass on the annotations
+directx.microsoft.com/*. On Linux, NRI is enabled. The handlers are those of
+io.containerd.runhcs.v1 with process isolation on Windows, and those of
+io.containerd.runc.v2 on Linux.
 
-With --add-handler these are left alone, and a handler of its own is added for
-pods that name its RuntimeClass. directx-advertiser --served-by shim offers GPUs
-then too, and does not let a pod start that holds one and runs by another
-handler: 'kubectl describe pod' says so.
+With --add-handler, these handlers stay as they are, and one is added for pods with
+its RuntimeClass.
 
-Comments, order and formatting of the file stay. A copy of what it was is beside
-it, with ` + backupSuffix + ` behind its name, until 'dxctl runtime unconfigure'
-has put it back. Run again, it changes nothing. containerd reads the file when it
-starts: restart it, or have it restarted by --restart, which does so only when
-what runs has not read it. When containerd did not come up with the file, the same
-is not tried again for an hour.
+Comments, order and formatting of the file are preserved, and a copy with the suffix
+` + backupSuffix + ` is kept until 'dxctl runtime unconfigure'. containerd loads the
+file when it starts: use --restart, which restarts it only if necessary. If
+containerd does not come back, the old file is restored, and the same change is not
+tried again for an hour.
 
-A pod on Linux reaches no service manager. With --restart-mode signal it needs
-none: the process that listens on --cri-socket, if it is containerd, is told to
-end, and is started again by what supervises it. The pod takes hostPID: true and,
+A pod on Linux cannot reach systemd: --restart-mode signal sends SIGTERM to
+containerd, which its supervisor starts again. The pod requires hostPID: true and,
 for this container, appArmorProfile: {type: Unconfined}.
 
-A file that is not there is begun, of version 2, which every containerd reads.
-k3s and RKE2 write their file anew at each start: give a copy of it as
-config.toml.tmpl or config-v3.toml.tmpl beside it to --config there.`,
-		Example: `  # see what would be changed
+k3s and RKE2 generate the file at each start: pass their template, config.toml.tmpl
+or config-v3.toml.tmpl, as --config.`,
+		Example: `  # show the changes
   dxctl runtime configure --dry-run
 
-  # change it, restart containerd, and go back if it does not come up
+  # change the file and restart containerd
   dxctl runtime configure --restart
 
-  # leave the handlers that are there alone: GPUs for pods of a RuntimeClass
+  # add a handler, and print its RuntimeClass
   dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml
 
-  # Linux: NRI alone, without the shim
-  dxctl runtime configure --no-shim
-
-  # the same, in a pod
-  dxctl runtime configure --no-shim --restart --restart-mode signal`,
+  # Linux: enable NRI only
+  dxctl runtime configure --no-shim --restart`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.shim, "shim", filepath.Join(paths.Default().ShimDir, shimfile.FileName(goos)), "the runtime shim, an absolute path")
-	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; may be given again (default: each that can have GPUs)")
-	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler of this name (without one: directx) in place of changing others, and print its RuntimeClass")
+	flags.StringVar(&o.shim, "shim", filepath.Join(paths.Default().ShimDir, shimfile.FileName(goos)), "absolute `PATH` of the runtime shim")
+	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; can be repeated (default: each that can have GPUs)")
+	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME`, instead of changing others, and print its RuntimeClass")
 	flags.Lookup("add-handler").NoOptDefVal = "directx"
-	flags.BoolVar(&o.noShim, "no-shim", false, "leave the runtime handlers alone")
+	flags.BoolVar(&o.noShim, "no-shim", false, "do not change runtime handlers")
 	if goos != "windows" {
-		flags.BoolVar(&o.noNRI, "no-nri", false, "leave NRI as it is")
+		flags.BoolVar(&o.noNRI, "no-nri", false, "do not enable NRI")
 	}
-	flags.IntVar(&o.fileVersion, "file-version", 2, "version of a file that is begun: 2, 3 or 4")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff and write nothing")
+	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	o.addChangeFlags(command)
 	return command
 }
@@ -102,24 +95,24 @@ func (o *configureOptions) check() error {
 	}
 	switch {
 	case o.noShim && (o.noNRI || o.os == "windows"):
-		return cli.Usage("nothing is left to configure without the shim and NRI")
+		return cli.Usage("--no-shim and --no-nri leave nothing to configure")
 	case o.noShim && (len(o.handlers) > 0 || o.addHandler != ""):
 		return cli.Usage("--no-shim excludes --handler and --add-handler")
 	case !absolute:
 		return cli.Usage("--shim %q is not an absolute path", o.shim)
 	case !shimfile.IsShim(o.shim):
-		return cli.Usage("--shim %q is not called %s: it could not be told from others", o.shim, shimfile.FileName(o.os))
+		return cli.Usage("--shim %q: the file must be named %s", o.shim, shimfile.FileName(o.os))
 	case o.addHandler != "" && !isLabel(o.addHandler):
-		return cli.Usage("--add-handler %q is no name of a runtime handler: it has small letters, digits and hyphens in it", o.addHandler)
+		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	case o.fileVersion < 2 || o.fileVersion > 4:
-		return cli.Usage("--file-version %d is none of 2, 3, 4", o.fileVersion)
+		return cli.Usage("--file-version %d: want 2, 3 or 4", o.fileVersion)
 	case o.dryRun && o.restart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
 	return o.target.check()
 }
 
-// isLabel tells whether Kubernetes takes name for a runtime handler.
+// isLabel reports whether name can be a runtime handler in Kubernetes.
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
 func isLabel(name string) bool {
 	const longest = 63
@@ -149,7 +142,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return locate(o.config, err)
 	}
-	if err := o.imports(f, settings.Node); err != nil {
+	if err := errors.Join(o.imports(f, settings.Node)...); err != nil {
 		return err
 	}
 	for _, warning := range result.Warnings {
@@ -161,17 +154,16 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	}
 	if settings.Shim != "" {
 		if _, err := os.Stat(o.shim); err != nil {
-			return fmt.Errorf("the shim is not there, and no container would start: %w; install it with 'dxctl runtime install'", err)
+			return fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
 	return o.apply(ctx, stdout, stderr, file, result)
 }
 
-// apply writes the result and restarts containerd when it is to be and has not
-// loaded it.
+// apply writes the result, and restarts containerd if requested and necessary.
 func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
 	changed := !bytes.Equal(file.text, result.Text) || !file.exists
-	back, err := file.snapshot()
+	restore, err := file.snapshot()
 	if err != nil {
 		return err
 	}
@@ -180,38 +172,37 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	tried := attempt{o.stateDir, hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))}
 	if restart {
 		if err := o.service().Check(ctx); err != nil {
-			return fmt.Errorf("nothing is changed: %w", err)
+			return fmt.Errorf("nothing was changed: %w", err)
 		}
 		if err := tried.check(time.Now()); err != nil {
-			return fmt.Errorf("nothing is changed: %w", err)
+			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
 	if changed {
 		if err := file.write(result); err != nil {
 			return err
 		}
-		fmt.Fprintf(stderr, "%s is configured%s\n", o.config, list(result.Handlers))
+		fmt.Fprintf(stderr, "configured %s%s\n", o.config, handlerList(result.Handlers))
 	} else {
-		fmt.Fprintf(stderr, "%s is configured already%s\n", o.config, list(result.Handlers))
+		fmt.Fprintf(stderr, "%s is already configured%s\n", o.config, handlerList(result.Handlers))
 	}
 	switch {
 	case restart:
-		if err := o.restartOrPutBack(ctx, stderr, ready, back); err != nil {
+		if err := o.restartOrRestore(ctx, stderr, ready, restore); err != nil {
 			if ctx.Err() != nil {
-				return err // We were told to end, and nothing is known of the file.
+				return err // A signal: the cause is not the file.
 			}
 			return tried.failed(time.Now(), err)
 		}
 		if err := forgetAttempts(o.stateDir); err != nil {
 			return err
 		}
-	case o.restart:
-		// It runs with this, whoever has restarted it.
+	case o.restart: // containerd has loaded it.
 		if err := forgetAttempts(o.stateDir); err != nil {
 			return err
 		}
 	case changed:
-		fmt.Fprintf(stderr, "restart containerd to have it read the file\n")
+		fmt.Fprintf(stderr, "restart containerd to load the file\n")
 	}
 	if o.addHandler != "" {
 		fmt.Fprintf(stdout, "%s", runtimeClass(o.addHandler, o.os))
@@ -219,24 +210,24 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	return nil
 }
 
-// list returns the names of handlers for a message.
-func list(handlers []string) string {
+// handlerList returns the names of handlers, for a message.
+func handlerList(handlers []string) string {
 	if len(handlers) == 0 {
 		return ""
 	}
 	return ": runtime handlers " + strings.Join(handlers, ", ")
 }
 
-// ready returns a function that tells what handlers lack.
+// ready returns a function that checks the handlers of the running containerd.
 func (o *configureOptions) ready(names []string) func([]containerdconfig.Handler) error {
 	return func(loaded []containerdconfig.Handler) error {
 		for _, name := range names {
 			i := slices.IndexFunc(loaded, func(h containerdconfig.Handler) bool { return h.Name == name })
 			if i < 0 {
-				return fmt.Errorf("the runtime handler %s is not loaded", name)
+				return fmt.Errorf("runtime handler %s is not loaded", name)
 			}
 			if loaded[i].RuntimePath != o.shim {
-				return fmt.Errorf("the runtime handler %s is loaded with runtime_path %q", name, loaded[i].RuntimePath)
+				return fmt.Errorf("runtime handler %s is loaded with runtime_path %q", name, loaded[i].RuntimePath)
 			}
 		}
 		return nil

@@ -1,44 +1,50 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
 	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
+	"directx-nri/internal/policy"
+	"directx-nri/internal/winpath"
 )
 
-// deviceReport is what is told of a device. The names of its fields are for
-// scripts, and stay.
+// deviceReport is a device. The names of its fields are stable.
 type deviceReport struct {
 	// Index is the device's place in the list, from 0.
 	Index       int    `json:"index" yaml:"index"`
 	InstanceID  string `json:"instanceID" yaml:"instanceID"`
 	Description string `json:"description" yaml:"description"`
-	// Kind is display, compute or none: what the resources' rules go by.
+	// Kind is display, compute or none.
 	Kind    string `json:"kind" yaml:"kind"`
 	Display bool   `json:"display" yaml:"display"`
 	Compute bool   `json:"compute" yaml:"compute"`
-	// Resource is the extended resource that offers it to Replicas containers. Both
-	// are empty where none does, and NotOffered says why; all three are where the
-	// configuration is not known.
+	// Resource is the extended resource that offers the device to Replicas
+	// containers. NotOffered is why there is none.
 	Resource   string `json:"resource,omitempty" yaml:"resource,omitempty"`
 	Replicas   int    `json:"replicas,omitempty" yaml:"replicas,omitempty"`
 	NotOffered string `json:"notOffered,omitempty" yaml:"notOffered,omitempty"`
-	// Health is "healthy", or what is wrong.
-	Health       string   `json:"health" yaml:"health"`
-	Notes        []string `json:"notes,omitempty" yaml:"notes,omitempty"`
-	Vendor       string   `json:"vendor" yaml:"vendor"`
-	Manufacturer string   `json:"manufacturer,omitempty" yaml:"manufacturer,omitempty"`
-	LocationPath string   `json:"locationPath,omitempty" yaml:"locationPath,omitempty"`
-	LUID         string   `json:"luid,omitempty" yaml:"luid,omitempty"`
-	// DedicatedMemory is in bytes.
-	DedicatedMemory uint64 `json:"dedicatedMemory" yaml:"dedicatedMemory"`
-	Integrated      bool   `json:"integrated" yaml:"integrated"`
-	Detachable      bool   `json:"detachable" yaml:"detachable"`
-	// Software tells a software renderer.
-	Software  bool    `json:"software" yaml:"software"`
-	NUMANode  *int    `json:"numaNode,omitempty" yaml:"numaNode,omitempty"`
-	BusNumber *uint32 `json:"busNumber,omitempty" yaml:"busNumber,omitempty"`
-	Address   *uint32 `json:"address,omitempty" yaml:"address,omitempty"`
-	// Status and Problem are Plug and Play's.
+	// Health is "healthy" or the problem.
+	Health          string       `json:"health" yaml:"health"`
+	Notes           []string     `json:"notes,omitempty" yaml:"notes,omitempty"`
+	Vendor          string       `json:"vendor" yaml:"vendor"`
+	Manufacturer    string       `json:"manufacturer,omitempty" yaml:"manufacturer,omitempty"`
+	LocationPath    string       `json:"locationPath,omitempty" yaml:"locationPath,omitempty"`
+	LUID            string       `json:"luid,omitempty" yaml:"luid,omitempty"`
+	DedicatedMemory uint64       `json:"dedicatedMemory" yaml:"dedicatedMemory"` // in bytes
+	Integrated      bool         `json:"integrated" yaml:"integrated"`
+	Detachable      bool         `json:"detachable" yaml:"detachable"`
+	Software        bool         `json:"software" yaml:"software"`
+	NUMANode        *int         `json:"numaNode,omitempty" yaml:"numaNode,omitempty"`
+	BusNumber       *uint32      `json:"busNumber,omitempty" yaml:"busNumber,omitempty"`
+	Address         *uint32      `json:"address,omitempty" yaml:"address,omitempty"`
 	Status          uint32       `json:"status" yaml:"status"`
 	Problem         uint32       `json:"problem" yaml:"problem"`
 	DriverKey       string       `json:"driverKey,omitempty" yaml:"driverKey,omitempty"`
@@ -50,14 +56,13 @@ type deviceReport struct {
 	Libraries       []fileReport `json:"libraries,omitempty" yaml:"libraries,omitempty"`
 }
 
-// fileReport is a file, relative to the driver store path where it is one of the
-// driver's, and what it is in a container.
+// fileReport is a file on the node, relative to the driver store path if it is one
+// of the driver's, and its path in a container.
 type fileReport struct {
 	Source      string `json:"source" yaml:"source"`
 	Destination string `json:"destination" yaml:"destination"`
-	// Missing tells that it is not on disk; a container starts without it. It is
-	// told of one GPU by itself only, as is Problem: why that could not be found
-	// out.
+	// Missing reports that it does not exist, Problem why that is unknown. Both are
+	// set in the details of a GPU only.
 	Missing bool   `json:"missing,omitempty" yaml:"missing,omitempty"`
 	Problem string `json:"problem,omitempty" yaml:"problem,omitempty"`
 }
@@ -65,34 +70,36 @@ type fileReport struct {
 // kindNone is the kind of a device that is never offered.
 const kindNone = "none"
 
-func reportDevice(index int, a resources.Assigned) deviceReport {
-	d := a.Device
-	r := deviceReport{
-		Index: index, InstanceID: d.InstanceID, Description: d.Description,
-		Kind: string(d.Kind()), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
-		NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
-		LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
-		Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
-		NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Status: d.Status, Problem: d.Problem,
-		DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
-		System32: runtimeFileReports(d.System32), SysWOW64: runtimeFileReports(d.SysWOW64),
+// reportDevices returns the reports of devices that rules assign to resources.
+func reportDevices(devices []discovery.Device, rules []policy.Resource) []deviceReport {
+	reports := make([]deviceReport, len(devices))
+	for i, a := range resources.Assign(devices, rules) {
+		d := a.Device
+		r := deviceReport{
+			Index: i, InstanceID: d.InstanceID, Description: d.Description,
+			Kind: cmp.Or(string(d.Kind()), kindNone), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
+			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
+			LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
+			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
+			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Status: d.Status, Problem: d.Problem,
+			DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
+			System32: runtimeFileReports(d.System32), SysWOW64: runtimeFileReports(d.SysWOW64),
+		}
+		if a.Rule != nil {
+			r.Resource, r.Replicas = a.Rule.Name, a.Rule.Replicas
+		}
+		if d.LUID != 0 {
+			r.LUID = d.LUID.String()
+		}
+		for _, node := range d.DeviceNodes {
+			r.DeviceNodes = append(r.DeviceNodes, fileReport{Source: node.Path, Destination: node.ContainerPath})
+		}
+		for _, library := range d.Libraries {
+			r.Libraries = append(r.Libraries, fileReport{Source: library.Source, Destination: library.Destination})
+		}
+		reports[i] = r
 	}
-	if a.Rule != nil {
-		r.Resource, r.Replicas = a.Rule.Name, a.Rule.Replicas
-	}
-	if d.LUID != 0 {
-		r.LUID = d.LUID.String()
-	}
-	if r.Kind == "" {
-		r.Kind = kindNone
-	}
-	for _, node := range d.DeviceNodes {
-		r.DeviceNodes = append(r.DeviceNodes, fileReport{Source: node.Path, Destination: node.ContainerPath})
-	}
-	for _, library := range d.Libraries {
-		r.Libraries = append(r.Libraries, fileReport{Source: library.Source, Destination: library.Destination})
-	}
-	return r
+	return reports
 }
 
 func runtimeFileReports(files []discovery.RuntimeFile) []fileReport {
@@ -101,4 +108,100 @@ func runtimeFileReports(files []discovery.RuntimeFile) []fileReport {
 		reports = append(reports, fileReport{Source: f.Source, Destination: f.Destination})
 	}
 	return reports
+}
+
+func (r deviceReport) name() string { return cmp.Or(r.LocationPath, r.InstanceID) }
+
+func (r deviceReport) memory() string {
+	if r.DedicatedMemory == 0 {
+		return ""
+	}
+	return humanize.IBytes(r.DedicatedMemory)
+}
+
+func (r deviceReport) numaNode() string {
+	if r.NUMANode == nil {
+		return ""
+	}
+	return strconv.Itoa(*r.NUMANode)
+}
+
+// availability returns the health of a device, or why containers cannot have it.
+func (r deviceReport) availability() string {
+	switch {
+	case r.Health != discovery.Health{}.String():
+		return r.Health
+	case r.Software:
+		return "not offered: software renderer"
+	case r.Kind == kindNone:
+		return "not offered: neither display nor compute"
+	case r.NotOffered != "":
+		return "not offered: " + r.NotOffered
+	case r.LocationPath == "" && len(r.DeviceNodes) == 0:
+		return "not available: no location path"
+	}
+	return r.Health
+}
+
+func (r deviceReport) properties() string {
+	var list []string
+	for _, p := range []struct {
+		is   bool
+		name string
+	}{{r.Integrated, "integrated"}, {r.Detachable, "detachable"}, {r.Software, "software renderer"}} {
+		if p.is {
+			list = append(list, p.name)
+		}
+	}
+	if r.Status != 0 {
+		list = append(list, fmt.Sprintf("Plug and Play status 0x%08X", r.Status))
+	}
+	if r.Problem != 0 {
+		list = append(list, fmt.Sprintf("problem code %d", r.Problem))
+	}
+	return strings.Join(list, ", ")
+}
+
+// deviceDetail is a device and the state of its files.
+type deviceDetail struct {
+	deviceReport `yaml:",inline"`
+	// FilesChecked reports whether the files were looked up.
+	FilesChecked bool `json:"filesChecked" yaml:"filesChecked"`
+}
+
+// checkFiles looks the files up, or returns why that is not possible.
+func (d *deviceDetail) checkFiles(files nodeFiles) (reason string) {
+	if files.assume {
+		return "--assume-files is set"
+	}
+	root, store := files.rootDir(), d.DriverStorePath
+	if len(d.System32)+len(d.SysWOW64) > 0 {
+		if store == "" {
+			return "the driver store path is unknown"
+		}
+		if len(store) > 2 && store[1] == ':' { // The inventory may be that of another node.
+			if _, err := root.Resolve(store[:3]); errors.Is(err, fs.ErrNotExist) {
+				return fmt.Sprintf("there is no %s in %s; --host-root names the root directory of the node", store[:3], root)
+			}
+		}
+	}
+	for _, list := range []struct {
+		files []fileReport
+		dir   string
+	}{{d.System32, store}, {d.SysWOW64, store}, {d.DeviceNodes, ""}, {d.Libraries, ""}} {
+		for i := range list.files {
+			path := list.files[i].Source
+			if list.dir != "" {
+				path = winpath.Join(list.dir, path)
+			}
+			switch _, err := root.Resolve(path); {
+			case errors.Is(err, fs.ErrNotExist):
+				list.files[i].Missing = true
+			case err != nil:
+				list.files[i].Problem = err.Error()
+			}
+		}
+	}
+	d.FilesChecked = true
+	return ""
 }

@@ -2,227 +2,206 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
-	"directx-nri/advertiser/resources"
-	"directx-nri/cmd/dxctl/terminal"
+	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
+	"directx-nri/internal/policy"
 )
 
 type devicesOptions struct {
-	gpuSource
-	hostRoot string
-	output   string
-	watch    bool
-	now      func() time.Time
-	// rules are the configuration's, nil where that is not known.
-	rules []config.Resource
+	nodeConfig
+	nodeFiles
+	output string
+	watch  bool
+	now    func() time.Time
+	rules  []policy.Resource
 }
 
 func newDevicesCommand() *cobra.Command {
 	o := devicesOptions{now: time.Now}
 	command := &cobra.Command{
 		Use:   "devices [INDEX | PATH | LUID | INSTANCE-ID]",
-		Short: "See this node's GPUs",
-		Long: `Lists the GPUs of this node: what each is, what it can do, where it is, and
-whether a container can be given it. Devices that no container is given are
-listed too, with the reason. The index is what --index of other commands and
-DIRECTX_VISIBLE_DEVICES count by; it changes when a GPU comes or goes.
+		Short: "List this node's GPUs",
+		Long: `Lists the GPUs of this node, with those that containers cannot have and the reason.
+The index is the one of --index and DIRECTX_VISIBLE_DEVICES; it changes if a GPU is
+added or removed.
 
-Which extended resource offers a GPU, and to how many containers, the rules of
-config.yaml say: -o wide, json and yaml have it.
+With the index, location path, LUID or instance ID of a GPU, prints its details,
+with the files that containers get and whether they exist on the node.
 
-With a GPU's index, location path, LUID or instance ID, all that is known of that
-one is told: also the files that its driver lists for containers, where they are in
-the container, and which of them are missing on disk. What runtimeFiles in
-config.yaml adds and takes away, 'dxctl spec' tells.
+Output formats:
 
-On Windows the node is asked, unless an inventory file is named here or in
-config.yaml. Elsewhere an inventory file is needed.
-
-Forms of the output:
-
-  table  fits the terminal: where that is narrow, long texts are cut, and columns
-         left out
-  wide   more columns, and nothing is cut
-  name   the location path of each GPU, or its instance ID where it has none, as
-         --path takes it
+  table  the most important columns
+  wide   all columns
+  name   the location path of each GPU, or its instance ID if it has none
   json, yaml
-         all that is known, for scripts. The names of fields stay as they are;
-         docs/cli.md explains them. One GPU by itself has "missing" or "problem"
-         on files that a container would not get, if "filesChecked" says that
-         they were looked for.
+         everything, for scripts. The names of fields are stable.
 
-With --watch the list is followed by a line for each GPU that comes, goes or
-changes, until it is interrupted. As JSON that is one object in each line: "event"
-is listed, came, went or changed; "device" is the GPU; and "changes" says which of
-its fields changed.`,
+With --watch, prints the list and then a line for each GPU that is added, removed or
+changed, until interrupted. As JSON, each line is an object.`,
 		Example: `  dxctl devices
   dxctl devices 0
   dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: onlyFirst(completeDevice(namedByIndex, discovery.Device.Name)),
+		ValidArgsFunction: onlyFirst(completeDevice(deviceIndex, discovery.Device.Name)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
-	o.addFlags(flags)
-	flags.StringVar(&o.hostRoot, "host-root", "", "`FOLDER` in which the node's root is seen, to look for its files there (default: the root of this system)")
-	flags.StringVarP(&o.output, "output", "o", outputTable, "form of the output: "+choices(devicesOutputs()))
-	flags.BoolVarP(&o.watch, "watch", "w", false, "go on telling what comes, goes and changes")
-	completeValues(command, "output", devicesOutputs()...)
+	o.nodeConfig.addFlags(flags)
+	o.nodeFiles.addFlags(flags)
+	flags.StringVarP(&o.output, "output", "o", outputTable, "output format: table, wide, json, yaml or name")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "report changes until interrupted")
 	return command
 }
 
-// Forms of an output.
-const (
-	outputTable = "table"
-	outputWide  = "wide"
-	outputYAML  = "yaml"
-	outputJSON  = "json"
-	outputName  = "name"
-)
-
-func devicesOutputs() []string {
-	return []string{outputTable, outputWide, outputJSON, outputYAML, outputName}
-}
-
 func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	outputs := []string{outputTable, outputWide, outputJSON, outputYAML, outputName}
+	if err := errors.Join(checkChoice("output", o.output, outputs...), o.nodeFiles.check()); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains(devicesOutputs(), o.output):
-		return cli.Usage("--output %q is none of %s", o.output, choices(devicesOutputs()))
 	case o.watch && len(args) > 0:
-		return cli.Usage("--watch follows all GPUs: name none of them")
+		return cli.Usage("--watch excludes the name of a GPU")
 	case o.watch && (o.output == outputYAML || o.output == outputName):
-		return cli.Usage("--watch has no form %s: use table, wide or json", o.output)
-	case o.watch:
-		return o.follow(ctx, stdout, stderr)
+		return cli.Usage("--watch excludes --output %s", o.output)
 	}
-	if err := checkHostRoot(o.hostRoot); err != nil {
-		return err
-	}
-	source, err := o.begin(stderr, io.Discard)
+	source, p, err := o.open(stderr)
 	if err != nil {
 		return err
 	}
+	o.rules = p.Resources
 	devices, err := source.Devices(ctx)
+	switch {
+	case err != nil:
+		return err
+	case o.watch:
+		return o.follow(ctx, source, devices, stdout, stderr)
+	case len(args) == 0:
+		return o.list(stdout, stderr, devices)
+	}
+	index, err := findDevice(args[0], devices)
 	if err != nil {
 		return err
 	}
-	if len(args) > 0 {
-		index, err := findDevice(args[0], devices)
-		if err != nil {
-			return err
-		}
-		return o.tellOne(stdout, index, o.assign(devices)[index])
-	}
-	return o.tellAll(stdout, stderr, devices)
+	return o.printOne(stdout, reportDevices(devices, o.rules)[index])
 }
 
-// begin reads the configuration, and returns where the GPUs come from, which tells
-// log of what it could not read since.
-func (o *devicesOptions) begin(stderr, log io.Writer) (discovery.Source, error) {
-	c, known, err := o.known(stderr)
-	if err != nil {
-		return nil, err
-	}
-	if known {
-		o.rules = c.Resources
-	}
-	return o.openAs(c, log)
-}
-
-// assign says of each device which resource offers it, and of none without rules.
-func (o *devicesOptions) assign(devices []discovery.Device) []resources.Assigned {
-	assigned := resources.Assign(devices, resources.FromConfig(o.rules))
-	if o.rules == nil {
-		for i := range assigned {
-			assigned[i].Reason = ""
-		}
-	}
-	return assigned
-}
-
-// tellAll prints the list.
-func (o *devicesOptions) tellAll(stdout, stderr io.Writer, devices []discovery.Device) error {
-	switch o.output {
-	case outputJSON, outputYAML:
-		reports := make([]deviceReport, len(devices))
-		for i, a := range o.assign(devices) {
-			reports[i] = reportDevice(i, a)
-		}
+func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
+	reports := reportDevices(devices, o.rules)
+	switch {
+	case o.output == outputJSON || o.output == outputYAML:
 		return printAs(stdout, o.output, reports)
-	case outputName:
+	case o.output == outputName:
 		for _, d := range devices {
-			if _, err := fmt.Fprintln(stdout, terminal.Printable(d.Name())); err != nil {
+			if _, err := fmt.Fprintln(stdout, doctor.Printable(d.Name())); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if len(devices) == 0 {
+	case len(devices) == 0:
 		fmt.Fprintln(stderr, "This node has no GPU.")
 		return nil
 	}
-	return printDevices(stdout, terminal.Of(stdout, os.Getenv), o.assign(devices), o.output == outputWide)
+	table := newTable(stdout)
+	header := []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"}
+	if o.output == outputWide {
+		header = append(header, "RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES")
+	}
+	table.row(header...)
+	for _, r := range reports {
+		cells := []string{strconv.Itoa(r.Index), r.Description, r.Vendor, r.memory(), r.DriverVersion, r.Kind, r.LocationPath, r.availability()}
+		if o.output == outputWide {
+			cells = append(cells, r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.numaNode(), r.InstanceID, strings.Join(r.Notes, "; "))
+		}
+		table.row(cells...)
+	}
+	return table.Flush()
 }
 
-// findDevice returns the index of the device that name means: by its index, its
-// location path, its instance ID, or its LUID in hexadecimal. Unlike what is given
-// to a container, it may be one that cannot be used.
-func findDevice(name string, devices []discovery.Device) (int, error) {
-	if index, err := strconv.ParseUint(name, 10, 32); err == nil {
-		if index < uint64(len(devices)) {
-			return int(index), nil
+// printOne prints the details of a GPU.
+func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
+	detail := deviceDetail{deviceReport: r}
+	notChecked := detail.checkFiles(o.nodeFiles)
+	switch o.output {
+	case outputJSON, outputYAML:
+		return printAs(stdout, o.output, detail)
+	case outputName:
+		_, err := fmt.Fprintln(stdout, doctor.Printable(r.name()))
+		return err
+	}
+	table := newTable(stdout)
+	for _, field := range []struct{ name, value string }{
+		{"Index", strconv.Itoa(r.Index)}, {"Description", r.Description}, {"Health", r.availability()}, {"Kind", r.Kind},
+		{"Resource", r.Resource}, {"Replicas", zeroIsEmpty(r.Replicas)}, {"Properties", r.properties()}, {"Location path", r.LocationPath},
+		{"LUID", r.LUID}, {"Instance ID", r.InstanceID}, {"Vendor", r.Vendor}, {"Memory", r.memory()}, {"NUMA node", r.numaNode()},
+		{"Driver", r.DriverVersion}, {"Driver store", r.DriverStorePath}, {"Driver key", r.DriverKey}, {"Notes", strings.Join(r.Notes, "; ")},
+	} {
+		if field.value != "" {
+			table.row(field.name, field.value)
 		}
+	}
+	for _, list := range []struct {
+		name  string
+		files []fileReport
+	}{
+		{`System32`, detail.System32}, {`SysWOW64`, detail.SysWOW64}, {"Device nodes", detail.DeviceNodes}, {"Libraries", detail.Libraries},
+	} {
+		for i, f := range list.files {
+			if i == 0 {
+				fmt.Fprintln(table)
+				table.row(strings.ToUpper(list.name), "ON THE NODE", "STATE")
+			}
+			state := "exists"
+			switch {
+			case !detail.FilesChecked:
+				state = "not checked"
+			case f.Problem != "":
+				state = f.Problem
+			case f.Missing:
+				state = "missing"
+			}
+			table.row(f.Destination, f.Source, state)
+		}
+	}
+	if notChecked != "" {
+		fmt.Fprintf(table, "\nThe files were not checked: %s.\n", doctor.Printable(notChecked))
+	}
+	return table.Flush()
+}
+
+func zeroIsEmpty(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// findDevice returns the index of the device with the given index, location path,
+// LUID or instance ID, including one that containers cannot have.
+func findDevice(name string, devices []discovery.Device) (int, error) {
+	if index, err := strconv.ParseUint(name, 10, 32); err == nil && index < uint64(len(devices)) {
+		return int(index), nil
 	}
 	luid, isLUID := discovery.ParseLUID(name)
 	i := slices.IndexFunc(devices, func(d discovery.Device) bool {
 		return isLUID && luid != 0 && d.LUID == luid || name != "" && strings.EqualFold(d.LocationPath, name) || strings.EqualFold(d.InstanceID, name)
 	})
 	if i < 0 {
-		return 0, fmt.Errorf("none of this node's %d GPU(s) is %q; 'dxctl devices -o wide' lists them", len(devices), name)
+		return 0, fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), name)
 	}
 	return i, nil
-}
-
-// choices returns values as a text: a, b or c.
-func choices(values []string) string {
-	last := len(values) - 1
-	if last < 1 {
-		return strings.Join(values, "")
-	}
-	return strings.Join(values[:last], ", ") + " or " + values[last]
-}
-
-// printAs writes v as YAML or JSON.
-func printAs(w io.Writer, output string, v any) error {
-	if output == outputJSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false) // Instance IDs are full of ampersands.
-		return encoder.Encode(v)
-	}
-	encoder := yaml.NewEncoder(w)
-	encoder.SetIndent(2)
-	if err := encoder.Encode(v); err != nil {
-		return err
-	}
-	return encoder.Close()
 }

@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,15 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"directx-nri/advertiser/resources"
-	"directx-nri/cmd/dxctl/terminal"
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
+	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/policy"
 )
 
-// mixed is a node with a GPU of each sort. STORE is the driver's folder.
+// mixed is a node with a GPU of each sort. STORE is the driver's dir.
 const mixed = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Inventory
 devices:
@@ -60,15 +57,15 @@ devices:
   display: true
 `
 
-// aNode is a folder with mixed as gpus.yaml, and the files of its first GPU but
+// aNode is a dir with mixed as gpus.yaml, and the files of its first GPU but
 // gone.dll. It returns the inventory's path, the root of the node, and what
 // [neutral] is to take out.
-func aNode(t *testing.T) (inventory, root string, folders map[string]string) {
+func aNode(t *testing.T) (inventory, root string, dirs map[string]string) {
 	t.Helper()
-	folder := t.TempDir()
-	store, here := `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`, filepath.Join(folder, "C:", "Windows", "System32", "DriverStore", "FileRepository", "nv.inf_amd64_1")
+	dir := t.TempDir()
+	store, here := `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`, filepath.Join(dir, "C:", "Windows", "System32", "DriverStore", "FileRepository", "nv.inf_amd64_1")
 	if runtime.GOOS == "windows" {
-		store, here = filepath.Join(folder, "nv.inf_amd64_1"), filepath.Join(folder, "nv.inf_amd64_1")
+		store, here = filepath.Join(dir, "nv.inf_amd64_1"), filepath.Join(dir, "nv.inf_amd64_1")
 	}
 	if err := os.MkdirAll(here, 0o755); err != nil {
 		t.Fatal(err)
@@ -78,9 +75,9 @@ func aNode(t *testing.T) (inventory, root string, folders map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	inventory = filepath.Join(folder, "gpus.yaml")
+	inventory = filepath.Join(dir, "gpus.yaml")
 	writeInventory(t, inventory, strings.ReplaceAll(mixed, "STORE", store))
-	return inventory, folder, map[string]string{store: "STORE", folder: "NODE"}
+	return inventory, dir, map[string]string{store: "STORE", dir: "NODE"}
 }
 
 // writeInventory replaces the file as a whole.
@@ -96,7 +93,7 @@ func writeInventory(t *testing.T, file, text string) {
 
 func TestDevicesForms(t *testing.T) {
 	t.Parallel()
-	inventory, root, folders := aNode(t)
+	inventory, root, dirs := aNode(t)
 	for name, args := range map[string][]string{
 		"devices":          nil,
 		"devices-wide":     {"-o", "wide"},
@@ -117,27 +114,9 @@ func TestDevicesForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, neutral(out, folders))
+			golden(t, name, neutral(out, dirs))
 		})
 	}
-}
-
-func TestDevicesTableFits(t *testing.T) {
-	t.Parallel()
-	inventory, _, _ := aNode(t)
-	source := gpuSource{inventory: inventory}
-	devices, err := source.devices(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all bytes.Buffer
-	for _, width := range []int{60, 80, 100, 120} {
-		fmt.Fprintf(&all, "%d columns:\n", width)
-		if err := printDevices(&all, terminal.Terminal{Width: width}, resources.Assign(devices, resources.FromConfig(config.Default().Resources)), false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	golden(t, "devices-widths", all.String())
 }
 
 func TestDevicesAreNotLookedForElsewhere(t *testing.T) {
@@ -145,14 +124,14 @@ func TestDevicesAreNotLookedForElsewhere(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a drive is there, or the path is not absolute")
 	}
-	inventory, root, folders := aNode(t)
+	inventory, root, dirs := aNode(t)
 	elsewhere := filepath.Join(root, "elsewhere")
 	if err := os.Mkdir(elsewhere, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	folders[elsewhere] = "ELSEWHERE"
+	dirs[elsewhere] = "ELSEWHERE"
 	out, err := ask(t, "devices", "0", "--inventory", inventory, "--host-root", elsewhere)
-	if err != nil || !strings.Contains(out, "The files were not looked for: there is no C:\\ in "+elsewhere) || strings.Contains(out, "missing") {
+	if err != nil || !strings.Contains(out, "The files were not checked: there is no C:\\ in "+elsewhere) || strings.Contains(out, "missing") {
 		t.Errorf("%v: %s", err, out)
 	}
 	out, err = ask(t, "devices", "0", "--inventory", inventory, "--host-root", elsewhere, "-o", "json")
@@ -170,7 +149,7 @@ func TestNoDevices(t *testing.T) {
 			t.Errorf("%s: %v: %q", form, err, out)
 		}
 	}
-	if out, err := ask(t, "devices", "--inventory", inventory, "0"); err == nil || out != "" || !strings.Contains(err.Error(), `none of this node's 0 GPU(s) is "0"`) {
+	if out, err := ask(t, "devices", "--inventory", inventory, "0"); err == nil || out != "" || !strings.Contains(err.Error(), `none of the 0 GPU(s) of this node is "0"`) {
 		t.Errorf("%v: %q", err, out)
 	}
 }
@@ -179,8 +158,7 @@ func TestNoDevices(t *testing.T) {
 func TestIndexIsTheSelections(t *testing.T) {
 	t.Parallel()
 	inventory, _, _ := aNode(t)
-	source := gpuSource{inventory: inventory}
-	devices, err := source.devices(t.Context())
+	devices, err := config.ReadInventory(inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,132 +181,10 @@ func TestIndexIsTheSelections(t *testing.T) {
 	}
 }
 
-func TestDeviceEvents(t *testing.T) {
-	t.Parallel()
-	node := 1
-	a := discovery.Device{InstanceID: `PCI\A`, LocationPath: "PCIROOT(0)#PCI(1B00)", Description: "A\x1b[2J", SupportsDisplay: true}
-	b := discovery.Device{InstanceID: `PCI\B`, SupportsCompute: true, LUID: 1}
-	c := discovery.Device{InstanceID: `PCI\C`, Description: "C", SupportsDisplay: true}
-	changed := b.Clone()
-	changed.InstanceID = `pci\b`
-	changed.Health.Reason, changed.NUMANode, changed.LUID = "code 43", &node, 2
-	changed.System32 = []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}}
-	another := changed.Clone()
-	another.System32[0].Source = "b.dll"
-	o := devicesOptions{output: outputTable, rules: config.Default().Resources, now: func() time.Time { return time.Date(2026, 11, 21, 19, 34, 7, 0, time.UTC) }}
-	var out bytes.Buffer
-	for _, step := range [][2][]discovery.Device{
-		{{a, b}, {a, b}}, {{a, b}, {changed, c}}, {{changed, c}, {another, c}}, {{another, c}, nil},
-	} {
-		for _, form := range []string{outputTable, outputJSON} {
-			o.output = form
-			if err := o.tellEvents(&out, deviceEvents(o.assign(step[0]), o.assign(step[1]))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		out.WriteByte('\n')
-	}
-	golden(t, "devices-events", out.String())
-}
-
-// TestWatch follows a real file.
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	inventory, _, folders := aNode(t)
-	text, err := os.ReadFile(inventory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		command := newCommand()
-		command.SetArgs([]string{"devices", "--inventory", inventory, "--watch", "-o", "json"})
-		command.SilenceErrors, command.SilenceUsage = true, true
-		command.SetOut(writer)
-		command.SetErr(io.Discard)
-		err := command.ExecuteContext(ctx)
-		_ = writer.CloseWithError(io.EOF)
-		ended <- err
-	}()
-	lines := bufio.NewScanner(reader)
-	lines.Buffer(nil, 1<<20)
-	next := func() deviceEvent {
-		t.Helper()
-		var event deviceEvent
-		if !lines.Scan() {
-			t.Fatalf("it ended: %v", lines.Err())
-		}
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatalf("%v: %s", err, lines.Text())
-		}
-		if event.Time.IsZero() {
-			t.Errorf("without a time: %s", lines.Text())
-		}
-		return event
-	}
-	for i := range 5 {
-		if event := next(); event.Event != eventListed || event.Device.Index != i {
-			t.Fatalf("%+v", event)
-		}
-	}
-	writeInventory(t, inventory, strings.Replace(string(text), "luid: 0xC2F5", "luid: 0xC2FF", 1))
-	if event := next(); event.Event != eventChanged || !cmp.Equal(event.Changes, []deviceChange{{"luid", "0x00000000_0x0000C2F5", "0x00000000_0x0000C2FF"}}) {
-		t.Errorf("%+v, %v", event, folders)
-	}
-	begin := strings.Index(string(text), `- instanceID: PCI\VEN_8086&DEV_9A49`)
-	writeInventory(t, inventory, strings.Replace(string(text[:begin]), "luid: 0xC2F5", "luid: 0xC2FF", 1))
-	if event := next(); event.Event != eventWent || event.Device.InstanceID != `PCI\VEN_8086&DEV_9A49\4` || event.Device.Index != 4 {
-		t.Errorf("%+v", event)
-	}
-	interrupt()
-	if lines.Scan() {
-		t.Errorf("more: %s", lines.Text())
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("interrupted: %v", err)
-	}
-}
-
-func TestWatchNeedsAList(t *testing.T) {
-	t.Parallel()
-	none := filepath.Join(t.TempDir(), "none.yaml")
-	if out, err := ask(t, "devices", "--inventory", none, "--watch"); err == nil || !strings.Contains(err.Error(), none) || out != "" {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// A reader that goes away ends it, with an error and no hang.
-func TestWatchEndsWithItsReader(t *testing.T) {
-	t.Parallel()
-	inventory, _, _ := aNode(t)
-	text, err := os.ReadFile(inventory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		o := devicesOptions{gpuSource: gpuSource{inventory: inventory}, output: outputTable, now: time.Now}
-		ended <- o.follow(t.Context(), writer, io.Discard)
-	}()
-	if _, err := bufio.NewReader(reader).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	_ = reader.Close()
-	writeInventory(t, inventory, strings.Replace(string(text), "0xC2F5", "0xC2FF", 1))
-	if err := <-ended; err == nil {
-		t.Error("no error")
-	}
-}
-
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	inventory, _, _ := aNode(t)
-	source := gpuSource{inventory: inventory}
-	devices, err := source.devices(t.Context())
+	devices, err := config.ReadInventory(inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,11 +199,11 @@ func TestCompletion(t *testing.T) {
 		by    func(discovery.Device) string
 		want  []string
 	}{
-		"indices":        {"", namedByIndex, []string{"0", "1", "2", "3", "4"}},
-		"a second index": {"0,3,", namedByIndex, []string{"0,3,1", "0,3,2", "0,3,4"}},
-		"LUIDs":          {"0X", namedByLUID, []string{"0x00000000_0x0000C2F5", "0x00000000_0x0000C2F6"}},
+		"indices":        {"", deviceIndex, []string{"0", "1", "2", "3", "4"}},
+		"a second index": {"0,3,", deviceIndex, []string{"0,3,1", "0,3,2", "0,3,4"}},
+		"LUIDs":          {"0X", deviceLUID, []string{"0x00000000_0x0000C2F5", "0x00000000_0x0000C2F6"}},
 		"paths":          {"pciroot(0)#pci(0", discovery.Device.Name, []string{"PCIROOT(0)#PCI(0100)#PCI(0000)#PCI(0000)", "PCIROOT(0)#PCI(0B00)"}},
-		"none":           {"9", namedByIndex, nil},
+		"none":           {"9", deviceIndex, nil},
 	} {
 		var got []string
 		for _, completion := range deviceCompletions(devices, test.begun, test.by) {
@@ -368,22 +224,6 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-func TestEnumeratedValues(t *testing.T) {
-	t.Parallel()
-	for usage, want := range map[string][]string{
-		"form of the output: table, wide, json, yaml or name":                              {"table", "wide", "json", "yaml", "name"},
-		"what the node is for: kubernetes, standalone, or auto":                            {"kubernetes", "standalone", "auto"},
-		"the node's operating system: windows or linux (default: the pod's, and so on)":    {"windows", "linux"},
-		"containerd's major version, 1 or 2, which decides how it reads the file":          nil,
-		"folder to install it in: containerd's own, or one on its PATH":                    nil,
-		"inventory FILE that describes the GPUs (default: as in config.yaml, and else so)": nil,
-	} {
-		if got := enumerated(usage); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", usage, got, want)
-		}
-	}
-}
-
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
 	for shell, want := range map[string]string{
@@ -391,6 +231,98 @@ func TestCompletionScripts(t *testing.T) {
 	} {
 		if out, err := ask(t, "completion", shell); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v: %.100s", shell, err, out)
+		}
+	}
+}
+
+// events are two lists of devices and what is between them.
+func TestDeviceEvents(t *testing.T) {
+	t.Parallel()
+	node := 1
+	a := discovery.Device{InstanceID: `PCI\A`, LocationPath: "PCIROOT(0)#PCI(1B00)", Description: "A\x1b[2J", SupportsDisplay: true}
+	b := discovery.Device{InstanceID: `PCI\B`, SupportsCompute: true, LUID: 1}
+	c := discovery.Device{InstanceID: `PCI\C`, Description: "C", SupportsDisplay: true}
+	changed := b.Clone()
+	changed.InstanceID = `pci\b`
+	changed.Health.Reason, changed.NUMANode, changed.LUID = "code 43", &node, 2
+	changed.System32 = []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}}
+	rules := policy.Default().Resources
+	o := devicesOptions{now: func() time.Time { return time.Date(2026, 11, 21, 19, 34, 7, 0, time.UTC) }}
+	var out bytes.Buffer
+	for _, step := range [][2][]discovery.Device{{{a, b}, {a, b}}, {{a, b}, {changed, c}}, {{changed, c}, nil}} {
+		for _, o.output = range []string{outputTable, outputJSON} {
+			if err := o.printEvents(&out, deviceEvents(reportDevices(step[0], rules), reportDevices(step[1], rules))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out.WriteByte('\n')
+	}
+	golden(t, "devices-events", out.String())
+}
+
+// changingSource has a second list after it was watched.
+type changingSource struct {
+	discovery.Static
+	next discovery.Static
+	ends error
+}
+
+func (s *changingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	return s.Static.Devices(ctx)
+}
+
+func (s *changingSource) Watch(ctx context.Context, changed func()) error {
+	s.Static = s.next
+	changed()
+	if s.ends == nil {
+		<-ctx.Done()
+	}
+	return s.ends
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	first := discovery.Static{{InstanceID: "A", SupportsDisplay: true}}
+	for name, ends := range map[string]error{"interrupted": nil, "watch ends": errors.New("no more events")} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		reader, writer := io.Pipe()
+		result := make(chan error, 1)
+		o := devicesOptions{output: outputJSON, now: time.Now}
+		go func() {
+			result <- o.follow(ctx, &changingSource{Static: first, ends: ends}, first, writer, io.Discard)
+			_ = writer.Close()
+		}()
+		lines := bufio.NewScanner(reader)
+		for _, want := range []string{eventListed, eventRemoved} {
+			if want == eventRemoved && ends != nil {
+				continue // The end may be seen first.
+			}
+			var event deviceEvent
+			if !lines.Scan() || json.Unmarshal(lines.Bytes(), &event) != nil || event.Event != want || event.Time.IsZero() {
+				t.Errorf("%s: %s, want %s", name, lines.Text(), want)
+			}
+		}
+		if ends == nil {
+			interrupt()
+		}
+		_, _ = io.Copy(io.Discard, reader)
+		if err := <-result; (err == nil) != (ends == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+		interrupt()
+	}
+}
+
+func TestEnumeratedValues(t *testing.T) {
+	t.Parallel()
+	for usage, want := range map[string][]string{
+		"output format: table, wide, json, yaml or name":            {"table", "wide", "json", "yaml", "name"},
+		"operating system: windows or linux (default: the node's)":  {"windows", "linux"},
+		"containerd's major version, 1 or 2, which decides":         nil,
+		"DIRECTORY to install to: containerd's own, or one on PATH": nil,
+	} {
+		if got := enumerated(usage); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", usage, got, want)
 		}
 	}
 }

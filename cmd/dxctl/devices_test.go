@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,37 +12,30 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
-
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/config"
-	"directx-nri/internal/win32"
 )
+
+// isolated returns args without this machine's node policy, unless they have a state
+// directory.
+func isolated(t *testing.T, args []string) []string {
+	t.Helper()
+	uses := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "doctor", "flags", "spec"}, args[0])
+	if !uses || slices.Contains(args, "--state-dir") {
+		return args
+	}
+	return slices.Concat(args[:1], []string{"--state-dir", filepath.Join(t.TempDir(), "none")}, args[1:])
+}
 
 // ask runs dxctl and returns what it printed.
 func ask(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	command := newCommand()
-	command.SetArgs(ofNoNode(args))
+	command.SetArgs(isolated(t, args))
 	command.SilenceErrors, command.SilenceUsage = true, true
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SetErr(&out)
 	err = command.ExecuteContext(t.Context())
 	return out.String(), err
-}
-
-// ofNoNode returns args with this machine's own configuration left out of it, unless
-// they name one.
-func ofNoNode(args []string) []string {
-	named := func(arg string) bool {
-		return strings.HasPrefix(arg, "--config") || strings.HasPrefix(arg, "--shim-config")
-	}
-	asks := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "flags", "spec"}, args[0])
-	if !asks || slices.ContainsFunc(args, named) {
-		return args
-	}
-	flag := "--shim-config="
-	return slices.Concat(args[:1], []string{flag}, args[1:])
 }
 
 const twoGPUs = `apiVersion: directx.microsoft.com/v1alpha1
@@ -66,12 +57,12 @@ devices:
 
 func TestDevices(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	file := filepath.Join(folder, "gpus.yaml")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "gpus.yaml")
 	if err := os.WriteFile(file, []byte(twoGPUs), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	asJSON, err := ask(t, "devices", "--inventory", file, "--shim-config", filepath.Join(folder, "none"), "-o", "json")
+	asJSON, err := ask(t, "devices", "--inventory", file, "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,16 +86,9 @@ func TestDevices(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 
-	// The shim's configuration names the inventory too, and YAML says the same.
-	if err := os.Chmod(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	settings := filepath.Join(folder, "config.yaml")
-	text := "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: " + file + "\n"
-	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	asYAML, err := ask(t, "devices", "--config", settings, "-o", "yaml")
+	// A configuration that names the inventory, as YAML.
+	config := configFile(t, "inventory: "+file+"\n")
+	asYAML, err := ask(t, "devices", "--config", config, "-o", "yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,63 +108,20 @@ func TestDevicesRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such form":      {[]string{"-o", "xml"}, `--output "xml" is none of table, wide, json, yaml or name`},
+		"no such form":      {[]string{"-o", "xml"}, `--output "xml": want table, wide, json, yaml or name`},
 		"no such inventory": {[]string{"--inventory", none}, none},
-		"watched as YAML":   {[]string{"--watch", "-o", "yaml"}, "--watch has no form yaml"},
-		"one is watched":    {[]string{"--watch", "0"}, "--watch follows all GPUs"},
+		"watched as YAML":   {[]string{"--watch", "-o", "yaml"}, "--watch excludes --output yaml"},
+		"one is watched":    {[]string{"--watch", "0"}, "--watch excludes the name of a GPU"},
 		"two at once":       {[]string{"0", "1"}, "accepts at most 1 arg(s)"},
-		"no such root":      {[]string{"--host-root", none}, "--host-root: "},
 	} {
-		if out, err := ask(t, append([]string{"devices", "--shim-config", none}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
+		if out, err := ask(t, append([]string{"devices"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v %s", name, err, out)
 		}
 	}
 	if runtime.GOOS == "windows" {
 		return
 	}
-	if out, err := ask(t, "devices", "--shim-config", none); err == nil || !strings.Contains(err.Error(), "--inventory") {
+	if out, err := ask(t, "devices"); err == nil || !strings.Contains(err.Error(), "--inventory") {
 		t.Errorf("without an inventory: %v %s", err, out)
-	}
-}
-
-func TestCapabilities(t *testing.T) {
-	t.Parallel()
-	server := win32.Version{Major: 10, Build: 20348, Server: true, Product: "Windows Server 2022 Datacenter"}
-	good := reportWindows(capabilities.Capabilities{Windows: server, Schemas: []capabilities.Schema{{Major: 1, Minor: 0}, {Major: 2, Minor: 7}}})
-	if !slices.Equal(good.Schemas, []string{"1.0", "2.7"}) || good.HCSError != "" || good.Build != 20348 || !good.Server {
-		t.Errorf("%+v", good)
-	}
-	old := reportWindows(capabilities.Capabilities{Windows: win32.Version{Build: 17763}, SchemasErr: errors.New("no HCS")})
-	if old.HCSError != "no HCS" {
-		t.Errorf("%+v", old)
-	}
-}
-
-// What the configuration says counts more than what Windows can do.
-func TestConfiguredCapabilities(t *testing.T) {
-	t.Parallel()
-	able := &capabilities.Capabilities{Windows: win32.Version{Build: 20348}, BuildTells: true}
-	for name, test := range map[string]struct {
-		mode       config.Assignment
-		injection  config.Injection
-		assignment string
-		reason     string
-	}{
-		"auto":    {config.AssignAuto, config.InjectByRuntime, "location-path", "20348"},
-		"by word": {config.AssignByClass, config.InjectByKubelet, "class-guid", "assignmentMode: class-guid"},
-	} {
-		c := config.Default()
-		c.ContainerOS, c.Assignment, c.Injection = "windows", test.mode, test.injection
-		var r capabilitiesReport
-		r.configured("config.yaml", c, errors.New("it is bad"), able)
-		if r.Assignment != test.assignment || r.AssignmentMode != string(test.mode) || r.Injection != string(test.injection) || !strings.Contains(r.Reason, test.reason) || r.ConfigError != "it is bad" {
-			t.Errorf("%s: %+v", name, r)
-		}
-	}
-	c := config.Default()
-	c.ContainerOS = "windows"
-	var r capabilitiesReport
-	if r.configured("config.yaml", c, nil, &capabilities.Capabilities{SchemasErr: context.DeadlineExceeded}); r.Assignment != assignUnknown {
-		t.Errorf("a Windows that does not answer: %+v", r)
 	}
 }

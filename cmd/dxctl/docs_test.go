@@ -157,7 +157,7 @@ var deviceObjects = []struct {
 	}},
 	{"Fields of each line of `--watch -o json`:", deviceEvent{}, map[string]string{
 		"time":    "when it was told, RFC 3339",
-		"event":   "`listed` (at the beginning), `came`, `went` or `changed`",
+		"event":   "`listed` (at the start), `added`, `removed` or `changed`",
 		"device":  "the GPU, as above; as it was when it went",
 		"changes": "list of what changed: `field`, and its value `from` and `to`, `null` for none",
 	}},
@@ -223,14 +223,14 @@ func TestEachCommandExplainsItself(t *testing.T) {
 		if command.Long == "" && command.Parent().Name() != "completion" {
 			t.Errorf("%s has no long text", path)
 		}
-		for _, flag := range []string{"output", "for", "shell", "container-os", "role", "served-by"} {
+		for _, flag := range []string{"output", "for", "shell", "container-os", "role"} {
 			if _, completed := command.GetFlagCompletionFunc(flag); command.Flags().Lookup(flag) != nil && !completed {
-				t.Errorf("%s: --%s is not completed; see completeValues", path, flag)
+				t.Errorf("%s: --%s is not completed", path, flag)
 			}
 		}
 		for _, flag := range []string{"index", "luid", "path"} {
 			if _, completed := command.GetFlagCompletionFunc(flag); command.Flags().Lookup(flag) != nil && !completed {
-				t.Errorf("%s: --%s is not completed; it needs the flags of gpuSource", path, flag)
+				t.Errorf("%s: --%s is not completed", path, flag)
 			}
 		}
 	}

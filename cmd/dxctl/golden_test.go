@@ -54,18 +54,18 @@ func golden(t *testing.T, name, got string) {
 var clock = regexp.MustCompile(`\b(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`)
 
 // neutral returns text without what differs from run to run and from one system
-// to the other: each folder becomes the name that it has in folders, paths below
+// to the other: each dir becomes the name that it has in dirs, paths below
 // it are written with slashes, and times become TIME.
-func neutral(text string, folders map[string]string) string {
-	// A folder comes before the one that it is in.
-	for _, folder := range slices.SortedFunc(maps.Keys(folders), func(a, b string) int { return len(b) - len(a) }) {
-		name := folders[folder]
+func neutral(text string, dirs map[string]string) string {
+	// A dir comes before the one that it is in.
+	for _, dir := range slices.SortedFunc(maps.Keys(dirs), func(a, b string) int { return len(b) - len(a) }) {
+		name := dirs[dir]
 		// In JSON, and in what Go quotes, a backslash is doubled.
-		quoted, err := json.Marshal(folder)
+		quoted, err := json.Marshal(dir)
 		if err != nil {
 			return err.Error()
 		}
-		for _, form := range []string{strings.Trim(string(quoted), `"`), folder} {
+		for _, form := range []string{strings.Trim(string(quoted), `"`), dir} {
 			text = strings.ReplaceAll(text, form, name)
 		}
 		below := regexp.MustCompile(regexp.QuoteMeta(name) + `(\\+[^\\\s"',;:]+)+`)
@@ -78,14 +78,14 @@ func neutral(text string, folders map[string]string) string {
 
 func TestNeutral(t *testing.T) {
 	t.Parallel()
-	folders := map[string]string{`C:\Temp\001`: "TEMP"}
+	dirs := map[string]string{`C:\Temp\001`: "TEMP"}
 	for text, want := range map[string]string{
 		`open C:\Temp\001\a\b.yaml: no`:                    `open TEMP/a/b.yaml: no`,
 		`{"file":"C:\\Temp\\001\\a.yaml","x":"D:\\y"}`:     `{"file":"TEMP/a.yaml","x":"D:\\y"}`,
 		`2026-11-21T19:34:07Z 2026-11-21 19:34:07.5+01:00`: `TIME TIME`,
 		`19:34:07 GPU came, PCIROOT(0)#PCI(1B00), 100:1`:   `TIME GPU came, PCIROOT(0)#PCI(1B00), 100:1`,
 	} {
-		if got := neutral(text, folders); got != want {
+		if got := neutral(text, dirs); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}

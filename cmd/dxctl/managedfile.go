@@ -17,42 +17,40 @@ import (
 )
 
 const (
-	// backupSuffix ends the name of the copy, beside the file, of what it was
-	// before we changed it first.
-	backupSuffix = ".directx-nri.bak"
-	journalName  = "runtime-configure.json"
-	// journalFormat is the one that we write and read.
+	// backupSuffix is the suffix of the copy of the original file.
+	backupSuffix  = ".directx-nri.bak"
+	journalName   = "runtime-configure.json"
 	journalFormat = 1
 
 	newFilePerm fs.FileMode = 0o644
 )
 
-// journal is what we know of our changes to a configuration file.
+// journal is the record of our changes to a configuration file.
 type journal struct {
 	Format int `json:"format"`
 	// Config is the file.
 	Config string `json:"config"`
-	// Created tells that there was no such file.
+	// Created reports whether the file did not exist before.
 	Created bool `json:"created,omitempty"`
-	// Original is the hash of the file before, "" when others have changed it
-	// between our changes, so that no copy has all that is to be kept.
+	// Original is the hash of the original file, "" if others changed it between our
+	// changes, so that the copy is out of date.
 	Original string `json:"original,omitempty"`
-	// Written is the hash of what we have written last.
+	// Written is the hash of what we wrote last.
 	Written string                  `json:"written"`
 	Edits   []containerdconfig.Edit `json:"edits"`
 }
 
-// managedFile is a configuration file that we change and can restore.
+// managedFile is a configuration file with a journal.
 type managedFile struct {
-	path    string // the file itself, links resolved
+	path    string // symbolic links are resolved
 	state   string
 	text    []byte
 	exists  bool
 	perm    fs.FileMode
-	journal *journal // nil when there is none
+	journal *journal // nil if there is none
 }
 
-// openManaged reads a configuration file and what we know of it.
+// openManaged reads a configuration file and its journal.
 func openManaged(path, state string) (*managedFile, error) {
 	m := &managedFile{path: path, state: state, perm: newFilePerm}
 	resolved, err := filepath.EvalSymlinks(path)
@@ -60,9 +58,8 @@ func openManaged(path, state string) (*managedFile, error) {
 	case err == nil:
 		m.path = resolved
 	case exists(path):
-		// What is written there would take the link's place, and containerd would
-		// start without all that the file it leads to says.
-		return nil, fmt.Errorf("%w: %s is a link; name the file that it leads to, and in a pod mount that file's folder too", err, path)
+		// A new file would replace the link.
+		return nil, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
 	}
 	if m.text, m.exists, err = readFile(m.path); err != nil {
 		return nil, err
@@ -82,23 +79,23 @@ func openManaged(path, state string) (*managedFile, error) {
 		return m, err
 	}
 	m.journal = new(journal)
-	// What it says is put into the configuration of a program of the system.
+	// Its content becomes part of the configuration of a privileged program.
 	if err = durable.CheckFile(m.journalPath()); err == nil {
 		err = json.Unmarshal(text, m.journal)
 	}
 	switch {
 	case err == nil && m.journal.Format != journalFormat:
-		err = fmt.Errorf("format %d is not known to this program", m.journal.Format)
+		err = fmt.Errorf("unknown format %d", m.journal.Format)
 	case err == nil && m.journal.Config != m.path:
-		err = fmt.Errorf("it is about %s: give another --state-dir for %s", m.journal.Config, m.path)
+		err = fmt.Errorf("it is the record of %s: use another --state-dir for %s", m.journal.Config, m.path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what was configured, %s: %w", m.journalPath(), err)
+		return nil, fmt.Errorf("read the record of changes %s: %w", m.journalPath(), err)
 	}
 	return m, nil
 }
 
-// readFile reads a file that others, of our own programs too, may replace meanwhile.
+// readFile reads a file that another process may replace at the same time.
 func readFile(path string) (text []byte, exists bool, err error) {
 	text, err = durable.Read(path, math.MaxInt64)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,8 +112,7 @@ func hash(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// snapshot returns a function that puts the file and what we know of it back to
-// what they are now.
+// snapshot returns a function that restores the current file and its journal.
 func (m *managedFile) snapshot() (func() error, error) {
 	var restores []func() error
 	for _, path := range []string{m.path, m.journalPath(), m.backupPath()} {
@@ -144,11 +140,10 @@ func (m *managedFile) snapshot() (func() error, error) {
 	}, nil
 }
 
-// write writes a new text with its edits. What is needed to take it back is on
-// the disk before it.
+// write writes a new text. What is needed to undo it is written before.
 func (m *managedFile) write(r containerdconfig.Result) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o755); err != nil {
-		return fmt.Errorf("make the folder of %s: %w", m.path, err)
+		return fmt.Errorf("create the directory of %s: %w", m.path, err)
 	}
 	if err := durable.MakePrivate(m.state); err != nil {
 		return err
@@ -176,8 +171,8 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 	return durable.Replace(m.path, r.Text, m.perm)
 }
 
-// applied tells whether changes that we know of are in the file: not when it
-// was never written, or when somebody has put another in its place.
+// applied reports whether the file has our changes. It does not if it was never
+// written, or if another program replaced it.
 func (m *managedFile) applied() bool {
 	if m.journal == nil || m.journal.Original == hash(m.text) {
 		return false
@@ -186,14 +181,14 @@ func (m *managedFile) applied() bool {
 	return err != nil || !bytes.Equal(undone, m.text)
 }
 
-// reverted is what the file is without our changes.
+// reverted is the file without our changes.
 type reverted struct {
 	text   []byte
 	exists bool
 	notes  []string
 }
 
-// revert returns the file without our changes, and leaves it as it is.
+// revert returns the file without our changes, and changes nothing.
 func (m *managedFile) revert(node containerdconfig.Node) (reverted, error) {
 	same := reverted{text: m.text, exists: m.exists}
 	if !m.exists {
@@ -232,8 +227,7 @@ func (m *managedFile) store(r reverted) error {
 	return durable.Replace(m.path, r.text, m.perm)
 }
 
-// forget removes what we know of our changes, and our folder with it when
-// nothing else is in it.
+// forget removes the journal and the copy, and the state directory if it is empty.
 func (m *managedFile) forget() error {
 	if m.journal == nil {
 		return nil
@@ -241,6 +235,6 @@ func (m *managedFile) forget() error {
 	if err := errors.Join(durable.Remove(m.backupPath()), durable.Remove(m.journalPath())); err != nil {
 		return err
 	}
-	_ = os.Remove(m.state) // fails as long as others keep something there
+	_ = os.Remove(m.state) // Fails unless it is empty.
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,10 +10,11 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/nri/decision"
 )
 
-// selection is the GPUs that a person names by flags.
+// selection is the GPUs that flags select.
 type selection struct {
 	all     bool
 	indices []uint
@@ -21,27 +23,25 @@ type selection struct {
 }
 
 func (s *selection) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&s.all, "all", false, "each GPU that a container can be given")
-	flags.UintSliceVar(&s.indices, "index", nil, "GPU by its `INDEX` in 'dxctl devices'; may be given again, or as a list with commas")
-	flags.StringArrayVar(&s.luids, "luid", nil, "GPU by its `LUID`, in hexadecimal (0xC2F5); may be given again")
-	flags.StringArrayVar(&s.paths, "path", nil, "GPU by its location `PATH`, or its instance ID where it has none; may be given again")
+	flags.BoolVar(&s.all, "all", false, "all GPUs that containers can have")
+	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices'; can be repeated, or a list with commas")
+	flags.StringArrayVar(&s.luids, "luid", nil, "GPU with this `LUID` in hexadecimal, such as 0xC2F5; can be repeated")
+	flags.StringArrayVar(&s.paths, "path", nil, "GPU with this location `PATH` or instance ID; can be repeated")
 }
 
-// empty tells that no GPU is named.
 func (s *selection) empty() bool {
 	return !s.all && len(s.indices)+len(s.luids)+len(s.paths) == 0
 }
 
-// check returns what is wrong with the flags themselves. In a request each name
-// may be of any kind, so that one of another kind than its flag would be found,
-// and be another GPU.
+// check validates the flags. [decision.Select] accepts any kind of name in any
+// place, so a name of another kind could select another GPU.
 func (s *selection) check() error {
 	if s.all && len(s.indices)+len(s.luids)+len(s.paths) > 0 {
 		return cli.Usage("--all excludes --index, --luid and --path")
 	}
 	for _, luid := range s.luids {
 		if _, ok := discovery.ParseLUID(luid); !ok {
-			return cli.Usage("--luid %q is no LUID in hexadecimal, such as 0xC2F5; 'dxctl devices -o wide' lists them", luid)
+			return cli.Usage("--luid %q is not a LUID in hexadecimal, such as 0xC2F5", luid)
 		}
 	}
 	for _, path := range s.paths {
@@ -49,16 +49,16 @@ func (s *selection) check() error {
 		_, notIndex := strconv.ParseUint(path, 10, 64)
 		switch {
 		case isLUID || notIndex == nil || slices.Contains([]string{"", "all", "none"}, strings.ToLower(strings.TrimSpace(path))):
-			return cli.Usage("--path %q is no location path, and no instance ID; 'dxctl devices -o name' lists them", path)
+			return cli.Usage("--path %q is neither a location path nor an instance ID; 'dxctl devices -o name' lists them", path)
 		case strings.Contains(path, ","):
-			return cli.Usage("--path %q: commas part GPUs; name this one by --index or --luid, and others by a --path each", path)
+			return cli.Usage("--path %q has a comma: use --index or --luid for this GPU, and repeat --path for others", path)
 		}
 	}
 	return nil
 }
 
-// request returns the selection as [decision.Select] reads it, which is also what
-// a container asks for with DIRECTX_VISIBLE_DEVICES. "" names no GPU.
+// request returns the selection in the form of DIRECTX_VISIBLE_DEVICES, "" if it is
+// empty.
 func (s *selection) request() string {
 	if s.all {
 		return "all"
@@ -70,7 +70,39 @@ func (s *selection) request() string {
 	return strings.Join(slices.Concat(list, s.luids, s.paths), ",")
 }
 
-// choose returns the selected ones of present.
+// choose returns the selected devices.
 func (s *selection) choose(present []discovery.Device) ([]discovery.Device, error) {
 	return decision.Select(s.request(), present)
+}
+
+// nodeFiles selects where the files of drivers are looked up.
+type nodeFiles struct {
+	root   string
+	assume bool
+}
+
+func (n *nodeFiles) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&n.root, "host-root", "", "root `DIRECTORY` of the node, to look up its files (default: this system's)")
+	flags.BoolVar(&n.assume, "assume-files", false, "assume that all driver files exist, for the inventory of another node")
+}
+
+func (n *nodeFiles) check() error {
+	if n.assume && n.root != "" {
+		return cli.Usage("--assume-files excludes --host-root")
+	}
+	return nil
+}
+
+func (n *nodeFiles) rootDir() hostfiles.Root {
+	if n.root == "" && runtime.GOOS != "windows" {
+		return "/"
+	}
+	return hostfiles.Root(n.root)
+}
+
+func (n *nodeFiles) files() decision.Files {
+	if n.assume {
+		return hostfiles.Assumed{}
+	}
+	return n.rootDir()
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,19 +20,17 @@ import (
 	"directx-nri/ocispec"
 )
 
-// Forms of the output, beside JSON.
 const (
-	specDiff = "diff"
-	specSpec = "spec"
+	outputDiff = "diff"
+	outputSpec = "spec"
 )
 
 type specOptions struct {
-	gpuSource
+	nodeConfig
 	selection
 	nodeFiles
 	token    string
-	presents bool // --token is given, if only as "".
-	stateDir string
+	hasToken bool
 	id       string
 	output   string
 }
@@ -41,56 +39,41 @@ func newSpecCommand() *cobra.Command {
 	var o specOptions
 	command := &cobra.Command{
 		Use:   "spec CONFIG.json|-",
-		Short: "Show what the runtime shim would change in a container's spec",
-		Long: `Shows what the runtime shim would do to an OCI runtime spec, a file or standard
-input, and does nothing: no allocation is bound, and no file is written.
+		Short: "Show how the runtime shim changes a container's spec",
+		Long: `Shows how the runtime shim changes an OCI runtime spec, from a file or from standard
+input. Nothing is written, and no allocation is bound.
 
-Without a selection or a token it decides by what the spec says itself, as the
-shim does: the allocation that a pod's container presents, and what a container
-outside of pods asks for. With a selection the container is taken for one outside
-of pods that asks for it. With --token it is taken to present that allocation; a
-spec that is of no pod is taken for that of the container which holds it.
+By default the container is what its spec says: a container of a pod with an
+allocation token, or a standalone container that requests GPUs. With --all,
+--index, --luid or --path it is a standalone container that requests these GPUs.
+With --token it is the container that holds that allocation.
 
-The node's configuration counts as it does for the shim: runtimeFiles, extraMounts,
-assignmentMode and visibilityHints. What assignmentMode auto stands for, this
-machine's Windows says.
+  -o diff   the changes
+  -o spec   the changed spec
+  -o json   the decision: GPUs, edits, and missing files
 
-  -o diff   what is changed, both specs in the same indentation, keys in order
-  -o spec   the spec that the container would start with, as the shim writes it
-  -o json   the decision: the GPUs, the edits, and files that are left out
+Exit status: 0 if the container would start, 1 if the shim would refuse it or that
+is unknown.`,
+		Example: `  # the sample bundle, on a node with other GPUs
+  dxctl spec deployments/examples/bundle/config.json --index 0 \
+    --inventory deployments/inventory/windows-g4dn.yaml --assume-files
 
-The diff and the decision have no tokens in them. A spec has those that it came
-with.
-
-Exit status: 0 when the container would start, 1 when the shim would refuse it,
-with the reason, or when it cannot be told.`,
-		Example: `  dxctl spec /run/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json
-  ctr container info --spec ID | dxctl spec - --index 0
-  dxctl spec config.json --all -o json
-
-  # another node's GPUs
-  dxctl spec config.json --all --inventory node7.yaml --assume-files`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usage("name one spec, a file, or - for standard input")
-			}
-			return nil
-		},
+  dxctl spec /run/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json
+  ctr container info --spec ID | dxctl spec - --all -o json`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			o.presents = c.Flags().Changed("token")
+			o.hasToken = c.Flags().Changed("token")
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	o.selection.addFlags(flags)
-	flags.StringVar(&o.token, "token", "", "`TOKEN` of an allocation")
+	flags.StringVar(&o.token, "token", "", "allocation `TOKEN`")
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
-	flags.StringVarP(&o.output, "output", "o", specDiff, "form of the output: diff, spec or json")
-	o.gpuSource.addFlags(flags)
+	flags.StringVarP(&o.output, "output", "o", outputDiff, "output format: diff, spec or json")
+	o.nodeConfig.addFlags(flags)
 	o.nodeFiles.addFlags(flags)
-	flags.StringVar(&o.stateDir, "state-dir", "", "`FOLDER` of the allocation records (default: as in config.yaml)")
-	completeValues(command, "output", specDiff, specSpec, outputJSON)
 	return command
 }
 
@@ -99,7 +82,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	node, err := o.previewed(ctx, stderr)
+	node, err := o.node(ctx, stderr)
 	if err != nil {
 		return err
 	}
@@ -112,16 +95,14 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	}
 	if answer.Refused != nil {
 		if o.output == outputJSON {
-			if err := printAs(stdout, outputJSON, reportDecision(answer)); err != nil {
-				return err
-			}
+			err = printAs(stdout, outputJSON, reportDecision(answer))
 		}
-		return answer.Refused
+		return errors.Join(err, answer.Refused)
 	}
 	if o.output != outputJSON {
-		tellNotes(stderr, answer.Outcome.Notes)
-		if answer.Untouched != "" {
-			fmt.Fprintf(stderr, "dxctl: nothing is changed: %s\n", answer.Untouched)
+		reportNotes(stderr, answer.Outcome.Notes)
+		if answer.Unchanged != "" {
+			fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", answer.Unchanged)
 		}
 	}
 	return o.print(stdout, name, question.Spec, answer)
@@ -130,19 +111,15 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 // question checks the flags and reads the spec.
 func (o *specOptions) question(name string, stdin io.Reader) (preview.Question, error) {
 	q := preview.Question{ID: o.id, Request: o.request()}
+	err := errors.Join(checkChoice("output", o.output, outputDiff, outputSpec, outputJSON), o.selection.check(), o.nodeFiles.check())
 	switch {
-	case o.output != specDiff && o.output != specSpec && o.output != outputJSON:
-		return q, cli.Usage("--output %q is none of %s, %s, %s", o.output, specDiff, specSpec, outputJSON)
-	case o.presents && !o.empty():
-		return q, cli.Usage("--token excludes --all, --index, --luid and --path")
-	}
-	err := cmp.Or(o.selection.check(), o.nodeFiles.check())
-	if err != nil {
+	case err != nil:
 		return q, err
-	}
-	if o.presents {
+	case o.hasToken && !o.empty():
+		return q, cli.Usage("--token excludes --all, --index, --luid and --path")
+	case o.hasToken:
 		if q.Token, err = allocation.ParseToken(o.token); err != nil {
-			return q, cli.Usage("--token: the value is %w", allocation.ErrMalformedToken)
+			return q, cli.Usage("--token: %w", allocation.ErrMalformedToken)
 		}
 	}
 	if name == "-" {
@@ -150,47 +127,42 @@ func (o *specOptions) question(name string, stdin io.Reader) (preview.Question, 
 	} else {
 		q.Spec, err = os.ReadFile(name)
 	}
-	if err != nil {
-		return q, fmt.Errorf("read the spec: %w", err)
-	}
-	return q, nil
+	return q, err
 }
 
-// previewed returns the node that the container is taken to start on.
-func (o *specOptions) previewed(ctx context.Context, stderr io.Writer) (preview.Node, error) {
-	c, err := o.settings(stderr)
+// node returns the node on which the container would start.
+func (o *specOptions) node(ctx context.Context, stderr io.Writer) (preview.Node, error) {
+	node := preview.Node{Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files()}
+	p, _, err := o.read(stderr)
 	if err != nil {
-		return preview.Node{}, err
+		return node, err
 	}
-	open := func() (discovery.Source, error) { return o.openAs(c, io.Discard) }
-	node := preview.Node{
-		Source: open, Store: allocation.OpenStore(paths.Allocations(cmp.Or(o.stateDir, c.StateDir))), Files: o.files(),
-		Policy: func(os ocispec.OS) decision.Policy { return policyOf(c, os) },
+	node.Policy = func(os ocispec.OS) decision.Policy { return decisionPolicy(p, os) }
+	node.Source = func() (discovery.Source, error) {
+		source, _, err := o.open(io.Discard)
+		return source, err
 	}
 	if o.empty() {
 		return node, nil
 	}
-	// The selection is checked first, in the words of the flags.
-	source, err := open()
+	// An invalid selection is an error about the flags.
+	source, err := node.Source()
 	if err != nil {
-		return preview.Node{}, err
+		return node, err
 	}
 	present, err := source.Devices(ctx)
 	if err == nil {
 		_, err = o.choose(present)
 	}
-	if err != nil {
-		return preview.Node{}, err
-	}
 	node.Source = func() (discovery.Source, error) { return discovery.Static(present), nil }
-	return node, nil
+	return node, err
 }
 
 func (o *specOptions) print(stdout io.Writer, name string, before []byte, answer preview.Answer) error {
 	switch o.output {
 	case outputJSON:
 		return printAs(stdout, outputJSON, reportDecision(answer))
-	case specSpec:
+	case outputSpec:
 		_, err := stdout.Write(answer.Spec)
 		return err
 	}
@@ -198,24 +170,24 @@ func (o *specOptions) print(stdout io.Writer, name string, before []byte, answer
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(stdout, answer.Hide(text))
+	_, err = io.WriteString(stdout, answer.Redact(text))
 	return err
 }
 
-// decisionReport is what the shim would do. The names of its fields are for
-// scripts, and stay; those of edits are the runtime spec's.
+// decisionReport is the decision about a container. The names of its fields are
+// stable; those of edits are the runtime spec's.
 type decisionReport struct {
 	ID string `json:"id"`
-	// Pod is not there for a container outside of pods.
+	// Pod is nil for a standalone container.
 	Pod *podReport `json:"pod,omitempty"`
 	OS  string     `json:"os,omitempty"`
-	// Decision is "given", "untouched" or "refused".
-	Decision string `json:"decision"`
-	// Reason is why it is untouched or refused.
-	Reason  string                 `json:"reason,omitempty"`
-	Devices []decisionDeviceReport `json:"devices,omitempty"`
-	Edits   *editsReport           `json:"edits,omitempty"`
-	LeftOut []leftOutReport        `json:"leftOut,omitempty"`
+	// Decision is "given", "untouched" or "refused", and Reason is why.
+	Decision string                 `json:"decision"`
+	Reason   string                 `json:"reason,omitempty"`
+	Devices  []decisionDeviceReport `json:"devices,omitempty"`
+	Edits    *editsReport           `json:"edits,omitempty"`
+	// LeftOut are driver files that do not exist.
+	LeftOut []leftOutReport `json:"leftOut,omitempty"`
 }
 
 type podReport struct {
@@ -231,6 +203,7 @@ type decisionDeviceReport struct {
 	Description  string `json:"description"`
 }
 
+// editsReport are the edits; those of Remove are the interlock.
 type editsReport struct {
 	RemoveMounts         []string              `json:"removeMounts,omitempty"`
 	RemoveWindowsDevices []specs.WindowsDevice `json:"removeWindowsDevices,omitempty"`
@@ -240,29 +213,23 @@ type editsReport struct {
 	Mounts               []specs.Mount         `json:"mounts,omitempty"`
 }
 
-// leftOutReport is a file of a driver that the container does without.
 type leftOutReport struct {
 	Device string `json:"device"`
 	Source string `json:"source"`
 	Reason string `json:"reason"`
 }
 
-// Values of [decisionReport.Decision].
-const (
-	decisionGiven     = "given"
-	decisionUntouched = "untouched"
-	decisionRefused   = "refused"
-)
-
 func reportDecision(a preview.Answer) decisionReport {
-	r := reportContainer(a.Container)
+	c := a.Container
+	r := decisionReport{ID: c.ID, OS: string(c.OS), Decision: "given"}
+	if c.Pod != nil {
+		r.Pod = &podReport{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, Container: c.Name}
+	}
 	switch {
 	case a.Refused != nil:
-		r.Decision, r.Reason = decisionRefused, a.Refused.Error()
-	case a.Untouched != "":
-		r.Decision, r.Reason = decisionUntouched, a.Untouched
-	default:
-		r.Decision = decisionGiven
+		r.Decision, r.Reason = "refused", a.Refused.Error()
+	case a.Unchanged != "":
+		r.Decision, r.Reason = "untouched", a.Unchanged
 	}
 	for _, d := range a.Outcome.Devices {
 		r.Devices = append(r.Devices, decisionDeviceReport{d.InstanceID, d.LocationPath, d.Description})
@@ -270,17 +237,8 @@ func reportDecision(a preview.Answer) decisionReport {
 	for _, n := range a.Outcome.Notes {
 		r.LeftOut = append(r.LeftOut, leftOutReport{n.Device, n.Source, n.Reason})
 	}
-	if len(r.Devices) > 0 {
-		edits := editsReport(a.Outcome.Edits)
-		r.Edits = &edits
-	}
-	return r
-}
-
-func reportContainer(c decision.Container) decisionReport {
-	r := decisionReport{ID: c.ID, OS: string(c.OS)}
-	if c.Pod != nil {
-		r.Pod = &podReport{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, Container: c.Name}
+	if e := a.Outcome.Edits; len(r.Devices) > 0 {
+		r.Edits = &editsReport{e.RemoveMounts, e.RemoveWindowsDevices, e.Env, e.WindowsDevices, e.LinuxDevices, e.Mounts}
 	}
 	return r
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
+	config "directx-nri/internal/config/compile"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
@@ -18,9 +19,9 @@ import (
 
 // specBed is a node with allocation records, and specs of containers.
 type specBed struct {
-	folder, state string
-	store         *allocation.Store
-	recorder      *allocation.Recorder
+	dir, state string
+	store      *allocation.Store
+	recorder   *allocation.Recorder
 }
 
 const (
@@ -30,8 +31,8 @@ const (
 
 func newSpecBed(t *testing.T) specBed {
 	t.Helper()
-	folder := t.TempDir()
-	b := specBed{folder: folder, state: filepath.Join(folder, "state")}
+	dir := t.TempDir()
+	b := specBed{dir: dir, state: filepath.Join(dir, "state")}
 	allocations := filepath.Join(b.state, "allocations")
 	recorder, err := allocation.OpenRecorder(t.Context(), allocations, testutil.Quiet())
 	if err != nil {
@@ -55,7 +56,7 @@ func (b specBed) record(t *testing.T, instanceID string) string {
 // file writes a spec and returns its path.
 func (b specBed) file(t *testing.T, name, spec string) string {
 	t.Helper()
-	path := filepath.Join(b.folder, name)
+	path := filepath.Join(b.dir, name)
 	if err := os.WriteFile(path, []byte(spec), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +86,15 @@ func windowsSpec(pod bool, env ...string) string {
 	return string(data)
 }
 
-// lines runs dxctl with lines. Of each, SPEC/NAME is a spec, and STATE the folder
+// lines runs dxctl with lines. Of each, SPEC/NAME is a spec, and STATE the dir
 // of the records.
 func (b specBed) lines(t *testing.T, lines ...string) string {
 	t.Helper()
 	for i, line := range lines {
 		lines[i] = line + " --state-dir " + b.state
 	}
-	text := transcript(t, b.folder, lines...)
-	return strings.ReplaceAll(text, " --state-dir FOLDER/state", "")
+	text := transcript(t, b.dir, lines...)
+	return strings.ReplaceAll(text, " --state-dir DIR/state", "")
 }
 
 func TestSpecOutput(t *testing.T) {
@@ -154,10 +155,10 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 	const untouched = "{\"windows\": {},\n \"x\": 1.50}\n"
 	for name, spec := range map[string]string{"asks.json": windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0"), "untouched.json": untouched} {
 		command := newSpecCommand()
-		transcript(t, b.folder, "devices") // It writes the inventory.
+		transcript(t, b.dir, "devices") // It writes the inventory.
 		command.SetArgs([]string{
-			"-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.folder, "gpus.yaml"),
-			"--shim-config", filepath.Join(b.folder, "none"), "--state-dir", b.state,
+			"-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.dir, "gpus.yaml"),
+			"--state-dir", b.state,
 		})
 		var out, errs bytes.Buffer
 		command.SetIn(strings.NewReader(spec))
@@ -173,7 +174,7 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 		if out.String() != want {
 			t.Errorf("%s: %s\nwant %s", name, &out, want)
 		}
-		if told := strings.Contains(errs.String(), "nothing is changed: it asks for no GPU"); told != (spec == untouched) {
+		if told := strings.Contains(errs.String(), "the spec is not changed: the container requests no GPU"); told != (spec == untouched) {
 			t.Errorf("%s: told %q", name, &errs)
 		}
 	}
@@ -182,17 +183,16 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 // editedSpec gives a spec the GPU with index 0 of handInventory.
 func editedSpec(t *testing.T, spec string) string {
 	t.Helper()
-	folder := t.TempDir()
-	inventory := filepath.Join(folder, "gpus.yaml")
+	dir := t.TempDir()
+	inventory := filepath.Join(dir, "gpus.yaml")
 	if err := os.WriteFile(inventory, []byte(handInventory), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source := gpuSource{inventory: inventory}
-	devices, err := source.devices(t.Context())
+	devices, err := config.ReadInventory(inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := ocispec.Options{RuntimeFiles: policy.DefaultRuntimeFiles(), VisibilityHints: true}
+	options := decisionPolicy(policy.Default(), ocispec.Windows).Options
 	edits, _, err := ocispec.BuildEdits(ocispec.Windows, devices[:1], nil, hostfiles.Assumed{}, options)
 	if err != nil {
 		t.Fatal(err)
@@ -213,11 +213,11 @@ func TestSpecThatHasItAll(t *testing.T) {
 	t.Parallel()
 	b := newSpecBed(t)
 	spec := b.file(t, "done.json", editedSpec(t, windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0")))
-	if got := b.lines(t, "spec "+spec+" --assume-files"); !strings.Contains(got, "nothing is changed: it has all that it gets already") {
+	if got := b.lines(t, "spec "+spec+" --assume-files"); !strings.Contains(got, "the spec is not changed: it already has everything") {
 		t.Errorf("%s", got)
 	}
 	class := b.file(t, "class.json", `{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]}}`)
-	if got := b.lines(t, "spec "+class+" --assume-files"); !strings.Contains(got, "are no GPUs of this node") {
+	if got := b.lines(t, "spec "+class+" --assume-files"); !strings.Contains(got, "are not GPUs of this node") {
 		t.Errorf("%s", got)
 	}
 }
@@ -240,7 +240,7 @@ func TestSpecTokens(t *testing.T) {
 		"spec " + pod + " --token " + gone:                           "is no longer on this node",
 		"spec " + plain + " -o json --token " + gone:                 `"decision": "refused"`,
 		"spec " + pod + " --token " + strings.Repeat("0", 32):        "its pod has ended, or --state-dir",
-		"spec " + pod + " --token nonsense":                          "--token: the value is not an allocation token",
+		"spec " + pod + " --token nonsense":                          "--token: not an allocation token",
 		"spec " + pod + " --index 0 --token " + gpu:                  "--token excludes",
 		"spec " + pod + " --assume-files --index 0 -o json --id abc": `"id": "abc"`,
 	} {
@@ -261,15 +261,15 @@ func TestSpecRefusals(t *testing.T) {
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
-		"spec":                               "name one spec",
-		"spec a b":                           "name one spec",
-		"spec " + b.folder + "/none":         "read the spec",
-		"spec " + plain + " -o yaml":         `--output "yaml" is none of diff, spec, json`,
+		"spec":                               "accepts 1 arg(s)",
+		"spec a b":                           "accepts 1 arg(s)",
+		"spec " + b.dir + "/none":            "no such file",
+		"spec " + plain + " -o yaml":         `--output "yaml": want diff, spec or json`,
 		"spec " + plain + " --index 7":       `no GPU of this node matches "7"`,
 		"spec " + plain + " --all --index 0": "--all excludes",
 		"spec " + plain + " --assume-files --host-root /x": "--assume-files excludes --host-root",
-		"spec " + plain + " --token=":                      "--token: the value is not an allocation token",
-		"spec " + plain + " --path=":                       `--path "" is no location path`,
+		"spec " + plain + " --token=":                      "--token: not an allocation token",
+		"spec " + plain + " --path=":                       `--path "" is neither a location path`,
 		"spec " + hyperv + " --index 0":                    "isolated by Hyper-V",
 		"spec " + plain + " --index 1":                     "no location path",
 		"spec " + b.file(t, "x.json", "{"):                 "not an OCI runtime spec",
@@ -287,9 +287,8 @@ func TestSpecRefusals(t *testing.T) {
 	if err := command.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "standard input: not an OCI runtime spec") {
 		t.Errorf("standard input: %v", err)
 	}
-	// Without our configuration nothing is known of the records.
 	broken := b.file(t, "config.yaml", "x: [")
-	if out, err := ask(t, "spec", plain, "--shim-config", broken); err == nil || !strings.Contains(err.Error(), "name another file with --config") {
+	if out, err := ask(t, "spec", plain, "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("%v %s", err, out)
 	}
 }

@@ -20,12 +20,8 @@ import (
 	"directx-nri/internal/service"
 )
 
-// containerdProgram is what containerd's process is called.
+// containerdProgram is the name of containerd's process.
 const containerdProgram = "containerd"
-
-// askTimeout is how long containerd may take to answer a question whose answer
-// we can do without.
-const askTimeout = 2 * time.Second
 
 // target is the containerd that a command is about.
 type target struct {
@@ -44,9 +40,9 @@ type target struct {
 func (t *target) addFlags(flags *pflag.FlagSet) {
 	places := paths.Default()
 	flags.SortFlags = false
-	flags.StringVar(&t.config, "config", places.ContainerdConfig, "containerd's configuration file")
-	flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI socket, to see what it has loaded")
-	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2, which decides how it reads the file; 0 asks the one that runs, and without an answer takes it from the file")
+	flags.StringVar(&t.config, "config", places.ContainerdConfig, "containerd's configuration `FILE`")
+	flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2, which decides how it reads its file (default: that of the running one, or of the file)")
 }
 
 // Ways to restart containerd.
@@ -55,58 +51,57 @@ const (
 	restartBySignal  = "signal"
 )
 
-// addChangeFlags adds those of a command that changes the file.
+// addChangeFlags adds the flags of a command that changes the configuration.
 func (t *target) addChangeFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "folder in which it is kept what was changed")
-	flags.BoolVar(&t.restart, "restart", false, "restart containerd and see that it comes back with the new file; otherwise put the old one back")
-	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: "+restartByService+", which its service manager does, or on Linux "+restartBySignal+", for pods: it is told to end, and what supervises it starts it again")
-	completeValues(command, "restart-mode", restartByService, restartBySignal)
-	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service, of the Windows service manager or systemd")
-	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, where it is no such service")
-	flags.DurationVar(&t.restartLimit, "restart-timeout", time.Minute, "how long containerd may take to come back")
+	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`, with the record of changes")
+	flags.BoolVar(&t.restart, "restart", false, "restart containerd, and restore its old configuration if it does not come back")
+	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service or signal (signal: SIGTERM to its process, which its supervisor starts again; for pods on Linux)")
+	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
+	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")
+	flags.DurationVar(&t.restartLimit, "restart-timeout", time.Minute, "limit for containerd's restart")
 }
 
 func (t *target) check() error {
 	if t.major < 0 || t.major > 2 {
-		return cli.Usage("--containerd-major %d is neither 1 nor 2, nor 0", t.major)
+		return cli.Usage("--containerd-major %d: want 1, 2, or 0", t.major)
 	}
 	if t.restartBy != "" && !t.restart {
-		return cli.Usage("--restart-command has no use without --restart")
+		return cli.Usage("--restart-command requires --restart")
 	}
 	switch {
 	case t.restartMode == "" || t.restartMode == restartByService: // Not every command has the flag.
 	case t.restartMode != restartBySignal:
-		return cli.Usage("--restart-mode %q is neither %s nor %s", t.restartMode, restartByService, restartBySignal)
+		return checkChoice("restart-mode", t.restartMode, restartByService, restartBySignal)
 	case t.os == "windows":
-		return cli.Usage("--restart-mode %s is there on Linux only: leave it out on Windows", restartBySignal)
+		return cli.Usage("--restart-mode %s is not supported on Windows", restartBySignal)
 	case t.restartBy != "":
-		return cli.Usage("--restart-command and --restart-mode %s are two ways to restart: give one of them", restartBySignal)
+		return cli.Usage("--restart-command excludes --restart-mode %s", restartBySignal)
 	}
 	return nil
 }
 
-// node tells how containerd reads its file.
+// node returns how containerd reads its file.
 func (t *target) node(ctx context.Context) containerdconfig.Node {
 	node := containerdconfig.Node{OS: t.os, Major: t.major}
 	if node.Major != 0 {
 		return node
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	connection, err := containerdconfig.Dial(t.criSocket)
 	if err != nil {
 		return node
 	}
 	defer connection.Close()
-	// Without an answer the file's version decides.
+	// Without an answer, the version of the file decides.
 	if version, err := containerdconfig.RunningVersion(ctx, connection); err == nil {
 		node.Major = containerdconfig.Major(version)
 	}
 	return node
 }
 
-// loaded returns the handlers that the running containerd has.
+// loaded returns the handlers of the running containerd.
 func (t *target) loaded(ctx context.Context) ([]containerdconfig.Handler, error) {
 	connection, err := containerdconfig.Dial(t.criSocket)
 	if err != nil {
@@ -116,12 +111,12 @@ func (t *target) loaded(ctx context.Context) ([]containerdconfig.Handler, error)
 	return containerdconfig.LoadedHandlers(ctx, connection)
 }
 
-// errOverridden tells an error of [target.imports] that is about a sound file.
-var errOverridden = errors.New("takes the place of what is configured there")
+// errOverridden is the error of [target.imports] about a valid file.
+var errOverridden = errors.New("replaces what is configured there")
 
-// imports returns an error when a file that the configuration imports decides
-// what we configure.
-func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) error {
+// imports returns an error for each imported file that decides what we configure, or
+// that cannot be used.
+func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) []error {
 	var problems []error
 	for _, pattern := range f.Imports {
 		if !filepath.IsAbs(pattern) {
@@ -130,36 +125,37 @@ func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) er
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("imports of %s: %s: %w", t.config, pattern, err))
-			continue
 		}
 		for _, name := range names {
 			text, _, err := readFile(name)
+			var tables []string
+			if err == nil {
+				tables, err = containerdconfig.Overrides(text, f.Version, node)
+				err = locate(name, err)
+			}
 			if err != nil {
 				problems = append(problems, err)
-				continue
-			}
-			tables, err := containerdconfig.Overrides(text, f.Version, node)
-			if err != nil {
-				problems = append(problems, locate(name, err))
 			}
 			for _, table := range tables {
-				problems = append(problems, fmt.Errorf("%s is imported by %s and has %s, which %w: move that table to %[2]s", name, t.config, table, errOverridden))
+				problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that table to %[2]s", name, t.config, table, errOverridden))
 			}
 		}
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
-// locate adds a file's name to an error, as compilers do for one with a place.
+// locate adds the name of a file to an error.
 func locate(file string, err error) error {
 	var syntax *containerdconfig.SyntaxError
-	if errors.As(err, &syntax) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
 		return fmt.Errorf("%s:%w", file, err)
 	}
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-// service returns containerd's service.
 func (t *target) service() service.Service {
 	switch {
 	case t.restartBy != "":
@@ -170,18 +166,17 @@ func (t *target) service() service.Service {
 	return service.Named(t.serviceName)
 }
 
-// isOutdated tells that the running containerd is known to have been started
-// before the file at path became what it is, so that it has another one in force.
-// Where its process cannot be seen that is not known.
+// isOutdated reports whether the running containerd is known to have started before
+// the file at path was changed.
 func (t *target) isOutdated(ctx context.Context, path string) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	process, err := localgrpc.SocketOwner(ctx, t.criSocket)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = process.Close() }()
-	// Where systemd made the socket, systemd is the process.
+	// If systemd created the socket, systemd is the process.
 	if is, err := process.Is(containerdProgram); err != nil || !is {
 		return false
 	}
@@ -193,12 +188,13 @@ func (t *target) isOutdated(ctx context.Context, path string) bool {
 	return ok && isBetween(changed, started, time.Now())
 }
 
-// isBetween leaves out a time that is still to come: the clock has been set back
-// since, and would have every start be before it.
+// isBetween excludes a time in the future, of before the clock was set back.
 func isBetween(at, after, now time.Time) bool { return at.After(after) && !at.After(now) }
 
-// restartAndCheck restarts containerd and waits until ready is content with
-// what it has loaded.
+// anyHandlers accepts what containerd has loaded.
+func anyHandlers([]containerdconfig.Handler) error { return nil }
+
+// restartAndCheck restarts containerd and waits until ready accepts its handlers.
 func (t *target) restartAndCheck(ctx context.Context, ready func([]containerdconfig.Handler) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.restartLimit)
 	defer cancel()
@@ -213,43 +209,36 @@ func (t *target) restartAndCheck(ctx context.Context, ready func([]containerdcon
 		if err == nil {
 			return nil
 		}
-		// containerd runs, and its CRI plugin has not come up: it never will.
-		if status.Code(err) == codes.Unimplemented {
-			return fmt.Errorf("containerd is back without its CRI plugin: %w", err)
+		if status.Code(err) == codes.Unimplemented { // That will not change.
+			return fmt.Errorf("containerd restarted without its CRI plugin: %w", err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("containerd was restarted by %s and is not back as configured after %v: %w%s", t.service(), t.restartLimit, err, t.ifNotStarted(err))
+			hint := ""
+			if t.restartBy == "" && t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
+				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
+			}
+			return fmt.Errorf("containerd was restarted by %s and has not loaded its configuration after %v: %w%s", t.service(), t.restartLimit, err, hint)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// ifNotStarted is what to do where a signal has ended containerd and nothing
-// listens since.
-func (t *target) ifNotStarted(err error) string {
-	if t.restartBy != "" || t.restartMode != restartBySignal || status.Code(err) != codes.Unavailable {
-		return ""
-	}
-	return "; if nothing starts containerd when it has ended, start it on the node, and do not use --restart-mode " + restartBySignal + " there"
-}
-
-// restartOrPutBack restarts containerd. When it does not come back it puts the
-// files of before back by back, restarts again and returns an error that tells
-// both.
-func (t *target) restartOrPutBack(ctx context.Context, out io.Writer, ready func([]containerdconfig.Handler) error, back func() error) error {
+// restartOrRestore restarts containerd. If that fails, it calls restore, which
+// restores the configuration, and restarts again; the error describes both.
+func (t *target) restartOrRestore(ctx context.Context, out io.Writer, ready func([]containerdconfig.Handler) error, restore func() error) error {
 	err := t.restartAndCheck(ctx, ready)
 	if err == nil {
-		fmt.Fprintf(out, "containerd is restarted\n")
+		fmt.Fprintln(out, "restarted containerd")
 		return nil
 	}
-	// Also when we are told to end: a node without containerd is worse.
+	// Even after a signal: a node without containerd is worse.
 	ctx = context.WithoutCancel(ctx)
-	if backErr := back(); backErr != nil {
-		return fmt.Errorf("%w; and the old %s could not be put back: %w", err, t.config, backErr)
+	if restoreErr := restore(); restoreErr != nil {
+		return fmt.Errorf("%w; restore %s: %w", err, t.config, restoreErr)
 	}
-	if againErr := t.restartAndCheck(ctx, func([]containerdconfig.Handler) error { return nil }); againErr != nil {
-		return fmt.Errorf("%w; the old %s is back, and with it too: %w", err, t.config, againErr)
+	if againErr := t.restartAndCheck(ctx, anyHandlers); againErr != nil {
+		return fmt.Errorf("%w; %s was restored; %w", err, t.config, againErr)
 	}
-	return fmt.Errorf("%w; the old %s is back, and containerd runs with it", err, t.config)
+	return fmt.Errorf("%w; %s was restored, and containerd runs with it", err, t.config)
 }

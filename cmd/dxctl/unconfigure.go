@@ -22,21 +22,19 @@ func newUnconfigureCommand(goos string) *cobra.Command {
 	o := unconfigureOptions{target: target{os: goos}}
 	command := &cobra.Command{
 		Use:   "unconfigure",
-		Short: "Take back what 'configure' has changed",
-		Long: `Puts containerd's configuration file back to what it was, byte for byte. Where
-somebody else has changed it since, those changes stay, and only ours are taken
-back: a value of ours that was changed is left as it is, and told.
+		Short: "Undo 'dxctl runtime configure'",
+		Long: `Restores containerd's configuration file byte for byte. If the file was changed by
+others since, only our changes are undone.
 
-Without a record of what was changed, our shim's runtime_path and our annotation
-patterns are removed, and it is told what cannot be known. It ends with status 1
-when a runtime handler still goes through our shim: do not remove the shim then.`,
-		Example: `  # put the file back, restart containerd, and go back if it does not come up
-  dxctl runtime unconfigure --restart`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+Without a record of the changes, our runtime_path and annotation patterns are
+removed. The exit status is 1 if a runtime handler still uses the shim: do not
+remove the shim then.`,
+		Example: `  dxctl runtime unconfigure --restart`,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff and write nothing")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	o.addChangeFlags(command)
 	return command
 }
@@ -61,20 +59,20 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	for _, note := range result.notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.config, note)
 	}
-	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
-	left, err := stillOurs(result, node)
+	left, err := containerdconfig.Read(result.text, node)
 	if err != nil {
 		return locate(o.config, err)
 	}
-	// One that was broken off has left what it knew.
-	brokenOff := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
-	restart := o.restart && (changed || brokenOff || o.isLoaded(ctx, left))
+	stillOurs := ourHandlers(left.Handlers)
+	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
+	interrupted := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
+	restart := o.restart && (changed || interrupted || o.isLoaded(ctx, stillOurs))
 	if restart {
 		if err := o.service().Check(ctx); err != nil {
-			return fmt.Errorf("nothing is changed: %w", err)
+			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
-	back, err := file.snapshot()
+	restore, err := file.snapshot()
 	if err != nil {
 		return err
 	}
@@ -82,49 +80,42 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if changed {
-		fmt.Fprintf(stderr, "%s is as it was without us\n", o.config)
+		fmt.Fprintf(stderr, "restored %s\n", o.config)
 	} else {
-		fmt.Fprintf(stderr, "%s has nothing of ours\n", o.config)
+		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.config)
 	}
 	if restart {
-		if err := o.restartOrPutBack(ctx, stderr, func([]containerdconfig.Handler) error { return nil }, back); err != nil {
+		if err := o.restartOrRestore(ctx, stderr, anyHandlers, restore); err != nil {
 			return err
 		}
 	} else if changed {
-		fmt.Fprintf(stderr, "restart containerd to have it read the file\n")
+		fmt.Fprintln(stderr, "restart containerd to load the file")
 	}
 	if err := forgetAttempts(o.stateDir); err != nil {
 		return err
 	}
-	if len(left) > 0 {
-		return fmt.Errorf("%s still has our shim%s: remove runtime_path there by hand, and do not remove the shim before", o.config, list(left))
+	if len(stillOurs) > 0 {
+		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.config, handlerList(stillOurs))
 	}
 	return file.forget()
 }
 
-// stillOurs returns the names of handlers that go through our shim.
-func stillOurs(r reverted, node containerdconfig.Node) ([]string, error) {
-	f, err := containerdconfig.Read(r.text, node)
-	if err != nil {
-		return nil, err
-	}
+// ourHandlers returns the names of handlers that use our shim.
+func ourHandlers(handlers []containerdconfig.Handler) []string {
 	var names []string
-	for _, h := range f.Handlers {
+	for _, h := range handlers {
 		if h.Ours() {
 			names = append(names, h.Name)
 		}
 	}
-	return names, nil
+	return names
 }
 
-// isLoaded tells whether the running containerd has handlers of ours, other than
-// those that a restart would leave it.
-func (o *unconfigureOptions) isLoaded(ctx context.Context, left []string) bool {
+// isLoaded reports whether handlers of the running containerd use our shim, other
+// than those that do after a restart.
+func (o *unconfigureOptions) isLoaded(ctx context.Context, expected []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
 	handlers, err := o.loaded(ctx)
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(handlers, func(h containerdconfig.Handler) bool { return h.Ours() && !slices.Contains(left, h.Name) })
+	return err == nil && slices.ContainsFunc(ourHandlers(handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

@@ -1,45 +1,41 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"directx-nri/discovery/compiled"
 	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 	"directx-nri/nri/shim"
 )
 
-// pendingName is the file in our state folder that tells that containers were
-// handed over and containerd has not been restarted since.
+// pendingName is a file in the state directory: containers were handed over, and
+// containerd has not been restarted since.
 const pendingName = "uninstall-pending"
 
 type uninstallOptions struct {
 	target
 	from            string
 	containerdState string
-	shimConfig      string
 	runtime         string
 	runtimeDir      string
 	purge           bool
 	hold            bool
-	// stateGiven tells that --state-dir was said, which counts more than the file.
-	stateGiven bool
-	// runtimeGiven tells the same of --runtime-dir.
-	runtimeGiven bool
 }
 
 func newUninstallCommand(goos string) *cobra.Command {
@@ -47,47 +43,35 @@ func newUninstallCommand(goos string) *cobra.Command {
 	places := paths.Default()
 	command := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Remove the runtime shim, and leave the node as it was",
-		Long: `Removes our runtime shim, its log, and the configuration files that 'dxctl runtime
-install' or 'dxctl config install' wrote and nobody has changed since. containerd
-must not use the shim any more: 'dxctl runtime unconfigure --restart' comes first.
+		Short: "Remove the runtime shim",
+		Long: `Removes the runtime shim and its log. Run 'dxctl runtime unconfigure --restart'
+first, so that containerd does not use the shim.
 
-Containers that were started through the shim go on: containerd is told to have
-the real shim clean up after them, which it learns when it starts. So as long as
-there are such containers --restart is needed. What is kept is listed.`,
+Running containers that were started by the shim continue: with --restart, they are
+handed over to the real shim, which cleans up after them. containerd reads this when
+it starts.`,
 		Example: `  dxctl runtime unconfigure --restart
   dxctl runtime uninstall --restart
 
-  # the allocation records too; no pod may hold a GPU any more
+  # also remove the allocation records and the node policy; no pod may hold a GPU
   dxctl runtime uninstall --restart --purge`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			o.stateGiven, o.runtimeGiven = c.Flags().Changed("state-dir"), c.Flags().Changed("runtime-dir")
 			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.from, "from", places.ShimDir, "folder that the shim is installed in")
-	flags.StringVar(&o.shimConfig, "shim-config", places.Config, "the shim's configuration file")
-	flags.StringVar(&o.runtime, "runtime", "", "the real shim, which takes over (default: as configured for ours)")
-	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state folder")
-	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "our folder of sockets, for --purge")
-	flags.BoolVar(&o.purge, "purge", false, "remove the allocation records too")
-	flags.BoolVar(&o.hold, "hold", false, "when all is removed, wait to be told to end, as the main container of a DaemonSet has to")
+	flags.StringVar(&o.from, "from", places.ShimDir, "`DIRECTORY` of the shim")
+	flags.StringVar(&o.runtime, "runtime", "", "the real shim, which takes the containers over (default: the configured one)")
+	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state `DIRECTORY`")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
+	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
+	flags.BoolVar(&o.hold, "hold", false, "wait for a signal afterward, for the main container of a DaemonSet")
 	o.addChangeFlags(command)
 	return command
 }
 
 func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.remove(ctx, stdout, stderr); err != nil || !o.hold {
-		return err
-	}
-	fmt.Fprintf(stdout, "waiting to be told to end\n")
-	<-ctx.Done()
-	return nil
-}
-
-func (o *uninstallOptions) remove(ctx context.Context, stdout, stderr io.Writer) error {
 	if !filepath.IsAbs(o.from) {
 		return cli.Usage("--from %q is not an absolute path", o.from)
 	}
@@ -95,64 +79,44 @@ func (o *uninstallOptions) remove(ctx context.Context, stdout, stderr io.Writer)
 		return err
 	}
 	path := filepath.Join(o.from, shimfile.Name())
-	// A configuration that cannot be read decides nothing but who takes over.
-	var overrides []config.Override
-	if o.stateGiven && filepath.IsAbs(o.stateDir) {
-		overrides = append(overrides, config.Override{Origin: "--state-dir", Key: "stateDir", Value: o.stateDir})
-	}
-	configuration, configErr := config.Read(o.shimConfig, overrides...)
-	if configErr != nil {
-		configuration = config.Fallback(overrides...)
-	}
+	// The policy names the real shim and the log.
+	p, policyErr := policy.Read(o.stateDir)
 	hasCRI, err := o.unused(ctx)
-	if err != nil {
-		return fmt.Errorf("nothing is removed: %w", err)
+	if err == nil {
+		err = o.handOver(ctx, stdout, path, hasCRI, func() (string, error) {
+			if o.runtime == "" && policyErr != nil {
+				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
+			}
+			return shim.FindRuntime(path, cmp.Or(o.runtime, p.Shim.Runtime, shim.UsualRuntime))
+		})
 	}
-	if err := o.handOver(ctx, stdout, path, hasCRI, func() (string, error) {
-		return o.realShim(path, configuration, configErr)
-	}); err != nil {
-		return fmt.Errorf("nothing is removed: %w", err)
+	if err != nil {
+		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	removed, err := shimfile.Remove(ctx, path)
-	r := removal{removed: removed}
-	if err != nil {
-		r.errs = append(r.errs, err)
-	}
-	r.remove(configuration.Shim.Log, configuration.Shim.Log+".1")
-	r.remove(filepath.Join(o.stateDir, attemptName))
-	states := union(o.stateDir, configuration.StateDir)
+	r := removal{removed: removed, err: err}
+	r.remove(os.Remove, p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))
 	if o.purge {
-		for _, folder := range states {
-			r.removeFolder(paths.Allocations(folder))
-		}
-	}
-	// It says where the records are, and so goes after them.
-	o.removeConfig(ctx, &r)
-	for _, folder := range states {
-		removeUnfinished(&r, folder)
-	}
-	if o.purge {
-		runtimes := []string{o.runtimeDir}
-		if !o.runtimeGiven {
-			runtimes = union(o.runtimeDir, configuration.RuntimeDir)
-		}
-		r.removeEmpty(append(runtimes, states...))
-	} else {
-		for _, folder := range states {
-			_ = os.Remove(folder) // Fails as long as something else is in it.
-		}
-		r.keep(o.stateDir, "the allocation records are there; --purge removes it")
+		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
+		r.remove(os.Remove, policy.Path(o.stateDir), compiled.Path(o.stateDir))
+		r.removeUnfinished(o.stateDir)
+		r.removeEmpty(o.runtimeDir, o.stateDir)
+	} else if os.Remove(o.stateDir) != nil && exists(o.stateDir) {
+		r.kept = append(r.kept, o.stateDir+": allocation records and the node policy; --purge removes them")
 	}
 	r.print(stdout, stderr)
-	if err := errors.Join(r.errs...); err != nil {
-		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	if r.err != nil {
+		return errors.New(strings.ReplaceAll(r.err.Error(), "\n", "; "))
+	}
+	if o.hold {
+		fmt.Fprintln(stdout, "waiting for a signal")
+		<-ctx.Done()
 	}
 	return nil
 }
 
-// unused returns an error when containerd starts containers by the shim, or when
-// that cannot be told. hasCRI is false when containerd runs without its CRI
-// plugin.
+// unused returns an error if containerd uses the shim, or if that is unknown. hasCRI
+// is false if containerd runs without its CRI plugin.
 func (o *uninstallOptions) unused(ctx context.Context) (hasCRI bool, err error) {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
 	text, _, err := readFile(o.config)
@@ -165,7 +129,7 @@ func (o *uninstallOptions) unused(ctx context.Context) (hasCRI bool, err error) 
 	}
 	for _, h := range f.Handlers {
 		if h.Ours() {
-			return false, fmt.Errorf("%s has containers of the runtime handler %s go through the shim: %s", o.config, h.Name, fix)
+			return false, fmt.Errorf("runtime handler %s in %s uses the shim: %s", h.Name, o.config, fix)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
@@ -175,165 +139,82 @@ func (o *uninstallOptions) unused(ctx context.Context) (hasCRI bool, err error) 
 	case codes.OK:
 	case codes.Unimplemented:
 		return false, nil
-	case codes.Unavailable:
-		// It does not run, and will have read the file when it does.
+	case codes.Unavailable: // It reads the file when it starts.
 		return true, nil
 	default:
-		return false, fmt.Errorf("what containerd has loaded is not known: %w; is --cri-socket %s right?", err, o.criSocket)
+		return false, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.criSocket)
 	}
 	for _, h := range loaded {
 		if h.Ours() {
-			return true, fmt.Errorf("the running containerd has containers of the runtime handler %s go through the shim: restart it, or %s", h.Name, fix)
+			return true, fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", h.Name, fix)
 		}
 	}
 	return true, nil
 }
 
-// realShim returns the shim that takes over.
-func (o *uninstallOptions) realShim(ours string, c config.Config, configErr error) (string, error) {
-	name := o.runtime
-	if name == "" {
-		if configErr != nil {
-			return "", fmt.Errorf("the real shim is not known: %w; name it with --runtime", configErr)
-		}
-		name = c.Shim.Runtime
-	}
-	if name == "" {
-		name = shim.UsualRuntime
-	}
-	path, err := shim.FindRuntime(ours, name)
-	if err != nil {
-		return "", fmt.Errorf("%w; name it with --runtime", err)
-	}
-	return path, nil
-}
-
-// handOver has containerd know another shim for the containers that were started
-// through ours.
+// handOver assigns the containers of our shim to the real one, and restarts
+// containerd.
 func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, hasCRI bool, realShim func() (string, error)) error {
 	found, err := shimfile.FindBundles(o.containerdState, ours)
 	if err != nil {
 		return err
 	}
 	pending := filepath.Join(o.stateDir, pendingName)
-	_, isPending, err := readFile(pending)
-	if err != nil {
-		return err
-	}
-	switch {
+	switch isPending := exists(pending); {
 	case len(found) == 0 && !isPending:
 		return nil
 	case !o.restart && len(found) > 0:
-		return fmt.Errorf("%d container(s) run that were started through the shim (%s): run this again with --restart, which hands them over to the real one, or end them", len(found), names(found))
+		return fmt.Errorf("%s started by the shim: add --restart, which hands them over to the real shim, or stop them", running(found))
 	case !o.restart:
-		return errors.New("containers were handed over to the real shim and containerd has not been restarted since: run this again with --restart")
+		return errors.New("containers were handed over to the real shim, and containerd has not been restarted since: add --restart")
 	}
-	heir, err := realShim()
+	successor, err := realShim()
 	if err != nil {
 		return err
 	}
 	if err := o.service().Check(ctx); err != nil {
 		return err
 	}
-	// On the disk before anything changes: a containerd that does not know of the
-	// change yet calls our shim.
+	// Written before any change: until its restart, containerd calls our shim.
 	if err := durable.MakePrivate(o.stateDir); err != nil {
 		return err
 	}
 	if err := durable.Replace(pending, nil, 0o600); err != nil {
 		return err
 	}
-	if err := shimfile.HandOff(found, heir); err != nil {
+	if err := shimfile.HandOff(found, successor); err != nil {
 		return err
 	}
-	err = o.restartAndCheck(ctx, func([]containerdconfig.Handler) error { return nil })
-	if err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
+	if err := o.restartAndCheck(ctx, anyHandlers); err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
 		return err
 	}
 	if err := durable.Remove(pending); err != nil {
 		return err
 	}
-	_ = os.Remove(o.stateDir) // Fails as long as something else is in it.
-	fmt.Fprintf(stdout, "containerd is restarted\n")
+	fmt.Fprintf(stdout, "restarted containerd\n")
 	for _, b := range found {
 		if b.Exists() {
-			fmt.Fprintf(stdout, "container %s is handed over to %s\n", b, heir)
-		} else {
-			fmt.Fprintf(stdout, "container %s has ended\n", b)
+			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, successor)
 		}
 	}
-	if found, err = shimfile.FindBundles(o.containerdState, ours); err != nil {
-		return err
+	if found, err = shimfile.FindBundles(o.containerdState, ours); err == nil && len(found) > 0 {
+		err = fmt.Errorf("%s started by the shim in the meantime: run the command again", running(found))
 	}
-	if len(found) > 0 {
-		return fmt.Errorf("%d container(s) were started through the shim in the meantime (%s): run this again", len(found), names(found))
-	}
-	return nil
+	return err
 }
 
-// names lists a few of many containers.
-func names(bundles []shimfile.Bundle) string {
+// running describes the containers of bundles.
+func running(bundles []shimfile.Bundle) string {
 	const most = 5
-	var list []string
+	var names []string
 	for i, b := range bundles {
 		if i == most {
-			list = append(list, "…")
+			names = append(names, "…")
 			break
 		}
-		list = append(list, b.String())
+		names = append(names, b.String())
 	}
-	return strings.Join(list, ", ")
-}
-
-// removeConfig removes the configuration files that we have written, as long as
-// they are as we have written them.
-func (o *uninstallOptions) removeConfig(ctx context.Context, r *removal) {
-	// A copy is ours whoever wrote the file.
-	r.remove(o.shimConfig + config.LastGood)
-	if exists(filepath.Join(o.stateDir, ownFilesName)) || exists(filepath.Join(o.stateDir, ownFilesLock)) {
-		unlock, err := lockOwnFiles(ctx, o.stateDir)
-		if err != nil {
-			r.errs = append(r.errs, err)
-			return
-		}
-		defer func() {
-			if err := unlock(); err != nil {
-				r.errs = append(r.errs, err)
-			}
-		}()
-	}
-	own, err := openOwnFiles(o.stateDir)
-	if err != nil {
-		r.errs = append(r.errs, err)
-		return
-	}
-	files := own.paths()
-	if !slices.Contains(files, o.shimConfig) {
-		files = append(files, o.shimConfig)
-	}
-	for _, path := range files {
-		state, _, err := own.look(path)
-		if err != nil {
-			r.errs = append(r.errs, err)
-			continue
-		}
-		switch state {
-		case ownOurs:
-			// One that stays, stays ours.
-			if !r.removeBy(os.Remove, path) {
-				continue
-			}
-		case ownChanged, ownForeign:
-			r.keep(path, "somebody has written or changed it")
-		case ownMissing:
-		}
-		if err := own.forget(path); err != nil {
-			r.errs = append(r.errs, err)
-		}
-		// What a program left that was ended while it wrote.
-		removeUnfinished(r, filepath.Dir(path))
-		_ = os.Remove(filepath.Dir(path)) // Fails as long as there are other files.
-	}
+	return fmt.Sprintf("%d running container(s) (%s) were", len(bundles), strings.Join(names, ", "))
 }
 
 func exists(path string) bool {
@@ -341,78 +222,43 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// removeUnfinished removes what is in folder of files that were never finished. It
-// is told of none: nobody has seen them.
-func removeUnfinished(r *removal, folder string) {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return // It is not there, or is kept.
-	}
-	for _, entry := range entries {
-		if !durable.IsTemp(entry.Name()) {
+// removal collects what was removed and what was kept.
+type removal struct {
+	removed, kept []string
+	err           error
+}
+
+func (r *removal) remove(remove func(string) error, paths ...string) {
+	for _, path := range paths {
+		if !exists(path) {
 			continue
 		}
-		if err := durable.Remove(filepath.Join(folder, entry.Name())); err != nil {
-			r.errs = append(r.errs, err)
-		}
-	}
-}
-
-// union returns a, and b where it is another folder.
-func union(a, b string) []string {
-	if b == "" || filepath.Clean(a) == filepath.Clean(b) {
-		return []string{a}
-	}
-	return []string{a, b}
-}
-
-// removal is what was removed and what is left.
-type removal struct {
-	removed []string
-	kept    []string
-	errs    []error
-}
-
-// remove removes files. A configuration may name a folder by mistake, and so
-// no folder with anything in it is removed.
-func (r *removal) remove(paths ...string) {
-	for _, path := range paths {
-		r.removeBy(os.Remove, path)
-	}
-}
-
-// removeEmpty removes folders when nothing is in them: a flag, or the
-// configuration, may name the wrong ones.
-func (r *removal) removeEmpty(folders []string) {
-	for _, folder := range folders {
-		if err := os.Remove(folder); err == nil {
-			r.removed = append(r.removed, folder)
+		if err := remove(path); err != nil {
+			r.err = errors.Join(r.err, err)
 		} else {
-			r.keep(folder, "other files are in it")
+			r.removed = append(r.removed, path)
 		}
 	}
 }
 
-// removeFolder removes a folder with what is in it.
-func (r *removal) removeFolder(path string) { r.removeBy(os.RemoveAll, path) }
-
-// removeBy tells whether nothing is at path any more.
-func (r *removal) removeBy(remove func(string) error, path string) bool {
-	if !exists(path) {
-		return true
+// removeEmpty removes directories that are empty: a flag may name the wrong one.
+func (r *removal) removeEmpty(dirs ...string) {
+	for _, dir := range dirs {
+		if os.Remove(dir) == nil {
+			r.removed = append(r.removed, dir)
+		} else if exists(dir) {
+			r.kept = append(r.kept, dir+": it is not empty")
+		}
 	}
-	if err := remove(path); err != nil {
-		r.errs = append(r.errs, err)
-		return false
-	}
-	r.removed = append(r.removed, path)
-	return true
 }
 
-// keep tells why something is left, if it is there.
-func (r *removal) keep(path, why string) {
-	if exists(path) {
-		r.kept = append(r.kept, fmt.Sprintf("%s: %s", path, why))
+// removeUnfinished removes temporary files that an interrupted program left.
+func (r *removal) removeUnfinished(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if durable.IsTemp(entry.Name()) {
+			r.err = errors.Join(r.err, durable.Remove(filepath.Join(dir, entry.Name())))
+		}
 	}
 }
 
@@ -423,7 +269,7 @@ func (r *removal) print(stdout, stderr io.Writer) {
 	for _, line := range r.kept {
 		fmt.Fprintf(stderr, "kept %s\n", line)
 	}
-	if len(r.removed) == 0 && len(r.errs) == 0 {
-		fmt.Fprintf(stdout, "nothing of ours is there\n")
+	if len(r.removed) == 0 && r.err == nil {
+		fmt.Fprintln(stdout, "there is nothing to remove")
 	}
 }

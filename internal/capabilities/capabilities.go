@@ -1,4 +1,4 @@
-// Package capabilities says what this Windows can do with GPUs in containers.
+// Package capabilities reports what this Windows supports for GPUs in containers.
 package capabilities
 
 import (
@@ -12,8 +12,7 @@ import (
 	"directx-nri/internal/win32"
 )
 
-// Schema is a version of the documents that the Host Compute Service (HCS), which
-// makes Windows' containers, is spoken to in.
+// Schema is a version of the documents of the Host Compute Service (HCS).
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#Version
 type Schema struct {
 	Major, Minor uint32
@@ -25,89 +24,85 @@ func (s Schema) compare(other Schema) int {
 	return cmp.Or(cmp.Compare(s.Major, other.Major), cmp.Compare(s.Minor, other.Minor))
 }
 
-// firstBuild is the first Windows whose HCS assigns single devices to containers:
-// Windows Server 2022.
-// https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/hardware-devices-in-containers
-const firstBuild = 20348
+const (
+	// firstBuild is the first Windows build whose HCS assigns single devices to
+	// containers: Windows Server 2022.
+	// https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/hardware-devices-in-containers
+	firstBuild = 20348
+	// lastWithout is the last Windows Server without that. HCS has to be queried on
+	// the builds in between, which are out of support.
+	lastWithout = 17763
+)
 
-// individual is the first schema with devices by their location path.
+// individual returns the first schema with devices by location path.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#Device
 func individual() Schema { return Schema{Major: 2, Minor: 2} }
 
-// Capabilities is what is known of a Windows.
+// Capabilities are those of a Windows.
 type Capabilities struct {
 	Windows win32.Version
-	// Schemas are what HCS understands, as it lists them. They are of no use when
-	// SchemasErr is not nil.
+	// Schemas are those that HCS supports.
 	Schemas []Schema
-	// SchemasErr is why HCS did not say. It matches [errors.ErrUnsupported] where
-	// there is no HCS: the Containers feature of Windows is not installed.
+	// SchemasErr is why HCS did not report them. It matches [errors.ErrUnsupported]
+	// if there is no HCS: the Windows feature Containers is not installed.
 	SchemasErr error
-	// BuildTells has the build number decide: HCS was not asked.
-	BuildTells bool
+	// ByBuild reports whether the build number decides and HCS was not queried.
+	ByBuild bool
 }
 
-// Assignment says how containers can be given devices.
+// Assignment is how containers are assigned devices.
 type Assignment struct {
-	// Individual tells that a container can be given single devices, by their
-	// location paths. Otherwise it is given all GPUs, by their class.
+	// Individual reports whether containers get single devices, by location path.
+	// Otherwise they get all GPUs, by their class.
 	Individual bool
-	// Reason is one line for a person.
+	// Reason is one line.
 	Reason string
 }
 
-// Assignment returns how containers can be given devices here.
+// Assignment returns how containers can be assigned devices.
 func (c Capabilities) Assignment() Assignment {
-	if c.BuildTells {
+	if c.ByBuild {
 		return byBuild(c.Windows.Build)
 	}
 	if c.SchemasErr != nil || len(c.Schemas) == 0 {
-		a, why := byBuild(c.Windows.Build), cmp.Or(c.SchemasErr, errors.New("it names no schema"))
-		a.Reason += fmt.Sprintf("; HCS did not say (%s)", strings.Join(strings.Fields(why.Error()), " "))
+		a, why := byBuild(c.Windows.Build), cmp.Or(c.SchemasErr, errors.New("no schema version"))
+		a.Reason += fmt.Sprintf("; HCS did not report its schemas (%s)", strings.Join(strings.Fields(why.Error()), " "))
 		return a
 	}
 	newest := slices.MaxFunc(c.Schemas, Schema.compare)
 	if newest.compare(individual()) < 0 {
-		return Assignment{Reason: fmt.Sprintf("HCS understands schema %s and older, and single devices need %s: Windows Server 2022 or newer; a container is given all GPUs of the node",
-			newest, individual())}
+		return Assignment{Reason: fmt.Sprintf("HCS supports schema %s, and single devices require %s (Windows Server 2022): containers get all GPUs of the node", newest, individual())}
 	}
-	return Assignment{Individual: true, Reason: fmt.Sprintf("HCS understands schema %s, and single devices need %s", newest, individual())}
+	return Assignment{Individual: true, Reason: fmt.Sprintf("HCS supports schema %s, and single devices require %s", newest, individual())}
 }
 
-// byBuild decides where HCS did not say, or need not be asked.
 func byBuild(build uint32) Assignment {
-	a := Assignment{Individual: build >= firstBuild}
-	if a.Individual {
-		a.Reason = fmt.Sprintf("by this Windows' build, %d, single devices can be given: %d, Windows Server 2022, or newer", build, firstBuild)
-	} else {
-		a.Reason = fmt.Sprintf("by this Windows' build, %d, a container is given all GPUs of the node: single devices need %d, Windows Server 2022, or newer", build, firstBuild)
+	if build >= firstBuild {
+		return Assignment{Individual: true, Reason: fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, firstBuild)}
 	}
-	return a
+	return Assignment{Reason: fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node", build, firstBuild)}
 }
 
-// ParseSchemas reads the schema versions in HCS's answer to a question for its
-// basic properties.
+// decides reports whether a build number alone decides.
+func decides(build uint32) bool { return build >= firstBuild || build <= lastWithout }
+
+// ParseSchemas returns the schema versions in HCS's basic properties.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#ServiceProperties
 func ParseSchemas(answer string) ([]Schema, error) {
 	var properties struct {
-		Properties []json.RawMessage
-	}
-	if err := json.Unmarshal([]byte(answer), &properties); err != nil {
-		return nil, fmt.Errorf("read the answer of the Host Compute Service: %w", err)
-	}
-	var schemas []Schema
-	for _, raw := range properties.Properties {
-		// Of the kinds of property that may be here, one has the schemas.
-		var basic struct {
+		Properties []struct {
 			SupportedSchemaVersions []Schema
 		}
-		if err := json.Unmarshal(raw, &basic); err != nil {
-			return nil, fmt.Errorf("read the answer of the Host Compute Service: %w", err)
-		}
-		schemas = append(schemas, basic.SupportedSchemaVersions...)
+	}
+	if err := json.Unmarshal([]byte(answer), &properties); err != nil {
+		return nil, fmt.Errorf("parse the answer of the Host Compute Service: %w", err)
+	}
+	var schemas []Schema
+	for _, p := range properties.Properties {
+		schemas = append(schemas, p.SupportedSchemaVersions...)
 	}
 	if len(schemas) == 0 {
-		return nil, errors.New("read the answer of the Host Compute Service: it names no schema version")
+		return nil, errors.New("parse the answer of the Host Compute Service: no schema version")
 	}
 	return schemas, nil
 }

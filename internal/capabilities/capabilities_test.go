@@ -20,13 +20,13 @@ func TestSchemasOfAnAnswer(t *testing.T) {
 	}{
 		"Windows Server 2019": {`{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":1}]}]}`, []Schema{{1, 0}, {2, 1}}, ""},
 		"other properties":    {`{"Properties":[{"CpuGroups":[]},{"SupportedSchemaVersions":[{"Major":2,"Minor":5}],"Build":"x"}],"New":1}`, []Schema{{2, 5}}, ""},
-		"no version":          {`{"Properties":[{"SupportedSchemaVersions":[]}]}`, nil, "names no schema version"},
-		"no property":         {`{}`, nil, "names no schema version"},
-		"null":                {`null`, nil, "names no schema version"},
-		"negative":            {`{"Properties":[{"SupportedSchemaVersions":[{"Major":-1,"Minor":0}]}]}`, nil, "read the answer"},
-		"another type":        {`{"Properties":["x"]}`, nil, "read the answer"},
-		"cut short":           {`{"Properties":[`, nil, "read the answer"},
-		"nothing":             {``, nil, "read the answer"},
+		"no version":          {`{"Properties":[{"SupportedSchemaVersions":[]}]}`, nil, "no schema version"},
+		"no property":         {`{}`, nil, "no schema version"},
+		"null":                {`null`, nil, "no schema version"},
+		"negative":            {`{"Properties":[{"SupportedSchemaVersions":[{"Major":-1,"Minor":0}]}]}`, nil, "parse the answer"},
+		"another type":        {`{"Properties":["x"]}`, nil, "parse the answer"},
+		"cut short":           {`{"Properties":[`, nil, "parse the answer"},
+		"nothing":             {``, nil, "parse the answer"},
 	} {
 		got, err := ParseSchemas(test.answer)
 		if !slices.Equal(got, test.want) || (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
@@ -43,14 +43,14 @@ func TestAssignment(t *testing.T) {
 		individual bool
 		says       string
 	}{
-		"Windows Server 2019":           {Capabilities{Windows: build(17763), Schemas: []Schema{{1, 0}, {2, 1}}}, false, "understands schema 2.1 and older, and single devices need 2.2"},
-		"just new enough":               {Capabilities{Windows: build(20348), Schemas: []Schema{{1, 0}, {2, 2}}}, true, "understands schema 2.2"},
-		"the newest is not the last":    {Capabilities{Windows: build(20348), Schemas: []Schema{{2, 10}, {2, 2}, {1, 0}}}, true, "understands schema 2.10"},
-		"a new major version":           {Capabilities{Windows: build(30000), Schemas: []Schema{{2, 1}, {3, 0}}}, true, "understands schema 3.0"},
-		"a large minor of an old major": {Capabilities{Windows: build(17763), Schemas: []Schema{{1, 9}}}, false, "understands schema 1.9"},
-		"HCS is silent on a new build":  {Capabilities{Windows: build(20348), SchemasErr: silent}, true, "by this Windows' build, 20348, single devices can be given"},
-		"HCS is silent on an old build": {Capabilities{Windows: build(17763), SchemasErr: silent}, false, "HCS did not say (this Windows has no HcsGetServiceProperties: unsupported operation)"},
-		"HCS names none":                {Capabilities{Windows: build(17763)}, false, "HCS did not say (it names no schema)"},
+		"Windows Server 2019":           {Capabilities{Windows: build(17763), Schemas: []Schema{{1, 0}, {2, 1}}}, false, "supports schema 2.1, and single devices require 2.2"},
+		"just new enough":               {Capabilities{Windows: build(20348), Schemas: []Schema{{1, 0}, {2, 2}}}, true, "supports schema 2.2"},
+		"the newest is not the last":    {Capabilities{Windows: build(20348), Schemas: []Schema{{2, 10}, {2, 2}, {1, 0}}}, true, "supports schema 2.10"},
+		"a new major version":           {Capabilities{Windows: build(30000), Schemas: []Schema{{2, 1}, {3, 0}}}, true, "supports schema 3.0"},
+		"a large minor of an old major": {Capabilities{Windows: build(17763), Schemas: []Schema{{1, 9}}}, false, "supports schema 1.9"},
+		"HCS is silent on a new build":  {Capabilities{Windows: build(20348), SchemasErr: silent}, true, "Windows build 20348 assigns single devices"},
+		"HCS is silent on an old build": {Capabilities{Windows: build(17763), SchemasErr: silent}, false, "HCS did not report its schemas (this Windows has no HcsGetServiceProperties: unsupported operation)"},
+		"HCS names none":                {Capabilities{Windows: build(17763)}, false, "HCS did not report its schemas (no schema version)"},
 	} {
 		got := test.Assignment()
 		if got.Individual != test.individual || !strings.Contains(got.Reason, test.says) || strings.Contains(got.Reason, "\n") {

@@ -7,10 +7,7 @@ package doctor
 
 import (
 	"archive/zip"
-	"errors"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +18,6 @@ import (
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/shimfile"
-	"directx-nri/test/bed"
 )
 
 // break is one way to break a node, and to fix it.
@@ -122,80 +118,57 @@ func breakages(n *node, record string) []breakage {
 		add(name, check, says, func(n *node) { do(n); n.restart() }, func(n *node) { fix(n); n.restart() })
 	}
 
-	unused := bed.FreeAddress(n)
-	edit("a GPU is unhealthy", doctor.CheckDevices, "GPU NPU cannot be used: it overheated", "etc/gpus.yaml", "compute: true", "compute: true\n  health: {reason: it overheated}")
+	edit("a GPU is unhealthy", doctor.CheckDevices, "GPU NPU is unhealthy: it overheated", "etc/gpus.yaml", "compute: true", "compute: true\n  health: {reason: it overheated}")
 	edit("the inventory is broken", doctor.CheckInventory, "gpus.yaml", "etc/gpus.yaml", "kind: Inventory", "kind: Inventory\nsecretKey: 1")
 	do, fix := moved("lib/libgpu.so")
 	add("a driver file is gone", doctor.CheckFiles, "lib/libgpu.so", do, fix)
-	edit("config.yaml has turned bad and the last good one is in force", doctor.CheckConfig, `config.yaml:6: the key "unknown" is not known`, "etc/config.yaml", "shim:", "unknown: 1\nshim:")
-	spoil, restore := edited(n, "etc/config.yaml", "shim:", "replicas: 0\nshim:")
-	hide, show := moved("etc/config.yaml.last-good")
-	add("config.yaml is bad and none was good", doctor.CheckConfig, "config.yaml:6: replicas: 0 is not possible", func(n *node) { hide(n); spoil(n) }, func(n *node) { restore(n); show(n) })
-	edit("no rule is for the GPUs", doctor.CheckResources, "none of the configuration's resources is for a GPU of this node", "etc/config.yaml", "shim:",
+	edit("config.yaml is invalid", doctor.CheckConfig, "unknown", "etc/config.yaml", "shim:", "unknown: 1\nshim:")
+	edit("no rule is for the GPUs", doctor.CheckResources, "no configured resource matches a GPU of this node", "etc/config.yaml", "shim:",
 		"resources: [{name: example.com/other, match: {description: none}}]\nshim:")
-	edit("a host directory is gone", doctor.CheckExtraMounts, "/srv/no-such-folder, which is not on this node", "etc/config.yaml", "shim:",
-		"extraMounts: {sources: host-folders, hostFolders: [/srv/no-such-folder]}\nshim:")
-	var stranger *http.Server
-	add("the metrics address is taken", doctor.CheckMetrics, "another program answers at "+n.metrics, func(n *node) {
-		n.advertiser.Stop(n)
-		stranger = &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: limit}
-		listener, err := net.Listen("tcp", n.metrics)
-		n.check(err)
-		go func() { _ = stranger.Serve(listener) }() // Ends when it is closed.
-		n.advertiser.Start(n)
-		bed.Eventually(n, limit, "the advertiser ends", func() error {
-			if n.advertiser.Running() {
-				return errors.New("it runs")
-			}
-			return nil
-		})
-	}, func(n *node) {
-		n.check(stranger.Close())
-		n.advertiser.Start(n)
-	})
-	edit("metrics are to be elsewhere and the plugin was not restarted", doctor.CheckMetrics, "directx-nri runs and does not serve metrics at "+unused, "etc/config.yaml", n.pluginMetrics, unused)
+	edit("a host directory is gone", doctor.CheckPermissions, "/srv/no-such-directory is configured and does not exist", "etc/config.yaml", "shim:",
+		"extraMounts: {sources: host-directories, hostDirectories: [/srv/no-such-directory]}\nshim:")
 	do, fix = opened("etc/config.yaml", 0o666)
-	add("others can write config.yaml", doctor.CheckConfig, "others can write it", do, fix)
+	add("others can write config.yaml", doctor.CheckPermissions, "others can write it", do, fix)
 	edit("the real shim is gone", doctor.CheckRealShim, "no-such-shim", "etc/config.yaml", "containerd-shim-runc-v2", "no-such-shim")
 
 	do, fix = moved("bin/containerd-shim-directx-v1")
-	add("the shim is gone", doctor.CheckShim, "the shim of the runtime handler runc is not there", do, fix)
-	add("the shim is of another version", doctor.CheckShimVersion, "of version 0.9-test, and this is dxctl 1.0-test",
+	add("the shim is gone", doctor.CheckShim, "the shim of runtime handler runc does not exist", do, fix)
+	add("the shim is of another version", doctor.CheckShimVersion, "version 0.9-test, and dxctl has version 1.0-test",
 		func(n *node) { n.putShim(filepath.Join(programs, "old")) }, func(n *node) { n.putShim(programs) })
 	add("the shim is damaged", doctor.CheckShim, "does not work", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, func(n *node) { n.putShim(programs) })
 	do, fix = opened("bin/containerd-shim-directx-v1", 0o644)
 	add("the shim is not executable", doctor.CheckShim, "it is not executable", do, fix)
 	do, fix = opened("bin/containerd-shim-directx-v1", 0o777)
 	add("others can write the shim", doctor.CheckPermissions, "others can write it", do, fix)
-	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "is not there", n.shim(), "/nowhere/containerd-shim-directx-v1")
-	editLoaded("annotations are not handed on", doctor.CheckAnnotations, "does not hand on", `pod_annotations = ["directx.microsoft.com/*"]`, `pod_annotations = []`)
-	edit("the file is not loaded", doctor.CheckLoaded, "has not loaded it so", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
+	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "does not exist", n.shim(), "/nowhere/containerd-shim-directx-v1")
+	editLoaded("annotations are not handed on", doctor.CheckHandlers, "does not pass on", `pod_annotations = ["directx.microsoft.com/*"]`, `pod_annotations = []`)
+	edit("the file is not loaded", doctor.CheckLoaded, "has not loaded runtime handler", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
 		"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n  runtime_type = \"io.containerd.runc.v2\"\n  runtime_path = \""+n.shim()+"\"\n"+
 			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n[plugins.\"io.containerd.nri.v1.nri\"]")
 	edit("containerd's file is no TOML", doctor.CheckFile, "config.toml:1:", "config.toml", "version = 2", "version == 2")
 	add("an import takes over", doctor.CheckFile, "conf.d/x.toml", func(n *node) {
 		n.Write("conf.d/x.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n", 0o644)
 	}, func(n *node) { n.check(os.Remove(n.Path("conf.d/x.toml"))) })
-	editLoaded("NRI is off", doctor.CheckNRI, "NRI is off in containerd", "disable = false", "disable = true")
-	edit("NRI is off and that is not loaded", doctor.CheckNRI, "on in the running containerd, and off in", "config.toml", "disable = false", "disable = true")
+	editLoaded("NRI is off", doctor.CheckNRI, "NRI is disabled in containerd", "disable = false", "disable = true")
+	edit("NRI is off and that is not loaded", doctor.CheckNRI, "enabled in the running containerd and disabled in", "config.toml", "disable = false", "disable = true")
 
 	add("containerd is stopped", doctor.CheckContainerd, "cannot be reached", func(n *node) { n.Service("stop") }, (*node).restart)
 	add("containerd hangs", doctor.CheckContainerd, "does not answer", func(n *node) { n.signalContainerd(syscall.SIGSTOP) }, func(n *node) { n.signalContainerd(syscall.SIGCONT) }, "--timeout", "1s")
 	add("the plugin is stopped", doctor.CheckPlugin, "not running", func(n *node) { n.plugin.Stop(n) }, func(n *node) { n.plugin.Start(n) })
 	add("the plugin hangs", doctor.CheckPlugin, "does not answer", func(n *node) { n.plugin.Freeze(n) }, func(n *node) { n.plugin.Thaw(n) })
 	add("the advertiser is stopped", doctor.CheckAdvertiser, "directx-advertiser does not answer", func(n *node) { n.advertiser.Stop(n) }, func(n *node) { n.advertiser.Start(n) })
-	add("the kubelet is stopped", doctor.CheckKubelet, "takes no device plugins", func(n *node) { n.kubelet.Stop() }, (*node).startKubelet)
+	add("the kubelet is stopped", doctor.CheckKubelet, "does not accept device plugins", func(n *node) { n.kubelet.Stop() }, (*node).startKubelet)
 	add("the advertiser is not registered", doctor.CheckRegistration, "does not offer directx.microsoft.com/display", func(n *node) { n.kubelet.Forget("directx.microsoft.com/display") },
 		func(n *node) { n.kubelet.Stop(); n.startKubelet() })
 	do, fix = moved("pr.sock")
-	add("PodResources is elsewhere", doctor.CheckPodResources, "does not tell what it hands out", do, fix)
+	add("PodResources is elsewhere", doctor.CheckRegistration, "PodResources API cannot be reached", do, fix)
 
 	edit("a record is damaged", doctor.CheckRecords, "checksum", record, "GPU-0", "GPU-9")
 	binding := strings.Replace(record, "/"+filepath.Base(record), "/"+strings.Repeat("0", 32)+".bound", 1)
 	do, fix = made(binding)
-	add("a binding without its record", doctor.CheckRecords, "have ended", do, fix)
+	add("a binding without its record", doctor.CheckRecords, "were not removed", do, fix)
 	do, fix = made("ours/allocations/notes.txt")
-	add("a strange file among the records", doctor.CheckRecords, "none of ours", do, fix)
+	add("a strange file among the records", doctor.CheckRecords, "do not belong there", do, fix)
 	do, fix = opened("ours/allocations", 0o777)
 	add("the record directory is open to others", doctor.CheckRecords, "not private", do, fix)
 	do, fix = opened("ours", 0o777)
@@ -205,7 +178,7 @@ func breakages(n *node, record string) []breakage {
 	do, fix = made("ours/uninstall-pending")
 	add("uninstall was broken off", doctor.CheckLeftovers, "handed over", do, fix)
 	do, fix = moved("ours/runtime-configure.json")
-	add("what was configured is forgotten", doctor.CheckLeftovers, "nothing says what was changed", do, fix)
+	add("what was configured is forgotten", doctor.CheckLeftovers, "without a record of the changes", do, fix)
 	return all
 }
 
@@ -246,7 +219,7 @@ func testBundle(n *node, token string) {
 			n.Errorf("%s has a secret:\n%s", f.Name, text)
 		}
 	}
-	for _, name := range []string{"doctor.json", "devices.json", "capabilities.json", "allocations.json", "runtime.json", "versions.json", "config.yaml", "inventory.yaml", "shim.log", "environment.txt"} {
+	for _, name := range []string{"doctor.json", "devices.json", "policy.json", "capabilities.json", "allocations.json", "runtime.json", "versions.json", "shim.log", "environment.txt"} {
 		if !slices.Contains(names, name) {
 			n.Errorf("the bundle has no %s: %v", name, names)
 		}

@@ -98,7 +98,7 @@ func newNode(t *testing.T) *node {
 	n.plugin = n.process("directx-nri", "--nri-socket", n.Path("nri.sock"), "--cri-socket", n.Socket())
 	n.advertiser = n.process("directx-advertiser", "--replicas", "2", "--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"),
 		"--nri-socket", n.Path("nri.sock"))
-	n.dxctl("runtime", "install", "--to", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"), "--runtime", "")
+	n.dxctl("runtime", "install", "--to", n.Path("bin"), "--state-dir", n.Path("ours"))
 	n.dxctl(append([]string{"runtime", "configure", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours"),
 		"--shim", n.shim()}, n.RestartFlags()...)...)
 	n.startKubelet()
@@ -160,7 +160,7 @@ func (n *node) environment() []string {
 // doctorArgs are the flags that say where things are on the node.
 func (n *node) doctorArgs(more ...string) []string {
 	return append([]string{
-		"doctor", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--shim-config", n.Path("etc/config.yaml"), "--runtime-dir", n.Path("run"),
+		"doctor", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run"),
 		"--nri-socket", n.Path("nri.sock"), "--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"), "--containerd-state", n.Path("state"),
 		"--shim", n.shim(),
 	}, more...)

@@ -181,7 +181,7 @@ func TestSignalRollback(t *testing.T) {
 
 	// The kubelet runs an init container that failed once more.
 	again := []string{"configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "3s"}
-	if status, _, stderr = n.dxctl(again...); status != 1 || !strings.Contains(stderr, "nothing is changed: containerd did not come back with this") {
+	if status, _, stderr = n.dxctl(again...); status != 1 || !strings.Contains(stderr, "nothing was changed: containerd did not restart with this configuration") {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	n.mustHaveStarted(2, "the same again")

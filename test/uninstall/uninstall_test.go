@@ -99,12 +99,14 @@ func (n *node) dxctl(command string, args ...string) (status int, output string)
 	containerd := []string{"--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours")}
 	switch command {
 	case "install":
-		all = append(all, "--to", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"),
-			"--inventory", n.Path("gpus.yaml"), "--runtime", filepath.Join(n.Parts, realShim))
+		n.Write("etc/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.Path("gpus.yaml")+
+			"\nshim: {runtime: "+filepath.Join(n.Parts, realShim)+"}\n", 0o600)
+		n.Must(filepath.Join(programs, "dxctl"), "config", "apply", "--config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"))
+		all = append(all, "--to", n.Path("bin"), "--state-dir", n.Path("ours"))
 	case "configure":
 		all = append(append(all, containerd...), "--shim", n.Path("bin/"+shimfile.Base))
 	case "uninstall":
-		all = append(append(all, containerd...), "--from", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"),
+		all = append(append(all, containerd...), "--from", n.Path("bin"),
 			"--containerd-state", n.Path("state"), "--runtime-dir", n.Path("run"))
 	default:
 		all = append(all, containerd...)
@@ -247,7 +249,7 @@ func TestUninstallUnderContainers(t *testing.T) {
 			n.mustDxctl("unconfigure", n.RestartFlags()...)
 			n.mustRefuse("("+n.namespace+"/one): run this again with --restart", "uninstall")
 			output := n.mustDxctl("uninstall", append(n.RestartFlags(), "--purge")...)
-			if want := "container " + n.namespace + "/one is handed over to " + filepath.Join(parts, realShim); !strings.Contains(output, want) || strings.Contains(output, "/plain") {
+			if want := "container " + n.namespace + "/one over to " + filepath.Join(parts, realShim); !strings.Contains(output, want) || strings.Contains(output, "/plain") {
 				t.Errorf("output %q, want %q", output, want)
 			}
 			if diff := cmp.Diff(before, n.tasks()); diff != "" {
@@ -274,11 +276,11 @@ func TestUninstallHolds(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, bed.Containerds(t)[bed.Containerd1])
 	n.Write("volume/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.Path("etc/inventory.yaml")+
-		"\nshim: {runtime: "+filepath.Join(n.Parts, realShim)+", log: "+n.Path("ours/shim.log")+"}\nstateDir: "+n.Path("ours")+"\n", 0o644)
+		"\nshim: {runtime: "+filepath.Join(n.Parts, realShim)+", log: "+n.Path("ours/shim.log")+"}\n", 0o644)
 	n.Write("volume/inventory.yaml", n.Read("gpus.yaml"), 0o644)
 	dxctl := filepath.Join(programs, "dxctl")
-	n.Must(dxctl, "config", "install", "--from", n.Path("volume"), "--config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"))
-	n.Must(dxctl, "runtime", "install", "--to", n.Path("bin"), "--shim-config", n.Path("etc/config.yaml"))
+	n.Must(dxctl, "config", "apply", "--config", n.Path("volume/config.yaml"), "--inventory", n.Path("volume/inventory.yaml"), "--state-dir", n.Path("ours"))
+	n.Must(dxctl, "runtime", "install", "--to", n.Path("bin"), "--state-dir", n.Path("ours"))
 	n.mustDxctl("configure", n.RestartFlags()...)
 	n.startOurs("one")
 	n.mustDxctl("unconfigure", n.RestartFlags()...)
@@ -287,10 +289,10 @@ func TestUninstallHolds(t *testing.T) {
 	t.Cleanup(n.removeTasks)
 	args := []string{
 		"runtime", "uninstall", "--config", n.Path("config.toml"), "--cri-socket", n.Path("s"), "--state-dir", n.Path("ours"), "--from", n.Path("bin"),
-		"--shim-config", n.Path("etc/config.yaml"), "--containerd-state", n.Path("state"), "--runtime-dir", n.Path("run"), "--restart", "--restart-mode", "signal", "--purge",
+		"--containerd-state", n.Path("state"), "--runtime-dir", n.Path("run"), "--restart", "--restart-mode", "signal", "--purge",
 	}
 	before := n.tasks()
-	if output := n.Must(dxctl, args...); !strings.Contains(output, "/one is handed over to ") || !strings.Contains(output, "removed "+n.Path("etc/config.yaml")) {
+	if output := n.Must(dxctl, args...); !strings.Contains(output, "/one over to ") {
 		t.Errorf("output %q", output)
 	}
 	if diff := cmp.Diff(before, n.tasks()); diff != "" {
@@ -338,7 +340,7 @@ func TestUpgradeUnderContainers(t *testing.T) {
 	if err := bed.Build(newer, "newer", shimfile.Base); err != nil {
 		t.Fatal(err)
 	}
-	if output := n.mustDxctl("install", "--from", filepath.Join(newer, shimfile.Base)); !strings.Contains(output, "is installed") {
+	if output := n.mustDxctl("install", "--from", filepath.Join(newer, shimfile.Base)); !strings.Contains(output, "installed ") {
 		t.Error(output)
 	}
 	if n.tasks()["one"] == "" {

@@ -811,7 +811,7 @@ func testTold(t *testing.T) {
 		System32, SysWOW64                                      []discovery.RuntimeFile
 	}
 	var devices []device
-	wine.DxctlJSON(t, &devices, "devices", "--shim-config", `C:\none\config.yaml`)
+	wine.DxctlJSON(t, &devices, "devices", "--state-dir", `C:\none`)
 	if len(devices) != len(h.Devices) {
 		t.Errorf("dxctl tells of %d devices, want %d", len(devices), len(h.Devices))
 	}

@@ -25,7 +25,7 @@ func (n node) doctor(t *testing.T, flags ...string) (int, doctor.Report) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	command := n.Command(ctx, n.Path("product", bed.Dxctl), append([]string{
-		"doctor", "-o", "json", "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", `\\.\pipe\dxw-` + n.Name(), "--shim-config", n.Path("config.yaml"),
+		"doctor", "-o", "json", "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", `\\.\pipe\dxw-` + n.Name(), "--state-dir", n.Path("state"),
 		"--runtime-dir", n.Path("no-such"), "--kubelet-dir", n.Path("kubelet"), "--containerd-state", n.Path("run"), "--shim", n.Shim(),
 	}, flags...)...)
 	var out, errs bytes.Buffer

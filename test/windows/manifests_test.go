@@ -475,7 +475,7 @@ func (m *rollout) leaves(t *testing.T) {
 	said := p.initialise(t, "unconfigure", "uninstall")
 	m.mustRestart(t, 3)
 	for _, id := range []string{m.pod.Sandbox, firstID, thirdID} {
-		if !strings.Contains(said["uninstall"], "/"+id+" is handed over to "+m.Path(runhcsShim)) {
+		if !strings.Contains(said["uninstall"], "/"+id+" over to "+m.Path(runhcsShim)) {
 			t.Errorf("uninstall does not say that %s is handed over", id)
 		}
 	}

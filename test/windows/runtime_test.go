@@ -61,7 +61,7 @@ func says(parts ...string) []string { return parts }
 func testInstall(t *testing.T) {
 	inventory := bed.NewInventory("install")
 	n := node{start(t, bed.Options{Name: "install", Inventory: inventory, Bare: true}), inventory.GPUs}
-	n.dxctl(t, exitOK, says(n.Shim()+" is installed"), "install")
+	n.dxctl(t, exitOK, says("installed "+n.Shim()), "install")
 	first := n.ShimFile(t)
 	if !bytes.Equal(first, n.Product(t, directxShim)) {
 		t.Error("the shim's file is not the one that was to be installed")
@@ -72,7 +72,7 @@ func testInstall(t *testing.T) {
 	second := append(bytes.Clone(first), "second"...)
 	from := n.File(t, "second.exe", second)
 	n.testWithHang(t, "install-hangs", func() {
-		n.dxctl(t, exitOK, says("is installed"), "install", "--from", from)
+		n.dxctl(t, exitOK, says("installed "), "install", "--from", from)
 		// Windows replaces no program that runs: it was moved aside.
 		if left := n.beside(t); !slices.ContainsFunc(left, func(name string) bool { return strings.Contains(name, ".retired-") }) {
 			t.Errorf("beside the shim, which was replaced while it ran, there is %v", left)
@@ -181,10 +181,10 @@ func testConfigure(t *testing.T) {
 			n := node{start(t, options), options.Inventory.GPUs}
 			before := n.ContainerdConfig(t)
 
-			n.dxctl(t, exitProblem, says("no runtime handler goes through our shim", "dxctl runtime configure --restart"), "status")
-			n.dxctl(t, exitOK, says("is configured: runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")
+			n.dxctl(t, exitProblem, says("no runtime handler uses our shim", "dxctl runtime configure --restart"), "status")
+			n.dxctl(t, exitOK, says("runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")
 			configured := n.ContainerdConfig(t)
-			n.dxctl(t, exitProblem, says("has not loaded it so: restart containerd"), "status")
+			n.dxctl(t, exitProblem, says("has not loaded runtime handler"), "status")
 			n.Kill()
 			n.Start(t)
 			paths := n.loadedPaths(t)
@@ -198,7 +198,7 @@ func testConfigure(t *testing.T) {
 				}
 				n.byRuntimePath(t, n.Name()+"-"+handler, paths[handler])
 			}
-			n.dxctl(t, exitOK, says("is configured already"), "configure")
+			n.dxctl(t, exitOK, says("is already configured"), "configure")
 			if again := n.ContainerdConfig(t); !bytes.Equal(again, configured) {
 				t.Errorf("a second time the file became\n%s\nand was\n%s", again, configured)
 			}
@@ -206,7 +206,7 @@ func testConfigure(t *testing.T) {
 			if after := n.ContainerdConfig(t); !bytes.Equal(after, before) || (after == nil) != (before == nil) {
 				t.Errorf("unconfigured the file is\n%s\nand was\n%s", after, before)
 			}
-			n.dxctl(t, exitProblem, says("no runtime handler goes through our shim"), "status")
+			n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
 		})
 	}
 }
@@ -259,17 +259,17 @@ func testRestartCommand(t *testing.T) {
 	restarter := n.NewRestarter(t, bed.Ending, bed.Well, bed.WithoutCRI, bed.Well)
 	restart := []string{"--restart", "--restart-command", restarter.Command, "--restart-timeout", "5m"}
 	for _, problem := range []string{"containerd.exe has ended", "containerd is back without its CRI plugin"} {
-		n.dxctl(t, exitProblem, says(problem, "the old "+n.Path("containerd.toml")+" is back, and containerd runs with it"), "configure", restart...)
+		n.dxctl(t, exitProblem, says(problem, n.Path("containerd.toml")+" was restored, and containerd runs with it"), "configure", restart...)
 		// The same is not tried again at once; with more time it is not the same.
 		restart[len(restart)-1] = "6m"
 		if got := n.ContainerdConfig(t); string(got) != config {
 			t.Errorf("%s: the file is\n%s", problem, got)
 		}
-		n.dxctl(t, exitProblem, says("no runtime handler goes through our shim"), "status")
+		n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
 	}
-	n.dxctl(t, exitProblem, says("nothing is changed: containerd did not come back with this"), "configure", restart...)
+	n.dxctl(t, exitProblem, says("nothing was changed: containerd did not restart with this configuration"), "configure", restart...)
 	restart[len(restart)-1] = "7m"
-	n.dxctl(t, exitOK, says("containerd is restarted"), "configure", restart...)
+	n.dxctl(t, exitOK, says("restarted containerd"), "configure", restart...)
 	if paths := n.loadedPaths(t); len(paths) == 0 {
 		t.Error("nothing goes through our shim")
 	}
@@ -278,10 +278,10 @@ func testRestartCommand(t *testing.T) {
 	}
 	// It asks containerd for two seconds only what that has loaded, so that on a
 	// busy machine it may restart it again.
-	n.dxctl(t, exitOK, says("configured already"), "configure", restart...)
-	n.dxctl(t, exitOK, says("containerd is restarted"), "unconfigure", restart...)
+	n.dxctl(t, exitOK, says("already configured"), "configure", restart...)
+	n.dxctl(t, exitOK, says("restarted containerd"), "unconfigure", restart...)
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("unconfigured the file is\n%s", got)
 	}
-	n.dxctl(t, exitProblem, says("no runtime handler goes through our shim"), "status")
+	n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
 }

@@ -37,7 +37,7 @@ func Parse(name string) (Program, error) {
 	case Ctr, Nerdctl:
 		return p, nil
 	}
-	return "", fmt.Errorf("%q is none of %s", name, strings.Join(Names(), ", "))
+	return "", fmt.Errorf("%q is not one of %s", name, strings.Join(Names(), ", "))
 }
 
 // Runtime is our runtime shim by the name that the programs know it by.

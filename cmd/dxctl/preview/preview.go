@@ -1,5 +1,5 @@
-// Package preview tells what the runtime shim would do to a container's spec,
-// and does nothing: no record is bound, and nothing is written.
+// Package preview decides what the runtime shim would do to a container's spec,
+// without binding a record or writing anything.
 package preview
 
 import (
@@ -18,42 +18,38 @@ import (
 	"directx-nri/ocispec"
 )
 
-// Question is what is asked about.
+// Question is a container.
 type Question struct {
 	// Spec is the content of a config.json.
 	Spec []byte
 	// ID is the container's ID.
 	ID string
-	// Request, when it is not "", is what the container is taken to ask for, as
-	// [decision.VisibleVariable] says it, in place of all that its spec says: it is
-	// taken for a standalone one.
+	// Request, if not "", replaces what the spec requests: the container is a
+	// standalone one with this value of [decision.VisibleVariable].
 	Request string
-	// Token, when it is not "", is an allocation that the container is taken to
-	// present. Of a spec that is of no pod, it is taken to be the container that
-	// the allocation is bound to.
+	// Token, if not "", is the allocation that the container presents. A spec without
+	// a pod is that of the container that the allocation is bound to.
 	Token allocation.Token
 }
 
-// Node is the node that the container would be started on.
+// Node is the node on which the container would start.
 type Node struct {
-	// Source returns where its GPUs come from. It is called when a container asks.
+	// Source is called if the container requests a GPU.
 	Source func() (discovery.Source, error)
 	Store  *allocation.Store
 	Files  decision.Files
-	// Policy returns what the node's configuration says about what containers of an
-	// operating system get; nil stands for the zero [decision.Policy].
+	// Policy returns the policy for containers of an operating system.
 	Policy func(ocispec.OS) decision.Policy
 }
 
 // Answer is what the shim would do.
 type Answer struct {
 	Container decision.Container
-	// Untouched is why the spec stays as it is, "" when the shim changes it.
-	Untouched string
-	// Refused is why the container would not start, in the shim's own words, nil
-	// when it would.
+	// Unchanged is why the spec is not changed, "" if it is.
+	Unchanged string
+	// Refused is why the container would not start, or nil.
 	Refused error
-	// Outcome is what the container gets, also when its spec has it already.
+	// Outcome is what the container gets, even if its spec has it already.
 	Outcome decision.Outcome
 	// Spec is the content of config.json that the container starts with.
 	Spec []byte
@@ -61,20 +57,15 @@ type Answer struct {
 	tokens []string
 }
 
-// Why a spec stays as it is.
 const (
-	// NeverGiven is the reason for what the shim never looks at.
-	NeverGiven = "a pod's sandbox and a process of the host are given no GPU"
-	// AsksNothing is the reason for most containers.
-	AsksNothing = "it asks for no GPU"
-	// HasNoGPU is the reason for one that has devices of its own.
-	HasNoGPU = "the devices that it has are no GPUs of this node"
-	// HasAll is the reason for a spec that was changed before.
-	HasAll = "it has all that it gets already"
+	NotEligible = "a pod sandbox or host process gets no GPU"
+	NoRequest   = "the container requests no GPU"
+	NoGPU       = "the devices of the container are not GPUs of this node"
+	Complete    = "it already has everything"
 )
 
-// Ask answers q. Its errors are of a spec that cannot be read, and of a node that
-// cannot be asked: the shim may read all of it, where we may not.
+// Ask returns what the shim would do. An error means that this is unknown: the spec
+// is invalid, or the node cannot be read.
 func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	spec, err := ocispec.ParseSpec(q.Spec)
 	if err != nil {
@@ -87,24 +78,24 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	container, given := shim.Describe(facts, q.ID)
 	a := Answer{Container: container, Spec: q.Spec, tokens: tokensOf(facts, q.Token)}
 	if !given {
-		a.Container, a.Untouched = decision.Container{OS: facts.OS, ID: q.ID}, NeverGiven
+		a.Container, a.Unchanged = decision.Container{OS: facts.OS, ID: q.ID}, NotEligible
 		return a, nil
 	}
 	switch {
 	case q.Request != "":
-		a.Container = asking(container, q.Request)
+		a.Container = requesting(container, q.Request)
 	case q.Token != "":
 		a.Container, err = presenting(container, q.Token, node.Store)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			return a, notOurs(err)
+			return a, denied(err)
 		case err != nil:
 			a.Refused = a.Container.Refuse(err)
 			return a, nil
 		}
 	}
 	if !decision.RequestsGPU(a.Container) {
-		a.Untouched = AsksNothing
+		a.Unchanged = NoRequest
 		return a, nil
 	}
 	source, err := node.Source()
@@ -118,12 +109,12 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 	outcome, ok, err := decider.Preview(ctx, a.Container)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return a, notOurs(err)
+		return a, denied(err)
 	case err != nil:
 		a.Refused = err
 		return a, nil
 	case !ok:
-		a.Untouched = HasNoGPU
+		a.Unchanged = NoGPU
 		return a, nil
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)
@@ -132,19 +123,18 @@ func Ask(ctx context.Context, q Question, node Node) (Answer, error) {
 		return a, nil
 	}
 	if !changed {
-		a.Untouched = HasAll
+		a.Unchanged = Complete
 	}
 	a.Outcome, a.Spec = outcome, edited
 	return a, nil
 }
 
-func notOurs(err error) error {
-	return fmt.Errorf("what the shim would do cannot be told: %w; ask as root, or as an administrator", err)
+func denied(err error) error {
+	return fmt.Errorf("%w; run dxctl as root, or as an administrator on Windows", err)
 }
 
-// asking returns c as a standalone container that asks for request and nothing
-// else.
-func asking(c decision.Container, request string) decision.Container {
+// requesting returns c as a standalone container with the given request only.
+func requesting(c decision.Container, request string) decision.Container {
 	c.Pod, c.Name = nil, ""
 	c.Annotations = maps.Clone(c.Annotations)
 	delete(c.Annotations, decision.VisibleAnnotation)
@@ -152,12 +142,11 @@ func asking(c decision.Container, request string) decision.Container {
 	return c
 }
 
-// presenting returns c as a container of a pod that presents token for its
-// resource, and nobody else's.
+// presenting returns c as a container of a pod that presents token for its resource.
 func presenting(c decision.Container, token allocation.Token, store *allocation.Store) (decision.Container, error) {
 	record, err := store.Get(token)
 	if errors.Is(err, allocation.ErrNotFound) {
-		err = fmt.Errorf("%w; its pod has ended, or --state-dir names the folder of its records", err)
+		err = fmt.Errorf("%w; its pod has ended, or --state-dir is wrong", err)
 	}
 	if err != nil {
 		return c, err
@@ -179,7 +168,8 @@ func presenting(c decision.Container, token allocation.Token, store *allocation.
 	return c, nil
 }
 
-// without returns c's variables but for those that begin with one of prefixes.
+// without returns c's environment variables without those that begin with one of
+// prefixes.
 func without(c decision.Container, prefixes ...string) []string {
 	return slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {
 		return slices.ContainsFunc(prefixes, func(prefix string) bool {
@@ -188,7 +178,7 @@ func without(c decision.Container, prefixes ...string) []string {
 	})
 }
 
-// tokensOf returns the tokens that stand in a spec, and token.
+// tokensOf returns token and those in a spec.
 func tokensOf(facts ocispec.Facts, token allocation.Token) []string {
 	var tokens []string
 	if token != "" {
@@ -205,9 +195,8 @@ func tokensOf(facts ocispec.Facts, token allocation.Token) []string {
 	return tokens
 }
 
-// Hide returns text with the container's tokens replaced: who knows a token may
-// present it. In JSON that nobody has normalised a token may be written otherwise.
-func (a Answer) Hide(text string) string {
+// Redact returns text without the container's tokens, which grant GPUs.
+func (a Answer) Redact(text string) string {
 	for _, token := range a.tokens {
 		text = strings.ReplaceAll(text, token, "(token)")
 	}

@@ -74,8 +74,8 @@ func TestAsk(t *testing.T) {
 		untouched, refused string
 	}{
 		"a pod that presents its token":       {spec: func(token string) []byte { return spec("p", nil, variable+"="+token) }},
-		"a pod that presents nothing":         {spec: func(string) []byte { return spec("p", nil) }, untouched: AsksNothing},
-		"a pod's request counts for nothing":  {spec: func(string) []byte { return spec("p", nil, "DIRECTX_VISIBLE_DEVICES=all") }, untouched: AsksNothing},
+		"a pod that presents nothing":         {spec: func(string) []byte { return spec("p", nil) }, untouched: NoRequest},
+		"a pod's request counts for nothing":  {spec: func(string) []byte { return spec("p", nil, "DIRECTX_VISIBLE_DEVICES=all") }, untouched: NoRequest},
 		"a pod with a stale token":            {spec: func(string) []byte { return spec("p", nil, variable+"="+stale) }, refused: "no allocation is recorded"},
 		"a token in the place of a stale one": {spec: func(string) []byte { return spec("p", nil, variable+"="+stale) }, token: true},
 		"a token in the place of a stale annotation": {
@@ -92,10 +92,10 @@ func TestAsk(t *testing.T) {
 		"a request in the place of none":       {spec: func(string) []byte { return spec("", map[string]string{decision.VisibleAnnotation: "none"}) }, request: "all"},
 		"a pod's sandbox": {spec: func(string) []byte {
 			return []byte(`{"linux":{},"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`)
-		}, untouched: NeverGiven, request: "0"},
+		}, untouched: NotEligible, request: "0"},
 		"what has its GPU already stays as it is": {spec: func(string) []byte {
 			return []byte(`{"linux":{"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":0}],"resources":{"devices":[{"allow":true,"type":"c","major":10,"minor":0,"access":"rw"}]}}}`)
-		}, untouched: HasAll, request: "0"},
+		}, untouched: Complete, request: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,22 +108,22 @@ func TestAsk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Untouched != test.untouched || (a.Refused != nil) != (test.refused != "") || a.Refused != nil && !strings.Contains(a.Refused.Error(), test.refused) {
-				t.Errorf("untouched %q, refused %v", a.Untouched, a.Refused)
+			if a.Unchanged != test.untouched || (a.Refused != nil) != (test.refused != "") || a.Refused != nil && !strings.Contains(a.Refused.Error(), test.refused) {
+				t.Errorf("untouched %q, refused %v", a.Unchanged, a.Refused)
 			}
 			given := test.untouched == "" && test.refused == ""
 			if changed := string(a.Spec) != string(q.Spec); changed != given || given && len(a.Outcome.Devices) != 1 {
 				t.Errorf("changed %t: %s, %+v", changed, a.Spec, a.Outcome)
 			}
-			if nothing := test.untouched == AsksNothing || test.untouched == NeverGiven; (*asked == 0) != nothing {
+			if nothing := test.untouched == NoRequest || test.untouched == NotEligible; (*asked == 0) != nothing {
 				t.Errorf("the node's GPUs were asked for %d times", *asked)
 			}
 			if _, bound, err := n.Store.Holder(token); bound || err != nil {
 				t.Errorf("bound %t, %v", bound, err)
 			}
 			for _, secret := range []string{string(token), stale} {
-				if strings.Contains(a.Hide(string(a.Spec)), secret) || a.Refused != nil && strings.Contains(a.Refused.Error(), secret) {
-					t.Errorf("a token is shown: %s %v", a.Hide(string(a.Spec)), a.Refused)
+				if strings.Contains(a.Redact(string(a.Spec)), secret) || a.Refused != nil && strings.Contains(a.Refused.Error(), secret) {
+					t.Errorf("a token is shown: %s %v", a.Redact(string(a.Spec)), a.Refused)
 				}
 			}
 		})

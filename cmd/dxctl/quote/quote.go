@@ -1,7 +1,4 @@
-// Package quote writes arguments as they are typed into a shell.
-//
-// What a shell cannot be told is an error, never a text that means something
-// else.
+// Package quote quotes arguments for shells. What cannot be quoted is an error.
 package quote
 
 import (
@@ -32,20 +29,19 @@ const (
 // Names returns the names of the shells.
 func Names() []string { return []string{string(Cmd), string(PowerShell), string(Bash)} }
 
-// Parse returns the shell that name spells.
+// Parse returns the shell with the given name.
 func Parse(name string) (Shell, error) {
 	switch s := Shell(name); s {
 	case Bash, Cmd, PowerShell:
 		return s, nil
 	}
-	return "", fmt.Errorf("shell %q is none of %s", name, strings.Join(Names(), ", "))
+	return "", fmt.Errorf("%q is not one of %s", name, strings.Join(Names(), ", "))
 }
 
-// ErrUnsayable tells arguments that cannot be typed into a shell.
-var ErrUnsayable = errors.New("cannot be typed into this shell")
+// ErrNotQuotable is the error of arguments that cannot be quoted for a shell.
+var ErrNotQuotable = errors.New("cannot be quoted for this shell")
 
-// Longest lines, in UTF-16 units. Some of cmd.exe's are left for the rest of the
-// command, for nothing tells there what was cut off.
+// The longest lines in UTF-16 units, with room for the rest of the command.
 const (
 	// https://learn.microsoft.com/troubleshoot/windows-client/shell-experience/command-line-string-limitation
 	longestCmd = 8191 - 512
@@ -53,8 +49,8 @@ const (
 	longestProcess = 32767 - 512
 )
 
-// Line returns args as a part of a line of the shell. An error matches
-// [ErrUnsayable].
+// Line returns args quoted for a line of the shell. An error matches
+// [ErrNotQuotable].
 func (s Shell) Line(args []string) (string, error) {
 	words := make([]string, len(args))
 	for i, arg := range args {
@@ -66,19 +62,9 @@ func (s Shell) Line(args []string) (string, error) {
 	line := strings.Join(words, " ")
 	longest := map[Shell]int{Cmd: longestCmd, PowerShell: longestProcess}[s]
 	if length := len(utf16.Encode([]rune(line))); longest > 0 && length > longest {
-		return "", fmt.Errorf("%d characters %w (%s), which reads about %d", length, ErrUnsayable, s, longest)
+		return "", fmt.Errorf("%d characters %w (%s), which accepts about %d", length, ErrNotQuotable, s, longest)
 	}
 	return line, nil
-}
-
-// Command is [Shell.Line] of a whole command: a program and its arguments.
-func (s Shell) Command(program string, args []string) (string, error) {
-	line, err := s.Line(append([]string{program}, args...))
-	if err == nil && s == PowerShell && strings.HasPrefix(line, "'") {
-		// Otherwise a text at the beginning is just a text.
-		line = "& " + line
-	}
-	return line, err
 }
 
 // word returns arg as one word of the shell.
@@ -97,7 +83,7 @@ func (s Shell) word(arg string) (string, error) {
 }
 
 func (s Shell) unsayable(arg, why string) error {
-	return fmt.Errorf("%q %w (%s): %s", arg, ErrUnsayable, s, why)
+	return fmt.Errorf("%q %w (%s): %s", arg, ErrNotQuotable, s, why)
 }
 
 // plain tells a flag's name, or a path without spaces, which both Windows shells,

@@ -41,7 +41,7 @@ func TestLine(t *testing.T) {
 	} {
 		for shell, want := range want {
 			got, err := shell.Line([]string{arg})
-			if got != want || (err == nil) != (want != "") || err != nil && (!errors.Is(err, ErrUnsayable) || strings.Contains(err.Error(), "\n")) {
+			if got != want || (err == nil) != (want != "") || err != nil && (!errors.Is(err, ErrNotQuotable) || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("%s: %q is %s, %v; want %s", shell, arg, got, err, want)
 			}
 		}
@@ -57,27 +57,11 @@ func TestLongestLine(t *testing.T) {
 			t.Errorf("%s: the longest line: %v", shell, err)
 		}
 		args[1] += "é"
-		if _, err := shell.Line(args); !errors.Is(err, ErrUnsayable) || len(err.Error()) > 200 {
+		if _, err := shell.Line(args); !errors.Is(err, ErrNotQuotable) || len(err.Error()) > 200 {
 			t.Errorf("%s: a line that is too long: %v", shell, err)
 		}
 		if _, err := Bash.Line(args); err != nil {
 			t.Errorf("bash: %v", err)
-		}
-	}
-}
-
-func TestCommand(t *testing.T) {
-	t.Parallel()
-	for shell, want := range map[Shell]string{
-		Bash:       `'C:\Program Files\ctr.exe' run`,
-		Cmd:        `"C:\Program Files\ctr.exe" run`,
-		PowerShell: `& 'C:\Program Files\ctr.exe' run`,
-	} {
-		if got, err := shell.Command(`C:\Program Files\ctr.exe`, []string{"run"}); err != nil || got != want {
-			t.Errorf("%s: %s, %v; want %s", shell, got, err, want)
-		}
-		if got, err := shell.Command("ctr", []string{"run"}); err != nil || got != "ctr run" {
-			t.Errorf("%s: %s, %v", shell, got, err)
 		}
 	}
 }
@@ -171,7 +155,7 @@ func FuzzLine(f *testing.F) {
 		for shell, readers := range reads {
 			line, err := shell.Line([]string{a, b})
 			if err != nil {
-				if !errors.Is(err, ErrUnsayable) {
+				if !errors.Is(err, ErrNotQuotable) {
 					t.Errorf("error %v", err)
 				}
 				continue

@@ -40,7 +40,7 @@ func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int,
 	args := []string{"runtime", command}
 	switch command {
 	case "install":
-		args = append(args, "--to", n.Path(), "--shim-config", n.Path("config.yaml"))
+		args = append(args, "--to", n.Path(), "--state-dir", n.Path("dxctl"))
 	case "configure":
 		args = append(append(append(args, containerd...), ours...), "--shim", n.Shim())
 	case "unconfigure":

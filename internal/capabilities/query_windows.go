@@ -2,8 +2,8 @@ package capabilities
 
 import "directx-nri/internal/win32"
 
-// Ask returns what the Windows that this program runs on can do. An error matches
-// [errors.ErrUnsupported] and tells that this is no Windows.
+// Ask returns what this Windows supports. On another system, the error matches
+// [errors.ErrUnsupported].
 func Ask() (Capabilities, error) {
 	c := Capabilities{Windows: win32.WindowsVersion()}
 	answer, err := win32.HCSServiceProperties()
@@ -15,12 +15,12 @@ func Ask() (Capabilities, error) {
 	return c, nil
 }
 
-// AskQuickly is [Ask] for a program that runs at each container's start: where the
-// build number tells enough, HCS is not asked.
+// AskQuickly is [Ask] for programs that run at each container start: it queries HCS
+// only if the build number does not decide.
 func AskQuickly() (Capabilities, error) {
 	c := Capabilities{Windows: win32.Version{Build: win32.WindowsBuild()}}
-	if toldByBuild(c.Windows.Build) {
-		c.BuildTells = true
+	if decides(c.Windows.Build) {
+		c.ByBuild = true
 		return c, nil
 	}
 	return Ask()
