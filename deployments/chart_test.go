@@ -92,8 +92,8 @@ func init() {
 	renderValues = func(t *testing.T) map[string][]byte {
 		t.Helper()
 		once.Do(func() {
-			for _, file := range valueFiles(t) {
-				stdout, stderr, err := helm(t, "template", "directx-nri", chart, "--namespace", "directx-nri", "--values", file)
+			for _, file := range append(valueFiles(t), "examples/linux/values.yaml") {
+				stdout, stderr, err := helm(t, "template", "directx-nri", chart, "--namespace", "directx-nri", "--set", "image.repository=directx-nri", "--values", file)
 				if err != nil || stderr != "" {
 					t.Fatalf("%s: %v: %s", file, err, stderr)
 				}

@@ -350,6 +350,7 @@ func TestContainers(t *testing.T) {
 		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
 		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", "install | advertiser"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
+		"values.yaml": {linux},
 	}
 	names := func(list []corev1.Container) string {
 		var names []string

@@ -2,25 +2,20 @@ package pnp
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
-	"directx-nri/discovery/inventory"
+	config "directx-nri/internal/config/compile"
 )
 
 // The sample inventory of a g4dn node is based on a published listing.
 func TestRuntimeFilesOfG4DN(t *testing.T) {
 	t.Parallel()
 	const sample = "../../deployments/inventory/windows-g4dn.yaml"
-	data, err := os.ReadFile(sample)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := inventory.Parse(sample, data)
+	want, err := config.ReadInventory(sample)
 	if err != nil {
 		t.Fatal(err)
 	}

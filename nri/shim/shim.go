@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -171,7 +172,7 @@ func (s *shim) adjust(path string, spec ocispec.Spec) error {
 		return s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider := decision.NewDecider(s.call.StateDir, p, s.container.OS, hostfiles.Root(root), s.log())
+	decider := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
 	edits, ok, err := decider.Decide(context.Background(), s.container)
 	if err != nil || !ok {
 		return err
@@ -186,6 +187,15 @@ func (s *shim) adjust(path string, spec ocispec.Spec) error {
 		}
 	}
 	return nil
+}
+
+// files are the node's files. A container of another operating system, as in
+// 'make demo', has files of a node that is not this machine.
+func files(os ocispec.OS) decision.Files {
+	if string(os) != runtime.GOOS {
+		return hostfiles.Assumed{}
+	}
+	return hostfiles.Root(root)
 }
 
 func (s *shim) log() *logrus.Logger {

@@ -15,7 +15,7 @@ import (
 // DxctlCommand returns a call of dxctl that is not started yet, for the node's
 // GPUs and with the stock parts on PATH.
 func (n *Node) DxctlCommand(command string, args ...string) *exec.Cmd {
-	all := append([]string{command, "--shim-config", n.ConfigFile(), "--inventory", n.inventory}, args...)
+	all := append([]string{command, "--state-dir", n.StateDir}, args...)
 	cmd := exec.Command(n.parts.Product("dxctl"), all...)
 	cmd.Env = n.nerdctlEnv()
 	return cmd
@@ -79,4 +79,5 @@ func (n *Node) KeepDevicePaths(t testing.TB) {
 		t.Fatal(err)
 	}
 	writeFile(t, n.inventory, regexp.MustCompile(`, containerPath: [^}]+`).ReplaceAllString(string(text), ""))
+	n.ApplyConfig(t)
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
-	"directx-nri/internal/config"
+	config "directx-nri/internal/config/compile"
 	"directx-nri/internal/shimfile"
 )
 
@@ -110,16 +110,24 @@ func (n *Node) dxctlRuntime(t testing.TB, args []string) string {
 // ShimFile is where the runtime shim is installed, on containerd's PATH.
 func (n *Node) ShimFile() string { return filepath.Join(n.Dir, "shim", shimfile.Name()) }
 
-// ConfigFile is the product's configuration file, which all of its programs
-// read.
+// ConfigFile is the product's configuration file, which the advertiser compiles.
 func (n *Node) ConfigFile() string { return filepath.Join(n.Dir, "config.yaml") }
 
 // WriteConfig replaces the product's configuration file, in one step: with what
 // the node itself needs, and more YAML, whose keys are others.
 func (n *Node) WriteConfig(t testing.TB, more string) {
 	t.Helper()
-	writeFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\nstateDir: %s\ninventory: %s\n%s\n",
-		config.APIVersion, config.Kind, n.StateDir, n.inventory, more))
+	text := fmt.Sprintf("apiVersion: %s\nkind: %s\ninventory: %s\n%s\n", config.APIVersion, config.Kind, n.inventory, more)
+	writeFile(t, n.ConfigFile(), text)
+}
+
+// ApplyConfig compiles the configuration file and the inventory, on a node whose
+// advertiser does not run.
+func (n *Node) ApplyConfig(t testing.TB) {
+	t.Helper()
+	if !n.configFlags && n.Inventory != nil {
+		n.applyConfig(t, n.ConfigFile(), n.StateDir)
+	}
 }
 
 // ShimEnvironment configures the runtime shim for the node's GPUs, with more YAML, in

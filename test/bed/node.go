@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"directx-nri/internal/config"
 	"directx-nri/internal/readiness"
 )
 
@@ -203,6 +203,7 @@ func Start(t *testing.T, opts Options) *Node {
 		n.WriteInventory(t, opts.Inventory)
 	}
 	if opts.NoKubelet {
+		n.ApplyConfig(t)
 		return n
 	}
 	if !n.noPlugin {
@@ -277,27 +278,24 @@ func (n *Node) declareProcesses(t testing.TB) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatalf("make the directory for logs: %v", err)
 	}
-	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	containerdConfig := n.writeContainerdConfig(t)
 	kubeletConfig := n.writeKubeletConfig(t)
-	daemon := func(program string, args ...string) func() *exec.Cmd {
-		return func() *exec.Cmd {
-			return exec.Command(n.parts.Product(program), append([]string{
-				"--config", n.ConfigFile(),
-				"--inventory", n.inventory,
-				"--state-dir", n.StateDir,
-				"--runtime-dir", n.RuntimeDir,
-				"--nri-socket", n.NRISocket,
-				"--log-level", n.logLevel,
-			}, args...)...)
-		}
+	places := []string{"--state-dir", n.StateDir, "--runtime-dir", n.RuntimeDir}
+	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", n.logLevel}, n.replicasFlag(), n.advertiser)
+	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket}, n.plugin)
+	if n.configFlags {
+		advertiserFlags = append(advertiserFlags, "--nri-socket", n.NRISocket)
+		pluginFlags = append(pluginFlags, "--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", n.logLevel)
+	}
+	daemon := func(program string, args []string) func() *exec.Cmd {
+		return func() *exec.Cmd { return exec.Command(n.parts.Product(program), args...) }
 	}
 	n.Containerd = NewProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
 		cmd := exec.Command(filepath.Join(n.containerd, "containerd"), "--config", containerdConfig)
 		// containerd looks for shims beside itself and on PATH, and its
 		// environment is theirs.
 		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(n.ShimFile())+":"+n.containerd+":"+os.Getenv("PATH"),
-			config.Variable+"="+n.ConfigFile())
+			"DIRECTX_NRI_STATE_DIR="+n.StateDir)
 		return cmd
 	})
 	n.Kubelet = NewProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
@@ -305,12 +303,12 @@ func (n *Node) declareProcesses(t testing.TB) {
 			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
 	})
 	n.Advertiser = NewProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
-		daemon("directx-advertiser", append(n.replicasFlag(), append([]string{"--cri-socket", path(containerdAddress)}, n.advertiser...)...)...))
+		daemon("directx-advertiser", advertiserFlags))
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
 		p.onStart = func() { n.registering = n.Kubelet.Mark() }
 	}
 	n.Plugin = NewProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
-		daemon("directx-nri", append([]string{"--cri-socket", path(containerdAddress)}, n.plugin...)...))
+		daemon("directx-nri", pluginFlags))
 }
 
 func (n *Node) replicasFlag() []string {

@@ -29,7 +29,7 @@ func (n *Node) Configure(t testing.TB, more string) {
 // which the advertiser reports that it refuses it.
 func (n *Node) ConfigureBadly(t testing.TB, more string) string {
 	t.Helper()
-	return n.waitLogged(t, more, "The configuration file cannot be used")
+	return n.waitLogged(t, more, "The configuration cannot be used")
 }
 
 // waitLogged writes the configuration file and waits for a line of the advertiser's

@@ -59,7 +59,7 @@ func (s *suite) testBadConfig(t *testing.T) {
 		policy := read()
 		// helm cannot find these errors.
 		for _, bad := range []struct{ values, error string }{
-			{"config: {extraMounts: {hostFolders: [lib]}}", "hostFolders[0]"},
+			{"config: {extraMounts: {hostDirectories: [lib]}}", "hostDirectories[0]"},
 			{"inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n", "deviceNodes[0]"},
 		} {
 			s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad.values))

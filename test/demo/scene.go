@@ -16,14 +16,13 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc/status"
 
 	"directx-nri/advertiser"
 	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/discovery"
-	"directx-nri/discovery/inventory"
 	"directx-nri/internal/allocation"
+	config "directx-nri/internal/config/compile"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/winpath"
 )
@@ -47,11 +46,8 @@ type scene struct {
 
 func newScene(ctx context.Context, folder, bin, file string, replicas int, show *screen) (*scene, error) {
 	s := &scene{folder: folder, bin: bin, inventory: file, replicas: replicas, show: show}
-	log := logrus.New()
-	log.SetOutput(os.Stderr)
-	log.SetLevel(logrus.WarnLevel)
 	var err error
-	if s.devices, err = inventory.Open(file, log).Devices(ctx); err != nil {
+	if s.devices, err = config.ReadInventory(file); err != nil {
 		return nil, err
 	}
 	for _, path := range []string{"plugins", "run", "root"} {

@@ -88,9 +88,8 @@ func TestHints(t *testing.T) {
 		mustHaveHints(t, one)
 	})
 	t.Run("off from the next container on", func(t *testing.T) {
-		mark := n.Plugin.Mark()
-		n.WriteConfig(t, "visibilityHints: off\n")
-		waitLog(t, n.Plugin, mark, "The configuration has changed and is in force")
+		n.Configure(t, "visibilityHints: off\n")
+		n.WaitOffered(t)
 		mustHaveHints(t, both)
 		pod := n.Apply(t, bed.GPUPod("off", 1))
 		n.WaitRunning(t, pod)

@@ -3,19 +3,17 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/test/bed"
 )
 
@@ -40,7 +38,6 @@ func TestReload(t *testing.T) {
 	daemons := []int{s.Advertiser.PID(), s.Plugin.PID()}
 	s.run(t, "a change takes effect", s.testChange)
 	s.run(t, "a bad file is refused with the reason", s.testBadFiles)
-	s.run(t, "what takes a restart is told and left", s.testPending)
 	if now := s.MustHave(t, s.pod, "main", s.view.GPUs...); now.ID != s.view.ID {
 		t.Error("the container that ran all the time was started again")
 	}
@@ -80,7 +77,7 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 	} {
 		before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
 		line := s.ConfigureBadly(t, s.settings(row.settings))
-		mustContain(t, row.name, line, append(row.says, "what was in force stays so", "level=error")...)
+		mustContain(t, row.name, line, append(row.says, "level=error")...)
 		s.metrics.waitFor(t, map[string]float64{
 			`directx_config_reloads_total{result="refused"}`: before + 1,
 			"directx_config_last_reload_successful":          0,
@@ -96,15 +93,6 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 	// The file is again what is in force, which is no change.
 	s.WriteConfig(t, s.settings("replicas: 4"))
 	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
-}
-
-func (s *reloaded) testPending(t *testing.T) {
-	mark := s.Advertiser.Mark()
-	s.Configure(t, s.settings("replicas: 3\nfailOnInitError: true"))
-	s.waitOffered(t, map[string]int{bed.Display: 6})
-	if log := s.Advertiser.Log(mark); !strings.Contains(log, "take effect when this program is started anew") || !strings.Contains(log, "failOnInitError") {
-		t.Errorf("the advertiser does not name the key that takes a restart: %s", log)
-	}
 }
 
 func (s *reloaded) testRename(t *testing.T) {
@@ -132,41 +120,34 @@ func (s *reloaded) testRename(t *testing.T) {
 	if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] != held {
 		t.Errorf("the pod has GPU %d, want %d: the other is full", gpus[0], held)
 	}
-	bed.Eventually(t, time.Minute, "the old resource is taken back", func() error {
-		if !strings.Contains(s.Advertiser.Log(0), "the resource is taken back") {
-			return errors.New("the advertiser's log does not say so")
-		}
-		return nil
-	})
+	s.waitOffered(t, map[string]int{bed.Display: 0})
 }
 
-// TestReloadUnderLoad has 100 pods come and go while the configuration file
-// changes 20 times. GPUs move between two resources; each has one that never
-// does, with room enough for all of its pods at any time.
+// TestReloadUnderLoad changes the configuration file 12 times while 60 pods come
+// and go. GPUs move between two resources; each has one that never does, with room
+// for all of its pods.
 func TestReloadUnderLoad(t *testing.T) {
-	const pods, changes, atOnce = 100, 20, 8
-	rules := func(left, right, more string) string {
-		return fmt.Sprintf(`resources:
-  - {name: example.com/left, match: {locationPath: [%s]}, replicas: 16, %s}
-  - {name: example.com/right, match: {locationPath: [%s]}, replicas: 12, %s}
-`, left, more, right, more)
-	}
-	const distributed, packed = "allocationPolicy: distributed", "allocationPolicy: packed"
-	at := func(gpus ...int) string {
-		var all []string
-		for _, i := range gpus {
-			all = append(all, "'"+bed.GPU{Index: i}.LocationPath()+"'")
+	const pods, changes, atOnce = 60, 12, 8
+	rules := func(left, right []int, policy string) string {
+		paths := func(gpus []int) string {
+			var all []string
+			for _, i := range gpus {
+				all = append(all, "'"+bed.GPU{Index: i}.LocationPath()+"'")
+			}
+			return strings.Join(all, ", ")
 		}
-		return strings.Join(all, ", ")
+		return fmt.Sprintf(`resources:
+  - {name: example.com/left, match: {locationPath: [%s]}, replicas: 16, allocationPolicy: %s}
+  - {name: example.com/right, match: {locationPath: [%s]}, replicas: 12, allocationPolicy: %[2]s}
+`, paths(left), policy, paths(right))
 	}
 	good := []string{
-		rules(at(0, 1), at(2, 3), distributed),
-		rules(at(0, 1, 2), at(3), packed),
-		rules(at(0), at(1, 2, 3), distributed),
-		rules(at(0, 2), at(1, 3), packed),
+		rules([]int{0, 1}, []int{2, 3}, "distributed"),
+		rules([]int{0, 1, 2}, []int{3}, "packed"),
+		rules([]int{0}, []int{1, 2, 3}, "distributed"),
+		rules([]int{0, 2}, []int{1, 3}, "packed"),
 	}
-	bad := []string{"resources: []", "resources: [", "replicas: 0", "unknown: 1"}
-
+	bad := []string{"resources: [", "replicas: 0", "unknown: 1"}
 	s := &ruled{bed.Start(t, bed.Options{
 		Inventory: bed.NewInventory(4, 0), Config: good[0],
 		Offered: map[string]int{"example.com/left": 32, "example.com/right": 24},
@@ -180,48 +161,41 @@ func TestReloadUnderLoad(t *testing.T) {
 	view := s.Look(t, steady, "main")
 
 	var all []string
-	ran, raced := 0, 0
+	ran := 0
 	settle := func(pod string) {
-		switch refusal := s.Outcome(t, pod); {
-		case strings.Contains(refusal, "another resource has it now"), strings.Contains(refusal, "it is still held as"):
-			// The GPU moved after the kubelet had chosen it.
+		if refusal := s.Outcome(t, pod); refusal != "" {
+			// It came while the advertiser registered again, or its GPU moved after the
+			// kubelet had chosen it.
 			t.Logf("pod %s is refused: %s", pod, refusal)
-			raced++
-			return
-		case refusal != "":
-			t.Errorf("pod %s is refused: %s", pod, refusal)
 			return
 		}
-		gpus := s.AssignedGPUs(t, pod, "main")
-		s.MustHave(t, pod, "main", gpus...)
+		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 		ran++
 	}
-	begun := time.Now()
 	for i := range pods {
 		pod := s.Apply(t, bed.ResourcePod("load", []string{"example.com/left", "example.com/right"}[i%2], 1))
 		all = append(all, pod)
-		if change, rest := i/(pods/changes), i%(pods/changes); rest == pods/changes-1 {
-			// No good one is what is in force already, and every third is bad.
-			if change%3 == 2 {
-				s.WriteConfig(t, bad[change/3%len(bad)])
-			} else {
-				s.WriteConfig(t, good[(change+1)%len(good)])
-			}
+		// Every third configuration is bad, and no good one is that in force.
+		switch change := i * changes / pods; {
+		case i*changes%pods != 0:
+		case change%3 == 2:
+			s.WriteConfig(t, bad[change/3%len(bad)])
+		default:
+			s.WriteConfig(t, good[(change+1)%len(good)])
 		}
-		if len(all) <= atOnce {
-			continue
+		if len(all) > atOnce {
+			oldest := all[len(all)-1-atOnce]
+			settle(oldest)
+			s.mustNotShare(t)
+			s.Delete(t, oldest)
 		}
-		oldest := all[len(all)-1-atOnce]
-		settle(oldest)
-		s.mustNotShare(t)
-		s.Delete(t, oldest)
 	}
 	for _, pod := range all[pods-atOnce:] {
 		settle(pod)
 	}
-	t.Logf("%d of %d pods ran and %d were refused, in %v", ran, pods, raced, time.Since(begun).Round(time.Second))
-	if raced > changes/2 {
-		t.Errorf("%d pods were refused because of %d changes", raced, changes)
+	t.Logf("%d of %d pods ran", ran, pods)
+	if ran < pods/2 {
+		t.Errorf("%d of %d pods ran", ran, pods)
 	}
 	s.mustNotShare(t)
 	s.CheckDevices(t)
@@ -231,12 +205,6 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	s.Crash(t, steady, "main")
 	s.MustHave(t, steady, "main", view.GPUs...)
-	// A file that is replaced soon may not be seen at all.
-	log := s.Advertiser.Log(0)
-	taken, refused := strings.Count(log, "The configuration has changed and is in force"), strings.Count(log, "The configuration file cannot be used")
-	if t.Logf("%d files were taken and %d refused", taken, refused); taken < 10 || refused < 4 {
-		t.Errorf("%d files were taken and %d refused of %d", taken, refused, changes)
-	}
 }
 
 // mustNotShare fails the test when two containers that run have one replica, or
@@ -299,9 +267,9 @@ func (s *ruled) mustBeRecorded(t *testing.T) {
 	}
 }
 
-// TestLastGoodConfiguration has the runtime shim start containers while the
-// configuration file is bad.
-func TestLastGoodConfiguration(t *testing.T) {
+// TestBadConfigurationByShim starts containers through the runtime shim while the
+// configuration file is bad: the last node policy stays in force.
+func TestBadConfigurationByShim(t *testing.T) {
 	s := &ruled{bed.Start(t, bed.Options{
 		Inventory: bed.NewInventory(2, 0), Shim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
 		Offered: map[string]int{bed.Display: 8},
@@ -316,19 +284,19 @@ func TestLastGoodConfiguration(t *testing.T) {
 	after, _ := s.start(t, bed.Display, 2)
 	s.Crash(t, before, "main")
 	s.CheckDevices(t)
-	log, err := os.ReadFile(filepath.Join(s.StateDir, "shim.log"))
+
+	// A policy that cannot be read permits nothing.
+	path := policy.Path(s.StateDir)
+	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustContain(t, "the shim's log", string(log), "last good copy is in force", "replicas: 0 is not possible")
-
-	// Without the copy nothing says what is allowed, and no container starts.
-	if err := os.Remove(s.ConfigFile() + config.LastGood); err != nil {
+	if err := os.WriteFile(path, good[:len(good)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, s.Look(t, after, "main"))
-	mustContain(t, "the event of a container without a configuration", s.WaitNotStarted(t, after, "main", mark), "config.yaml", "replicas: 0 is not possible")
+	mustContain(t, "the event of a container without a policy", s.WaitNotStarted(t, after, "main", mark), path)
 	s.Configure(t, "servedBy: shim\nreplicas: 5")
 	s.Nudge(t, after)
 	s.WaitRunning(t, after)

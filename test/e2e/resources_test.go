@@ -39,7 +39,6 @@ func TestResources(t *testing.T) {
 	s.run(t, "renamed, and the old name is not there", s.testRenamed)
 	s.run(t, "distributed, then packed", s.testPolicies)
 	s.run(t, "more than one container may have", s.testMaxPerContainer)
-	s.run(t, "whole GPUs", s.testWholeGPUs)
 	s.run(t, "GPUs of several drivers for one container", s.testMixedDrivers)
 }
 
@@ -140,7 +139,9 @@ func (s *ruled) testRenamed(t *testing.T) {
 	// On a cluster the scheduler finds no node for it. A kubelet that is given it
 	// all the same takes the name for something that is not the node's.
 	for _, name := range []string{bed.Display, "example.com/a10"} {
-		old := s.Apply(t, bed.ResourcePod("old", name, 1))
+		pod := bed.ResourcePod("old", name, 1)
+		pod.Containers[0].Script = bed.Wait // It has no GPU.
+		old := s.Apply(t, pod)
 		if refusal := s.Outcome(t, old); refusal == "" {
 			s.MustHave(t, old, "main")
 		}
@@ -174,18 +175,6 @@ func (s *ruled) testMaxPerContainer(t *testing.T) {
 	s.rules(t, "{name: example.com/gpu, replicas: 2, maxPerContainer: 1}", map[string]int{ruledResource: 6})
 	s.start(t, ruledResource, 1)
 	s.refused(t, ruledResource, 2, "UnexpectedAdmissionError", "asks for 2", "may have 1", "maxPerContainer")
-}
-
-func (s *ruled) testWholeGPUs(t *testing.T) {
-	s.rules(t, "{name: example.com/gpu, replicas: 4, exclusiveRequests: true}", map[string]int{ruledResource: 12})
-	_, one := s.start(t, ruledResource, 1)
-	_, two := s.start(t, ruledResource, 1)
-	_, whole := s.start(t, ruledResource, 4)
-	if rest := 3 - one[0] - two[0]; !slices.Equal(whole, []int{rest, rest, rest, rest}) {
-		t.Errorf("the pod that asks for a whole GPU has replicas of %v, want all of GPU %d, for %d and %d are in use", whole, rest, one[0], two[0])
-	}
-	// Six replicas are free, of two GPUs.
-	s.refused(t, ruledResource, 4, "UnexpectedAdmissionError", "whole GPUs", "exclusiveRequests")
 }
 
 func (s *ruled) testMixedDrivers(t *testing.T) {
