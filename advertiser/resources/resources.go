@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/glob"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/winpath"
 )
 
 // Assigned is a device and where it belongs.
@@ -82,14 +81,8 @@ func Matches(d discovery.Device, m policy.Match) bool {
 func is(wanted *bool, found bool) bool { return wanted == nil || *wanted == found }
 
 func anyFits(patterns []string, text string) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return fits(p, text) })
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return winpath.Match(p, text) })
 }
-
-// fits tells whether the whole of text is what the pattern describes: * is any
-// number of characters, ? is one, and letters are the same in either case.
-func fits(pattern, text string) bool { return glob.Match(pattern, text, fold) }
-
-func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
 func inBounds(version string, from, to policy.DriverVersion) bool {
 	none := policy.DriverVersion{}
