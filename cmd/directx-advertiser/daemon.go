@@ -21,7 +21,6 @@ import (
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
 	config "directx-nri/internal/config/compile"
-	"directx-nri/internal/logging"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
@@ -133,7 +132,7 @@ func (d *daemon) report(err error) {
 // serve runs everything by one policy until ctx ends, or the configuration changes:
 // the error is *changed then.
 func (d *daemon) serve(ctx context.Context, p policy.Policy, devices []discovery.Device) error {
-	if err := logging.Apply(d.log, p.Log.Level, p.Log.Format); err != nil {
+	if err := cli.ConfigureLog(d.log, p.Log.Level, p.Log.Format); err != nil {
 		return err
 	}
 	server, err := d.metrics.Listen(ctx, "metrics.address", p.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)

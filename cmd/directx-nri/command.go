@@ -14,7 +14,6 @@ import (
 
 	"directx-nri/internal/cli"
 	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/logging"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
@@ -135,5 +134,5 @@ func newLog(stateDir string, w io.Writer) (*logrus.Logger, error) {
 		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
 		p = policy.Default()
 	}
-	return log, logging.Apply(log, p.Log.Level, p.Log.Format)
+	return log, cli.ConfigureLog(log, p.Log.Level, p.Log.Format)
 }

@@ -1,5 +1,4 @@
-// Command dxctl sets a node up for GPUs in containers, and tells how it is set
-// up.
+// Command dxctl inspects and sets up a node for containers with GPUs.
 package main
 
 import (

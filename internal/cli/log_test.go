@@ -1,4 +1,4 @@
-package logging
+package cli
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-func TestApply(t *testing.T) {
+func TestConfigureLog(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := logrus.New()
@@ -24,7 +24,7 @@ func TestApply(t *testing.T) {
 		{"debug", "json", []string{"error", "warning", "info", "debug"}},
 	} {
 		out.Reset()
-		if err := Apply(log, test.level, test.format); err != nil {
+		if err := ConfigureLog(log, test.level, test.format); err != nil {
 			t.Fatal(err)
 		}
 		entry := log.WithField("pod", "team/gpu")
@@ -51,12 +51,12 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestApplyRefusesWhatItDoesNotKnowAndChangesNothing(t *testing.T) {
+func TestConfigureLogInvalid(t *testing.T) {
 	t.Parallel()
 	log := logrus.New()
 	before := log.Formatter
 	for _, wrong := range [][2]string{{"trace", "text"}, {"", "text"}, {"INFO", "json"}, {"debug", "xml"}, {"debug", ""}} {
-		if err := Apply(log, wrong[0], wrong[1]); err == nil {
+		if err := ConfigureLog(log, wrong[0], wrong[1]); err == nil {
 			t.Errorf("%q passes", wrong)
 		}
 	}

@@ -1,5 +1,4 @@
-// Package logging sets a log up as the configuration says.
-package logging
+package cli
 
 import (
 	"fmt"
@@ -7,10 +6,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Apply gives log the level, which is "error", "warn", "info" or "debug", and
-// the form, "text" or "json". It may be called while others log. An error names
-// what is none of these, and changes nothing.
-func Apply(log *logrus.Logger, level, format string) error {
+// ConfigureLog sets the level of log ("error", "warn", "info" or "debug") and its
+// format ("text" or "json"). It can be called while the log is in use. An invalid
+// value is an error and changes nothing.
+func ConfigureLog(log *logrus.Logger, level, format string) error {
 	parsed, err := parseLevel(level)
 	if err != nil {
 		return err
@@ -24,7 +23,6 @@ func Apply(log *logrus.Logger, level, format string) error {
 	return nil
 }
 
-// parseLevel returns the level that name spells.
 func parseLevel(name string) (logrus.Level, error) {
 	switch name {
 	case "error":
@@ -36,7 +34,7 @@ func parseLevel(name string) (logrus.Level, error) {
 	case "debug":
 		return logrus.DebugLevel, nil
 	}
-	return 0, fmt.Errorf("log level %q is none of error, warn, info, debug", name)
+	return 0, fmt.Errorf("log level %q: want error, warn, info or debug", name)
 }
 
 func parseFormat(name string) (logrus.Formatter, error) {
@@ -46,5 +44,5 @@ func parseFormat(name string) (logrus.Formatter, error) {
 	case "json":
 		return &logrus.JSONFormatter{}, nil
 	}
-	return nil, fmt.Errorf("log format %q is neither text nor json", name)
+	return nil, fmt.Errorf("log format %q: want text or json", name)
 }
