@@ -454,7 +454,7 @@ func (n *nodeFacts) access(c doctor.Config) []doctor.Access {
 	add(c.Policy.Source.Inventory, false, true, "the file is refused, because it decides what containers get", durable.CheckFile)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			add(dir, true, false, "whoever can write there decides what pods with a GPU get", durable.CheckFile)
+			add(dir, true, false, "users who can write there decide what pods with a GPU get", durable.CheckFile)
 		}
 	}
 	return list

@@ -32,7 +32,7 @@ type Result struct {
 	Edits []Edit
 	// Handlers are the names of those that go through the shim by this.
 	Handlers []string
-	// Warnings are what somebody should know about it, a line each.
+	// Warnings are a line each.
 	Warnings []string
 }
 
@@ -75,8 +75,8 @@ func Configure(text []byte, s Settings) (Result, error) {
 	return r, nil
 }
 
-// notForPods is told where containerd runs the shim of runc for a pod's sandbox
-// alone: containerd 2 has the answer of such a shim stand for all containers of
+// notForPods is the warning if containerd runs the shim of runc for a pod's sandbox
+// only: containerd 2 has the answer of such a shim stand for all containers of
 // the pod, and runs none for them.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 const notForPods = "containerd 2 runs the shim of runc once for a pod and not for its containers: they have their GPUs by NRI alone, and our shim guards none of them; it is for ctr and nerdctl there"

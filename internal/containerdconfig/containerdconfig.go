@@ -71,7 +71,7 @@ func nriPlugin(version int) string {
 	return "io.containerd.nri.v1.nri"
 }
 
-// ErrVersion tells that a file is of a version that we do not edit.
+// ErrVersion is the error of a file with an unsupported version.
 var ErrVersion = errors.New("unsupported version of containerd's configuration")
 
 // Node is what decides how containerd reads a file, beside the file itself.
@@ -83,14 +83,14 @@ type Node struct {
 	Major int
 }
 
-// merges tells that containerd lays a file of this version over its built-in
+// merges reports whether containerd lays a file of this version over its built-in
 // handlers.
 func (n Node) merges(version int) bool { return version > 2 || n.Major >= 2 }
 
 // Handler is a CRI runtime handler as containerd has it after reading a file.
 type Handler struct {
 	Name string `json:"name"`
-	// InFile tells that the file names it; others are built into containerd.
+	// InFile reports whether the file has it; others are built into containerd.
 	InFile bool `json:"inFile"`
 	// RuntimeType and RuntimePath are the settings of those names.
 	RuntimeType string `json:"runtimeType"`
@@ -105,10 +105,10 @@ type Handler struct {
 	values map[string]any // what stands there, over what is built in
 }
 
-// Ours tells whether the handler's containers go through our shim.
+// Ours reports whether the handler uses our shim.
 func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
 
-// Eligible tells whether containers of this handler can have a GPU by our shim:
+// Eligible reports whether containers of this handler can have a GPU by our shim:
 // on Windows those of runhcs with process isolation, on Linux those of runc.
 func (h Handler) Eligible(os string) bool {
 	if os == "windows" {
@@ -117,13 +117,13 @@ func (h Handler) Eligible(os string) bool {
 	return h.RuntimeType == runcType
 }
 
-// PassesAnnotations tells whether the handler hands on our annotations of pods
+// PassesAnnotations reports whether the handler passes on our annotations of pods
 // and of containers.
 func (h Handler) PassesAnnotations() bool {
 	return passes(h.PodAnnotations) && passes(h.ContainerAnnotations)
 }
 
-// passes tells whether one of the patterns matches all annotations of ours, as
+// passes reports whether one of the patterns matches all annotations of ours, as
 // containerd matches them.
 func passes(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -138,7 +138,7 @@ type File struct {
 	Version int
 	// Handlers are sorted by name.
 	Handlers []Handler
-	// NRI tells whether containerd's NRI is on.
+	// NRI reports whether containerd's NRI is on.
 	NRI bool
 	// Imports are the names and patterns of files that containerd reads after
 	// this one.
@@ -147,7 +147,7 @@ type File struct {
 	defaultHandler string
 }
 
-// Read tells what a configuration text says. An error that is a [*SyntaxError]
+// Read parses a configuration. An error that is a [*SyntaxError]
 // has the place.
 func Read(text []byte, node Node) (File, error) {
 	d, err := parse(text)
@@ -321,7 +321,7 @@ func builtins(os string) map[string]map[string]any {
 	}
 }
 
-// Overrides tells what of an imported file takes the place of what stands in a
+// Overrides returns what of an imported file replaces the content of a
 // file of this version that imports it: the tables, as TOML keys. It returns
 // none when the imported file leaves alone what we configure.
 func Overrides(imported []byte, version int, node Node) ([]string, error) {

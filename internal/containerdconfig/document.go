@@ -180,7 +180,7 @@ func (d *document) entry(path []string) *entry {
 	return nil
 }
 
-// inList tells that a table on the way to path is one of a list.
+// inList reports whether a table on the way to path is one of a list.
 func (d *document) inList(path []string) bool {
 	return slices.ContainsFunc(d.sections, func(s section) bool { return s.list && hasPrefix(path, s.path) })
 }

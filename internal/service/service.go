@@ -39,7 +39,7 @@ func (c commandLine) Restart(ctx context.Context) error {
 	return run(shell(ctx, string(c)), c.String())
 }
 
-// run runs a command and, when it fails, tells the last line of what it said.
+// run runs a command. Its error has the last line of the output.
 func run(command *exec.Cmd, what string) error {
 	output, err := command.CombinedOutput()
 	if err == nil {

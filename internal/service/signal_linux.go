@@ -15,8 +15,8 @@ import (
 type behind struct{ socket, program string }
 
 // Behind returns the service of the process that listens on socket, which has to
-// be program. It is told to end, and whatever keeps it running starts it again.
-// Where nobody listens, it is taken to be just being started.
+// be program. It gets SIGTERM, and its supervisor starts it again. If no process
+// listens, it is assumed to be starting.
 func Behind(socket, program string) Service { return behind{socket, program} }
 
 func (b behind) String() string { return "a signal to " + b.program }

@@ -535,7 +535,7 @@ func (e *examination) shim(s Shim) {
 	case errors.Is(s.Err, fs.ErrNotExist):
 		e.problem(CheckShim, s.Path, "the shim of "+user+" does not exist", why, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart' if it was removed on purpose")
 	case errors.Is(s.Err, durable.ErrUntrusted):
-		e.problem(CheckPermissions, s.Path, s.Err.Error(), "containerd runs the shim with all privileges, so whoever can write it has them", e.protect(s.Path, false))
+		e.problem(CheckPermissions, s.Path, s.Err.Error(), "containerd runs the shim with all privileges, so users who can write it have them too", e.protect(s.Path, false))
 	case errors.Is(s.Err, context.DeadlineExceeded):
 		e.problem(CheckShim, s.Path, "the shim does not answer to --version", why, "run '"+s.Path+" --self-test', and install it again with 'dxctl runtime install'")
 	default:

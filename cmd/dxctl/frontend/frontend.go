@@ -49,7 +49,7 @@ func WithShim(request string) []string {
 	return []string{"--runtime", Runtime, env, decision.VisibleVariable + "=" + request}
 }
 
-// ErrNoFlag tells what a program has no flag for.
+// ErrNoFlag is the error of something that a program has no flag for.
 var ErrNoFlag = errors.New("has no flag for it")
 
 // Flags returns the flags of the program's command run that give devices to a
@@ -57,9 +57,9 @@ var ErrNoFlag = errors.New("has no flag for it")
 // [ocispec.BuildEdits] says, its notes of files that the container does
 // without, and the hints which GPUs are its own. Nobody asks for extra mounts here.
 //
-// Two things cannot be said. ctr lets a Linux container make nodes of the device
-// anew (access "rwm"), where the shim does not; and nerdctl's mounts lack nosuid
-// and nodev, which mean nothing for a library.
+// Two things differ from the shim: with ctr, a Linux container can create nodes of the
+// device (access "rwm"), and nerdctl's mounts lack nosuid and nodev, which do not
+// matter for a library.
 //
 // An error matches [ErrNoFlag] where the shim could do what flags cannot.
 func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, policy decision.Policy) ([]string, []ocispec.Note, error) {
@@ -214,7 +214,7 @@ func nerdctlVolume(m specs.Mount) (string, error) {
 	path := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
 	for _, p := range []string{m.Source, m.Destination} {
 		if !path.MatchString(p) {
-			return "", fmt.Errorf("%s %w: it takes paths like C:\\folder\\file alone, not %s", Nerdctl, ErrNoFlag, p)
+			return "", fmt.Errorf("%s %w: want a path such as C:\\dir\\file, not %s", Nerdctl, ErrNoFlag, p)
 		}
 	}
 	value := m.Source + ":" + m.Destination + ":ro"

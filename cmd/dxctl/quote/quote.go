@@ -86,7 +86,7 @@ func (s Shell) unsayable(arg, why string) error {
 	return fmt.Errorf("%q %w (%s): %s", arg, ErrNotQuotable, s, why)
 }
 
-// plain tells a flag's name, or a path without spaces, which both Windows shells,
+// plain reports whether arg is a flag's name or a path without spaces, which both Windows shells,
 // and every program's start-up, take as it is. PowerShell has a meaning for most
 // else at the beginning of a word.
 func plain(arg string) bool {
