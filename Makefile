@@ -90,9 +90,7 @@ fuzz: ## run each fuzz target FUZZTIME times
 
 .PHONY: demo
 demo: ## show the main job on this machine: no root, no GPU, no Windows, no containerd
-	@mkdir -p bin
-	$(GOBUILD) -o bin/ ./cmd/directx-advertiser ./cmd/directx-nri ./cmd/containerd-shim-directx-v1
-	go run ./test/demo --bin bin
+	go run ./test/demo
 
 .PHONY: parts
 parts: ## build all the real programs that the end-to-end suites run, into .parts/ (root installs Debian packages)

@@ -223,6 +223,10 @@ func Start(t *testing.T, opts Options) *Node {
 // stop ends the node's processes and checks that the product's end well.
 func (n *Node) stop(t *testing.T) {
 	n.CheckWitness(t)
+	if t.Failed() {
+		n.DumpLogs(t)
+		t.Logf("all logs are in %s", filepath.Dir(n.Kubelet.log))
+	}
 	for _, p := range []*Process{n.Advertiser, n.Plugin} {
 		if p.Running() {
 			p.Stop(t)
@@ -232,9 +236,6 @@ func (n *Node) stop(t *testing.T) {
 		if p.Running() {
 			p.Terminate(t)
 		}
-	}
-	if t.Failed() {
-		t.Logf("all logs are in %s", filepath.Dir(n.Kubelet.log))
 	}
 }
 
@@ -440,26 +441,10 @@ func (n *Node) Allocatable() (map[string]int, error) {
 // pod, by resource.
 func (n *Node) Assigned(t testing.TB, pod, container string) map[string][]string {
 	t.Helper()
-	var response *podresources.ListPodResourcesResponse
-	// The kubelet takes ten questions at once and refuses more.
-	Eventually(t, 10*time.Second, "the kubelet says what it assigned to "+pod+"/"+container, func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		response, err = n.podResources.List(ctx, &podresources.ListPodResourcesRequest{})
-		return err
-	})
 	assigned := make(map[string][]string)
-	for _, p := range response.GetPodResources() {
-		if p.GetName() != staticName(pod) {
-			continue
-		}
-		for _, c := range p.GetContainers() {
-			if c.GetName() != container {
-				continue
-			}
-			for _, devices := range c.GetDevices() {
-				assigned[devices.GetResourceName()] = append(assigned[devices.GetResourceName()], devices.GetDeviceIds()...)
-			}
+	for _, h := range n.Held(t) {
+		if h.Pod == pod && h.Container == container {
+			assigned[h.Resource] = append(assigned[h.Resource], h.Replica)
 		}
 	}
 	return assigned

@@ -1,49 +1,127 @@
-// Command demo shows the main job of directx-nri on any Linux machine, with no
-// root, GPU, Windows, kubelet or containerd: the two real programs run, around
-// them a small stand-in for the kubelet and NRI's own runtime library, and the
-// GPUs are those of a sample inventory file.
+// Command demo shows the main job of directx-nri on any Linux machine without
+// root, GPU, Windows, kubelet or containerd. It builds and runs the real
+// advertiser, runtime shim and NRI plugin. Small stand-ins play the kubelet,
+// containerd's CRI service and the shim that runs the container.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
+	"unicode/utf8"
 )
 
 func main() {
-	bin := flag.String("bin", "bin", "folder with directx-advertiser and directx-nri")
-	inventory := flag.String("inventory", "deployments/inventory/windows-g4dn.yaml", "inventory file of the simulated node")
-	replicas := flag.Int("replicas", 4, "replicas of each GPU")
-	flag.Parse()
-	if err := run(*bin, *inventory, *replicas); err != nil {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Stdout, "."); err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(bin, inventory string, replicas int) (err error) {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+// run builds the programs of the repository and plays the demo.
+func run(ctx context.Context, w io.Writer, repository string) (err error) {
+	dir, err := os.MkdirTemp("", "dxdemo") // Paths of sockets are short.
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	d := &demo{w: w, dir: dir}
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", d.path("bin")+"/",
+		"./cmd/directx-advertiser", "./cmd/"+shimName, "./cmd/directx-nri")
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	// Sockets go there, and their paths must be short.
-	folder, err := os.MkdirTemp("", "dxdemo")
+	if err := d.listGPUs(repository); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{d.startWindowsNode, d.onePod, d.otherTokens, d.withoutShim, d.linuxPod} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	d.title("What next")
+	d.say("README.md                  install it on a Windows node, in WSL 2 or on a Linux VM")
+	d.say("go run ./cmd/dxctl --help  look at the GPUs of this machine")
+	d.say("sudo make e2e              the same with the real kubelet, containerd and runc")
+	return nil
+}
+
+// demo is what the parts of the demo share.
+type demo struct {
+	w    io.Writer
+	dir  string
+	step int
+	// inventory is the absolute path of the Windows node's inventory file.
+	inventory string
+	windows   *node
+	processes []*exec.Cmd
+}
+
+func (d *demo) path(name string) string { return filepath.Join(d.dir, name) }
+
+// start starts one of our programs, whose output goes to a log file.
+func (d *demo) start(name string, args ...string) error {
+	log, err := os.Create(d.path(name + ".log"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	bin, err = filepath.Abs(bin)
-	if err != nil {
-		return err
+	defer log.Close()
+	p := exec.Command(filepath.Join(d.path("bin"), name), args...)
+	p.Stdout, p.Stderr = log, log
+	d.processes = append(d.processes, p)
+	return p.Start()
+}
+
+// close ends the programs and the stand-ins. Its error has the log of a program that
+// failed.
+func (d *demo) close() error {
+	var errs []error
+	for _, p := range d.processes {
+		err := p.Process.Signal(syscall.SIGTERM)
+		if waitErr := p.Wait(); err != nil || waitErr != nil {
+			log, _ := os.ReadFile(d.path(filepath.Base(p.Path) + ".log"))
+			errs = append(errs, fmt.Errorf("%s: %w\n%s", p.Path, errors.Join(err, waitErr), log))
+		}
 	}
-	show := newScreen(os.Stdout)
-	s, err := newScene(ctx, folder, bin, inventory, replicas, show)
-	if err != nil {
-		return err
+	if d.windows != nil {
+		d.windows.close()
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	return s.play(ctx)
+	return errors.Join(errs...)
+}
+
+// width is the number of columns that the output takes at most.
+const width = 100
+
+func (d *demo) title(format string, args ...any) {
+	d.step++
+	fmt.Fprintf(d.w, "\n%d. %s\n", d.step, fmt.Sprintf(format, args...))
+}
+
+func (d *demo) say(line string) { fmt.Fprintf(d.w, "   %s\n", line) }
+
+// by prints what one of the programs does, wrapped.
+func (d *demo) by(program, format string, args ...any) {
+	line := fmt.Sprintf("   %-10s", program)
+	for _, word := range strings.Fields(fmt.Sprintf(format, args...)) {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			fmt.Fprintln(d.w, line)
+			line = strings.Repeat(" ", 13)
+		}
+		line += " " + word
+	}
+	fmt.Fprintln(d.w, line)
 }

@@ -27,7 +27,7 @@ type allocationLine struct {
 func TestAllocations(t *testing.T) {
 	s := &suite{inventory: bed.NewInventory(2, 1)}
 	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory})
-	if stdout, stderr, err := s.allocationsAs("json"); err != nil || stdout != "[]\n" || !strings.Contains(stderr, "nothing is allocated") {
+	if stdout, stderr, err := s.allocationsAs("json"); err != nil || stdout != "[]\n" || !strings.Contains(stderr, "no allocation records") {
 		t.Errorf("before the first pod: %v\n%s%s", err, stdout, stderr)
 	}
 	one := s.Apply(t, bed.GPUPod("one", 1))
@@ -78,7 +78,7 @@ func TestAllocations(t *testing.T) {
 	// sandbox for a while.
 	stdout, stderr, err := s.allocationsAs("json", "--pod-resources-socket", filepath.Join(t.TempDir(), "none"))
 	var alone []allocationLine
-	if err != nil || json.Unmarshal([]byte(stdout), &alone) != nil || !strings.Contains(stderr, "containerd is asked for the pods") {
+	if err != nil || json.Unmarshal([]byte(stdout), &alone) != nil || !strings.Contains(stderr, "The pods are those of containerd") {
 		t.Errorf("without the kubelet: %v\n%s%s", err, stdout, stderr)
 	}
 	for _, line := range alone {
@@ -138,7 +138,7 @@ func (s *suite) mustRefuseOthers(t *testing.T) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	output, err := exec.Command("runuser", "-u", "nobody", "--", program, "allocations", "--state-dir", s.StateDir).CombinedOutput()
-	if err == nil || !strings.Contains(string(output), "run it as root") || strings.Count(string(output), "\n") != 1 {
+	if err == nil || !strings.Contains(string(output), "run dxctl as root") || strings.Count(string(output), "\n") != 1 {
 		t.Errorf("another user: %v\n%s", err, output)
 	}
 }

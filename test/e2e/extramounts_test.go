@@ -34,7 +34,7 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	const share = "/mnt"
 	e := &extraMounts{tools: share + "/tools", more: options.Config}
 	options.Replicas, options.Inventory = 32, bed.NewInventory(1, 0)
-	options.Config = e.policy("host-folders")
+	options.Config = e.policy("host-directories")
 	e.Node = bed.Start(t, options)
 	e.MountTmpfs(t, share, 1<<20)
 	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
@@ -53,7 +53,7 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 
 // policy is the configuration in which files may come from sources.
 func (e *extraMounts) policy(sources string) string {
-	return fmt.Sprintf("extraMounts:\n  sources: %s\n  hostFolders: [%s]\n  destinations: [/usr/lib/wsl/lib, /srv/tools]\n  max: 3\n%s", sources, e.tools, e.more)
+	return fmt.Sprintf("extraMounts:\n  sources: %s\n  hostDirectories: [%s]\n  destinations: [/usr/lib/wsl/lib, /srv/tools]\n  max: 3\n%s", sources, e.tools, e.more)
 }
 
 // setPolicy puts another policy in force and waits until the plugin has it.
@@ -71,18 +71,18 @@ type refusal struct {
 // refusals are those of a node that allows files of its directory.
 func (e *extraMounts) refusals() map[string]refusal {
 	return map[string]refusal{
-		"relative":      {"[nvidia-smi.exe]", []string{"nvidia-smi.exe", "driver store", "extraMounts.hostFolders"}},
-		"elsewhere":     {"[" + filepath.Dir(e.tools) + "/secret/key]", []string{"secret/key", "may not have files from there", "extraMounts.hostFolders"}},
+		"relative":      {"[nvidia-smi.exe]", []string{"nvidia-smi.exe", "driver store", "extraMounts"}},
+		"elsewhere":     {"[" + filepath.Dir(e.tools) + "/secret/key]", []string{"secret/key", "files from there are not allowed", "extraMounts"}},
 		"dots":          {"[" + e.tools + "/../secret/key]", []string{`".." are not allowed`}},
 		"link":          {"[" + e.tools + "/away]", []string{"tools/away", "leads out"}},
 		"directory":     {"[" + e.tools + "/sub]", []string{"not a regular file"}},
-		"missing":       {"[" + e.tools + "/nothing]", []string{"there is no such file"}},
+		"missing":       {"[" + e.tools + "/nothing]", []string{"no such file"}},
 		"destination":   {"[{source: " + e.tools + "/tool, destination: /etc/passwd}]", []string{"/etc/passwd", "extraMounts.destinations"}},
 		"taken":         {"[{source: " + e.tools + "/tool, destination: libd3d12.so}]", []string{"libd3d12.so", "another file is mounted there"}},
 		"one-of-two":    {"[" + e.tools + "/tool, " + e.tools + "/away]", []string{"leads out"}},
-		"too-many":      {"[{source: " + strings.Repeat(e.tools+"/tool}, {source: ", 3) + e.tools + "/tool}]", []string{"4 files are asked for, and 3 is the most", "extraMounts.max"}},
-		"bad-yaml":      {"[" + e.tools + "/tool", []string{"extra mounts", "correct it"}},
-		"unknown-field": {"[{source: " + e.tools + "/tool, writable: true}]", []string{"writable", "correct it"}},
+		"too-many":      {"[{source: " + strings.Repeat(e.tools+"/tool}, {source: ", 3) + e.tools + "/tool}]", []string{"4 files requested, 3 allowed", "extraMounts.max"}},
+		"bad-yaml":      {"[" + e.tools + "/tool", []string{"not a list of files"}},
+		"unknown-field": {"[{source: " + e.tools + "/tool, writable: true}]", []string{"writable", "not a list of files"}},
 	}
 }
 
@@ -142,11 +142,6 @@ func (e *extraMounts) bound(t *testing.T) []string {
 // TestExtraMounts has pods ask for files by annotation, through the NRI plugin.
 func TestExtraMounts(t *testing.T) {
 	e := startExtraMounts(t, bed.Options{})
-	defer func() {
-		if t.Failed() {
-			e.DumpLogs(t)
-		}
-	}()
 	e.testPods(t)
 
 	t.Run("another policy holds for the next container", func(t *testing.T) {
@@ -154,15 +149,15 @@ func TestExtraMounts(t *testing.T) {
 			sources string
 			part    string
 		}{
-			{"off", "extra mounts are off on this node"},
-			{"driver-store", "extraMounts.hostFolders"},
+			{"off", "extra mounts are disabled on this node"},
+			{"driver-store", "files from there are not allowed"},
 		} {
 			e.setPolicy(t, row.sources)
 			mark := e.Kubelet.Mark()
 			pod := e.Apply(t, asking("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
 			mustContain(t, "the event with "+row.sources, e.WaitNotStarted(t, pod, "main", mark), row.part, "default/"+pod)
 			// Nothing of it is spent: it starts as soon as it may.
-			e.setPolicy(t, "host-folders")
+			e.setPolicy(t, "host-directories")
 			e.Nudge(t, pod)
 			e.WaitRunning(t, pod)
 			e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
@@ -245,11 +240,6 @@ func (e *extraMounts) testPods(t *testing.T) {
 // the runtime shim, with no plugin on the node.
 func TestExtraMountsByShim(t *testing.T) {
 	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, HandlerApart: true, Config: "servedBy: shim\n"})
-	defer func() {
-		if t.Failed() {
-			e.DumpLogs(t)
-		}
-	}()
 	e.ConfigureContainerd(t)
 	t.Run("standalone", e.testStandalone)
 	e.Kubelet.Start(t)

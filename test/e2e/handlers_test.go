@@ -22,11 +22,6 @@ func TestHandlerOfItsOwn(t *testing.T) {
 		NoKubelet: true, Shim: true, HandlerApart: true, Replicas: 4, Inventory: bed.NewInventory(2, 0),
 		AdvertiserFlags: []string{"--served-by", "shim"},
 	})
-	defer func() {
-		if t.Failed() {
-			n.DumpLogs(t)
-		}
-	}()
 	mustContain(t, "what dxctl prints", n.ConfigureContainerd(t, "--add-handler="+handler), "kind: RuntimeClass", "handler: "+handler)
 	n.Kubelet.Start(t)
 	n.WaitKubelet(t)

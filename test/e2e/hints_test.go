@@ -22,11 +22,6 @@ func TestHints(t *testing.T) {
 		inventory.GPUs[i].UUID = fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
 	}
 	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: inventory})
-	defer func() {
-		if t.Failed() {
-			n.DumpLogs(t)
-		}
-	}()
 	mustHaveHints := func(t *testing.T, pod string) {
 		t.Helper()
 		env := environ(t, n, pod, "main")

@@ -25,11 +25,6 @@ func TestKubeletInjection(t *testing.T) {
 		Inventory: inventory, NRIOff: true, Config: "injection: kubelet\nreplicas: 4",
 		Offered: map[string]int{bed.Display: 8},
 	})
-	defer func() {
-		if t.Failed() {
-			s.DumpLogs(t)
-		}
-	}()
 	mustContain(t, "the advertiser's log", strings.Join(warnings(s.Advertiser.Log(0)), "\n"),
 		"injection: kubelet", "no extra mounts", "docs/kubelet-injection.md")
 
@@ -54,19 +49,10 @@ func TestKubeletInjection(t *testing.T) {
 	s.mustBeInjected(t, both, "main", []int{0, 1}, inventory.GPUs[0].LocationPath(), inventory.GPUs[1].LocationPath())
 	s.testTwoResources(t)
 
-	// Only the advertiser's restart changes the mode.
-	mark := s.Advertiser.Mark()
-	s.WriteConfig(t, "replicas: 4")
-	bed.Eventually(t, 15*time.Second, "the advertiser says that the mode takes a restart", func() error {
-		if log := s.Advertiser.Log(mark); !strings.Contains(log, "keys=injection") {
-			return fmt.Errorf("its log since: %s", log)
-		}
-		return nil
-	})
 	s.turnNRIOn(t)
 	s.Plugin.Start(t)
-	s.Advertiser.Stop(t)
-	s.Advertiser.Start(t)
+	s.Configure(t, "replicas: 4")
+	s.WaitPlugin(t)
 	s.WaitReady(t)
 	after := s.Apply(t, bed.GPUPod("after", 1))
 	s.WaitRunning(t, after)

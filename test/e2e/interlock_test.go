@@ -317,11 +317,6 @@ func TestInterlockByShim(t *testing.T) {
 		NoKubelet: true, Shim: true, HandlerApart: true, NRIOff: true, Inventory: s.inventory, Config: "servedBy: shim\nreplicas: 4\n",
 		Offered: map[string]int{bed.Display: 8, bed.Compute: 4},
 	})
-	defer func() {
-		if t.Failed() {
-			s.DumpLogs(t)
-		}
-	}()
 	s.ConfigureContainerd(t)
 	s.Kubelet.Start(t)
 	s.WaitKubelet(t)
@@ -334,18 +329,18 @@ func TestInterlockByShim(t *testing.T) {
 	})
 	s.WaitRunning(t, pod)
 	gpus := s.AssignedGPUs(t, pod, "main")
-	view := s.MustHave(t, pod, "main", gpus...)
+	s.MustHave(t, pod, "main", gpus...)
 
+	// A kubelet that was restarted does not call PreStartContainer.
 	s.Advertiser.Kill(t)
-	s.Crash(t, pod, "main")
-	view = s.MustHave(t, pod, "main", gpus...)
-
-	// The kubelet forgets that PreStartContainer is to be called.
-	s.UnconfigureContainerd(t)
 	s.Kubelet.Terminate(t)
 	s.Kubelet.Start(t)
 	s.WaitKubelet(t)
 	s.WaitRunning(t, pod)
+	s.Crash(t, pod, "main")
+	view := s.MustHave(t, pod, "main", gpus...)
+
+	s.UnconfigureContainerd(t)
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, view)
 	mustContain(t, "the event of a container without the shim", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)

@@ -61,18 +61,18 @@ func (s *reloaded) testChange(t *testing.T) {
 }
 
 func (s *reloaded) testBadFiles(t *testing.T) {
-	// The settings begin in the file's fifth line, and those of a row in the sixth.
+	// The settings of a row begin in the file's fifth line.
 	for _, row := range []struct {
 		name, settings string
 		says           []string
 	}{
-		{"a value that is not possible", "replicas: 0", []string{"config.yaml:6: replicas: 0 is not possible"}},
-		{"an unknown key", "replica: 8", []string{"config.yaml:6", "replica"}},
-		{"a key twice", "replicas: 8\nreplicas: 4", []string{"config.yaml:7", "replicas"}},
+		{"a value that is not possible", "replicas: 0", []string{"config.yaml:5: replicas: 0 is out of range"}},
+		{"an unknown key", "replica: 8", []string{"config.yaml:5", "replica"}},
+		{"a key twice", "replicas: 8\nreplicas: 4", []string{"config.yaml:6", "replicas"}},
 		{"no YAML", "replicas: [8", []string{"config.yaml"}},
 		{
 			"one wrong rule", "resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}",
-			[]string{"config.yaml:8: resources[1].replicas"},
+			[]string{"config.yaml:7: resources[1].replicas"},
 		},
 	} {
 		before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
@@ -98,7 +98,7 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 func (s *reloaded) testRename(t *testing.T) {
 	held := s.view.GPUs[0]
 	s.Configure(t, s.settings("resources: [{name: example.com/renamed, replicas: 3}]"))
-	s.waitOffered(t, map[string]int{"example.com/renamed": 3, bed.Display: 0})
+	s.waitOffered(t, map[string]int{"example.com/renamed": 3, bed.Display: 1})
 	for range 3 {
 		if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] == held {
 			t.Errorf("GPU %d is handed out under its new name, and pod %s has it under the old one", held, s.pod)
@@ -152,11 +152,6 @@ func TestReloadUnderLoad(t *testing.T) {
 		Inventory: bed.NewInventory(4, 0), Config: good[0],
 		Offered: map[string]int{"example.com/left": 32, "example.com/right": 24},
 	})}
-	defer func() {
-		if t.Failed() {
-			s.DumpLogs(t)
-		}
-	}()
 	steady, _ := s.start(t, "example.com/left", 1)
 	view := s.Look(t, steady, "main")
 
@@ -274,11 +269,6 @@ func TestBadConfigurationByShim(t *testing.T) {
 		Inventory: bed.NewInventory(2, 0), Shim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
 		Offered: map[string]int{bed.Display: 8},
 	})}
-	defer func() {
-		if t.Failed() {
-			s.DumpLogs(t)
-		}
-	}()
 	before, _ := s.start(t, bed.Display, 1)
 	s.ConfigureBadly(t, "servedBy: shim\nreplicas: 0")
 	after, _ := s.start(t, bed.Display, 2)

@@ -174,7 +174,7 @@ func (s *ruled) testPolicies(t *testing.T) {
 func (s *ruled) testMaxPerContainer(t *testing.T) {
 	s.rules(t, "{name: example.com/gpu, replicas: 2, maxPerContainer: 1}", map[string]int{ruledResource: 6})
 	s.start(t, ruledResource, 1)
-	s.refused(t, ruledResource, 2, "UnexpectedAdmissionError", "asks for 2", "may have 1", "maxPerContainer")
+	s.refused(t, ruledResource, 2, "UnexpectedAdmissionError", "requests 2", "limit of this node is 1", "maxPerContainer")
 }
 
 func (s *ruled) testMixedDrivers(t *testing.T) {

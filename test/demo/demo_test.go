@@ -1,0 +1,21 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run(t.Context(), &out, "../.."); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for line := range strings.Lines(out.String()) {
+		if columns := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); columns > width {
+			t.Errorf("a line has %d columns, want %d at most: %s", columns, width, line)
+		}
+	}
+}

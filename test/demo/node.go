@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/test/bed/fakekubelet"
+)
+
+const (
+	display  = "directx.microsoft.com/display"
+	variable = "DIRECTX_ALLOCATION_DISPLAY"
+	shimName = "containerd-shim-directx-v1"
+)
+
+// node is a simulated node: directories of its own, and stand-ins for the kubelet
+// and for containerd's CRI service.
+type node struct {
+	dir        string
+	kubelet    *fakekubelet.Kubelet
+	containerd *grpc.Server
+}
+
+func newNode(dir, shim string) (*node, error) {
+	n := &node{dir: dir, containerd: grpc.NewServer()}
+	for _, name := range []string{"plugins", "run", "state"} {
+		if err := os.MkdirAll(n.path(name), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	listener, err := net.Listen("unix", n.path("cri.sock"))
+	if err != nil {
+		return nil, err
+	}
+	cri.RegisterRuntimeServiceServer(n.containerd, runtimeService{shim: shim})
+	go func() { _ = n.containerd.Serve(listener) }() // close ends it.
+	n.kubelet, err = fakekubelet.Start(n.path("plugins"), "")
+	return n, err
+}
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n *node) close() {
+	n.kubelet.Stop()
+	n.containerd.Stop()
+}
+
+// runtimeService reports that pods go through the runtime shim.
+type runtimeService struct {
+	cri.UnimplementedRuntimeServiceServer
+	shim string
+}
+
+// Version implements the CRI service.
+func (runtimeService) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
+}
+
+// Status implements the CRI service.
+func (s runtimeService) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	config := fmt.Sprintf(`{"containerd": {"defaultRuntimeName": "default", "runtimes": {"default": {"runtimeType": "io.containerd.runc.v2",
+		"runtimePath": %q, "PodAnnotations": ["directx.microsoft.com/*"], "ContainerAnnotations": ["directx.microsoft.com/*"]}}}}`, s.shim)
+	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
+}
+
+// advertise runs directx-advertiser on a node and prints what the kubelet has then.
+func (d *demo) advertise(ctx context.Context, n *node, flags ...string) error {
+	flags = append(flags, "--replicas", "4", "--state-dir", n.path("state"), "--runtime-dir", n.path("run"),
+		"--cri-socket", n.path("cri.sock"), "--kubelet-dir", n.path("plugins"))
+	if err := d.start("directx-advertiser", flags...); err != nil {
+		return err
+	}
+	count, err := n.kubelet.Wait(ctx, display)
+	if err != nil {
+		log, _ := os.ReadFile(d.path("directx-advertiser.log"))
+		return fmt.Errorf("%w\n%s", err, log)
+	}
+	d.by("kubelet", "allocatable: %s: %d", display, count)
+	return nil
+}
+
+// allocate prints what the advertiser answers for one replica.
+func (d *demo) allocate(ctx context.Context, n *node) (*plugin.ContainerAllocateResponse, error) {
+	ids, answer, err := n.kubelet.Allocate(ctx, display, 1)
+	if err != nil {
+		return nil, errors.New(status.Convert(err).Message())
+	}
+	d.by("kubelet", "chooses %s", ids[0])
+	d.by("advertiser", "records that, and answers with a token and an interlock. No runtime starts a container that has the interlock:")
+	d.by("", "variable %s=%s", variable, answer.GetEnvs()[variable])
+	for _, device := range answer.GetDevices() {
+		d.by("", "device %s", device.GetHostPath())
+	}
+	for _, mount := range answer.GetMounts() {
+		d.by("", "mount %s", mount.GetContainerPath())
+	}
+	return answer, nil
+}
+
+// windowsSpec returns the OCI spec that containerd writes for a Windows container
+// with a token, "" for none, and the kubelet's devices.
+func windowsSpec(pod, token string, devices []*plugin.DeviceSpec) ([]byte, error) {
+	spec := specs.Spec{
+		Version: "1.1.0",
+		Process: &specs.Process{Args: []string{`C:\app\render.exe`}, Cwd: `C:\app`, Env: []string{"DIRECTX_VISIBLE_DEVICES=all"}},
+		Windows: &specs.Windows{LayerFolders: []string{`C:\ProgramData\containerd\root\snapshots\42`}},
+		Annotations: map[string]string{
+			"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.container-name": "main",
+			"io.kubernetes.cri.sandbox-name": pod, "io.kubernetes.cri.sandbox-namespace": "default",
+			"io.kubernetes.cri.sandbox-uid": "uid-of-" + pod, "io.kubernetes.cri.sandbox-id": "sandbox-of-" + pod,
+		},
+	}
+	if token != "" {
+		spec.Process.Env = append(spec.Process.Env, variable+"="+token)
+	}
+	for _, d := range devices {
+		idType, id, _ := strings.Cut(d.GetHostPath(), "://")
+		spec.Windows.Devices = append(spec.Windows.Devices, specs.WindowsDevice{ID: id, IDType: idType})
+	}
+	return json.MarshalIndent(spec, "", "  ")
+}
+
+// printDiff prints how the shim edited a config.json. It fails unless the
+// container has a GPU, and no interlock.
+func (d *demo) printDiff(before, after []byte) error {
+	var was, is specs.Spec
+	if err := errors.Join(json.Unmarshal(before, &was), json.Unmarshal(after, &is)); err != nil {
+		return err
+	}
+	for _, device := range was.Windows.Devices {
+		d.say(fmt.Sprintf("  - windows.devices  %s://%s", device.IDType, device.ID))
+	}
+	for _, device := range is.Windows.Devices {
+		d.say(fmt.Sprintf("  + windows.devices  %s://%s", device.IDType, device.ID))
+	}
+	for _, m := range is.Mounts {
+		d.say(fmt.Sprintf("  + mounts           %s <- DRIVER%s", m.Destination, m.Source[strings.LastIndex(m.Source, `\`):]))
+	}
+	for _, entry := range is.Process.Env[len(was.Process.Env):] {
+		name, _, _ := strings.Cut(entry, "=")
+		d.say("  + process.env      " + name)
+	}
+	if len(is.Windows.Devices) != 1 || is.Windows.Devices[0].IDType == allocation.InterlockDeviceType || len(is.Mounts) == 0 {
+		return errors.New("the shim did not give the container its GPU")
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	config "directx-nri/internal/config/compile"
+
+	"directx-nri/internal/allocation"
+)
+
+// windowsInventory describes a Windows node of AWS.
+const windowsInventory = "deployments/inventory/windows-g4dn.yaml"
+
+func (d *demo) listGPUs(repository string) (err error) {
+	if d.inventory, err = filepath.Abs(filepath.Join(repository, windowsInventory)); err != nil {
+		return err
+	}
+	devices, err := config.ReadInventory(d.inventory)
+	if err != nil {
+		return err
+	}
+	d.title("A simulated Windows node, with the GPUs of %s", windowsInventory)
+	for _, g := range devices {
+		d.say(fmt.Sprintf("%s, %d GiB, driver %s with %d files, at %s", g.Description, g.DedicatedMemory>>30, g.DriverVersion, len(g.System32)+len(g.SysWOW64), g.LocationPath))
+	}
+	return nil
+}
+
+func (d *demo) startWindowsNode(ctx context.Context) (err error) {
+	d.title("directx-advertiser offers each GPU to the kubelet 4 times")
+	if d.windows, err = newNode(d.path("windows"), d.path("bin/"+shimName)); err != nil {
+		return err
+	}
+	stub, file := d.path("runtime-shim"), d.path("config.yaml")
+	err = errors.Join(
+		os.WriteFile(stub, []byte("#!/bin/sh\necho \"starts the container\"\n"), 0o700),
+		os.WriteFile(file, fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nshim: {runtime: %s}\n", config.APIVersion, config.Kind, stub), 0o600))
+	if err != nil {
+		return err
+	}
+	return d.advertise(ctx, d.windows, "--config", file, "--inventory", d.inventory, "--node-os", "windows", "--served-by", "shim")
+}
+
+func (d *demo) onePod(ctx context.Context) error {
+	d.title("A pod requests one %s", display)
+	answer, err := d.allocate(ctx, d.windows)
+	if err != nil {
+		return err
+	}
+	before, after, out, err := d.startContainer("render", answer.GetEnvs()[variable], answer.GetDevices())
+	if err != nil {
+		return err
+	}
+	d.by("containerd", "writes the container's config.json and runs the shim in its directory.")
+	d.by("shim", `finds the record of the token, edits config.json, and runs the real shim. DRIVER is the driver's directory in C:\Windows\System32\DriverStore\FileRepository.`)
+	err = d.printDiff(before, after)
+	d.by("real shim", "%s", out)
+	return err
+}
+
+// startContainer runs the runtime shim as containerd does for a container of a
+// pod. It returns the container's config.json before and after.
+func (d *demo) startContainer(pod, token string, devices []*plugin.DeviceSpec) (before, after []byte, out string, err error) {
+	bundle := d.path("bundle-" + pod)
+	file := filepath.Join(bundle, "config.json")
+	if before, err = windowsSpec(pod, token, devices); err != nil {
+		return nil, nil, "", err
+	}
+	if err := errors.Join(os.Mkdir(bundle, 0o700), os.WriteFile(file, before, 0o600)); err != nil {
+		return nil, nil, "", err
+	}
+	shim := exec.Command(d.path("bin/"+shimName), "-namespace", "k8s.io", "-address", `\\.\pipe\containerd`, "-id", pod, "start")
+	shim.Dir, shim.Env = bundle, append(os.Environ(), "DIRECTX_NRI_STATE_DIR="+d.windows.path("state"))
+	var stdout, stderr bytes.Buffer
+	shim.Stdout, shim.Stderr = &stdout, &stderr
+	if err := shim.Run(); err != nil {
+		return nil, nil, "", fmt.Errorf("%w: %s", err, &stderr)
+	}
+	after, err = os.ReadFile(file)
+	return before, after, stdout.String(), err
+}
+
+func (d *demo) otherTokens(ctx context.Context) error {
+	d.title("Only the kubelet's allocation gives a container a GPU")
+	before, after, _, err := d.startContainer("hopeful", "", nil)
+	if err != nil || !bytes.Equal(before, after) {
+		return fmt.Errorf("the shim changed the container of a pod without an allocation, or failed: %w", err)
+	}
+	d.by("shim", "leaves config.json of a pod that only sets DIRECTX_VISIBLE_DEVICES=all as it is.")
+	_, answer, err := d.windows.kubelet.Allocate(ctx, display, 1)
+	if err != nil {
+		return err
+	}
+	token := answer.GetEnvs()[variable]
+	if _, _, _, err := d.startContainer("owner", token, answer.GetDevices()); err != nil {
+		return err
+	}
+	for _, pod := range [][2]string{{"forger", strings.Repeat("0123456789abcdef", 2)}, {"thief", token}} {
+		_, _, _, err := d.startContainer(pod[0], pod[1], answer.GetDevices())
+		if err == nil {
+			return fmt.Errorf("the container of pod %s started", pod[0])
+		}
+		_, why, _ := strings.Cut(err.Error(), ": ")
+		d.by("shim", "refuses: %s", strings.ReplaceAll(why, d.dir, "…"))
+	}
+	return nil
+}
+
+func (d *demo) withoutShim(ctx context.Context) error {
+	d.title("Without the shim the container does not start, because it still has the interlock")
+	_, answer, err := d.windows.kubelet.Allocate(ctx, display, 1)
+	if err != nil {
+		return err
+	}
+	spec, err := windowsSpec("early", answer.GetEnvs()[variable], answer.GetDevices())
+	if err != nil || !bytes.Contains(spec, []byte(allocation.InterlockDeviceID)) {
+		return fmt.Errorf("the answer to the kubelet has no interlock: %w", err)
+	}
+	d.by("runhcs", "the real shim of Windows says: specified device %s has unsupported type %s", allocation.InterlockDeviceID, allocation.InterlockDeviceType)
+	return nil
+}
