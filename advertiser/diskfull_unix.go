@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// diskFull tells whether err came from a disk or a quota without room.
+// diskFull reports whether err is that of a full disk or an exceeded quota.
 func diskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -8,7 +8,7 @@ import (
 
 // Attribute binds an injected record to the container that the kubelet names as
 // its holder. The kubelet names no UID, so the pod's name stands for it: a pod
-// that is made anew under the same name counts as the same. Its errors are those
+// that is recreated under the same name counts as the same. Its errors are those
 // of [Store.Bind].
 func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	r.mu.Lock()
@@ -29,7 +29,7 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	return nil
 }
 
-// handedOn tells whether each of e's replicas is in a later record that is
+// handedOn reports whether each of e's replicas is in a later record that is
 // injected. One replica is not enough: a pod's main container may have taken
 // over a part of what its init container had, and the kubelet still knows the
 // rest as that one's.
@@ -48,5 +48,5 @@ func (r *Recorder) handedOn(e *entry) bool {
 // known.
 const nameInPlace = "name:"
 
-// NameOnly tells that only the pod's name is known, and its UID stands for that.
+// NameOnly reports whether only the pod's name is known, which replaces its UID then.
 func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameInPlace) }

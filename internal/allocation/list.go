@@ -22,7 +22,7 @@ type Entry struct {
 	Holder *Holder
 	// BoundAt is when the holder presented the token, zero without one.
 	BoundAt time.Time
-	// HolderUnknown tells that the record is bound and its binding cannot be
+	// HolderUnknown reports that the record is bound and its binding cannot be
 	// read. A [Problem] says why.
 	HolderUnknown bool
 }
@@ -49,13 +49,13 @@ const (
 	orphanPause    = 10 * time.Millisecond
 )
 
-// List returns the records of the folder, oldest first, and which of its files
+// List returns the records of the directory, oldest first, and which of its files
 // are of no use, by name. It changes nothing, needs no token, and may be called
 // while others write: a record that ends meanwhile may be listed or not. A
-// folder that is not there has no record. It takes a second longer when a file
+// directory that does not exist has no record. It takes a second longer when a file
 // belongs to no record, to be sure of it.
 //
-// The error is one of the folder as a whole, such as [durable.ErrNotPrivate],
+// The error is one of the directory as a whole, such as [durable.ErrNotPrivate],
 // and nothing is listed then.
 func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 	names, err := s.names()
@@ -67,10 +67,10 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 	records := map[ID]bool{}
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
-			return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.folder, err)
+			return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.dir, err)
 		}
 		id, suffix, ok := splitName(name)
-		path := filepath.Join(s.folder, name)
+		path := filepath.Join(s.dir, name)
 		switch {
 		case name == lockName, durable.IsTemp(name):
 		case !ok:
@@ -87,7 +87,7 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 	}
 	orphans, err := s.orphans(ctx, attached)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.folder, err)
+		return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.dir, err)
 	}
 	for _, path := range orphans {
 		l.problem(path, fmt.Errorf("%s: %w; it is removed when directx-advertiser starts again", path, ErrOrphan))
@@ -99,15 +99,15 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 	return l.entries, l.problems, nil
 }
 
-// names returns the names of the folder's files.
+// names returns the names of the directory's files.
 func (s *Store) names() ([]string, error) {
-	err := durable.CheckPrivate(s.folder)
+	err := durable.CheckPrivate(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var files []fs.DirEntry
 	if err == nil {
-		files, err = os.ReadDir(s.folder)
+		files, err = os.ReadDir(s.dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list allocation records: %w", err)
@@ -174,7 +174,7 @@ func (s *Store) orphans(ctx context.Context, attached map[ID][]string) ([]string
 func (s *Store) withoutRecord(attached map[ID][]string) []string {
 	var left []string
 	for id, paths := range attached {
-		// One that was made after the folder was read is there by now.
+		// A record that was created after the directory was read exists by now.
 		if there(s.path(id, recordSuffix)) {
 			continue
 		}
@@ -187,7 +187,7 @@ func (s *Store) withoutRecord(attached map[ID][]string) []string {
 	return left
 }
 
-// there tells whether there is a file at path, or it cannot be told.
+// there reports whether a file exists at path, or that is not known.
 func there(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)

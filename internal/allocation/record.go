@@ -14,20 +14,20 @@ import (
 )
 
 // Token is what an allocation is looked up by: 128 random bits as 32 lower-case
-// hexadecimal digits. Whoever knows it may present it, so it stands nowhere but
-// in the advertiser's answer: not in a log, an error, a file or a file's name.
+// hexadecimal digits. It is a bearer secret, so it appears only in the
+// advertiser's answer: not in a log, an error, a file or a file's name.
 type Token string
 
-// ID names an allocation to people and in files: a digest of its token, from
-// which nobody comes to the token.
+// ID names an allocation in messages and files: a digest of its token, from which
+// the token cannot be derived.
 type ID string
 
 const tokenBytes = 16
 
-// ErrMalformedToken tells a text that cannot be a token.
+// ErrMalformedToken is returned for a text that cannot be a token.
 var ErrMalformedToken = errors.New("not an allocation token")
 
-// NewToken returns a token that nobody can guess.
+// NewToken returns an unguessable token.
 func NewToken() Token {
 	random := make([]byte, tokenBytes)
 	// crypto/rand.Read never fails: it ends the program first.
@@ -91,8 +91,8 @@ type Record struct {
 	// Replicas are what the kubelet chose, in its order.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Injected tells that the container was given its devices by the answer to
-	// the kubelet, and no token: nobody will ever present this record.
+	// Injected reports that the kubelet gave the container its devices, and no token:
+	// no container presents this record.
 	Injected bool `json:"injected,omitempty"`
 }
 
@@ -106,8 +106,8 @@ type Holder struct {
 	PodName      string `json:"podName,omitempty"`
 }
 
-// Same tells whether h and other are one container of one pod. A restarted
-// container is the same; that of a pod made anew under the same name is not.
+// Same reports whether h and other are one container of one pod. A restarted
+// container is the same; that of a pod recreated under the same name is not.
 func (h Holder) Same(other Holder) bool {
 	return h.PodUID == other.PodUID && h.Container == other.Container
 }
@@ -143,7 +143,7 @@ type envelope struct {
 	SHA256     string          `json:"sha256"`
 }
 
-// errContent tells a file that is not one of ours, or no longer whole.
+// errContent is the error of a file that is foreign or damaged.
 var errContent = errors.New("content cannot be used")
 
 func encode(kind string, body any) ([]byte, error) {

@@ -26,7 +26,7 @@ import (
 // are admitted and never start would fill the disk otherwise.
 const maxUnbound = 64
 
-// lockName is the file that the recorder of a folder holds a lock on. It is
+// lockName is the file that the recorder of a directory locks. It is
 // empty and stays there: a lock file that is removed can be locked twice.
 const lockName = ".lock"
 
@@ -44,7 +44,7 @@ type Recorder struct {
 	byID      map[ID]*entry
 }
 
-// lockRetry is how often a lock is tried that somebody else has.
+// lockRetry is the interval of attempts to take a lock that another process has.
 const lockRetry = 200 * time.Millisecond
 
 // replicaKey identifies a replica to the kubelet, which keeps its books by
@@ -57,44 +57,43 @@ type entry struct {
 	holder *Holder
 }
 
-// OpenRecorder makes folder if it must and reads the records in it. Files that
+// OpenRecorder creates dir if necessary and reads the records in it. Files that
 // are not ours, or cannot be read, are logged and left as they are.
 //
-// When another process has the folder's recorder, as during an update, it waits
-// for that one to end: which record is the newer can only be told by somebody
-// who has seen all of them.
-func OpenRecorder(ctx context.Context, folder string, log logrus.FieldLogger) (*Recorder, error) {
-	if err := durable.MakePrivate(folder); err != nil {
+// When another process has the directory's recorder, as during an update, it waits
+// for that one to end: only a process that has seen all records knows which is newer.
+func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
+	if err := durable.MakePrivate(dir); err != nil {
 		return nil, fmt.Errorf("open allocation records: %w", err)
 	}
 	r := &Recorder{
-		store:     OpenStore(folder),
-		lock:      flock.New(filepath.Join(folder, lockName), flock.SetPermissions(0o600)),
+		store:     OpenStore(dir),
+		lock:      flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600)),
 		log:       log,
 		byReplica: map[replicaKey][]*entry{},
 		byID:      map[ID]*entry{},
 	}
 	if err := r.acquire(ctx); err != nil {
-		return nil, fmt.Errorf("open allocation records in %s: %w", folder, err)
+		return nil, fmt.Errorf("open allocation records in %s: %w", dir, err)
 	}
 	if err := r.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", folder, err), r.Close())
+		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
 	}
 	return r, nil
 }
 
-// acquire takes the folder's lock, and waits for it when it must.
+// acquire takes the directory's lock, and waits for it if necessary.
 func (r *Recorder) acquire(ctx context.Context) error {
 	locked, err := r.lock.TryLock()
 	if err != nil || locked {
 		return err
 	}
-	r.log.WithField("lock", r.lock.Path()).Warn("another process writes the allocation records of this node; waiting until it ends")
+	r.log.WithField("lock", r.lock.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
 	_, err = r.lock.TryLockContext(ctx, lockRetry)
 	return err
 }
 
-// Close lets another process have the folder's recorder. The records stay.
+// Close releases the directory's lock. The records stay.
 func (r *Recorder) Close() error { return r.lock.Close() }
 
 // Record writes down that replicas of resource were promised to a container,
@@ -124,7 +123,7 @@ func (r *Recorder) write(ctx context.Context, resource string, replicas []Replic
 	}
 
 	token := NewToken()
-	// A record that cannot be read now may be mended later and must not come
+	// A record that cannot be read now may be repaired later and must not come
 	// out as newer than this one, so the numbers leave room for it.
 	r.sequence = max(r.sequence+1, uint64(time.Now().UnixNano()))
 	record := Record{
@@ -230,12 +229,12 @@ func (r *Recorder) endSuperseded(replica replicaKey) {
 	}
 	for _, e := range gone {
 		if err := r.end(e); err != nil {
-			r.log.WithError(err).WithField("allocation", e.record.ID).Warn("an allocation record that has ended cannot be removed, trying again later")
+			r.log.WithError(err).WithField("allocation", e.record.ID).Warn("Cannot remove an allocation record that has ended, retrying later")
 		}
 	}
 }
 
-// ended returns those of one replica's records, oldest first, that nobody will
+// ended returns those of one replica's records, oldest first, that no container will
 // present again.
 //
 // The kubelet hands a replica out again in two cases: to a later container of
@@ -245,7 +244,7 @@ func (r *Recorder) endSuperseded(replica replicaKey) {
 // that the same container has presented proves that the kubelet has forgotten
 // the older (a static pod made again has its old UID). And a pod's containers
 // present theirs in the order in which they were admitted, so an older record
-// that nobody has presented by then never will be.
+// that is unbound by then is never presented.
 func ended(entries []*entry) []*entry {
 	var gone []*entry
 	unbound := 0
@@ -268,8 +267,8 @@ func ended(entries []*entry) []*entry {
 	return gone
 }
 
-// readHolder looks whether e was bound meanwhile, and tells whether that is
-// known. A binding that cannot be read says that somebody has the record but
+// readHolder updates e's holder, and reports whether it is known. A binding that
+// cannot be read proves that a container has the record but
 // not who, so nothing may be concluded from it: the record stays.
 func (r *Recorder) readHolder(e *entry) (known bool) {
 	if e.holder != nil {
@@ -277,7 +276,7 @@ func (r *Recorder) readHolder(e *entry) (known bool) {
 	}
 	holder, ok, err := r.store.holder(e.record.ID)
 	if err != nil {
-		r.log.WithError(err).WithField("allocation", e.record.ID).Warn("cannot tell who holds an allocation, so its record is kept")
+		r.log.WithError(err).WithField("allocation", e.record.ID).Warn("Cannot read the binding of an allocation; its record is kept")
 		return false
 	}
 	if ok {
@@ -294,7 +293,7 @@ func (r *Recorder) add(e *entry) {
 }
 
 // end removes e's files, the record before its binding: a record without a
-// binding could be taken by somebody else, and what belongs to no record grants
+// binding could be taken by another container, and what belongs to no record grants
 // nothing.
 func (r *Recorder) end(e *entry) error {
 	for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix} {
@@ -329,7 +328,7 @@ func replicaKeys(record Record) []replicaKey {
 }
 
 func (r *Recorder) load() error {
-	files, err := os.ReadDir(r.store.folder)
+	files, err := os.ReadDir(r.store.dir)
 	if err != nil {
 		return err
 	}
@@ -342,26 +341,26 @@ func (r *Recorder) load() error {
 			continue
 		}
 		if durable.IsTemp(name) {
-			// We are the folder's only writer of records, and a binding that
+			// We are the directory's only writer of records, and a binding that
 			// loses its unfinished file is tried again.
-			if err := os.Remove(filepath.Join(r.store.folder, name)); err != nil {
-				r.log.WithError(err).Warn("an unfinished file of an earlier run cannot be removed")
+			if err := os.Remove(filepath.Join(r.store.dir, name)); err != nil {
+				r.log.WithError(err).Warn("Cannot remove an unfinished file of an earlier run")
 			}
 			continue
 		}
 		id, suffix, ok := splitName(name)
 		if !ok {
-			r.log.WithField("file", filepath.Join(r.store.folder, name)).Warn("a file among the allocation records is not one of ours and is left alone; move it away")
+			r.log.WithField("file", filepath.Join(r.store.dir, name)).Warn("A file among the allocation records is foreign and is ignored; move it away")
 			continue
 		}
 		if suffix != recordSuffix {
-			attached[filepath.Join(r.store.folder, name)] = id
+			attached[filepath.Join(r.store.dir, name)] = id
 			continue
 		}
 		records[id] = true
 		record, err := r.store.get(id)
 		if err != nil {
-			r.log.WithError(err).Error("an allocation record cannot be used; the container that holds it will not start again: delete its pod, then remove the file")
+			r.log.WithError(err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
 			continue
 		}
 		entries = append(entries, &entry{record: record})
@@ -376,7 +375,7 @@ func (r *Recorder) load() error {
 			continue
 		}
 		if err := os.Remove(path); err != nil {
-			r.log.WithError(err).Warn("what belonged to an ended allocation cannot be removed")
+			r.log.WithError(err).Warn("Cannot remove a file of an ended allocation")
 		}
 	}
 	return nil

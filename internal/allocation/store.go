@@ -26,16 +26,16 @@ var (
 	ErrUnreadable = errors.New("the allocation's record cannot be used")
 )
 
-// Store reads the records of a folder and binds them. Any number of processes
+// Store reads the records of a directory and binds them. Any number of processes
 // may do so at once, beside the one [Recorder] that writes and ends them.
 type Store struct {
-	folder string
+	dir string
 	// orphanPatience is that of [Store.List].
 	orphanPatience time.Duration
 }
 
-// OpenStore returns the store in folder, which need not exist yet.
-func OpenStore(folder string) *Store { return &Store{folder, orphanPatience} }
+// OpenStore returns the store in dir, which need not exist yet.
+func OpenStore(dir string) *Store { return &Store{dir, orphanPatience} }
 
 // Get returns the record that token stands for. Its error matches
 // [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the
@@ -84,8 +84,8 @@ func (s *Store) binding(id ID) (b binding, ok bool, err error) {
 }
 
 // Check returns the record that token stands for when holder may have it, and
-// whether it is bound to holder already; otherwise it is bound to nobody yet. An
-// error that matches [ErrHeld] tells that another container has it.
+// whether it is bound to holder already; otherwise it is unbound. The error matches
+// [ErrHeld] if another container has it.
 func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, err error) {
 	record, err = s.Get(token)
 	if err != nil {
@@ -117,13 +117,13 @@ func (s *Store) Bind(token Token, holder Holder) error {
 	return err
 }
 
-// bind returns who holds the record, and makes holder that when nobody does.
+// bind returns the record's holder, and binds it to holder if it is unbound.
 func (s *Store) bind(id ID, holder Holder) (Holder, error) {
 	bound, ok, err := s.holder(id)
 	if err != nil || ok {
 		return bound, err
 	}
-	// What nobody recorded leaves no trace.
+	// Without a record there must be no binding.
 	if _, err := s.get(id); err != nil {
 		return Holder{}, err
 	}
@@ -147,15 +147,15 @@ func (s *Store) bind(id ID, holder Holder) (Holder, error) {
 }
 
 func (s *Store) path(id ID, suffix string) string {
-	return filepath.Join(s.folder, string(id)+suffix)
+	return filepath.Join(s.dir, string(id)+suffix)
 }
 
 // read returns the content of a record or binding file, and refuses to
-// believe what somebody else could have put into the folder.
+// trust files that other accounts could have put into the directory.
 func (s *Store) read(path string) ([]byte, error) {
 	data, err := durable.Read(path, maxFileBytes+1)
 	if err != nil {
 		return nil, err
 	}
-	return data, durable.CheckPrivate(s.folder)
+	return data, durable.CheckPrivate(s.dir)
 }

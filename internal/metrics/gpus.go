@@ -25,7 +25,7 @@ type Device struct {
 // Resource is one extended resource.
 type Resource struct {
 	Name string
-	// Registered tells that the kubelet knows it and watches its list.
+	// Registered reports whether the kubelet watches its list.
 	Registered bool
 	GPUs       []GPU
 }
@@ -64,7 +64,7 @@ func newNodeCollector(look func(context.Context) Node) *nodeCollector {
 		look:     look,
 		devices:  describe("devices", "Devices of this node by what they are for and by health, whether they are offered or not.", "kind", "health"),
 		replicas: describe("replicas", "How many containers may share the GPU.", "resource", "gpu"),
-		inUse:    describe("replicas_in_use", "How many replicas of the GPU containers hold, as the kubelet tells; it does not tell of ordinary init containers.", "resource", "gpu"),
+		inUse:    describe("replicas_in_use", "How many replicas of the GPU containers hold, as reported by the kubelet; it does not report ordinary init containers.", "resource", "gpu"),
 		watched:  describe("resource_registered", "1 while the kubelet watches the resource's list of GPUs.", "resource"),
 	}
 }

@@ -4,7 +4,7 @@
 // units are Prometheus' base units.
 // https://prometheus.io/docs/practices/naming/
 //
-// What is counted is told by the methods of [Metrics], which implement the
+// The methods of [Metrics] count. They implement the
 // Observer interfaces of the packages that do the work: these know nothing of
 // Prometheus. A nil *Metrics counts nothing.
 package metrics
@@ -85,7 +85,7 @@ func (m *Metrics) histograms(name, help string, labels ...string) *prometheus.Hi
 	return h
 }
 
-// Handler answers with the metrics. What cannot be gathered is told to log.
+// Handler answers with the metrics. What cannot be gathered is logged.
 func (m *Metrics) Handler(log logrus.FieldLogger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: errorLog{log}, ErrorHandling: promhttp.ContinueOnError,
@@ -118,7 +118,7 @@ func (m *Metrics) AllocationFailed(resource, reason string) {
 }
 
 // StartChecked notes how long the kubelet's question before a start took. passed
-// tells that the container may start.
+// reports whether the container may start.
 func (m *Metrics) StartChecked(resource string, took time.Duration, passed bool) {
 	if m != nil {
 		m.startChecks.WithLabelValues(text(resource), result(passed)).Observe(took.Seconds())

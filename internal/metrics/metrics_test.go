@@ -106,7 +106,7 @@ directx_devices{health="unhealthy",kind="none"} 1
 # TYPE directx_replicas gauge
 directx_replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="d/display"} 4
 directx_replicas{gpu="b",resource="d/display"} 4
-# HELP directx_replicas_in_use How many replicas of the GPU containers hold, as the kubelet tells; it does not tell of ordinary init containers.
+# HELP directx_replicas_in_use How many replicas of the GPU containers hold, as reported by the kubelet; it does not report ordinary init containers.
 # TYPE directx_replicas_in_use gauge
 directx_replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="d/display"} 2
 # HELP directx_resource_registered 1 while the kubelet watches the resource's list of GPUs.

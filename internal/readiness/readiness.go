@@ -1,5 +1,5 @@
 // Package readiness is how one process on the node asks another whether the
-// NRI plugin is there to honour an allocation.
+// NRI plugin is there to honor an allocation.
 //
 // The plugin serves the gRPC health checking protocol on a Unix socket; the
 // advertiser asks before each container start that needs a GPU.
@@ -29,7 +29,7 @@ import (
 // Service is the name of the NRI plugin in the health checking protocol.
 const Service = "directx.nri.v1.Plugin"
 
-// SocketName is the socket's name in the runtime folder.
+// SocketName is the socket's name in the runtime directory.
 const SocketName = "nri.sock"
 
 // checkTimeout bounds one Check. A container start waits for it.
@@ -37,7 +37,7 @@ const checkTimeout = time.Second
 
 // What Check finds wrong.
 var (
-	// ErrNotRunning: nobody listens on the socket.
+	// ErrNotRunning: no process listens on the socket.
 	ErrNotRunning = errors.New("the NRI plugin is not running")
 	// ErrNotServing: the plugin runs and has no working connection to the
 	// container runtime.
@@ -74,8 +74,8 @@ func (s *Server) SetServing(serving bool) {
 // lookAgain is how often the server looks whether its socket is still there.
 const lookAgain = time.Second
 
-// Run answers checks until ctx ends, and removes the socket. It makes the
-// socket's folder when it must, and the socket again when somebody removes it.
+// Run answers checks until ctx ends, and removes the socket. It creates the
+// socket's directory if necessary, and the socket again when it is removed.
 // The error matches [localgrpc.ErrInUse] when another process answers on the
 // socket.
 func (s *Server) Run(ctx context.Context) error {
@@ -134,7 +134,7 @@ func (s *Server) serve(ctx context.Context) error {
 // and matches [ErrNotRunning], [ErrNotServing] or [ErrNoAnswer] where one of
 // them is the reason. It takes at most a second.
 //
-// Each call connects anew: a connection that is kept could tell of a plugin
+// Each call makes a new connection: an old one could be that of a plugin
 // that is no longer there.
 func Check(ctx context.Context, path string) error {
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -175,7 +175,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: there is no socket %s", ErrNotRunning, path)
 	}
-	return nil, fmt.Errorf("%w: nobody listens on %s", ErrNotRunning, path)
+	return nil, fmt.Errorf("%w: no process listens on %s", ErrNotRunning, path)
 }
 
 // ask makes one health check over conn.
