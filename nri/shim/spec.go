@@ -47,8 +47,9 @@ func isHostProcess(facts ocispec.Facts) bool {
 
 // hasHostProcess reports whether a config.json has the annotation of a host process,
 // in the form of Go's encoder, which containerd uses. A pod's sandbox has it too.
+// The search begins with a letter that is rare in a spec.
 func hasHostProcess(config []byte) bool {
-	return bytes.Contains(config, []byte(`"`+hostProcess+`":"true"`))
+	return bytes.Contains(config, []byte(`hostprocess-container":"true"`))
 }
 
 // definitelyNoRequest reports whether the bytes of a config.json cannot contain a
