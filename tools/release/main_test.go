@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,13 +16,16 @@ import (
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-containerregistry/pkg/crane"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-
-	"directx-nri/tools/release/internal/basetest"
 )
 
-const testVersion = "v0.2.0-rc.1"
+const (
+	testVersion = "v0.2.0-rc.1"
+	hive        = "Files/Windows/System32/config/SYSTEM" // a file of the base image
+)
 
 func newRelease(t *testing.T) release {
 	t.Helper()
@@ -30,11 +35,13 @@ func newRelease(t *testing.T) release {
 // serveBase sets the variable for the base image to one that a registry on this machine serves.
 func serveBase(t *testing.T) {
 	t.Helper()
-	name, stop, err := basetest.Serve()
-	if err != nil {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	name := strings.TrimPrefix(server.URL, "http://") + "/base:v1"
+	base, err := crane.Image(map[string][]byte{hive: []byte("hive")})
+	if err := errors.Join(err, crane.Push(base, name)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
 	t.Setenv("WINDOWS_BASE_IMAGE", name)
 }
 
@@ -68,7 +75,7 @@ func TestImage(t *testing.T) {
 	}{
 		{"linux", "dxctl", "/dxctl", map[string]string{"dxctl": "MZ program", "usr/share/doc/directx-nri/LICENSE": "text"}},
 		{"windows", "dxctl.exe", `%CONTAINER_SANDBOX_MOUNT_POINT%\dxctl.exe`,
-			map[string]string{"Files/dxctl.exe": "MZ program", "Files/doc/LICENSE": "text", basetest.Hive: "hive"}},
+			map[string]string{"Files/dxctl.exe": "MZ program", "Files/doc/LICENSE": "text", hive: "hive"}},
 	} {
 		t.Run(tt.os, func(t *testing.T) {
 			image, err := r.newImage(build{tt.os, "amd64", tree{tt.program: r.newFile([]byte("MZ program"))}, tree{"LICENSE": r.newFile([]byte("text"))}})
@@ -95,7 +102,7 @@ func TestImage(t *testing.T) {
 				}
 			}
 			for name, header := range headers {
-				if name == basetest.Hive || tt.os != "windows" {
+				if name == hive || tt.os != "windows" {
 					continue
 				}
 				attributes, descriptor := "32", fileDescriptor

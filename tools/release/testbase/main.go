@@ -1,14 +1,19 @@
-// Command testbase runs a command with WINDOWS_BASE_IMAGE set to a stand-in for Microsoft's base image, for tests:
-//
-//	go run ./testbase go run . -platforms windows-amd64 … images
+// Command testbase runs a command with WINDOWS_BASE_IMAGE set to a stand-in for Microsoft's base image, which it
+// serves from a registry on this machine: go run ./testbase make images
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strings"
 
-	"directx-nri/tools/release/internal/basetest"
+	"github.com/google/go-containerregistry/pkg/crane"
+	"github.com/google/go-containerregistry/pkg/registry"
 )
 
 func main() {
@@ -19,12 +24,11 @@ func main() {
 }
 
 func run(command []string) error {
-	name, stop, err := basetest.Serve()
-	if err != nil {
-		return err
-	}
-	defer stop()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	name := strings.TrimPrefix(server.URL, "http://") + "/base:v1"
+	base, err := crane.Image(map[string][]byte{"Files/Windows/System32/config/SYSTEM": []byte("hive")})
 	c := exec.Command(command[0], command[1:]...)
 	c.Env, c.Stdout, c.Stderr = append(os.Environ(), "WINDOWS_BASE_IMAGE="+name), os.Stdout, os.Stderr
-	return c.Run()
+	return errors.Join(err, crane.Push(base, name), c.Run())
 }
