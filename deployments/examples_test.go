@@ -90,7 +90,7 @@ func offered(t *testing.T, e example, resource string) bool {
 	return bytes.Contains(readExample(t, configuration), []byte("- name: "+resource+"\n"))
 }
 
-func TestExamples(t *testing.T) {
+func TestExamples(t *testing.T) { //nolint:tparallel // The subtests share a map.
 	t.Parallel()
 	names := map[string]string{}
 	for _, e := range examples(t) {

@@ -66,14 +66,14 @@ func (c Container) fields() logrus.Fields {
 }
 
 // lookupEnv returns the value of a variable, the last one if there are several.
-func (c Container) lookupEnv(name string) (value string, ok bool) {
+func (c Container) lookupEnv(name string) (value string) {
 	for _, variable := range c.Env {
 		n, v, _ := strings.Cut(variable, "=")
 		if n == name || c.OS == ocispec.Windows && strings.EqualFold(n, name) {
-			value, ok = v, true
+			value = v
 		}
 	}
-	return value, ok
+	return value
 }
 
 // RequestsGPU reports whether the container may request a GPU. It depends on c

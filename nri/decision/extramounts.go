@@ -40,7 +40,7 @@ func extraMountsRequests(c Container) []extraMountsRequest {
 		}
 	}
 	if c.Pod == nil && len(requests) == 0 {
-		if text, _ := c.lookupEnv(ExtraMountsVariable); text != "" {
+		if text := c.lookupEnv(ExtraMountsVariable); text != "" {
 			requests = append(requests, extraMountsRequest{ExtraMountsVariable, text})
 		}
 	}

@@ -98,8 +98,7 @@ func visibleDevices(c Container) (name, request string) {
 	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
 		return "annotation " + VisibleAnnotation, value
 	}
-	request, _ = c.lookupEnv(VisibleVariable)
-	return VisibleVariable, strings.TrimSpace(request)
+	return VisibleVariable, strings.TrimSpace(c.lookupEnv(VisibleVariable))
 }
 
 // Select returns the GPUs of present that request names, in its order and without

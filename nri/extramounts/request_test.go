@@ -26,7 +26,7 @@ func TestParse(t *testing.T) {
 		"-   source: a\n    destination: b":      {{Source: "a", Destination: "b"}},
 	} {
 		got, err := Parse("list", text)
-		if diff := cmp.Diff(want, got); diff != "" && !(want == nil && len(got) == 0) {
+		if diff := cmp.Diff(want, got); diff != "" && (want != nil || len(got) > 0) {
 			t.Errorf("%q: %v (-want +got):\n%s", text, err, diff)
 		}
 	}
