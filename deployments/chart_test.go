@@ -86,22 +86,25 @@ func valueFiles(t *testing.T) []string {
 	return files
 }
 
-func init() {
-	texts := map[string][]byte{}
-	var once sync.Once
-	renderValues = func(t *testing.T) map[string][]byte {
-		t.Helper()
-		once.Do(func() {
-			for _, file := range append(valueFiles(t), "examples/linux/values.yaml") {
-				stdout, stderr, err := helm(t, "template", "directx-nri", chart, "--namespace", "directx-nri", "--set", "image.repository=directx-nri", "--values", file)
-				if err != nil || stderr != "" {
-					t.Fatalf("%s: %v: %s", file, err, stderr)
-				}
-				texts[filepath.Base(file)] = []byte(stdout)
+// renderValues renders the files of testdata/values, once.
+func renderValues(t *testing.T) map[string][]byte {
+	t.Helper()
+	renderedValues.once.Do(func() {
+		renderedValues.texts = map[string][]byte{}
+		for _, file := range append(valueFiles(t), "examples/linux/values.yaml") {
+			stdout, stderr, err := helm(t, "template", "directx-nri", chart, "--namespace", "directx-nri", "--set", "image.repository=directx-nri", "--values", file)
+			if err != nil || stderr != "" {
+				t.Fatalf("%s: %v: %s", file, err, stderr)
 			}
-		})
-		return texts
-	}
+			renderedValues.texts[filepath.Base(file)] = []byte(stdout)
+		}
+	})
+	return renderedValues.texts
+}
+
+var renderedValues struct {
+	once  sync.Once
+	texts map[string][]byte
 }
 
 func TestLint(t *testing.T) {

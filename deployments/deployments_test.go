@@ -81,9 +81,6 @@ func decode(text []byte) ([]any, error) {
 	}
 }
 
-// renderValues renders the files of testdata/values. It is nil without the tag chart.
-var renderValues func(t *testing.T) map[string][]byte
-
 // object is one document of a file.
 type object struct {
 	file string // such as manifests/linux.yaml, or the name of a file of testdata/values
@@ -105,9 +102,7 @@ func objects(t *testing.T) []object {
 			t.Fatal(err)
 		}
 	}
-	if renderValues != nil {
-		maps.Copy(texts, renderValues(t))
-	}
+	maps.Copy(texts, renderValues(t))
 	var found []object
 	for file, text := range texts {
 		decoded, err := decode(text)

@@ -430,7 +430,9 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 // TestPanicRefusesTheContainer: the plugin survives.
 func TestPanicRefusesTheContainer(t *testing.T) {
 	t.Parallel()
-	p := NewPlugin(func() (*decision.Decider, error) { panic("for a test") }, &recordingObserver{}, testutil.Quiet())
+	p := NewPlugin(func() (*decision.Decider, error) {
+		panic("for a test") //nolint:forbidigo // The plugin must survive it.
+	}, &recordingObserver{}, testutil.Quiet())
 	for range 2 {
 		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"=x")); !errors.Is(err, decision.ErrInternal) {
 			t.Errorf("error %v", err)

@@ -61,7 +61,7 @@ func (w *watcher) run(ctx context.Context, files []string, changed func()) {
 					due = time.After(w.debounce)
 				}
 				continue
-			case <-lost:
+			case <-lost: //nolint:errcheck // Whatever the error is, events may be missing.
 				if due == nil {
 					due = time.After(w.debounce)
 				}

@@ -89,7 +89,7 @@ func TestImage(t *testing.T) {
 			if config.OS != tt.os || config.Architecture != "amd64" || config.OSVersion != "" {
 				t.Errorf("the image is for %s/%s %q", config.OS, config.Architecture, config.OSVersion)
 			}
-			if got := append(config.Config.Entrypoint, config.Config.Cmd...); !slices.Equal(got, []string{tt.entrypoint, "--help"}) {
+			if got := slices.Concat(config.Config.Entrypoint, config.Config.Cmd); !slices.Equal(got, []string{tt.entrypoint, "--help"}) {
 				t.Errorf("the image runs %q", got)
 			}
 			if got := config.Config.Labels["org.opencontainers.image.version"]; got != testVersion {
