@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -176,6 +177,16 @@ func (s *suite) testPools(t *testing.T) {
 	s.waitOffered(t, map[string]int{display: 9, compute: 3, t4: 0, npu: 0})
 	s.mustBeUnaffected(t)
 	s.mustGiveGPUs(t, display)
+	// That pod got the T4. While its record exists, the T4 keeps the resource name.
+	bed.Eventually(t, timeout, "the record of the deleted pod ends", func() error {
+		records, err := filepath.Glob("/var/lib/directx-nri/allocations/*.json")
+		for _, record := range records {
+			if data, _ := os.ReadFile(record); strings.Contains(string(data), "DEV_FF03") {
+				err = fmt.Errorf("%s: %s", record, data)
+			}
+		}
+		return err
+	})
 
 	s.kubectl(t, "label", "node", nodeName, label+"-")
 	s.podOf(t, daemonSet)
