@@ -1,5 +1,3 @@
-// TODO: this file and its test go with the last caller of Run; use Watch.
-
 package filewatch
 
 import (
