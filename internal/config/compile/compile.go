@@ -81,7 +81,6 @@ type Compiler struct {
 type Flags struct {
 	set    FlagSet
 	values File
-	number int // of replicas
 }
 
 // FlagSet is the part of [github.com/spf13/pflag.FlagSet] that Flags needs.
@@ -104,55 +103,62 @@ func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Err.Error()
 // Unwrap returns the cause.
 func (e *FlagError) Unwrap() error { return e.Err }
 
-// FlagNames returns the flags by the keys of config.yaml that they override.
-func FlagNames() map[string]string {
-	return map[string]string{
-		"inventory": "inventory", "preset": "preset", "replicas": "replicas", "injection": "injection", "servedBy": "served-by",
-		"log.level": "log-level", "log.format": "log-format", "metrics.address": "metrics-address", "failOnInitError": "fail-on-init-error",
+// flag is a flag for a key of config.yaml. Its value returns a pointer into a File.
+type flag struct {
+	name, key, usage string
+	value            func(*File) any
+}
+
+func flags() []flag {
+	return []flag{
+		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered, on Windows only", func(f *File) any { return &f.Inventory }},
+		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them", func(f *File) any { return &f.Preset }},
+		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other", func(f *File) any { return &f.Replicas }},
+		{"injection", "injection", "how GPUs get into containers: runtime or kubelet", func(f *File) any { return &f.Injection }},
+		{"served-by", "servedBy", "component that adds GPUs to containers if injection is runtime: nri (default on Linux) or shim (default on Windows)", func(f *File) any { return &f.ServedBy }},
+		{"log-level", "log.level", "least severe `LEVEL` to log: error, warn, info or debug", func(f *File) any { return &f.Log.Level }},
+		{"log-format", "log.format", "log `FORMAT`: text or json", func(f *File) any { return &f.Log.Format }},
+		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled", func(f *File) any { return &f.Metrics.Address }},
+		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one", func(f *File) any { return &f.FailOnInitError }},
 	}
+}
+
+// FlagNames returns the names of the flags by the keys that they override.
+func FlagNames() map[string]string {
+	names := map[string]string{}
+	for _, f := range flags() {
+		names[f.key] = f.name
+	}
+	return names
 }
 
 // Add adds the flags to set. [Compiler.Compile] validates their values.
 func (f *Flags) Add(set FlagSet) {
 	f.set, f.values = set, defaultFile()
-	v := &f.values
-	set.StringVar(&v.Inventory, "inventory", "", "inventory `FILE` that describes this node's GPUs (key inventory); without one they are discovered, on Windows only")
-	set.StringVar(&v.Preset, "preset", "", "`NAME` of a preset: resources as another device plugin offers them (key preset)")
-	set.IntVar(&f.number, "replicas", int(v.Replicas), "`NUMBER` of containers that can share a GPU, for rules that set no other (key replicas)")
-	set.StringVar(&v.Injection, "injection", v.Injection, "how GPUs get into containers: runtime or kubelet (key injection)")
-	set.StringVar(&v.ServedBy, "served-by", "", "component that adds GPUs to containers if injection is runtime: nri or shim (key servedBy; default nri on Linux, shim on Windows)")
-	set.StringVar(&v.Log.Level, "log-level", v.Log.Level, "least severe `LEVEL` to log: error, warn, info or debug (key log.level)")
-	set.StringVar(&v.Log.Format, "log-format", v.Log.Format, "log `FORMAT`: text or json (key log.format)")
-	set.StringVar(&v.Metrics.Address, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints (key metrics.address); without one they are disabled")
-	set.BoolVar(&v.FailOnInitError, "fail-on-init-error", false, "exit with an error if there is no GPU at the start, instead of waiting for one (key failOnInitError)")
-}
-
-// apply sets the keys of to whose flags were given.
-func (f Flags) apply(to *File) error {
-	if f.set == nil {
-		return nil
-	}
-	for flag, set := range map[string]func(){
-		"inventory":          func() { to.Inventory = f.values.Inventory },
-		"preset":             func() { to.Preset = f.values.Preset },
-		"replicas":           func() { to.Replicas = integer(f.number) },
-		"injection":          func() { to.Injection = f.values.Injection },
-		"served-by":          func() { to.ServedBy = f.values.ServedBy },
-		"log-level":          func() { to.Log.Level = f.values.Log.Level },
-		"log-format":         func() { to.Log.Format = f.values.Log.Format },
-		"metrics-address":    func() { to.Metrics.Address = f.values.Metrics.Address },
-		"fail-on-init-error": func() { to.FailOnInitError = f.values.FailOnInitError },
-	} {
-		if f.set.Changed(flag) {
-			set()
+	for _, flag := range flags() {
+		usage := flag.usage + " (key " + flag.key + ")"
+		switch p := flag.value(&f.values).(type) {
+		case *string:
+			set.StringVar(p, flag.name, *p, usage)
+		case *integer:
+			set.IntVar((*int)(p), flag.name, int(*p), usage)
+		case *bool:
+			set.BoolVar(p, flag.name, *p, usage)
 		}
 	}
-	if f.set.Changed("inventory") && to.Inventory != "" {
-		abs, err := filepath.Abs(to.Inventory)
-		to.Inventory = abs
-		return err
+}
+
+// apply sets the keys of file whose flags were given.
+func (f Flags) apply(file *File) (err error) {
+	for _, flag := range flags() {
+		if f.set != nil && f.set.Changed(flag.name) {
+			reflect.ValueOf(flag.value(file)).Elem().Set(reflect.ValueOf(flag.value(&f.values)).Elem())
+			if flag.name == "inventory" && file.Inventory != "" {
+				file.Inventory, err = filepath.Abs(file.Inventory)
+			}
+		}
 	}
-	return nil
+	return err
 }
 
 // Compile returns the policy and, if the configuration names an inventory, its
@@ -200,10 +206,11 @@ func (c Compiler) configuration() (policy.Policy, error) {
 	if len(d.problems) > 0 {
 		// The file alone is valid.
 		problem := d.problems[0]
-		if flag, ok := FlagNames()[problem.Path]; ok {
-			return policy.Policy{}, &FlagError{flag, errors.New(problem.Text)}
+		name, ok := FlagNames()[problem.Path]
+		if !ok {
+			name = "preset" // It excludes resources.
 		}
-		return policy.Policy{}, &FlagError{"preset", problem}
+		return policy.Policy{}, &FlagError{name, errors.New(problem.Text)}
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
 	return p, nil

@@ -83,14 +83,7 @@ type filePair pair
 
 // UnmarshalYAML implements [yaml.Unmarshaler].
 func (p *filePair) UnmarshalYAML(node *yaml.Node) error {
-	var m struct{ Source, Destination string }
-	if node.Kind == yaml.ScalarNode {
-		m.Source = node.Value
-	} else if err := decodeKnown(node, &m, "source", "destination"); err != nil {
-		return err
-	}
-	*p = filePair{m.Source, m.Destination}
-	return nil
+	return (*pair)(p).unmarshal(node, "source", "destination")
 }
 
 // nodePair is a pair that is written as a string, or with path and containerPath.
@@ -98,17 +91,18 @@ type nodePair pair
 
 // UnmarshalYAML implements [yaml.Unmarshaler].
 func (p *nodePair) UnmarshalYAML(node *yaml.Node) error {
-	var m struct {
-		Path          string
-		ContainerPath string `yaml:"containerPath"`
-	}
+	return (*pair)(p).unmarshal(node, "path", "containerPath")
+}
+
+func (p *pair) unmarshal(node *yaml.Node, from, to string) error {
 	if node.Kind == yaml.ScalarNode {
-		m.Path = node.Value
-	} else if err := decodeKnown(node, &m, "path", "containerPath"); err != nil {
-		return err
+		*p = pair{from: node.Value}
+		return nil
 	}
-	*p = nodePair{m.Path, m.ContainerPath}
-	return nil
+	var m map[string]string
+	err := decodeKnown(node, &m, from, to)
+	*p = pair{m[from], m[to]}
+	return err
 }
 
 // ReadInventory returns the devices of an inventory file that anyone may have
