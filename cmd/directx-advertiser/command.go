@@ -10,7 +10,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/internal/cli"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
 )

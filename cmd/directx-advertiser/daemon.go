@@ -20,7 +20,7 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"

@@ -14,7 +14,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
 )

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"directx-nri/discovery"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/policy"
 )
 

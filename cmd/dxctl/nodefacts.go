@@ -30,7 +30,7 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/hostfiles"

@@ -13,7 +13,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/discovery/node"
 	"directx-nri/internal/capabilities"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
 	"directx-nri/nri/decision"

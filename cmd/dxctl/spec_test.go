@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 )
 
 // The sample inventory of a g4dn node is based on a published listing.

@@ -12,9 +12,8 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// checkVolume is checkStrictly for a file that may be in a read-only volume. The
-// kubelet makes a ConfigMap's folder with mode 0777 in a place that only root can
-// reach, and mounts it read-only into the container.
+// checkVolume checks who can write a file. The kubelet creates the directory of a
+// ConfigMap with mode 0777 where only root can reach it, and mounts it read-only.
 func checkVolume(path string) error { return checkVolumeBy(path, isReadOnly) }
 
 func checkVolumeBy(path string, isReadOnly func(path string) (bool, error)) error {
@@ -34,8 +33,7 @@ func checkVolumeBy(path string, isReadOnly func(path string) (bool, error)) erro
 	return durable.CheckFile(path)
 }
 
-// isReadOnly tells whether the file system is mounted so that nothing at path can
-// be changed through it.
+// isReadOnly reports whether the file system of path is mounted read-only.
 func isReadOnly(path string) (bool, error) {
 	var fs unix.Statfs_t
 	err := unix.Statfs(path, &fs)

@@ -3,42 +3,153 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"directx-nri/internal/durable"
 )
 
-func TestVolumeIsTakenWhenItIsMountedReadOnly(t *testing.T) {
+func TestCheckVolume(t *testing.T) {
 	t.Parallel()
-	folder, path := newFolder(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, head)
 	mounted := func(readOnly bool, err error) func(string) (bool, error) {
 		return func(string) (bool, error) { return readOnly, err }
 	}
-	if err := checkVolumeBy(path, mounted(false, errors.New("not asked"))); err != nil {
-		t.Errorf("a private folder: %v", err)
-	}
-	if err := os.Chmod(folder, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkVolumeBy(path, mounted(true, nil)); err != nil {
-		t.Errorf("as a ConfigMap is mounted: %v", err)
-	}
-	if err := checkVolumeBy(path, mounted(false, nil)); !errors.Is(err, durable.ErrNotPrivate) {
-		t.Errorf("mounted so that others can write: %v", err)
-	}
-	if err := checkVolumeBy(path, mounted(false, os.ErrPermission)); !errors.Is(err, os.ErrPermission) {
-		t.Errorf("not known how it is mounted: %v", err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkVolumeBy(path, mounted(true, nil)); !errors.Is(err, durable.ErrUntrusted) {
-		t.Errorf("a file that others can write: %v", err)
+	unknown := errors.New("unknown")
+	for name, test := range map[string]struct {
+		dir, file os.FileMode
+		readOnly  func(string) (bool, error)
+		want      error
+	}{
+		"a private directory":               {0o700, 0o600, mounted(false, unknown), nil},
+		"a ConfigMap":                       {0o777, 0o644, mounted(true, nil), nil},
+		"a directory that others can write": {0o777, 0o600, mounted(false, nil), durable.ErrNotPrivate},
+		"unknown file system":               {0o777, 0o600, mounted(false, unknown), unknown},
+		"a file that others can write":      {0o700, 0o666, mounted(false, nil), durable.ErrUntrusted},
+		"such a file in a read-only volume": {0o777, 0o666, mounted(true, nil), durable.ErrUntrusted},
+	} {
+		if err := errors.Join(os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkVolumeBy(path, test.readOnly); !errors.Is(err, test.want) {
+			t.Errorf("%s: error %v, want %v", name, err, test.want)
+		}
 	}
 	if readOnly, err := isReadOnly(path); err != nil || readOnly {
-		t.Errorf("the test's own folder: %t, %v", readOnly, err)
+		t.Errorf("the test's directory: %t, %v", readOnly, err)
+	}
+}
+
+// TestCompileChecksWhoCanWrite: config.yaml and the inventory alike.
+func TestCompileChecksWhoCanWrite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, inventory := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
+	write(t, file, head+"inventory: "+inventory+"\n")
+	write(t, inventory, device("display: true"))
+	c := Compiler{File: file, StateDir: "/x", NodeOS: "linux"}
+	if _, _, err := c.Compile(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, inventory} {
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Compile(); !errors.Is(err, durable.ErrUntrusted) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error %v", path, err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Opening a named pipe waits for a writer, which no signal ends.
+func TestCompileRefusesNamedPipe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := (Compiler{File: path, Inspect: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestWatch changes files as an editor and as the kubelet do.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	dir, inventoryDir := t.TempDir(), t.TempDir()
+	stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(inventoryDir, "gpus.yaml")
+	for version, replicas := range map[string]string{"..1": "1", "..2": "2", "..bad": "0"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "config.yaml"), head+"replicas: "+replicas+"\ninventory: "+inventory+"\n")
+	}
+	link := func(version string) {
+		t.Helper()
+		temp := filepath.Join(dir, "..data_tmp")
+		if err := errors.Join(os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("..1")
+	if err := os.Symlink(filepath.Join("..data", "config.yaml"), file); err != nil {
+		t.Fatal(err)
+	}
+	write(t, inventory, device("display: true"))
+	c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux"}
+	p, devices, err := c.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports := make(chan error, 100)
+	report := func(err error) { reports <- err }
+
+	link("..2")
+	if p, devices, err = c.Watch(t.Context(), p, devices, report); err != nil || p.Resources[0].Replicas != 2 {
+		t.Fatalf("a changed configuration: %+v, %v", p, err)
+	}
+	write(t, inventory, "# "+device("compute: true"))
+	write(t, inventory, device("compute: true"))
+	if p, devices, err = c.Watch(t.Context(), p, devices, report); err != nil || len(devices) != 1 || !devices[0].SupportsCompute {
+		t.Fatalf("a changed inventory: %+v, %v", devices, err)
+	}
+	for len(reports) > 0 {
+		<-reports
+	}
+
+	// An invalid file, and then one with another comment, change nothing.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, _, err := c.Watch(ctx, p, devices, report)
+		ended <- err
+	}()
+	<-reports
+	link("..bad")
+	for err := range reports {
+		if err != nil && strings.Contains(err.Error(), "replicas: 0 is out of range") {
+			break
+		}
+	}
+	write(t, filepath.Join(dir, "..2", "config.yaml"), head+"replicas: 2\ninventory: "+inventory+" # comment\n")
+	link("..2")
+	for err := range reports {
+		if err == nil {
+			break
+		}
+	}
+	end := errors.New("end")
+	cancel(end)
+	if err := <-ended; !errors.Is(err, end) {
+		t.Errorf("error %v, want %v", err, end)
 	}
 }

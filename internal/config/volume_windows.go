@@ -8,14 +8,15 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// checkVolume looks at owners alone where the file is not at its usual place:
-// below C:\var\lib\kubelet, where a HostProcess pod's volumes are, what the kubelet
-// makes inherits rights that every user has to folders of C:\.
+// checkVolume checks who can write a file. In other directories than the usual one
+// it checks owners only: what the kubelet creates below C:\var\lib\kubelet, for the
+// volumes of HostProcess pods, inherits rights that all users have to C:\.
 func checkVolume(path string) error {
-	if winpath.Equal(path, paths.Default().Config) {
-		return checkStrictly(path)
+	dir := filepath.Dir(path)
+	if winpath.Equal(dir, filepath.Dir(paths.Default().Config)) {
+		return durable.CheckFile(path)
 	}
-	if err := durable.CheckOwner(filepath.Dir(path)); err != nil {
+	if err := durable.CheckOwner(dir); err != nil {
 		return err
 	}
 	return durable.CheckOwner(path)

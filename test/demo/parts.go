@@ -12,7 +12,7 @@ import (
 
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 
 	"directx-nri/internal/allocation"
 )

@@ -21,7 +21,7 @@ func testUnits(t *testing.T) {
 		{folder: "./internal/capabilities", run: "."},
 		{folder: "./internal/hostfiles", run: "."},
 		// Wine follows no links.
-		{folder: "./internal/config", run: ".", how: bed.UnitTests{Skip: "TestReadByLinks"}},
+		{folder: "./internal/config", run: "."},
 		{folder: "./ocispec", run: "."},
 		// The others have no need of Windows.
 		{folder: "./discovery/pnp", run: "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},

@@ -12,11 +12,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"sigs.k8s.io/yaml"
 
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 )
 
 const (
-	docs = "../../../../docs/"
+	docs = "../../../docs/"
 	head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
 )
 

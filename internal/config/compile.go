@@ -54,7 +54,7 @@ const (
 	Kind       = "Configuration"
 )
 
-//go:generate go run ./generate . ../../../docs
+//go:generate go run ./generate . ../../docs
 
 const maxConfig = 1 << 20 // bytes
 

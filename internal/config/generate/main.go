@@ -18,7 +18,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
-	config "directx-nri/internal/config/compile"
+	"directx-nri/internal/config"
 )
 
 func main() {
