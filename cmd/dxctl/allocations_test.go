@@ -102,13 +102,13 @@ func TestAllocationsOutput(t *testing.T) {
 	}
 }
 
-// holding returns a state folder with three records: one that the pod default/a
+// holding returns a state dir with three records: one that the pod default/a
 // holds, one that default/b holds, and one that waits.
 func holding(t *testing.T) (state string) {
 	t.Helper()
 	state = t.TempDir()
-	folder := paths.Allocations(state)
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	dir := paths.Allocations(state)
+	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func holding(t *testing.T) (state string) {
 		if pod == "" {
 			continue
 		}
-		if err := allocation.OpenStore(folder).Bind(token, allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}); err != nil {
+		if err := allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,9 +193,9 @@ func TestAllocationsOfANodeWithoutAny(t *testing.T) {
 func TestAllocationsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
-	folder := paths.Allocations(state)
+	dir := paths.Allocations(state)
 	for name, content := range map[string]string{strings.Repeat("ab", 16) + ".json": "{", "README": "hello"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -55,11 +55,11 @@ var places = map[string]string{
 	"cri-socket": "FOLDER/cri.sock", "pod-resources-socket": "FOLDER/kubelet.sock", "containerd-state": "FOLDER/containerd", "host-root": "FOLDER",
 }
 
-// eightGPUs makes the folder of a node with eight GPUs, each of which a pod holds.
+// eightGPUs makes the dir of a node with eight GPUs, each of which a pod holds.
 func eightGPUs(t testing.TB) string {
 	t.Helper()
-	folder := t.TempDir()
-	records := paths.Allocations(filepath.Join(folder, "state"))
+	dir := t.TempDir()
+	records := paths.Allocations(filepath.Join(dir, "state"))
 	recorder, err := allocation.OpenRecorder(t.Context(), records, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -86,15 +86,15 @@ func eightGPUs(t testing.TB) string {
 		"good.yaml":   "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nreplicas: 4\n",
 		"config.json": `{"ociVersion":"1.1.0","windows":{"layerFolders":["C:\\layer"]}}`,
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return folder
+	return dir
 }
 
-// keptTo returns a call's arguments, kept to folder.
-func keptTo(args []string, folder string) []string {
+// keptTo returns a call's arguments, kept to dir.
+func keptTo(args []string, dir string) []string {
 	root := newCommand()
 	called, _, err := root.Find(args)
 	if args[0] == "__complete" {
@@ -122,15 +122,15 @@ func keptTo(args []string, folder string) []string {
 		kept = append(append(append([]string{}, args[:at]...), flags...), args[at:]...)
 	}
 	for i := range kept {
-		kept[i] = strings.ReplaceAll(kept[i], "FOLDER", folder)
+		kept[i] = strings.ReplaceAll(kept[i], "FOLDER", dir)
 	}
 	return kept
 }
 
 // BenchmarkCommand runs the program, as a person does: from its start to its end.
 func BenchmarkCommand(b *testing.B) {
-	folder := eightGPUs(b)
-	program := filepath.Join(folder, "dxctl")
+	dir := eightGPUs(b)
+	program := filepath.Join(dir, "dxctl")
 	if runtime.GOOS == "windows" {
 		program += ".exe"
 	}
@@ -140,7 +140,7 @@ func BenchmarkCommand(b *testing.B) {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
-		args := keptTo(calls[name], folder)
+		args := keptTo(calls[name], dir)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				command := exec.CommandContext(b.Context(), program, args...)

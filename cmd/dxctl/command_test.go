@@ -27,7 +27,7 @@ import (
 // bed is a node: a configuration file, a shim, and a containerd that loads the
 // file when its restart command has made the file "restarted".
 type bed struct {
-	folder, config, state, socket, shim string
+	root, config, state, socket, shim string
 }
 
 // containerd answers for what the file said when it was last restarted, as the
@@ -43,7 +43,7 @@ type containerd struct {
 func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	marker := filepath.Join(c.bed.folder, "restarted")
+	marker := filepath.Join(c.bed.root, "restarted")
 	if _, err := os.Stat(marker); err == nil {
 		if c.loaded, _, err = readFile(c.bed.config); err != nil {
 			return nil, err
@@ -70,8 +70,8 @@ func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionRe
 
 func newBed(t *testing.T, config string) *bed {
 	t.Helper()
-	folder := t.TempDir()
-	b := &bed{folder, filepath.Join(folder, "config.toml"), filepath.Join(folder, "state"), filepath.Join(folder, "s"), filepath.Join(folder, shimfile.Base)}
+	root := t.TempDir()
+	b := &bed{root, filepath.Join(root, "config.toml"), filepath.Join(root, "state"), filepath.Join(root, "s"), filepath.Join(root, shimfile.Base)}
 	if err := os.WriteFile(b.shim, []byte("#!/bin/sh\necho "+shimfile.Base+" 1.0\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +136,12 @@ func (b *bed) must(t *testing.T, args ...string) (stdout, stderr string) {
 }
 
 func (b *bed) restart() []string {
-	return []string{"--restart", "--restart-command", "touch " + filepath.Join(b.folder, "restarted")}
+	return []string{"--restart", "--restart-command", "touch " + filepath.Join(b.root, "restarted")}
 }
 
 func (b *bed) names(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir(b.folder)
+	entries, err := os.ReadDir(b.root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestTheOldFileComesBack(t *testing.T) {
 // restarts returns a command that counts, and how often it was called.
 func (b *bed) restarts(t *testing.T) (flags []string, count func() int) {
 	t.Helper()
-	file := filepath.Join(b.folder, "restarts")
+	file := filepath.Join(b.root, "restarts")
 	return []string{"--restart", "--restart-command", "echo restart >>" + file, "--restart-timeout", "1500ms"}, func() int {
 		text, _, err := readFile(file)
 		if err != nil {
@@ -317,7 +317,7 @@ func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 	b := newBed(t, mine)
 	b.must(t, "configure")
 	b.write(t, b.config, strings.Replace(b.read(t), b.shim, "/elsewhere/"+shimfile.Base, 1))
-	if err := os.WriteFile(filepath.Join(b.folder, "restarted"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.root, "restarted"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	flags, count := b.restarts(t)
@@ -336,7 +336,7 @@ func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 func TestLinkThatLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "")
-	if err := os.Symlink(filepath.Join(b.folder, "unseen", "config.toml"), b.config); err != nil {
+	if err := os.Symlink(filepath.Join(b.root, "unseen", "config.toml"), b.config); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range []string{"configure", "unconfigure"} {
@@ -486,7 +486,7 @@ func TestStatusWhenContainerdDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
 	b.must(t, "configure")
-	b.socket = filepath.Join(b.folder, "nobody")
+	b.socket = filepath.Join(b.root, "nobody")
 	stdout, _, err := b.run(t, "status")
 	if err == nil || !strings.Contains(err.Error(), "is --cri-socket") || !strings.Contains(stdout, "runc") {
 		t.Errorf("error %v\n%s", err, stdout)
@@ -496,7 +496,7 @@ func TestStatusWhenContainerdDoesNotAnswer(t *testing.T) {
 func TestLinkStaysALink(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
-	link := filepath.Join(b.folder, "link.toml")
+	link := filepath.Join(b.root, "link.toml")
 	if err := os.Symlink(b.config, link); err != nil {
 		t.Fatal(err)
 	}

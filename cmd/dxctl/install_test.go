@@ -31,7 +31,7 @@ const works = "#!/bin/sh\necho '" + shimfile.SelfTestPassed + "'\n"
 func newPlace(t *testing.T, containerdConfig string) place {
 	t.Helper()
 	b := newBed(t, containerdConfig)
-	in := func(name string) string { return filepath.Join(b.folder, name) }
+	in := func(name string) string { return filepath.Join(b.root, name) }
 	p := place{
 		bed: b, source: in("new"), dir: in("bin"), real: in("real"),
 		containerdState: in("containerd"), run: in("run"),
@@ -246,7 +246,7 @@ func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	if _, stderr := p.mustUninstall(t, "--purge"); stderr != "kept "+p.state+": it is not empty\n" {
 		t.Error(stderr)
 	}
-	logs := filepath.Join(p.folder, "logs")
+	logs := filepath.Join(p.root, "logs")
 	p.put(t, filepath.Join(logs, "mine"), "", 0o600)
 	p.apply(t, p.real, logs)
 	if _, _, err := p.uninstall(t); err == nil || !strings.Contains(err.Error(), logs) || !exists(filepath.Join(logs, "mine")) {
@@ -263,7 +263,7 @@ func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 	// The file is right, and containerd does not know.
 	p.must(t, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
-	p.put(t, filepath.Join(p.folder, "restarted"), "", 0o600)
+	p.put(t, filepath.Join(p.root, "restarted"), "", 0o600)
 	p.mustUninstall(t)
 
 	p = newPlace(t, "version = [\n")
@@ -275,7 +275,7 @@ func TestUninstallWhenContainerdDoesNotRun(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, mine)
 	p.mustInstall(t)
-	p.mustUninstall(t, "--cri-socket", filepath.Join(p.folder, "none"))
+	p.mustUninstall(t, "--cri-socket", filepath.Join(p.root, "none"))
 }
 
 func TestUninstallHandsContainersOver(t *testing.T) {

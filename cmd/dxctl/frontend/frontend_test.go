@@ -139,7 +139,7 @@ func TestWhatHasNoFlag(t *testing.T) {
 		"a node with a colon":       {[]Program{Nerdctl}, ocispec.Linux, linuxGPU("/dev/by-path/pci-0:1", "/dev/by-path/pci-0:1"), "colon"},
 		"a library with a comma":    {[]Program{Nerdctl}, ocispec.Linux, linuxGPU("/dev/a", "/dev/a", "/x,y.so"), "comma"},
 		"a library with a colon":    {[]Program{Nerdctl}, ocispec.Linux, linuxGPU("/dev/a", "/dev/a", "/x:y.so"), "colon"},
-		"no folder of a drive":      {[]Program{Nerdctl}, ocispec.Windows, shared, `\\server\share\a.dll`},
+		"no dir of a drive":         {[]Program{Nerdctl}, ocispec.Windows, shared, `\\server\share\a.dll`},
 		"a control character":       {both, ocispec.Linux, linuxGPU("/dev/a", "/dev/a", "/x\ny.so"), `"`},
 		"a control character again": {both, ocispec.Windows, windowsGPU("PCI\n"), `"`},
 	} {

@@ -15,11 +15,11 @@ import (
 func TestAskOfWhatIsNotOurs(t *testing.T) {
 	t.Parallel()
 	n, token, _ := node(t)
-	folder := filepath.Join(t.TempDir(), "private")
-	if err := os.Mkdir(folder, 0); err != nil {
+	dir := filepath.Join(t.TempDir(), "private")
+	if err := os.Mkdir(dir, 0); err != nil {
 		t.Fatal(err)
 	}
-	n.Store = allocation.OpenStore(folder)
+	n.Store = allocation.OpenStore(dir)
 	testutil.EnforceModes(t)
 	for name, q := range map[string]Question{
 		"a token that is named":     {Spec: spec("p", nil), Token: token},

@@ -27,8 +27,8 @@ func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 // are asked for only where asked is expected.
 func node(t *testing.T) (Node, allocation.Token, *int) {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	dir := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func node(t *testing.T) (Node, allocation.Token, *int) {
 	gpu := discovery.Device{InstanceID: "GPU", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}}
 	asked := 0
 	source := func() (discovery.Source, error) { asked++; return discovery.Static{gpu}, nil }
-	return Node{Source: source, Store: allocation.OpenStore(folder), Files: allFiles{}}, token, &asked
+	return Node{Source: source, Store: allocation.OpenStore(dir), Files: allFiles{}}, token, &asked
 }
 
 // spec is a Linux container's, of a pod when it has a name.

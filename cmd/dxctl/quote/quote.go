@@ -71,7 +71,7 @@ func (s Shell) Line(args []string) (string, error) {
 func (s Shell) word(arg string) (string, error) {
 	// Pasted, a control character is a key that is pressed.
 	if !utf8.ValidString(arg) || strings.ContainsFunc(arg, unicode.IsControl) {
-		return "", s.unsayable(arg, "it has a control character in it, or is not UTF-8")
+		return "", s.notQuotable(arg, "it has a control character in it, or is not UTF-8")
 	}
 	switch s {
 	case Cmd:
@@ -82,7 +82,7 @@ func (s Shell) word(arg string) (string, error) {
 	return shellescape.Quote(arg), nil
 }
 
-func (s Shell) unsayable(arg, why string) error {
+func (s Shell) notQuotable(arg, why string) error {
 	return fmt.Errorf("%q %w (%s): %s", arg, ErrNotQuotable, s, why)
 }
 
@@ -103,7 +103,7 @@ func plain(arg string) bool {
 func (s Shell) cmdWord(arg string) (string, error) {
 	switch {
 	case strings.ContainsAny(arg, "%!"):
-		return "", s.unsayable(arg, "% and ! stand for variables there")
+		return "", s.notQuotable(arg, "% and ! stand for variables there")
 	case plain(arg):
 		return arg, nil
 	case !strings.Contains(arg, `"`):
@@ -152,11 +152,11 @@ func processWord(arg string) string {
 func (s Shell) powerShellWord(arg string) (string, error) {
 	switch {
 	case arg == "":
-		return "", s.unsayable(arg, "version 5.1 drops it")
+		return "", s.notQuotable(arg, "version 5.1 drops it")
 	case strings.Contains(arg, `"`):
-		return "", s.unsayable(arg, `version 5.1 does not pass " on`)
+		return "", s.notQuotable(arg, `version 5.1 does not pass " on`)
 	case strings.HasSuffix(arg, `\`) && strings.ContainsFunc(arg, unicode.IsSpace):
-		return "", s.unsayable(arg, `version 5.1 does not pass on spaces with a \ at the end`)
+		return "", s.notQuotable(arg, `version 5.1 does not pass on spaces with a \ at the end`)
 	case plain(arg):
 		return arg, nil
 	}
