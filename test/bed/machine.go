@@ -70,7 +70,7 @@ run() {
 	echo start >>starts
 	config=
 	[ ! -e config.toml ] || config="--config $PWD/config.toml"
-	PATH="$PWD/bin:PARTS:$PATH" DIRECTX_NRI_STATE_DIR="$PWD/ours" DIRECTX_NRI_CONFIG="$PWD/etc/config.yaml" setsid WRAPPER PARTS/containerd $config \
+	PATH="$PWD/bin:PARTS:$PATH" DIRECTX_NRI_STATE_DIR="$PWD/ours" setsid WRAPPER PARTS/containerd $config \
 		--root "$PWD/root" --state "$PWD/state" --address "$PWD/s" >>log 2>&1 </dev/null &
 	echo $! >pid
 }

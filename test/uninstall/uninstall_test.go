@@ -312,13 +312,13 @@ func TestUninstallHolds(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = holds.Process.Kill() })
 	lines := bufio.NewScanner(stdout)
-	var told []string
+	var printed []string
 	for lines.Scan() {
-		if told = append(told, lines.Text()); lines.Text() == "waiting to be told to end" {
+		if printed = append(printed, lines.Text()); lines.Text() == "waiting for a signal" {
 			break
 		}
 	}
-	if diff := cmp.Diff([]string{"nothing of ours is there", "waiting to be told to end"}, told); diff != "" {
+	if diff := cmp.Diff([]string{"there is nothing to remove", "waiting for a signal"}, printed); diff != "" {
 		t.Error(diff)
 	}
 	if err := holds.Process.Signal(syscall.SIGTERM); err != nil {
