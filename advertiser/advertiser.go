@@ -371,12 +371,18 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.LiveRec
 		}
 		id := normalizeID(d.Device.InstanceID)
 		name, replicas := d.Rule.Name, d.Rule.Replicas
-		if other := heldAs(live, id, name); other != "" {
-			name, replicas = other, held[other][id].replicas
+		holder, isHeld := heldAs(live, id, name)
+		if isHeld {
+			name = holder.Resource
+			replicas = held[name][id].replicas
 		}
-		if placed, ok := a.placed[id]; ok && placed != name {
+		switch placed, ok := a.placed[id]; {
+		case ok && placed != name:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": placed, "to": name}).Info("Restarting to offer the GPU under another resource name")
 			return ErrRestart
+		case !ok && isHeld:
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": holder.ID, "holder": holder.Holder}).
+				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
 		a.placed[id] = name
 		shares[name] = append(shares[name], share{device: d.Device, replicas: replicas})
@@ -409,21 +415,21 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.LiveRec
 	return nil
 }
 
-// heldAs returns the resource under which live records hold a GPU, "" if there are
-// none, or one is under the name of its rule.
-func heldAs(live []allocation.LiveRecord, normalizedID, rule string) (name string) {
+// heldAs returns the oldest live record of a GPU; ok is false if there is none, or one
+// is under the name of the GPU's rule.
+func heldAs(live []allocation.LiveRecord, normalizedID, rule string) (oldest allocation.LiveRecord, ok bool) {
 	for _, record := range live {
 		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return normalizeID(r.InstanceID) == normalizedID }) {
 			continue
 		}
 		if record.Resource == rule {
-			return ""
+			return allocation.LiveRecord{}, false
 		}
-		if name == "" {
-			name = record.Resource
+		if !ok {
+			oldest, ok = record, true
 		}
 	}
-	return name
+	return oldest, ok
 }
 
 // logChanges logs what is new in the pool of a resource.

@@ -561,8 +561,8 @@ func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
 func TestWholeWay(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
-	folder := filepath.Join(dir, "records")
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	records := filepath.Join(dir, "records")
+	recorder, err := allocation.OpenRecorder(t.Context(), records, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -605,7 +605,7 @@ func TestWholeWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := allocation.OpenStore(folder)
+	store := allocation.OpenStore(records)
 	for i, want := range [][]allocation.Replica{{{ID: "A::0", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}}, {{ID: "A::1", InstanceID: "A"}}} {
 		got := answer.GetContainerResponses()[i]
 		token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])

@@ -213,7 +213,7 @@ func (p *memoryPods) list(context.Context) ([]ContainerDevices, error) {
 	return containers, p.err
 }
 
-func (p *memoryPods) tracker() *PodTracker { return &PodTracker{list: p.list} }
+func (p *memoryPods) tracker() *PodTracker { return &PodTracker{now: time.Now, list: p.list} }
 
 func (p *memoryPods) set(err error, names ...string) {
 	p.mu.Lock()

@@ -59,8 +59,8 @@ func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.Containe
 func TestInjectionByTheKubelet(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
-	folder := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), folder, testutil.Quiet())
+	records := filepath.Join(t.TempDir(), "allocations")
+	recorder, err := allocation.OpenRecorder(t.Context(), records, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

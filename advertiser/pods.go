@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"time"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
@@ -12,35 +14,46 @@ import (
 // PodTracker finds the pods of allocation records and when they cease to exist. A
 // process has one for all of its runs.
 //
-// That the kubelet does not list a pod proves nothing by itself: after a restart it
-// lists no pod of the API server before it has reached that, and may still use what
-// the pod holds. So a pod no longer exists only if the same process of the kubelet
-// listed it before. A pod that was deleted while the advertiser or the kubelet did
-// not run is never found to be gone: its record ends when another pod binds a newer
-// record of one of its replicas.
+// That the kubelet does not list a pod proves nothing by itself: a restarted kubelet
+// may still use what the pod holds, but lists no pod of the API server before it has
+// reached that. A pod no longer exists if the same process of the kubelet
+//   - listed it before, or
+//   - lists other pods of the API server, which it gets all at once, and has not
+//     listed this one for [unlistedLimit]. The pod was deleted while the advertiser or
+//     the kubelet did not run.
 type PodTracker struct {
 	list func(ctx context.Context) ([]ContainerDevices, error)
+	now  func() time.Time
 
-	// kubelet identifies the kubelet's process by its registration socket, owners has
-	// what that process listed.
+	// kubelet identifies the kubelet's process by its registration socket. What
+	// follows is about that process.
 	kubelet localgrpc.Identity
-	owners  map[allocation.ID]owner
+	// listsAPIPods reports whether it has listed a pod of the API server.
+	listsAPIPods bool
+	owners       map[allocation.ID]owner
 }
 
 // owner is the pod of a record.
 type owner struct {
 	pod Pod
 	// listed reports whether the kubelet has listed it, missed is how many times in
-	// a row it has not listed it since.
-	listed bool
-	missed int
+	// a row it has not listed it since, the first time at missedSince.
+	listed      bool
+	missed      int
+	missedSince time.Time
 }
 
-// enoughMissed is how many times a pod must be missing from the list in a row.
-const enoughMissed = 2
+const (
+	// enoughMissed is how many times a pod must be missing from the list in a row.
+	enoughMissed = 2
+	// unlistedLimit is how long a pod that was never listed must be missing.
+	unlistedLimit = 2 * time.Minute
+)
 
 // NewPodTracker returns a tracker for the pods of the kubelet behind r.
-func NewPodTracker(r PodResources) *PodTracker { return &PodTracker{list: r.Containers} }
+func NewPodTracker(r PodResources) *PodTracker {
+	return &PodTracker{list: r.Containers, now: time.Now}
+}
 
 // update asks the kubelet for its pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
@@ -59,31 +72,52 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.LiveRecord, k
 	case !after.Same(before):
 		return nil, nil, errors.New("the kubelet was restarted while it listed its pods")
 	case !before.Same(t.kubelet):
-		t.kubelet, t.owners = before, nil
+		t.kubelet, t.listsAPIPods, t.owners = before, false, nil
 	}
 	pods := map[Pod]bool{}
 	for _, c := range containers {
 		pods[c.Pod] = true
 	}
+	t.listsAPIPods = t.listsAPIPods || hasAPIPod(pods)
 	owners := map[allocation.ID]owner{}
 	for _, record := range live {
 		o := t.owners[record.ID]
 		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
 			o = owner{pod: pod}
 		}
-		switch {
-		case pods[o.pod]:
-			o.listed, o.missed = true, 0
-		case o.listed:
-			o.missed++
-		}
+		o = t.next(o, pods[o.pod])
 		owners[record.ID] = o
-		if o.missed >= enoughMissed {
+		if o.missed >= enoughMissed && (o.listed || t.now().Sub(o.missedSince) >= unlistedLimit) {
 			over = append(over, record.ID)
 		}
 	}
 	t.owners = owners
 	return containers, over, nil
+}
+
+// next returns o after a list that has its pod or not.
+func (t *PodTracker) next(o owner, listed bool) owner {
+	switch {
+	case listed:
+		o.listed, o.missed = true, 0
+	case o.pod != Pod{} && (o.listed || t.listsAPIPods):
+		if o.missed == 0 {
+			o.missedSince = t.now()
+		}
+		o.missed++
+	}
+	return o
+}
+
+// hasAPIPod reports whether one of pods is certainly from the API server. The names
+// of all others end in a dash and the node's name (generatePodName in
+// pkg/kubelet/config, v1.34), so they have the same text after the last dash.
+func hasAPIPod(pods map[Pod]bool) bool {
+	endings := map[string]bool{}
+	for pod := range pods {
+		endings[pod.Name[strings.LastIndexByte(pod.Name, '-')+1:]] = true
+	}
+	return len(endings) > 1
 }
 
 // ownerOf returns the pod of a record: its holder, and before the record is bound the

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
@@ -26,6 +27,8 @@ func TestPodTracker(t *testing.T) {
 		live []allocation.LiveRecord
 		// listed are pods, with a replica after a colon.
 		listed string
+		// after is the time since the last step.
+		after time.Duration
 		// newSocket is before the call, restart during it.
 		newSocket, restart, noSocket bool
 		err                          error
@@ -35,10 +38,23 @@ func TestPodTracker(t *testing.T) {
 	exists := step{live: mine, listed: "name-of-a"}
 	missing := step{live: mine, listed: "other"}
 	over := step{live: mine, listed: "other", over: true}
+	static := func(after time.Duration) step {
+		return step{live: mine, listed: "proxy-node-1 other-node-1", after: after}
+	}
+	api := func(after time.Duration) step { return step{live: mine, listed: "proxy-node-1 web-a", after: after} }
+	apiOver := func(after time.Duration) step {
+		return step{live: mine, listed: "proxy-node-1 web-a", after: after, over: true}
+	}
 	for name, steps := range map[string][]step{
 		"deleted":                            {exists, exists, missing, over, over},
 		"missing once":                       {exists, missing, exists, missing, over},
 		"never listed":                       {missing, missing, missing},
+		"deleted before the start":           {api(0), api(unlistedLimit - 1), apiOver(1)},
+		"listed late":                        {api(0), api(unlistedLimit - 1), {live: mine, listed: "name-of-a cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"only static pods":                   {static(0), static(time.Hour), static(time.Hour), api(0), api(unlistedLimit - 1), apiOver(1)},
+		"another kubelet, then API pods":     {api(0), {live: mine, newSocket: true, after: time.Hour}, api(0), api(unlistedLimit - 1), apiOver(1)},
+		"not bound, never listed":            {{live: unbound, listed: "web-a cni-b"}, {live: unbound, listed: "web-a cni-b", after: time.Hour}, {live: unbound, listed: "web-a cni-b", after: time.Hour}},
+		"no name, never listed":              {{live: nameless, listed: "web-a cni-b"}, {live: nameless, listed: "web-a cni-b", after: time.Hour}},
 		"not bound, and not listed with it":  {{live: unbound, listed: "name-of-a"}, {live: unbound}, {live: unbound}},
 		"not bound, listed with it":          {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, over: true}},
 		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"}, {live: unbound}, {live: unbound, over: true}},
@@ -61,7 +77,8 @@ func TestPodTracker(t *testing.T) {
 			}
 			create()
 			var now step
-			tracker := PodTracker{list: func(context.Context) (containers []ContainerDevices, _ error) {
+			clock := at(0)
+			tracker := PodTracker{now: func() time.Time { return clock }, list: func(context.Context) (containers []ContainerDevices, _ error) {
 				if now.restart {
 					create()
 				}
@@ -73,6 +90,7 @@ func TestPodTracker(t *testing.T) {
 			}}
 			for i, step := range steps {
 				now = step
+				clock = clock.Add(step.after)
 				if step.newSocket {
 					create()
 				}

@@ -106,7 +106,7 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	}}
 	w.source = newSource(w.randomDevices()...)
 	w.rules = w.randomRules()
-	w.tracker = &PodTracker{list: func(context.Context) ([]ContainerDevices, error) { return w.listed(), w.listing }}
+	w.tracker = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { return w.listed(), w.listing }}
 	w.newSocket()
 	w.startAdvertiser()
 	return w
@@ -471,7 +471,10 @@ func (w *world) end() {
 		w.fail("%v are served at the end, want %v", names, wanted)
 	}
 	for _, d := range resources.Assign(w.source.devices, w.rules) {
-		if d.Rule == nil || !d.Device.Health.OK() || heldAs(w.recorder.live, d.Device.InstanceID, d.Rule.Name) != "" {
+		if d.Rule == nil || !d.Device.Health.OK() {
+			continue
+		}
+		if _, held := heldAs(w.recorder.live, d.Device.InstanceID, d.Rule.Name); held {
 			continue
 		}
 		p := w.pool(d.Rule.Name)

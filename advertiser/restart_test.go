@@ -91,8 +91,8 @@ func TestHeldAs(t *testing.T) {
 		"both names":         {[]allocation.LiveRecord{held("old", "A::0"), held("new", "A::1")}, ""},
 		"several other ones": {[]allocation.LiveRecord{held("old", "A::0"), held("older", "A::1")}, "old"},
 	} {
-		if got := heldAs(test.live, "A", "new"); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+		if got, ok := heldAs(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
+			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
 		}
 	}
 }

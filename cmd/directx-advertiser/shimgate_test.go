@@ -82,8 +82,8 @@ func newGate(t *testing.T, socket string) *shimGate {
 
 func TestShimGate(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	shim := filepath.Join(folder, shimfile.Base)
+	dir := t.TempDir()
+	shim := filepath.Join(dir, shimfile.Base)
 	if err := os.WriteFile(shim, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestShimGate(t *testing.T) {
 		"routed":        {path: shim},
 		"not routed":    {path: "", want: containerdconfig.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":  {path: "/usr/bin/other", want: containerdconfig.ErrNotRouted, words: "/usr/bin/other"},
-		"shim is gone":  {path: filepath.Join(folder, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
+		"shim is gone":  {path: filepath.Join(dir, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"no containerd": {path: "none", words: "/s right?"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,8 +155,8 @@ func (oneGPU) Devices(context.Context) ([]discovery.Device, error) {
 
 func TestGatedSource(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	shim, socket := filepath.Join(folder, shimfile.Base), filepath.Join(folder, "s")
+	dir := t.TempDir()
+	shim, socket := filepath.Join(dir, shimfile.Base), filepath.Join(dir, "s")
 	if err := os.WriteFile(shim, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,9 @@ import (
 
 const display = "directx.microsoft.com/display"
 
-func openRecorder(t testing.TB, folder string) *Recorder {
+func openRecorder(t testing.TB, dir string) *Recorder {
 	t.Helper()
-	r, err := OpenRecorder(context.Background(), folder, testutil.Quiet())
+	r, err := OpenRecorder(context.Background(), dir, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +45,9 @@ func record(t testing.TB, r *Recorder, ids ...string) Token {
 	return token
 }
 
-func bind(t testing.TB, folder string, token Token, pod, container string) {
+func bind(t testing.TB, dir string, token Token, pod, container string) {
 	t.Helper()
-	if err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: container}); err != nil {
+	if err := OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: container}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,9 +106,9 @@ func TestNames(t *testing.T) {
 
 func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, folder), "gpu::0", "gpu::1")
-	store := OpenStore(folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, dir), "gpu::0", "gpu::1")
+	store := OpenStore(dir)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
 	for again := range 2 { // as after a restart of the container
@@ -132,23 +132,23 @@ func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrHeld with the holder's name", other, err)
 		}
 	}
-	before, err := os.ReadDir(folder)
+	before, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("made-up token: error %v, want ErrNotFound", err)
 	}
-	if after, err := os.ReadDir(folder); err != nil || len(after) != len(before) {
+	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
 		t.Errorf("a made-up token leaves files: %v, %v", after, err)
 	}
 }
 
 func TestCheckBindsNothing(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, folder), "gpu::0")
-	store := OpenStore(folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, dir), "gpu::0")
+	store := OpenStore(dir)
 	thief, owner := Holder{PodUID: "thief", Container: "main"}, Holder{PodUID: "owner", Container: "main"}
 	if _, bound, err := store.Check(token, thief); err != nil || bound {
 		t.Fatal(bound, err)
@@ -165,15 +165,15 @@ func TestCheckBindsNothing(t *testing.T) {
 // must not let anybody present an allocation.
 func TestNothingOnDiskTellsAToken(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, folder), "gpu::0")
-	bind(t, folder, token, "pod-a", "main")
-	files, err := os.ReadDir(folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, dir), "gpu::0")
+	bind(t, dir, token, "pod-a", "main")
+	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(folder, file.Name()))
+		content, err := os.ReadFile(filepath.Join(dir, file.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,15 +185,15 @@ func TestNothingOnDiskTellsAToken(t *testing.T) {
 
 func TestResourcesKeepBooksOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	asDisplay := record(t, r, "gpu::0")
-	bind(t, folder, asDisplay, "pod-a", "main")
+	bind(t, dir, asDisplay, "pod-a", "main")
 	asCompute, err := r.Record(context.Background(), "directx.microsoft.com/compute", []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu`}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bind(t, folder, asCompute, "pod-b", "main")
+	bind(t, dir, asCompute, "pod-b", "main")
 	if diff := cmp.Diff([]ID{asDisplay.ID(), asCompute.ID()}, live(t, r)); diff != "" {
 		t.Errorf("a GPU that moved to another resource (-want +got):\n%s", diff)
 	}
@@ -201,12 +201,12 @@ func TestResourcesKeepBooksOfTheirOwn(t *testing.T) {
 
 func TestForeignFolderIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, folder), "gpu::0")
-	if err := os.Chmod(folder, 0o777); err != nil {
+	dir := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, dir), "gpu::0")
+	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, err := OpenStore(folder).Get(token)
+	_, err := OpenStore(dir).Get(token)
 	if !errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
 		t.Errorf("error %v, want ErrNotPrivate alone", err)
 	}
@@ -214,8 +214,8 @@ func TestForeignFolderIsNotBelieved(t *testing.T) {
 
 func TestBindHasOneWinner(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, folder), "gpu::0")
+	dir := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, dir), "gpu::0")
 	var mu sync.Mutex
 	var winners []string
 	var group sync.WaitGroup
@@ -223,7 +223,7 @@ func TestBindHasOneWinner(t *testing.T) {
 		group.Go(func() {
 			pod := fmt.Sprintf("uid-%d", i)
 			// A store of its own, as another process has.
-			err := OpenStore(folder).Bind(token, Holder{PodUID: pod, Container: "main"})
+			err := OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: "main"})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -234,7 +234,7 @@ func TestBindHasOneWinner(t *testing.T) {
 		})
 	}
 	group.Wait()
-	holder, ok, err := OpenStore(folder).Holder(token)
+	holder, ok, err := OpenStore(dir).Holder(token)
 	if err != nil || !ok || len(winners) != 1 || winners[0] != holder.PodUID {
 		t.Fatalf("winners %q, holder %v, %v", winners, holder, err)
 	}
@@ -286,33 +286,33 @@ func TestEnded(t *testing.T) {
 
 func TestRecordEndsWhenADifferentPodPresentsANewerOne(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	old := record(t, r, "gpu::0", "gpu::1")
-	bind(t, folder, old, "pod-a", "main")
+	bind(t, dir, old, "pod-a", "main")
 	// The kubelet handed one of the two out again.
 	next := record(t, r, "gpu::1")
 	if diff := cmp.Diff([]ID{old.ID(), next.ID()}, live(t, r)); diff != "" {
 		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
 	}
-	bind(t, folder, next, "pod-b", "main")
+	bind(t, dir, next, "pod-b", "main")
 	if diff := cmp.Diff([]ID{next.ID()}, live(t, r)); diff != "" {
 		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
 	}
-	if _, err := OpenStore(folder).Get(old); !errors.Is(err, ErrNotFound) {
+	if _, err := OpenStore(dir).Get(old); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ended record: error %v, want ErrNotFound", err)
 	}
-	if files, err := os.ReadDir(folder); err != nil || len(files) != 3 {
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
 		t.Errorf("%d files, %v; want the record that lives, its binding and the lock", len(files), err)
 	}
 }
 
 func TestRecordsOfPodsThatNeverStartAreBounded(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	held := record(t, r, "gpu::0")
-	bind(t, folder, held, "pod-a", "main")
+	bind(t, dir, held, "pod-a", "main")
 	var last Token
 	for range 3 * maxUnbound {
 		last = record(t, r, "gpu::0")
@@ -325,20 +325,20 @@ func TestRecordsOfPodsThatNeverStartAreBounded(t *testing.T) {
 
 func TestRecorderReadsWhatAnEarlierOneWrote(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	first := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	first := openRecorder(t, dir)
 	a, b := record(t, first, "gpu::0"), record(t, first, "gpu::0")
-	bind(t, folder, a, "pod-a", "main")
+	bind(t, dir, a, "pod-a", "main")
 
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second := openRecorder(t, folder)
+	second := openRecorder(t, dir)
 	if diff := cmp.Diff([]ID{a.ID(), b.ID()}, live(t, second)); diff != "" {
 		t.Fatalf("records (-want +got):\n%s", diff)
 	}
 	c := record(t, second, "gpu::0")
-	bind(t, folder, c, "pod-c", "main")
+	bind(t, dir, c, "pod-c", "main")
 	if diff := cmp.Diff([]ID{c.ID()}, live(t, second)); diff != "" {
 		t.Errorf("a record written after a restart is not newer (-want +got):\n%s", diff)
 	}
@@ -348,16 +348,16 @@ func TestRecorderReadsWhatAnEarlierOneWrote(t *testing.T) {
 // new process is there before the old one has ended.
 func TestRecorderWaitsForAnotherToEnd(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	first := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	first := openRecorder(t, dir)
 	opened := make(chan *Recorder)
 	var group sync.WaitGroup
-	group.Go(func() { opened <- openRecorder(t, folder) })
+	group.Go(func() { opened <- openRecorder(t, dir) })
 	var old Token
 	for range 5 {
 		old = record(t, first, "gpu::0")
 	}
-	bind(t, folder, old, "pod-a", "main")
+	bind(t, dir, old, "pod-a", "main")
 	select {
 	case <-opened:
 		t.Error("a second recorder was opened beside the first")
@@ -369,25 +369,25 @@ func TestRecorderWaitsForAnotherToEnd(t *testing.T) {
 	second := <-opened
 	group.Wait()
 	next := record(t, second, "gpu::0")
-	bind(t, folder, next, "pod-b", "main")
+	bind(t, dir, next, "pod-b", "main")
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]ID{next.ID()}, live(t, openRecorder(t, folder))); diff != "" {
+	if diff := cmp.Diff([]ID{next.ID()}, live(t, openRecorder(t, dir))); diff != "" {
 		t.Errorf("records after a third has read them (-want +got):\n%s", diff)
 	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if _, err := OpenRecorder(ctx, folder, testutil.Quiet()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := OpenRecorder(ctx, dir, testutil.Quiet()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a wait that is called off: error %v", err)
 	}
 }
 
 func TestRecordIsNeverLargerThanWhatIsRead(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	id := strings.Repeat("&", 200)
 	replicas := make([]Replica, 16384)
 	for i := range replicas {
@@ -397,7 +397,7 @@ func TestRecordIsNeverLargerThanWhatIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := OpenStore(folder).Get(token); err != nil || len(got.Replicas) != 4096 {
+	if got, err := OpenStore(dir).Get(token); err != nil || len(got.Replicas) != 4096 {
 		t.Errorf("%d replicas, %v", len(got.Replicas), err)
 	}
 	if _, err := r.Record(context.Background(), display, replicas); err == nil || !strings.Contains(err.Error(), "ask for fewer") {
@@ -407,13 +407,13 @@ func TestRecordIsNeverLargerThanWhatIsRead(t *testing.T) {
 
 func TestRecorderLeavesAlone(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	before := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	before := openRecorder(t, dir)
 	token := record(t, before, "gpu::0")
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(filepath.Join(folder, string(token.ID())+recordSuffix))
+	whole, err := os.ReadFile(filepath.Join(dir, string(token.ID())+recordSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,24 +424,24 @@ func TestRecorderLeavesAlone(t *testing.T) {
 		"README":                             []byte("hello"),
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stale := filepath.Join(folder, ".directx-nri-tmp-1")
-	orphan := filepath.Join(folder, string(NewToken().ID())+bindingSuffix)
+	stale := filepath.Join(dir, ".directx-nri-tmp-1")
+	orphan := filepath.Join(dir, string(NewToken().ID())+bindingSuffix)
 	for _, path := range []string{stale, orphan} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	r := openRecorder(t, folder)
+	r := openRecorder(t, dir)
 	if diff := cmp.Diff([]ID{token.ID()}, live(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	for name, content := range files {
-		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || !bytes.Equal(got, content) {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, content) {
 			t.Errorf("%s was changed: %q, %v", name, got, err)
 		}
 	}
@@ -451,7 +451,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 		}
 	}
 	for _, bad := range []Token{torn, misnamed} {
-		err := OpenStore(folder).Bind(bad, Holder{PodUID: "a", Container: "main"})
+		err := OpenStore(dir).Bind(bad, Holder{PodUID: "a", Container: "main"})
 		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+recordSuffix) {
 			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 		}
@@ -460,19 +460,19 @@ func TestRecorderLeavesAlone(t *testing.T) {
 
 func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	token := record(t, r, "gpu::0")
-	path := filepath.Join(folder, string(token.ID())+bindingSuffix)
+	path := filepath.Join(dir, string(token.ID())+bindingSuffix)
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := OpenStore(folder).Bind(token, Holder{PodUID: "a", Container: "main"})
+	err := OpenStore(dir).Bind(token, Holder{PodUID: "a", Container: "main"})
 	if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 	}
 	next := record(t, r, "gpu::0")
-	bind(t, folder, next, "pod-b", "main")
+	bind(t, dir, next, "pod-b", "main")
 	if diff := cmp.Diff([]ID{token.ID(), next.ID()}, live(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
@@ -505,13 +505,13 @@ func TestEveryDamageIsSeen(t *testing.T) {
 
 func TestDiscard(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	token := record(t, r, "gpu::0")
 	if err := r.Discard(token); err != nil {
 		t.Fatal(err)
 	}
-	if files, err := os.ReadDir(folder); err != nil || len(files) != 1 {
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
 		t.Errorf("%d files left, %v; want the lock alone", len(files), err)
 	}
 	if err := r.Discard(token); !errors.Is(err, ErrNotFound) {
@@ -521,8 +521,8 @@ func TestDiscard(t *testing.T) {
 
 func TestReadersBesideTheWriter(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	tokens := make(chan Token, 64)
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -534,7 +534,7 @@ func TestReadersBesideTheWriter(t *testing.T) {
 	for i := range 4 {
 		group.Go(func() {
 			for token := range tokens {
-				bind(t, folder, token, fmt.Sprintf("pod-%d", i), "main")
+				bind(t, dir, token, fmt.Sprintf("pod-%d", i), "main")
 			}
 		})
 	}
@@ -582,8 +582,8 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkRecord(b *testing.B) {
 	for _, live := range []int{8, 16384} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
-			folder := filepath.Join(b.TempDir(), "records")
-			r := openRecorder(b, folder)
+			dir := filepath.Join(b.TempDir(), "records")
+			r := openRecorder(b, dir)
 			for i := range live {
 				r.add(&entry{record: Record{ID: NewToken().ID(), Replicas: []Replica{{ID: fmt.Sprintf("gpu::%d", i), InstanceID: "gpu"}}}})
 			}
@@ -597,21 +597,21 @@ func BenchmarkRecord(b *testing.B) {
 }
 
 func BenchmarkBindAgain(b *testing.B) {
-	folder := filepath.Join(b.TempDir(), "records")
-	token := record(b, openRecorder(b, folder), "gpu::0")
+	dir := filepath.Join(b.TempDir(), "records")
+	token := record(b, openRecorder(b, dir), "gpu::0")
 	for b.Loop() {
-		bind(b, folder, token, "pod", "main")
+		bind(b, dir, token, "pod", "main")
 	}
 }
 
 // TestEnd: what belongs to a record goes with it, files of earlier releases included.
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "allocations")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "allocations")
+	r := openRecorder(t, dir)
 	token, other := record(t, r, "0"), record(t, r, "1")
-	bind(t, folder, token, "pod", "main")
-	if err := os.WriteFile(filepath.Join(folder, string(token.ID())+oldDeliverySuffix), nil, 0o600); err != nil {
+	bind(t, dir, token, "pod", "main")
+	if err := os.WriteFile(filepath.Join(dir, string(token.ID())+oldDeliverySuffix), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -622,7 +622,7 @@ func TestEnd(t *testing.T) {
 	if got := live(t, r); !slices.Equal(got, []ID{other.ID()}) {
 		t.Errorf("live: %v", got)
 	}
-	if files, err := filepath.Glob(filepath.Join(folder, string(token.ID())+"*")); err != nil || len(files) > 0 {
+	if files, err := filepath.Glob(filepath.Join(dir, string(token.ID())+"*")); err != nil || len(files) > 0 {
 		t.Errorf("left: %v, %v", files, err)
 	}
 }

@@ -25,8 +25,8 @@ func inject(t *testing.T, r *Recorder, ids ...string) ID {
 
 func TestInjectedRecordEndsWhenAllOfItIsHandedOutAgain(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	initial := inject(t, r, "a::0", "b::0")
 	taken := inject(t, r, "a::0")
 	if got := live(t, r); !slices.Equal(got, []ID{initial, taken}) {
@@ -47,17 +47,17 @@ func TestInjectedRecordEndsWhenAllOfItIsHandedOutAgain(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if again := live(t, openRecorder(t, folder)); len(again) != 2 {
+	if again := live(t, openRecorder(t, dir)); len(again) != 2 {
 		t.Errorf("%d records after a restart", len(again))
 	}
 }
 
 func TestInjectedRecordEndsThoseOfBeforeTheModeChanged(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	bound := record(t, r, "a::0")
-	bind(t, folder, bound, "pod-a", "main")
+	bind(t, dir, bound, "pod-a", "main")
 	record(t, r, "b::0")
 	want := []ID{inject(t, r, "a::0"), inject(t, r, "b::0")}
 	if got := live(t, r); !slices.Equal(got, want) {
@@ -67,8 +67,8 @@ func TestInjectedRecordEndsThoseOfBeforeTheModeChanged(t *testing.T) {
 
 func TestAttributeSaysWhoHasIt(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	id := inject(t, r, "a::0")
 	for range 2 {
 		if err := r.Attribute(id, "team", "web", "main"); err != nil {

@@ -21,12 +21,12 @@ import (
 
 func TestListTellsWhoHoldsWhat(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	if entries, problems, err := OpenStore(folder).List(t.Context()); err != nil || len(entries)+len(problems) > 0 {
+	dir := filepath.Join(t.TempDir(), "records")
+	if entries, problems, err := OpenStore(dir).List(t.Context()); err != nil || len(entries)+len(problems) > 0 {
 		t.Errorf("no folder: %v, %v, %v", entries, problems, err)
 	}
-	r := openRecorder(t, folder)
-	store := OpenStore(folder)
+	r := openRecorder(t, dir)
+	store := OpenStore(dir)
 	held, waiting := record(t, r, "gpu::0"), record(t, r, "gpu::1", "gpu::2")
 	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
 	if err := store.Bind(held, holder); err != nil {
@@ -50,8 +50,8 @@ func TestListTellsWhoHoldsWhat(t *testing.T) {
 
 func TestListNamesWhatIsOfNoUse(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	good, torn, unclear := record(t, r, "gpu::0"), record(t, r, "gpu::1"), record(t, r, "gpu::2")
 	orphan, other := NewToken().ID(), NewToken().ID()
 	bad := map[string]error{
@@ -62,14 +62,14 @@ func TestListNamesWhatIsOfNoUse(t *testing.T) {
 		"README":                             ErrForeign,
 	}
 	for name := range bad {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("{"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(folder, ".directx-nri-tmp-1"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, ".directx-nri-tmp-1"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store := OpenStore(folder)
+	store := OpenStore(dir)
 	store.orphanPatience = 0 // Nobody else is at work.
 	entries, problems, err := store.List(t.Context())
 	if err != nil {
@@ -99,34 +99,34 @@ func TestListNamesWhatIsOfNoUse(t *testing.T) {
 
 func TestListRefusesAFolderThatIsNotPrivate(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	if err := os.WriteFile(folder, nil, 0o600); err != nil {
+	dir := filepath.Join(t.TempDir(), "records")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if entries, _, err := OpenStore(folder).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
+	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
 		t.Errorf("a file in the folder's place: %v, %v", entries, err)
 	}
 }
 
 func TestListStopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	record(t, openRecorder(t, folder), "gpu::0")
+	dir := filepath.Join(t.TempDir(), "records")
+	record(t, openRecorder(t, dir), "gpu::0")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := OpenStore(folder).List(ctx); !errors.Is(err, context.Canceled) {
+	if _, _, err := OpenStore(dir).List(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestListStopsWaitingWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	openRecorder(t, folder)
-	if err := os.WriteFile(filepath.Join(folder, string(NewToken().ID())+bindingSuffix), nil, 0o600); err != nil {
+	dir := filepath.Join(t.TempDir(), "records")
+	openRecorder(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, string(NewToken().ID())+bindingSuffix), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store := OpenStore(folder)
+	store := OpenStore(dir)
 	store.orphanPatience = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 5*orphanPause)
 	defer cancel()
@@ -139,19 +139,19 @@ func TestListStopsWaitingWhenItsContextEnds(t *testing.T) {
 // and nothing of it is a problem.
 func TestListBesideTheWriter(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, folder)
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
 	var done atomic.Bool
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() {
 		defer done.Store(true)
 		for i := range 100 {
-			bind(t, folder, record(t, r, fmt.Sprintf("gpu::%d", i%4)), fmt.Sprintf("pod-%d", i), "main")
+			bind(t, dir, record(t, r, fmt.Sprintf("gpu::%d", i%4)), fmt.Sprintf("pod-%d", i), "main")
 		}
 	})
 	for !done.Load() {
-		entries, problems, err := OpenStore(folder).List(t.Context())
+		entries, problems, err := OpenStore(dir).List(t.Context())
 		if err != nil || len(problems) > 0 {
 			t.Fatalf("%v, %v", problems, err)
 		}
@@ -186,8 +186,8 @@ func FuzzList(f *testing.F) {
 		if name != filepath.Base(name) || !filepath.IsLocal(name) || name == "." {
 			t.Skip()
 		}
-		folder := filepath.Join(t.TempDir(), "records")
-		recorder, err := OpenRecorder(t.Context(), folder, testutil.Quiet())
+		dir := filepath.Join(t.TempDir(), "records")
+		recorder, err := OpenRecorder(t.Context(), dir, testutil.Quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,11 +195,11 @@ func FuzzList(f *testing.F) {
 		if err := recorder.Close(); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		if os.WriteFile(path, data, 0o600) != nil {
 			t.Skip() // It is no name for a file.
 		}
-		store := OpenStore(folder)
+		store := OpenStore(dir)
 		store.orphanPatience = 0 // Nobody else is at work.
 		entries, problems, err := store.List(t.Context())
 		if err != nil {
@@ -219,13 +219,13 @@ func FuzzList(f *testing.F) {
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{32, 1024} {
 		b.Run(fmt.Sprintf("records=%d", n), func(b *testing.B) {
-			folder := filepath.Join(b.TempDir(), "records")
-			r := openRecorder(b, folder)
+			dir := filepath.Join(b.TempDir(), "records")
+			r := openRecorder(b, dir)
 			for i := range n {
-				bind(b, folder, record(b, r, fmt.Sprintf("gpu::%d", i)), fmt.Sprintf("pod-%d", i), "main")
+				bind(b, dir, record(b, r, fmt.Sprintf("gpu::%d", i)), fmt.Sprintf("pod-%d", i), "main")
 			}
 			for b.Loop() {
-				if entries, _, err := OpenStore(folder).List(b.Context()); err != nil || len(entries) != n {
+				if entries, _, err := OpenStore(dir).List(b.Context()); err != nil || len(entries) != n {
 					b.Fatal(len(entries), err)
 				}
 			}

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -177,16 +176,8 @@ func (s *suite) testPools(t *testing.T) {
 	s.waitOffered(t, map[string]int{display: 9, compute: 3, t4: 0, npu: 0})
 	s.mustBeUnaffected(t)
 	s.mustGiveGPUs(t, display)
-	// That pod got the T4. While its record exists, the T4 keeps the resource name.
-	bed.Eventually(t, timeout, "the record of the deleted pod ends", func() error {
-		records, err := filepath.Glob("/var/lib/directx-nri/allocations/*.json")
-		for _, record := range records {
-			if data, _ := os.ReadFile(record); strings.Contains(string(data), "DEV_FF03") {
-				err = fmt.Errorf("%s: %s", record, data)
-			}
-		}
-		return err
-	})
+	// That pod got the T4. The next advertiser may not have seen it, and ends its
+	// record nevertheless: until then the T4 keeps its resource name.
 
 	s.kubectl(t, "label", "node", nodeName, label+"-")
 	s.podOf(t, daemonSet)
