@@ -129,38 +129,28 @@ func deviceCompletions(devices []discovery.Device, typed string, form func(disco
 	return completions
 }
 
-// newCompletionCommand replaces cobra's own command, which explains less.
+// newCompletionCommand replaces cobra's own command, which has one for each shell.
 func newCompletionCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "completion",
-		Short: "Print shell completion scripts",
-		Long:  "Prints a script that completes dxctl's commands and flags, and this node's GPUs.",
+	return &cobra.Command{
+		Use:       "completion {bash|zsh|fish|powershell}",
+		Short:     "Print a shell completion script",
+		Long:      "Prints a script that completes commands, flags and this node's GPUs.",
+		Example:   "  source <(dxctl completion bash)\n  dxctl completion powershell | Out-String | Invoke-Expression",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []cobra.Completion{"bash", "zsh", "fish", "powershell"},
+		RunE: func(c *cobra.Command, args []string) error {
+			root, w := c.Root(), c.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(w, true)
+			case "zsh":
+				return root.GenZshCompletion(w)
+			case "fish":
+				return root.GenFishCompletion(w, true)
+			}
+			return root.GenPowerShellCompletionWithDesc(w)
+		},
 	}
-	for _, shell := range []struct {
-		name, example string
-		write         func(*cobra.Command, io.Writer) error
-	}{
-		{"bash", `  source <(dxctl completion bash)                                # this shell; requires bash-completion
-  dxctl completion bash > /etc/bash_completion.d/dxctl           # new shells`,
-			func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) }},
-		{"zsh", `  source <(dxctl completion zsh)                                 # this shell; requires: autoload -U compinit; compinit
-  dxctl completion zsh > "${fpath[1]}/_dxctl"                    # new shells`,
-			func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) }},
-		{"fish", `  dxctl completion fish | source                                 # this shell
-  dxctl completion fish > ~/.config/fish/completions/dxctl.fish  # new shells`,
-			func(root *cobra.Command, w io.Writer) error { return root.GenFishCompletion(w, true) }},
-		{"powershell", `  dxctl completion powershell | Out-String | Invoke-Expression   # this shell
-  dxctl completion powershell >> $PROFILE                        # new shells`,
-			func(root *cobra.Command, w io.Writer) error { return root.GenPowerShellCompletionWithDesc(w) }},
-	} {
-		command.AddCommand(&cobra.Command{
-			Use:     shell.name,
-			Short:   "Print the script for " + shell.name,
-			Example: shell.example,
-			RunE:    func(c *cobra.Command, _ []string) error { return shell.write(c.Root(), c.OutOrStdout()) },
-		})
-	}
-	return command
 }
 
 // queryTimeout limits a query whose answer is optional.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 //go:generate go test -run ^TestDocs$ . -update
@@ -54,8 +55,7 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// everyCommand returns command and all below it that a person is shown, in the
-// order of help.
+// everyCommand returns command and all below it that are not hidden.
 func everyCommand(command *cobra.Command) []*cobra.Command {
 	commands := []*cobra.Command{command}
 	for _, below := range command.Commands() {
@@ -68,21 +68,15 @@ func everyCommand(command *cobra.Command) []*cobra.Command {
 
 // cliPage returns docs/cli.md.
 func cliPage() string {
-	root := newCommand()
 	var page strings.Builder
 	page.WriteString(`# dxctl
 
-Generated from the commands' help by ` + "`make generate`" + `. The defaults are those on Linux; on Windows
-` + "`dxctl COMMAND --help`" + ` prints its own.
-
+Generated from the commands' help by ` + "`make generate`" + `. The defaults are those on Linux.
 `)
-	for _, command := range everyCommand(root)[1:] {
-		if command.Runnable() {
-			fmt.Fprintf(&page, "- [`%s`](#%s) %s\n", command.CommandPath(), strings.ReplaceAll(command.CommandPath(), " ", "-"), command.Short)
-		}
-	}
-	for _, command := range everyCommand(root) {
-		describe(&page, command)
+	commands := everyCommand(newCommand())
+	shared := sharedFlags(commands)
+	for _, command := range commands {
+		describe(&page, command, shared)
 		if command.Name() == "devices" {
 			for _, object := range deviceObjects {
 				page.WriteString("\n" + object.title + "\n\n| field | meaning |\n|---|---|\n")
@@ -92,7 +86,38 @@ Generated from the commands' help by ` + "`make generate`" + `. The defaults are
 			}
 		}
 	}
+	page.WriteString("\n## Common flags\n")
+	for _, users := range slices.Sorted(maps.Keys(shared)) {
+		fmt.Fprintf(&page, "\n%s:\n\n```text\n%s```\n", users, shared[users].FlagUsages())
+	}
 	return page.String()
+}
+
+// sharedFlags returns the flags that several commands have, by the names of these
+// commands.
+func sharedFlags(commands []*cobra.Command) map[string]*pflag.FlagSet {
+	users := map[string][]string{}
+	for _, command := range commands {
+		command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			users[f.Name+f.Usage+f.DefValue] = append(users[f.Name+f.Usage+f.DefValue], "`"+strings.TrimPrefix(command.CommandPath(), "dxctl ")+"`")
+		})
+	}
+	shared := map[string]*pflag.FlagSet{}
+	for _, command := range commands {
+		command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			list := users[f.Name+f.Usage+f.DefValue]
+			if names := strings.Join(list, ", "); len(list) > 1 && f.Name != "output" && f.Name != "help" {
+				if shared[names] == nil {
+					shared[names] = pflag.NewFlagSet(names, pflag.ContinueOnError)
+					shared[names].SortFlags = false
+				}
+				if shared[names].Lookup(f.Name) == nil {
+					shared[names].AddFlag(f)
+				}
+			}
+		})
+	}
+	return shared
 }
 
 // fields returns the names of a struct's fields in JSON; not those of another one
@@ -113,53 +138,53 @@ var deviceObjects = []struct {
 	of      any
 	meaning map[string]string
 }{
-	{"Fields of a GPU as JSON or YAML (what is not known is left out):", deviceReport{}, map[string]string{
-		"index":           "place in the list, from 0; `--index` and `DIRECTX_VISIBLE_DEVICES` count by it",
-		"instanceID":      "Plug and Play's device instance ID; the same after a reboot",
-		"description":     "name for people",
-		"kind":            "`display`, `compute` or `none`; the rules for resources go by it",
-		"resource":        "extended resource that offers it, by the rules of the configuration",
-		"replicas":        "how many containers may share it",
+	{"Fields of a GPU as JSON or YAML:", deviceReport{}, map[string]string{
+		"index":           "place in the list, from 0",
+		"instanceID":      "Plug and Play device instance ID",
+		"description":     "name",
+		"kind":            "`display`, `compute` or `none`",
+		"resource":        "extended resource that offers it",
+		"replicas":        "number of containers that can share it",
 		"notOffered":      "why no resource offers it",
 		"display":         "whether it has the full WDDM driver model",
-		"compute":         "whether it can be computed on",
-		"health":          "`healthy`, or what is wrong",
-		"notes":           "list of what is not known of it, or was passed over; it can be used all the same",
-		"vendor":          "name of the PCI vendor, or its ID in hexadecimal",
-		"manufacturer":    "what the driver calls the manufacturer",
-		"locationPath":    "PCIe location path, by which a Windows container is given it",
-		"luid":            "LUID of the adapter; another one after each boot",
-		"dedicatedMemory": "own memory, in bytes",
+		"compute":         "whether it supports compute",
+		"health":          "`healthy`, or the problem",
+		"notes":           "what is unknown; the GPU can be used",
+		"vendor":          "PCI vendor, or its ID in hexadecimal",
+		"manufacturer":    "manufacturer according to the driver",
+		"locationPath":    "PCIe location path",
+		"luid":            "LUID of the adapter; changes at each boot",
+		"dedicatedMemory": "in bytes",
 		"integrated":      "whether it shares the processor's memory",
-		"detachable":      "whether it can be unplugged while the node runs",
+		"detachable":      "whether it can be unplugged",
 		"software":        "whether it is a software renderer",
-		"numaNode":        "NUMA node that it is closest to",
+		"numaNode":        "closest NUMA node",
 		"busNumber":       "PCI bus",
-		"address":         "PCI device in the upper 16 bits, function in the lower",
-		"status":          "Plug and Play's `DN_` bits",
-		"problem":         "Plug and Play's problem code, 0 for none",
-		"driverKey":       "the driver's key below `HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class`",
+		"address":         "PCI device (upper 16 bits) and function",
+		"status":          "Plug and Play `DN_` bits",
+		"problem":         "Plug and Play problem code, or 0",
+		"driverKey":       "driver's key below `HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class`",
 		"driverVersion":   "version of the driver package",
-		"driverStorePath": "folder of the driver package",
-		"system32":        "list of the driver's files for 64-bit programs, sources relative to `driverStorePath`, destinations to System32",
-		"sysWOW64":        "list of those for 32-bit programs, destinations relative to SysWOW64",
-		"deviceNodes":     "list of device nodes for a Linux container",
-		"libraries":       "list of files and folders for a Linux container",
+		"driverStorePath": "directory of the driver package",
+		"system32":        "driver's 64-bit files: from `driverStorePath` to System32",
+		"sysWOW64":        "driver's 32-bit files: from `driverStorePath` to SysWOW64",
+		"deviceNodes":     "device nodes for Linux containers",
+		"libraries":       "files and directories for Linux containers",
 	}},
 	{"Fields of a file:", fileReport{}, map[string]string{
-		"source":      "where it is on the node",
-		"destination": "where it is in the container",
-		"missing":     "`true` when it is not on disk; a container starts without it (one GPU by itself only)",
-		"problem":     "why it could not be looked for (one GPU by itself only)",
+		"source":      "path on the node",
+		"destination": "path in the container",
+		"missing":     "`true` if it does not exist (one GPU only)",
+		"problem":     "why that is unknown (one GPU only)",
 	}},
-	{"One GPU by itself has also:", deviceDetail{}, map[string]string{
-		"filesChecked": "whether its files were looked for on disk",
+	{"One GPU by itself also has:", deviceDetail{}, map[string]string{
+		"filesChecked": "whether its files were looked up",
 	}},
 	{"Fields of each line of `--watch -o json`:", deviceEvent{}, map[string]string{
-		"time":    "when it was told, RFC 3339",
+		"time":    "RFC 3339",
 		"event":   "`listed` (at the start), `added`, `removed` or `changed`",
-		"device":  "the GPU, as above; as it was when it went",
-		"changes": "list of what changed: `field`, and its value `from` and `to`, `null` for none",
+		"device":  "the GPU, as above",
+		"changes": "list of `field`, `from` and `to`",
 	}},
 }
 
@@ -174,39 +199,46 @@ func TestEachFieldOfADeviceIsExplained(t *testing.T) {
 }
 
 // describe writes a command's section.
-func describe(page *strings.Builder, command *cobra.Command) {
+func describe(page *strings.Builder, command *cobra.Command, shared map[string]*pflag.FlagSet) {
 	block := func(text string) {
 		fmt.Fprintf(page, "\n```text\n%s\n```\n", strings.Trim(text, "\n"))
 	}
 	if command.HasParent() {
+		if !command.Runnable() {
+			return
+		}
 		fmt.Fprintf(page, "\n## %s\n", command.CommandPath())
 	}
-	text := command.Long
-	if text == "" {
-		text = command.Short + "."
-	}
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(command.Long), "\n\n") {
 		if strings.HasPrefix(paragraph, "  ") {
 			block(paragraph)
 			continue
 		}
 		fmt.Fprintf(page, "\n%s\n", strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`).Replace(paragraph))
 	}
-	if command.Runnable() {
-		block(command.UseLine())
-	}
 	if command.HasExample() {
-		page.WriteString("\nExamples:\n")
 		block(command.Example)
 	}
-	if flags := command.NonInheritedFlags(); flags.HasAvailableFlags() {
+	own, common := pflag.NewFlagSet("", pflag.ContinueOnError), []string(nil)
+	own.SortFlags = false
+	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		for _, flags := range shared {
+			if flags.Lookup(f.Name) != nil && flags.Lookup(f.Name).Usage == f.Usage {
+				common = append(common, "`--"+f.Name+"`")
+				return
+			}
+		}
+		own.AddFlag(f)
+	})
+	if own.HasAvailableFlags() {
 		page.WriteString("\nFlags:\n")
-		block(flags.FlagUsages())
+		block(own.FlagUsages())
+	}
+	if len(common) > 0 {
+		fmt.Fprintf(page, "\n[Common flags](#common-flags): %s\n", strings.Join(common, ", "))
 	}
 }
 
-// TestEachCommandExplainsItself has no command come without what a person needs to
-// use it.
 func TestEachCommandExplainsItself(t *testing.T) {
 	t.Parallel()
 	for _, command := range everyCommand(newCommand()) {
@@ -220,7 +252,7 @@ func TestEachCommandExplainsItself(t *testing.T) {
 		if !strings.Contains(command.Example, "dxctl ") {
 			t.Errorf("%s has no example", path)
 		}
-		if command.Long == "" && command.Parent().Name() != "completion" {
+		if command.Long == "" {
 			t.Errorf("%s has no long text", path)
 		}
 		for _, flag := range []string{"output", "for", "shell", "container-os", "role"} {
@@ -236,7 +268,7 @@ func TestEachCommandExplainsItself(t *testing.T) {
 	}
 }
 
-// TestExamplesAreRight has the flags in each example be there.
+// TestExamplesAreRight checks that the flags in examples exist.
 func TestExamplesAreRight(t *testing.T) {
 	t.Parallel()
 	for _, command := range everyCommand(newCommand()) {
@@ -271,8 +303,7 @@ func TestExamplesAreRight(t *testing.T) {
 	}
 }
 
-// TestFlagsOfOneNameMeanOneThing has a flag not be something else in another
-// command.
+// TestFlagsOfOneNameMeanOneThing checks that a shorthand stands for one flag.
 func TestFlagsOfOneNameMeanOneThing(t *testing.T) {
 	t.Parallel()
 	shorthands := map[string]map[string]bool{}

@@ -45,7 +45,7 @@ func emptyNode(dir string) []string {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	socket := path("s")
 	if runtime.GOOS == "windows" {
-		socket = `\\.\pipe\dxctl-doctor-nobody`
+		socket = `\\.\pipe\dxctl-doctor-none`
 	}
 	return []string{
 		"--config", path("config.toml"), "--cri-socket", socket, "--runtime-dir", path("run"), "--nri-socket", path("nri.sock"),
@@ -57,7 +57,7 @@ func TestDoctorOnAnEmptyNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	out, err := ask(t, append([]string{"doctor", "--state-dir", filepath.Join(dir, "state")}, emptyNode(dir)...)...)
-	if err == nil || !strings.Contains(out, "directx-nri is not set up") || !strings.Contains(out, "containerd cannot be reached") {
+	if err == nil || !strings.Contains(out, "directx-nri is not set up") || !strings.Contains(out, "containerd does not answer") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	entries, readErr := os.ReadDir(dir)

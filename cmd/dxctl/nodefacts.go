@@ -172,12 +172,8 @@ func lookupFiles(d discovery.Device, rules []policy.RuntimeFiles) doctor.GPU {
 	g := doctor.GPU{Device: d}
 	root := hostfiles.Root("/")
 	check := func(path string, err error) {
-		switch {
-		case err == nil:
-		case errors.Is(err, fs.ErrNotExist):
+		if errors.Is(err, fs.ErrNotExist) {
 			g.Missing = append(g.Missing, path)
-		default:
-			g.FilesErr = errors.Join(g.FilesErr, err)
 		}
 	}
 	removed := func(source string) bool {
@@ -428,12 +424,9 @@ func (n *nodeFacts) records(ctx context.Context) doctor.Records {
 	_, problems, err := allocation.OpenStore(r.Dir).List(ctx)
 	r.Err = err
 	for _, p := range problems {
-		switch {
-		case errors.Is(p.Err, allocation.ErrOrphan):
-			r.Orphans = append(r.Orphans, p.Path)
-		case errors.Is(p.Err, allocation.ErrForeign):
-			r.Foreign = append(r.Foreign, p.Path)
-		default:
+		if errors.Is(p.Err, allocation.ErrOrphan) || errors.Is(p.Err, allocation.ErrForeign) {
+			r.Strays = append(r.Strays, p.Path)
+		} else {
 			r.Damaged = append(r.Damaged, doctor.FileError{Path: p.Path, Err: p.Err})
 		}
 	}
@@ -462,16 +455,14 @@ func (n *nodeFacts) access(c doctor.Config) []doctor.Access {
 
 func (n *nodeFacts) leftovers(shims []doctor.Shim) doctor.Leftovers {
 	var l doctor.Leftovers
-	if path := filepath.Join(n.stateDir, journalName); exists(path) {
-		l.Journal = path
-	}
+	journal := filepath.Join(n.stateDir, journalName)
 	managed, err := openManaged(n.config, n.stateDir)
 	switch {
-	case err != nil && (l.Journal != "" || errors.Is(err, fs.ErrPermission)):
-		l.Journal, l.JournalErr = filepath.Join(n.stateDir, journalName), err
+	case err != nil && (exists(journal) || errors.Is(err, fs.ErrPermission)):
+		l.Damaged = append(l.Damaged, doctor.FileError{Path: journal, Err: err})
 	case err != nil: // A finding about containerd's file.
-	case l.Journal != "":
-		l.Applied = managed.applied()
+	case exists(journal):
+		l.Journal, l.Applied = journal, managed.applied()
 	case exists(managed.backupPath()):
 		l.Backup = managed.backupPath()
 	}
@@ -481,7 +472,7 @@ func (n *nodeFacts) leftovers(shims []doctor.Shim) doctor.Leftovers {
 	failed := attempt{state: n.stateDir}
 	switch last, exists, err := failed.last(); {
 	case err != nil:
-		l.Failed, l.FailedErr = failed.path(), err
+		l.Damaged = append(l.Damaged, doctor.FileError{Path: failed.path(), Err: err})
 	case exists:
 		l.Failed, l.FailedAt, l.FailedCause = failed.path(), last.At, last.Error
 	}

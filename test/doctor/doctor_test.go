@@ -53,7 +53,7 @@ func TestDoctor(t *testing.T) {
 	}
 	t.Run("without-permission", func(t *testing.T) {
 		status, stdout, stderr := n.doctorAs(&syscall.Credential{Uid: 65534, Gid: 65534})
-		if status != 2 || strings.Contains(stdout, "problem") || !strings.Contains(stdout, "run it as root") || !strings.Contains(stdout, n.Path("s")) {
+		if status != 2 || strings.Contains(stdout, "problem ") || !strings.Contains(stdout, "run dxctl as root") || !strings.Contains(stdout, n.Path("s")) {
 			t.Errorf("status %d\n%s%s", status, stdout, stderr)
 		}
 	})
@@ -129,11 +129,11 @@ func breakages(n *node, record string) []breakage {
 		"extraMounts: {sources: host-directories, hostDirectories: [/srv/no-such-directory]}\nshim:")
 	do, fix = opened("etc/config.yaml", 0o666)
 	add("others can write config.yaml", doctor.CheckPermissions, "others can write it", do, fix)
-	edit("the real shim is gone", doctor.CheckRealShim, "no-such-shim", "etc/config.yaml", "containerd-shim-runc-v2", "no-such-shim")
+	edit("the real shim is gone", doctor.CheckShim, "no-such-shim", "etc/config.yaml", "containerd-shim-runc-v2", "no-such-shim")
 
 	do, fix = moved("bin/containerd-shim-directx-v1")
 	add("the shim is gone", doctor.CheckShim, "the shim of runtime handler runc does not exist", do, fix)
-	add("the shim is of another version", doctor.CheckShimVersion, "version 0.9-test, and dxctl has version 1.0-test",
+	add("the shim is of another version", doctor.CheckShim, "version 0.9-test, and dxctl has version 1.0-test",
 		func(n *node) { n.putShim(filepath.Join(programs, "old")) }, func(n *node) { n.putShim(programs) })
 	add("the shim is damaged", doctor.CheckShim, "does not work", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, func(n *node) { n.putShim(programs) })
 	do, fix = opened("bin/containerd-shim-directx-v1", 0o644)
@@ -142,7 +142,7 @@ func breakages(n *node, record string) []breakage {
 	add("others can write the shim", doctor.CheckPermissions, "others can write it", do, fix)
 	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "does not exist", n.shim(), "/nowhere/containerd-shim-directx-v1")
 	editLoaded("annotations are not handed on", doctor.CheckHandlers, "does not pass on", `pod_annotations = ["directx.microsoft.com/*"]`, `pod_annotations = []`)
-	edit("the file is not loaded", doctor.CheckLoaded, "has not loaded runtime handler", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
+	edit("the file is not loaded", doctor.CheckHandlers, "has not loaded runtime handler", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
 		"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n  runtime_type = \"io.containerd.runc.v2\"\n  runtime_path = \""+n.shim()+"\"\n"+
 			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n[plugins.\"io.containerd.nri.v1.nri\"]")
 	edit("containerd's file is no TOML", doctor.CheckFile, "config.toml:1:", "config.toml", "version = 2", "version == 2")
@@ -152,10 +152,10 @@ func breakages(n *node, record string) []breakage {
 	editLoaded("NRI is off", doctor.CheckNRI, "NRI is disabled in containerd", "disable = false", "disable = true")
 	edit("NRI is off and that is not loaded", doctor.CheckNRI, "enabled in the running containerd and disabled in", "config.toml", "disable = false", "disable = true")
 
-	add("containerd is stopped", doctor.CheckContainerd, "cannot be reached", func(n *node) { n.Service("stop") }, (*node).restart)
+	add("containerd is stopped", doctor.CheckContainerd, "does not answer", func(n *node) { n.Service("stop") }, (*node).restart)
 	add("containerd hangs", doctor.CheckContainerd, "does not answer", func(n *node) { n.signalContainerd(syscall.SIGSTOP) }, func(n *node) { n.signalContainerd(syscall.SIGCONT) }, "--timeout", "1s")
-	add("the plugin is stopped", doctor.CheckPlugin, "not running", func(n *node) { n.plugin.Stop(n) }, func(n *node) { n.plugin.Start(n) })
-	add("the plugin hangs", doctor.CheckPlugin, "does not answer", func(n *node) { n.plugin.Freeze(n) }, func(n *node) { n.plugin.Thaw(n) })
+	add("the plugin is stopped", doctor.CheckNRI, "not running", func(n *node) { n.plugin.Stop(n) }, func(n *node) { n.plugin.Start(n) })
+	add("the plugin hangs", doctor.CheckNRI, "does not answer", func(n *node) { n.plugin.Freeze(n) }, func(n *node) { n.plugin.Thaw(n) })
 	add("the advertiser is stopped", doctor.CheckAdvertiser, "directx-advertiser does not answer", func(n *node) { n.advertiser.Stop(n) }, func(n *node) { n.advertiser.Start(n) })
 	add("the kubelet is stopped", doctor.CheckKubelet, "does not accept device plugins", func(n *node) { n.kubelet.Stop() }, (*node).startKubelet)
 	add("the advertiser is not registered", doctor.CheckRegistration, "does not offer directx.microsoft.com/display", func(n *node) { n.kubelet.Forget("directx.microsoft.com/display") },
@@ -166,9 +166,9 @@ func breakages(n *node, record string) []breakage {
 	edit("a record is damaged", doctor.CheckRecords, "checksum", record, "GPU-0", "GPU-9")
 	binding := strings.Replace(record, "/"+filepath.Base(record), "/"+strings.Repeat("0", 32)+".bound", 1)
 	do, fix = made(binding)
-	add("a binding without its record", doctor.CheckRecords, "were not removed", do, fix)
+	add("a binding without its record", doctor.CheckRecords, "not part of an allocation record", do, fix)
 	do, fix = made("ours/allocations/notes.txt")
-	add("a strange file among the records", doctor.CheckRecords, "do not belong there", do, fix)
+	add("a strange file among the records", doctor.CheckRecords, "not part of an allocation record", do, fix)
 	do, fix = opened("ours/allocations", 0o777)
 	add("the record directory is open to others", doctor.CheckRecords, "not private", do, fix)
 	do, fix = opened("ours", 0o777)

@@ -81,7 +81,7 @@ func TestDoctor(t *testing.T) {
 	}
 	for what, change := range map[string]struct{ text, check string }{
 		"an unknown key":        {"unknown: 1\n" + string(text), doctor.CheckConfig},
-		"the real shim is gone": {strings.Replace(string(text), "containerd-shim-plain-v1.exe", "no-such.exe", 1), doctor.CheckRealShim},
+		"the real shim is gone": {strings.Replace(string(text), "containerd-shim-plain-v1.exe", "no-such.exe", 1), doctor.CheckShim},
 	} {
 		if err := os.WriteFile(config, []byte(change.text), 0o600); err != nil {
 			t.Fatal(err)

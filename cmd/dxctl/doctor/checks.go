@@ -16,67 +16,31 @@ import (
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/policy"
-	"directx-nri/internal/readiness"
 	"directx-nri/internal/winpath"
 )
 
 // The names of the checks.
 const (
-	CheckSetup        = "setup"
-	CheckConfig       = "config"
-	CheckInventory    = "inventory"
-	CheckDevices      = "devices"
-	CheckFiles        = "files"
-	CheckResources    = "resources"
-	CheckHCS          = "hcs"
-	CheckContainerd   = "containerd"
-	CheckVersion      = "containerd-version"
-	CheckFile         = "containerd-config"
-	CheckHandlers     = "handlers"
-	CheckLoaded       = "loaded"
-	CheckShim         = "shim"
-	CheckShimVersion  = "shim-version"
-	CheckRealShim     = "real-shim"
-	CheckNRI          = "nri"
-	CheckPlugin       = "plugin"
-	CheckKubelet      = "kubelet"
-	CheckAdvertiser   = "advertiser"
-	CheckRegistration = "registration"
-	CheckRecords      = "records"
-	CheckPermissions  = "permissions"
-	CheckLeftovers    = "leftovers"
-	CheckAccess       = "access"
+	CheckSetup        = "setup"             // directx-nri is set up
+	CheckConfig       = "config"            // the configuration is valid and in force
+	CheckInventory    = "inventory"         // the GPUs can be listed
+	CheckDevices      = "devices"           // there are GPUs, and they are healthy
+	CheckFiles        = "files"             // the files of containers exist
+	CheckResources    = "resources"         // the configured resources match GPUs
+	CheckHCS          = "hcs"               // Windows can assign GPUs as configured
+	CheckContainerd   = "containerd"        // containerd answers and is recent enough
+	CheckFile         = "containerd-config" // its configuration is valid
+	CheckHandlers     = "handlers"          // runtime handlers use the shim
+	CheckShim         = "shim"              // the runtime shim and the real shim work
+	CheckNRI          = "nri"               // the NRI plugin is registered
+	CheckKubelet      = "kubelet"           // the kubelet accepts device plugins
+	CheckAdvertiser   = "advertiser"        // directx-advertiser answers
+	CheckRegistration = "registration"      // the kubelet offers the GPUs
+	CheckRecords      = "records"           // the allocation records can be used
+	CheckPermissions  = "permissions"       // only administrators can write the files
+	CheckLeftovers    = "leftovers"         // no command was interrupted
+	CheckAccess       = "access"            // dxctl may read everything
 )
-
-// Checks returns the names of all checks, and what each requires.
-func Checks() []struct{ Name, Requires string } {
-	return []struct{ Name, Requires string }{
-		{CheckSetup, "directx-nri is set up on the node"},
-		{CheckConfig, "the configuration is valid and in force"},
-		{CheckInventory, "the GPUs can be listed"},
-		{CheckDevices, "the node has GPUs, and they are healthy"},
-		{CheckFiles, "the files and device nodes of containers exist"},
-		{CheckResources, "the configured resources match GPUs of the node"},
-		{CheckHCS, "Windows can assign single GPUs to containers, if configured"},
-		{CheckContainerd, "containerd answers"},
-		{CheckVersion, "containerd is recent enough"},
-		{CheckFile, "containerd's configuration is valid"},
-		{CheckHandlers, "runtime handlers use the shim and pass its annotations"},
-		{CheckLoaded, "the running containerd has loaded its configuration"},
-		{CheckShim, "the runtime shim can be run"},
-		{CheckShimVersion, "the shim has dxctl's version"},
-		{CheckRealShim, "the real shim can be found"},
-		{CheckNRI, "NRI is enabled"},
-		{CheckPlugin, "the NRI plugin is registered"},
-		{CheckKubelet, "the kubelet accepts device plugins"},
-		{CheckAdvertiser, "directx-advertiser answers"},
-		{CheckRegistration, "the kubelet offers the GPUs"},
-		{CheckRecords, "the allocation records can be used"},
-		{CheckPermissions, "only administrators can write the node's files"},
-		{CheckLeftovers, "no command was interrupted"},
-		{CheckAccess, "dxctl may read everything"},
-	}
-}
 
 // examination collects findings.
 type examination struct {
@@ -86,8 +50,8 @@ type examination struct {
 	denied []string
 }
 
-// Examine returns what is wrong with a node: one finding for each cause, and none
-// for what follows from another.
+// Examine returns the problems of a node: one finding for each cause, and none for
+// its consequences.
 func Examine(f Facts) Verdict {
 	e := &examination{Facts: f, verdict: Verdict{Role: f.role(), ServedBy: f.servedBy(), Findings: []Finding{}}}
 	kubernetes := e.verdict.Role == RoleKubernetes
@@ -113,11 +77,11 @@ func Examine(f Facts) Verdict {
 	e.permissions()
 	e.leftovers()
 	if len(e.denied) > 0 {
-		account := "root"
-		if f.OS == "windows" {
-			account = "an administrator"
-		}
-		e.unknown(CheckAccess, "", "permission denied: "+strings.Join(e.denied, ", "), "problems there are not detected", "run dxctl as "+account)
+		e.performed(CheckAccess)
+		e.verdict.Findings = append(e.verdict.Findings, Finding{
+			CheckAccess, Unknown, "", "permission denied: " + strings.Join(e.denied, ", "),
+			"problems there are not detected", "run dxctl as root or an administrator",
+		})
 	}
 	return e.verdict
 }
@@ -127,9 +91,7 @@ func Examine(f Facts) Verdict {
 func RuntimeFindings(f Facts) []Finding {
 	f.Version = "" // A shim of another version works.
 	e := &examination{Facts: f, verdict: Verdict{Role: RoleKubernetes, ServedBy: []ServedBy{ServedByShim}}}
-	for _, override := range f.Containerd.Overrides {
-		e.overridden(override)
-	}
+	e.overrides()
 	e.handlers()
 	for _, s := range f.Shims {
 		if len(s.Handlers) > 0 {
@@ -225,132 +187,121 @@ func (e *examination) has(checks ...string) bool {
 	return slices.ContainsFunc(e.verdict.Findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
 }
 
-func (e *examination) problem(check, object, problem, why, fix string) {
-	e.add(Finding{check, Problem, object, problem, why, fix})
+// entry is an entry in a table of findings.
+type entry struct {
+	when          bool
+	check, object string
+	problem       any // an error or a string
+	why           string
+	// fix can have placeholders, which [examination.report] replaces.
+	fix string
 }
 
-func (e *examination) unknown(check, object, problem, why, fix string) {
-	e.add(Finding{check, Unknown, object, problem, why, fix})
-}
-
-func (e *examination) add(f Finding) {
-	e.performed(f.Check)
-	for _, text := range []*string{&f.Object, &f.Problem, &f.Why, &f.Fix} {
-		*text = strings.Join(strings.Fields(*text), " ")
+// first reports the first entry that applies, unless it has no check.
+func (e *examination) first(entries ...entry) {
+	if i := slices.IndexFunc(entries, func(n entry) bool { return n.when }); i >= 0 && entries[i].check != "" {
+		e.report(entries[i])
 	}
-	e.verdict.Findings = append(e.verdict.Findings, f)
 }
+
+// all reports all entries that apply.
+func (e *examination) all(entries ...entry) {
+	for _, n := range entries {
+		e.first(n)
+	}
+}
+
+// report adds a finding. Problems that are a lack of permission are reported
+// together, as one finding.
+func (e *examination) report(n entry) {
+	if err, ok := n.problem.(error); ok && errors.Is(err, fs.ErrPermission) {
+		if !slices.Contains(e.denied, n.object) {
+			e.denied = append(e.denied, n.object)
+		}
+		return
+	}
+	restart, remove := "run 'systemctl restart containerd'", "rm "+n.object
+	protected := filepath.Clean(n.object)
+	protect := "if you trust the content: chown root: %s && chmod go-w %[1]s; otherwise remove it"
+	if e.OS == "windows" {
+		restart, remove = "in PowerShell: Restart-Service containerd", `del "`+n.object+`"`
+		protect = `if you trust the content, in cmd.exe: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F; otherwise remove it`
+		protected = n.object
+		if !slices.ContainsFunc(e.Access, func(a Access) bool { return a.Dir && a.Path == n.object }) && n.object != e.Records.Dir {
+			protected = winpath.Dir(n.object) // Others could replace the file in it.
+		}
+	}
+	fix := strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
+		"{protect}", fmt.Sprintf(protect, protected)).Replace(n.fix)
+	e.performed(n.check)
+	e.verdict.Findings = append(e.verdict.Findings, Finding{n.check, Problem, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // note adds something that is not a problem and may explain one.
 func (e *examination) note(format string, args ...any) {
-	e.verdict.Notes = append(e.verdict.Notes, strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "))
-}
-
-// isDenied reports whether err is a lack of permission, which is reported once.
-func (e *examination) isDenied(err error, what string) bool {
-	if !errors.Is(err, fs.ErrPermission) {
-		return false
-	}
-	if !slices.Contains(e.denied, what) {
-		e.denied = append(e.denied, what)
-	}
-	return true
+	e.verdict.Notes = append(e.verdict.Notes, oneLine(fmt.Sprintf(format, args...)))
 }
 
 func (e *examination) setup() {
 	unreadable := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRI.PluginErr, e.Config.Err, e.Kubelet.DirErr},
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
-	if len(e.verdict.ServedBy) > 0 || unreadable {
-		return
-	}
-	fix := "run 'dxctl runtime install', then 'dxctl runtime configure --restart'"
-	if e.verdict.Role == RoleStandalone {
-		fix = "run 'dxctl runtime install'; on a Kubernetes node, then run 'dxctl runtime configure --restart'"
-	}
-	e.problem(CheckSetup, "", "directx-nri is not set up on this node: there is no NRI plugin, no runtime handler that uses the shim, and no shim", "no container can have a GPU", fix)
+	e.performed(CheckSetup)
+	e.first(entry{
+		len(e.verdict.ServedBy) == 0 && !unreadable, CheckSetup, "", "directx-nri is not set up on this node", "no container can have a GPU",
+		"run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs",
+	})
 }
 
 func (e *examination) config() {
 	c := e.Config
 	e.performed(CheckConfig)
-	switch {
-	case e.isDenied(c.Err, "the node policy"):
-	case c.Err != nil:
-		e.problem(CheckConfig, c.Path, c.Err.Error(), "containers that request a GPU do not start", "restart directx-advertiser, or run 'dxctl config apply', which writes the policy again")
-	case c.Invalid != nil && !e.isDenied(c.Invalid, c.Path):
-		e.problem(CheckConfig, c.Path, c.Invalid.Error(), "the configuration that was compiled last stays in force", "correct the file; 'dxctl config check' checks it")
-	case len(c.Stale) > 0 && c.Invalid == nil:
-		e.problem(CheckConfig, c.Path, strings.Join(c.Stale, "; "), "the change has no effect",
-			"start directx-advertiser, or run 'dxctl config apply' on a node without it")
-	}
+	e.first([]entry{
+		{c.Err != nil, CheckConfig, c.Path, c.Err, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"},
+		{c.Invalid != nil, CheckConfig, c.Path, c.Invalid, "the last valid configuration stays in force", "correct the file; 'dxctl config check' checks it"},
+		{len(c.Stale) > 0, CheckConfig, c.Path, strings.Join(c.Stale, "; "), "the change has no effect", "run 'dxctl config apply', or start directx-advertiser"},
+	}...)
 	if e.served(ServedByKubelet) {
 		limits := ""
 		if e.OS == "windows" && !e.byClass() {
 			limits = ", and a container can have one GPU only"
 		}
-		e.note("injection: kubelet is configured: there are no extra mounts and no GPUs for ctr and nerdctl, driver files are those of the time of admission, and a container whose GPU is gone still starts%s; see docs/kubelet-injection.md", limits)
+		e.note("injection: kubelet has no extra mounts and no GPUs for ctr and nerdctl%s; see docs/kubelet-injection.md", limits)
 	}
 }
 
 func (e *examination) inventory() {
 	g := e.GPUs
 	e.performed(CheckInventory, CheckDevices, CheckFiles)
+	if g.Err != nil {
+		const why = "the node offers no GPU, and containers that request one do not start"
+		silent := e.Config.Err != nil || e.has(CheckSetup)
+		e.first([]entry{
+			{!silent && g.Inventory == "" && e.OS != "windows", CheckInventory, e.Config.Path, "no inventory is configured; GPUs are discovered on Windows only", why, "run 'dxctl config apply --inventory FILE', or set inventory in {config}"},
+			{!silent, CheckInventory, cmp.Or(g.Inventory, "the GPUs of this node"), g.Err, why, "correct the inventory"},
+		}...)
+		return
+	}
 	source := cmp.Or(g.Inventory, "the inventory file")
-	switch {
-	case g.Err == nil:
-	case e.Config.Err != nil || e.has(CheckSetup) || e.isDenied(g.Err, cmp.Or(g.Inventory, "the GPUs of this node")):
-		return
-	case g.Inventory == "" && e.OS != "windows":
-		e.problem(CheckInventory, e.Config.Path, "no inventory is configured, and GPUs are discovered on Windows only", "the node offers no GPU, and containers that request one do not start",
-			"set inventory in "+e.Config.Path+", or run 'dxctl config apply --inventory FILE'")
-		return
-	default:
-		e.problem(CheckInventory, g.Inventory, g.Err.Error(), "the node offers no GPU, and containers that request one do not start", "run 'dxctl devices' for the cause")
-		return
-	}
 	offerable := slices.DeleteFunc(slices.Clone(g.List), func(d GPU) bool { return d.Kind() == discovery.KindNone })
-	if len(offerable) == 0 {
-		fix := "install the GPU's driver; 'dxctl devices' lists the devices of the node"
-		if g.Inventory != "" {
-			fix = "describe the GPUs in " + g.Inventory
-		}
-		e.problem(CheckDevices, "", "the node has no GPU that a container can have", "there is nothing to offer", fix)
-	}
+	e.first(entry{len(offerable) == 0, CheckDevices, g.Inventory, "the node has no GPU that a container can have", "there is nothing to offer", "install the GPU's driver, or complete the inventory"})
 	missing := map[string]bool{} // GPUs with the same driver have the same files.
 	for _, d := range offerable {
 		if e.byClass() {
 			d.Device = d.ByClass()
 		}
-		e.device(d, source)
-		if key := strings.Join(d.Missing, "\n"); key != "" && !missing[key] {
-			missing[key] = true
-			e.problem(CheckFiles, d.Name(), fmt.Sprintf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)),
-				"containers start without these driver files, and do not start without device nodes", "reinstall the GPU's driver, or remove the files from "+source)
-		}
-		if d.FilesErr != nil && !e.isDenied(d.FilesErr, "the driver files of "+d.Name()) {
-			e.unknown(CheckFiles, d.Name(), fmt.Sprintf("the files of GPU %s cannot be looked up: %v", d.Name(), d.FilesErr), "missing files are left out of containers", "check the disk")
-		}
-	}
-}
-
-func (e *examination) device(d GPU, source string) {
-	name := d.Name()
-	if d.Description != "" {
-		name += " (" + d.Description + ")"
-	}
-	switch {
-	case !d.Health.OK():
-		fix := "fix the device, or its description in " + source
-		if e.OS == "windows" {
-			fix = "enable the device in Device Manager, or install its driver"
-		}
-		e.problem(CheckDevices, d.Name(), fmt.Sprintf("GPU %s is unhealthy: %s", name, d.Health), "it is offered as unhealthy, and no container gets it", fix)
-	case e.OS == "windows" && d.LocationPath == "" && !e.byClass():
-		e.problem(CheckDevices, d.Name(), fmt.Sprintf("GPU %s has no location path", name), "Windows containers are assigned GPUs by location path", "add its location path to "+source)
-	case e.OS == "windows" && len(d.System32) == 0:
-		e.problem(CheckFiles, d.Name(), fmt.Sprintf("the driver of %s lists no runtime files for containers", name), "containers get the GPU without driver libraries", "install a driver that supports GPU-PV or containers")
-	case e.OS != "windows" && len(d.DeviceNodes) == 0:
-		e.problem(CheckFiles, d.Name(), fmt.Sprintf("GPU %s has no device node", name), "programs in a Linux container cannot reach it", "add linux: {deviceNodes: [...]} to it in "+source)
+		name, windows := strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()"), e.OS == "windows"
+		const incomplete = "containers get the GPU incomplete or not at all"
+		files := strings.Join(d.Missing, "\n")
+		e.first([]entry{
+			{!d.Health.OK(), CheckDevices, d.Name(), fmt.Sprintf("GPU %s is unhealthy: %s", name, d.Health), "no container gets it", "enable the device, or install its driver"},
+			{windows && d.LocationPath == "" && !e.byClass(), CheckDevices, d.Name(), fmt.Sprintf("GPU %s has no location path", name), incomplete, "add its location path to " + source},
+			{windows && len(d.System32) == 0, CheckFiles, d.Name(), fmt.Sprintf("the driver of %s lists no runtime files for containers", name), incomplete, "install a driver that supports GPU-PV or containers"},
+			{!windows && len(d.DeviceNodes) == 0, CheckFiles, d.Name(), fmt.Sprintf("GPU %s has no device node", name), incomplete, "add deviceNodes to it in " + source},
+		}...)
+		e.first(entry{files != "" && !missing[files], CheckFiles, d.Name(), fmt.Sprintf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)), incomplete, "reinstall the driver, or correct " + source})
+		missing[files] = true
 	}
 }
 
@@ -362,18 +313,16 @@ func (e *examination) resources() {
 	var without []string
 	offered := false
 	for _, d := range e.GPUs.List {
-		switch {
-		case d.Resource != "":
-			offered = true
-		case d.Kind() != discovery.KindNone:
+		offered = offered || d.Resource != ""
+		if d.Resource == "" && d.Kind() != discovery.KindNone {
 			without = append(without, d.Name())
 		}
 	}
 	switch {
-	case len(without) > 0 && !offered:
-		e.problem(CheckResources, few(without), "no configured resource matches a GPU of this node", "the node offers no GPU", "compare 'dxctl devices -o wide' with resources in "+e.Config.Path)
-	case len(without) > 0:
+	case len(without) > 0 && offered:
 		e.note("no configured resource matches GPU %s, which is not offered", few(without))
+	case len(without) > 0:
+		e.report(entry{true, CheckResources, few(without), "no configured resource matches a GPU of this node", "the node offers no GPU", "compare 'dxctl devices -o wide' with resources in {config}"})
 	}
 }
 
@@ -383,73 +332,47 @@ func (e *examination) windows() {
 	}
 	e.performed(CheckHCS)
 	a, err, name := e.Windows.Assignment(), e.Windows.SchemasErr, e.Windows.Windows.String()
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		e.problem(CheckHCS, "vmcompute", fmt.Sprintf("the Host Compute Service does not answer: %v", err), "no container can be started or stopped",
-			"in PowerShell: Restart-Service -Force vmcompute; if that does not help, restart the node")
-	case !a.Individual && e.Config.Policy.Assignment == policy.AssignByPath:
-		e.problem(CheckHCS, name, a.Reason, "containers with a GPU do not start, because assignmentMode is location-path", "set assignmentMode: auto in "+e.Config.Path+", or use Windows Server 2022 or later")
-	case !a.Individual:
+	hangs := errors.Is(err, context.DeadlineExceeded)
+	e.first([]entry{
+		{hangs, CheckHCS, "vmcompute", fmt.Sprintf("the Host Compute Service does not answer: %v", err), "no container can be started or stopped", "in PowerShell: Restart-Service -Force vmcompute; or restart the node"},
+		{!a.Individual && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, name, a.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
+		{a.Individual && errors.Is(err, errors.ErrUnsupported), CheckHCS, name, fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node"},
+	}...)
+	if !e.has(CheckHCS) && (!a.Individual || err != nil) {
 		e.note("%s", a.Reason)
-	case errors.Is(err, errors.ErrUnsupported):
-		e.problem(CheckHCS, name, fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node")
-	case err != nil && !e.isDenied(err, "the Host Compute Service"):
-		e.unknown(CheckHCS, name, fmt.Sprintf("the Host Compute Service does not report its schema: %v", err), a.Reason, "run 'dxctl capabilities' as an administrator")
 	}
-}
-
-// restart returns how containerd is restarted.
-func (e *examination) restart() string {
-	if e.OS == "windows" {
-		return "in PowerShell: Restart-Service containerd"
-	}
-	return "run 'systemctl restart containerd'"
 }
 
 func (e *examination) containerd() {
-	c := e.Containerd
+	c, version := e.Containerd, e.Containerd.Version
 	e.performed(CheckContainerd, CheckFile)
-	switch {
-	case c.Err == nil:
-		e.version()
-	case e.isDenied(c.Err, "containerd on "+c.Socket) || c.WithoutCRI && e.verdict.Role == RoleStandalone:
-	case c.WithoutCRI:
-		e.problem(CheckContainerd, c.Socket, "containerd runs without its CRI plugin", "the kubelet cannot start pods", "remove cri from disabled_plugins in "+c.ConfigPath+", and restart containerd")
-	case errors.Is(c.Err, context.DeadlineExceeded):
-		e.problem(CheckContainerd, c.Socket, fmt.Sprintf("containerd does not answer: %v", c.Err), "no container can be started or stopped", e.restart()+"; if that does not help, see its log")
-	default:
-		e.problem(CheckContainerd, c.Socket, fmt.Sprintf("containerd cannot be reached: %v", c.Err), "no container can be started", e.restart()+", or set --cri-socket")
-	}
-	if c.FileErr != nil && !e.isDenied(c.FileErr, c.ConfigPath) {
-		e.problem(CheckFile, c.ConfigPath, c.FileErr.Error(), "containerd does not start again", "correct the file, or set --config if containerd reads another file")
-	}
-	for _, bad := range c.BadImports {
-		e.problem(CheckFile, c.ConfigPath, bad, "containerd does not start again", "correct that file, or remove it from imports")
-	}
-	if e.served(ServedByShim) { // The NRI plugin does not depend on runtime handlers.
-		for _, override := range c.Overrides {
-			e.overridden(override)
-		}
-	}
-}
-
-func (e *examination) overridden(override string) {
-	e.problem(CheckFile, e.Containerd.ConfigPath, override, "the settings of 'dxctl runtime configure' have no effect", "move that table to "+e.Containerd.ConfigPath)
-}
-
-func (e *examination) version() {
-	e.performed(CheckVersion)
-	version := e.Containerd.Version
 	var major, minor int
 	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	switch {
-	case err != nil:
-		e.unknown(CheckVersion, version, fmt.Sprintf("containerd's version %q is not a version number", version), "containerd 1.7 and later are supported", "see 'containerd --version'")
-	case major < 1 || major == 1 && minor < 7:
-		e.problem(CheckVersion, version, "containerd "+version+" is older than 1.7", "it is not supported", "install containerd 1.7 or later")
-	case e.OS == "linux" && major >= 2 && e.verdict.Role == RoleKubernetes && slices.Equal(e.verdict.ServedBy, []ServedBy{ServedByShim}):
-		e.problem(CheckVersion, version, "containerd "+version+" on Linux runs the shim for a pod's sandbox only, not for its containers", "pods with a GPU do not start",
-			"use the NRI plugin: run 'dxctl runtime configure --no-shim --restart' and directx-nri, and set servedBy: nri")
+	known := c.Err == nil && err == nil
+	e.first([]entry{
+		{when: c.WithoutCRI && e.verdict.Role == RoleStandalone},
+		{c.WithoutCRI, CheckContainerd, c.Socket, "containerd runs without its CRI plugin", "the kubelet cannot start pods", "remove cri from disabled_plugins in {containerd}"},
+		{c.Err != nil, CheckContainerd, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err), "no container can be started", "{restart}, see its log, or set --cri-socket"},
+		{known && (major < 1 || major == 1 && minor < 7), CheckContainerd, version, "containerd " + version + " is older than 1.7", "it is not supported", "install containerd 1.7 or later"},
+		{
+			known && e.OS == "linux" && major >= 2 && e.verdict.Role == RoleKubernetes && slices.Equal(e.verdict.ServedBy, []ServedBy{ServedByShim}),
+			CheckContainerd, version, "containerd " + version + " on Linux runs the shim for a pod's sandbox only", "pods with a GPU do not start",
+			"set servedBy: nri, and run directx-nri",
+		},
+	}...)
+	const why = "containerd does not start again"
+	e.first(entry{c.FileErr != nil, CheckFile, c.ConfigPath, c.FileErr, why, "correct the file, or set --config"})
+	for _, bad := range c.BadImports {
+		e.report(entry{true, CheckFile, c.ConfigPath, bad, why, "correct that file, or remove it from imports"})
+	}
+	if e.served(ServedByShim) { // The NRI plugin does not depend on runtime handlers.
+		e.overrides()
+	}
+}
+
+func (e *examination) overrides() {
+	for _, override := range e.Containerd.Overrides {
+		e.report(entry{true, CheckFile, e.Containerd.ConfigPath, override, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"})
 	}
 }
 
@@ -464,13 +387,11 @@ func (e *examination) handlers() {
 		loaded[h.Name] = h
 	}
 	var silent, stale []string
-	routed := 0
+	routed := false
 	for _, h := range c.File.Handlers {
-		if h.Ours() {
-			routed++
-			if !h.PassesAnnotations() {
-				silent = append(silent, h.Name)
-			}
+		routed = routed || h.Ours()
+		if h.Ours() && !h.PassesAnnotations() {
+			silent = append(silent, h.Name)
 		}
 		// Handlers that never used our shim are not our concern.
 		now := loaded[h.Name]
@@ -485,35 +406,24 @@ func (e *examination) handlers() {
 		}
 	}
 	slices.Sort(stale)
-	if len(silent) > 0 {
-		names := strings.Join(silent, ", ")
-		e.problem(CheckHandlers, names, fmt.Sprintf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern), "the shim does not get the annotations of the advertiser and of pods", containerdconfig.Fix)
-	}
-	if c.Err == nil {
-		e.performed(CheckLoaded)
-		if len(stale) > 0 {
-			names := strings.Join(stale, ", ")
-			e.problem(CheckLoaded, names, fmt.Sprintf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath),
-				"the configuration has no effect until containerd is restarted", e.restart()+"; set --config if containerd reads another file")
-			return
-		}
-	}
-	if routed == 0 && e.Leftovers.Failed == "" {
-		e.problem(CheckHandlers, c.ConfigPath, "no runtime handler uses our shim", "pods with a GPU do not start", containerdconfig.Fix)
-	}
+	names := strings.Join(silent, ", ")
+	e.first(entry{names != "", CheckHandlers, names, fmt.Sprintf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern), "the shim does not get the annotations of pods", containerdconfig.Fix})
+	names = strings.Join(stale, ", ")
+	e.first([]entry{
+		{c.Err == nil && names != "", CheckHandlers, names, fmt.Sprintf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath), "the configuration has no effect until containerd is restarted", "{restart}, or set --config"},
+		{!routed && e.Leftovers.Failed == "", CheckHandlers, c.ConfigPath, "no runtime handler uses our shim", "pods with a GPU do not start", containerdconfig.Fix},
+	}...)
 }
 
 func (e *examination) shims() {
-	e.performed(CheckShim, CheckShimVersion, CheckRealShim)
+	e.performed(CheckShim)
 	for _, s := range e.Shims {
 		// Pods are served by runtime_path; the shim that ctr finds by name is optional.
 		if len(s.Handlers) == 0 && e.verdict.Role == RoleKubernetes {
 			continue
 		}
 		e.shim(s)
-		if s.Err == nil && s.RealErr != nil && !e.has(CheckRealShim, CheckConfig) {
-			e.problem(CheckRealShim, s.Path, s.RealErr.Error(), "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in "+e.Config.Path)
-		}
+		e.first(entry{s.Err == nil && s.RealErr != nil && !e.has(CheckShim, CheckConfig), CheckShim, s.Path, fmt.Sprint(s.RealErr), "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"})
 	}
 }
 
@@ -523,72 +433,47 @@ func (e *examination) shim(s Shim) {
 		user = "runtime handler " + strings.Join(s.Handlers, ", ")
 	}
 	why := "containers of " + user + " do not start"
-	switch {
-	case s.Err == nil:
-		if e.Version != "" && s.Version != e.Version {
-			e.problem(CheckShimVersion, s.Path, fmt.Sprintf("the shim has version %s, and dxctl has version %s", cmp.Or(s.Version, "unknown"), e.Version),
-				"programs of different versions may not read each other's files", "run 'dxctl runtime install' of the wanted version")
-		}
-	case e.isDenied(s.Err, s.Path):
-	case errors.Is(s.Err, fs.ErrNotExist) && len(s.Handlers) == 0:
-		e.problem(CheckShim, s.Path, "the shim is neither beside containerd nor on its PATH", why, "run 'dxctl runtime install'")
-	case errors.Is(s.Err, fs.ErrNotExist):
-		e.problem(CheckShim, s.Path, "the shim of "+user+" does not exist", why, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart' if it was removed on purpose")
-	case errors.Is(s.Err, durable.ErrUntrusted):
-		e.problem(CheckPermissions, s.Path, s.Err.Error(), "containerd runs the shim with all privileges, so users who can write it have them too", e.protect(s.Path, false))
-	case errors.Is(s.Err, context.DeadlineExceeded):
-		e.problem(CheckShim, s.Path, "the shim does not answer to --version", why, "run '"+s.Path+" --self-test', and install it again with 'dxctl runtime install'")
-	default:
-		e.problem(CheckShim, s.Path, fmt.Sprintf("the shim of %s does not work: %v", user, s.Err), why, "install it again with 'dxctl runtime install', which tests it")
-	}
+	e.first([]entry{
+		{s.Err == nil && e.Version != "" && s.Version != e.Version, CheckShim, s.Path, fmt.Sprintf("the shim has version %s, and dxctl has version %s", cmp.Or(s.Version, "unknown"), e.Version), "they may not read each other's files", "run 'dxctl runtime install' of the same version"},
+		{errors.Is(s.Err, fs.ErrNotExist), CheckShim, s.Path, "the shim of " + user + " does not exist", why, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"},
+		{errors.Is(s.Err, durable.ErrUntrusted), CheckPermissions, s.Path, s.Err, "containerd runs the shim with all privileges", "{protect}"},
+		{s.Err != nil, CheckShim, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err), why, "run 'dxctl runtime install', which tests it"},
+	}...)
 }
 
 func (e *examination) nri() {
 	n, c := e.NRI, e.Containerd
-	if e.has(CheckContainerd, CheckVersion, CheckFile) || c.Err != nil {
+	if e.has(CheckContainerd, CheckFile) || c.Err != nil {
 		return
 	}
-	e.performed(CheckNRI, CheckPlugin)
+	e.performed(CheckNRI)
 	isOff := c.FileErr == nil && !c.File.NRI && len(c.Overrides) == 0 // An import may enable it.
 	const why = "pods with a GPU do not start while the NRI plugin is not registered"
-	switch {
-	case n.PluginErr == nil && isOff:
-		e.problem(CheckNRI, c.ConfigPath, "NRI is enabled in the running containerd and disabled in "+c.ConfigPath, "pods with a GPU do not start after the next restart of containerd",
-			"run 'dxctl runtime configure --no-shim', or set --config if containerd reads another file")
-	case n.PluginErr == nil || e.isDenied(n.PluginErr, "the NRI plugin on "+n.PluginSocket):
-	case isOff && e.Leftovers.Failed != "":
-	case isOff:
-		e.problem(CheckNRI, c.ConfigPath, "NRI is disabled in containerd", why, "run 'dxctl runtime configure --no-shim --restart'")
-	case e.isDenied(n.SocketErr, n.Socket):
-	case n.SocketErr != nil:
-		e.problem(CheckNRI, n.Socket, fmt.Sprintf("containerd does not accept NRI plugins on %s: %v", n.Socket, n.SocketErr), why, e.restart()+"; if its socket_path differs, set --nri-socket of directx-nri and dxctl")
-	case errors.Is(n.PluginErr, readiness.ErrNotRunning):
-		e.problem(CheckPlugin, n.PluginSocket, n.PluginErr.Error(), why, "start directx-nri, or set servedBy: shim if the shim serves pods")
-	default:
-		e.problem(CheckPlugin, n.PluginSocket, n.PluginErr.Error(), why, "see the log of directx-nri, and whether its --nri-socket is containerd's")
-	}
+	e.first([]entry{
+		{n.PluginErr == nil && isOff, CheckNRI, c.ConfigPath, "NRI is enabled in the running containerd and disabled in " + c.ConfigPath, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --config"},
+		{when: n.PluginErr == nil || isOff && e.Leftovers.Failed != ""},
+		{errors.Is(n.PluginErr, fs.ErrPermission), CheckNRI, "the NRI plugin on " + n.PluginSocket, n.PluginErr, "", ""},
+		{isOff, CheckNRI, c.ConfigPath, "NRI is disabled in containerd", why, "run 'dxctl runtime configure --no-shim --restart'"},
+		{n.SocketErr != nil, CheckNRI, n.Socket, fmt.Errorf("containerd does not accept NRI plugins on %s: %w", n.Socket, n.SocketErr), why, "{restart}, or set --nri-socket"},
+		{true, CheckNRI, n.PluginSocket, n.PluginErr, why, "start directx-nri, or see its log"},
+	}...)
 }
 
 func (e *examination) kubelet() {
 	k := e.Kubelet
 	e.performed(CheckKubelet)
-	switch {
-	case e.isDenied(k.DirErr, k.Dir) || e.isDenied(k.SocketErr, k.Dir):
-		return
-	case k.DirErr != nil:
-		e.problem(CheckKubelet, k.Dir, fmt.Sprintf("the kubelet's device plugin directory cannot be used: %v", k.DirErr), "the node cannot offer GPUs", "start the kubelet, or set --role standalone if there is none")
-		return
-	case k.SocketErr != nil:
-		e.problem(CheckKubelet, k.Dir, fmt.Sprintf("the kubelet does not accept device plugins in %s: %v", k.Dir, k.SocketErr), "the node cannot offer GPUs", "start the kubelet, or set --role standalone if there is none any more")
+	err := k.DirErr
+	if err == nil {
+		err = k.SocketErr
 	}
-	if e.Config.Err != nil {
-		return // The names of the resources are unknown.
+	e.first(entry{err != nil, CheckKubelet, k.Dir, fmt.Errorf("the kubelet does not accept device plugins in %s: %w", k.Dir, err), "the node cannot offer GPUs", "start the kubelet, or use --role standalone"})
+	if err != nil && (k.DirErr != nil || !e.has(CheckKubelet)) || e.Config.Err != nil { // Without a policy, the names of the resources are unknown.
+		return
 	}
 	e.performed(CheckAdvertiser)
 	for _, resource := range slices.Sorted(maps.Keys(k.Advertiser)) {
-		if err := k.Advertiser[resource]; err != nil && !e.isDenied(err, "directx-advertiser in "+k.Dir) && !e.has(CheckAdvertiser) {
-			e.problem(CheckAdvertiser, resource, fmt.Sprintf("directx-advertiser does not answer in %s: %v", k.Dir, err), "the node offers no GPU, and pods that request one stay pending", "start directx-advertiser; if it exits, see its log")
-		}
+		err := k.Advertiser[resource]
+		e.first(entry{err != nil && !e.has(CheckAdvertiser), CheckAdvertiser, resource, fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, err), "pods that request a GPU stay pending", "start directx-advertiser, or see its log"})
 	}
 	if !e.has(CheckKubelet, CheckAdvertiser) {
 		e.registration()
@@ -598,16 +483,13 @@ func (e *examination) kubelet() {
 func (e *examination) registration() {
 	k := e.Kubelet
 	e.performed(CheckRegistration)
-	switch {
-	case k.PodResourcesErr == nil:
-	case e.isDenied(k.PodResourcesErr, k.PodResources) || errors.Is(k.PodResourcesErr, errors.ErrUnsupported): // An old kubelet.
-		return
-	default:
-		e.problem(CheckRegistration, k.PodResources, fmt.Sprintf("the kubelet's PodResources API cannot be reached: %v", k.PodResourcesErr), "GPUs of deleted pods stay allocated", "set --pod-resources-socket of directx-advertiser and dxctl")
+	if err := k.PodResourcesErr; err != nil {
+		old := errors.Is(err, errors.ErrUnsupported)
+		e.first(entry{!old, CheckRegistration, k.PodResources, fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", err), "GPUs of deleted pods stay allocated", "set --pod-resources-socket"})
 		return
 	}
 	// The advertiser offers nothing that containers would not get.
-	if len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckLoaded, CheckShim, CheckContainerd) && !e.served(ServedByNRI) && !e.served(ServedByKubelet) {
+	if len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(ServedByNRI) && !e.served(ServedByKubelet) {
 		return
 	}
 	missing, complete := map[string][]string{}, map[string]bool{}
@@ -627,7 +509,7 @@ func (e *examination) registration() {
 		if complete[resource] {
 			problem = fmt.Sprintf("the kubelet offers %s without GPU %s", resource, few(missing[resource]))
 		}
-		e.problem(CheckRegistration, resource, problem, "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser")
+		e.report(entry{true, CheckRegistration, resource, problem, "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser"})
 	}
 }
 
@@ -635,94 +517,46 @@ func (e *examination) records() {
 	r := e.Records
 	e.performed(CheckRecords)
 	const why = "a container whose record cannot be used does not start"
-	switch {
-	case r.Err == nil || errors.Is(r.Err, fs.ErrNotExist):
-	case e.isDenied(r.Err, r.Dir):
-	case errors.Is(r.Err, durable.ErrNotPrivate):
-		e.problem(CheckRecords, r.Dir, r.Err.Error(), "the records cannot be trusted, so no container gets a GPU", e.protect(r.Dir, true))
-	case errors.Is(r.Err, context.DeadlineExceeded):
-		e.unknown(CheckRecords, r.Dir, r.Err.Error(), why, "increase --timeout; if that does not help, check the disk")
-	default:
-		e.problem(CheckRecords, r.Dir, r.Err.Error(), why, "check the disk")
-	}
+	e.first([]entry{
+		{when: errors.Is(r.Err, fs.ErrNotExist)},
+		{errors.Is(r.Err, durable.ErrNotPrivate), CheckRecords, r.Dir, r.Err, "no container gets a GPU", "{protect}"},
+		{r.Err != nil, CheckRecords, r.Dir, r.Err, why, "check the disk"},
+	}...)
 	for _, file := range r.Damaged {
-		if !e.isDenied(file.Err, r.Dir) {
-			e.problem(CheckRecords, file.Path, fmt.Sprintf("an allocation record cannot be used: %v", file.Err), why, "delete the pod that holds the allocation, then the file: "+e.remove(file.Path))
-		}
+		e.report(entry{true, CheckRecords, file.Path, fmt.Errorf("an allocation record cannot be used: %w", file.Err), why, "delete its pod, then the file: {remove}"})
 	}
-	if len(r.Orphans) > 0 {
-		e.problem(CheckRecords, r.Orphans[0], "files of ended allocations were not removed: "+few(r.Orphans), "they grant nothing and take up space", "restart directx-advertiser, which removes them")
-	}
-	if len(r.Foreign) > 0 {
-		e.problem(CheckRecords, r.Foreign[0], "files among the allocation records do not belong there: "+few(r.Foreign), "they are ignored, and logged at each start of directx-advertiser", "move them elsewhere")
+	if len(r.Strays) > 0 {
+		e.report(entry{true, CheckRecords, r.Strays[0], "files are not part of an allocation record: " + few(r.Strays), "they grant nothing and take up space", "restart directx-advertiser, or move the files elsewhere"})
 	}
 }
 
 func (e *examination) permissions() {
 	e.performed(CheckPermissions)
 	for _, a := range e.Access {
-		switch {
-		case a.Err == nil || e.isDenied(a.Err, a.Path):
-		case errors.Is(a.Err, durable.ErrNotPrivate) || errors.Is(a.Err, durable.ErrUntrusted):
-			e.problem(CheckPermissions, a.Path, a.Err.Error(), a.Why, e.protect(a.Path, a.Dir))
-		case errors.Is(a.Err, fs.ErrNotExist):
-			e.problem(CheckPermissions, a.Path, a.Path+" is configured and does not exist", "pods that request a file of it do not start", "create it, or remove it from "+e.Config.Path)
-		default:
-			e.unknown(CheckPermissions, a.Path, a.Err.Error(), a.Why, "check the disk")
-		}
+		e.first([]entry{
+			{errors.Is(a.Err, durable.ErrNotPrivate) || errors.Is(a.Err, durable.ErrUntrusted), CheckPermissions, a.Path, a.Err, a.Why, "{protect}"},
+			{errors.Is(a.Err, fs.ErrNotExist), CheckPermissions, a.Path, a.Path + " is configured and does not exist", "pods that request a file of it do not start", "create it, or remove it from {config}"},
+			{a.Err != nil, CheckPermissions, a.Path, a.Err, a.Why, "check the disk"},
+		}...)
 	}
-}
-
-// protect returns how others are denied writing a file or directory. On Windows a
-// file is protected by its directory, in which others could replace it.
-func (e *examination) protect(path string, dir bool) string {
-	if e.OS == "windows" {
-		if !dir {
-			path = winpath.Dir(path)
-		}
-		return fmt.Sprintf(`if you trust the content, in cmd.exe: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F; otherwise remove it`, path)
-	}
-	if dir {
-		path = filepath.Clean(path)
-	}
-	return fmt.Sprintf("if you trust the content: chown root: %s && chmod go-w %[1]s; otherwise remove it", path)
-}
-
-func (e *examination) remove(path string) string {
-	if e.OS == "windows" {
-		return `del "` + path + `"`
-	}
-	return "rm " + path
 }
 
 func (e *examination) leftovers() {
 	l := e.Leftovers
 	e.performed(CheckLeftovers)
-	switch {
-	case l.JournalErr != nil && e.isDenied(l.JournalErr, l.Journal):
-	case l.JournalErr != nil:
-		e.problem(CheckLeftovers, l.Journal, l.JournalErr.Error(), "'dxctl runtime configure' and 'unconfigure' fail", "if you do not need its content: "+e.remove(l.Journal))
-	case l.Journal != "" && !l.Applied && !e.has(CheckFile):
-		e.problem(CheckLeftovers, l.Journal, "containerd's configuration no longer has the changes of 'dxctl runtime configure'", "another program replaced the file", "run 'dxctl runtime configure --restart' to make them again, or 'dxctl runtime unconfigure' to forget them")
+	for _, file := range l.Damaged {
+		e.report(entry{true, CheckLeftovers, file.Path, file.Err, "'dxctl runtime configure' and 'unconfigure' fail", "if you do not need its content: {remove}"})
 	}
-	switch {
-	case l.FailedErr != nil && e.isDenied(l.FailedErr, l.Failed):
-	case l.FailedErr != nil:
-		e.problem(CheckLeftovers, l.Failed, l.FailedErr.Error(), "'dxctl runtime configure --restart' fails", "check the disk, or "+e.remove(l.Failed))
-	case l.Failed != "":
-		e.problem(CheckLeftovers, l.Failed, fmt.Sprintf("containerd did not restart with the configuration of 'dxctl runtime configure' at %s: %s", l.FailedAt.UTC().Format(time.RFC3339), l.FailedCause),
-			"the configuration was restored, and the same change is not tried again for an hour", "see containerd's log of that time; to try again now: "+e.remove(l.Failed)+", and run 'dxctl runtime configure --restart'")
-	}
-	if l.Backup != "" {
-		e.problem(CheckLeftovers, l.Backup, "there is a copy of containerd's configuration without a record of the changes", "'dxctl runtime unconfigure' cannot restore the file", "compare it with "+e.Containerd.ConfigPath+", then: "+e.remove(l.Backup))
-	}
-	if l.Pending != "" {
-		e.problem(CheckLeftovers, l.Pending, "containers were handed over to the real shim, and containerd was not restarted afterward", "the shim cannot be removed", "run 'dxctl runtime uninstall --restart' again")
-	}
-	if len(l.Abandoned) > 0 && !e.has(CheckShim) {
-		e.problem(CheckLeftovers, l.AbandonedBy, "the shim of running containers does not exist any more: "+few(l.Abandoned), "containerd loses them when it restarts",
-			"before containerd restarts, run 'dxctl runtime install', then 'dxctl runtime uninstall --restart', which hands them over")
-	}
+	e.all([]entry{
+		{l.Journal != "" && !l.Applied && !e.has(CheckFile), CheckLeftovers, l.Journal, "containerd's configuration no longer has the changes of 'dxctl runtime configure'", "another program replaced the file", "run 'dxctl runtime configure --restart', or 'dxctl runtime unconfigure'"},
+		{
+			l.Failed != "", CheckLeftovers, l.Failed, fmt.Sprintf("containerd did not restart with the configuration of 'dxctl runtime configure' at %s: %s", l.FailedAt.UTC().Format(time.RFC3339), l.FailedCause),
+			"the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}",
+		},
+		{l.Backup != "", CheckLeftovers, l.Backup, "containerd's configuration has a backup without a record of the changes", "'dxctl runtime unconfigure' cannot restore the file", "compare it with {containerd}, then: {remove}"},
+		{l.Pending != "", CheckLeftovers, l.Pending, "containers were handed over to the real shim, but containerd was not restarted", "the shim cannot be removed", "run 'dxctl runtime uninstall --restart' again"},
+		{len(l.Abandoned) > 0 && !e.has(CheckShim), CheckLeftovers, l.AbandonedBy, "the shim of running containers no longer exists: " + few(l.Abandoned), "containerd loses them when it restarts", "run 'dxctl runtime install', then 'dxctl runtime uninstall --restart'"},
+	}...)
 }
 
 // few returns the first elements of a list and the number of the others.

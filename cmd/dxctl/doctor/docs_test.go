@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -50,24 +51,20 @@ func TestTroubleshootingPage(t *testing.T) {
 	}
 }
 
-// findingsPage returns a section for each check with examples of its findings.
+// findingsPage returns a table with an example of each finding.
 func findingsPage() string {
 	var page strings.Builder
-	escape := strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`).Replace
-	for _, check := range Checks() {
-		fmt.Fprintf(&page, "\n### %s\n\nRequires that %s.\n", check.Name, check.Requires)
-		written := map[string]bool{}
-		for _, node := range brokenNodes() {
-			if node.check != check.Name {
-				continue
-			}
-			f := Examine(node.facts).Findings[0]
-			text := fmt.Sprintf("\n**%s**\n\n- Consequence: %s.\n- Remedy: %s.\n", escape(f.Problem), escape(f.Why), escape(f.Fix))
-			if !written[text] {
-				page.WriteString(text)
-			}
-			written[text] = true
+	escape := strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "|", `\|`).Replace
+	page.WriteString("\n| finding | remedy |\n|---|---|\n")
+	written := map[string]bool{}
+	files, causes := regexp.MustCompile(`(/[a-z.][\w.-]*){2,}`), regexp.MustCompile(`: (stat|query|list): .*`)
+	for _, node := range brokenNodes() {
+		f := Examine(node.facts).Findings[0]
+		problem, fix := causes.ReplaceAllString(files.ReplaceAllString(f.Problem, "FILE"), ""), files.ReplaceAllString(f.Fix, "FILE")
+		if !written[fix] {
+			fmt.Fprintf(&page, "| %s | %s |\n", escape(problem), escape(fix))
 		}
+		written[fix] = true
 	}
 	return page.String() + "\n"
 }

@@ -93,8 +93,6 @@ type GPU struct {
 	Resource string
 	// Missing are files and device nodes of a container that are not on the node.
 	Missing []string
-	// FilesErr is why its files could not be looked up.
-	FilesErr error
 }
 
 // Containerd is the configuration file of containerd and the state of the daemon.
@@ -163,10 +161,9 @@ type Kubelet struct {
 type Records struct {
 	Dir string
 	Err error
-	// Damaged are files that cannot be used, Foreign those of others, and Orphans
-	// those without a record.
-	Damaged          []FileError
-	Foreign, Orphans []string
+	// Damaged are records that cannot be used, and Strays files that belong to none.
+	Damaged []FileError
+	Strays  []string
 }
 
 // FileError is a file and its problem.
@@ -190,16 +187,16 @@ type Access struct {
 type Leftovers struct {
 	// Journal is the record of 'dxctl runtime configure'. Applied reports whether its
 	// changes are still in containerd's file.
-	Journal    string
-	Applied    bool
-	JournalErr error
+	Journal string
+	Applied bool
 	// Backup is a copy of containerd's file without a journal.
 	Backup string
 	// Failed is the record of a restart of containerd that failed at FailedAt.
 	Failed      string
 	FailedAt    time.Time
 	FailedCause string
-	FailedErr   error
+	// Damaged are records that cannot be used.
+	Damaged []FileError
 	// Pending reports that containers were handed over to the real shim and
 	// containerd was not restarted afterward.
 	Pending string

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"directx-nri/internal/durable"
@@ -78,19 +79,21 @@ func redactError(err *error) {
 
 // Redact returns the facts with errors that quote no file.
 func (f Facts) Redact() Facts {
-	for _, err := range []*error{&f.Config.Err, &f.Config.Invalid, &f.GPUs.Err, &f.Containerd.FileErr, &f.Leftovers.JournalErr, &f.Leftovers.FailedErr} {
+	for _, err := range []*error{&f.Config.Err, &f.Config.Invalid, &f.GPUs.Err, &f.Containerd.FileErr} {
 		redactError(err)
 	}
 	f.Leftovers.FailedCause = RedactQuotes(f.Leftovers.FailedCause)
 	for _, list := range []*[]string{&f.Containerd.Overrides, &f.Containerd.BadImports} {
-		*list = append([]string(nil), *list...)
+		*list = slices.Clone(*list)
 		for i, text := range *list {
 			(*list)[i] = RedactQuotes(text)
 		}
 	}
-	f.Records.Damaged = append([]FileError(nil), f.Records.Damaged...)
-	for i := range f.Records.Damaged {
-		redactError(&f.Records.Damaged[i].Err)
+	for _, list := range []*[]FileError{&f.Records.Damaged, &f.Leftovers.Damaged} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			redactError(&(*list)[i].Err)
+		}
 	}
 	return f
 }

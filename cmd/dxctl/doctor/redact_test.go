@@ -55,11 +55,11 @@ func TestRedactFacts(t *testing.T) {
 	}
 	f := Facts{
 		Config: Config{Err: err(), Invalid: err()}, GPUs: GPUs{Err: err()}, Containerd: Containerd{FileErr: err(), Overrides: []string{"'hunter'"}, BadImports: []string{"'hunter'"}},
-		Records: Records{Damaged: []FileError{{"x", err()}}}, Leftovers: Leftovers{JournalErr: err(), FailedErr: err(), FailedCause: "'hunter'"},
+		Records: Records{Damaged: []FileError{{"x", err()}}}, Leftovers: Leftovers{Damaged: []FileError{{"x", err()}}, FailedCause: "'hunter'"},
 	}
 	r := f.Redact()
 	var all strings.Builder
-	for _, err := range []error{r.Config.Err, r.Config.Invalid, r.GPUs.Err, r.Containerd.FileErr, r.Records.Damaged[0].Err, r.Leftovers.JournalErr, r.Leftovers.FailedErr} {
+	for _, err := range []error{r.Config.Err, r.Config.Invalid, r.GPUs.Err, r.Containerd.FileErr, r.Records.Damaged[0].Err, r.Leftovers.Damaged[0].Err} {
 		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "line 3") {
 			t.Errorf("%v", err)
 		}
