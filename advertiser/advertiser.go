@@ -229,20 +229,16 @@ func (a *Advertiser) endpoint(resource string) *endpoint {
 // watchDirectory notifies endpoints of changes to the sockets in the kubelet's
 // directory. The kubelet also has files there that it writes at every allocation.
 func (a *Advertiser) watchDirectory(ctx context.Context, endpoints []*endpoint) {
-	filewatch.Run(ctx, filewatch.Options{
-		Folder:   a.config.KubeletDir,
-		Concerns: func(name string) bool { return filepath.Ext(name) == ".sock" },
-		Timing:   filewatch.Timing{Poll: a.timing.poll},
-		Look: func(event bool) {
-			for _, e := range endpoints {
-				if event {
-					signal(e.nudge)
-				}
-			}
-		},
-		Trouble: func(err error) {
+	o := filewatch.Options{
+		Files: []string{filepath.Join(a.config.KubeletDir, "*.sock")}, Interval: a.timing.poll,
+		Failed: func(err error) {
 			a.config.Log.WithError(err).Warn("Cannot watch the kubelet's device plugin directory, checking it periodically; is fs.inotify.max_user_instances too small?")
 		},
+	}
+	filewatch.Watch(ctx, o, func() {
+		for _, e := range endpoints {
+			signal(e.nudge)
+		}
 	})
 }
 

@@ -60,30 +60,29 @@ func Select(devices []Device, instanceIDs []string) []Device {
 	return selected
 }
 
-// ByClass returns source with [Device.ByClass] applied to its devices while on
-// returns true.
-func ByClass(source Source, on func() bool) Source { return byClass{source, on} }
-
-type byClass struct {
-	Source
-	on func() bool
+// ByClass returns source or, if on, source with [Device.ByClass] applied to its devices.
+func ByClass(source Source, on bool) Source {
+	if on {
+		return byClass{source}
+	}
+	return source
 }
+
+type byClass struct{ Source }
 
 func (s byClass) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
-	return s.apply(devices), err
+	return applyByClass(devices), err
 }
 
 func (s byClass) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
-	return s.apply(devices), err
+	return applyByClass(devices), err
 }
 
-func (s byClass) apply(devices []Device) []Device {
-	if s.on() {
-		for i, d := range devices {
-			devices[i] = d.ByClass()
-		}
+func applyByClass(devices []Device) []Device {
+	for i, d := range devices {
+		devices[i] = d.ByClass()
 	}
 	return devices
 }

@@ -166,7 +166,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		return cli.Usage("%w, or --inventory", err)
 	}
 	c := advertiser.Config{
-		Source:   discovery.ByClass(source, func() bool { return !assignment.Individual }),
+		Source:   discovery.ByClass(source, !assignment.Individual),
 		Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.kubeletDir, Pods: d.pods,
 		Windows: d.nodeOS == "windows", Observer: d.metrics, Log: d.log,
 		FailOnInitError: p.FailOnInitError && !d.started,

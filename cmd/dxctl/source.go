@@ -54,7 +54,7 @@ func (n *nodeConfig) open(stderr io.Writer) (discovery.Source, policy.Policy, er
 		}
 	}
 	byClass := byClass(p, runtime.GOOS)
-	return discovery.ByClass(source, func() bool { return byClass }), p, nil
+	return discovery.ByClass(source, byClass), p, nil
 }
 
 // read returns the policy, and the devices that it was compiled with by --config.

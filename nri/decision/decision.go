@@ -210,7 +210,7 @@ func (d *Decider) log(c Container, outcome Outcome) {
 // is an error if one of them is missing ([ErrDeviceGone]) or cannot be used
 // ([ErrDeviceFailed]).
 func Lookup(ctx context.Context, source discovery.Source, byClass bool, instanceIDs []string) ([]discovery.Device, error) {
-	present, err := discovery.ByClass(source, func() bool { return byClass }).Find(ctx, instanceIDs)
+	present, err := discovery.ByClass(source, byClass).Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}

@@ -41,7 +41,7 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 	}
 	devices, ok := d.selectByIndex(request)
 	if !ok || assigned.any() {
-		present, err := discovery.ByClass(d.Source, func() bool { return d.Policy.ByClass }).Devices(ctx)
+		present, err := discovery.ByClass(d.Source, d.Policy.ByClass).Devices(ctx)
 		if err != nil {
 			return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; %s=%s starts it without",
 				errUnknownGPUs, err, VisibleVariable, visibleNone)
