@@ -1,7 +1,6 @@
 package ocispec
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -169,10 +168,9 @@ func overrideEnv(env []byte, variables []string) (edited []byte, changed bool, e
 
 // hasNameOf reports whether one of variables has the same name as variable.
 func hasNameOf(variables []string, variable []byte) bool {
-	name, _, set := bytes.Cut(variable, []byte("="))
-	return set && slices.ContainsFunc(variables, func(v string) bool {
-		n, _, _ := strings.Cut(v, "=")
-		return n == string(name)
+	return slices.ContainsFunc(variables, func(v string) bool {
+		name := strings.IndexByte(v, '=') + 1
+		return len(variable) >= name && string(variable[:name]) == v[:name]
 	})
 }
 

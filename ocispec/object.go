@@ -243,35 +243,28 @@ func (o *object) list(key string) ([]byte, error) {
 	return data, nil
 }
 
-// texts is get for a list of strings. It is for the environment, most of a spec.
+// texts is get for a list of strings. It is for the environment, most of a spec,
+// whose strings share one copy.
 func (o *object) texts(key string) ([]string, error) {
-	i, err := o.find(key)
-	if err != nil || i < 0 {
+	data, err := o.list(key)
+	if err != nil {
 		return nil, err
 	}
-	if list, ok := plainTexts(o.members[i].json()); ok {
-		return list, nil
-	}
-	var list []string
-	err = o.get(key, &list)
-	return list, err
-}
-
-var errNotPlain = errors.New("not a plain string")
-
-// plainTexts returns the strings of the JSON array data; ok is false if it has
-// anything but strings without escapes.
-func plainTexts(data []byte) (list []string, ok bool) {
 	all := string(data)
-	list = make([]string, 0, bytes.Count(data, []byte{'"'})/2)
-	err := eachElement(data, func(begin, end int) error {
-		if _, ok := plainText(data[begin:end]); !ok {
-			return errNotPlain
+	list := make([]string, 0, strings.Count(all, `",`)+1)
+	err = eachElement(data, func(begin, end int) error {
+		if _, ok := plainText(data[begin:end]); ok {
+			list = append(list, all[begin+1:end-1])
+			return nil
 		}
-		list = append(list, all[begin+1:end-1])
-		return nil
+		decoded, err := text(data[begin:end])
+		list = append(list, string(decoded))
+		return err
 	})
-	return list, err == nil
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return list, nil
 }
 
 // plainText returns the text of the JSON value raw if it is a string without

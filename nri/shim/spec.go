@@ -24,7 +24,8 @@ const (
 )
 
 // Describe returns the container of a spec. ok is false if it never gets a GPU: a
-// pod's sandbox, or a host process, which sees the GPUs anyway.
+// pod's sandbox, or a host process. That sees all GPUs anyway, and hcsshim ignores the
+// devices of its spec, an interlock included: it starts with the spec that it has.
 func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 	kind := facts.Annotations[containerType]
 	if kind == typeSandbox || isHostProcess(facts) {
