@@ -46,6 +46,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
 	"directx-nri/internal/filewatch"
+	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
 )
 
@@ -170,7 +171,7 @@ func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 	if err != nil || p.Source.Inventory == "" || c.Inspect {
 		return p, nil, err
 	}
-	data, err := c.read(p.Source.Inventory, maxInventory)
+	data, err := c.read(p.Source.Inventory, "inventory.yaml", maxInventory)
 	if err != nil {
 		return p, nil, fmt.Errorf("read inventory: %w", err)
 	}
@@ -184,7 +185,7 @@ func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 
 // configuration compiles config.yaml and the flags.
 func (c Compiler) configuration() (policy.Policy, error) {
-	data, err := c.read(c.File, maxConfig)
+	data, err := c.read(c.File, "config.yaml", maxConfig)
 	missing := errors.Is(err, fs.ErrNotExist) && !c.Required
 	if err != nil && !missing {
 		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
@@ -217,11 +218,11 @@ func (c Compiler) configuration() (policy.Policy, error) {
 	return p, nil
 }
 
-// read reads a file and checks who can write it.
-func (c Compiler) read(path string, limit int64) ([]byte, error) {
+// read reads a file, whose usual name is given, and checks who can write it.
+func (c Compiler) read(path, usual string, limit int64) ([]byte, error) {
 	data, err := readRegular(path, limit)
 	if err == nil && !c.Inspect {
-		err = checkVolume(path)
+		err = checkVolume(path, filepath.Join(filepath.Dir(paths.Default().Config), usual))
 	}
 	return data, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,7 +59,8 @@ func (p Problems) Error() string {
 type document struct {
 	name     string
 	data     []byte
-	root     *yaml.Node // nil if the file cannot be parsed
+	root     *yaml.Node   // nil if the file cannot be parsed
+	fileType reflect.Type // that the document is decoded into
 	problems Problems
 }
 
@@ -112,6 +114,7 @@ func (d *document) decode(v any) {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(d.data))
 	decoder.KnownFields(true)
+	d.fileType = reflect.TypeOf(v)
 	if err := decoder.Decode(v); err != nil {
 		d.yamlError(err)
 	}
@@ -208,7 +211,7 @@ func join(path, key string) string {
 
 var (
 	yamlLine     = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
-	unknownField = regexp.MustCompile(`^field (.*) not found in type \S+$`)
+	unknownField = regexp.MustCompile(`^field (.*) not found in type (.+)$`)
 	wrongType    = regexp.MustCompile("^cannot unmarshal !!(\\w+)( `.*`)? into \\S+$")
 )
 
@@ -222,10 +225,52 @@ func (d *document) yamlError(err error) {
 		text = strings.ReplaceAll(text, "\n", " ")
 		match := yamlLine.FindStringSubmatch(text)
 		line, _ := strconv.Atoi(match[1])
-		text = unknownField.ReplaceAllString(match[2], `unknown key "$1"`)
+		text = match[2]
+		if field := unknownField.FindStringSubmatch(text); field != nil {
+			text = unknownKey(field[1], keysOf(d.fileType, field[2]))
+		}
 		text = wrongType.ReplaceAllString(text, "wrong type: this key does not accept a !!$1$2")
 		d.problems = append(d.problems, Problem{File: d.name, Line: line, Text: text})
 	}
+}
+
+// unknownKey returns the error for a key, with a hint for keys of earlier versions.
+func unknownKey(key string, known []string) string {
+	hints := map[string]string{
+		"folder": "it is called directory", "hostFolders": "it is called hostDirectories",
+		"stateDir": "use the flag --state-dir", "runtimeDir": "use the flag --runtime-dir", "hostRoot": "use the flag --host-root",
+		"containerOS": "use the flag --node-os", "kubelet": "use the flags --kubelet-dir and --pod-resources-socket",
+		"containerd":        "use the flags --nri-socket, --nri-index and --cri-socket",
+		"pluginAddress":     "use the flag --metrics-address of directx-nri",
+		"exclusiveRequests": "it was removed: for whole GPUs use a rule with replicas: 1",
+	}
+	hint, ok := hints[key]
+	if !ok {
+		hint = "want one of " + strings.Join(known, ", ")
+	}
+	return fmt.Sprintf("unknown key %q: %s", key, hint)
+}
+
+// keysOf returns the keys of the struct with the given name in or below t.
+func keysOf(t reflect.Type, name string) []string {
+	switch t.Kind() {
+	case reflect.Map, reflect.Pointer, reflect.Slice:
+		return keysOf(t.Elem(), name)
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	var keys, below []string
+	for i := range t.NumField() {
+		if key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ","); key != "" {
+			keys = append(keys, key)
+			below = append(below, keysOf(t.Field(i).Type, name)...)
+		}
+	}
+	if t.String() == name {
+		return keys
+	}
+	return below
 }
 
 // typeError returns an error that package yaml collects with those of other keys.
@@ -241,7 +286,7 @@ func decodeKnown(node *yaml.Node, v any, known ...string) error {
 	}
 	for i := 0; i < len(node.Content); i += 2 {
 		if key := node.Content[i]; !slices.Contains(known, key.Value) {
-			return typeError(key, "unknown key %q: want one of %s", key.Value, strings.Join(known, ", "))
+			return typeError(key, "%s", unknownKey(key.Value, known))
 		}
 	}
 	return node.Decode(v)

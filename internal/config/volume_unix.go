@@ -12,11 +12,12 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// checkVolume checks who can write a file. The kubelet creates the directory of a
-// ConfigMap with mode 0777 where only root can reach it, and mounts it read-only.
-func checkVolume(path string) error { return checkVolumeBy(path, isReadOnly) }
+// checkVolume checks who can write a file, whose usual path is for the error. The
+// kubelet creates the directory of a ConfigMap with mode 0777 where only root can
+// reach it, and mounts it read-only.
+func checkVolume(path, usual string) error { return checkVolumeBy(path, usual, isReadOnly) }
 
-func checkVolumeBy(path string, isReadOnly func(path string) (bool, error)) error {
+func checkVolumeBy(path, usual string, isReadOnly func(path string) (bool, error)) error {
 	err := durable.CheckPrivate(filepath.Dir(path))
 	if errors.Is(err, durable.ErrNotPrivate) {
 		readOnly, statErr := isReadOnly(path)
@@ -27,10 +28,13 @@ func checkVolumeBy(path string, isReadOnly func(path string) (bool, error)) erro
 			err = nil
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = durable.CheckFile(path)
 	}
-	return durable.CheckFile(path)
+	if access := (*durable.AccessError)(nil); errors.As(err, &access) && path != usual {
+		access.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, usual)
+	}
+	return err
 }
 
 // isReadOnly reports whether the file system of path is mounted read-only.

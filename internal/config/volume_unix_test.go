@@ -37,7 +37,7 @@ func TestCheckVolume(t *testing.T) {
 		if err := errors.Join(os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
 			t.Fatal(err)
 		}
-		if err := checkVolumeBy(path, test.readOnly); !errors.Is(err, test.want) {
+		if err := checkVolumeBy(path, "/etc/x", test.readOnly); !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
 		}
 	}
@@ -61,12 +61,37 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Compile(); !errors.Is(err, durable.ErrUntrusted) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: error %v", path, err)
+		usual := "/etc/directx-nri/config.yaml"
+		if path == inventory {
+			usual = "/etc/directx-nri/inventory.yaml"
+		}
+		_, _, err := c.Compile()
+		want := "check " + path + ": others can write it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
+		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
 		}
 		if err := os.Chmod(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCheckVolumeInHomeDirectory: root applies a file from a user's clone.
+func TestCheckVolumeInHomeDirectory(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gpus.yaml")
+	write(t, path, device("display: true"))
+	if err := os.Chown(filepath.Dir(path), 12345, 12345); err != nil {
+		t.Skip("only root can give a directory to another user")
+	}
+	const usual = "/etc/directx-nri/inventory.yaml"
+	want := "check " + filepath.Dir(path) + ": directory is not private: it does not belong to root; use a copy that only root can change: install -D -m 644 " + path + " " + usual
+	if err := checkVolume(path, usual); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	// At the usual path, the directory itself must be corrected.
+	if err := checkVolume(path, path); err == nil || !strings.Contains(err.Error(), "give it to root") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // checkVolume checks who can write a file. In other directories than the usual one
 // it checks owners only: what the kubelet creates below C:\var\lib\kubelet, for the
 // volumes of HostProcess pods, inherits rights that all users have to C:\.
-func checkVolume(path string) error {
+func checkVolume(path, _ string) error {
 	dir := filepath.Dir(path)
 	if winpath.Equal(dir, filepath.Dir(paths.Default().Config)) {
 		return durable.CheckFile(path)

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 )
@@ -12,6 +13,23 @@ var (
 	// ErrUntrusted reports that another account can write to a file.
 	ErrUntrusted = errors.New("others can write it")
 )
+
+// AccessError reports that another account can write to a file or directory.
+type AccessError struct {
+	Path string
+	// Reason is [ErrNotPrivate] or [ErrUntrusted].
+	Reason error
+	// Cause and Remedy are phrases.
+	Cause, Remedy string
+}
+
+// Error returns the path, the reason, the cause and the remedy.
+func (e *AccessError) Error() string {
+	return fmt.Sprintf("check %s: %v: %s; %s", e.Path, e.Reason, e.Cause, e.Remedy)
+}
+
+// Unwrap returns Reason.
+func (e *AccessError) Unwrap() error { return e.Reason }
 
 // MakePrivate creates dir and its missing parents so that only the calling user
 // (on Windows: SYSTEM and Administrators) has access. An existing directory is left

@@ -67,7 +67,7 @@ func CheckPrivate(dir string) error {
 		return fmt.Errorf("check %s: %w", dir, err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("check %s: %w: not a directory; remove it", dir, ErrNotPrivate)
+		return &AccessError{dir, ErrNotPrivate, "not a directory", "remove it"}
 	}
 	return checkWriters(dir, dir, ErrNotPrivate)
 }
@@ -100,7 +100,7 @@ func CheckOwner(path string) error {
 		return fmt.Errorf("check %s: %w", path, err)
 	}
 	if other != "" {
-		return fmt.Errorf("check %s: %w: it belongs to %s; give it to Administrators when you trust its content", path, ErrUntrusted, other)
+		return &AccessError{path, ErrUntrusted, "it belongs to " + other, "give it to Administrators when you trust its content"}
 	}
 	return nil
 }
@@ -117,8 +117,8 @@ func checkWriters(path, dir string, reason error) error {
 		return fmt.Errorf("check %s: %w", path, err)
 	}
 	if other != "" {
-		return fmt.Errorf(`check %s: %w: %s can change it; when you trust what is there, close it, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[4]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`,
-			path, reason, other, dir)
+		return &AccessError{path, reason, other + " can change it", fmt.Sprintf(
+			`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir)}
 	}
 	return nil
 }
