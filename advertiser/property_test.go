@@ -106,7 +106,7 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	}}
 	w.source = newSource(w.randomDevices()...)
 	w.rules = w.randomRules()
-	w.tracker = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { return w.listed(), w.listing }}
+	w.tracker = &PodTracker{now: func() time.Time { return w.now }, list: func(context.Context) ([]ContainerDevices, error) { return w.listed(), w.listing }}
 	w.newSocket()
 	w.startAdvertiser()
 	return w
@@ -156,11 +156,14 @@ func (w *world) setWatching(watching bool) {
 	}
 }
 
-// listed is the kubelet's answer: init containers are not in it.
+// listed is the kubelet's answer: init containers are not in it, and pods of the API
+// server only if that was reached.
 func (w *world) listed() (containers []ContainerDevices) {
+	containers = append(containers, ContainerDevices{Pod: Pod{"kube-system", "proxy-node"}}, ContainerDevices{Pod: Pod{"kube-system", "etcd-node"}})
 	if !w.connected {
-		return nil
+		return containers
 	}
+	containers = append(containers, ContainerDevices{Pod: Pod{"kube-system", "agent-x7"}})
 	for _, p := range w.pods {
 		pod := Pod{"default", "name-of-" + p.uid}
 		containers = append(containers, ContainerDevices{Pod: pod, Container: "sidecar"})
@@ -206,7 +209,7 @@ func (w *world) step() {
 		{"a pod goes", 4, w.remove},
 		{"the advertiser restarts", 1, func() {
 			if w.random.IntN(3) == 0 {
-				w.tracker.kubelet, w.tracker.owners = localgrpc.Identity{}, nil // a new process
+				w.tracker.kubelet = localgrpc.Identity{} // a new process
 			}
 			w.startAdvertiser()
 		}},
@@ -445,14 +448,14 @@ func (w *world) check() {
 	}
 }
 
-// end removes all pods, and checks that every GPU which no record holds is offered by
-// its rule.
+// end removes all pods, and checks that all bound records end, and that every GPU which
+// no record holds is offered by its rule.
 func (w *world) end() {
 	w.log = append(w.log, "the end")
 	w.listing, w.connected = nil, true
 	w.newSocket()
 	w.setWatching(true)
-	for round := range 8 {
+	for round := range 10 {
 		w.now = w.now.Add(21 * time.Second)
 		w.refresh()
 		if round == 1 {
@@ -462,6 +465,9 @@ func (w *world) end() {
 	w.check()
 	wanted := resources.Names(w.rules)
 	for _, record := range w.recorder.live {
+		if record.Holder != nil {
+			w.fail("the record of %s does not end", record.Holder)
+		}
 		if !slices.Contains(wanted, record.Resource) {
 			wanted = append(wanted, record.Resource)
 		}

@@ -42,7 +42,7 @@ func newAllocationsCommand() *cobra.Command {
 a replica is one of
 
   held     its pod is on this node
-  stale    its pod is gone; the record ends when another pod gets the replica
+  stale    its pod no longer exists; the record ends soon
   waiting  its container has not been created yet
   unknown  the pods of this node could not be listed
 
@@ -130,18 +130,14 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	return reportProblems(stderr, problems)
 }
 
-// reportProblems prints the problems of the store, and returns an error if one of
-// them may be an allocation.
+// reportProblems prints the problems of the store, and returns an error if there are
+// any.
 func reportProblems(stderr io.Writer, problems []allocation.Problem) error {
-	lost := 0
 	for _, p := range problems {
 		fmt.Fprintf(stderr, "problem: %v\n", p.Err)
-		if !errors.Is(p.Err, allocation.ErrForeign) && !errors.Is(p.Err, allocation.ErrOrphan) {
-			lost++
-		}
 	}
-	if lost > 0 {
-		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", lost)
+	if len(problems) > 0 {
+		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", len(problems))
 	}
 	return nil
 }

@@ -424,11 +424,7 @@ func (n *nodeFacts) records(ctx context.Context) doctor.Records {
 	_, problems, err := allocation.OpenStore(r.Dir).List(ctx)
 	r.Err = err
 	for _, p := range problems {
-		if errors.Is(p.Err, allocation.ErrOrphan) || errors.Is(p.Err, allocation.ErrForeign) {
-			r.Strays = append(r.Strays, p.Path)
-		} else {
-			r.Damaged = append(r.Damaged, doctor.FileError{Path: p.Path, Err: p.Err})
-		}
+		r.Damaged = append(r.Damaged, doctor.FileError{Path: p.Path, Err: p.Err})
 	}
 	return r
 }

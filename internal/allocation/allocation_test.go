@@ -604,16 +604,12 @@ func BenchmarkBindAgain(b *testing.B) {
 	}
 }
 
-// TestEnd: what belongs to a record goes with it, files of earlier releases included.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "allocations")
 	r := openRecorder(t, dir)
 	token, other := record(t, r, "0"), record(t, r, "1")
 	bind(t, dir, token, "pod", "main")
-	if err := os.WriteFile(filepath.Join(dir, string(token.ID())+oldDeliverySuffix), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for range 2 {
 		if err := r.End(token.ID()); err != nil {
 			t.Fatal(err)
@@ -625,13 +621,4 @@ func TestEnd(t *testing.T) {
 	if files, err := filepath.Glob(filepath.Join(dir, string(token.ID())+"*")); err != nil || len(files) > 0 {
 		t.Errorf("left: %v, %v", files, err)
 	}
-}
-
-func readFile(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,11 +21,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func TestListTellsWhoHoldsWhat(t *testing.T) {
+func TestList(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	if entries, problems, err := OpenStore(dir).List(t.Context()); err != nil || len(entries)+len(problems) > 0 {
-		t.Errorf("no folder: %v, %v, %v", entries, problems, err)
+		t.Errorf("no directory: %v, %v, %v", entries, problems, err)
 	}
 	r := openRecorder(t, dir)
 	store := OpenStore(dir)
@@ -48,29 +50,22 @@ func TestListTellsWhoHoldsWhat(t *testing.T) {
 	}
 }
 
-func TestListNamesWhatIsOfNoUse(t *testing.T) {
+func TestListProblems(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
 	good, torn, unclear := record(t, r, "gpu::0"), record(t, r, "gpu::1"), record(t, r, "gpu::2")
-	orphan, other := NewToken().ID(), NewToken().ID()
 	bad := map[string]error{
 		string(torn.ID()) + recordSuffix:     ErrUnreadable,
 		string(unclear.ID()) + bindingSuffix: ErrUnreadable,
-		string(orphan) + bindingSuffix:       ErrOrphan,
-		string(other) + oldDeliverySuffix:    ErrOrphan,
-		"README":                             ErrForeign,
 	}
-	for name := range bad {
+	ignored := []string{string(NewToken().ID()) + bindingSuffix, string(good.ID()) + ".delivered", "README", ".directx-nri-tmp-1"}
+	for _, name := range slices.AppendSeq(ignored, maps.Keys(bad)) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, ".directx-nri-tmp-1"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	store := OpenStore(dir)
-	store.orphanPatience = 0 // Nobody else is at work.
 	entries, problems, err := store.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -93,18 +88,18 @@ func TestListNamesWhatIsOfNoUse(t *testing.T) {
 		delete(bad, filepath.Base(p.Path))
 	}
 	if len(bad) > 0 {
-		t.Errorf("not told of: %v", bad)
+		t.Errorf("no problem for %v", bad)
 	}
 }
 
-func TestListRefusesAFolderThatIsNotPrivate(t *testing.T) {
+func TestListChecksTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
-		t.Errorf("a file in the folder's place: %v, %v", entries, err)
+		t.Errorf("a file instead of the directory: %v, %v", entries, err)
 	}
 }
 
@@ -119,24 +114,7 @@ func TestListStopsWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestListStopsWaitingWhenItsContextEnds(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	openRecorder(t, dir)
-	if err := os.WriteFile(filepath.Join(dir, string(NewToken().ID())+bindingSuffix), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	store := OpenStore(dir)
-	store.orphanPatience = time.Hour
-	ctx, cancel := context.WithTimeout(t.Context(), 5*orphanPause)
-	defer cancel()
-	if _, problems, err := store.List(ctx); !errors.Is(err, context.DeadlineExceeded) || problems != nil {
-		t.Errorf("%v, %v", problems, err)
-	}
-}
-
-// Records come, are bound and end while they are listed: what is listed is whole,
-// and nothing of it is a problem.
+// TestListBesideTheWriter lists while records are written, bound and ended.
 func TestListBesideTheWriter(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -165,9 +143,8 @@ func TestListBesideTheWriter(t *testing.T) {
 	}
 }
 
-// FuzzList has one file of any name and content among the records. Whatever it
-// is, the good record is listed, and the file is a record, a problem or nothing of
-// ours to tell of.
+// FuzzList adds one file of any name and content. The good record is listed anyway, and
+// the file is a record, a problem or ignored.
 func FuzzList(f *testing.F) {
 	id := ID(strings.Repeat("ab", 16))
 	for kind, body := range map[string]any{
@@ -178,7 +155,7 @@ func FuzzList(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix, ".txt"} {
+		for _, suffix := range []string{recordSuffix, bindingSuffix, ".txt"} {
 			f.Add(string(id)+suffix, data)
 		}
 	}
@@ -197,10 +174,9 @@ func FuzzList(f *testing.F) {
 		}
 		path := filepath.Join(dir, name)
 		if os.WriteFile(path, data, 0o600) != nil {
-			t.Skip() // It is no name for a file.
+			t.Skip() // No file can have this name.
 		}
 		store := OpenStore(dir)
-		store.orphanPatience = 0 // Nobody else is at work.
 		entries, problems, err := store.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -209,8 +185,8 @@ func FuzzList(f *testing.F) {
 		for _, e := range entries {
 			found = found || e.ID == good.ID() && e.Holder == nil
 		}
-		told := len(entries)+len(problems) == 2
-		if !found || !told && name != lockName && !durable.IsTemp(name) {
+		_, suffix, ok := splitName(name)
+		if reported := len(entries)+len(problems) == 2; !found || reported != (ok && suffix == recordSuffix) {
 			t.Errorf("%q: %v, %v", name, entries, problems)
 		}
 	})

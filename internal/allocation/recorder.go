@@ -19,15 +19,14 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// maxUnbound is how many records of one replica may wait for their container.
-// A pod's init containers and its main container share a replica, each with a
-// record of its own, all made at admission: so it must be above the number of
-// containers that any pod has. Beyond it the oldest is ended, for pods that
-// are admitted and never start would fill the disk otherwise.
+// maxUnbound is how many records of one replica may wait for their container. The
+// oldest ends when there are more: pods that are admitted and never start would fill
+// the disk otherwise. A pod's containers can share a replica, each with a record that is
+// written at admission, so it must exceed the number of containers of any pod.
 const maxUnbound = 64
 
-// lockName is the file that the recorder of a directory locks. It is
-// empty and stays there: a lock file that is removed can be locked twice.
+// lockName is the file that the recorder of a directory locks. It is never removed,
+// because a removed file can be locked twice.
 const lockName = ".lock"
 
 // Recorder writes records and ends them. One process at a time has one; any
@@ -47,8 +46,8 @@ type Recorder struct {
 // lockRetry is the interval of attempts to take a lock that another process has.
 const lockRetry = 200 * time.Millisecond
 
-// replicaKey identifies a replica to the kubelet, which keeps its books by
-// resource: a GPU that moves from one to the other is handed out in both.
+// replicaKey identifies a replica. The kubelet counts replicas by resource: one that
+// moves to another resource is allocated independently in both.
 type replicaKey struct{ resource, id string }
 
 type entry struct {
@@ -57,11 +56,11 @@ type entry struct {
 	holder *Holder
 }
 
-// OpenRecorder creates dir if necessary and reads the records in it. Files that
-// are not ours, or cannot be read, are logged and left as they are.
+// OpenRecorder creates dir if necessary and reads the records in it. Records that
+// cannot be read are logged and kept, and files with other names are ignored.
 //
-// When another process has the directory's recorder, as during an update, it waits
-// for that one to end: only a process that has seen all records knows which is newer.
+// While another process has the directory's recorder, as during an update, it waits:
+// the order of records must be determined by one process.
 func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
 	if err := durable.MakePrivate(dir); err != nil {
 		return nil, fmt.Errorf("open allocation records: %w", err)
@@ -96,10 +95,9 @@ func (r *Recorder) acquire(ctx context.Context) error {
 // Close releases the directory's lock. The records stay.
 func (r *Recorder) Close() error { return r.lock.Close() }
 
-// Record writes down that replicas of resource were promised to a container,
-// and returns the token by which the container will ask for them. The record
-// is on disk when it returns. Records that have ended by what happened since
-// are removed.
+// Record writes a record of the allocation of replicas to a container, and returns the
+// token for the container. The record is on disk when it returns. Records of the same
+// replicas that have ended are removed.
 func (r *Recorder) Record(ctx context.Context, resource string, replicas []Replica) (Token, error) {
 	return r.write(ctx, resource, replicas, false)
 }
@@ -123,8 +121,7 @@ func (r *Recorder) write(ctx context.Context, resource string, replicas []Replic
 	}
 
 	token := NewToken()
-	// A record that cannot be read now may be repaired later and must not come
-	// out as newer than this one, so the numbers leave room for it.
+	// The clock leaves room for the number of a record that cannot be read now.
 	r.sequence = max(r.sequence+1, uint64(time.Now().UnixNano()))
 	record := Record{
 		ID:        token.ID(),
@@ -183,8 +180,8 @@ func (r *Recorder) End(id ID) error {
 // LiveRecord is a record that has not ended.
 type LiveRecord struct {
 	Record
-	// Holder is the container that the record is bound to, nil when none has
-	// presented its token yet, or when that cannot be told.
+	// Holder is the container that the record is bound to, nil if none has presented
+	// its token yet, or the binding cannot be read.
 	Holder *Holder
 }
 
@@ -209,11 +206,8 @@ func (r *Recorder) Live() ([]LiveRecord, error) {
 	return records, nil
 }
 
-// endSuperseded removes the records of replica that have ended.
-//
-// A failure to remove one is logged: the record stays in the index, and the
-// next call tries again. What it holds is not handed out by it any more
-// anyway, for the container it was made for is gone.
+// endSuperseded removes the records of replica that have ended. A failure is logged,
+// and the next call tries again.
 func (r *Recorder) endSuperseded(replica replicaKey) {
 	var known []*entry
 	for _, e := range r.byReplica[replica] {
@@ -234,21 +228,20 @@ func (r *Recorder) endSuperseded(replica replicaKey) {
 	}
 }
 
-// ended returns those of one replica's records, oldest first, that no container will
-// present again.
+// ended returns those of one replica's records, oldest first, whose tokens no container
+// will present any more.
 //
-// The kubelet hands a replica out again in two cases: to a later container of
-// the pod that holds it (an init container's replicas), or when that pod is
-// gone. So a newer record alone proves nothing. A newer record that a
-// different pod has presented proves that the older record's pod is gone. One
-// that the same container has presented proves that the kubelet has forgotten
-// the older (a static pod made again has its old UID). And a pod's containers
-// present theirs in the order in which they were admitted, so an older record
-// that is unbound by then is never presented.
+// The kubelet allocates a replica again to a later container of the same pod (the
+// replicas of init containers), and when the pod no longer exists. So a newer record
+// proves nothing, but its holder does: if that is a container of another pod, the older
+// record's pod no longer exists; if it is the same container, the kubelet has forgotten
+// the older record (a recreated static pod keeps its UID). A pod's containers present
+// their tokens in the order of admission, so a record that is unbound when a newer one
+// is bound has ended too.
 func ended(entries []*entry) []*entry {
 	var gone []*entry
 	unbound := 0
-	// newer are the holders of the records after the one looked at.
+	// newer are the holders of the newer records.
 	var newer []Holder
 	for _, e := range slices.Backward(entries) {
 		if e.holder == nil {
@@ -267,9 +260,8 @@ func ended(entries []*entry) []*entry {
 	return gone
 }
 
-// readHolder updates e's holder, and reports whether it is known. A binding that
-// cannot be read proves that a container has the record but
-// not who, so nothing may be concluded from it: the record stays.
+// readHolder updates e's holder, and reports whether it is known. A record whose binding
+// cannot be read is kept.
 func (r *Recorder) readHolder(e *entry) (known bool) {
 	if e.holder != nil {
 		return true
@@ -292,11 +284,10 @@ func (r *Recorder) add(e *entry) {
 	}
 }
 
-// end removes e's files, the record before its binding: a record without a
-// binding could be taken by another container, and what belongs to no record grants
-// nothing.
+// end removes e's files, the record before its binding: a record without a binding could
+// be bound again, and a binding without a record grants nothing.
 func (r *Recorder) end(e *entry) error {
-	for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix} {
+	for _, suffix := range []string{recordSuffix, bindingSuffix} {
 		if err := os.Remove(r.store.path(e.record.ID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -333,16 +324,12 @@ func (r *Recorder) load() error {
 		return err
 	}
 	var entries []*entry
-	attached := map[string]ID{} // files that belong to a record
+	var bindings []ID
 	records := map[ID]bool{}
 	for _, file := range files {
 		name := file.Name()
-		if name == lockName {
-			continue
-		}
 		if durable.IsTemp(name) {
-			// We are the directory's only writer of records, and a binding that
-			// loses its unfinished file is tried again.
+			// There is no other writer of records, and bindings are tried again.
 			if err := os.Remove(filepath.Join(r.store.dir, name)); err != nil {
 				r.log.WithError(err).Warn("Cannot remove an unfinished file of an earlier run")
 			}
@@ -350,11 +337,10 @@ func (r *Recorder) load() error {
 		}
 		id, suffix, ok := splitName(name)
 		if !ok {
-			r.log.WithField("file", filepath.Join(r.store.dir, name)).Warn("A file among the allocation records is foreign and is ignored; move it away")
 			continue
 		}
-		if suffix != recordSuffix {
-			attached[filepath.Join(r.store.dir, name)] = id
+		if suffix == bindingSuffix {
+			bindings = append(bindings, id)
 			continue
 		}
 		records[id] = true
@@ -370,22 +356,19 @@ func (r *Recorder) load() error {
 		r.add(e)
 		r.sequence = max(r.sequence, e.record.Sequence)
 	}
-	for path, id := range attached {
+	for _, id := range bindings {
 		if records[id] {
 			continue
 		}
-		if err := os.Remove(path); err != nil {
-			r.log.WithError(err).Warn("Cannot remove a file of an ended allocation")
+		if err := os.Remove(r.store.path(id, bindingSuffix)); err != nil {
+			r.log.WithError(err).Warn("Cannot remove the binding of an ended allocation")
 		}
 	}
 	return nil
 }
 
-// oldDeliverySuffix is that of files which earlier releases wrote beside a record.
-const oldDeliverySuffix = ".delivered"
-
 func splitName(name string) (id ID, suffix string, ok bool) {
-	for _, suffix := range []string{recordSuffix, bindingSuffix, oldDeliverySuffix} {
+	for _, suffix := range []string{recordSuffix, bindingSuffix} {
 		if base, found := strings.CutSuffix(name, suffix); found && wellFormed(base) {
 			return ID(base), suffix, true
 		}

@@ -28,14 +28,10 @@ var (
 
 // Store reads the records of a directory and binds them. Any number of processes
 // may do so at once, beside the one [Recorder] that writes and ends them.
-type Store struct {
-	dir string
-	// orphanPatience is that of [Store.List].
-	orphanPatience time.Duration
-}
+type Store struct{ dir string }
 
 // OpenStore returns the store in dir, which need not exist yet.
-func OpenStore(dir string) *Store { return &Store{dir, orphanPatience} }
+func OpenStore(dir string) *Store { return &Store{dir} }
 
 // Get returns the record that token stands for. Its error matches
 // [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the

@@ -525,9 +525,6 @@ func (e *examination) records() {
 	for _, file := range r.Damaged {
 		e.report(entry{true, CheckRecords, file.Path, fmt.Errorf("an allocation record cannot be used: %w", file.Err), why, "delete its pod, then the file: {remove}"})
 	}
-	if len(r.Strays) > 0 {
-		e.report(entry{true, CheckRecords, r.Strays[0], "files are not part of an allocation record: " + few(r.Strays), "they grant nothing and take up space", "restart directx-advertiser, or move the files elsewhere"})
-	}
 }
 
 func (e *examination) permissions() {

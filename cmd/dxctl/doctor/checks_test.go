@@ -250,7 +250,6 @@ func brokenNodes() []brokenNode {
 		linux(CheckRecords, "checksum", func(f *Facts) {
 			f.Records.Damaged = []FileError{{"/var/lib/directx-nri/allocations/1f.json", errors.New("its checksum does not match")}}
 		}),
-		linux(CheckRecords, "not part of an allocation record", func(f *Facts) { f.Records.Strays = []string{"/var/lib/directx-nri/allocations/1f.bound"} }),
 		linux(CheckRecords, "not private", func(f *Facts) { f.Records.Err = fmt.Errorf("list: %w", durable.ErrNotPrivate) }),
 		linux(CheckRecords, "input/output error", func(f *Facts) { f.Records.Err = errIO }),
 		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = fmt.Errorf("%s: %w", shimPath, durable.ErrUntrusted) }),
@@ -333,7 +332,7 @@ func TestWithoutPermission(t *testing.T) {
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	f := with(sound(), func(f *Facts) {
-		f.Records.Strays = []string{"a\x1b[31mb"}
+		f.Records.Damaged = []FileError{{"a\x1b[31mb", errGone}}
 		f.GPUs.List[1].Resource = ""
 	})
 	var text strings.Builder
@@ -341,9 +340,9 @@ func TestPrint(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `problem records: a�[31mb
-  what  files are not part of an allocation record: a�[31mb
-  why   they grant nothing and take up space
-  fix   restart directx-advertiser, or move the files elsewhere
+  what  an allocation record cannot be used: stat: file does not exist
+  why   a container whose record cannot be used does not start
+  fix   delete its pod, then the file: rm a�[31mb
 
 note  no configured resource matches GPU NPU, which is not offered
 1 problem(s), 0 unknown in 17 checks of a Kubernetes node served by the NRI plugin and the runtime shim

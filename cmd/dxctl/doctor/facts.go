@@ -161,9 +161,8 @@ type Kubelet struct {
 type Records struct {
 	Dir string
 	Err error
-	// Damaged are records that cannot be used, and Strays files that belong to none.
+	// Damaged are records that cannot be used.
 	Damaged []FileError
-	Strays  []string
 }
 
 // FileError is a file and its problem.
