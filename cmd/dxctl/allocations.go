@@ -38,21 +38,15 @@ func newAllocationsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "allocations",
 		Short: "List which containers hold which GPUs",
-		Long: `Lists the allocated replicas of GPUs and the containers that hold them. The state of
-a replica is one of
+		Long: `Lists the allocated replicas of GPUs and the containers that hold them, with a state:
 
   held     its pod is on this node
   stale    its pod no longer exists; the record ends soon
   waiting  its container has not been created yet
-  unknown  the pods of this node could not be listed
+  unknown  neither the kubelet nor containerd lists the node's pods
 
-The pods are listed by the kubelet and by containerd; one of them is enough. Run it
-as root, or as an administrator on Windows.
-
-Exit status: 0, also if there is no allocation; 1 if records could not be read.`,
-		Example: `  dxctl allocations
-  dxctl allocations --stale
-  dxctl allocations -n render-farm -o json`,
+Requires root or an administrator.`,
+		Example: `  dxctl allocations -n render-farm -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},

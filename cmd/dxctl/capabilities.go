@@ -26,16 +26,11 @@ func newCapabilitiesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
-		Long: `Shows what this node supports: how containers are assigned GPUs, containerd's
-version, whether NRI is enabled, which runtime handlers use the shim, and the
-shim's version. On Windows it also shows the version of Windows and the schemas of
-the Host Compute Service, which decide whether containers can be assigned single
-GPUs.
-
-'dxctl doctor' finds problems and their remedies.`,
-		Example: `  dxctl capabilities
-  dxctl capabilities -o json`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
+		Long: `Shows how containers are assigned GPUs, the versions of containerd and of the shim,
+whether NRI is enabled, which runtime handlers use the shim, and on Windows the
+schemas of the Host Compute Service.`,
+		Example: `  dxctl capabilities -o json`,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	o.nodeFacts.addFlags(command.Flags())
 	command.Flags().StringVarP(&o.output, "output", "o", outputTable, "output format: table, json or yaml")

@@ -15,8 +15,7 @@ func newCommand() *cobra.Command {
 		Long: `dxctl shows the GPUs of a node and the containers that hold them, finds problems,
 and sets containerd up.
 
-Exit status, unless a command's help says otherwise: 0 on success, 1 on failure,
-2 if dxctl was called incorrectly.`,
+Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 		Example: `  dxctl devices                      # list the GPUs
   dxctl doctor                       # find problems
   dxctl allocations                  # list the containers with GPUs

@@ -34,13 +34,11 @@ func newConfigApplyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
-		Long: `Compiles the configuration file and the inventory that it names into the state
-directory, where the runtime shim and directx-nri read the result. If one of the
-files is invalid, nothing changes.
+		Long: `Compiles the configuration file and its inventory into the state directory, where the
+runtime shim and directx-nri read them. If one is invalid, or others than
+administrators can write it, nothing changes.
 
-This is for nodes without directx-advertiser, which does the same when it starts
-and when the files change, with its own flags. Files that others than the system's
-administrators could have written are refused.`,
+directx-advertiser does the same, so use this on nodes without it.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 	}
@@ -51,7 +49,7 @@ administrators could have written are refused.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; without one at the default path, the defaults apply")
-	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY` of this node's programs")
+	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY`")
 	flags.StringVar(&c.NodeOS, "node-os", runtime.GOOS, "operating system of the node's containers: windows or linux")
 	c.Flags.Add(flags)
 	return command
@@ -183,7 +181,7 @@ reports files that have changed since.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY` of this node's programs")
+	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.StringVarP(&output, "output", "o", outputYAML, "output `FORMAT`: yaml or json")
 	return command
 }

@@ -38,38 +38,25 @@ func newConfigureCommand(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
-		Long: `Changes containerd's configuration file: runtime handlers that can have GPUs get a
-runtime_path, so that containerd runs our shim, and pass on the annotations
-directx.microsoft.com/*. On Linux, NRI is enabled. The handlers are those of
-io.containerd.runhcs.v1 with process isolation on Windows, and those of
-io.containerd.runc.v2 on Linux.
+		Long: `Changes containerd's configuration file: runtime handlers that can have GPUs run our
+shim (runtime_path) and pass on the annotations directx.microsoft.com/*. On Linux,
+NRI is enabled. With --add-handler, a handler is added instead, for pods with its
+RuntimeClass.
 
-With --add-handler, these handlers stay as they are, and one is added for pods with
-its RuntimeClass.
-
-Comments, order and formatting of the file are preserved, and a copy with the suffix
-` + backupSuffix + ` is kept until 'dxctl runtime unconfigure'. containerd loads the
-file when it starts: use --restart, which restarts it only if necessary. If
-containerd does not come back, the old file is restored, and the same change is not
-tried again for an hour.
+The rest of the file is preserved, and a copy with the suffix ` + backupSuffix + `
+is kept until 'dxctl runtime unconfigure'. With --restart, containerd is restarted if
+necessary; if it does not come back, the old file is restored, and the same change is
+not tried again for an hour.
 
 A pod on Linux cannot reach systemd: --restart-mode signal sends SIGTERM to
-containerd, which its supervisor starts again. The pod requires hostPID: true and,
-for this container, appArmorProfile: {type: Unconfined}.
+containerd, which its supervisor starts again. The pod requires hostPID: true and
+appArmorProfile: {type: Unconfined}.
 
-k3s and RKE2 generate the file at each start: pass their template, config.toml.tmpl
-or config-v3.toml.tmpl, as --config.`,
-		Example: `  # show the changes
-  dxctl runtime configure --dry-run
-
-  # change the file and restart containerd
+k3s and RKE2 generate the file: pass their template, config.toml.tmpl or
+config-v3.toml.tmpl, as --config.`,
+		Example: `  dxctl runtime configure --dry-run
   dxctl runtime configure --restart
-
-  # add a handler, and print its RuntimeClass
-  dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml
-
-  # Linux: enable NRI only
-  dxctl runtime configure --no-shim --restart`,
+  dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()

@@ -32,25 +32,15 @@ func newDevicesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "devices [INDEX | PATH | LUID | INSTANCE-ID]",
 		Short: "List this node's GPUs",
-		Long: `Lists the GPUs of this node, with those that containers cannot have and the reason.
-The index is the one of --index and DIRECTX_VISIBLE_DEVICES; it changes if a GPU is
-added or removed.
+		Long: `Lists the GPUs of this node. The index is the one of --index and
+DIRECTX_VISIBLE_DEVICES; it changes if a GPU is added or removed.
 
-With the index, location path, LUID or instance ID of a GPU, prints its details,
-with the files that containers get and whether they exist on the node.
+With the index, location path, LUID or instance ID of a GPU, prints its details and
+whether the files that containers get exist.
 
-Output formats:
-
-  table  the most important columns
-  wide   all columns
-  name   the location path of each GPU, or its instance ID if it has none
-  json, yaml
-         everything, for scripts. The names of fields are stable.
-
-With --watch, prints the list and then a line for each GPU that is added, removed or
-changed, until interrupted. As JSON, each line is an object.`,
-		Example: `  dxctl devices
-  dxctl devices 0
+JSON and YAML have everything, and their field names are stable; name prints the
+location path or instance ID only. With --watch -o json, each line is an object.`,
+		Example: `  dxctl devices 0
   dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,

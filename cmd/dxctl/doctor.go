@@ -33,19 +33,11 @@ func newDoctorCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
-		Long: `Checks the node from end to end: configuration, GPUs and their driver files,
-containerd, the runtime shim, the NRI plugin, the kubelet, the advertiser, the
-allocation records, and file permissions. Each problem is printed with its
-consequence and remedy. Nothing is changed. Notes are not problems.
+		Long: `Checks the node from end to end and changes nothing. Each problem is printed with its
+consequence and remedy. Requires root or an administrator.
 
-Run it as root, or as an administrator on Windows.
-
-Exit status: 0 if there is no problem, 1 if there is one, 2 if there is none and
-something could not be checked.`,
-		Example: `  dxctl doctor
-  dxctl doctor -o json
-
-  # information for a bug report, without secrets; read it before you send it
+Exit status: 1 if there is a problem, 2 if something could not be checked.`,
+		Example: `  # for a bug report; read it before you send it
   dxctl doctor --support-bundle node1.zip`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())

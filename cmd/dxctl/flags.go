@@ -35,29 +35,16 @@ func newFlagsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
-		Long: `Prints flags of 'ctr run' or 'nerdctl run' for a container with GPUs and their
-driver files, for nodes without the runtime shim. On a node with the shim, use
---with-shim, which prints shorter flags.
-
-  -o text   one line, quoted for a shell
-  -o args   one argument on each line, without quotation marks
-  -o json   a list of arguments
-
-What cannot be quoted for the shell, or has no flag, is an error. The flags are
-those of ctr 1.7 and 2.x, and of nerdctl 1.7 and later.`,
-		Example: `  dxctl flags --for ctr --all
-  dxctl flags --for nerdctl --index 0,1 --shell cmd
-
-  # bash
-  mapfile -t gpu < <(dxctl flags --for ctr --index 0 -o args)
+		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 and later) for a container with GPUs
+and their driver files: as a line quoted for a shell (text), an argument on each line
+(args), or a list (json). On a node with the runtime shim, use --with-shim.`,
+		Example: `  # bash
+  mapfile -t gpu < <(dxctl flags --index 0 -o args)
   ctr run --rm "${gpu[@]}" IMAGE ID
 
   # PowerShell
-  $gpu = dxctl flags --for ctr --index 0 -o args
-  ctr run --rm @gpu IMAGE ID
-
-  # a node with the runtime shim
-  dxctl flags --for ctr --index 0 --with-shim`,
+  $gpu = dxctl flags --index 0 -o args
+  ctr run --rm @gpu IMAGE ID`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()

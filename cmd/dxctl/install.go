@@ -27,22 +27,17 @@ func newInstallCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install the runtime shim beside containerd",
-		Long: `Copies the runtime shim to a directory in which containerd finds it. The new file
-tests itself before and after it replaces the old one in one step; if a test fails,
-the old one is restored. Running containers are not affected.
-
-To make containerd use the shim for pods, run 'dxctl runtime configure' next.`,
-		Example: `  dxctl runtime install
-
-  # Windows, in a HostProcess container
-  dxctl.exe runtime install --to "C:\Program Files\containerd"`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
+		Long: `Copies the runtime shim to a directory in which containerd finds it, and tests it. If
+that fails, the old file is restored. Running containers are not affected. For pods,
+run 'dxctl runtime configure' next.`,
+		Example: `  dxctl runtime install --to "C:\Program Files\containerd"`,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.from, "from", "", "the shim's `FILE` (default: "+shimfile.Name()+" beside dxctl)")
 	flags.StringVar(&o.to, "to", places.ShimDir, "`DIRECTORY` to install to: containerd's own, or one on its PATH")
-	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY` of the node policy, which can name the real shim")
+	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY`")
 	return command
 }
 

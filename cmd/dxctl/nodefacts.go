@@ -57,7 +57,7 @@ type nodeFacts struct {
 func (n *nodeFacts) addFlags(flags *pflag.FlagSet) {
 	places := paths.Default()
 	n.target.addFlags(flags)
-	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY` of the node policy and the allocation records")
+	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
 	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.os)), "runtime shim `FILE`, if containerd finds none")
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
 	n.addTimeout(flags)

@@ -24,8 +24,8 @@ type selection struct {
 
 func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.all, "all", false, "all GPUs that containers can have")
-	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices'; can be repeated, or a list with commas")
-	flags.StringArrayVar(&s.luids, "luid", nil, "GPU with this `LUID` in hexadecimal, such as 0xC2F5; can be repeated")
+	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a list with commas")
+	flags.StringArrayVar(&s.luids, "luid", nil, "GPU with this `LUID`, such as 0xC2F5; can be repeated")
 	flags.StringArrayVar(&s.paths, "path", nil, "GPU with this location `PATH` or instance ID; can be repeated")
 }
 
@@ -82,8 +82,8 @@ type nodeFiles struct {
 }
 
 func (n *nodeFiles) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&n.root, "host-root", "", "root `DIRECTORY` of the node, to look up its files (default: this system's)")
-	flags.BoolVar(&n.assume, "assume-files", false, "assume that all driver files exist, for the inventory of another node")
+	flags.StringVar(&n.root, "host-root", "", "root `DIRECTORY` of the node (default: this system's)")
+	flags.BoolVar(&n.assume, "assume-files", false, "assume that all driver files exist")
 }
 
 func (n *nodeFiles) check() error {

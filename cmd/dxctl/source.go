@@ -30,7 +30,7 @@ func (n *nodeConfig) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&n.inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&n.config, "config", "", "configuration `FILE` (default: the node policy in force)")
-	flags.StringVar(&n.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY` of the node policy and the allocation records")
+	flags.StringVar(&n.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
 // open returns the policy and the source of the GPUs.

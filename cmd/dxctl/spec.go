@@ -40,20 +40,14 @@ func newSpecCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "spec CONFIG.json|-",
 		Short: "Show how the runtime shim changes a container's spec",
-		Long: `Shows how the runtime shim changes an OCI runtime spec, from a file or from standard
-input. Nothing is written, and no allocation is bound.
+		Long: `Shows how the runtime shim changes an OCI runtime spec: the changes (diff), the
+changed spec, or the decision with GPUs, edits and missing files (json). Nothing is
+written, and no allocation is bound.
 
-By default the container is what its spec says: a container of a pod with an
-allocation token, or a standalone container that requests GPUs. With --all,
---index, --luid or --path it is a standalone container that requests these GPUs.
-With --token it is the container that holds that allocation.
+With --all, --index, --luid or --path, the container is a standalone one that
+requests these GPUs; with --token, the one that holds that allocation.
 
-  -o diff   the changes
-  -o spec   the changed spec
-  -o json   the decision: GPUs, edits, and missing files
-
-Exit status: 0 if the container would start, 1 if the shim would refuse it or that
-is unknown.`,
+Exit status: 0 if the container would start, 1 if not or if that is unknown.`,
 		Example: `  # the sample bundle, on a node with other GPUs
   dxctl spec deployments/examples/bundle/config.json --index 0 \
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files

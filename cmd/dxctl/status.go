@@ -27,14 +27,12 @@ func newStatusCommand(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show which runtime handlers use the shim",
-		Long: `Shows containerd's runtime handlers: in its configuration file, and as the running
-containerd has loaded them.
+		Long: `Shows containerd's runtime handlers, in its configuration file and as loaded.
 
-Exit status: 0 if a runtime handler uses the shim, and each of them works; 1 if
-not; 2 if that could not be found out.`,
-		Example: `  dxctl runtime status
-  dxctl runtime status -o json`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
+Exit status: 0 if the handlers that use the shim work, 1 if not or if there is none,
+2 if that is unknown.`,
+		Example: `  dxctl runtime status -o json`,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
 	o.nodeFacts.addFlags(flags)

@@ -42,7 +42,7 @@ func (t *target) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&t.config, "config", places.ContainerdConfig, "containerd's configuration `FILE`")
 	flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2, which decides how it reads its file (default: that of the running one, or of the file)")
+	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: that of the running one, or of the file)")
 }
 
 // Ways to restart containerd.
@@ -54,9 +54,9 @@ const (
 // addChangeFlags adds the flags of a command that changes the configuration.
 func (t *target) addChangeFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`, with the record of changes")
-	flags.BoolVar(&t.restart, "restart", false, "restart containerd, and restore its old configuration if it does not come back")
-	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service or signal (signal: SIGTERM to its process, which its supervisor starts again; for pods on Linux)")
+	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	flags.BoolVar(&t.restart, "restart", false, "restart containerd, or restore its configuration if it does not come back")
+	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service or signal")
 	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&t.restartLimit, "restart-timeout", time.Minute, "limit for containerd's restart")

@@ -23,12 +23,10 @@ func newUnconfigureCommand(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
-		Long: `Restores containerd's configuration file byte for byte. If the file was changed by
-others since, only our changes are undone.
+		Long: `Restores containerd's configuration file byte for byte, or undoes our changes only if
+others changed the file since.
 
-Without a record of the changes, our runtime_path and annotation patterns are
-removed. The exit status is 1 if a runtime handler still uses the shim: do not
-remove the shim then.`,
+Exit status: 1 if a runtime handler still uses the shim: do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}

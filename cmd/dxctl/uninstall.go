@@ -44,16 +44,12 @@ func newUninstallCommand(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the runtime shim",
-		Long: `Removes the runtime shim and its log. Run 'dxctl runtime unconfigure --restart'
-first, so that containerd does not use the shim.
+		Long: `Removes the runtime shim and its log, after 'dxctl runtime unconfigure --restart'.
 
-Running containers that were started by the shim continue: with --restart, they are
-handed over to the real shim, which cleans up after them. containerd reads this when
-it starts.`,
-		Example: `  dxctl runtime unconfigure --restart
-  dxctl runtime uninstall --restart
+Running containers continue: with --restart, they are handed over to the real shim.`,
+		Example: `  dxctl runtime uninstall --restart
 
-  # also remove the allocation records and the node policy; no pod may hold a GPU
+  # no pod may hold a GPU
   dxctl runtime uninstall --restart --purge`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
