@@ -52,7 +52,7 @@ Requires root or an administrator.`,
 		},
 	}
 	flags := command.Flags()
-	o.nodeConfig.addFlags(flags)
+	o.addFlags(flags)
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")

@@ -22,8 +22,8 @@ const (
 	displays  = "directx.microsoft.com/display"
 )
 
-// entry returns a record of replica of firstGPU that container main of the pod
-// default/NAME holds, and nobody without a name.
+// entry returns a record of a replica of firstGPU that container main of the pod
+// default/NAME holds. Without a name it is not bound.
 func entry(name, uid string, replica string) allocation.Entry {
 	created := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	e := allocation.Entry{Record: allocation.Record{
@@ -56,7 +56,7 @@ func TestAllocationStates(t *testing.T) {
 		want   string
 	}{
 		"the kubelet has it":                       {held, nodePods{yes("default/a"), nil}, "uid-a", stateHeld},
-		"nobody has presented it":                  {entry("", "", "0"), nodePods{none, empty}, "", stateWaiting},
+		"not presented":                  {entry("", "", "0"), nodePods{none, empty}, "", stateWaiting},
 		"its binding cannot be read":               {unclear, nodePods{none, empty}, "", stateUnknown},
 		"the kubelet does not have it":             {held, nodePods{yes("default/b"), nil}, "uid-a", stateStale},
 		"nor has containerd":                       {held, nodePods{none, empty}, "uid-a", stateStale},
@@ -65,9 +65,9 @@ func TestAllocationStates(t *testing.T) {
 		"no kubelet, containerd has it":            {held, nodePods{nil, ready("uid-a")}, "uid-a", stateHeld},
 		"no kubelet after a reboot":                {held, nodePods{nil, ended}, "uid-a", stateUnknown},
 		"no kubelet, containerd does not":          {held, nodePods{nil, ready("uid-b")}, "uid-a", stateStale},
-		"nobody answers":                           {held, nodePods{}, "uid-a", stateUnknown},
-		"its pod was made anew":                    {held, nodePods{yes("default/a"), nil}, "uid-b", stateStale},
-		"made anew, and the old one has not ended": {held, nodePods{yes("default/a"), ready("uid-a")}, "uid-b", stateHeld},
+		"no answer":                           {held, nodePods{}, "uid-a", stateUnknown},
+		"its pod was recreated":                    {held, nodePods{yes("default/a"), nil}, "uid-b", stateStale},
+		"recreated, and the old one has not ended": {held, nodePods{yes("default/a"), ready("uid-a")}, "uid-b", stateHeld},
 		"only its pod's name is known":             {byName, nodePods{yes("default/a"), ready("uid-a")}, "uid-a", stateHeld},
 		"only the name of a pod that is gone":      {byName, nodePods{none, empty}, "", stateStale},
 		"a pod of no name":                         {nameless, nodePods{none, ready("uid-a")}, "uid-a", stateHeld},
@@ -143,7 +143,7 @@ func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string
 	return out.String(), errs.String(), err
 }
 
-// nowhere are the flags for a node where nobody answers and no GPU is known.
+// nowhere returns the flags of a node without kubelet, containerd and GPUs.
 func nowhere(t *testing.T) []string {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")

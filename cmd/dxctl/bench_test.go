@@ -20,9 +20,8 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-// calls are a call of each command for a person at a node with GPUs; FOLDER is
-// that of [eightGPUs], which stands for the node. Here there is no containerd, so
-// that what asks it is told at once that it is not there.
+// calls has the arguments of each command; DIRECTORY is that of [eightGPUs]. There is
+// no containerd, so that queries of it fail at once.
 var calls = map[string][]string{
 	"devices":               {"devices"},
 	"devices -o json":       {"devices", "-o", "json"},
@@ -31,15 +30,15 @@ var calls = map[string][]string{
 	"capabilities":          {"capabilities"},
 	"doctor":                {"doctor"},
 	"flags":                 {"flags", "--for", "ctr", "--all", "--assume-files", "--container-os", "windows"},
-	"spec":                  {"spec", "FOLDER/config.json", "--all", "--assume-files"},
-	"config check":          {"config", "check", "FOLDER/good.yaml"},
+	"spec":                  {"spec", "DIRECTORY/config.json", "--all", "--assume-files"},
+	"config check":          {"config", "check", "DIRECTORY/good.yaml"},
 	"config show":           {"config", "show"},
-	"config apply":          {"config", "apply", "--config", "FOLDER/good.yaml"},
+	"config apply":          {"config", "apply", "--config", "DIRECTORY/good.yaml"},
 	"runtime status":        {"runtime", "status"},
 	"runtime configure":     {"runtime", "configure", "--dry-run"},
 	"runtime unconfigure":   {"runtime", "unconfigure", "--dry-run"},
-	"runtime install":       {"runtime", "install", "--from", "FOLDER/none"},
-	"runtime uninstall":     {"runtime", "uninstall", "--from", "FOLDER/none"},
+	"runtime install":       {"runtime", "install", "--from", "DIRECTORY/none"},
+	"runtime uninstall":     {"runtime", "uninstall", "--from", "DIRECTORY/none"},
 	"completion bash":       {"completion", "bash"},
 	"completion zsh":        {"completion", "zsh"},
 	"completion fish":       {"completion", "fish"},
@@ -49,10 +48,10 @@ var calls = map[string][]string{
 	"--version":             {"--version"},
 }
 
-// places are the flags that keep a command to FOLDER.
+// places are the flags that keep a command to DIRECTORY.
 var places = map[string]string{
-	"inventory": "FOLDER/gpus.yaml", "state-dir": "FOLDER/state", "config": "FOLDER/config.toml",
-	"cri-socket": "FOLDER/cri.sock", "pod-resources-socket": "FOLDER/kubelet.sock", "containerd-state": "FOLDER/containerd", "host-root": "FOLDER",
+	"inventory": "DIRECTORY/gpus.yaml", "state-dir": "DIRECTORY/state", "config": "DIRECTORY/config.toml",
+	"cri-socket": "DIRECTORY/cri.sock", "pod-resources-socket": "DIRECTORY/kubelet.sock", "containerd-state": "DIRECTORY/containerd", "host-root": "DIRECTORY",
 }
 
 // eightGPUs makes the dir of a node with eight GPUs, each of which a pod holds.
@@ -107,7 +106,7 @@ func keptTo(args []string, dir string) []string {
 		for name, value := range places {
 			// Without containerd, --config is our own file.
 			if name == "config" && called.Flags().Lookup("cri-socket") == nil || called.Name() == "allocations" && name == "config" {
-				value = "FOLDER/none.yaml"
+				value = "DIRECTORY/none.yaml"
 			}
 			// Who assumes the files has no root to look for them.
 			if called.Flags().Lookup(name) != nil && (name != "host-root" || !slices.Contains(args, "--assume-files")) {
@@ -122,7 +121,7 @@ func keptTo(args []string, dir string) []string {
 		kept = append(append(append([]string{}, args[:at]...), flags...), args[at:]...)
 	}
 	for i := range kept {
-		kept[i] = strings.ReplaceAll(kept[i], "FOLDER", dir)
+		kept[i] = strings.ReplaceAll(kept[i], "DIRECTORY", dir)
 	}
 	return kept
 }

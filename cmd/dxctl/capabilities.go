@@ -32,7 +32,7 @@ schemas of the Host Compute Service.`,
 		Example: `  dxctl capabilities -o json`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
-	o.nodeFacts.addFlags(command.Flags())
+	o.addFlags(command.Flags())
 	command.Flags().StringVarP(&o.output, "output", "o", outputTable, "output format: table, json or yaml")
 	return command
 }

@@ -222,7 +222,7 @@ func TestTheOldFileComesBack(t *testing.T) {
 			if b.read(t) != mine {
 				t.Errorf("the file is\n%s", b.read(t))
 			}
-			// The state folder has what keeps from the same, and no more.
+			// The state directory has the record of the attempt only.
 			if diff := cmp.Diff(append(before, "state"), b.names(t)); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
 			}
@@ -277,12 +277,12 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 	attempts(8, back)
 	attempts(8, refused)
 
-	// What comes back is not told of any more.
+	// A successful attempt removes the record.
 	b.must(t, append([]string{"configure"}, b.restart()...)...)
 	if exists(filepath.Join(b.state, attemptName)) {
 		t.Error("the record of the attempt is left")
 	}
-	// Nor what runs because somebody else has restarted it.
+	// So does a restart by another program.
 	if err := (attempt{b.state, "a"}).failed(time.Now(), os.ErrClosed); !errors.Is(err, os.ErrClosed) {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 	}
 	b.must(t, append([]string{"unconfigure"}, b.restart()...)...)
 	if exists(b.state) {
-		t.Error("the state folder is left")
+		t.Error("the state directory is left")
 	}
 }
 
@@ -306,12 +306,12 @@ func TestUnconfigureForgetsAttempts(t *testing.T) {
 	}
 	b.must(t, "unconfigure")
 	if exists(b.state) {
-		t.Error("the state folder is left")
+		t.Error("the state directory is left")
 	}
 }
 
-// TestUnconfigureDoesNotRestartInVain where a handler has our shim that somebody
-// else has put there: it has it after a restart, too.
+// unconfigure does not restart containerd if a handler would still use our shim
+// afterward, because others configured it.
 func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
@@ -332,7 +332,7 @@ func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 	}
 }
 
-// TestLinkThatLeadsNowhere is, in a pod, one to a folder that is not mounted.
+// In a pod, a link can point to a directory that is not mounted.
 func TestLinkThatLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, "")
@@ -354,13 +354,13 @@ func TestUnconfigureKeepsOthersChanges(t *testing.T) {
 	b := newBed(t, "")
 	b.must(t, "configure")
 	b.write(t, b.config, b.read(t)+"\n[debug]\n  level = \"debug\"\n")
-	b.must(t, "configure", "--add-handler=other") // after somebody's change
+	b.must(t, "configure", "--add-handler=other") // after another program's change
 	b.must(t, "unconfigure")
 	if diff := cmp.Diff("version = 2\n\n[debug]\n  level = \"debug\"\n", b.read(t)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(b.state); err == nil {
-		t.Error("the state folder is left")
+		t.Error("the state directory is left")
 	}
 }
 
@@ -486,7 +486,7 @@ func TestStatusWhenContainerdDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
 	b.must(t, "configure")
-	b.socket = filepath.Join(b.root, "nobody")
+	b.socket = filepath.Join(b.root, "none")
 	stdout, _, err := b.run(t, "status")
 	if err == nil || !strings.Contains(err.Error(), "is --cri-socket") || !strings.Contains(stdout, "runc") {
 		t.Errorf("error %v\n%s", err, stdout)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
@@ -136,7 +135,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		fmt.Fprintf(stdout, "%s", specdiff.Text(o.config, o.config, string(file.text), string(result.Text)))
+		fmt.Fprintf(stdout, "%s", textDiff(o.config, o.config, string(file.text), string(result.Text)))
 		return nil
 	}
 	if settings.Shim != "" {

@@ -60,7 +60,7 @@ location path or instance ID only. With --watch -o json, each line is an object.
 
 func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	outputs := []string{outputTable, outputWide, outputJSON, outputYAML, outputName}
-	if err := errors.Join(checkChoice("output", o.output, outputs...), o.nodeFiles.check()); err != nil {
+	if err := errors.Join(checkChoice("output", o.output, outputs...), o.check()); err != nil {
 		return err
 	}
 	switch {
@@ -152,7 +152,7 @@ func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
 	} {
 		for i, f := range list.files {
 			if i == 0 {
-				fmt.Fprintln(table)
+				fmt.Fprintln(table.Writer)
 				table.row(strings.ToUpper(list.name), "ON THE NODE", "STATE")
 			}
 			state := "exists"
@@ -168,7 +168,7 @@ func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
 		}
 	}
 	if notChecked != "" {
-		fmt.Fprintf(table, "\nThe files were not checked: %s.\n", doctor.Printable(notChecked))
+		fmt.Fprintf(table.Writer, "\nThe files were not checked: %s.\n", doctor.Printable(notChecked))
 	}
 	return table.Flush()
 }

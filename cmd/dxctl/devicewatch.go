@@ -67,7 +67,7 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 	for err == nil {
 		select {
 		case <-ctx.Done():
-			<-ended
+			_ = <-ended
 			cancel()
 			return nil
 		case err = <-ended:
@@ -86,7 +86,7 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 		}
 	}
 	cancel()
-	<-ended
+	_ = <-ended
 	return err
 }
 

@@ -44,7 +44,7 @@ Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 		},
 	}
 	flags := command.Flags()
-	o.nodeFacts.addFlags(flags)
+	o.addFlags(flags)
 	flags.StringVarP(&o.output, "output", "o", outputText, "output format: text or json")
 	flags.StringVar(&o.role, "role", string(doctor.RoleAuto), "use of the node: kubernetes, standalone or auto")
 	flags.StringVar(&o.servedBy, "served-by", string(doctor.ServedByAuto), "component that adds GPUs to containers: nri, shim, kubelet or auto")

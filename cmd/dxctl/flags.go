@@ -10,8 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/frontend"
-	"directx-nri/cmd/dxctl/quote"
+	"directx-nri/cmd/dxctl/runflags"
 	"directx-nri/internal/cli"
 	"directx-nri/ocispec"
 )
@@ -49,7 +48,7 @@ and their driver files: as a line quoted for a shell (text), an argument on each
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.program, "for", string(frontend.Ctr), "`PROGRAM` that runs the container: ctr or nerdctl")
+	flags.StringVar(&o.program, "for", string(runflags.Ctr), "`PROGRAM` that runs the container: ctr or nerdctl")
 	o.selection.addFlags(flags)
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	flags.StringVar(&o.containerOS, "container-os", runtime.GOOS, "the container's operating system: windows or linux")
@@ -61,33 +60,32 @@ and their driver files: as a line quoted for a shell (text), an argument on each
 }
 
 func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	program, programErr := frontend.Parse(o.program)
+	program, shell := runflags.Program(o.program), runflags.Shell(o.shell)
 	os, osErr := ocispec.ParseOS(o.containerOS)
-	shell, shellErr := quote.Bash, error(nil)
-	if os == ocispec.Windows {
-		shell = quote.PowerShell
-	}
-	if o.shell != "" {
-		shell, shellErr = quote.Parse(o.shell)
-	}
 	switch {
-	case programErr != nil:
-		return cli.Usage("--for: %w", programErr)
 	case osErr != nil:
 		return cli.Usage("--container-os: %w", osErr)
-	case shellErr != nil:
-		return cli.Usage("--shell: %w", shellErr)
 	case o.empty():
 		return cli.Usage("no GPU is selected: use --all, --index, --luid or --path; 'dxctl devices' lists the GPUs")
 	}
-	if err := errors.Join(checkChoice("output", o.output, outputText, outputJSON, outputArgs), o.selection.check(), o.nodeFiles.check()); err != nil {
+	switch {
+	case shell == "" && os == ocispec.Windows:
+		shell = runflags.PowerShell
+	case shell == "":
+		shell = runflags.Bash
+	}
+	if err := errors.Join(
+		checkChoice("for", o.program, string(runflags.Ctr), string(runflags.Nerdctl)),
+		checkChoice("shell", string(shell), string(runflags.Cmd), string(runflags.PowerShell), string(runflags.Bash)),
+		checkChoice("output", o.output, outputText, outputJSON, outputArgs), o.selection.check(), o.nodeFiles.check(),
+	); err != nil {
 		return err
 	}
 	flags, err := o.flags(ctx, program, os, stderr)
 	if err != nil {
 		return err
 	}
-	if without, ok := frontend.WithoutVariable(flags, ocispec.DevicesVariable); ok {
+	if without, ok := runflags.WithoutVariable(flags, ocispec.DevicesVariable); ok {
 		// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
 		if _, err := shell.Line(flags); o.output == outputText && err != nil || o.output == outputArgs && os == ocispec.Windows {
 			fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which this shell cannot pass on\n", ocispec.DevicesVariable)
@@ -98,7 +96,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 }
 
 // flags returns the program's flags for the selected GPUs.
-func (o *flagsOptions) flags(ctx context.Context, program frontend.Program, os ocispec.OS, stderr io.Writer) ([]string, error) {
+func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os ocispec.OS, stderr io.Writer) ([]string, error) {
 	source, p, err := o.open(stderr)
 	if err != nil {
 		return nil, err
@@ -118,11 +116,11 @@ func (o *flagsOptions) flags(ctx context.Context, program frontend.Program, os o
 		return nil, err
 	}
 	if o.withShim {
-		return frontend.WithShim(o.request()), nil
+		return runflags.WithShim(o.request()), nil
 	}
-	flags, notes, err := frontend.Flags(program, os, devices, o.files(), policy)
+	flags, notes, err := runflags.Flags(program, os, devices, o.files(), policy)
 	switch {
-	case errors.Is(err, frontend.ErrNoFlag):
+	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)
 	case errors.Is(err, ocispec.ErrNotAssignable):
 		return nil, fmt.Errorf("%w; select GPUs that %s containers can have", err, os)
@@ -131,7 +129,7 @@ func (o *flagsOptions) flags(ctx context.Context, program frontend.Program, os o
 	return flags, err
 }
 
-func printFlags(stdout io.Writer, output string, shell quote.Shell, flags []string) error {
+func printFlags(stdout io.Writer, output string, shell runflags.Shell, flags []string) error {
 	switch output {
 	case outputJSON:
 		return printAs(stdout, outputJSON, flags)

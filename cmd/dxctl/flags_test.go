@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/cmd/dxctl/frontend"
 	"directx-nri/cmd/dxctl/preview"
-	"directx-nri/cmd/dxctl/quote"
+	"directx-nri/cmd/dxctl/runflags"
 )
 
 // handInventory describes GPUs of both operating systems, for containers that are
@@ -82,7 +81,7 @@ func TestFlagsRefusals(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"flags":                                     "no GPU is selected: use --all",
-		"flags --for docker --all":                  `--for: "docker" is not one of ctr, nerdctl`,
+		"flags --for docker --all":                  `--for "docker": want ctr or nerdctl`,
 		"flags --all --index 0":                     "--all excludes --index",
 		"flags --index 0 --luid 1":                  `--luid "1" is not a LUID in hexadecimal`,
 		"flags --luid=":                             `--luid "" is not a LUID in hexadecimal`,
@@ -94,10 +93,10 @@ func TestFlagsRefusals(t *testing.T) {
 		"flags --all --assume-files --host-root /x": "--assume-files excludes --host-root",
 		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
 		"flags --all -o yaml":                       `--output "yaml": want text, json or args`,
-		"flags --all --shell fish":                  `--shell: "fish" is not one of cmd, powershell, bash`,
+		"flags --all --shell fish":                  `--shell "fish": want cmd, powershell or bash`,
 		"flags --all --container-os plan9":          `--container-os: operating system "plan9"`,
 		"flags --index 1 --container-os windows --assume-files":             "no location path; select GPUs that windows containers can have",
-		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node is to be /dev/npu0 in the container, and it keeps the path; use the runtime shim, with --with-shim",
+		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, and the program keeps the path; use the runtime shim, with --with-shim",
 		"flags --for nerdctl --index 2 --container-os linux --assume-files": "nerdctl has no flag for it",
 	} {
 		got := transcript(t, t.TempDir(), line)
@@ -116,7 +115,7 @@ func TestPrintFlags(t *testing.T) {
 		"a variable in lines": {outputArgs, "%x%", ""},
 	} {
 		var out bytes.Buffer
-		err := printFlags(&out, test.output, quote.Cmd, []string{test.flag})
+		err := printFlags(&out, test.output, runflags.Cmd, []string{test.flag})
 		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || out.Len() > 0) {
 			t.Errorf("%s: %v %s", name, err, &out)
 		}
@@ -138,7 +137,7 @@ func TestFlagsAsJSONAreTheSame(t *testing.T) {
 	}
 	// Windows PowerShell would part one of them, which the lines are without.
 	said, args, _ := strings.Cut(body("args"), "\n")
-	without, there := frontend.WithoutVariable(flags, "DIRECTX_DEVICES")
+	without, there := runflags.WithoutVariable(flags, "DIRECTX_DEVICES")
 	if !there || len(without) != 12 || args != strings.Join(without, "\n") || !strings.Contains(said, "left out: environment variable DIRECTX_DEVICES") {
 		t.Errorf("args %q, json %q", args, flags)
 	}
@@ -154,7 +153,7 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{outputText, outputArgs, outputJSON} {
-		if err := printFlags(full{}, output, quote.Bash, []string{"--device"}); !errors.Is(err, errFull) {
+		if err := printFlags(full{}, output, runflags.Bash, []string{"--device"}); !errors.Is(err, errFull) {
 			t.Errorf("flags -o %s: %v", output, err)
 		}
 	}

@@ -42,10 +42,10 @@ func newPlace(t *testing.T, containerdConfig string) place {
 }
 
 // apply makes a policy that names the real shim.
-func (p place) apply(t *testing.T, real, log string) {
+func (p place) apply(t *testing.T, realShim, log string) {
 	t.Helper()
 	value := policy.Default()
-	value.Shim = policy.Shim{Runtime: real, Log: log}
+	value.Shim = policy.Shim{Runtime: realShim, Log: log}
 	if err := policy.Write(p.state, value); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestUninstallHolds goes on after its work, and ends well when it is told to.
+// --hold waits for a signal and then exits with status 0.
 func TestUninstallHolds(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, mine)
@@ -229,7 +229,7 @@ func TestUninstallHolds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// What fails is told, and not waited over.
+	// An error is returned at once.
 	p.put(t, p.config, "version = ", 0o640)
 	if err := o.run(t.Context(), &out, &out); err == nil {
 		t.Error("containerd's configuration cannot be read, and it held")
@@ -326,7 +326,7 @@ func TestUninstallSeesWhatWasStartedMeanwhile(t *testing.T) {
 	}
 }
 
-// told is what a program tells, a line at a time.
+// told collects the lines of a program.
 type told struct {
 	mu    sync.Mutex
 	lines []string

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/cmd/dxctl/preview"
-	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
@@ -160,7 +159,7 @@ func (o *specOptions) print(stdout io.Writer, name string, before []byte, answer
 		_, err := stdout.Write(answer.Spec)
 		return err
 	}
-	text, err := specdiff.Unified(name, name, before, answer.Spec)
+	text, err := jsonDiff(name, name, before, answer.Spec)
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func TestSpecTokens(t *testing.T) {
 	for line, want := range map[string]string{
 		// The spec's own pod is not the holder.
 		"spec " + pod + " --token " + gpu: `belongs to another container: container "worker" of pod team/other`,
-		// A spec of nobody's is taken for the holder's.
+		// A spec without a pod is that of the holder.
 		"spec " + plain + " -o json --token " + gpu:                  `"container": "worker"`,
 		"spec " + pod + " --token " + gone:                           "is no longer on this node",
 		"spec " + plain + " -o json --token " + gone:                 `"decision": "refused"`,

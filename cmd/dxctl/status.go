@@ -35,7 +35,7 @@ Exit status: 0 if the handlers that use the shim work, 1 if not or if there is n
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
-	o.nodeFacts.addFlags(flags)
+	o.addFlags(flags)
 	flags.StringVarP(&o.output, "output", "o", outputTable, "output format: table or json")
 	return command
 }

@@ -36,7 +36,7 @@ func (t table) row(cells ...string) {
 			cells[i] = none
 		}
 	}
-	fmt.Fprintln(t, strings.Join(cells, "\t"))
+	fmt.Fprintln(t.Writer, strings.Join(cells, "\t"))
 }
 
 // printAs writes v as YAML or JSON.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/specdiff"
 	"directx-nri/internal/containerdconfig"
 )
 
@@ -51,7 +50,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if o.dryRun {
-		fmt.Fprintf(stdout, "%s", specdiff.Text(o.config, o.config, string(file.text), string(result.text)))
+		fmt.Fprintf(stdout, "%s", textDiff(o.config, o.config, string(file.text), string(result.text)))
 		return nil
 	}
 	for _, note := range result.notes {

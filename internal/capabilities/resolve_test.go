@@ -51,6 +51,6 @@ func TestDecides(t *testing.T) {
 		}
 	}
 	if a := (Capabilities{Windows: build(20348), ByBuild: true}).Assignment(); strings.Contains(a.Reason, "HCS") {
-		t.Errorf("it tells of HCS, which was not asked: %s", a.Reason)
+		t.Errorf("the reason mentions HCS, which was not queried: %s", a.Reason)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// socketVariable has this program be a daemon that listens on the socket that it
-// names, until it is told to end.
+// socketVariable is the environment variable that makes this program a daemon that
+// listens on the socket that it names, until a signal arrives.
 const socketVariable = "DIRECTX_NRI_TEST_SOCKET"
 
 func TestMain(m *testing.M) {
@@ -45,9 +45,9 @@ func daemon(t *testing.T, name string) (socket string, end func() error, process
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
-	socket = filepath.Join(folder, "s")
-	program := filepath.Join(folder, name)
+	dir := t.TempDir()
+	socket = filepath.Join(dir, "s")
+	program := filepath.Join(dir, name)
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +88,10 @@ func TestBehindEndsTheProcess(t *testing.T) {
 	}
 	// Now its supervisor is at it.
 	if err := Behind(socket, "containerd").Restart(t.Context()); err != nil {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no listener: %v", err)
 	}
 	if err := Behind(socket, "containerd").Check(t.Context()); err != nil {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no listener: %v", err)
 	}
 }
 

@@ -57,6 +57,7 @@ type Answer struct {
 	tokens []string
 }
 
+// Reasons why a spec is not changed.
 const (
 	NotEligible = "a pod sandbox or host process gets no GPU"
 	NoRequest   = "the container requests no GPU"

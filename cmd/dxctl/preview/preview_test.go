@@ -138,7 +138,7 @@ func TestAskOfWhatCannotBeRead(t *testing.T) {
 			t.Errorf("%s is a spec", text)
 		}
 	}
-	unknown := errors.New("nobody knows")
+	unknown := errors.New("unknown")
 	n.Source = func() (discovery.Source, error) { return nil, unknown }
 	if _, err := Ask(t.Context(), Question{Spec: spec("", nil), Request: "all"}, n); !errors.Is(err, unknown) {
 		t.Errorf("error %v", err)

@@ -1,7 +1,6 @@
-// Package frontend says in the flags of ctr and nerdctl what the runtime shim
-// does to a container's spec: for containers that are run by hand where the shim
-// is not.
-package frontend
+// Package runflags expresses the edits of the runtime shim as flags of ctr and
+// nerdctl, for nodes without the shim, and quotes them for shells.
+package runflags
 
 import (
 	"encoding/csv"
@@ -19,49 +18,32 @@ import (
 	"directx-nri/ocispec"
 )
 
-// Program is a program that runs containers by hand.
+// Program is a program that runs containers.
 type Program string
 
-// The programs that are known.
+// The programs.
 const (
 	Ctr     Program = "ctr"
 	Nerdctl Program = "nerdctl"
 )
 
-// Names returns the names of the programs.
-func Names() []string { return []string{string(Ctr), string(Nerdctl)} }
+const runtimeName = "io.containerd.directx.v1"
 
-// Parse returns the program that name spells.
-func Parse(name string) (Program, error) {
-	switch p := Program(name); p {
-	case Ctr, Nerdctl:
-		return p, nil
-	}
-	return "", fmt.Errorf("%q is not one of %s", name, strings.Join(Names(), ", "))
-}
-
-// Runtime is our runtime shim by the name that the programs know it by.
-const Runtime = "io.containerd.directx.v1"
-
-// WithShim returns the flags by which a container asks the runtime shim for what
-// request names, as [decision.Select] reads it. Both programs have them.
+// WithShim returns the flags that run a container with the runtime shim and request
+// GPUs, in the form that [decision.Select] reads.
 func WithShim(request string) []string {
-	return []string{"--runtime", Runtime, env, decision.VisibleVariable + "=" + request}
+	return []string{"--runtime", runtimeName, env, decision.VisibleVariable + "=" + request}
 }
 
-// ErrNoFlag is the error of something that a program has no flag for.
+// ErrNoFlag is the error of an edit that the program has no flag for.
 var ErrNoFlag = errors.New("has no flag for it")
 
-// Flags returns the flags of the program's command run that give devices to a
-// container of the given operating system by the node's policy: what
-// [ocispec.BuildEdits] says, its notes of files that the container does
-// without, and the hints which GPUs are its own. Nobody asks for extra mounts here.
+// Flags returns the flags of the program's run command that give devices to a
+// container, and the files that are left out. An error matches [ErrNoFlag] if the
+// shim could make an edit that flags cannot.
 //
-// Two things differ from the shim: with ctr, a Linux container can create nodes of the
-// device (access "rwm"), and nerdctl's mounts lack nosuid and nodev, which do not
-// matter for a library.
-//
-// An error matches [ErrNoFlag] where the shim could do what flags cannot.
+// Two things differ from the shim: with ctr, a Linux container can create device nodes
+// (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
 func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, policy decision.Policy) ([]string, []ocispec.Note, error) {
 	edits, notes, err := ocispec.BuildEdits(os, devices, nil, files, policy.Options)
 	if err != nil {
@@ -98,11 +80,11 @@ func Flags(program Program, os ocispec.OS, devices []discovery.Device, files oci
 	return flags, notes, nil
 }
 
-// env is the flag by which both programs set a variable.
+// env is the flag of both programs for environment variables.
 const env = "--env"
 
-// WithoutVariable returns flags without the variable name, and whether it was
-// among them.
+// WithoutVariable returns flags without the environment variable name, and reports
+// whether they had it.
 func WithoutVariable(flags []string, name string) ([]string, bool) {
 	for i := 0; i+1 < len(flags); i++ {
 		if flags[i] == env && strings.HasPrefix(flags[i+1], name+"=") {
@@ -112,7 +94,7 @@ func WithoutVariable(flags []string, name string) ([]string, bool) {
 	return flags, false
 }
 
-// windowsDevice returns the value of --device, which is the same in both.
+// windowsDevice returns the value of --device.
 // https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run_windows.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_windows.go
 func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
@@ -123,9 +105,8 @@ func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
 	return value, checkText(program, value)
 }
 
-// linuxDevice returns the value of --device. Both take a device node's path on
-// the host and give it to the container at the same path; neither follows a
-// link.
+// linuxDevice returns the value of --device. Both programs use the path of the
+// device node on the host in the container too, and follow no symbolic link.
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
 func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Device, files ocispec.Files) (string, error) {
@@ -135,15 +116,15 @@ func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Devic
 	case err != nil:
 		return "", fmt.Errorf("device node %s: %w", host, err)
 	case host != d.Path:
-		return "", fmt.Errorf("%s %w: device node %s is to be %s in the container, and it keeps the path", program, ErrNoFlag, host, d.Path)
+		return "", fmt.Errorf("%s %w: device node %s must be %s in the container, and the program keeps the path", program, ErrNoFlag, host, d.Path)
 	case resolved != host:
-		return "", fmt.Errorf("%s %w: %s is a link to device node %s, and it follows none", program, ErrNoFlag, host, resolved)
+		return "", fmt.Errorf("%s %w: %s is a symbolic link to device node %s, which the program does not follow", program, ErrNoFlag, host, resolved)
 	}
 	if program == Ctr {
 		return host, checkText(program, host)
 	}
 	if strings.Contains(host, ":") {
-		return "", fmt.Errorf("%s %w: there is a colon in %s", program, ErrNoFlag, host)
+		return "", fmt.Errorf("%s %w: %s has a colon", program, ErrNoFlag, host)
 	}
 	access := "rw"
 	if d.Type == "b" {
@@ -152,8 +133,7 @@ func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Devic
 	return listed(host + ":" + access)
 }
 
-// hostPath returns the path on the host of the device node that is at path in
-// the container.
+// hostPath returns the path on the host of the device node at path in the container.
 func hostPath(path string, devices []discovery.Device) string {
 	for _, d := range devices {
 		for _, n := range d.DeviceNodes {
@@ -179,8 +159,8 @@ func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, e
 	return "--mount", value, err
 }
 
-// ctrMount returns the value of ctr's --mount: a line of CSV with a list of
-// options in it that colons part.
+// ctrMount returns the value of ctr's --mount: a line of CSV, with options separated
+// by colons.
 // https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
 func ctrMount(m specs.Mount) (string, error) {
 	var fields []string
@@ -194,21 +174,21 @@ func ctrMount(m specs.Mount) (string, error) {
 	return csvLine(fields)
 }
 
-// nerdctlMount returns the value of nerdctl's --mount on Linux. It has no quotes,
-// and is made into a text parted by colons before it is read for good.
+// nerdctlMount returns the value of nerdctl's --mount on Linux. It has no quoting, and
+// is converted to colon-separated form before it is parsed.
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
 func nerdctlMount(m specs.Mount) (string, error) {
 	for _, path := range []string{m.Source, m.Destination} {
 		if strings.ContainsAny(path, `,:"`) {
-			return "", fmt.Errorf("%s %w: there is a comma, colon or quotation mark in %s", Nerdctl, ErrNoFlag, path)
+			return "", fmt.Errorf("%s %w: %s has a comma, colon or quotation mark", Nerdctl, ErrNoFlag, path)
 		}
 	}
 	value := "type=bind,src=" + m.Source + ",dst=" + m.Destination + ",ro,bind-propagation=rprivate"
 	return value, checkText(Nerdctl, value)
 }
 
-// nerdctlVolume returns the value of nerdctl's --volume on Windows, where it has
-// no --mount. It knows by a drive's colon where the second path begins.
+// nerdctlVolume returns the value of nerdctl's --volume on Windows, where it has no
+// --mount. The colon of a drive marks the second path.
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
 func nerdctlVolume(m specs.Mount) (string, error) {
 	path := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
@@ -221,7 +201,7 @@ func nerdctlVolume(m specs.Mount) (string, error) {
 	return value, checkText(Nerdctl, value)
 }
 
-// listed returns value for a flag that takes a list, which is a line of CSV.
+// listed returns value as a line of CSV, for a flag that takes a list.
 func listed(value string) (string, error) {
 	if err := checkText(Nerdctl, value); err != nil {
 		return "", err
@@ -239,12 +219,11 @@ func csvLine(fields []string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), w.Error()
 }
 
-// checkText refuses what no path or name of a device has in earnest, and what
-// one program or another changes when it reads it.
+// checkText refuses control characters.
 func checkText(program Program, texts ...string) error {
 	for _, text := range texts {
 		if strings.ContainsFunc(text, unicode.IsControl) {
-			return fmt.Errorf("%s %w: there is a control character in %q", program, ErrNoFlag, text)
+			return fmt.Errorf("%s %w: %q has a control character", program, ErrNoFlag, text)
 		}
 	}
 	return nil

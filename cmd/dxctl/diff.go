@@ -1,5 +1,4 @@
-// Package specdiff shows people an OCI runtime spec, and what was changed in it.
-package specdiff
+package main
 
 import (
 	"bytes"
@@ -16,45 +15,43 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// Unified returns the difference between two JSON documents as a unified diff
-// of their [Pretty] forms, "" when those are the same. The names stand in the
-// diff's head.
-func Unified(oldName, newName string, before, after []byte) (string, error) {
-	old, err := Pretty(before)
+// jsonDiff returns a unified diff of the pretty forms of two JSON documents, "" if
+// they are the same.
+func jsonDiff(oldName, newName string, before, after []byte) (string, error) {
+	old, err := prettyJSON(before)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", oldName, err)
 	}
-	edited, err := Pretty(after)
+	edited, err := prettyJSON(after)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", newName, err)
 	}
-	return Text(oldName, newName, old, edited), nil
+	return textDiff(oldName, newName, old, edited), nil
 }
 
-// Text returns the difference between two texts as a unified diff, "" when they
-// are the same.
-func Text(oldName, newName, before, after string) string {
+// textDiff returns a unified diff of two texts, "" if they are the same.
+func textDiff(oldName, newName, before, after string) string {
 	return renumber(udiff.Unified(oldName, newName, before, after))
 }
 
-var hunk = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@$`)
+var hunkHeader = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@$`)
 
-// renumber corrects the line at which each hunk begins in the new document:
-// udiff forgets the lines between edits that share a hunk.
+// renumber corrects the lines of the new document in hunk headers, in which udiff
+// ignores the lines between edits that share a hunkHeader.
 func renumber(diff string) string {
 	shift := 0
-	return hunk.ReplaceAllStringFunc(diff, func(head string) string {
-		number := hunk.FindStringSubmatch(head)
+	return hunkHeader.ReplaceAllStringFunc(diff, func(head string) string {
+		number := hunkHeader.FindStringSubmatch(head)
 		lines := func(count string) int {
 			if count == "" {
 				return 1
 			}
-			n, _ := strconv.Atoi(count) // The expression takes digits alone.
+			n, _ := strconv.Atoi(count) // The pattern has digits only.
 			return n
 		}
 		begin, before, after := lines(number[1]), lines(number[2]), lines(number[3])
 		now := begin + shift
-		// A side without lines is named by the line before.
+		// An empty side has the number of the line before.
 		if before == 0 {
 			now++
 		}
@@ -67,10 +64,9 @@ func renumber(diff string) string {
 	})
 }
 
-// Pretty returns the JSON in data with its keys in order, so that only edits
-// differ, and with each element of a list on a line of its own. Numbers stay as
-// they are written.
-func Pretty(data []byte) (string, error) {
+// prettyJSON returns the JSON in data with sorted keys and each element of a list on
+// its own line. Numbers are preserved as written.
+func prettyJSON(data []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var v any
@@ -78,16 +74,16 @@ func Pretty(data []byte) (string, error) {
 		return "", err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return "", errors.New("something follows the end of the JSON")
+		return "", errors.New("data after the JSON value")
 	}
 	var b strings.Builder
-	if err := write(&b, v, ""); err != nil {
+	if err := writePretty(&b, v, ""); err != nil {
 		return "", err
 	}
 	return b.String() + "\n", nil
 }
 
-func write(b *strings.Builder, v any, indent string) error {
+func writePretty(b *strings.Builder, v any, indent string) error {
 	object, ok := v.(map[string]any)
 	list, isList := v.([]any)
 	switch {
@@ -102,7 +98,7 @@ func write(b *strings.Builder, v any, indent string) error {
 				return err
 			}
 			b.WriteString(": ")
-			if err := write(b, object[key], indent+"  "); err != nil {
+			if err := writePretty(b, object[key], indent+"  "); err != nil {
 				return err
 			}
 		}
@@ -125,8 +121,7 @@ func write(b *strings.Builder, v any, indent string) error {
 	return writeCompact(b, v)
 }
 
-// writeCompact writes v on one line, with the ampersands of instance IDs as
-// they are.
+// writeCompact writes v on one line, without escaping the ampersands of instance IDs.
 func writeCompact(b *strings.Builder, v any) error {
 	var compact bytes.Buffer
 	e := json.NewEncoder(&compact)

@@ -1,4 +1,4 @@
-package frontend
+package runflags
 
 import (
 	"encoding/csv"
@@ -134,8 +134,8 @@ func TestWhatHasNoFlag(t *testing.T) {
 		device   discovery.Device
 		says     string
 	}{
-		"another path inside":       {both, ocispec.Linux, linuxGPU("/dev/npu0", "/dev/npu"), "device node /dev/npu0 is to be /dev/npu"},
-		"a link":                    {both, ocispec.Linux, linuxGPU("/dev/link", "/dev/link"), "/dev/link is a link to device node /dev/real"},
+		"another path inside":       {both, ocispec.Linux, linuxGPU("/dev/npu0", "/dev/npu"), "device node /dev/npu0 must be /dev/npu"},
+		"a link":                    {both, ocispec.Linux, linuxGPU("/dev/link", "/dev/link"), "/dev/link is a symbolic link to device node /dev/real"},
 		"a node with a colon":       {[]Program{Nerdctl}, ocispec.Linux, linuxGPU("/dev/by-path/pci-0:1", "/dev/by-path/pci-0:1"), "colon"},
 		"a library with a comma":    {[]Program{Nerdctl}, ocispec.Linux, linuxGPU("/dev/a", "/dev/a", "/x,y.so"), "comma"},
 		"a library with a colon":    {[]Program{Nerdctl}, ocispec.Linux, linuxGPU("/dev/a", "/dev/a", "/x:y.so"), "colon"},
@@ -160,18 +160,6 @@ func TestWithShim(t *testing.T) {
 	t.Parallel()
 	if got, want := WithShim("0,1"), []string{"--runtime", "io.containerd.directx.v1", "--env", "DIRECTX_VISIBLE_DEVICES=0,1"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
-	}
-}
-
-func TestParse(t *testing.T) {
-	t.Parallel()
-	for _, name := range Names() {
-		if p, err := Parse(name); err != nil || string(p) != name {
-			t.Errorf("%s: %s, %v", name, p, err)
-		}
-	}
-	if _, err := Parse("docker"); err == nil {
-		t.Error("docker is known")
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package quote quotes arguments for shells. What cannot be quoted is an error.
-package quote
+package runflags
 
 import (
 	"errors"
@@ -16,27 +15,15 @@ import (
 // Shell is a kind of shell.
 type Shell string
 
-// The shells that are known.
+// The shells.
 const (
-	// Bash is any shell that quotes as POSIX says.
+	// Bash is any POSIX shell.
 	Bash Shell = "bash"
-	// Cmd is cmd.exe, at its prompt and in its files.
+	// Cmd is cmd.exe, interactive and in batch files.
 	Cmd Shell = "cmd"
 	// PowerShell is Windows PowerShell 5.1 and PowerShell 7, on Windows.
 	PowerShell Shell = "powershell"
 )
-
-// Names returns the names of the shells.
-func Names() []string { return []string{string(Cmd), string(PowerShell), string(Bash)} }
-
-// Parse returns the shell with the given name.
-func Parse(name string) (Shell, error) {
-	switch s := Shell(name); s {
-	case Bash, Cmd, PowerShell:
-		return s, nil
-	}
-	return "", fmt.Errorf("%q is not one of %s", name, strings.Join(Names(), ", "))
-}
 
 // ErrNotQuotable is the error of arguments that cannot be quoted for a shell.
 var ErrNotQuotable = errors.New("cannot be quoted for this shell")
@@ -69,9 +56,9 @@ func (s Shell) Line(args []string) (string, error) {
 
 // word returns arg as one word of the shell.
 func (s Shell) word(arg string) (string, error) {
-	// Pasted, a control character is a key that is pressed.
+	// A terminal interprets pasted control characters.
 	if !utf8.ValidString(arg) || strings.ContainsFunc(arg, unicode.IsControl) {
-		return "", s.notQuotable(arg, "it has a control character in it, or is not UTF-8")
+		return "", s.notQuotable(arg, "it has a control character, or is not UTF-8")
 	}
 	switch s {
 	case Cmd:
@@ -86,24 +73,21 @@ func (s Shell) notQuotable(arg, why string) error {
 	return fmt.Errorf("%q %w (%s): %s", arg, ErrNotQuotable, s, why)
 }
 
-// plain reports whether arg is a flag's name or a path without spaces, which both Windows shells,
-// and every program's start-up, take as it is. PowerShell has a meaning for most
-// else at the beginning of a word.
+// plain reports whether arg is a flag's name or a path without spaces, which needs
+// no quotation marks in both Windows shells.
 func plain(arg string) bool {
 	return regexp.MustCompile(`^(--?[A-Za-z][A-Za-z0-9-]*|[A-Za-z/][A-Za-z0-9_./\\:-]*)$`).MatchString(arg)
 }
 
-// cmdWord quotes for cmd.exe. Between quotation marks it leaves all but % and !
-// alone; both stand for variables, how they are kept from it is not the same at
-// the prompt and in a file, and there is no way that is right in both.
+// cmdWord quotes for cmd.exe, which expands % and ! even in quotation marks; they
+// are escaped differently at the prompt and in batch files, so they are refused.
 //
-// cmd.exe counts each quotation mark as a beginning or an end, the escaped ones
-// too. So in an argument that has one, each character that cmd.exe knows is
-// escaped by a caret, and for cmd.exe nothing is quoted.
+// cmd.exe does not recognize escaped quotation marks. An argument that has one is
+// therefore not quoted for cmd.exe; its special characters are escaped by a caret.
 func (s Shell) cmdWord(arg string) (string, error) {
 	switch {
 	case strings.ContainsAny(arg, "%!"):
-		return "", s.notQuotable(arg, "% and ! stand for variables there")
+		return "", s.notQuotable(arg, "% and ! are expanded there")
 	case plain(arg):
 		return arg, nil
 	case !strings.Contains(arg, `"`):
@@ -119,7 +103,7 @@ func (s Shell) cmdWord(arg string) (string, error) {
 	return b.String(), nil
 }
 
-// processWord quotes arg as a program on Windows reads its own command line.
+// processWord quotes arg for the command line of a Windows process.
 // https://learn.microsoft.com/cpp/c-language/parsing-c-command-line-arguments
 func processWord(arg string) string {
 	var b strings.Builder
@@ -142,12 +126,8 @@ func processWord(arg string) string {
 	return b.String()
 }
 
-// powerShellWord quotes for PowerShell, where nothing in a literal text has a
-// meaning but the quotation mark that ends it.
-//
-// How it then passes the text on to a program is not the same in 5.1, which
-// drops an empty one and escapes nothing, and in 7.3. What they pass on
-// differently is refused.
+// powerShellWord quotes for PowerShell. Versions 5.1 and 7.3 pass arguments to
+// programs differently; arguments for which the results differ are refused.
 // https://learn.microsoft.com/powershell/module/microsoft.powershell.core/about/about_parsing#passing-arguments-to-native-commands
 func (s Shell) powerShellWord(arg string) (string, error) {
 	switch {
@@ -163,7 +143,7 @@ func (s Shell) powerShellWord(arg string) (string, error) {
 	var b strings.Builder
 	b.WriteByte('\'')
 	for _, r := range arg {
-		// It takes the typographic ones for the plain one.
+		// Typographic quotation marks end a string too.
 		if strings.ContainsRune("'\u2018\u2019\u201a\u201b", r) {
 			b.WriteRune(r)
 		}

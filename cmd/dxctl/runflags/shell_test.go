@@ -1,4 +1,4 @@
-package quote
+package runflags
 
 import (
 	"errors"
@@ -66,19 +66,7 @@ func TestLongestLine(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	t.Parallel()
-	for _, name := range Names() {
-		if s, err := Parse(name); err != nil || string(s) != name {
-			t.Errorf("%s: %s, %v", name, s, err)
-		}
-	}
-	if _, err := Parse("fish"); err == nil {
-		t.Error("fish is a shell")
-	}
-}
-
-// hard are arguments that somebody could get wrong.
+// hard are arguments that are difficult to quote.
 var hard = []string{
 	"", " ", "a", "a b", `\`, `\\`, `a\`, `a b\`, `a b\\`, `"`, `""`, `\"`, `a\\"b`, `"a b"`, "'", "''", "`", "$x", "$(x)", "%PATH%", "!x!", "^", "a^b", "&", "a&b",
 	"|", "<", ">", "(", ")", "a;b", "a,b", "a=b", "--x=y z", "-a:b", "-a.b", "@x", "@(x)", "#", "a#b", "~", "*", "?", "[a]", "{a,b}", "1e3", "0x10", "5kb",
