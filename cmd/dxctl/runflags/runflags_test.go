@@ -219,8 +219,7 @@ func readCtrMount(t *testing.T, value string) (m specs.Mount) {
 	return m
 }
 
-// A container by hand gets what the node's policy says, and is told which GPUs are
-// its own.
+// A standalone container gets the extra files of the policy and the visibility hints.
 func TestFlagsByThePolicy(t *testing.T) {
 	t.Parallel()
 	gpu := windowsGPU("PCIROOT(0)#PCI(1B00)", "nvcuda.dll")
