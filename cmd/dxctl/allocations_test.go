@@ -56,7 +56,7 @@ func TestAllocationStates(t *testing.T) {
 		want   string
 	}{
 		"the kubelet has it":                       {held, nodePods{yes("default/a"), nil}, "uid-a", stateHeld},
-		"not presented":                  {entry("", "", "0"), nodePods{none, empty}, "", stateWaiting},
+		"not presented":                            {entry("", "", "0"), nodePods{none, empty}, "", stateWaiting},
 		"its binding cannot be read":               {unclear, nodePods{none, empty}, "", stateUnknown},
 		"the kubelet does not have it":             {held, nodePods{yes("default/b"), nil}, "uid-a", stateStale},
 		"nor has containerd":                       {held, nodePods{none, empty}, "uid-a", stateStale},
@@ -65,7 +65,7 @@ func TestAllocationStates(t *testing.T) {
 		"no kubelet, containerd has it":            {held, nodePods{nil, ready("uid-a")}, "uid-a", stateHeld},
 		"no kubelet after a reboot":                {held, nodePods{nil, ended}, "uid-a", stateUnknown},
 		"no kubelet, containerd does not":          {held, nodePods{nil, ready("uid-b")}, "uid-a", stateStale},
-		"no answer":                           {held, nodePods{}, "uid-a", stateUnknown},
+		"no answer":                                {held, nodePods{}, "uid-a", stateUnknown},
 		"its pod was recreated":                    {held, nodePods{yes("default/a"), nil}, "uid-b", stateStale},
 		"recreated, and the old one has not ended": {held, nodePods{yes("default/a"), ready("uid-a")}, "uid-b", stateHeld},
 		"only its pod's name is known":             {byName, nodePods{yes("default/a"), ready("uid-a")}, "uid-a", stateHeld},

@@ -97,12 +97,12 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if err := ctx.Err(); err != nil {
 		return cli.WithStatus(exitUnknown, fmt.Errorf("check the node: %w", err))
 	}
-	verdict := doctor.Examine(facts)
+	report := doctor.Examine(facts)
 	var err error
 	if o.output == outputJSON {
-		err = printAs(stdout, outputJSON, verdict.Report(facts))
+		err = printAs(stdout, outputJSON, report)
 	} else {
-		err = verdict.Print(stdout)
+		err = report.Print(stdout)
 	}
 	if err == nil && o.bundle != "" {
 		err = o.writeBundle(ctx, stderr, facts.Redact())
@@ -110,9 +110,9 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	switch {
 	case err != nil:
 		return err
-	case verdict.Result() == doctor.Findings:
+	case report.Result == doctor.Findings:
 		return errors.New("this node has problems")
-	case verdict.Result() == doctor.NotKnown:
+	case report.Result == doctor.NotKnown:
 		return cli.WithStatus(exitUnknown, errors.New("some checks could not be performed"))
 	}
 	return nil

@@ -24,7 +24,6 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"directx-nri/advertiser"
-	"directx-nri/advertiser/resources"
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
@@ -33,7 +32,6 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
-	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
@@ -157,46 +155,27 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) doctor.GPUs {
 	}
 	devices, err := source.Devices(ctx)
 	g.Err = err
-	for _, a := range resources.Assign(devices, c.Policy.Resources) {
-		gpu := lookupFiles(a.Device, c.Policy.RuntimeFiles)
-		if a.Rule != nil {
-			gpu.Resource = a.Rule.Name
-		}
-		g.List = append(g.List, gpu)
+	for i, r := range reportDevices(devices, c.Policy.Resources) {
+		g.List = append(g.List, doctor.GPU{Device: devices[i], Resource: r.Resource, Missing: missingFiles(devices[i], r, c.Policy.RuntimeFiles)})
 	}
 	return g
 }
 
-// lookupFiles looks up the files of a device's containers.
-func lookupFiles(d discovery.Device, rules []policy.RuntimeFiles) doctor.GPU {
-	g := doctor.GPU{Device: d}
-	root := hostfiles.Root("/")
-	check := func(path string, err error) {
-		if errors.Is(err, fs.ErrNotExist) {
-			g.Missing = append(g.Missing, path)
-		}
-	}
-	removed := func(source string) bool {
-		return slices.ContainsFunc(rules, func(r policy.RuntimeFiles) bool {
-			return r.Vendor == uint16(d.VendorID) && slices.ContainsFunc(r.Remove, func(glob string) bool { return winpath.MatchPath(glob, source) })
+// missingFiles returns the files of a device's containers that do not exist, but for
+// those that rules remove.
+func missingFiles(d discovery.Device, r deviceReport, rules []policy.RuntimeFiles) []string {
+	detail := deviceDetail{deviceReport: r}
+	detail.checkFiles(nodeFiles{})
+	var missing []string
+	for _, file := range slices.Concat(r.System32, r.SysWOW64, r.DeviceNodes, r.Libraries) {
+		removed := slices.ContainsFunc(rules, func(rule policy.RuntimeFiles) bool {
+			return rule.Vendor == uint16(d.VendorID) && slices.ContainsFunc(rule.Remove, func(glob string) bool { return winpath.MatchPath(glob, file.Source) })
 		})
-	}
-	for _, file := range slices.Concat(d.System32, d.SysWOW64) {
-		if !removed(file.Source) {
-			path := winpath.Join(d.DriverStorePath, file.Source)
-			_, err := root.Resolve(path)
-			check(path, err)
+		if file.Missing && !removed {
+			missing = append(missing, file.Source)
 		}
 	}
-	for _, library := range d.Libraries {
-		_, err := root.Resolve(library.Source)
-		check(library.Source, err)
-	}
-	for _, node := range d.DeviceNodes {
-		_, err := root.DeviceNode(node.Path)
-		check(node.Path, err)
-	}
-	return g
+	return missing
 }
 
 // askWindows returns what Windows supports, nil on other systems.

@@ -39,7 +39,7 @@ func (o *doctorOptions) writeBundle(ctx context.Context, stderr io.Writer, facts
 	var buffer bytes.Buffer
 	b := &supportBundle{zip: zip.NewWriter(&buffer), ids: map[string]bool{}}
 	b.addAllocations(ctx, facts.Records.Dir)
-	b.addJSON("doctor.json", doctor.Examine(facts).Report(facts), nil)
+	b.addJSON("doctor.json", doctor.Examine(facts), nil)
 	b.addJSON("devices.json", reportDevices(devicesOf(facts), facts.Config.Policy.Resources), facts.GPUs.Err)
 	b.addJSON("policy.json", facts.Config.Policy, facts.Config.Err)
 	b.addJSON("capabilities.json", reportCapabilities(facts), nil)

@@ -45,16 +45,16 @@ const (
 // examination collects findings.
 type examination struct {
 	Facts
-	verdict Verdict
+	r Report
 	// denied are what could not be read for lack of permission.
 	denied []string
 }
 
 // Examine returns the problems of a node: one finding for each cause, and none for
 // its consequences.
-func Examine(f Facts) Verdict {
-	e := &examination{Facts: f, verdict: Verdict{Role: f.role(), ServedBy: f.servedBy(), Findings: []Finding{}}}
-	kubernetes := e.verdict.Role == RoleKubernetes
+func Examine(f Facts) Report {
+	e := &examination{Facts: f, r: Report{Version: f.Version, OS: f.OS, Role: f.role(), ServedBy: f.servedBy(), Findings: []Finding{}}}
+	kubernetes := e.r.Role == RoleKubernetes
 	e.setup()
 	e.config()
 	e.inventory()
@@ -70,7 +70,7 @@ func Examine(f Facts) Verdict {
 	if e.served(ServedByNRI) {
 		e.nri()
 	}
-	if kubernetes && len(e.verdict.ServedBy) > 0 {
+	if kubernetes && len(e.r.ServedBy) > 0 {
 		e.kubelet()
 	}
 	e.records()
@@ -78,19 +78,20 @@ func Examine(f Facts) Verdict {
 	e.leftovers()
 	if len(e.denied) > 0 {
 		e.performed(CheckAccess)
-		e.verdict.Findings = append(e.verdict.Findings, Finding{
+		e.r.Findings = append(e.r.Findings, Finding{
 			CheckAccess, Unknown, "", "permission denied: " + strings.Join(e.denied, ", "),
 			"problems there are not detected", "run dxctl as root or an administrator",
 		})
 	}
-	return e.verdict
+	e.r.Result = result(e.r.Findings)
+	return e.r
 }
 
 // RuntimeFindings returns the problems of containerd's runtime handlers and of the
 // shims that they use.
 func RuntimeFindings(f Facts) []Finding {
 	f.Version = "" // A shim of another version works.
-	e := &examination{Facts: f, verdict: Verdict{Role: RoleKubernetes, ServedBy: []ServedBy{ServedByShim}}}
+	e := &examination{Facts: f, r: Report{Role: RoleKubernetes, ServedBy: []ServedBy{ServedByShim}}}
 	e.overrides()
 	e.handlers()
 	for _, s := range f.Shims {
@@ -98,7 +99,7 @@ func RuntimeFindings(f Facts) []Finding {
 			e.shim(s)
 		}
 	}
-	return e.verdict.Findings
+	return e.r.Findings
 }
 
 // role returns what the node is used for. The kubelet's directory stays if the
@@ -116,7 +117,7 @@ func (f Facts) role() Role {
 // servedBy returns the components that are expected to add GPUs to containers.
 func (f Facts) servedBy() []ServedBy {
 	p, kubernetes := f.Config.Policy, f.role() == RoleKubernetes
-	var list []ServedBy
+	list := []ServedBy{}
 	switch {
 	case f.ServedBy != ServedByAuto && f.ServedBy != "":
 		return []ServedBy{f.ServedBy}
@@ -171,20 +172,20 @@ func (f Facts) byClass() bool {
 	return f.Windows != nil && !f.Windows.Assignment().Individual
 }
 
-func (e *examination) served(by ServedBy) bool { return slices.Contains(e.verdict.ServedBy, by) }
+func (e *examination) served(by ServedBy) bool { return slices.Contains(e.r.ServedBy, by) }
 
 // performed adds to the list of performed checks.
 func (e *examination) performed(checks ...string) {
 	for _, check := range checks {
-		if !slices.Contains(e.verdict.Checks, check) {
-			e.verdict.Checks = append(e.verdict.Checks, check)
+		if !slices.Contains(e.r.Checks, check) {
+			e.r.Checks = append(e.r.Checks, check)
 		}
 	}
 }
 
 // has reports whether one of the checks has a finding.
 func (e *examination) has(checks ...string) bool {
-	return slices.ContainsFunc(e.verdict.Findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
+	return slices.ContainsFunc(e.r.Findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
 }
 
 // entry is an entry in a table of findings.
@@ -234,14 +235,14 @@ func (e *examination) report(n entry) {
 	fix := strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
 		"{protect}", fmt.Sprintf(protect, protected)).Replace(n.fix)
 	e.performed(n.check)
-	e.verdict.Findings = append(e.verdict.Findings, Finding{n.check, Problem, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
+	e.r.Findings = append(e.r.Findings, Finding{n.check, Problem, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // note adds something that is not a problem and may explain one.
 func (e *examination) note(format string, args ...any) {
-	e.verdict.Notes = append(e.verdict.Notes, oneLine(fmt.Sprintf(format, args...)))
+	e.r.Notes = append(e.r.Notes, oneLine(fmt.Sprintf(format, args...)))
 }
 
 func (e *examination) setup() {
@@ -249,7 +250,7 @@ func (e *examination) setup() {
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
 	e.performed(CheckSetup)
 	e.first(entry{
-		len(e.verdict.ServedBy) == 0 && !unreadable, CheckSetup, "", "directx-nri is not set up on this node", "no container can have a GPU",
+		len(e.r.ServedBy) == 0 && !unreadable, CheckSetup, "", "directx-nri is not set up on this node", "no container can have a GPU",
 		"run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs",
 	})
 }
@@ -350,12 +351,12 @@ func (e *examination) containerd() {
 	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
 	known := c.Err == nil && err == nil
 	e.first([]entry{
-		{when: c.WithoutCRI && e.verdict.Role == RoleStandalone},
+		{when: c.WithoutCRI && e.r.Role == RoleStandalone},
 		{c.WithoutCRI, CheckContainerd, c.Socket, "containerd runs without its CRI plugin", "the kubelet cannot start pods", "remove cri from disabled_plugins in {containerd}"},
 		{c.Err != nil, CheckContainerd, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err), "no container can be started", "{restart}, see its log, or set --cri-socket"},
 		{known && (major < 1 || major == 1 && minor < 7), CheckContainerd, version, "containerd " + version + " is older than 1.7", "it is not supported", "install containerd 1.7 or later"},
 		{
-			known && e.OS == "linux" && major >= 2 && e.verdict.Role == RoleKubernetes && slices.Equal(e.verdict.ServedBy, []ServedBy{ServedByShim}),
+			known && e.OS == "linux" && major >= 2 && e.r.Role == RoleKubernetes && slices.Equal(e.r.ServedBy, []ServedBy{ServedByShim}),
 			CheckContainerd, version, "containerd " + version + " on Linux runs the shim for a pod's sandbox only", "pods with a GPU do not start",
 			"set servedBy: nri, and run directx-nri",
 		},
@@ -419,7 +420,7 @@ func (e *examination) shims() {
 	e.performed(CheckShim)
 	for _, s := range e.Shims {
 		// Pods are served by runtime_path; the shim that ctr finds by name is optional.
-		if len(s.Handlers) == 0 && e.verdict.Role == RoleKubernetes {
+		if len(s.Handlers) == 0 && e.r.Role == RoleKubernetes {
 			continue
 		}
 		e.shim(s)

@@ -133,7 +133,7 @@ func TestSoundNodes(t *testing.T) {
 		}), RoleKubernetes, []ServedBy{ServedByNRI}},
 	} {
 		v := Examine(test.facts)
-		if len(v.Findings) > 0 || v.Role != test.role || !slices.Equal(v.ServedBy, test.by) || v.Result() != Sound {
+		if len(v.Findings) > 0 || v.Role != test.role || !slices.Equal(v.ServedBy, test.by) || v.Result != Sound {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
@@ -306,7 +306,7 @@ func TestNotes(t *testing.T) {
 		"no configured resource matches GPU NPU": with(sound(), func(f *Facts) { f.GPUs.List[1].Resource = "" }),
 	} {
 		v := Examine(f)
-		if v.Result() != Sound || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], want) {
+		if v.Result != Sound || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], want) {
 			t.Errorf("%q: %+v", want, v)
 		}
 	}
@@ -320,11 +320,11 @@ func TestWithoutPermission(t *testing.T) {
 		f.Kubelet = Kubelet{Dir: "/var/lib/kubelet/device-plugins", DirErr: errDenied}
 	})
 	v := Examine(f)
-	if len(v.Findings) != 1 || v.Result() != NotKnown || !strings.Contains(v.Findings[0].Problem, "/run/containerd/containerd.sock") || !strings.Contains(v.Findings[0].Problem, "allocations") {
+	if len(v.Findings) != 1 || v.Result != NotKnown || !strings.Contains(v.Findings[0].Problem, "/run/containerd/containerd.sock") || !strings.Contains(v.Findings[0].Problem, "allocations") {
 		t.Errorf("%+v", v)
 	}
 	f.GPUs.List[0].Missing = []string{"/a.so"}
-	if v := Examine(f); v.Result() != Findings || len(v.Findings) != 2 {
+	if v := Examine(f); v.Result != Findings || len(v.Findings) != 2 {
 		t.Errorf("%+v", v)
 	}
 }
