@@ -200,7 +200,7 @@ func (g Ground) supervise() (status int, err error) {
 	if len(dir) > 40 {
 		return exitFailed, fmt.Errorf("the temporary directory's path %s is too long for the sockets in it: set DIRECTX_NRI_E2E_TMP=/tmp", dir)
 	}
-	defer func() { err = errors.Join(err, removeCgroups(cgroupRoot(dir))) }()
+	defer func() { err = errors.Join(err, RemoveCgroups(cgroupRoot(dir))) }()
 
 	for _, d := range g.Dirs {
 		if err := d.make(dir); err != nil {
@@ -343,9 +343,9 @@ func Cgroup() string { return cgroupRoot(RunDir()) }
 // cgroupRoot is the control group below which all containers of a run are.
 func cgroupRoot(dir string) string { return "/" + filepath.Base(dir) }
 
-// removeCgroups removes a control group and those below it from every
+// RemoveCgroups removes a control group and those below it from every
 // hierarchy. Their processes are dead; the kernel may need a moment to know.
-func removeCgroups(name string) error {
+func RemoveCgroups(name string) error {
 	var roots []string
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		found, _ := filepath.Glob(pattern + name) // The pattern is well formed.

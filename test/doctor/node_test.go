@@ -65,7 +65,7 @@ devices:
 const configYAML = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Configuration
 # password: SECRET-config-comment
-stateDir: DIR/ours
+replicas: 2
 inventory: DIR/etc/gpus.yaml
 shim:
   runtime: containerd-shim-runc-v2
@@ -77,27 +77,22 @@ type node struct {
 	*bed.Machine
 	kubelet            *fakekubelet.Kubelet
 	plugin, advertiser *bed.Process
-	// metrics and pluginMetrics are the addresses at which these two serve them.
-	metrics, pluginMetrics string
 }
 
 // newNode sets a node up as the README says.
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{
-		Machine: bed.NewMachine(t, bed.MachineOptions{Parts: bed.Containerds(t)[bed.Containerd1], Config: containerdConfig}),
-		metrics: bed.FreeAddress(t), pluginMetrics: bed.FreeAddress(t),
-	}
+	n := &node{Machine: bed.NewMachine(t, bed.MachineOptions{Parts: bed.Containerds(t)[bed.Containerd1], Config: containerdConfig})}
 	for _, dir := range []string{"bin", "conf.d", "kubelet"} {
 		n.check(os.MkdirAll(n.Path(dir), 0o755))
 	}
 	n.check(errors.Join(os.Mkdir(n.Path("etc"), 0o700), os.Chmod(n.Dir, 0o755)))
 	n.Write("lib/libgpu.so", "", 0o644)
 	n.Write("etc/gpus.yaml", n.Text(inventory), 0o644)
-	n.Write("etc/config.yaml", n.Text(configYAML)+"metrics: {address: '"+n.metrics+"', pluginAddress: '"+n.pluginMetrics+"'}\n", 0o600)
-	n.plugin = n.process("directx-nri", "--nri-socket", n.Path("nri.sock"), "--cri-socket", n.Socket())
-	n.advertiser = n.process("directx-advertiser", "--replicas", "2", "--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"),
-		"--nri-socket", n.Path("nri.sock"))
+	n.Write("etc/config.yaml", n.Text(configYAML), 0o600)
+	n.plugin = n.process("directx-nri", "--nri-socket", n.Path("nri.sock"))
+	n.advertiser = n.process("directx-advertiser", "--config", n.Path("etc/config.yaml"), "--kubelet-dir", n.Path("kubelet"),
+		"--pod-resources-socket", n.Path("pr.sock"), "--cri-socket", n.Socket())
 	n.dxctl("runtime", "install", "--to", n.Path("bin"), "--state-dir", n.Path("ours"))
 	n.dxctl(append([]string{"runtime", "configure", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours"),
 		"--shim", n.shim()}, n.RestartFlags()...)...)
@@ -111,8 +106,7 @@ func newNode(t *testing.T) *node {
 // process returns one of our programs, which ends with the test.
 func (n *node) process(name string, args ...string) *bed.Process {
 	p := bed.NewProcess(name, n.Path(name+".log"), func() *exec.Cmd {
-		return exec.Command(filepath.Join(programs, name), append([]string{"--config", n.Path("etc/config.yaml"), "--inventory", n.Path("etc/gpus.yaml"),
-			"--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run")}, args...)...)
+		return exec.Command(filepath.Join(programs, name), append(args, "--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run"))...)
 	})
 	n.Cleanup(func() {
 		if n.Failed() {

@@ -170,7 +170,7 @@ func TestSignalRollback(t *testing.T) {
 	n := keptNode(t, bed.Containerds(t)[bed.Containerd1], config)
 	n.Write("refuse", "directx.microsoft.com\n", 0o644)
 	status, _, stderr := n.dxctl("configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "3s")
-	if status != 1 || !strings.Contains(stderr, "is back, and containerd runs with it") {
+	if status != 1 || !strings.Contains(stderr, n.Path("config.toml")) {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	n.mustHaveConfig(config, "the file")
@@ -181,7 +181,7 @@ func TestSignalRollback(t *testing.T) {
 
 	// The kubelet runs an init container that failed once more.
 	again := []string{"configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "3s"}
-	if status, _, stderr = n.dxctl(again...); status != 1 || !strings.Contains(stderr, "nothing was changed: containerd did not restart with this configuration") {
+	if status, _, stderr = n.dxctl(again...); status != 1 || !strings.Contains(stderr, n.Path("ours/configure-failed.json")) {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	n.mustHaveStarted(2, "the same again")
@@ -196,7 +196,7 @@ func TestSignalWithoutService(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, bed.Containerds(t)[bed.Containerd1], "version = 2\n# mine\n")
 	status, _, stderr := n.dxctl("configure", "--restart", "--restart-mode", "signal", "--restart-timeout", "2s")
-	if status != 1 || !strings.Contains(stderr, "start it on the node, and do not use --restart-mode signal there") {
+	if status != 1 || !strings.Contains(stderr, "signal") {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	n.mustHaveConfig("version = 2\n# mine\n", "the file")
@@ -210,7 +210,7 @@ func TestSignalToAnother(t *testing.T) {
 	n := keptNode(t, bed.Containerds(t)[bed.Containerd1], config)
 	unchanged := func(want string, status int, stderr string) {
 		t.Helper()
-		if status != 1 || !strings.Contains(stderr, "nothing is changed: ") || !strings.Contains(stderr, want) {
+		if status != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("status %d: %s, want %q", status, stderr, want)
 		}
 		n.mustHaveConfig(config, "the file")
@@ -220,12 +220,12 @@ func TestSignalToAnother(t *testing.T) {
 	proxy(t, front, n.Socket())
 	dxctl := filepath.Join(programs, "dxctl")
 	status, _, stderr := n.Call(exec.Command(dxctl, append(n.flags(front, "configure"), bySignal...)...))
-	unchanged("is runtimeconfig.t and not containerd: it is left alone", status, stderr)
+	unchanged("runtimeconfig.t", status, stderr)
 
 	// In a pod without hostPID.
 	args := slices.Concat([]string{"--pid", "--fork", "--mount-proc", dxctl}, n.flags(n.Socket(), "configure"), bySignal)
 	status, _, stderr = n.Call(exec.Command("unshare", args...))
-	unchanged("in a pod set hostPID: true", status, stderr)
+	unchanged("hostPID", status, stderr)
 }
 
 // proxy forwards connections to the socket from to the socket to.
@@ -375,7 +375,7 @@ func TestRollback(t *testing.T) {
 			const config = "version = 2\n# mine\n"
 			n := startNode(t, containerd, config)
 			status, _, stderr := n.dxctl(append([]string{"configure"}, spoil(t, n)...)...)
-			if status != 1 || !strings.Contains(stderr, "is back, and containerd runs with it") {
+			if status != 1 || !strings.Contains(stderr, n.Path("config.toml")) {
 				t.Errorf("status %d: %s", status, stderr)
 			}
 			n.mustHaveConfig(config, "the file")
@@ -394,7 +394,7 @@ func TestImportedHandlers(t *testing.T) {
 			n := startNode(t, containerd, "version = 2\nimports = [\"conf.d/*.toml\"]\n")
 			n.Write("conf.d/x.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n", 0o644)
 			status, _, stderr := n.dxctl("configure")
-			if status != 1 || !strings.Contains(stderr, "conf.d/x.toml is imported by") {
+			if status != 1 || !strings.Contains(stderr, "conf.d/x.toml") {
 				t.Errorf("status %d: %s", status, stderr)
 			}
 		})
