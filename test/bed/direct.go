@@ -96,8 +96,17 @@ func (d *Direct) State(id string) (cri.ContainerState, error) {
 	return response.GetStatus().GetState(), err
 }
 
-// View looks at a container that runs.
-func (d *Direct) View(id string) (View, error) { return d.n.view(id) }
+// MustHave fails the test unless a running container has exactly the given GPUs.
+func (d *Direct) MustHave(t testing.TB, id string, gpus ...int) {
+	t.Helper()
+	view, err := d.n.view(id)
+	if err == nil {
+		err = d.n.Compare(view, gpus...)
+	}
+	if err != nil {
+		t.Errorf("container %s: %v", id, err)
+	}
+}
 
 // RemoveContainer ends and removes a container.
 func (d *Direct) RemoveContainer(t testing.TB, id string) {

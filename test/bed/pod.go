@@ -353,6 +353,18 @@ func running(s Status) error {
 	return nil
 }
 
+// MustNotRun fails the test if container main of a pod runs.
+func (n *Node) MustNotRun(t testing.TB, pod string) {
+	t.Helper()
+	status, err := n.Status(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := status.Container("main"); c.State.Running != nil {
+		t.Errorf("container main of pod %s runs", pod)
+	}
+}
+
 // WaitRefused waits until the kubelet has refused to admit a pod and returns
 // its words.
 func (n *Node) WaitRefused(t testing.TB, pod string) string {

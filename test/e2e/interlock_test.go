@@ -109,7 +109,7 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 					}
 				}
 				if err == nil {
-					s.mustHaveDirect(t, sandbox, id, gpu.Index)
+					sandbox.MustHave(t, id, gpu.Index)
 				}
 				s.WaitPlugin(t)
 				var again string
@@ -119,22 +119,9 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 					}
 					return sandbox.Start(again)
 				})
-				s.mustHaveDirect(t, sandbox, again, gpu.Index)
+				sandbox.MustHave(t, again, gpu.Index)
 			})
 		}
-	}
-}
-
-// mustHaveDirect fails the test unless a container of a sandbox has exactly the
-// given GPUs.
-func (s *suite) mustHaveDirect(t *testing.T, sandbox *bed.Direct, id string, gpus ...int) {
-	t.Helper()
-	view, err := sandbox.View(id)
-	if err == nil {
-		err = s.Compare(view, gpus...)
-	}
-	if err != nil {
-		t.Errorf("container %s: %v", id, err)
 	}
 }
 
@@ -235,18 +222,6 @@ func (s *suite) holdFor(t *testing.T, d time.Duration) {
 	})
 }
 
-// mustNotRun fails the test if container main of the pod runs.
-func (s *suite) mustNotRun(t *testing.T, pod string) {
-	t.Helper()
-	status, err := s.Status(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, _ := status.Container("main"); c.State.Running != nil {
-		t.Errorf("container main of pod %s runs", pod)
-	}
-}
-
 // testInterlockKubelet crashes a container while both programs are away. The
 // kubelet was restarted since, and so does not call PreStartContainer.
 func (s *suite) testInterlockKubelet(t *testing.T) {
@@ -263,7 +238,7 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, before)
 	mustContain(t, "the event of a container with the interlock", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
-	s.mustNotRun(t, pod)
+	s.MustNotRun(t, pod)
 	s.Plugin.Start(t)
 	s.Advertiser.Start(t)
 	s.WaitReady(t)
@@ -290,7 +265,7 @@ func (s *suite) testPluginAway(t *testing.T) {
 		view := s.Look(t, running, "main")
 		s.KillContainer(t, view)
 		mustContain(t, "the event of a crashed container while the plugin is down", s.WaitNotStarted(t, running, "main", mark), "not running")
-		s.mustNotRun(t, gpu)
+		s.MustNotRun(t, gpu)
 
 		s.Plugin.Start(t)
 		s.WaitRunning(t, gpu, running)
@@ -303,7 +278,7 @@ func (s *suite) testPluginAway(t *testing.T) {
 		mark := s.Kubelet.Mark()
 		pod := s.Apply(t, bed.GPUPod("frozen", 1))
 		mustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "does not answer")
-		s.mustNotRun(t, pod)
+		s.MustNotRun(t, pod)
 		s.Plugin.Thaw(t)
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
@@ -344,7 +319,7 @@ func TestInterlockByShim(t *testing.T) {
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, view)
 	mustContain(t, "the event of a container without the shim", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
-	s.mustNotRun(t, pod)
+	s.MustNotRun(t, pod)
 	s.CheckWitness(t)
 
 	s.ConfigureContainerd(t)

@@ -261,7 +261,7 @@ func (s *suite) testDamage(t *testing.T) {
 	}
 	for _, d := range all {
 		mustContain(t, "the event of a container whose record is "+d.name, s.WaitNotStarted(t, d.pod, "main", d.mark), d.file)
-		s.mustNotRun(t, d.pod)
+		s.MustNotRun(t, d.pod)
 	}
 	// Neither daemon may be kept from starting by it.
 	s.Advertiser.Stop(t)

@@ -66,10 +66,7 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 		name, settings string
 		says           []string
 	}{
-		{"a value that is not possible", "replicas: 0", []string{"config.yaml:5: replicas: 0 is out of range"}},
-		{"an unknown key", "replica: 8", []string{"config.yaml:5", "replica"}},
-		{"a key twice", "replicas: 8\nreplicas: 4", []string{"config.yaml:6", "replicas"}},
-		{"no YAML", "replicas: [8", []string{"config.yaml"}},
+		{"a value that is not possible", "replicas: 0", []string{"config.yaml:5: replicas"}},
 		{
 			"one wrong rule", "resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}",
 			[]string{"config.yaml:7: resources[1].replicas"},

