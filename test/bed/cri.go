@@ -42,7 +42,7 @@ func (n *Node) listContainers(labels map[string]string) ([]*cri.Container, error
 	return containers, nil
 }
 
-// Info is what containerd knows about a container.
+// Info is containerd's information about a container.
 type Info struct {
 	PID    int `json:"pid"`
 	Config struct {
@@ -52,7 +52,7 @@ type Info struct {
 	RuntimeSpec json.RawMessage `json:"runtimeSpec"`
 }
 
-// Info returns what containerd knows about a container.
+// Info returns containerd's information about a container.
 func (n *Node) Info(id string) (Info, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (n *Node) Exec(t testing.TB, id, script string) (output string, status int)
 	return string(response.GetStdout()) + string(response.GetStderr()), int(response.GetExitCode())
 }
 
-// View is what a running container has of ours, seen from the outside.
+// View is what a running container has of this product, seen from the host.
 type View struct {
 	ID  string
 	PID int

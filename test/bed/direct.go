@@ -13,8 +13,8 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Direct is a pod sandbox that a test made through CRI itself, in the kubelet's
-// place, to choose the moment of each step.
+// Direct is a pod sandbox that a test makes through CRI, as the kubelet does, to choose
+// the moment of each step.
 type Direct struct {
 	n      *Node
 	id     string
@@ -144,8 +144,7 @@ func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) (answer Answer) {
 	return answer
 }
 
-// Answer is what the advertiser answers for a container: its environment variables
-// and mounts.
+// Answer is the advertiser's answer for a container.
 type Answer struct {
 	Env    map[string]string
 	Mounts []*deviceplugin.Mount
@@ -166,8 +165,7 @@ func (n *Node) DevicePlugin(t testing.TB) DevicePlugin {
 	return DevicePlugin{deviceplugin.NewDevicePluginClient(Dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))}
 }
 
-// Preferred asks which of the available devices are best for a container that
-// asks for size of them.
+// Preferred returns which size of the available devices the advertiser prefers.
 func (p DevicePlugin) Preferred(available []string, size int) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 )
 
 // gpuMajor is the major number of the simulated GPUs' device nodes. It is kept
-// free for local use and has no driver: opening such a node says ENXIO to who
-// may use it, and EPERM to who may not, because the control group is asked
-// first. https://www.kernel.org/doc/html/latest/admin-guide/devices.html
+// free for local use and has no driver: opening such a node fails with ENXIO, or with
+// EPERM if the control group does not allow it, which is checked first.
+// https://www.kernel.org/doc/html/latest/admin-guide/devices.html
 const gpuMajor = 61
 
 // GPU is one simulated GPU.
@@ -31,10 +31,9 @@ type GPU struct {
 	Unhealthy string
 	// Libraries is how many further library files it has.
 	Libraries int
-	// UUID is what NVIDIA's driver would name it, empty when that is not known.
+	// UUID is NVIDIA's UUID of it, empty if unknown.
 	UUID string
-	// Description, Memory in bytes and Driver, its version, are what rules
-	// match. Without them all GPUs are alike.
+	// Description, Memory in bytes and Driver, its version, are matched by rules.
 	Description, Driver string
 	Memory              uint64
 }

@@ -90,7 +90,7 @@ fi
 [ "$1" = stop ] || run
 `
 
-// isolate runs a program with directories of its own in place of the machine's.
+// isolate runs a program with empty directories in place of the machine's.
 const isolate = `#!/bin/sh
 for dir in /run /opt /etc/containerd; do
 	[ ! -d $dir ] || mount -t tmpfs none $dir || exit 1

@@ -43,12 +43,12 @@ const (
 	containerdAddress = "cd.sock"
 )
 
-// Options say what a node is to look like.
+// Options describe a node.
 type Options struct {
 	// Replicas is how many times each GPU is offered; 0 leaves it to Config.
 	Replicas int
-	// Offered is what the kubelet is to offer at first, by resource. Without it,
-	// what the inventory makes of Replicas and the default rules.
+	// Offered is what the kubelet is to offer at first, by resource, by default what
+	// follows from the inventory, Replicas and the default rules.
 	Offered map[string]int
 	// NRIOff disables NRI in containerd; our plugin does not run.
 	NRIOff bool
@@ -244,8 +244,7 @@ func (n *Node) Processes() []*Process {
 	return []*Process{n.Containerd, n.Kubelet, n.Plugin, n.Advertiser}
 }
 
-// Recover brings the node back to where a test found it, whatever the test did
-// to it: every process runs, and the inventory is the given one.
+// Recover starts and thaws every process of the node and restores the inventory.
 func (n *Node) Recover(t testing.TB, inventory *Inventory) {
 	t.Helper()
 	for _, p := range n.Processes() {

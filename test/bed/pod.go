@@ -66,13 +66,12 @@ func (n *Node) CheckWitness(t testing.TB) {
 	}
 }
 
-// GPUPod is a pod of one container, "main", that asks for display GPUs.
+// GPUPod returns a pod of one container, "main", that requests display GPUs.
 func GPUPod(name string, display int) Pod {
 	return Pod{Name: name, Containers: []Container{{Name: "main", Display: display}}}
 }
 
-// ResourcePod is a pod of one container, "main", that asks for GPUs of a
-// resource.
+// ResourcePod returns a pod of one container, "main", that requests GPUs of a resource.
 func ResourcePod(name, resource string, count int) Pod {
 	return Pod{Name: name, Containers: []Container{{Name: "main", Resources: map[string]int{resource: count}}}}
 }
@@ -99,8 +98,8 @@ type applied struct {
 	nudges int
 }
 
-// Nudge makes the kubelet look at a pod again now, as any change of it would,
-// instead of when its 10 to 15 seconds after a failure are over.
+// Nudge makes the kubelet sync pods now, as any change of them does, instead of 10 to 15
+// seconds after a failure.
 func (n *Node) Nudge(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
@@ -216,7 +215,7 @@ func (n *Node) Remove(t testing.TB, pods ...string) {
 	}
 }
 
-// Status is what the kubelet says about a pod.
+// Status is the kubelet's status of a pod.
 type Status struct {
 	Metadata struct {
 		Name string
@@ -231,7 +230,7 @@ type Status struct {
 	}
 }
 
-// ContainerStatus is what the kubelet says about a container.
+// ContainerStatus is the kubelet's status of a container.
 type ContainerStatus struct {
 	Name         string
 	ContainerID  string
@@ -300,7 +299,7 @@ func (n *Node) pods() (map[string]Status, error) {
 	return pods, nil
 }
 
-// Status returns what the kubelet says about a pod now.
+// Status returns the kubelet's status of a pod.
 func (n *Node) Status(pod string) (Status, error) {
 	all, err := n.pods()
 	if err != nil {
@@ -365,8 +364,8 @@ func (n *Node) MustNotRun(t testing.TB, pod string) {
 	}
 }
 
-// WaitRefused waits until the kubelet has refused to admit a pod and returns
-// its words.
+// WaitRefused waits until the kubelet has refused to admit a pod and returns the reason
+// and message.
 func (n *Node) WaitRefused(t testing.TB, pod string) string {
 	t.Helper()
 	status := n.WaitStatus(t, pod, "the kubelet refuses it", func(s Status) error {

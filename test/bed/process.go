@@ -16,8 +16,8 @@ import (
 // stopTimeout bounds how long a program may take to end after SIGTERM.
 const stopTimeout = 30 * time.Second
 
-// Process is one program of the node, started and ended as often as a test
-// likes. It is for one goroutine: the test's.
+// Process is a program of the node that a test can start and stop. It is not safe for
+// concurrent use.
 type Process struct {
 	// Name names it in messages.
 	Name string
@@ -169,7 +169,7 @@ func (p *Process) Tail(n int) string {
 // Memory is what a process keeps in memory, in bytes.
 type Memory struct {
 	// Resident is all of it, Anonymous the part that is not pages of files,
-	// which the kernel takes back when it needs them.
+	// which the kernel can reclaim.
 	Resident, Anonymous uint64
 	// Peak is the most that was resident at any time.
 	Peak uint64

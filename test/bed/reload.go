@@ -18,15 +18,15 @@ import (
 // file that has changed.
 const reloadTimeout = 15 * time.Second
 
-// Configure replaces what the configuration file says, as [Node.WriteConfig] does,
-// and waits until the advertiser says that it is in force. It must be another one.
+// Configure replaces the configuration file, as [Node.WriteConfig] does, and waits until
+// it is in force. It must differ from the one before.
 func (n *Node) Configure(t testing.TB, more string) {
 	t.Helper()
 	n.waitLogged(t, more, "The configuration has changed and is in force")
 }
 
-// ConfigureBadly replaces what the configuration file says and returns the line in
-// which the advertiser reports that it refuses it.
+// ConfigureBadly replaces the configuration file and returns the line of the advertiser's
+// log that refuses it.
 func (n *Node) ConfigureBadly(t testing.TB, more string) string {
 	t.Helper()
 	return n.waitLogged(t, more, "The configuration cannot be used")
@@ -60,7 +60,7 @@ type Holding struct {
 func (n *Node) Held(t testing.TB) []Holding {
 	t.Helper()
 	var response *podresources.ListPodResourcesResponse
-	// The kubelet takes ten questions at once and refuses more.
+	// The kubelet limits the rate of calls.
 	Eventually(t, 10*time.Second, "the kubelet says what containers have", func() (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -99,8 +99,8 @@ func (n *Node) Running() ([]string, error) {
 	return names, nil
 }
 
-// Outcome waits until a pod runs or is refused for good, and returns the words of
-// the refusal, "" when it runs.
+// Outcome waits until a pod runs or is refused, and returns the reason of the refusal, ""
+// if it runs.
 func (n *Node) Outcome(t testing.TB, pod string) (refusal string) {
 	t.Helper()
 	n.WaitStatus(t, pod, "it runs or is refused", func(s Status) error {

@@ -135,7 +135,7 @@ type Standalone struct {
 func (c *Client) Create(s Standalone) error {
 	ctx, cancel := c.context()
 	defer cancel()
-	// Nothing refers to it for a moment, and what nothing refers to is collected.
+	// Until the container refers to it, the garbage collector would remove it.
 	_, err := c.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{
 		Snapshotter: snapshotter, Key: s.ID, Parent: c.n.layer, Labels: map[string]string{"containerd.io/gc.root": "true"},
 	})
@@ -273,8 +273,7 @@ func (c *Client) Started(t testing.TB, id string) []byte {
 	return data
 }
 
-// Traces returns what there is of a container: its record, its task, its
-// directories. There is none of one that was removed, or never started.
+// Traces returns what is left of a container: its record, its task, its directories.
 func (c *Client) Traces(id string) []string {
 	ctx, cancel := c.context()
 	defer cancel()
@@ -285,7 +284,7 @@ func (c *Client) Traces(id string) []string {
 	return append(traces, c.TaskTraces(id)...)
 }
 
-// TaskTraces returns what there is of a container's task.
+// TaskTraces returns what is left of a container's task.
 func (c *Client) TaskTraces(id string) []string {
 	ctx, cancel := c.context()
 	defer cancel()
@@ -308,7 +307,7 @@ func (c *Client) TaskTraces(id string) []string {
 	return traces
 }
 
-// ShimPID returns the process ID of the real shim that looks after a container.
+// ShimPID returns the process ID of a container's shim.
 func (c *Client) ShimPID(t testing.TB, id string) int {
 	t.Helper()
 	pid := findShim(c.namespace, id)

@@ -17,7 +17,7 @@ import (
 	"directx-nri/test/bed"
 )
 
-// TestByHand runs containers with what dxctl says, by the real ctr and the real
+// TestByHand runs containers with the output of dxctl, by the real ctr and the real
 // bash.
 func TestByHand(t *testing.T) {
 	s := &standalone{Node: bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})}
@@ -60,8 +60,8 @@ func (s *standalone) testNoFlag(t *testing.T) {
 	s.mustHave(t, "no-flag", 1)
 }
 
-// testFlags compares the spec of a container that ctr makes with dxctl's flags
-// with that which the shim makes of a request.
+// testFlags compares the spec of a container made by ctr with dxctl's flags with the one
+// that the shim makes of a request.
 func (s *standalone) testFlags(t *testing.T) {
 	for id, request := range map[string]string{"all": "all", "one": "1", "two": "2,0"} {
 		t.Run(id, func(t *testing.T) {
@@ -81,8 +81,8 @@ func (s *standalone) testFlags(t *testing.T) {
 	}
 }
 
-// mustBeAlike fails the test unless the container by hand, as ctr made it, is as
-// the shim made the other.
+// mustBeAlike fails the test unless a container that ctr made with flags has the same
+// spec as one that the shim edited.
 func (s *standalone) mustBeAlike(t *testing.T, byHand, byShim string) {
 	t.Helper()
 	var hand, shim specs.Spec
@@ -128,8 +128,8 @@ func text(v any) string {
 	return string(data)
 }
 
-// testBash pastes the flags into a command line. The paths of this node have
-// nothing in them that bash would not leave alone, so one with more is added.
+// testBash pastes the flags into a command line. The node's paths need no quoting, so
+// an environment variable that does is added.
 func (s *standalone) testBash(t *testing.T) {
 	flags := strings.TrimSpace(s.dxctl(t, "flags", "--for", "ctr", "--all", "--shell", "bash"))
 	line := strings.Join(slices.Concat(
@@ -142,7 +142,7 @@ func (s *standalone) testBash(t *testing.T) {
 	mustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", `a b#(c)&"`)
 }
 
-// testDxctlSpec asks what the shim would do to specs that it was then given.
+// testDxctlSpec compares dxctl's preview of a spec with the shim's edit of it.
 func (s *standalone) testDxctlSpec(t *testing.T) {
 	for id, flags := range map[string][]string{"spec-all": env("all"), "spec-one": annotation("1"), "spec-none": nil} {
 		t.Run(id, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"directx-nri/test/bed"
 )
 
-// testDevices: what a container with a GPU has, and that its neighbour has
-// nothing of it.
+// testDevices tests what a container with a GPU has, and that another container of its
+// pod does not have it.
 func (s *suite) testDevices(t *testing.T) {
 	s.run(t, "the container that asks has all, the other has nothing", func(t *testing.T) {
 		pod := s.Apply(t, bed.Pod{Name: "device", Containers: []bed.Container{
@@ -36,8 +36,8 @@ func (s *suite) testDevices(t *testing.T) {
 	})
 }
 
-// mustOpen fails the test unless the container may open its device node. There
-// is no driver behind it, and the kernel says so only to who may ask.
+// mustOpen fails the test unless the container may open its device node. It has no
+// driver, which the kernel reports only if the control group allows access.
 func (s *suite) mustOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
 	output, _ := s.Exec(t, view.ID, "cat "+gpu.ContainerPath())
@@ -74,8 +74,7 @@ func (s *suite) mustNotWrite(t *testing.T, view bed.View) {
 	}
 }
 
-// testSharing: which GPUs pods get when there are several, and when there are
-// no more.
+// testSharing tests which GPUs pods get, and that no more pods start than fit.
 func (s *suite) testSharing(t *testing.T) {
 	s.run(t, "two pods get different GPUs, eight fit, the ninth is refused", func(t *testing.T) {
 		perGPU := make(map[int]int)

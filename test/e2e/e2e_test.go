@@ -41,14 +41,11 @@ type suite struct {
 	inventory *bed.Inventory
 }
 
-// run runs one behaviour's test. After it every running container must have
-// what the kubelet assigned to it, and the node is made whole again for the
-// next test.
+// run runs one test. After it every running container must have what the kubelet
+// assigned to it, and every program of the node runs again.
 func (s *suite) run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
-		// Deferred and not a clean-up: the removal of pods, which is one,
-		// needs a node that works, and would push the failure out of the
-		// logs' end.
+		// Before the cleanup that removes pods, which needs a working node.
 		defer func() {
 			if t.Failed() {
 				s.DumpLogs(t)

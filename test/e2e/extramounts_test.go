@@ -18,15 +18,14 @@ import (
 	"directx-nri/test/bed"
 )
 
-// extraMounts is a node whose pods may have files of one of its directories.
+// extraMounts is a node that allows extra mounts from one of its directories.
 type extraMounts struct {
 	*bed.Node
-	// tools is the directory, more what the configuration says beside the policy.
+	// tools is the directory, more the rest of the configuration.
 	tools, more string
 }
 
-// startExtraMounts starts a node with one GPU, and with the files that the rows of
-// extraMountRefusals name.
+// startExtraMounts starts a node with one GPU, and with the files that tests request.
 func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	t.Helper()
 	// The configuration refuses directories in /tmp.
@@ -50,12 +49,12 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	return e
 }
 
-// policy is the configuration in which files may come from sources.
+// policy returns a configuration with this value of extraMounts.sources.
 func (e *extraMounts) policy(sources string) string {
 	return fmt.Sprintf("extraMounts:\n  sources: %s\n  hostDirectories: [%s]\n  destinations: [/usr/lib/wsl/lib, /srv/tools]\n  max: 3\n%s", sources, e.tools, e.more)
 }
 
-// setPolicy puts another policy in force and waits until the plugin has it.
+// setPolicy changes extraMounts.sources and waits until the change is in force.
 func (e *extraMounts) setPolicy(t *testing.T, sources string) {
 	t.Helper()
 	e.Configure(t, e.policy(sources))
@@ -67,7 +66,7 @@ type refusal struct {
 	parts []string
 }
 
-// refusals are those of a node that allows files of its directory.
+// refusals returns requests that the node refuses, by name.
 func (e *extraMounts) refusals() map[string]refusal {
 	return map[string]refusal{
 		"elsewhere":  {"[" + filepath.Dir(e.tools) + "/secret/key]", []string{"secret/key", "extraMounts"}},
@@ -76,15 +75,15 @@ func (e *extraMounts) refusals() map[string]refusal {
 	}
 }
 
-// granted is a request of all the forms that are allowed, and inside what a
-// container that has it sees, by path.
+// granted returns a request with each allowed form of an entry, and the content of the
+// container's files by path.
 func (e *extraMounts) granted() (list string, inside map[string]string) {
 	return fmt.Sprintf("[{source: %[1]s/tool, destination: /srv/tools/tool}, %[1]s/within]", e.tools),
 		map[string]string{"/srv/tools/tool": "the tool", "/usr/lib/wsl/lib/within": "deep"}
 }
 
-// mustSee fails the test unless a container has the files and cannot change them,
-// when it is asked by exec.
+// mustSee fails the test unless a container, in which exec runs scripts, has the files
+// and cannot change them.
 func (e *extraMounts) mustSee(t *testing.T, files map[string]string, exec func(script string) string) {
 	t.Helper()
 	for path, content := range files {
@@ -106,7 +105,7 @@ func (e *extraMounts) inPod(t *testing.T, pod, container string) func(script str
 	}
 }
 
-// asking is a pod with a GPU that asks for files.
+// asking returns a pod with a GPU and a request for extra mounts.
 func asking(name, key, list string) bed.Pod {
 	pod := bed.GPUPod(name, 1)
 	pod.Annotations = map[string]string{key: list}
@@ -129,7 +128,7 @@ func (e *extraMounts) bound(t *testing.T) []string {
 	return pods
 }
 
-// TestExtraMounts has pods ask for files by annotation, through the NRI plugin.
+// TestExtraMounts requests extra mounts by annotation, through the NRI plugin.
 func TestExtraMounts(t *testing.T) {
 	e := startExtraMounts(t, bed.Options{})
 	e.testPods(t)
@@ -140,7 +139,7 @@ func TestExtraMounts(t *testing.T) {
 			mark := e.Kubelet.Mark()
 			pod := e.Apply(t, asking("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
 			mustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
-			// Nothing of it is spent: it starts as soon as it may.
+			// The allocation can still be used.
 			e.setPolicy(t, "host-directories")
 			e.Nudge(t, pod)
 			e.WaitRunning(t, pod)
@@ -149,7 +148,7 @@ func TestExtraMounts(t *testing.T) {
 	})
 }
 
-// testPods is for pods that the plugin or the shim serves.
+// testPods tests pods of the plugin or the shim.
 func (e *extraMounts) testPods(t *testing.T) {
 	list, inside := e.granted()
 	const key = decision.ExtraMountsAnnotation
@@ -174,7 +173,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 		e.mustSee(t, map[string]string{"/srv/tools/second": "the second"}, e.inPod(t, both, "extra"))
 	})
 
-	t.Run("the variable of standalone containers means nothing", func(t *testing.T) {
+	t.Run("the environment variable of standalone containers is ignored", func(t *testing.T) {
 		pod := bed.GPUPod("variable", 1)
 		pod.Containers[0].Env = map[string]string{decision.ExtraMountsVariable: "[/etc/shadow]"}
 		name := e.Apply(t, pod)
@@ -207,8 +206,8 @@ func (e *extraMounts) testPods(t *testing.T) {
 	})
 }
 
-// TestExtraMountsByShim has pods and standalone containers ask for files through
-// the runtime shim, with no plugin on the node.
+// TestExtraMountsByShim requests extra mounts in pods and standalone containers, through
+// the runtime shim alone.
 func TestExtraMountsByShim(t *testing.T) {
 	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, HandlerApart: true, Config: "servedBy: shim\n"})
 	e.ConfigureContainerd(t)
@@ -220,7 +219,7 @@ func TestExtraMountsByShim(t *testing.T) {
 	e.testPods(t)
 }
 
-// testStandalone asks by ctr's flags.
+// testStandalone requests extra mounts with ctr's flags.
 func (e *extraMounts) testStandalone(t *testing.T) {
 	list, inside := e.granted()
 	client := e.Client(t, bed.DefaultNamespace)

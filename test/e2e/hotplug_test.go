@@ -12,7 +12,7 @@ import (
 	"directx-nri/test/bed"
 )
 
-// testHotplug: GPUs that leave the inventory, fail, and come back.
+// testHotplug removes GPUs from the inventory, makes them unhealthy, and restores them.
 func (s *suite) testHotplug(t *testing.T) {
 	s.run(t, "a GPU that leaves is not offered within a second, and works again when it is back", func(t *testing.T) {
 		pod := s.Apply(t, bed.GPUPod("loses", 1))
@@ -74,7 +74,7 @@ func (s *suite) testHotplug(t *testing.T) {
 		plain := s.Apply(t, bed.Pod{Name: "plain", Containers: []bed.Container{{Name: "main"}}})
 		s.WaitRunning(t, plain)
 
-		// Daemons that start on such a node stay up and take what comes.
+		// Daemons start without GPUs.
 		s.Advertiser.Stop(t)
 		s.Plugin.Stop(t)
 		s.Advertiser.Start(t)

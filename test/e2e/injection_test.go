@@ -15,9 +15,9 @@ import (
 	"directx-nri/test/bed"
 )
 
-// TestKubeletInjection has the advertiser's answers to the kubelet give containers
-// their GPUs, with neither the plugin nor the shim, on a containerd that calls no
-// NRI plugin. At the end the node is switched to the plugin.
+// TestKubeletInjection runs pods with injection: kubelet, without the plugin and the
+// shim, on a containerd with NRI disabled. At the end it switches the node to the
+// plugin.
 func TestKubeletInjection(t *testing.T) {
 	inventory := bed.NewInventory(2, 0)
 	s := &suite{inventory: inventory}
@@ -40,8 +40,7 @@ func TestKubeletInjection(t *testing.T) {
 	s.CheckDevices(t)
 	s.mustBeAttributed(t, one, both)
 
-	// The advertiser may be away when a container starts again, and the answers are
-	// the kubelet's.
+	// The kubelet restarts containers with the answers that it has saved.
 	s.Advertiser.Stop(t)
 	s.Advertiser.Start(t)
 	s.WaitOffered(t)
@@ -59,7 +58,7 @@ func TestKubeletInjection(t *testing.T) {
 	if view := s.MustHave(t, after, "main", s.AssignedGPUs(t, after, "main")...); len(view.Tokens) == 0 {
 		t.Error("a container that the plugin served has no token")
 	}
-	// Those that were there are left alone, also when they start again.
+	// Containers that were there keep what the kubelet gave them, also when they restart.
 	s.Crash(t, one, "main")
 	s.mustBeInjected(t, one, "main", []int{gpu.Index}, gpu.LocationPath())
 	s.CheckDevices(t)
@@ -93,7 +92,7 @@ func (s *suite) mustBeInjected(t *testing.T, pod, container string, gpus []int, 
 	for _, d := range hints {
 		got = append(got, d.LocationPath)
 	}
-	// The kubelet names them in no order of ours.
+	// The kubelet sorts them in another way.
 	if slices.Sort(got); !slices.Equal(got, paths) {
 		t.Errorf("container %s of pod %s has hints of %v, want %v: %s", container, pod, got, paths, output)
 	}
@@ -121,7 +120,7 @@ func (s *suite) mustBeAttributed(t *testing.T, pods ...string) {
 }
 
 // testTwoResources: the kubelet merges the answers for a container that holds
-// GPUs of two resources. No hint is in them then, of which it would keep one.
+// GPUs of two resources. It would keep one hint of two, so there is none.
 func (s *suite) testTwoResources(t *testing.T) {
 	s.WriteInventory(t, bed.NewInventory(2, 1))
 	s.Offered = map[string]int{bed.Display: 8, bed.Compute: 4}
@@ -137,7 +136,7 @@ func (s *suite) testTwoResources(t *testing.T) {
 	s.mustBeInjected(t, pod, "main", gpus)
 }
 
-// turnNRIOn has containerd call NRI plugins.
+// turnNRIOn enables NRI in containerd.
 func (s *suite) turnNRIOn(t *testing.T) {
 	t.Helper()
 	file, err := os.ReadFile(s.ContainerdConfig())

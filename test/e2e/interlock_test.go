@@ -18,15 +18,15 @@ import (
 	"directx-nri/test/bed"
 )
 
-// away is a way in which programs of the node are away while containers are
-// created and started, and come back.
+// away is a way in which programs of the node do not work while containers are created
+// and started.
 type away struct {
 	name       string
 	which      []*bed.Process
 	leave, ret func(testing.TB, *bed.Process)
 }
 
-// ways returns the combinations of programs and ways to be away.
+// ways returns all combinations of programs and of being killed or frozen.
 func ways(n *bed.Node) []away {
 	var all []away
 	for _, programs := range []struct {
@@ -60,10 +60,10 @@ func (a away) back(t testing.TB) {
 	}
 }
 
-// TestInterlock takes the plugin and the advertiser away while containers are
+// TestInterlock kills and freezes the plugin and the advertiser while containers are
 // created and started. No container may run without its GPU, as its own process
-// sees it ([bed.Node.CheckWitness], at the node's end too), and each must run with
-// its GPU once the programs are back.
+// reports ([bed.Node.CheckWitness]), and each must run with its GPU once the programs
+// work again.
 func TestInterlock(t *testing.T) {
 	for _, version := range []string{bed.Containerd1, bed.Containerd2} {
 		t.Run("containerd "+version, func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestInterlock(t *testing.T) {
 	}
 }
 
-// testInterlockSteps takes the kubelet's place, so that programs are gone after
-// PreStartContainer, and back before or after the start.
+// testInterlockSteps plays the kubelet, to interrupt programs between
+// PreStartContainer and the creation of a container.
 func (s *suite) testInterlockSteps(t *testing.T) {
 	s.Kubelet.Freeze(t)
 	defer s.Kubelet.Thaw(t)
@@ -125,8 +125,8 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 	}
 }
 
-// testInterlockPods takes programs away in the middle of a series of pods, of
-// which some have two resources, or init containers.
+// testInterlockPods interrupts programs in the middle of a series of pods, some with
+// two resources or init containers.
 func (s *suite) testInterlockPods(t *testing.T) {
 	for _, way := range ways(s.Node) {
 		t.Run(way.name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func failed(events []bed.Event) (failures []bed.Event) {
 	return failures
 }
 
-// holdFor lets time pass while programs are away.
+// holdFor waits, and fails the test if containerd or the kubelet ends.
 func (s *suite) holdFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	bed.Never(t, d, "containerd or the kubelet ends", func() error {
@@ -247,7 +247,7 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	s.MustHave(t, pod, "main", before.GPUs...)
 }
 
-// testPluginAway: what people see while the plugin is down or hangs.
+// testPluginAway checks the events of pods while the plugin is down or hangs.
 func (s *suite) testPluginAway(t *testing.T) {
 	s.run(t, "plugin down: a pod with a GPU waits and says why, one without starts", func(t *testing.T) {
 		running := s.Apply(t, bed.GPUPod("running", 1))

@@ -63,7 +63,7 @@ func (p page) numbers(t *testing.T) map[string]float64 {
 	return numbers
 }
 
-// waitFor waits until the metrics have these values, whatever the others.
+// waitFor waits until these metrics have these values.
 func (p page) waitFor(t *testing.T, want map[string]float64) {
 	t.Helper()
 	bed.Eventually(t, 30*time.Second, fmt.Sprintf("metrics %v", want), func() error {
@@ -78,7 +78,7 @@ func (p page) waitFor(t *testing.T, want map[string]float64) {
 	})
 }
 
-// ours are the names of our own metrics.
+// ours returns the names of this product's metrics.
 func ours(numbers map[string]float64) []string {
 	return slices.Sorted(maps.Keys(maps.Collect(func(yield func(string, float64) bool) {
 		for name, number := range numbers {
@@ -116,8 +116,8 @@ func mustBe(t *testing.T, pages ...page) {
 	}
 }
 
-// TestMetrics reads what the daemons count while pods come, are refused, and the
-// node's other programs go and come again.
+// TestMetrics reads the daemons' metrics while pods start, are refused, and the node's
+// other programs restart.
 func TestMetrics(t *testing.T) {
 	advertiser, plugin := page(bed.FreeAddress(t)), page(bed.FreeAddress(t))
 	settings := fmt.Sprintf("metrics: {address: '%s'}\nextraMounts: {sources: off}\n", advertiser)
@@ -203,7 +203,6 @@ func TestMetrics(t *testing.T) {
 		n.Kubelet.Terminate(t)
 		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "kubelet")
 		advertiser.waitStatus(t, "/healthz", http.StatusOK, "ok")
-		// What is in use is not known.
 		if _, found := advertiser.numbers(t)["directx_replicas_in_use{"+first+"}"]; found {
 			t.Error("replicas in use are reported without a kubelet")
 		}

@@ -30,7 +30,7 @@ func (s *suite) recordFile(t *testing.T, pod string) string {
 // recordName returns the name of the file that a token's record is in.
 func recordName(token string) string { return string(allocation.Token(token).ID()) + ".json" }
 
-// testRecords: the records through crashes of their writer and damage.
+// testRecords tests the records when their writer crashes, and when they are damaged.
 func (s *suite) testRecords(t *testing.T) {
 	s.run(t, "the advertiser is killed at any moment while pods come and go", s.testKills)
 	s.run(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
@@ -46,7 +46,7 @@ func (s *suite) testKills(t *testing.T) {
 	const kills, atOnce = 16, 6
 	var pods []string
 	var ran, refused int
-	// settle waits for what becomes of a pod.
+	// settle waits until a pod runs or is refused.
 	settle := func(pod string) {
 		s.WaitStatus(t, pod, "it runs with its GPU or is refused", func(status bed.Status) error {
 			if status.Status.Phase == "Failed" {
@@ -61,7 +61,7 @@ func (s *suite) testKills(t *testing.T) {
 		})
 	}
 	for i := range kills {
-		// Offered again, so that the pod is not refused before Allocate.
+		// A pod is refused before Allocate if the kubelet has no devices.
 		s.WaitReady(t)
 		pods = append(pods, s.Apply(t, bed.GPUPod("churn", 1)))
 		if len(pods) > atOnce {
@@ -263,7 +263,7 @@ func (s *suite) testDamage(t *testing.T) {
 		mustContain(t, "the event of a container whose record is "+d.name, s.WaitNotStarted(t, d.pod, "main", d.mark), d.file)
 		s.MustNotRun(t, d.pod)
 	}
-	// Neither daemon may be kept from starting by it.
+	// Both daemons start with damaged records.
 	s.Advertiser.Stop(t)
 	s.Plugin.Stop(t)
 	s.Advertiser.Start(t)
@@ -338,14 +338,14 @@ func (s *suite) testForeign(t *testing.T) {
 	mustContain(t, "the event of a token whose file is a directory", s.WaitNotStarted(t, thief, "directory", since), directory)
 }
 
-// TestFullDisk has a node of its own, whose state is on a small disk.
+// TestFullDisk fills the file system of the state directory.
 func TestFullDisk(t *testing.T) {
 	s := &suite{inventory: bed.NewInventory(2, 0)}
 	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory, StateDirSize: 256 << 10})
 	s.run(t, "7 a full disk fails pods with a reason, and hurts no other", func(t *testing.T) {
 		running := s.Apply(t, bed.GPUPod("running", 1))
 		s.WaitRunning(t, running)
-		// Recorded, and to be bound when the disk is full.
+		// Its allocation is recorded now, and bound when the disk is full.
 		s.Plugin.Stop(t)
 		mark := s.Kubelet.Mark()
 		unbound := s.Apply(t, bed.GPUPod("unbound", 1))
@@ -395,7 +395,7 @@ func fill(path string) error {
 		return err
 	}
 	defer file.Close()
-	// Ever smaller pieces, so that not a byte is left.
+	// Smaller and smaller pieces, so that no byte is left.
 	for size := 64 << 10; size > 0; size /= 2 {
 		for {
 			if _, err := file.Write(make([]byte, size)); err != nil {

@@ -17,7 +17,7 @@ import (
 	"directx-nri/test/bed"
 )
 
-// reloaded is a node whose configuration file a test changes while a pod runs.
+// reloaded is a node on which a pod runs while its configuration changes.
 type reloaded struct {
 	ruled
 	metrics page
@@ -26,7 +26,7 @@ type reloaded struct {
 	view bed.View
 }
 
-// TestReload changes the configuration file of a node whose daemons go on.
+// TestReload changes the configuration file under running daemons.
 func TestReload(t *testing.T) {
 	s := &reloaded{metrics: page(bed.FreeAddress(t))}
 	s.Node = bed.Start(t, bed.Options{
@@ -47,7 +47,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// settings is a configuration with more beside what all of the test's have.
+// settings returns a configuration with the test's metrics address.
 func (s *reloaded) settings(more string) string {
 	return fmt.Sprintf("metrics: {address: '%s'}\n%s\n", s.metrics, more)
 }
@@ -87,7 +87,7 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 		return nil
 	})
 	s.start(t, bed.Display, 1)
-	// The file is again what is in force, which is no change.
+	// The file is the one in force again.
 	s.WriteConfig(t, s.settings("replicas: 4"))
 	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
 }
@@ -102,7 +102,7 @@ func (s *reloaded) testRename(t *testing.T) {
 		}
 	}
 	s.refused(t, "example.com/renamed", 1)
-	// A container that starts again is its pod's, whatever the rules are by now.
+	// A container that restarts keeps its GPU under any rules.
 	s.Crash(t, s.pod, "main")
 	s.MustHave(t, s.pod, "main", held)
 	bed.Never(t, 2*time.Second, "a GPU is offered under its new name while a pod has it", func() error {
@@ -203,7 +203,7 @@ func TestReloadUnderLoad(t *testing.T) {
 // one GPU under two names.
 func (s *ruled) mustNotShare(t *testing.T) {
 	t.Helper()
-	// Who runs is asked first: what a pod of those has, it had all the time.
+	// A pod that ran before the list of devices was read has the same devices in it.
 	running, err := s.Running()
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,11 @@ import (
 	"directx-nri/test/bed"
 )
 
-// ruledResource is the resource of those parts of TestResources that are not about
-// names. It is one for all, so that none waits until the GPUs of another are free.
+// ruledResource is the resource of the parts of TestResources that are not about names.
+// They share it, because a GPU moves to another resource only when it is free.
 const ruledResource = "example.com/gpu"
 
-// TestResources changes, on one node, the rules that say which GPUs a resource
-// has and how they are given.
+// TestResources changes the resource rules of a node.
 func TestResources(t *testing.T) {
 	s := &ruled{Node: bed.Start(t, bed.Options{
 		Inventory: &bed.Inventory{GPUs: []bed.GPU{
@@ -60,16 +59,15 @@ func (s *ruled) run(t *testing.T, name string, test func(*testing.T)) {
 	})
 }
 
-// rules puts other rules in force and waits until the kubelet offers so many
-// replicas of the resources. With another name it takes until the advertiser knows
-// that the pods which had its GPUs are gone.
+// rules puts other rules in force and waits until the kubelet offers these numbers of
+// replicas.
 func (s *ruled) rules(t *testing.T, rules string, offered map[string]int) {
 	t.Helper()
 	s.Configure(t, "resources: ["+rules+"]")
 	s.waitOffered(t, offered)
 }
 
-// waitOffered waits until the kubelet offers so many replicas of the resources.
+// waitOffered waits until the kubelet offers these numbers of replicas.
 func (s *ruled) waitOffered(t *testing.T, offered map[string]int) {
 	t.Helper()
 	took := bed.Eventually(t, time.Minute, fmt.Sprintf("the kubelet offers %v", offered), func() error {
@@ -87,9 +85,9 @@ func (s *ruled) waitOffered(t *testing.T, offered map[string]int) {
 	t.Logf("the kubelet offers %v after %v", offered, took.Round(time.Millisecond))
 }
 
-// start starts a pod that asks for count replicas of resource. It fails the test
-// unless the pod has the GPUs that the kubelet gave to it, and returns its name and
-// those GPUs, one for each replica.
+// start starts a pod that requests count replicas of resource, and fails the test unless
+// it has the GPUs that the kubelet assigned. It returns the pod's name and those GPUs, one
+// for each replica.
 func (s *ruled) start(t *testing.T, resource string, count int) (pod string, gpus []int) {
 	t.Helper()
 	pod = s.Apply(t, bed.ResourcePod("gpu", resource, count))
@@ -104,15 +102,15 @@ func (s *ruled) start(t *testing.T, resource string, count int) (pod string, gpu
 	return pod, gpus
 }
 
-// refused fails the test unless the kubelet refuses a pod that asks for count
-// replicas of resource, with a status that says what.
+// refused fails the test unless the kubelet refuses a pod that requests count replicas
+// of resource, with a status that contains what.
 func (s *ruled) refused(t *testing.T, resource string, count int, what ...string) {
 	t.Helper()
 	pod := s.Apply(t, bed.ResourcePod("refused", resource, count))
 	mustContain(t, "the pod's status", s.WaitRefused(t, pod), append(what, resource)...)
 }
 
-// testModels: the third GPU fits no rule.
+// testModels has a third GPU that matches no rule.
 func (s *ruled) testModels(t *testing.T) {
 	for _, row := range []struct {
 		resource      string
@@ -136,8 +134,8 @@ func (s *ruled) testModels(t *testing.T) {
 func (s *ruled) testRenamed(t *testing.T) {
 	s.rules(t, "{name: example.com/gpu, replicas: 2}", map[string]int{ruledResource: 6, "example.com/a10": 0, "example.com/t4": 0})
 	s.start(t, ruledResource, 1)
-	// On a cluster the scheduler finds no node for it. A kubelet that is given it
-	// all the same takes the name for something that is not the node's.
+	// On a cluster such a pod is not scheduled. A kubelet without a scheduler ignores
+	// resources that it has never had.
 	for _, name := range []string{bed.Display, "example.com/a10"} {
 		pod := bed.ResourcePod("old", name, 1)
 		pod.Containers[0].Script = bed.Wait // It has no GPU.
@@ -159,7 +157,7 @@ func (s *ruled) testPolicies(t *testing.T) {
 		t.Errorf("distributed: three pods are on GPUs %v, want one on each", spread)
 	}
 
-	// What is held now counts: one replica of each.
+	// One replica of each GPU is still held.
 	s.rules(t, "{name: example.com/gpu, replicas: 3, allocationPolicy: packed}", map[string]int{ruledResource: 9})
 	var packed []int
 	for range 4 {

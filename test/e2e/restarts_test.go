@@ -9,8 +9,8 @@ import (
 	"directx-nri/test/bed"
 )
 
-// testRestarts: crashes and restarts of a container and of each program of the
-// node. Two pods run through all of it.
+// testRestarts crashes and restarts a container and each program of the node, while two
+// pods run.
 func (s *suite) testRestarts(t *testing.T) {
 	a := s.Apply(t, bed.GPUPod("long-a", 1))
 	b := s.Apply(t, bed.Pod{Name: "long-b", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "side"}}})
@@ -73,8 +73,8 @@ func (s *suite) testRestarts(t *testing.T) {
 	}
 }
 
-// startAgain starts programs. The product's come first and have to wait for
-// theirs; a kubelet without containerd ends, so that it comes last.
+// startAgain starts programs: the product's first, which then have to wait, and the
+// kubelet last, which ends without containerd.
 func (s *suite) startAgain(t *testing.T, which []*bed.Process) {
 	t.Helper()
 	for _, p := range []*bed.Process{s.Advertiser, s.Plugin, s.Containerd, s.Kubelet} {

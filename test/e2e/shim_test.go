@@ -14,7 +14,7 @@ import (
 )
 
 // TestShimBesideNRI runs pods through the runtime shim on a node that has the NRI
-// plugin too. The test takes the kubelet's place to choose each moment.
+// plugin too. The test plays the kubelet, to choose the moment of each step.
 func TestShimBesideNRI(t *testing.T) {
 	s := &podShim{Node: bed.Start(t, bed.Options{
 		NoKubelet: true, Shim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0),

@@ -24,8 +24,7 @@ func annotation(request string) []string {
 	return []string{"--annotation", "directx.microsoft.com/visible-devices=" + request}
 }
 
-// standalone is the containerd that the parts of TestStandalone share. Its
-// containers are ctr's and a client's, and no plugin of ours runs.
+// standalone is the containerd that the parts of TestStandalone share.
 type standalone struct {
 	*bed.Node
 	client *bed.Client
@@ -58,7 +57,7 @@ func TestStandalone(t *testing.T) {
 			})
 		}
 	})
-	// These change what the others need.
+	// These change the node.
 	t.Run("a file that is not on disk is left out", s.testMissingFile)
 	t.Run("containerd is restarted under running containers", s.testContainerdRestart)
 	t.Run("the shim is upgraded and removed under running containers", s.testUpgrade)
@@ -101,7 +100,7 @@ func (s *standalone) testRequests(t *testing.T) {
 	}
 }
 
-// testInside asks the container itself.
+// testInside runs a script in a container.
 func (s *standalone) testInside(t *testing.T) {
 	gpu, other := s.Inventory.GPUs[1], s.Inventory.GPUs[0]
 	library := gpu.Mounts(s.Dir)[0]
@@ -210,7 +209,7 @@ func (s *standalone) testOwnMount(t *testing.T) {
 	if got := view.Files[destination]; got != "the container's own\n" {
 		t.Errorf("%s holds %q, want the container's own", destination, got)
 	}
-	// All else is as without it.
+	// Nothing else differs.
 	view.Files[destination] = "data of " + s.Inventory.GPUs[0].Mounts(s.Dir)[1].Source + "\n"
 	if err := s.Compare(view, 0); err != nil {
 		t.Error(err)
@@ -238,9 +237,8 @@ func (s *standalone) testNerdctl(t *testing.T) {
 	s.mustHave(t, id, 1)
 }
 
-// testDeadShim kills the process that looks after a container. containerd then
-// cleans up with the shim's action "delete": what runc remembers of a container
-// goes by nothing else.
+// testDeadShim kills the shim process of a container. containerd then cleans up with the
+// shim's action "delete", which alone removes runc's state.
 func (s *standalone) testDeadShim(t *testing.T) {
 	for _, runtime := range []string{bed.Runc, bed.DirectX} {
 		t.Run(runtime, func(t *testing.T) {
@@ -287,7 +285,7 @@ func (s *standalone) testMissingFile(t *testing.T) {
 	if _, found := view.Files[missing.Destination]; found {
 		t.Errorf("%s is there", missing.Destination)
 	}
-	// All else is as with it.
+	// Nothing else differs.
 	view.Files[missing.Destination] = string(content)
 	view.Mounts++
 	if err := s.Compare(view, 0); err != nil {
@@ -295,8 +293,7 @@ func (s *standalone) testMissingFile(t *testing.T) {
 	}
 }
 
-// testContainerdRestart ends containerd in two ways; its containers go on, and
-// it finds them again.
+// testContainerdRestart restarts containerd under running containers.
 func (s *standalone) testContainerdRestart(t *testing.T) {
 	for name, end := range map[string]func(*testing.T){
 		"terminated": func(t *testing.T) { s.Containerd.Terminate(t) },
@@ -344,8 +341,8 @@ func (s *standalone) end(t *testing.T, id string) {
 	}
 }
 
-// testUpgrade installs new builds of the shim over the old one while containers
-// run and start, then a broken one, and takes the shim away.
+// testUpgrade installs new builds of the shim while containers run and start, then a
+// broken one, and removes the shim.
 func (s *standalone) testUpgrade(t *testing.T) {
 	s.run(t, "upgrade-long", env("all")...)
 	s.run(t, "upgrade-removed", env("0")...)

@@ -16,8 +16,8 @@ const (
 	computeToken = "DIRECTX_ALLOCATION_COMPUTE"
 )
 
-// testTokens: what a pod says itself grants nothing, and what the kubelet
-// allocated is granted, for every kind of container.
+// testTokens tests that only the kubelet's allocation grants a GPU, for every kind of
+// container.
 func (s *suite) testTokens(t *testing.T) {
 	s.run(t, "a pod's own request variables and annotations grant nothing", func(t *testing.T) {
 		owner := s.Apply(t, bed.GPUPod("owner", 1))
@@ -110,8 +110,8 @@ func (s *suite) testTokens(t *testing.T) {
 	s.run(t, "an init container and the main container both have a GPU, also in a second sandbox", s.testInit)
 }
 
-// testInit: the kubelet gives the init container's replica to the main
-// container as well.
+// testInit has an init container, whose replica the kubelet also assigns to the main
+// container.
 func (s *suite) testInit(t *testing.T) {
 	pod := s.Apply(t, bed.Pod{
 		Name: "init",
