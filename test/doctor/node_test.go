@@ -202,12 +202,13 @@ func (n *node) waitHealthy() {
 	})
 }
 
-// waitFinding waits until there is exactly one finding, of check, with that text.
+// waitFinding waits until there is exactly one finding, of check, whose object or problem
+// contains says.
 func (n *node) waitFinding(t *testing.T, check, says string, more ...string) {
 	t.Helper()
 	bed.Eventually(t, findingLimit, check, func() error {
 		status, r := n.report(more...)
-		if len(r.Findings) != 1 || status != 1 || r.Result != doctor.Findings || r.Findings[0].Check != check || !strings.Contains(r.Findings[0].Problem, says) {
+		if len(r.Findings) != 1 || status != 1 || r.Result != doctor.Findings || r.Findings[0].Check != check || !strings.Contains(r.Findings[0].Object+" "+r.Findings[0].Problem, says) {
 			return fmt.Errorf("status %d, %+v; want one finding of %s that says %q", status, r.Findings, check, says)
 		}
 		return nil
