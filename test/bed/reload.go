@@ -4,7 +4,6 @@ package bed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,19 +99,21 @@ func (n *Node) Running() ([]string, error) {
 }
 
 // Outcome waits until a pod runs or is refused, and returns the reason of the refusal, ""
-// if it runs.
+// if it runs. It nudges a pod whose start has failed.
 func (n *Node) Outcome(t testing.TB, pod string) (refusal string) {
 	t.Helper()
+	nudged := time.Now()
 	n.WaitStatus(t, pod, "it runs or is refused", func(s Status) error {
-		refusal = ""
 		if s.Status.Phase == "Failed" {
 			refusal = s.Status.Reason + ": " + s.Status.Message
 			return nil
 		}
-		if err := running(s); err != nil {
-			return errors.Join(errors.New("neither"), err)
+		err := running(s)
+		if err != nil && time.Since(nudged) > 3*time.Second {
+			n.Nudge(t, pod)
+			nudged = time.Now()
 		}
-		return nil
+		return err
 	})
 	return refusal
 }

@@ -301,7 +301,7 @@ func (c *Client) TaskTraces(id string) []string {
 			traces = append(traces, fmt.Sprintf("%s (%v)", path, err))
 		}
 	}
-	if pid := findShim(c.namespace, id); pid != 0 {
+	if pid := FindShim(c.namespace, id); pid != 0 {
 		traces = append(traces, fmt.Sprintf("its shim, process %d", pid))
 	}
 	return traces
@@ -310,15 +310,15 @@ func (c *Client) TaskTraces(id string) []string {
 // ShimPID returns the process ID of a container's shim.
 func (c *Client) ShimPID(t testing.TB, id string) int {
 	t.Helper()
-	pid := findShim(c.namespace, id)
+	pid := FindShim(c.namespace, id)
 	if pid == 0 {
 		t.Fatalf("container %s has no shim process", id)
 	}
 	return pid
 }
 
-// findShim finds the shim process of a container, 0 when there is none.
-func findShim(namespace, id string) int {
+// FindShim finds the shim process of a container, 0 when there is none.
+func FindShim(namespace, id string) int {
 	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
 	for _, file := range cmdlines {
 		data, err := os.ReadFile(file)

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -87,27 +86,6 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 	})
 
-	s.run(t, "an inventory file that turns bad changes nothing and is logged", func(t *testing.T) {
-		mark := s.Advertiser.Mark()
-		good, err := os.ReadFile(s.InventoryFile())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(s.InventoryFile(), []byte(string(good)+"\nunexpected: true\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		bed.Eventually(t, 15*time.Second, "the advertiser says what is wrong with the file", func() error {
-			if log := s.Advertiser.Log(mark); !strings.Contains(log, "unexpected") {
-				return fmt.Errorf("its log since: %s", log)
-			}
-			return nil
-		})
-		s.mustOffer(t, "the file is bad", bed.Display, 8)
-		pod := s.Apply(t, bed.GPUPod("lastgood", 1))
-		s.WaitRunning(t, pod)
-		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
-		s.WriteInventory(t, s.inventory)
-	})
 }
 
 // mustOffer fails the test unless the kubelet can allocate count devices of a

@@ -35,7 +35,6 @@ func (s *suite) testRecords(t *testing.T) {
 	s.run(t, "the advertiser is killed at any moment while pods come and go", s.testKills)
 	s.run(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
 	s.run(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
-	s.run(t, "foreign files in the directory do no harm", s.testForeign)
 }
 
 // testKills kills the advertiser again and again under pods that come and go.
@@ -213,7 +212,7 @@ func (s *suite) testDamage(t *testing.T) {
 		mark            bed.Mark
 	}
 	var all []*damaged
-	for _, name := range []string{"torn", "empty", "changed", "swapped", "removed", "binding-torn"} {
+	for _, name := range []string{"torn", "changed", "removed", "binding-torn"} {
 		d := &damaged{name: name, pod: s.Apply(t, bed.GPUPod(name, 1))}
 		s.WaitRunning(t, d.pod)
 		d.view = s.Look(t, d.pod, "main")
@@ -236,8 +235,6 @@ func (s *suite) testDamage(t *testing.T) {
 		switch d.name {
 		case "torn", "binding-torn":
 			write(d.file, d.content[:len(d.content)/2])
-		case "empty":
-			write(d.file, nil)
 		case "changed": // a wrong device that is well-formed
 			gpu := s.inventory.GPUs[d.view.GPUs[0]]
 			wrong := s.inventory.GPUs[1-d.view.GPUs[0]]
@@ -247,8 +244,6 @@ func (s *suite) testDamage(t *testing.T) {
 				t.Fatalf("the record does not name its GPU %s: %s", gpu.InstanceID(), d.content)
 			}
 			write(d.file, changed)
-		case "swapped": // another container's record
-			write(d.file, all[0].content)
 		case "removed":
 			if err := os.Remove(d.file); err != nil {
 				t.Fatal(err)
@@ -277,65 +272,6 @@ func (s *suite) testDamage(t *testing.T) {
 		s.WaitRunning(t, d.pod)
 		s.MustHave(t, d.pod, "main", d.view.GPUs...)
 	}
-}
-
-// testForeign puts foreign files into the directory of records.
-func (s *suite) testForeign(t *testing.T) {
-	owner := s.Apply(t, bed.GPUPod("native", 1))
-	s.WaitRunning(t, owner)
-	dir := filepath.Join(s.StateDir, "allocations")
-	garbageToken, directoryToken := strings.Repeat("f0", 16), strings.Repeat("e0", 16)
-	garbage := strings.TrimSuffix(recordName(garbageToken), ".json")
-	foreign := map[string]string{
-		"README.txt":             "not a record\n",
-		garbage + ".json":        "\x00\xff garbage",
-		garbage + ".bound":       "{}",
-		"not-a-token.json":       "{}",
-		".hidden":                "",
-		"record.json.tmp":        "half of a rec",
-		"RECORD WITH SPACE.json": "[]",
-	}
-	for name, content := range foreign {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.Remove(path) })
-	}
-	directory := filepath.Join(dir, recordName(directoryToken))
-	if err := os.Mkdir(directory, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(directory) })
-
-	mark := s.Advertiser.Mark()
-	s.Advertiser.Stop(t)
-	s.Plugin.Stop(t)
-	s.Advertiser.Start(t)
-	s.Plugin.Start(t)
-	s.WaitReady(t)
-	s.crash(t, owner)
-	pod := s.Apply(t, bed.GPUPod("beside", 1))
-	s.WaitRunning(t, pod)
-	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
-	if log := s.Advertiser.Log(mark); !strings.Contains(log, garbage+".json") {
-		t.Errorf("the advertiser's log does not name the file that it could not read\n%s", log)
-	}
-	for name := range foreign {
-		if name == "README.txt" || name == "RECORD WITH SPACE.json" {
-			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-				t.Errorf("another program's file is gone: %v", err)
-			}
-		}
-	}
-
-	since := s.Kubelet.Mark()
-	thief := s.Apply(t, bed.Pod{Name: "thief", Containers: []bed.Container{
-		{Name: "garbage", Env: map[string]string{displayToken: garbageToken}},
-		{Name: "directory", Env: map[string]string{displayToken: directoryToken}},
-	}})
-	mustContain(t, "the event of a token whose file is garbage", s.WaitNotStarted(t, thief, "garbage", since), garbage+".json")
-	mustContain(t, "the event of a token whose file is a directory", s.WaitNotStarted(t, thief, "directory", since), directory)
 }
 
 // TestFullDisk fills the file system of the state directory.

@@ -48,7 +48,6 @@ func TestStandalone(t *testing.T) {
 			"what cannot be given is refused with the reason":         s.testRefusals,
 			"without a request the spec is the client's own":          s.testUntouched,
 			"the container's own mount wins":                          s.testOwnMount,
-			"a container made as nerdctl makes it gets its GPU":       s.testNerdctl,
 			"a shim that is killed is cleaned up after":               s.testDeadShim,
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -214,27 +213,6 @@ func (s *standalone) testOwnMount(t *testing.T) {
 	if err := s.Compare(view, 0); err != nil {
 		t.Error(err)
 	}
-}
-
-// testNerdctl makes a container with the calls, labels, annotations and
-// namespace of nerdctl. Its labels are annotations too.
-// https://github.com/containerd/nerdctl/blob/main/pkg/labels/labels.go
-func (s *standalone) testNerdctl(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
-	labels := map[string]string{
-		"nerdctl/namespace": bed.DefaultNamespace,
-		"nerdctl/name":      "gpu-test",
-		"nerdctl/hostname":  id[:12],
-		"nerdctl/state-dir": "/var/lib/nerdctl/1935db59/containers/default/" + id,
-		"nerdctl/networks":  `["host"]`,
-		"nerdctl/platform":  "linux/amd64",
-		"nerdctl/log-uri":   "binary:///usr/local/bin/nerdctl?_NERDCTL_INTERNAL_LOGGING=%2Fvar%2Flib%2Fnerdctl%2F1935db59",
-	}
-	s.client.Run(t, bed.Standalone{
-		ID: id, Runtime: bed.DirectX, Labels: labels, Annotations: labels,
-		Env: []string{"HOSTNAME=" + id[:12], "DIRECTX_VISIBLE_DEVICES=" + s.Inventory.GPUs[1].LocationPath()},
-	})
-	s.mustHave(t, id, 1)
 }
 
 // testDeadShim kills the shim process of a container. containerd then cleans up with the

@@ -386,17 +386,3 @@ func TestRollback(t *testing.T) {
 		})
 	}
 }
-
-// TestImportedHandlers refuses what an imported file would override.
-func TestImportedHandlers(t *testing.T) {
-	for name, containerd := range bed.Containerds(t) {
-		t.Run(name, func(t *testing.T) {
-			n := startNode(t, containerd, "version = 2\nimports = [\"conf.d/*.toml\"]\n")
-			n.Write("conf.d/x.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n", 0o644)
-			status, _, stderr := n.dxctl("configure")
-			if status != 1 || !strings.Contains(stderr, "conf.d/x.toml") {
-				t.Errorf("status %d: %s", status, stderr)
-			}
-		})
-	}
-}

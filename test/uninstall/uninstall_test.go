@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,35 +166,13 @@ func (n *node) tasks() map[string]string {
 	return found
 }
 
-// shimOf returns the process ID of the runc shim that runs a container.
-func (n *node) shimOf(id string) int {
-	n.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		n.Fatal(err)
-	}
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		args := "\x00" + string(line)
-		if err == nil && strings.Contains(args, "\x00-id\x00"+id+"\x00") && strings.Contains(args, "\x00"+n.Path("s")+"\x00") {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if err != nil {
-				n.Fatal(err)
-			}
-			return pid
-		}
-	}
-	n.Fatalf("no shim runs %s", id)
-	return 0
-}
-
 // killShim kills a container's runc shim, as the kernel does when memory runs
 // out, and waits until containerd has cleaned up.
 func (n *node) killShim(id string) {
 	n.Helper()
 	task := n.tasks()[id]
-	if err := syscall.Kill(n.shimOf(id), syscall.SIGKILL); err != nil {
-		n.Fatal(err)
+	if shim := bed.FindShim(n.namespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
+		n.Fatalf("the shim of %s cannot be killed: process %d", id, shim)
 	}
 	bed.Eventually(n, 30*time.Second, "containerd cleans up after "+id, func() error {
 		if _, running := n.tasks()[id]; running {
