@@ -26,7 +26,7 @@ func TestKubeletInjection(t *testing.T) {
 		Offered: map[string]int{bed.Display: 8},
 	})
 	mustContain(t, "the advertiser's log", strings.Join(warnings(s.Advertiser.Log(0)), "\n"),
-		"injection: kubelet", "no extra mounts", "docs/kubelet-injection.md")
+		"injection: kubelet", "docs/kubelet-injection.md")
 
 	one := s.Apply(t, bed.Pod{Name: "one", Containers: []bed.Container{{Name: "main", Display: 1}, {Name: "side"}}})
 	both := s.Apply(t, bed.GPUPod("both", 2))

@@ -222,13 +222,13 @@ func (s *suite) testPluginAway(t *testing.T) {
 		plain := s.Apply(t, bed.Pod{Name: "plain", Containers: []bed.Container{{Name: "main"}}})
 		s.WaitRunning(t, plain)
 		s.MustHave(t, plain, "main")
-		mustContain(t, "the event of a pod while the plugin is down", s.WaitNotStarted(t, gpu, "main", mark), "not running", "directx-nri")
+		mustContain(t, "the event of a pod while the plugin is down", s.WaitNotStarted(t, gpu, "main", mark), "directx-nri")
 
 		// A container that crashes meanwhile waits too.
 		mark = s.Kubelet.Mark()
 		view := s.Look(t, running, "main")
 		s.KillContainer(t, view)
-		mustContain(t, "the event of a crashed container while the plugin is down", s.WaitNotStarted(t, running, "main", mark), "not running")
+		mustContain(t, "the event of a crashed container while the plugin is down", s.WaitNotStarted(t, running, "main", mark), "directx-nri")
 		s.MustNotRun(t, gpu)
 
 		s.Plugin.Start(t)
@@ -241,7 +241,7 @@ func (s *suite) testPluginAway(t *testing.T) {
 		s.Plugin.Freeze(t)
 		mark := s.Kubelet.Mark()
 		pod := s.Apply(t, bed.GPUPod("frozen", 1))
-		mustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "does not answer")
+		mustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "directx-nri")
 		s.MustNotRun(t, pod)
 		s.Plugin.Thaw(t)
 		s.WaitRunning(t, pod)
@@ -261,16 +261,20 @@ func TestInterlockByShim(t *testing.T) {
 	s.WaitKubelet(t)
 	s.Advertiser.Start(t)
 	s.WaitOffered(t)
-	pod := s.Apply(t, bed.Pod{
-		Name:       "served",
-		Init:       []bed.Container{{Name: "first", Display: 1, Script: "ls /dev/dxg[0-9]*"}},
-		Containers: []bed.Container{{Name: "main", Display: 1, Compute: 1}},
+	main := []bed.Container{{Name: "main", Display: 1, Compute: 1}}
+	initialized := s.Apply(t, bed.Pod{
+		Name: "initialized", Init: []bed.Container{{Name: "first", Display: 1, Script: "ls /dev/dxg[0-9]*"}}, Containers: main,
 	})
+	s.WaitRunning(t, initialized)
+	s.MustHave(t, initialized, "main", s.AssignedGPUs(t, initialized, "main")...)
+	// A restarted kubelet would allocate again for its init container, which has ended.
+	s.Remove(t, initialized)
+	pod := s.Apply(t, bed.Pod{Name: "served", Containers: main})
 	s.WaitRunning(t, pod)
 	gpus := s.AssignedGPUs(t, pod, "main")
 	s.MustHave(t, pod, "main", gpus...)
 
-	// A kubelet that was restarted does not call PreStartContainer.
+	// A restarted kubelet does not call PreStartContainer.
 	s.Advertiser.Kill(t)
 	s.Kubelet.Terminate(t)
 	s.Kubelet.Start(t)

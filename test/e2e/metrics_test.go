@@ -243,6 +243,6 @@ func TestMetrics(t *testing.T) {
 // pod's container main could not be created.
 func failures(n *bed.Node, pod string, since bed.Mark) []bed.Event {
 	return slices.DeleteFunc(n.EventsSince(pod, since), func(e bed.Event) bool {
-		return e.Reason != "Failed" || !strings.Contains(e.Message, "is not started")
+		return e.Reason != "Failed" || !strings.Contains(e.Message, "directx-nri")
 	})
 }

@@ -75,7 +75,7 @@ func (s *suite) testTokens(t *testing.T) {
 			{Name: "second", Env: map[string]string{computeToken: token}},
 		}})
 		message := s.WaitNotStarted(t, thief, "main", mark)
-		mustContain(t, "the event of a container with another pod's token", message, "main", "another")
+		mustContain(t, "the event of a container with another pod's token", message, "main", displayToken)
 		mustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, thief, "second", mark), "second")
 		if strings.Contains(message, token) {
 			t.Error("the event has the whole token")
