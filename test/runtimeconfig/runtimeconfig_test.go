@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimfile"
@@ -307,7 +308,7 @@ func TestConfigureAndBack(t *testing.T) {
 					want.RuntimePath = n.shim()
 					want.PodAnnotations = append(want.PodAnnotations, "directx.microsoft.com/*")
 					want.ContainerAnnotations = append(want.ContainerAnnotations, "directx.microsoft.com/*")
-					if diff := cmp.Diff(want, after[name]); diff != "" {
+					if diff := cmp.Diff(want, after[name], cmpopts.IgnoreUnexported(want)); diff != "" {
 						t.Errorf("%s (-want +got):\n%s", name, diff)
 					}
 				}
@@ -326,7 +327,7 @@ func TestConfigureAndBack(t *testing.T) {
 				n.mustHaveConfig(configured, "a second time")
 				n.mustRestart("unconfigure")
 				n.mustHaveConfig(config, "unconfigured")
-				if diff := cmp.Diff(before, n.Handlers()); diff != "" {
+				if diff := cmp.Diff(before, n.Handlers(), cmpopts.IgnoreUnexported(containerdconfig.Handler{})); diff != "" {
 					t.Errorf("unconfigured (-want +got):\n%s", diff)
 				}
 				left, err := filepath.Glob(n.Path("*"))

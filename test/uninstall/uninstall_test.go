@@ -192,7 +192,7 @@ func (n *node) killShim(id string) {
 func (n *node) ours() []string {
 	n.Helper()
 	var found []string
-	for _, place := range []string{"bin", "etc", "ours", "run", "config.toml.directx-nri.bak"} {
+	for _, place := range []string{"bin", "ours", "run", "config.toml.directx-nri.bak"} {
 		err := filepath.WalkDir(n.Path(place), func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
