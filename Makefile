@@ -114,7 +114,6 @@ e2e-windows: build-windows-amd64 ## run the suite for Windows nodes: containerd.
 .PHONY: generate
 generate: helm ## write the generated files
 	go generate ./...
-	go run ./deployments/helm/generate deployments/helm/directx-nri docs
 	deployments/helm/render.sh $(HELM)
 
 .PHONY: tidy

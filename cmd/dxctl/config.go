@@ -136,7 +136,7 @@ Exit status: 0 if the file is valid, 1 if it is not or cannot be read.`,
 
 // printResult prints that a file is valid, or its problems.
 func printResult(stdout io.Writer, file, summary string, err error) error {
-	problems := config.Problems(nil)
+	problems := config.KeyErrors(nil)
 	if errors.As(err, &problems) {
 		fmt.Fprintln(stdout, problems)
 		return fmt.Errorf("%s: %s", problems[0].File, plural(len(problems), "problem"))

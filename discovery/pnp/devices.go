@@ -3,6 +3,7 @@ package pnp
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -245,29 +246,17 @@ func numaNode(node *uint32) *int {
 }
 
 func comparePlaces(a, b discovery.Device) int {
-	return cmp.Or(
-		compareBool(a.Kind() == discovery.KindNone, b.Kind() == discovery.KindNone),
-		compareKnown(a.BusNumber, b.BusNumber),
-		compareKnown(a.Address, b.Address),
-		cmp.Compare(a.InstanceID, b.InstanceID),
-	)
-}
-
-// compareKnown orders nil after all numbers.
-func compareKnown(a, b *uint32) int {
-	if a == nil || b == nil {
-		return compareBool(a == nil, b == nil)
+	key := func(d discovery.Device) []uint64 {
+		keys := []uint64{0, math.MaxUint64, math.MaxUint64} // Unknown numbers are last.
+		if d.Kind() == discovery.KindNone {
+			keys[0] = 1
+		}
+		for i, n := range []*uint32{d.BusNumber, d.Address} {
+			if n != nil {
+				keys[i+1] = uint64(*n)
+			}
+		}
+		return keys
 	}
-	return cmp.Compare(*a, *b)
-}
-
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
+	return cmp.Or(slices.Compare(key(a), key(b)), cmp.Compare(a.InstanceID, b.InstanceID))
 }

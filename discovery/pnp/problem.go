@@ -21,7 +21,6 @@ func problemText(code uint32) (cause, remedy string) {
 		10:              {"it cannot start", "update or reinstall its driver"},
 		12:              {"it finds no free resources", "give the firmware more room for PCI devices, or remove another device"},
 		14:              {"it needs a restart of Windows", "restart Windows"},
-		16:              {"not all of its resources are known", "see the device in Device Manager"},
 		18:              {"its driver must be reinstalled", "reinstall its driver"},
 		19:              {"its settings in the registry are damaged", "remove the device in Device Manager and restart Windows"},
 		21:              {"Windows is removing it", "wait, then scan for hardware changes"},
@@ -41,12 +40,10 @@ func problemText(code uint32) (cause, remedy string) {
 		47:              {"it was prepared for removal", "unplug it and plug it in again, or restart Windows"},
 		48:              {"Windows blocks its driver", "install a newer driver"},
 		49:              {"the registry is larger than its limit", "remove devices that are no longer used"},
-		51:              {"it waits for another device", "see the device in Device Manager"},
 		52:              {"its driver is not signed", "install a signed driver"},
 		53:              {"the kernel debugger uses it", "end kernel debugging"},
 		54:              {"it failed and is being reset", "wait; if this persists, restart Windows"},
 		56:              {"it is still being set up", "wait"},
-		57:              {"it could not be assigned to a virtual machine", "see the device in Device Manager"},
 	}[code]
 	if !known {
 		return "Windows reports a problem with it", "see the device in Device Manager"

@@ -120,7 +120,7 @@ func TestUnknownUUIDs(t *testing.T) {
 		if len(driver.queries) != 1 {
 			t.Errorf("%s: %d queries", name, len(driver.queries))
 		}
-		s.(*uuidSystem).retry = 0 //nolint:forcetypeassert // From WithUUIDs.
+		s.(*uuidSystem).retry = -1 //nolint:forcetypeassert // From WithUUIDs.
 		if uuidsOf(t, s); len(driver.queries) != 2 {
 			t.Errorf("%s: no retry", name)
 		}

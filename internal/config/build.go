@@ -63,20 +63,9 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 
 func oneOf[T ~string](d *document, path, value string, choices ...T) T {
 	if !slices.Contains(choices, T(value)) {
-		d.fail(path, "%q is not one of %s", value, list(choices))
+		d.fail(path, "%q is not one of %s", value, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(choices), "[]")), ", "))
 	}
 	return T(value)
-}
-
-func list[T ~string](choices []T) string {
-	var b strings.Builder
-	for i, choice := range choices {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(choice))
-	}
-	return b.String()
 }
 
 func inRange(d *document, path string, n integer, most int) int {

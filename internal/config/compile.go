@@ -56,7 +56,7 @@ const (
 	Kind       = "Configuration"
 )
 
-//go:generate go run ./generate . ../../docs
+//go:generate go run ./generate
 
 const maxConfig = 1 << 20 // bytes
 
@@ -165,7 +165,7 @@ func (f Flags) apply(file *File) (err error) {
 
 // Compile returns the policy and, if the configuration names an inventory, its
 // devices. It writes nothing: see [Install]. An invalid flag is a [FlagError], errors
-// in a file are [Problems].
+// in a file are [KeyErrors].
 func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 	p, err := c.configuration()
 	if err != nil || p.Source.Inventory == "" || c.Inspect {

@@ -316,8 +316,8 @@ func TestCompileRefuses(t *testing.T) {
 	} {
 		if p, err := compile(t, "linux", test.text); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got %+v, error %v; want one with %q", name, p, err, test.says)
-		} else if problems := (Problems)(nil); !errors.As(err, &problems) {
-			t.Errorf("%s: %T is not Problems", name, err)
+		} else if problems := (KeyErrors)(nil); !errors.As(err, &problems) {
+			t.Errorf("%s: %T is not KeyErrors", name, err)
 		}
 	}
 }
@@ -339,11 +339,11 @@ func TestWindowsHostDirectories(t *testing.T) {
 func TestProblemsAreInOrderOfLines(t *testing.T) {
 	t.Parallel()
 	_, err := compile(t, "linux", head+"runtimeFiles: {ati: {}}\nreplicas: 0\nlog: {level: loud}\n")
-	problems := Problems{}
+	problems := KeyErrors{}
 	if !errors.As(err, &problems) || len(problems) != 3 || problems[0].Line != 3 || problems[1].Line != 4 || problems[2].Line != 5 {
 		t.Errorf("%v", err)
 	}
-	if many := (make(Problems, 60)).Error(); strings.Count(many, "\n") != 50 || !strings.HasSuffix(many, "and 10 more") {
+	if many := (make(KeyErrors, 60)).Error(); strings.Count(many, "\n") != 50 || !strings.HasSuffix(many, "and 10 more") {
 		t.Error(many)
 	}
 }

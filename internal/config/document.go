@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Problem is one error in a YAML file.
-type Problem struct {
+// KeyError is one error in a YAML file.
+type KeyError struct {
 	File string
 	Line int // 0 if unknown
 	// Path is the key, for example resources[0].replicas, "" for the whole file.
@@ -26,7 +26,7 @@ type Problem struct {
 }
 
 // Error returns file:line: path: text.
-func (p Problem) Error() string {
+func (p KeyError) Error() string {
 	var b strings.Builder
 	b.WriteString(p.File)
 	if p.Line > 0 {
@@ -38,11 +38,11 @@ func (p Problem) Error() string {
 	return b.String() + ": " + p.Text
 }
 
-// Problems are the errors in a file, in the order of lines. There is at least one.
-type Problems []Problem
+// KeyErrors are the errors in a file, in the order of lines. There is at least one.
+type KeyErrors []KeyError
 
 // Error returns a line for each problem, 50 at most.
-func (p Problems) Error() string {
+func (p KeyErrors) Error() string {
 	const most = 50
 	var lines []string
 	for i, problem := range p {
@@ -61,7 +61,7 @@ type document struct {
 	data     []byte
 	root     *yaml.Node   // nil if the file cannot be parsed
 	fileType reflect.Type // that the document is decoded into
-	problems Problems
+	problems KeyErrors
 }
 
 // parseDocument parses a file that has a single YAML document of the given kind.
@@ -125,13 +125,13 @@ func (d *document) err() error {
 	if len(d.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(d.problems, func(a, b KeyError) int { return cmp.Compare(a.Line, b.Line) })
 	return d.problems
 }
 
 // fail adds a problem with the key at path.
 func (d *document) fail(path, format string, args ...any) {
-	d.problems = append(d.problems, Problem{File: d.name, Line: d.line(path), Path: path, Text: fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, KeyError{File: d.name, Line: d.line(path), Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
 // check adds err, if there is one, as a problem with the key at path, and reports
@@ -230,7 +230,7 @@ func (d *document) yamlError(err error) {
 			text = unknownKey(field[1], keysOf(d.fileType, field[2]))
 		}
 		text = wrongType.ReplaceAllString(text, "wrong type: this key does not accept a !!$1$2")
-		d.problems = append(d.problems, Problem{File: d.name, Line: line, Text: text})
+		d.problems = append(d.problems, KeyError{File: d.name, Line: line, Text: text})
 	}
 }
 

@@ -128,7 +128,7 @@ func readRegular(path string, limit int64) ([]byte, error) {
 }
 
 // ParseInventory returns the devices of an inventory file in its order. The file's
-// name is for errors, which are [Problems].
+// name is for errors, which are [KeyErrors].
 func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 	d := parseDocument(name, data, maxInventory, InventoryKind)
 	var file inventoryFile

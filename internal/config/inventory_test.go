@@ -212,7 +212,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"library path too long":      {device("linux: {libraries: [/" + strings.Repeat("x", 4095) + "]}"), "libraries[0]"},
 	} {
 		devices, err := ParseInventory("inv.yaml", []byte(test.text))
-		if problems := (Problems)(nil); devices != nil || !errors.As(err, &problems) || !strings.HasPrefix(err.Error(), "inv.yaml") || !strings.Contains(err.Error(), test.says) {
+		if problems := (KeyErrors)(nil); devices != nil || !errors.As(err, &problems) || !strings.HasPrefix(err.Error(), "inv.yaml") || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got %v, error %v; want one with %q", name, devices, err, test.says)
 		}
 	}

@@ -125,13 +125,13 @@ type file struct {
 // A file that is damaged, has another format, or lies in a directory that others
 // can write to ([durable.ErrNotPrivate]) is an error: the policy names a program
 // that runs as the system.
-func Read(stateDir string) (Policy, error) { return read(stateDir, decode) }
+func Read(stateDir string) (Policy, error) { return read(stateDir, true) }
 
 // ReadDecision is [Read] without Resources, which take most of the time to decode
 // and do not matter to decisions about containers.
-func ReadDecision(stateDir string) (Policy, error) { return read(stateDir, decodeDecision) }
+func ReadDecision(stateDir string) (Policy, error) { return read(stateDir, false) }
 
-func read(stateDir string, decode func([]byte) (Policy, error)) (Policy, error) {
+func read(stateDir string, withResources bool) (Policy, error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func read(stateDir string, decode func([]byte) (Policy, error)) (Policy, error) 
 	if err != nil {
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
-	p, err := decode(data)
+	p, err := decode(data, withResources)
 	if err != nil {
 		return Policy{}, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
 	}
@@ -157,21 +157,10 @@ func withShimLog(p Policy, stateDir string) Policy {
 	return p
 }
 
-func decode(data []byte) (Policy, error) {
+func decode(data []byte, withResources bool) (Policy, error) {
 	if len(data) > maxSize {
 		return Policy{}, fmt.Errorf("larger than %d bytes", maxSize)
 	}
-	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
-		return Policy{}, err
-	}
-	if f.Format != format {
-		return Policy{}, fmt.Errorf("format %d, want %d", f.Format, format)
-	}
-	return f.Policy, f.check()
-}
-
-func decodeDecision(data []byte) (Policy, error) {
 	var f struct {
 		file
 		Resources json.RawMessage `json:"resources"` // hides that of Policy
@@ -182,7 +171,15 @@ func decodeDecision(data []byte) (Policy, error) {
 	if f.Format != format {
 		return Policy{}, fmt.Errorf("format %d, want %d", f.Format, format)
 	}
-	return f.Policy, f.checkValues()
+	if !withResources {
+		return f.Policy, f.checkValues()
+	}
+	if f.Resources != nil {
+		if err := json.Unmarshal(f.Resources, &f.Policy.Resources); err != nil {
+			return Policy{}, err
+		}
+	}
+	return f.Policy, f.check()
 }
 
 // check refuses a policy that no compiler wrote. The values themselves were

@@ -118,7 +118,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := decode(data)
+		p, err := decode(data, true)
 		if err != nil {
 			return
 		}
@@ -126,7 +126,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := decode(again); err != nil || !reflect.DeepEqual(back.Resources, p.Resources) && len(again) < len(data) {
+		if back, err := decode(again, true); err != nil || !reflect.DeepEqual(back.Resources, p.Resources) && len(again) < len(data) {
 			t.Fatalf("%v: %s", err, again)
 		}
 	})

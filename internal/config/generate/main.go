@@ -1,18 +1,16 @@
-// Command generate writes docs/config.schema.json and the tables of
-// docs/configuration.md from the types of config.yaml. Its arguments are the
-// directory of package config and that of the documentation.
+// Command generate writes, from the types of config.yaml, docs/config.schema.json and
+// the tables of docs/configuration.md; and from the chart's values.yaml, the table in
+// its README.md and values.schema.json. It runs in the directory of package config.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -22,64 +20,84 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintf(os.Stderr, "generate: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("the arguments are the directories of package config and of the documentation")
-	}
-	files, err := generate(args[0], args[1])
-	if err != nil {
-		return err
-	}
+const (
+	docs  = "../../docs/"
+	chart = "../../deployments/helm/directx-nri/"
+)
+
+func run() error {
+	files, err := generate()
 	for path, content := range files {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
 // generate returns the content of the generated files by their paths.
-func generate(source, docs string) (map[string][]byte, error) {
-	schema, err := buildSchema(filepath.Join(source, "file.go"))
+func generate() (map[string][]byte, error) {
+	schema, err := buildSchema()
 	if err != nil {
 		return nil, err
 	}
+	text, err := encode(schema)
+	if err != nil {
+		return nil, err
+	}
+	page, err := fillFile(docs+"configuration.md", tables(rows("", schema)))
+	if err != nil {
+		return nil, err
+	}
+	valuesText, err := os.ReadFile(chart + "values.yaml")
+	if err != nil {
+		return nil, err
+	}
+	values, err := parse(valuesText)
+	if err != nil {
+		return nil, fmt.Errorf("values.yaml: %w", err)
+	}
+	table, err := valuesTable(values)
+	if err != nil {
+		return nil, err
+	}
+	readme, err := fillFile(chart+"README.md", map[string]string{"values": table})
+	if err != nil {
+		return nil, err
+	}
+	valuesSchema, err := buildChartSchema(values, chartSchema, text)
+	return map[string][]byte{
+		docs + "config.schema.json": text, docs + "configuration.md": page,
+		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
+	}, err
+}
+
+func encode(v any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(schema); err != nil {
-		return nil, err
-	}
-	pagePath := filepath.Join(docs, "configuration.md")
-	page, err := os.ReadFile(pagePath)
-	if err != nil {
-		return nil, err
-	}
-	filled, err := fill(string(page), rows("", schema))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", pagePath, err)
-	}
-	return map[string][]byte{filepath.Join(docs, "config.schema.json"): text.Bytes(), pagePath: []byte(filled)}, nil
+	err := encoder.Encode(v)
+	return text.Bytes(), err
 }
 
 // buildSchema returns the JSON schema of config.yaml. Conditions between several
 // keys are left to the programs.
-func buildSchema(file string) (*jsonschema.Schema, error) {
-	comments, err := fieldComments(file)
+func buildSchema() (*jsonschema.Schema, error) {
+	reflector := jsonschema.Reflector{
+		Anonymous: true, DoNotReference: true, ExpandedStruct: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
+	}
+	comments, err := fieldComments("file.go")
 	if err != nil {
 		return nil, err
 	}
-	reflector := jsonschema.Reflector{
-		Anonymous: true, DoNotReference: true, ExpandedStruct: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
-		LookupComment: func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
-	}
+	reflector.LookupComment = func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] }
 	plain := reflector
 	// What UnmarshalYAML methods accept besides the type itself.
 	reflector.Mapper = func(t reflect.Type) *jsonschema.Schema {
@@ -106,6 +124,7 @@ func buildSchema(file string) (*jsonschema.Schema, error) {
 func ptr(n uint64) *uint64 { return &n }
 
 // fieldComments returns the comments of all struct fields in a file, by type.Field.
+// [jsonschema.Reflector.AddGoComments] ignores types that are not exported.
 func fieldComments(file string) (map[string]string, error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
@@ -113,8 +132,8 @@ func fieldComments(file string) (map[string]string, error) {
 	}
 	comments := map[string]string{}
 	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, ok := n.(*ast.TypeSpec)
-		if !ok {
+		spec, _ := n.(*ast.TypeSpec)
+		if spec == nil {
 			return true
 		}
 		if structure, ok := spec.Type.(*ast.StructType); ok {
@@ -173,40 +192,54 @@ func rows(path string, s *jsonschema.Schema) (list []row) {
 	return list
 }
 
-// A table in docs/configuration.md is between these lines.
-const (
-	begin = "<!-- %s: made by `make generate` -->\n"
-	end   = "<!-- end -->\n"
-)
-
-// fill replaces the tables of the page. Three have the keys below one key, the
-// first has the others.
-func fill(page string, all []row) (string, error) {
-	tables := map[string]*strings.Builder{}
-	for _, name := range []string{"settings", "resources", "runtimeFiles", "extraMounts"} {
-		tables[name] = &strings.Builder{}
-		tables[name].WriteString("| key | default | values or example | flag | description |\n|---|---|---|---|---|\n")
-	}
+// tables returns the tables of docs/configuration.md. Three have the keys below one
+// key, the first has the others.
+func tables(all []row) map[string]string {
+	const head = "| key | default | values or example | flag | description |\n|---|---|---|---|---|\n"
+	tables := map[string]string{"settings": head, "resources": head, "runtimeFiles": head, "extraMounts": head}
 	flags := config.FlagNames()
 	for _, r := range all {
 		name, _, _ := strings.Cut(strings.ReplaceAll(r.path, "[", "."), ".")
-		table, ok := tables[name]
-		if !ok {
-			table = tables["settings"]
+		if tables[name] == "" {
+			name = "settings"
 		}
 		flag := flags[r.path]
 		if flag != "" {
 			flag = "--" + flag
 		}
-		fmt.Fprintf(table, "| `%s` | %s | %s | %s | %s |\n", r.path, code(r.schemaDefault), code(r.example), code(flag), strings.ReplaceAll(r.description, "|", `\|`))
+		tables[name] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", r.path, code(r.schemaDefault), code(r.example), code(flag), strings.ReplaceAll(r.description, "|", `\|`))
 	}
+	return tables
+}
+
+// A table is between these lines.
+const (
+	begin = "<!-- %s: generated by `make generate` -->\n"
+	end   = "<!-- end -->\n"
+)
+
+// fillFile returns the content of a file with its tables replaced.
+func fillFile(path string, tables map[string]string) ([]byte, error) {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	filled, err := fill(string(page), tables)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return []byte(filled), nil
+}
+
+func fill(page string, tables map[string]string) (string, error) {
 	for name, table := range tables {
-		before, rest, found := strings.Cut(page, fmt.Sprintf(begin, name))
+		begin := fmt.Sprintf(begin, name)
+		before, rest, found := strings.Cut(page, begin)
 		_, after, closed := strings.Cut(rest, end)
 		if !found || !closed {
-			return "", fmt.Errorf("no lines for the table %s", name)
+			return "", fmt.Errorf("the lines %q and %q are missing", begin, end)
 		}
-		page = before + fmt.Sprintf(begin, name) + table.String() + end + after
+		page = before + begin + table + end + after
 	}
 	return page, nil
 }

@@ -15,14 +15,19 @@ import (
 	"directx-nri/internal/config"
 )
 
-const (
-	docs = "../../../docs/"
-	head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
-)
+const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
+
+// TestMain runs in the directory of package config, as the program does.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	t.Parallel()
-	files, err := generate("..", docs)
+	files, err := generate()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +36,14 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 			t.Errorf("%s: run `make generate` (%v)\n%s", path, err, cmp.Diff(string(got), string(want)))
 		}
 	}
-	if _, err := fill("no tables", nil); err == nil {
+	if _, err := fill("no tables", map[string]string{"values": ""}); err == nil {
 		t.Error("no error for a page without tables")
 	}
 }
 
 func TestEachKeyHasADescription(t *testing.T) {
 	t.Parallel()
-	schema, err := buildSchema("../file.go")
+	schema, err := buildSchema()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestValuesTable(t *testing.T) {
+	t.Parallel()
+	const heading = "| value | default | |\n|---|---|---|\n"
+	for name, test := range map[string]struct{ values, want, err string }{
+		"keys": {
+			values: "# About all.\n\n# The a | b.\na: 1\nb:\n  # The list.\n  c: [x, {y: 1}]\n",
+			want:   "| `a` | `1` | The a \\| b. |\n| `b.c` | `[x, {y: 1}]` | The list. |\n",
+		},
+		"comment of two lines":    {values: "# One\n# two.\na: ''\n", want: "| `a` | `''` | One two. |\n"},
+		"mapping with a comment":  {values: "# All.\na:\n  b: 1\n", want: "| `a` | `{b: 1}` | All. |\n"},
+		"key without a comment":   {values: "a:\n  b: 1\n", err: "a.b has no comment"},
+		"empty without a comment": {values: "a: {}\n", err: "a has no comment"},
+		"invalid YAML":            {values: "a: [\n", err: "line 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			values, err := parse([]byte(test.values))
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error %v, want %s", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := valuesTable(values); err != nil || got != heading+test.want {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, heading+test.want)
+			}
+		})
+	}
+}
+
+func TestBuildChartSchema(t *testing.T) {
+	t.Parallel()
+	values, err := parse([]byte("# A number.\na: 1\nlinux:\n  # Any.\n  b: null\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const additions = "definitions: {c: {type: string}}\nvalues: {a: {minimum: 2}, '*.b': {$ref: '#/definitions/c'}, enabled: {type: boolean}}\n"
+	got, err := buildChartSchema(values, []byte(additions), []byte(`{"$id": "x", "$schema": "y", "required": ["kind"], "type": "object"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compact := strings.NewReplacer(" ", "", "\n", "").Replace(string(got))
+	for text, want := range map[string]bool{
+		`"a":{"description":"Anumber.","minimum":2,"type":"integer"}`:                                                                             true,
+		`"linux":{"additionalProperties":false,"properties":{"b":{"$ref":"#/definitions/c","description":"Any."}},"required":[],"type":"object"}`: true,
+		`"enabled":{"type":"boolean"}`: true, `"required":["linux"]`: true, `"kind"`: false, `"$id"`: false,
+	} {
+		if strings.Contains(compact, text) != want {
+			t.Errorf("the schema contains %s: %v: %s", text, !want, compact)
+		}
+	}
+	for _, bad := range []string{"values: {a.c: {}}", "["} {
+		if _, err := buildChartSchema(values, []byte(bad), []byte("{}")); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+	if _, err := buildChartSchema(values, []byte("definitions: {}"), []byte("[")); err == nil {
+		t.Error("an invalid configuration schema is accepted")
+	}
+}
