@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/win32"
 )
 
 // Devices returns all devices of s, including those that cannot be used, with the
@@ -173,9 +174,9 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 	switch {
 	case d.LocationPath == "":
 		// A virtual adapter, which cannot be assigned.
-	case raw.Class.is(ClassComputeAccelerator):
+	case raw.Class == win32.ComputeAcceleratorClass():
 		d.SupportsCompute = true
-	case !raw.Class.is(ClassDisplay):
+	case raw.Class != win32.DisplayClass():
 	case raw.DriverKey != "" && raw.Problem != problemNoDriver && raw.ValuesErr == nil && !hasUserModeDriver(raw.Values):
 		return "it has no user-mode driver, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
@@ -214,9 +215,6 @@ func adapterOnly(a Adapter) discovery.Device {
 	}
 	return d
 }
-
-// is compares GUIDs, which are case-insensitive.
-func (c Class) is(other Class) bool { return strings.EqualFold(string(c), string(other)) }
 
 // isBasicRender reports whether the device is Microsoft's software renderer.
 func isBasicRender(instanceID string) bool {

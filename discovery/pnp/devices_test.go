@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/win32"
 )
 
 func TestG4DN(t *testing.T) {
@@ -75,7 +76,7 @@ func TestDevices(t *testing.T) {
 			raw: same, adapters: adapter(func(a *Adapter) { a.D3D12Graphics, a.D3D12CoreCompute = false, false }), kind: discovery.KindDisplay,
 		},
 		"compute-only neural processor": {
-			raw:      gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }),
+			raw:      gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }),
 			adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
 		},
 		"compute-only, of the display class": {
@@ -144,7 +145,9 @@ func TestDevices(t *testing.T) {
 			kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"disabled neural processor": {
-			raw:  gpu(func(r *Raw) { r.Class, r.Status, r.Problem, r.LUID = ClassComputeAccelerator, 0x01806400, 22, nil }),
+			raw: gpu(func(r *Raw) {
+				r.Class, r.Status, r.Problem, r.LUID = win32.ComputeAcceleratorClass(), 0x01806400, 22, nil
+			}),
 			kind: discovery.KindCompute, compute: true, reason: "problem code 22",
 		},
 		"no driver, with code": {
@@ -204,9 +207,8 @@ func TestDevices(t *testing.T) {
 		},
 		"without DXCore":                   {raw: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
 		"without DXCore, adapters ignored": {raw: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute":          {raw: gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, in capitals":      {raw: gpu(func(r *Raw) { r.Class = Class(strings.ToUpper(string(ClassComputeAccelerator))) }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, another class":    {raw: gpu(func(r *Raw) { r.Class = "{}" }), dxcoreErr: noDXCore, note: "dxcore.dll"},
+		"without DXCore, compute":          {raw: gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, another class":    {raw: gpu(func(r *Raw) { r.Class = win32.GUID{} }), dxcoreErr: noDXCore, note: "dxcore.dll"},
 		"without DXCore, frame buffer":     {raw: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
 			raw: func() Raw {

@@ -27,12 +27,3 @@ func TestMayBeGPU(t *testing.T) {
 		}
 	}
 }
-
-func TestClassNotations(t *testing.T) {
-	t.Parallel()
-	for class, guid := range map[Class]win32.GUID{ClassDisplay: win32.DisplayClass(), ClassComputeAccelerator: win32.ComputeAcceleratorClass()} {
-		if guid.String() != string(class) {
-			t.Errorf("%s, want %s", guid, class)
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/win32"
 )
 
 // fakeSystem is a [System] in memory.
@@ -148,13 +149,13 @@ func g4dnValues() []Value {
 func t4(n int) Raw {
 	return Raw{
 		InstanceID:    fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
-		Class:         ClassDisplay,
+		Class:         win32.DisplayClass(),
 		Description:   "NVIDIA Tesla T4",
 		Manufacturer:  "NVIDIA",
 		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
 		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
 		LUID:          pointer(discovery.LUID(7048070 + 50056*n)),
-		DriverKey:     fmt.Sprintf(`%s\%04d`, ClassDisplay, n+1),
+		DriverKey:     fmt.Sprintf(`%s\%04d`, win32.DisplayClass(), n+1),
 		DriverVersion: "31.0.15.5222",
 		INF:           "oem4.inf",
 		NUMANode:      pointer(uint32(0)),
@@ -178,8 +179,8 @@ func full(luid discovery.LUID) Adapter {
 func basicRender() (Raw, Adapter) {
 	luid := discovery.LUID(0xB0)
 	raw := Raw{
-		InstanceID: `ROOT\BASICRENDER\0000`, Class: ClassDisplay, Description: "Microsoft Basic Render Driver", LUID: &luid,
-		DriverKey: string(ClassDisplay) + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
+		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: &luid,
+		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
 	return raw, Adapter{LUID: luid, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
 }
@@ -187,8 +188,8 @@ func basicRender() (Raw, Adapter) {
 // frameBuffer is the frame buffer of AWS virtual machines.
 func frameBuffer() Raw {
 	return Raw{
-		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: ClassDisplay, Description: "Microsoft Basic Display Adapter",
-		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: pointer(discovery.LUID(0xFB)), DriverKey: string(ClassDisplay) + `\0005`, DriverVersion: "10.0.20348.1",
+		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: win32.DisplayClass(), Description: "Microsoft Basic Display Adapter",
+		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: pointer(discovery.LUID(0xFB)), DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
 		BusNumber: pointer(uint32(0)), Address: pointer(uint32(3 << 16)), Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
 	}
 }

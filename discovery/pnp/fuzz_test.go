@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/win32"
 	"directx-nri/internal/winpath"
 )
 
@@ -52,7 +53,7 @@ func FuzzDevices(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, location, text, store string, data []byte, luid uint64, problem, status, kind uint32, bits uint16) {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		raw := Raw{
-			InstanceID: id, Class: Class(text), Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
+			InstanceID: id, Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
 			DriverKey: text, DriverVersion: text, NUMANode: &problem, BusNumber: &status, Address: &kind, Status: status, Problem: problem, INFStore: store,
 			Unread: []error{errors.New(text)}, INFStoreErr: errors.New(text),
 		}
@@ -61,10 +62,10 @@ func FuzzDevices(f *testing.F) {
 		}
 		raw.Values = append(raw.Values, Value{Name: "UserModeDriverName", Type: kind, Data: data})
 		if bit(0) {
-			raw.Class = ClassDisplay
+			raw.Class = win32.DisplayClass()
 		}
 		if bit(1) {
-			raw.Class = ClassComputeAccelerator
+			raw.Class = win32.ComputeAcceleratorClass()
 		}
 		if bit(2) {
 			raw.LUID = pointer(discovery.LUID(luid))

@@ -16,6 +16,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/testutil"
+	"directx-nri/internal/win32"
 )
 
 // gpuCount returns the number of devices that can be offered.
@@ -146,8 +147,8 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		"unknown status":         {raw: gpu(func(r *Raw) { r.Status = 0 }), healthy: true},
 		"INF alone":              {raw: gpu(func(r *Raw) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
 		"user-mode driver alone": {raw: gpu(func(r *Raw) { r.INFStore = "" }), healthy: true},
-		"compute class":          {raw: gpu(func(r *Raw) { r.Class = ClassComputeAccelerator }), healthy: true},
-		"unknown class":          {raw: gpu(func(r *Raw) { r.Class = "" }), healthy: true},
+		"compute class":          {raw: gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
+		"unknown class":          {raw: gpu(func(r *Raw) { r.Class = win32.GUID{} }), healthy: true},
 		"invalid runtime file":   {raw: gpu(func(r *Raw) { r.Values[3].Type = 4 }), healthy: true},
 
 		"Windows' own driver": {raw: gpu(func(r *Raw) { r.Values = nil; r.LUID = pointer(discovery.LUID(0xFB)) }), other: true, snapshots: 1},

@@ -9,19 +9,7 @@ import (
 	"context"
 
 	"directx-nri/discovery"
-)
-
-// Class is a device setup class: a GUID in Windows' notation.
-// https://learn.microsoft.com/windows-hardware/drivers/install/system-defined-device-setup-classes-available-to-vendors
-type Class string
-
-// The setup classes of GPUs.
-const (
-	// ClassDisplay devices have a WDDM driver.
-	ClassDisplay Class = "{4d36e968-e325-11ce-bfc1-08002be10318}"
-	// ClassComputeAccelerator devices have an MCDM driver: neural processors, and
-	// GPUs without graphics.
-	ClassComputeAccelerator Class = "{f01a9d53-3ff6-48d2-9f97-c8a7004be10c}"
+	"directx-nri/internal/win32"
 )
 
 // Snapshot is the state of Windows at one moment.
@@ -38,8 +26,11 @@ type Snapshot struct {
 // Raw is the properties of a device. One that the device does not have is the zero
 // value or nil; the errors of those that could not be read are in Unread.
 type Raw struct {
-	InstanceID    string
-	Class         Class
+	InstanceID string
+	// Class is [win32.DisplayClass] for devices with a WDDM driver, or
+	// [win32.ComputeAcceleratorClass] for those with an MCDM driver: neural
+	// processors, and GPUs without graphics.
+	Class         win32.GUID
 	Description   string   // DEVPKEY_Device_DeviceDesc
 	Manufacturer  string   // DEVPKEY_Device_Manufacturer
 	HardwareIDs   []string // DEVPKEY_Device_HardwareIds

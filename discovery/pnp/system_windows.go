@@ -21,17 +21,8 @@ func NewSystemWithUUIDs() System { return WithUUIDs(system{}, win32.NVMLUUIDs) }
 
 type system struct{}
 
-// class is a setup class in both notations.
-type class struct {
-	name Class
-	guid win32.GUID
-}
-
-func deviceClasses() []class {
-	return []class{
-		{ClassDisplay, win32.DisplayClass()},
-		{ClassComputeAccelerator, win32.ComputeAcceleratorClass()},
-	}
+func deviceClasses() []win32.GUID {
+	return []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()}
 }
 
 // Snapshot implements [System].
@@ -49,15 +40,15 @@ func (system) Snapshot(ctx context.Context) (Snapshot, error) {
 }
 
 // presentDevices reads the present devices of a class, in Windows' order.
-func presentDevices(ctx context.Context, c class) (devices []Raw, err error) {
-	set, err := win32.PresentDevices(c.guid)
+func presentDevices(ctx context.Context, class win32.GUID) (devices []Raw, err error) {
+	set, err := win32.PresentDevices(class)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
 	for i := 0; ; i++ {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("read the devices of class %s: %w", c.name, err)
+			return nil, fmt.Errorf("read the devices of class %s: %w", class, err)
 		}
 		device, ok, err := set.Device(i)
 		if err != nil {
@@ -66,7 +57,7 @@ func presentDevices(ctx context.Context, c class) (devices []Raw, err error) {
 		if !ok {
 			return devices, nil
 		}
-		devices = append(devices, readDevice(device, c.name))
+		devices = append(devices, readDevice(device))
 	}
 }
 
@@ -105,9 +96,7 @@ func find(set *win32.DeviceSet, id string) (raw Raw, ok bool, err error) {
 	if err != nil || !ok {
 		return Raw{}, false, err
 	}
-	classes := deviceClasses()
-	i := slices.IndexFunc(classes, func(c class) bool { return c.guid == device.Class() })
-	if i < 0 {
+	if !slices.Contains(deviceClasses(), device.Class()) {
 		return Raw{}, false, nil
 	}
 	if present, err := device.Present(); err != nil {
@@ -115,7 +104,7 @@ func find(set *win32.DeviceSet, id string) (raw Raw, ok bool, err error) {
 	} else if !present {
 		return Raw{}, false, nil
 	}
-	return readDevice(device, classes[i].name), true, nil
+	return readDevice(device), true, nil
 }
 
 // Notify implements [System].
@@ -123,8 +112,8 @@ func (system) Notify(ctx context.Context, changed func()) error {
 	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, mayBeGPU, changed)
 }
 
-func readDevice(device win32.Device, c Class) Raw {
-	r := reader{device: device, raw: Raw{Class: c}}
+func readDevice(device win32.Device) Raw {
+	r := reader{device: device, raw: Raw{Class: device.Class()}}
 	raw := &r.raw
 	var err error
 	raw.InstanceID, err = device.InstanceID()

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"directx-nri/internal/win32"
 )
 
 func TestFindReadsWhatSnapshotReads(t *testing.T) {
@@ -22,7 +24,7 @@ func TestFindReadsWhatSnapshotReads(t *testing.T) {
 	}
 	ids := []string{`PCI\VEN_FFFF&DEV_FFFF\NOT-THERE`}
 	for _, d := range all.Devices {
-		if d.InstanceID == "" || d.Class == "" {
+		if d.InstanceID == "" || d.Class == (win32.GUID{}) {
 			t.Errorf("no identity: %+v", d)
 		}
 		t.Logf("%s: %d values, %v", d.InstanceID, len(d.Values), d.Unread)
