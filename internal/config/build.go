@@ -19,7 +19,7 @@ import (
 
 const maxRules = 256
 
-// build makes the policy that f asks for. What is wrong becomes a problem of d.
+// build returns the policy of f and adds its problems to d.
 func (c Compiler) build(d *document, f File) policy.Policy {
 	known := presets()
 	preset, found := known[f.Preset]

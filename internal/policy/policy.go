@@ -8,13 +8,12 @@
 //
 //	p, err := policy.Read(stateDir) // no file: policy.Default()
 //	if err != nil {
-//		return err // torn, foreign, or in a directory that others can write to
+//		return err // damaged, or in a directory that others can write to
 //	}
 //	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Log: log})
 //
-// A file that cannot be read is an error to everyone who acts on it. The compiler
-// may replace it all the same, because config.yaml is the source and policy.json
-// holds nothing else.
+// Programs that act on the policy treat a file that cannot be read as an error. The
+// compiler may replace it, because everything in it comes from config.yaml.
 package policy
 
 import (
