@@ -9,35 +9,34 @@ import (
 	"strings"
 )
 
-// Settings is what a configuration should say.
+// Settings are the wanted settings of a configuration.
 type Settings struct {
 	Node
-	// Shim is the absolute path of our shim, "" to leave the handlers alone.
+	// Shim is the absolute path of our shim, "" to leave the handlers unchanged.
 	Shim string
-	// Handlers are the names of those that shall go through it. Without any,
-	// and without AddHandler, it is every one that can have GPUs.
+	// Handlers are the names of the handlers that use it. The default is each that can
+	// have GPUs, unless AddHandler is set.
 	Handlers []string
-	// AddHandler is the name of a handler to be added, which is as the default
-	// one but goes through our shim.
+	// AddHandler is the name of a handler to add: a copy of the default handler that
+	// uses our shim.
 	AddHandler string
-	// NRI turns NRI on; otherwise it is left as it is.
+	// NRI enables NRI.
 	NRI bool
-	// Version is the version of a file that is begun, 2 when it is 0.
+	// Version is the version of a new file. The default is 2.
 	Version int
 }
 
-// Result is a configuration text and what was changed for it.
+// Result is a configuration and its changes.
 type Result struct {
 	Text  []byte
 	Edits []Edit
-	// Handlers are the names of those that go through the shim by this.
+	// Handlers are the names of the handlers that use the shim.
 	Handlers []string
 	// Warnings are a line each.
 	Warnings []string
 }
 
-// Configure returns text with the settings. Applied to its own result it
-// changes nothing.
+// Configure returns text with the settings. It is idempotent.
 func Configure(text []byte, s Settings) (Result, error) {
 	e, err := newEditor(text)
 	if err != nil {
@@ -46,7 +45,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 	if version, err := e.doc.version(); err != nil {
 		return Result{}, err
 	} else if version == 0 {
-		if err := e.set(nil, "version", strconv.Itoa(max(s.Version, begunVersion))); err != nil {
+		if err := e.set(nil, "version", strconv.Itoa(max(s.Version, newFileVersion))); err != nil {
 			return Result{}, err
 		}
 	}
@@ -75,13 +74,12 @@ func Configure(text []byte, s Settings) (Result, error) {
 	return r, nil
 }
 
-// notForPods is the warning if containerd runs the shim of runc for a pod's sandbox
-// only: containerd 2 has the answer of such a shim stand for all containers of
-// the pod, and runs none for them.
+// notForPods is the warning about containerd 2 on Linux, which runs the shim for a
+// pod's sandbox only.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
-const notForPods = "containerd 2 runs the shim of runc once for a pod and not for its containers: they have their GPUs by NRI alone, and our shim guards none of them; it is for ctr and nerdctl there"
+const notForPods = "containerd 2 on Linux runs the shim for a pod's sandbox only: pods get GPUs by NRI, and the shim serves ctr and nerdctl"
 
-// route has the handlers that are asked for go through the shim.
+// route makes the requested handlers use the shim.
 func (e *editor) route(f File, s Settings, r *Result) error {
 	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
 		if err := e.writeBuiltins(f, s); err != nil {
@@ -103,7 +101,7 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 	}
 	for _, h := range chosen {
 		if h.RuntimePath != "" && !h.Ours() {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("handler %s had runtime_path %s, which our shim takes the place of: have our shim call it, or leave this handler out by --handler", h.Name, h.RuntimePath))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("handler %s had runtime_path %s, which our shim replaces: name it as shim.runtime, or exclude the handler with --handler", h.Name, h.RuntimePath))
 		}
 		if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
 			kind := h.RuntimeType
@@ -147,7 +145,7 @@ func (e *editor) routeOne(h Handler, shim string) error {
 
 func named(name string) func(Handler) bool { return func(h Handler) bool { return h.Name == name } }
 
-// choose returns the handlers that are to go through the shim.
+// choose returns the handlers that will use the shim.
 func choose(f File, s Settings) ([]Handler, error) {
 	var chosen []Handler
 	if len(s.Handlers) == 0 && s.AddHandler == "" {
@@ -184,8 +182,8 @@ func names(handlers []Handler) string {
 	return strings.Join(all, ", ")
 }
 
-// writeBuiltins writes the built-in handlers out where containerd would lose
-// them as soon as the file names one.
+// writeBuiltins writes the built-in handlers to the file if containerd would otherwise
+// lose them when the file names one.
 func (e *editor) writeBuiltins(f File, s Settings) error {
 	inFile := func(h Handler) bool { return h.InFile && h.path[len(h.path)-2] == "runtimes" }
 	if s.merges(f.Version) || slices.ContainsFunc(f.Handlers, inFile) {
@@ -202,7 +200,7 @@ func (e *editor) writeBuiltins(f File, s Settings) error {
 	return nil
 }
 
-// addHandler adds a handler that is as the default one.
+// addHandler adds a copy of the default handler.
 func (e *editor) addHandler(f File, s Settings) error {
 	i := slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Name == f.defaultHandler && h.Eligible(s.OS) })
 	if i < 0 {
@@ -223,7 +221,7 @@ func (e *editor) addHandler(f File, s Settings) error {
 	return e.setAll(table, values)
 }
 
-// setAll writes a table with all its values, tables last.
+// setAll writes a table, with nested tables last.
 func (e *editor) setAll(table []string, values map[string]any) error {
 	var nested []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -271,9 +269,8 @@ func encode(value any) (string, error) {
 	return "", errNoScalar
 }
 
-// Remove takes out of text what can be told to be ours without knowing what was
-// there before: our shim's runtime_path and our annotation patterns. Notes tell
-// what it cannot know.
+// Remove removes our shim's runtime_path and our annotation patterns from text, without
+// a record of the changes. Notes describe what may differ from the original.
 func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 	e, err := newEditor(text)
 	if err != nil {

@@ -1,27 +1,22 @@
 // Package containerdconfig reads and edits containerd's config.toml: which CRI
-// runtime handlers go through our shim, what annotations they pass on, and
-// whether NRI is on. All of it is text in, text out; comments, order, line ends
-// and formatting stay.
+// runtime handlers use our shim, which annotations they pass on, and whether NRI is
+// enabled. It edits text and preserves comments, order, line endings and formatting.
 //
-// How containerd reads the file decides what has to be written (all of it seen
-// by running containerd 1.7.35 and 2.4.2):
+// How containerd reads the file (observed with containerd 1.7.35 and 2.4.2):
 //
-//   - Versions 1 and 2 are read by all of them; 2.x converts the file at each
-//     start. Version 3 is for 2.x, version 4 for the newer ones of those. A file
-//     without a version is version 1, where plugins have short names; AKS has
-//     such files on its Windows nodes with containerd 1.7.
-//   - 1.x replaces its built-in map of runtime handlers by the file's: once a
-//     file names one handler, those that it does not name are gone, and the one
-//     that it names has nothing but what stands there. So where a file for 1.x
-//     names none, all of the built-in ones are written out.
-//   - 2.x lays the file's handlers over the built-in ones, key by key; lists are
+//   - All releases read versions 1 and 2; 2.x converts the file at each start.
+//     Version 3 is for 2.x, version 4 for newer 2.x. A file without a version has
+//     version 1, in which plugins have short names; AKS has such files on Windows
+//     nodes with containerd 1.7.
+//   - 1.x replaces its built-in runtime handlers with those of the file, so if a file
+//     for 1.x has none, the built-in ones must be written out.
+//   - 2.x merges the file's handlers into the built-in ones by key; lists are
 //     replaced.
-//   - NRI is off by default in 1.7, and on in 2.x.
-//   - An imported file comes after the one that imports it. 1.x replaces a
-//     plugin's whole section by it, 2.x merges.
-//   - Annotation patterns are matched with path.Match, on Windows too: "*" does
-//     not match "/", and an annotation of ours has one "/", in the pattern
-//     itself.
+//   - NRI is disabled by default in 1.7, and enabled in 2.x.
+//   - An imported file takes precedence over the one that imports it. 1.x replaces a
+//     plugin's whole section, 2.x merges.
+//   - Annotation patterns are matched with path.Match, also on Windows: "*" does not
+//     match "/".
 //
 // https://github.com/containerd/containerd/blob/v1.7.35/services/server/config/config.go,
 // https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
@@ -38,17 +33,17 @@ import (
 	"directx-nri/internal/shimfile"
 )
 
-// AnnotationPattern matches the annotations of ours that a runtime handler has
-// to hand on to the shim.
+// AnnotationPattern matches our annotations, which a runtime handler must pass on to
+// the shim.
 const AnnotationPattern = "directx.microsoft.com/*"
 
 const (
 	runhcsType = "io.containerd.runhcs.v1"
 	runcType   = "io.containerd.runc.v2"
 
-	// begunVersion is that of a file that we begin: every containerd reads it.
-	begunVersion = 2
-	maxVersion   = 4
+	// newFileVersion is the version of a new file, which all releases read.
+	newFileVersion = 2
+	maxVersion     = 4
 )
 
 // criPlugin returns the plugin that has the runtime handlers in a file of this
@@ -63,7 +58,7 @@ func criPlugin(version int) string {
 	return "io.containerd.cri.v1.runtime"
 }
 
-// nriPlugin returns the plugin that NRI is, in a file of this version.
+// nriPlugin returns the name of the NRI plugin in a file of this version.
 func nriPlugin(version int) string {
 	if version == 1 {
 		return "nri"
@@ -74,42 +69,40 @@ func nriPlugin(version int) string {
 // ErrVersion is the error of a file with an unsupported version.
 var ErrVersion = errors.New("unsupported version of containerd's configuration")
 
-// Node is what decides how containerd reads a file, beside the file itself.
+// Node determines how containerd reads a file.
 type Node struct {
 	// OS is the node's operating system: "windows" or "linux".
 	OS string
-	// Major is containerd's major version, 0 when it is not known: then a file
-	// of version 1 or 2 is taken to be for 1.x.
+	// Major is containerd's major version, or 0 if unknown: then files of version 1
+	// and 2 are assumed to be for 1.x.
 	Major int
 }
 
-// merges reports whether containerd lays a file of this version over its built-in
-// handlers.
+// merges reports whether containerd merges a file of this version into its built-in
+// configuration.
 func (n Node) merges(version int) bool { return version > 2 || n.Major >= 2 }
 
-// Handler is a CRI runtime handler as containerd has it after reading a file.
+// Handler is a CRI runtime handler of containerd.
 type Handler struct {
 	Name string `json:"name"`
-	// InFile reports whether the file has it; others are built into containerd.
-	InFile bool `json:"inFile"`
-	// RuntimeType and RuntimePath are the settings of those names.
+	// InFile reports whether the file has it; others are built in.
+	InFile      bool   `json:"inFile"`
 	RuntimeType string `json:"runtimeType"`
 	RuntimePath string `json:"runtimePath,omitempty"`
-	// SandboxIsolation is that option of runhcs: 0 for process isolation, 1 for
-	// Hyper-V isolation.
+	// SandboxIsolation is an option of runhcs: 0 for process isolation, 1 for Hyper-V.
 	SandboxIsolation     int64    `json:"sandboxIsolation,omitempty"`
 	PodAnnotations       []string `json:"podAnnotations,omitempty"`
 	ContainerAnnotations []string `json:"containerAnnotations,omitempty"`
 
-	path   []string       // its table
-	values map[string]any // what stands there, over what is built in
+	path   []string       // of its table
+	values map[string]any // of the file, merged into the built-in ones
 }
 
 // Ours reports whether the handler uses our shim.
 func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
 
-// Eligible reports whether containers of this handler can have a GPU by our shim:
-// on Windows those of runhcs with process isolation, on Linux those of runc.
+// Eligible reports whether containers of the handler can have GPUs: on Windows those
+// of runhcs with process isolation, on Linux those of runc.
 func (h Handler) Eligible(os string) bool {
 	if os == "windows" {
 		return h.RuntimeType == runhcsType && h.SandboxIsolation == 0
@@ -117,14 +110,12 @@ func (h Handler) Eligible(os string) bool {
 	return h.RuntimeType == runcType
 }
 
-// PassesAnnotations reports whether the handler passes on our annotations of pods
-// and of containers.
+// PassesAnnotations reports whether the handler passes on our annotations.
 func (h Handler) PassesAnnotations() bool {
 	return passes(h.PodAnnotations) && passes(h.ContainerAnnotations)
 }
 
-// passes reports whether one of the patterns matches all annotations of ours, as
-// containerd matches them.
+// passes reports whether one of the patterns matches all our annotations.
 func passes(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		matches, err := path.Match(pattern, strings.TrimSuffix(AnnotationPattern, "*")+"allocation.display")
@@ -132,23 +123,21 @@ func passes(patterns []string) bool {
 	})
 }
 
-// File is what a configuration says about what is ours.
+// File is the part of a configuration that is relevant to us.
 type File struct {
-	// Version of the format, 0 when the file has no setting at all.
+	// Version of the format, 0 if the file has no setting.
 	Version int
 	// Handlers are sorted by name.
 	Handlers []Handler
-	// NRI reports whether containerd's NRI is on.
+	// NRI reports whether NRI is enabled.
 	NRI bool
-	// Imports are the names and patterns of files that containerd reads after
-	// this one.
+	// Imports are the names and patterns of imported files.
 	Imports []string
 
 	defaultHandler string
 }
 
-// Read parses a configuration. An error that is a [*SyntaxError]
-// has the place.
+// Read parses a configuration. Syntax errors are a [*SyntaxError].
 func Read(text []byte, node Node) (File, error) {
 	d, err := parse(text)
 	if err != nil {
@@ -182,7 +171,7 @@ func (d *document) read(node Node) (File, error) {
 	return f, err
 }
 
-// version returns that of the file, 0 when nothing is set in it.
+// version returns the version of the format, 0 if the file has no setting.
 func (d *document) version() (int, error) {
 	if len(d.values) == 0 {
 		return 0, nil
@@ -236,7 +225,7 @@ func (d *document) handlers(version int, node Node) ([]Handler, error) {
 		h.InFile = true
 		list = append(list, h)
 	}
-	// 1.x takes these two as handlers of another name.
+	// Deprecated tables of 1.x that define handlers.
 	for table, name := range map[string]string{"default_runtime": "default", "untrusted_workload_runtime": "untrusted"} {
 		values, _ := lookup(d.values, append(slices.Clone(containerd), table)...)
 		old, ok := values.(map[string]any)
@@ -274,7 +263,7 @@ func stringsOf(list []any) []string {
 	return all
 }
 
-// overlay returns lower with upper laid over it, tables into tables.
+// overlay returns upper merged into lower, table by table.
 func overlay(lower, upper map[string]any) map[string]any {
 	merged := maps.Clone(lower)
 	if merged == nil {
@@ -291,7 +280,7 @@ func overlay(lower, upper map[string]any) map[string]any {
 	return merged
 }
 
-// defaultHandler returns the one that containerd takes for pods that name none.
+// defaultHandler returns containerd's default handler.
 func defaultHandler(os string) string {
 	if os == "windows" {
 		return "runhcs-wcow-process"
@@ -299,9 +288,8 @@ func defaultHandler(os string) string {
 	return "runc"
 }
 
-// builtins returns the handlers that containerd has without a file, from
-// DefaultConfig of 1.7.35 and DefaultRuntimeConfig of 2.4.2, which agree.
-// Options of runc with an empty value are left out.
+// builtins returns containerd's built-in handlers, from DefaultConfig of 1.7.35 and
+// DefaultRuntimeConfig of 2.4.2, without empty options.
 func builtins(os string) map[string]map[string]any {
 	if os != "windows" {
 		return map[string]map[string]any{"runc": {"runtime_type": runcType}}
@@ -321,9 +309,8 @@ func builtins(os string) map[string]map[string]any {
 	}
 }
 
-// Overrides returns what of an imported file replaces the content of a
-// file of this version that imports it: the tables, as TOML keys. It returns
-// none when the imported file leaves alone what we configure.
+// Overrides returns the tables of an imported file, as TOML keys, that override what
+// we configure in a file of the given version.
 func Overrides(imported []byte, version int, node Node) ([]string, error) {
 	d, err := parse(imported)
 	if err != nil {

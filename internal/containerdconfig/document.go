@@ -11,10 +11,10 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// bom is what some Windows editors put before a text. containerd 1.x skips it.
+// bom is the UTF-8 byte order mark of some Windows editors. containerd 1.x skips it.
 const bom = "\xef\xbb\xbf"
 
-// SyntaxError is a place of a file that is not TOML.
+// SyntaxError is an error of invalid TOML.
 type SyntaxError struct {
 	// Line and Column begin at 1.
 	Line, Column int
@@ -28,27 +28,27 @@ func (e *SyntaxError) Error() string {
 // span is a half-open range of bytes.
 type span struct{ start, end int }
 
-// section is a `[table]` header and what stands below it up to the next. The
-// first section of a document is what stands before any header.
+// section is a `[table]` header and the text up to the next one. The first section of
+// a document has no header.
 type section struct {
 	path   []string
 	list   bool // [[table]]
-	header span // the header's line, its end of line included
-	end    int  // where a line can be added: behind the last key's line
+	header span // the header's line with its line ending
+	end    int  // of the last key's line, where a line can be added
 }
 
 // entry is one `key = value`.
 type entry struct {
 	path    []string // from the document's root
-	base    []string // the table that it stands in: a section's or an inline one
-	inline  bool     // stands in an inline table
+	base    []string // its table: a section's or an inline one
+	inline  bool     // in an inline table
 	section int
-	key     int // where the key begins
+	key     int // offset
 	value   span
-	line    span // the lines of the statement, the end of the last one included
+	line    span // whole lines, with line endings
 	kind    unstable.Kind
 	strings []element // of a list of strings
-	mixed   bool      // a list that has other things than strings
+	mixed   bool      // a list with other elements than strings
 }
 
 // element is a string in a list.
@@ -57,8 +57,7 @@ type element struct {
 	span span
 }
 
-// document is a TOML text with the places of its parts. It is not changed:
-// an edit makes a new text, which is parsed again.
+// document is a parsed TOML text. It is immutable; an edited text is parsed again.
 type document struct {
 	text     string // without the byte order mark
 	hasBOM   bool
@@ -100,11 +99,11 @@ func parse(text []byte) (*document, error) {
 	return d, nil
 }
 
-// add records a key and, for an inline table, before it those in it.
+// add records a key, after those in it if it is an inline table.
 func (d *document) add(node *unstable.Node, base []string, current int, inline bool) {
 	path, first, last := key(node)
 	whole := span{int(node.Raw.Offset), int(node.Raw.Offset + node.Raw.Length)}
-	// Behind the key there is nothing but space, an equals sign and space.
+	// The key is followed by an equals sign in spaces.
 	start := last + strings.IndexByte(d.text[last:], '=') + 1
 	start += len(d.text[start:]) - len(strings.TrimLeft(d.text[start:], " \t"))
 	e := entry{
@@ -131,7 +130,7 @@ func (d *document) add(node *unstable.Node, base []string, current int, inline b
 	d.entries = append(d.entries, e)
 }
 
-// key returns the key of a node and where it stands.
+// key returns the key of a node and its offsets.
 func key(node *unstable.Node) (path []string, start, end int) {
 	parts := node.Key()
 	for first := true; parts.Next(); first = false {
@@ -145,7 +144,7 @@ func key(node *unstable.Node) (path []string, start, end int) {
 	return path, start, end
 }
 
-// lines widens s to whole lines, the last end of line included.
+// lines extends s to whole lines, with the last line ending.
 func (d *document) lines(s span) span {
 	start := strings.LastIndexByte(d.text[:s.start], '\n') + 1
 	end := len(d.text)
@@ -162,7 +161,7 @@ func endOfLine(text string) string {
 	return "\n"
 }
 
-// bytes returns text with the byte order mark that the document had.
+// bytes returns text with the byte order mark of the document, if any.
 func (d *document) bytes(text string) []byte {
 	if d.hasBOM {
 		text = bom + text
@@ -170,7 +169,7 @@ func (d *document) bytes(text string) []byte {
 	return []byte(text)
 }
 
-// entry returns the one at path, nil when there is none.
+// entry returns the entry at path, or nil.
 func (d *document) entry(path []string) *entry {
 	for i := range d.entries {
 		if slices.Equal(d.entries[i].path, path) && !d.inList(path) {
@@ -180,17 +179,17 @@ func (d *document) entry(path []string) *entry {
 	return nil
 }
 
-// inList reports whether a table on the way to path is one of a list.
+// inList reports whether path leads through a list of tables.
 func (d *document) inList(path []string) bool {
 	return slices.ContainsFunc(d.sections, func(s section) bool { return s.list && hasPrefix(path, s.path) })
 }
 
-// section returns the index of the one at path, -1 when there is none.
+// section returns the index of the section at path, or -1.
 func (d *document) section(path []string) int {
 	return slices.IndexFunc(d.sections, func(s section) bool { return slices.Equal(s.path, path) && !s.list })
 }
 
-// entriesOf counts the keys that stand in section i.
+// entriesOf returns the number of keys in section i.
 func (d *document) entriesOf(i int) (count int) {
 	for _, e := range d.entries {
 		if e.section == i && !e.inline {
@@ -200,10 +199,10 @@ func (d *document) entriesOf(i int) (count int) {
 	return count
 }
 
-// line returns the number of the line of an offset, which begins at 1.
+// line returns the line number of an offset, from 1.
 func (d *document) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
 
-// indent returns the space that the line of offset begins with.
+// indent returns the indentation of the line at offset.
 func (d *document) indent(offset int) string {
 	line := d.text[strings.LastIndexByte(d.text[:offset], '\n')+1:]
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
@@ -213,7 +212,7 @@ func hasPrefix(path, prefix []string) bool {
 	return len(path) >= len(prefix) && slices.Equal(path[:len(prefix)], prefix)
 }
 
-// lookup returns what the document has at path.
+// lookup returns the value at path.
 func lookup(values map[string]any, path ...string) (any, bool) {
 	var value any = values
 	for _, name := range path {
@@ -245,8 +244,8 @@ func dotted(path []string) string {
 	return b.String()
 }
 
-// quoted returns s as a TOML string: a literal one where that spares escapes,
-// as in Windows paths.
+// quoted returns s as a TOML string: a literal one if that avoids escapes, as in
+// Windows paths.
 func quoted(s string) string {
 	if strings.Contains(s, `\`) && !strings.ContainsFunc(s, func(r rune) bool { return r == '\'' || r < ' ' || r == 0x7f }) {
 		return "'" + s + "'"

@@ -17,22 +17,22 @@ const (
 	opItem   = "item"   // a string was added to a list
 )
 
-// Edit is one change of a configuration text, told in a way that it can be
-// taken back also when other parts of the text have changed since.
+// Edit is a change that can be reverted even if other parts of the text have changed
+// since.
 type Edit struct {
 	Op string `json:"op"`
 	// Path is the key, or for a header the table.
 	Path []string `json:"path"`
-	// Old and New are the value before and after, as written in the text.
+	// Old and New are the values as written in the text.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
-	// Text is what was put into the text, with the line ends and commas around.
+	// Text is the inserted text, with line endings and commas.
 	Text string `json:"text,omitempty"`
-	// Items are the strings of ours in a list.
+	// Items are our strings in a list.
 	Items []string `json:"items,omitempty"`
 }
 
-// editor makes edits one after the other.
+// editor edits a document and records its edits.
 type editor struct {
 	doc   *document
 	edits []Edit
@@ -46,11 +46,11 @@ func newEditor(text []byte) (*editor, error) {
 	return &editor{doc: d}, nil
 }
 
-// replace puts text in the place of s.
+// replace replaces s with text.
 func (e *editor) replace(s span, text string) error {
 	d, err := parse(e.doc.bytes(e.doc.text[:s.start] + text + e.doc.text[s.end:]))
 	if err != nil {
-		return fmt.Errorf("the text with the change in line %d would not be TOML any more (%w): make the change by hand", e.doc.line(s.start), err)
+		return fmt.Errorf("the change in line %d would make the file invalid (%w): edit it manually", e.doc.line(s.start), err)
 	}
 	e.doc = d
 	return nil
@@ -64,7 +64,7 @@ func (e *editor) record(edit Edit, s span, text string) error {
 	return nil
 }
 
-// set gives the key of a table the value raw, a TOML value.
+// set sets a key of a table to the TOML value raw.
 func (e *editor) set(table []string, name, raw string) error {
 	d := e.doc
 	path := slices.Concat(table, []string{name})
@@ -80,8 +80,8 @@ func (e *editor) set(table []string, name, raw string) error {
 	if i := d.section(table); i >= 0 {
 		return e.addLine(i, d.sections[i].end, d.keyIndent(i), path, raw)
 	}
-	// A table that was begun inside of lines or braces can only be continued
-	// there; any other is begun with a header.
+	// Inline tables and tables of dotted keys must be extended in place; others get a
+	// header.
 	for n := len(table); n > 0; n-- {
 		if entry := d.entry(table[:n]); entry != nil {
 			if entry.kind != unstable.InlineTable {
@@ -108,8 +108,7 @@ func (e *editor) set(table []string, name, raw string) error {
 	return e.addLine(i, e.doc.sections[i].end, e.doc.keyIndent(i), path, raw)
 }
 
-// lastBelow returns the last key that, by the dots in it, makes a table of
-// path.
+// lastBelow returns the last dotted key that defines path as a table.
 func (d *document) lastBelow(path []string) *entry {
 	for i := len(d.entries) - 1; i >= 0; i-- {
 		e := &d.entries[i]
@@ -120,8 +119,8 @@ func (d *document) lastBelow(path []string) *entry {
 	return nil
 }
 
-// keyIndent returns the indentation for a new key of a section: that of its
-// other keys, or what is usual in the text.
+// keyIndent returns the indentation of a new key in section i: that of its other keys,
+// or the usual one of the text.
 func (d *document) keyIndent(i int) string {
 	for j := len(d.entries) - 1; j >= 0; j-- {
 		if d.entries[j].section == i && !d.entries[j].inline {
@@ -140,15 +139,15 @@ func (d *document) keyIndent(i int) string {
 	return header + "  "
 }
 
-// addLine adds a key to section i behind the line that ends at offset at.
+// addLine adds a key to section i at offset at, the end of a line.
 func (e *editor) addLine(i, at int, indent string, path []string, raw string) error {
 	line := indent + dotted(path[len(e.doc.sections[i].path):]) + " = " + raw
 	line = e.doc.asLine(at, line)
 	return e.record(Edit{Op: opKey, Path: path, New: raw, Text: line}, span{at, at}, line)
 }
 
-// asLine returns line with the end of line that is needed at offset at, where
-// a line ends: before it when that line has none.
+// asLine returns line with a line ending, which comes first if the line before at has
+// none.
 func (d *document) asLine(at int, line string) string {
 	if at > 0 && d.text[at-1] != '\n' {
 		return d.eol + line
@@ -174,7 +173,7 @@ func (e *editor) addInline(table *entry, path []string, raw string) error {
 	return e.record(Edit{Op: opInline, Path: path, New: raw, Text: text}, span{last, last}, text)
 }
 
-// addHeader begins a table, beside those that it belongs to.
+// addHeader adds the header of a table near related tables.
 func (e *editor) addHeader(table []string) error {
 	d := e.doc
 	at, indent := len(d.text), ""
@@ -212,8 +211,8 @@ func lastIndex[T any](list []T, match func(T) bool) int {
 	return -1
 }
 
-// include sees to it that the list at a table's key has all items. Where there
-// is no list, one is begun with those of inherited.
+// include adds missing items to the list at a table's key. A new list starts with
+// inherited.
 func (e *editor) include(table []string, name string, inherited, items []string) error {
 	path := slices.Concat(table, []string{name})
 	list := e.doc.entry(path)

@@ -20,29 +20,13 @@ import (
 type Loaded struct {
 	// Handlers are sorted by name.
 	Handlers []Handler
-	// Default is the handler of pods that name none.
-	Default string
 	// OS is containerd's operating system, as in runtime.GOOS.
 	OS string
 	// Major is containerd's major version.
 	Major int
 }
 
-// Name returns the name of the handler that runs a pod which requests handler, ""
-// for the default.
-func (l Loaded) Name(handler string) string {
-	if handler == "" {
-		return l.Default
-	}
-	return handler
-}
-
-// Serves reports whether containers of the named handler get their GPUs from the
-// runtime shim.
-func (l Loaded) Serves(name string) bool {
-	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && l.serves(h) })
-}
-
+// serves reports whether containers of h get their GPUs from the runtime shim.
 func (l Loaded) serves(h Handler) bool { return h.Ours() && h.Eligible(l.OS) && !l.bypassesShim() }
 
 // bypassesShim reports whether containerd starts a pod's containers without
@@ -50,24 +34,6 @@ func (l Loaded) serves(h Handler) bool { return h.Ours() && h.Eligible(l.OS) && 
 // version 3 of the shim protocol: runc's does, runhcs' does not.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 func (l Loaded) bypassesShim() bool { return l.OS == "linux" && l.Major >= 2 }
-
-// Split returns the names of the handlers that are served by the runtime shim, and
-// of the others.
-func (l Loaded) Split() (served, others []string) {
-	for _, h := range l.Handlers {
-		if l.serves(h) {
-			served = append(served, h.Name)
-		} else {
-			others = append(others, h.Name)
-		}
-	}
-	return served, others
-}
-
-// CanServe reports whether the named handler could be served by the runtime shim.
-func (l Loaded) CanServe(name string) bool {
-	return slices.ContainsFunc(l.Handlers, func(h Handler) bool { return h.Name == name && h.Eligible(l.OS) })
-}
 
 // ErrNotRouted is the error of a node on which no runtime handler that can have
 // GPUs uses the runtime shim.
@@ -82,7 +48,7 @@ func (l Loaded) Check() error {
 	if l.bypassesShim() {
 		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrNotRouted, l.Major)
 	}
-	if served, _ := l.Split(); len(served) > 0 {
+	if slices.ContainsFunc(l.Handlers, l.serves) {
 		return nil
 	}
 	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.Eligible(l.OS) })
@@ -162,8 +128,7 @@ func parseStatus(config, os string) (Loaded, error) {
 	}
 	var status struct {
 		Containerd struct {
-			DefaultRuntimeName string `json:"defaultRuntimeName"`
-			Runtimes           map[string]struct {
+			Runtimes map[string]struct {
 				RuntimeType          string   `json:"runtimeType"`
 				RuntimePath          string   `json:"runtimePath"`
 				PodAnnotations       []string `json:"PodAnnotations"`
@@ -177,7 +142,7 @@ func parseStatus(config, os string) (Loaded, error) {
 	if err := json.Unmarshal([]byte(config), &status); err != nil {
 		return Loaded{}, err
 	}
-	loaded := Loaded{Default: status.Containerd.DefaultRuntimeName, OS: os}
+	loaded := Loaded{OS: os}
 	for name, r := range status.Containerd.Runtimes {
 		loaded.Handlers = append(loaded.Handlers, Handler{
 			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation),
@@ -186,4 +151,26 @@ func parseStatus(config, os string) (Loaded, error) {
 	}
 	slices.SortFunc(loaded.Handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
 	return loaded, nil
+}
+
+// Pod is a pod that containerd has a sandbox of.
+type Pod struct {
+	Namespace, Name string
+	// Ready reports whether one of its sandboxes is ready.
+	Ready bool
+}
+
+// Pods returns the pods that containerd has a sandbox of, by UID.
+func Pods(ctx context.Context, connection grpc.ClientConnInterface) (map[string]Pod, error) {
+	list, err := cri.NewRuntimeServiceClient(connection).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's pods: %w", err)
+	}
+	pods := map[string]Pod{}
+	for _, item := range list.GetItems() {
+		metadata := item.GetMetadata()
+		ready := pods[metadata.GetUid()].Ready || item.GetState() == cri.PodSandboxState_SANDBOX_READY
+		pods[metadata.GetUid()] = Pod{metadata.GetNamespace(), metadata.GetName(), ready}
+	}
+	return pods, nil
 }

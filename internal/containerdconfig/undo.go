@@ -8,10 +8,9 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Undo takes edits back from text, the last first, and returns the text
-// without them. What others have changed since is kept: notes tell of each
-// edit that could not be taken back for that reason. When nothing else has
-// changed, the text is byte for byte what it was before the edits.
+// Undo reverts edits of text in reverse order. Later changes by others are kept, and
+// notes describe the edits that could not be reverted because of them. Without such
+// changes, the result is the original text byte for byte.
 func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) {
 	e, err := newEditor(text)
 	if err != nil {
@@ -35,10 +34,10 @@ func (e *editor) undo(edit Edit) (note string, err error) {
 	}
 	entry := e.doc.entry(edit.Path)
 	if entry == nil {
-		return "", nil // gone with its table, or by hand
+		return "", nil // Removed by others.
 	}
 	if len(edit.Path) == 1 && edit.Path[0] == "version" && len(e.doc.values) > 1 {
-		return "", nil // what others have written since is in that version
+		return "", nil // Later settings of others depend on it.
 	}
 	if edit.Op == opItem {
 		return "", e.removeItems(edit)
@@ -65,8 +64,7 @@ func (e *editor) undo(edit Edit) (note string, err error) {
 	return "", fmt.Errorf("edit of %s: unknown kind %q", dotted(edit.Path), edit.Op)
 }
 
-// whole returns the range of text where it stands over line, and line itself
-// where text does not.
+// whole returns the range of text around line, or line if the text there differs.
 func (d *document) whole(line span, text string) span {
 	body := strings.TrimLeft(text, "\r\n")
 	start := line.start - (len(text) - len(body))
@@ -91,8 +89,7 @@ func (e *editor) undoHeader(edit Edit) (string, error) {
 	return "", e.replace(e.doc.whole(e.doc.sections[i].header, edit.Text), "")
 }
 
-// removeItems removes strings from a list, each with the comma that belongs to
-// it.
+// removeItems removes strings from a list, each with one comma.
 func (e *editor) removeItems(edit Edit) error {
 	for _, item := range edit.Items {
 		list := e.doc.entry(edit.Path)
@@ -107,12 +104,12 @@ func (e *editor) removeItems(edit Edit) error {
 	return nil
 }
 
-// itemSpan returns the range of string i of a list with one comma: the one
-// before it, or behind it for the first.
+// itemSpan returns the range of string i of a list and the comma before it, or after
+// it for the first.
 func (d *document) itemSpan(list *entry, i int) span {
 	s := list.strings[i].span
 	if i > 0 {
-		// Only what stands between two strings on one line is ours to take.
+		// Comments between the strings are preserved.
 		gap := d.text[list.strings[i-1].span.end:s.start]
 		if strings.Trim(gap, " \t") == "," {
 			return span{list.strings[i-1].span.end, s.end}
