@@ -63,12 +63,15 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 			}
 		})
 	}()
+	stop := func() error {
+		cancel()
+		return <-ended
+	}
 	var err error
 	for err == nil {
 		select {
 		case <-ctx.Done():
-			_ = <-ended
-			cancel()
+			_ = stop()
 			return nil
 		case err = <-ended:
 			interrupted := ctx.Err() != nil
@@ -85,8 +88,7 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 			}
 		}
 	}
-	cancel()
-	_ = <-ended
+	_ = stop()
 	return err
 }
 

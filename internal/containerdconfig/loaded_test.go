@@ -105,15 +105,11 @@ func (runtimeService) Version(context.Context, *cri.VersionRequest) (*cri.Versio
 }
 
 func (runtimeService) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
-	response := &cri.ListPodSandboxResponse{}
-	for _, s := range []*cri.PodSandbox{
+	return &cri.ListPodSandboxResponse{Items: []*cri.PodSandbox{
 		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "usual", Uid: "uid-1"}},
 		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "usual", Uid: "uid-1", Attempt: 1}, State: cri.PodSandboxState_SANDBOX_NOTREADY},
 		{Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "ended", Uid: "uid-2"}, State: cri.PodSandboxState_SANDBOX_NOTREADY},
-	} {
-		response.Items = append(response.Items, s)
-	}
-	return response, nil
+	}}, nil
 }
 
 func TestOverASocket(t *testing.T) {

@@ -11,28 +11,24 @@ import (
 
 // Service can be restarted.
 type Service interface {
-	// Check returns an error when it is known already that Restart would do nothing
-	// but fail.
+	// Check returns an error if Restart is known to fail.
 	Check(ctx context.Context) error
-	// Restart stops and starts the service, and returns when it was told to start.
+	// Restart stops and starts the service. It does not wait until the service is ready.
 	Restart(ctx context.Context) error
-	// String says which one it is.
+	// String describes how the service is restarted.
 	String() string
 }
 
-// Named returns the service of that name: of the service manager on Windows, and
-// of systemd elsewhere.
+// Named returns the named service of systemd, or of the service manager on Windows.
 func Named(name string) Service { return named(name) }
 
-// Command returns a service that a shell command restarts, for other init
-// systems. It has to return once the service was told to start.
+// Command returns a service that a shell command restarts, for other init systems.
 func Command(command string) Service { return commandLine(command) }
 
 type commandLine string
 
 func (c commandLine) String() string { return fmt.Sprintf("the command %q", string(c)) }
 
-// Check knows nothing of a command.
 func (c commandLine) Check(context.Context) error { return nil }
 
 func (c commandLine) Restart(ctx context.Context) error {

@@ -11,7 +11,6 @@ type named string
 
 func (n named) String() string { return "systemctl restart " + string(n) }
 
-// Check leaves it to Restart.
 func (n named) Check(context.Context) error { return nil }
 
 func (n named) Restart(ctx context.Context) error {

@@ -13,18 +13,17 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// poll is how often the service manager is asked for a service's state.
+// poll is the interval of queries for a service's state.
 const poll = 200 * time.Millisecond
 
 type named string
 
 func (n named) String() string { return "the service " + string(n) }
 
-// Check leaves it to Restart.
 func (n named) Check(context.Context) error { return nil }
 
-// Restart stops the service and starts it again, and with it those that depend
-// on it and run, such as a kubelet: Windows stops no service under another.
+// Restart restarts the service and the running services that depend on it, such as a
+// kubelet, without which Windows does not stop it.
 func (n named) Restart(ctx context.Context) (err error) {
 	manager, err := mgr.Connect()
 	if err != nil {
@@ -38,7 +37,7 @@ func (n named) Restart(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, service.Close()) }()
 	dependents, err := service.ListDependentServices(svc.Active)
 	if err != nil {
-		return fmt.Errorf("restart %s: list what depends on it: %w", n, err)
+		return fmt.Errorf("restart %s: list dependent services: %w", n, err)
 	}
 	for _, name := range dependents {
 		if err = with(manager, name, func(s *mgr.Service) error { return stop(ctx, s) }); err != nil {
@@ -48,8 +47,8 @@ func (n named) Restart(ctx context.Context) (err error) {
 	if err == nil {
 		err = stop(ctx, service)
 	}
-	// Whatever has happened, what we stopped shall run again, in reverse order.
-	// One that has not stopped yet refuses, and is left to the next attempt.
+	// Start the stopped services in reverse order, also after an error. A service that
+	// has not stopped yet cannot be started.
 	err = joinLine(err, start(service))
 	for i := len(dependents) - 1; i >= 0; i-- {
 		err = joinLine(err, with(manager, dependents[i], start))
@@ -83,7 +82,7 @@ func stop(ctx context.Context, service *mgr.Service) error {
 	case errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return nil
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL):
-		// It is just being stopped, by an earlier attempt of ours that gave up.
+		// An earlier attempt is stopping it.
 		status, err = service.Query()
 	}
 	for err == nil && status.State != svc.Stopped {
@@ -107,7 +106,7 @@ func start(service *mgr.Service) error {
 	return nil
 }
 
-// shell runs a command line as cmd.exe reads it, without Go's own quoting.
+// shell returns a command line for cmd.exe, without Go's quoting.
 func shell(ctx context.Context, command string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "cmd.exe")
 	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /S /C "` + command + `"`}

@@ -11,17 +11,17 @@ import (
 	"directx-nri/internal/localgrpc"
 )
 
-// behind is the process that listens on a socket, and whatever starts it again.
+// behind is a process that listens on a socket and has a supervisor.
 type behind struct{ socket, program string }
 
-// Behind returns the service of the process that listens on socket, which has to
-// be program. It gets SIGTERM, and its supervisor starts it again. If no process
+// Behind returns the service of the process that listens on socket, which must be
+// program. Restart sends SIGTERM, and its supervisor starts it again. If no process
 // listens, it is assumed to be starting.
 func Behind(socket, program string) Service { return behind{socket, program} }
 
 func (b behind) String() string { return "a signal to " + b.program }
 
-// find returns the process, nil while there is none.
+// find returns the process, or nil if there is none.
 func (b behind) find(ctx context.Context) (*localgrpc.Process, error) {
 	process, err := localgrpc.SocketOwner(ctx, b.socket)
 	switch {
@@ -35,11 +35,11 @@ func (b behind) find(ctx context.Context) (*localgrpc.Process, error) {
 	case err == nil && is:
 		return process, nil
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
-		err = nil // It has ended by itself.
+		err = nil // It has exited.
 	case err != nil:
-		err = fmt.Errorf("restart by %s: see what process %d is: %w", b, process.PID, err)
+		err = fmt.Errorf("restart by %s: identify process %d: %w", b, process.PID, err)
 	default:
-		err = fmt.Errorf("restart by %s: process %d, which listens on %s, is %s and not %s: it is left alone; restart %[5]s another way",
+		err = fmt.Errorf("restart by %s: process %d, which listens on %s, is %s and not %s; restart %[5]s another way",
 			b, process.PID, b.socket, process.Name(), b.program)
 	}
 	return nil, errors.Join(err, process.Close())
@@ -72,12 +72,12 @@ func (b behind) Restart(ctx context.Context) (err error) {
 		return b.notSent(process.PID, err)
 	}
 	if err := process.Wait(ctx); err != nil {
-		return fmt.Errorf("restart by %s: process %d was told to end and has not: %w", b, process.PID, err)
+		return fmt.Errorf("restart by %s: process %d got a signal and has not exited: %w", b, process.PID, err)
 	}
 	return nil
 }
 
-// notSent says why a signal could not be sent.
+// notSent returns the error of a signal that could not be sent.
 func (b behind) notSent(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("restart by %s: process %d: %w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", b, pid, err)

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 		m.Run()
 		return
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
 	if _, err := net.Listen("unix", socket); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if strings.HasSuffix(os.Args[0], "-deaf") {
 		<-(chan int)(nil)
 	}
-	<-told
+	<-signals
 }
 
 // daemon starts a daemon of that name, and returns its socket and a function that
@@ -102,7 +102,7 @@ func TestBehindLeavesOthersAlone(t *testing.T) {
 	if check := Behind(socket, "containerd").Check(t.Context()); check == nil || check.Error() != err.Error() {
 		t.Errorf("it is known before: %v", check)
 	}
-	if err == nil || !strings.Contains(err.Error(), "is proxy and not containerd: it is left alone") {
+	if err == nil || !strings.Contains(err.Error(), "is proxy and not containerd; restart containerd another way") {
 		t.Errorf("error %v", err)
 	}
 	if err := process.Signal(syscall.Signal(0)); err != nil {
@@ -110,13 +110,13 @@ func TestBehindLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-func TestBehindTellsOfOneThatDoesNotEnd(t *testing.T) {
+func TestBehindReportsHangingProcess(t *testing.T) {
 	t.Parallel()
 	socket, _, _ := daemon(t, "containerd-deaf")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	err := Behind(socket, "containerd-deaf").Restart(ctx)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "was told to end and has not") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "was signals to end and has not") {
 		t.Errorf("error %v", err)
 	}
 }
