@@ -116,7 +116,7 @@ func TestBehindReportsHangingProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	err := Behind(socket, "containerd-deaf").Restart(ctx)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "was signals to end and has not") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "got a signal and has not exited") {
 		t.Errorf("error %v", err)
 	}
 }
