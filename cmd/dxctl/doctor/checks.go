@@ -259,7 +259,7 @@ func (e *examination) config() {
 	c := e.Config
 	e.performed(CheckConfig)
 	e.first([]entry{
-		{c.Err != nil, CheckConfig, c.Path, c.Err, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"},
+		{c.Err != nil, CheckConfig, "the node policy", c.Err, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"},
 		{c.Invalid != nil, CheckConfig, c.Path, c.Invalid, "the last valid configuration stays in force", "correct the file; 'dxctl config check' checks it"},
 		{len(c.Stale) > 0, CheckConfig, c.Path, strings.Join(c.Stale, "; "), "the change has no effect", "run 'dxctl config apply', or start directx-advertiser"},
 	}...)
@@ -473,8 +473,11 @@ func (e *examination) kubelet() {
 	}
 	e.performed(CheckAdvertiser)
 	for _, resource := range slices.Sorted(maps.Keys(k.Advertiser)) {
-		err := k.Advertiser[resource]
-		e.first(entry{err != nil && !e.has(CheckAdvertiser), CheckAdvertiser, resource, fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, err), "pods that request a GPU stay pending", "start directx-advertiser, or see its log"})
+		err, object := k.Advertiser[resource], resource
+		if errors.Is(err, fs.ErrPermission) { // For all resources.
+			object = "directx-advertiser in " + k.Dir
+		}
+		e.first(entry{err != nil && !e.has(CheckAdvertiser), CheckAdvertiser, object, fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, err), "pods that request a GPU stay pending", "start directx-advertiser, or see its log"})
 	}
 	if !e.has(CheckKubelet, CheckAdvertiser) {
 		e.registration()
