@@ -45,7 +45,7 @@ func TestNewRefuses(t *testing.T) {
 		{name: "no readiness check", change: func(c *Config) { c.Ready = nil }, wantErr: "required field"},
 		{name: "no observer", change: func(c *Config) { c.Observer = nil }, wantErr: "required field"},
 		{name: "no log", change: func(c *Config) { c.Log = nil }, wantErr: "required field"},
-		{name: "no folder", change: func(c *Config) { c.KubeletDir = "" }, wantErr: "required field"},
+		{name: "no directory", change: func(c *Config) { c.KubeletDir = "" }, wantErr: "required field"},
 		{name: "no replica", change: func(c *Config) { c.Resources = twoKinds(0) }, wantErr: "must be 1 to 1024"},
 		{name: "fewer than none", change: func(c *Config) { c.Resources = twoKinds(-1) }, wantErr: "must be 1 to 1024"},
 		{name: "too many", change: func(c *Config) { c.Resources = twoKinds(1025) }, wantErr: "must be 1 to 1024"},
@@ -433,16 +433,16 @@ func TestRegistersAgain(t *testing.T) {
 			time.Sleep(30 * time.Millisecond) // some attempts fail
 			return startKubelet(t, k.dir)
 		}},
-		{name: "the folder is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
+		{name: "the directory is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.stop()
 			k.emptyDirectory()
 			eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
 			return startKubelet(t, k.dir)
 		}},
-		{name: "the folder is removed and made again", happen: func(t *testing.T, k *kubelet) *kubelet {
+		{name: "the directory is removed and created again", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.stop()
 			// The advertiser may put a socket back between the two steps of it.
-			eventually(t, "removal of the folder", func() bool { return os.RemoveAll(k.dir) == nil })
+			eventually(t, "removal of the directory", func() bool { return os.RemoveAll(k.dir) == nil })
 			return startKubelet(t, k.dir)
 		}},
 		{name: "our sockets are removed", happen: func(t *testing.T, k *kubelet) *kubelet {

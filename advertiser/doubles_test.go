@@ -106,7 +106,7 @@ type memoryRecorder struct {
 	err  error
 	// read is how many calls of Live there were.
 	read int
-	// now, when set, tells when records are made.
+	// now, when set, returns the time of records.
 	now func() time.Time
 }
 
@@ -227,7 +227,7 @@ func (p *memoryPods) questions() int {
 	return p.asked
 }
 
-// kubelet stands in for the kubelet's device manager: it empties its folder
+// kubelet stands in for the kubelet's device manager: it empties its directory
 // when it starts, takes registrations, connects back, asks for the options and
 // watches the list.
 type kubelet struct {

@@ -175,7 +175,7 @@ func (e *endpoint) stayRegistered(ctx context.Context, listener *localgrpc.Liste
 			e.log.Info("The socket was removed, creating it again")
 			return
 		case stepRegister:
-			err := e.register(ctx, listener)
+			err := e.register(ctx)
 			if ctx.Err() != nil {
 				return
 			}
@@ -222,27 +222,10 @@ func (e *endpoint) observe(listener *localgrpc.Listener, w *watchers) observatio
 	return seen
 }
 
-// register registers once. It stops waiting when our socket is removed, because the
-// kubelet cannot connect to it then.
-func (e *endpoint) register(ctx context.Context, listener *localgrpc.Listener) error {
+// register registers once.
+func (e *endpoint) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timing.call)
 	defer cancel()
-	result := make(chan error, 1)
-	go func() { result <- e.call(ctx) }()
-	for {
-		select {
-		case err := <-result:
-			return err
-		case <-e.nudge:
-			if !listener.Intact() {
-				cancel()
-				return errors.Join(errors.New("the socket was removed"), <-result)
-			}
-		}
-	}
-}
-
-func (e *endpoint) call(ctx context.Context) error {
 	path := filepath.Join(e.directory, kubeletSocket)
 	conn, err := localgrpc.Dial(path)
 	if err != nil {

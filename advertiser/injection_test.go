@@ -23,25 +23,25 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-// told is an observer that writes down what it is told.
-type told struct {
+// callLog is an observer that records its calls.
+type callLog struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (o *told) add(format string, args ...any) {
+func (o *callLog) add(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, fmt.Sprintf(format, args...))
 }
 
-func (o *told) Allocated(resource string)                { o.add("allocated %s", resource) }
-func (o *told) AllocationFailed(resource, reason string) { o.add("failed %s: %s", resource, reason) }
-func (o *told) StartChecked(resource string, _ time.Duration, passed bool) {
+func (o *callLog) Allocated(resource string)                { o.add("allocated %s", resource) }
+func (o *callLog) AllocationFailed(resource, reason string) { o.add("failed %s: %s", resource, reason) }
+func (o *callLog) StartChecked(resource string, _ time.Duration, passed bool) {
 	o.add("checked %s: %t", resource, passed)
 }
 
-func (o *told) all() []string {
+func (o *callLog) all() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.events)
@@ -67,7 +67,7 @@ func TestInjectionByTheKubelet(t *testing.T) {
 	defer recorder.Close()
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
-	observer := &told{}
+	observer := &callLog{}
 	config.Recorder, config.Inject, config.Ready, config.Observer = recorder, injectDevices, nil, observer
 	run(t, config)
 	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
@@ -75,7 +75,7 @@ func TestInjectionByTheKubelet(t *testing.T) {
 	client := k.client(ResourceDisplay)
 	options, err := client.GetDevicePluginOptions(t.Context(), &v1beta1.Empty{})
 	if err != nil || options.GetPreStartRequired() || !options.GetGetPreferredAllocationAvailable() {
-		t.Errorf("options %v, %v: nobody is there who would have to be before a start", options, err)
+		t.Errorf("options %v, %v: no check before a start is necessary", options, err)
 	}
 	for _, request := range k.registrations() {
 		if request.GetOptions().GetPreStartRequired() {
@@ -121,7 +121,7 @@ func TestInjectionThatFailsPromisesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			recorder, observer := &memoryRecorder{}, &told{}
+			recorder, observer := &memoryRecorder{}, &callLog{}
 			s := testService(recorder, displayGPU("A"))
 			s.config.Observer = observer
 			s.config.Inject = func(ctx context.Context, resource string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
@@ -148,7 +148,7 @@ func TestInjectionThatFailsPromisesNothing(t *testing.T) {
 
 func TestObserverIsTold(t *testing.T) {
 	t.Parallel()
-	observer := &told{}
+	observer := &callLog{}
 	s := testService(&memoryRecorder{}, displayGPU("A"))
 	s.config.Observer = observer
 	allocate := func(id string) {

@@ -144,7 +144,7 @@ func TestNext(t *testing.T) {
 		devices []discovery.Device
 		held    map[string]int
 		want    string
-		quiet   bool // the kubelet is not told
+		quiet   bool // the kubelet gets no new list
 	}
 	for _, test := range []struct {
 		name  string
@@ -267,8 +267,8 @@ func TestNext(t *testing.T) {
 				if got := offered(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
 				}
-				if told := !next.sameList(p); told == step.quiet {
-					t.Errorf("step %d: there is a new list: %v", i, told)
+				if changed := !next.sameList(p); changed == step.quiet {
+					t.Errorf("step %d: there is a new list: %v", i, changed)
 				}
 				p = next
 			}
@@ -284,19 +284,19 @@ func TestNumberOfReplicasIsTold(t *testing.T) {
 	p := poolOf(4, gpus...)
 	for _, step := range []struct {
 		replicas int
-		told     bool
+		changed  bool
 		health   string
 	}{
 		{replicas: 4, health: "++++"},
-		{replicas: 2, told: true, health: "++--"},
+		{replicas: 2, changed: true, health: "++--"},
 		{replicas: 2, health: "++--"},
-		{replicas: 3, told: true, health: "+++-"},
-		{replicas: 4, told: true, health: "++++"},
-		{replicas: 5, told: true, health: "+++++"},
+		{replicas: 3, changed: true, health: "+++-"},
+		{replicas: 4, changed: true, health: "++++"},
+		{replicas: 5, changed: true, health: "+++++"},
 	} {
 		next := p.next(sharesOf(step.replicas, gpus...), nil, t0, testPatience)
-		if told := !next.sameList(p); told != step.told {
-			t.Errorf("%d replicas: there is a new list: %t, want %t", step.replicas, told, step.told)
+		if changed := !next.sameList(p); changed != step.changed {
+			t.Errorf("%d replicas: there is a new list: %t, want %t", step.replicas, changed, step.changed)
 		}
 		health := ""
 		for _, d := range next.list().GetDevices() {

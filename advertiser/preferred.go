@@ -200,84 +200,19 @@ func (c *choice) freeOf(set []int) (free int) {
 	return free
 }
 
-// plan chooses need replicas of the GPUs in set, which has enough, by rules 3 to 6.
+// plan chooses need replicas of the GPUs in set, which has enough, one at a time by
+// rules 3 to 6.
 func (c *choice) plan(set []int, need int) plan {
-	picks := make([]int, len(c.pool.gpus))
-	used := func(i int) int { return c.inUse[i] + c.given[i] + picks[i] }
-	load := 0
-	pick := func(i int) {
-		load += used(i)
-		picks[i]++
-		need--
-	}
-	for _, i := range c.different(set, need) {
-		pick(i)
-	}
-	for need > 0 {
-		best := -1
-		for _, i := range set {
-			if picks[i] < c.free[i] && (best < 0 || c.pool.terms.byUse(used(i), used(best)) < 0) {
-				best = i
-			}
-		}
-		pick(best)
-	}
-	return c.finish(picks, load)
-}
-
-// finish returns the plan with these picks.
-func (c *choice) finish(picks []int, load int) plan {
-	p := plan{picks: picks, load: load}
-	nodes := map[int]bool{}
-	for i, g := range c.pool.gpus {
-		if c.given[i]+p.picks[i] == 0 {
-			continue
-		}
-		p.gpus++
-		if g.numaNode == nil {
-			p.nodes++
-			continue
-		}
-		nodes[*g.numaNode] = true
-	}
-	p.nodes += len(nodes)
-	return p
-}
-
-// different returns up to need GPUs of set that have a free replica and are not in
-// mustInclude: those that the policy prefers, and of those with equally many replicas
-// in use the ones that keep the choice on one NUMA node.
-func (c *choice) different(set []int, need int) []int {
-	var idle []int
-	for _, i := range set {
-		if c.free[i] > 0 && c.given[i] == 0 {
-			idle = append(idle, i)
-		}
-	}
-	slices.SortStableFunc(idle, func(a, b int) int { return c.pool.terms.byUse(c.inUse[a], c.inUse[b]) })
-	if len(idle) <= need {
-		return idle
-	}
-	if need == 0 {
-		return nil
-	}
-	limit := c.inUse[idle[need-1]]
-	first := slices.IndexFunc(idle, func(i int) bool { return c.inUse[i] == limit })
-	last := first
-	for last < len(idle) && c.inUse[idle[last]] == limit {
-		last++
-	}
-	chosen := idle[:first:first]
-	return append(chosen, c.near(idle[first:last], chosen, need-first)...)
-}
-
-// near returns need of the tied GPUs on few NUMA nodes: first on a node that is
-// already used, then on one that has enough, then on the one that has most.
-func (c *choice) near(tied, chosen []int, need int) []int {
-	used := map[int]int{}
+	p := plan{picks: make([]int, len(c.pool.gpus))}
+	used := func(i int) int { return c.inUse[i] + c.given[i] + p.picks[i] }
+	fresh := func(i int) bool { return c.given[i]+p.picks[i] == 0 }
+	onNode := map[int]int{} // the number of GPUs in use by NUMA node
 	count := func(i int) {
-		if node := c.pool.gpus[i].numaNode; node != nil {
-			used[*node]++
+		p.gpus++
+		if node := c.pool.gpus[i].numaNode; node == nil {
+			p.nodes++
+		} else {
+			onNode[*node]++
 		}
 	}
 	for i, given := range c.given {
@@ -285,35 +220,65 @@ func (c *choice) near(tied, chosen []int, need int) []int {
 			count(i)
 		}
 	}
-	for _, i := range chosen {
-		count(i)
-	}
-	var nodes []int
-	on := map[int][]int{}
-	var unknown []int
-	for _, i := range tied {
-		node := c.pool.gpus[i].numaNode
-		if node == nil {
-			unknown = append(unknown, i)
-			continue
+	for ; need > 0; need-- {
+		var best []int // equally good but for their NUMA nodes
+		for _, i := range set {
+			if p.picks[i] == c.free[i] {
+				continue
+			}
+			order := -1
+			if len(best) > 0 {
+				order = cmp.Or(preferTrue(fresh(i), fresh(best[0])), c.pool.terms.byUse(used(i), used(best[0])))
+			}
+			if order < 0 {
+				best = best[:0]
+			}
+			if order <= 0 {
+				best = append(best, i)
+			}
 		}
-		if len(on[*node]) == 0 {
-			nodes = append(nodes, *node)
+		i := best[0]
+		if fresh(i) {
+			i = c.nearest(best, onNode, need)
+			count(i)
 		}
-		on[*node] = append(on[*node], i)
+		p.load += used(i)
+		p.picks[i]++
 	}
-	var result []int
-	for left := need; left > 0 && len(nodes) > 0; left = need - len(result) {
-		node := slices.MinFunc(nodes, func(a, b int) int {
-			return cmp.Or(
-				-cmp.Compare(used[a], used[b]),
-				-cmp.Compare(min(len(on[a]), left), min(len(on[b]), left)),
-			)
-		})
-		result = append(result, on[node][:min(len(on[node]), left)]...)
-		nodes = slices.DeleteFunc(nodes, func(n int) bool { return n == node })
+	p.nodes += len(onNode)
+	return p
+}
+
+// preferTrue is negative if only a is true, and positive if only b is.
+func preferTrue(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
 	}
-	return append(result, unknown[:min(len(unknown), need-len(result))]...)
+	return 1
+}
+
+// nearest returns the GPU that keeps a choice on few NUMA nodes: one on the node with most
+// GPUs in use, then on the one that provides most of need.
+func (c *choice) nearest(gpus []int, onNode map[int]int, need int) int {
+	available := map[int]int{}
+	for _, i := range gpus {
+		if node := c.pool.gpus[i].numaNode; node != nil {
+			available[*node]++
+		}
+	}
+	return slices.MinFunc(gpus, func(a, b int) int {
+		nodeA, nodeB := c.pool.gpus[a].numaNode, c.pool.gpus[b].numaNode
+		if nodeA == nil || nodeB == nil {
+			return preferTrue(nodeA != nil, nodeB != nil)
+		}
+		return cmp.Or(
+			-cmp.Compare(onNode[*nodeA], onNode[*nodeB]),
+			-cmp.Compare(min(available[*nodeA], need), min(available[*nodeB], need)),
+		)
+	})
 }
 
 // bitset is a set of small numbers.

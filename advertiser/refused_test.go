@@ -51,14 +51,14 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := testService(&memoryRecorder{}, displayGPU("A"))
-			observer, lines := &told{}, &lineLog{}
+			observer, lines := &callLog{}, &lineLog{}
 			s.config.Observer, s.log = observer, lines.logger()
 			s.config.Ready = func(context.Context, Start) error { return missing }
 			if err := test.ask(t.Context(), s); err == nil {
 				t.Fatal("no error")
 			}
 			if diff := cmp.Diff([]string{test.wantTold}, observer.all()); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			got := lines.with(test.wantLine)
 			if len(got) != 1 {

@@ -1,5 +1,5 @@
-// Package resources says which extended resource each GPU of a node belongs to,
-// by the rules of the configuration. It decides and touches nothing.
+// Package resources assigns the GPUs of a node to extended resources by the rules of
+// the configuration.
 package resources
 
 import (
@@ -12,25 +12,24 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// Assigned is a device and where it belongs.
+// Assigned is a device and its resource.
 type Assigned struct {
 	Device discovery.Device
-	// Rule is the rule that the device belongs to, nil when it belongs to none.
+	// Rule is the first rule that matches the device, nil if there is none.
 	Rule *policy.Resource
-	// Reason says, where Rule is nil, why no container can have the device.
+	// Reason is why there is no rule.
 	Reason string
 }
 
-// The reasons for which a device belongs to no resource.
+// Reasons why a device belongs to no resource.
 const (
 	ReasonSoftware = "it is a software renderer"
 	ReasonNoKind   = "it supports neither display nor compute"
 	ReasonNoRule   = "none of the configuration's resources is for it"
 )
 
-// Assign says of each device, in their order, which rule it belongs to: the
-// first that matches. So no device is in two resources. Rules are not changed,
-// and what is returned points to them.
+// Assign returns the devices, in their order, each with the first of rules that matches
+// it.
 func Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
@@ -53,7 +52,7 @@ func assign(d discovery.Device, rules []policy.Resource) Assigned {
 	return Assigned{Device: d, Rule: &rules[i]}
 }
 
-// Names returns the names of rules, each once, in the order of the rules.
+// Names returns the names of the rules without repetitions.
 func Names(rules []policy.Resource) []string {
 	var names []string
 	for _, r := range rules {
@@ -64,23 +63,22 @@ func Names(rules []policy.Resource) []string {
 	return names
 }
 
-// Matches tells whether all of what m asks for is so with d. What d is by kind
-// does not matter where m does not ask: [Assign] sees to that.
+// Matches reports whether d meets all conditions of m.
 func Matches(d discovery.Device, m policy.Match) bool {
 	return (m.Kind == "" || m.Kind == string(d.Kind())) &&
 		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, uint16(d.VendorID))) &&
-		anyFits(m.Descriptions, d.Description) &&
-		anyFits(m.LocationPaths, d.LocationPath) &&
+		anyMatches(m.Descriptions, d.Description) &&
+		anyMatches(m.LocationPaths, d.LocationPath) &&
 		d.DedicatedMemory >= m.MinMemory &&
 		(m.MaxMemory == 0 || d.DedicatedMemory <= m.MaxMemory) &&
 		inBounds(d.DriverVersion, m.MinDriver, m.MaxDriver) &&
-		is(m.Integrated, d.Integrated) &&
-		is(m.Detachable, d.Detachable)
+		optional(m.Integrated, d.Integrated) &&
+		optional(m.Detachable, d.Detachable)
 }
 
-func is(wanted *bool, found bool) bool { return wanted == nil || *wanted == found }
+func optional(wanted *bool, found bool) bool { return wanted == nil || *wanted == found }
 
-func anyFits(patterns []string, text string) bool {
+func anyMatches(patterns []string, text string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return winpath.Match(p, text) })
 }
 
@@ -93,8 +91,7 @@ func inBounds(version string, from, to policy.DriverVersion) bool {
 	return ok && slices.Compare(v[:], from[:]) >= 0 && (to == none || slices.Compare(v[:], to[:]) <= 0)
 }
 
-// parseVersion reads a driver's version in Windows' form, four numbers below
-// 65,536 with dots between.
+// parseVersion parses the version of a Windows driver, such as 31.0.15.1234.
 func parseVersion(text string) (version policy.DriverVersion, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) != len(version) {

@@ -91,12 +91,12 @@ func TestFits(t *testing.T) {
 		{"[a]", "a", false}, {"[a]", "[A]", true}, {`a\*`, "a*", false}, {`a\*`, `a\b`, true},
 		{"GeForce™?", "geforce™ü", true}, {"É", "é", true},
 	} {
-		if got := anyFits([]string{test.pattern}, test.text); got != test.want {
+		if got := anyMatches([]string{test.pattern}, test.text); got != test.want {
 			t.Errorf("%q on %q: %v", test.pattern, test.text, got)
 		}
 	}
 	// Backtracking into every * would take too long.
-	if anyFits([]string{strings.Repeat("*a", 200) + "b"}, strings.Repeat("a", 4000)) {
+	if anyMatches([]string{strings.Repeat("*a", 200) + "b"}, strings.Repeat("a", 4000)) {
 		t.Error("matched")
 	}
 }

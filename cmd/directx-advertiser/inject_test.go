@@ -177,7 +177,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		"by class, two drivers":       {os: "windows", options: ocispec.Options{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
 		"another plugin's":            {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
 		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
-		"the kubelet does not tell":   {os: "windows", err: advertiser.ErrNoHolder},
+		"the kubelet names none":      {os: "windows", err: advertiser.ErrNoHolder},
 		"a GPU of it cannot be given": {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -104,7 +104,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
+func TestBind(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	token := record(t, openRecorder(t, dir), "gpu::0", "gpu::1")
@@ -137,14 +137,14 @@ func TestBindGivesTheRecordToTheFirstContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
-		t.Errorf("made-up token: error %v, want ErrNotFound", err)
+		t.Errorf("unknown token: error %v, want ErrNotFound", err)
 	}
 	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
-		t.Errorf("a made-up token leaves files: %v, %v", after, err)
+		t.Errorf("an unknown token leaves files: %v, %v", after, err)
 	}
 }
 
-func TestCheckBindsNothing(t *testing.T) {
+func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	token := record(t, openRecorder(t, dir), "gpu::0")
@@ -154,16 +154,15 @@ func TestCheckBindsNothing(t *testing.T) {
 		t.Fatal(bound, err)
 	}
 	if err := store.Bind(token, owner); err != nil {
-		t.Errorf("a mere check took the record: %v", err)
+		t.Errorf("Check bound the record: %v", err)
 	}
 	if _, _, err := store.Check(token, thief); !errors.Is(err, ErrHeld) {
 		t.Errorf("error %v, want ErrHeld", err)
 	}
 }
 
-// TestNothingOnDiskTellsAToken reads everything in the folder: what is there
-// must not let anybody present an allocation.
-func TestNothingOnDiskTellsAToken(t *testing.T) {
+// TestTokenIsNotOnDisk checks that no file reveals a token.
+func TestTokenIsNotOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	token := record(t, openRecorder(t, dir), "gpu::0")
@@ -178,12 +177,12 @@ func TestNothingOnDiskTellsAToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(file.Name()+string(content), string(token)) {
-			t.Errorf("%s tells the token", file.Name())
+			t.Errorf("%s has the token", file.Name())
 		}
 	}
 }
 
-func TestResourcesKeepBooksOfTheirOwn(t *testing.T) {
+func TestResourcesAreIndependent(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -199,7 +198,7 @@ func TestResourcesKeepBooksOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestForeignFolderIsNotBelieved(t *testing.T) {
+func TestDirectoryMustBePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	token := record(t, openRecorder(t, dir), "gpu::0")
@@ -212,7 +211,7 @@ func TestForeignFolderIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestBindHasOneWinner(t *testing.T) {
+func TestBindConcurrently(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	token := record(t, openRecorder(t, dir), "gpu::0")
@@ -242,25 +241,25 @@ func TestBindHasOneWinner(t *testing.T) {
 
 func TestEnded(t *testing.T) {
 	t.Parallel()
-	// Each entry is "pod/container", or "" when nobody has presented it;
-	// oldest first. want are the positions of those that have ended.
+	// The entries are "pod/container" or "" for unbound ones, oldest first. want are
+	// the indexes of those that have ended.
 	for name, test := range map[string]struct {
 		entries []string
 		want    []int
 	}{
-		"nothing":                                      {nil, nil},
-		"one waiting":                                  {[]string{""}, nil},
-		"one held":                                     {[]string{"a/main"}, nil},
-		"newer one waits":                              {[]string{"a/main", ""}, nil},
-		"another pod holds it":                         {[]string{"a/main", "b/main"}, []int{0}},
-		"init and main container":                      {[]string{"a/init", "a/main"}, nil},
-		"init runs, main waits":                        {[]string{"a/init", ""}, nil},
-		"init containers of the next pod":              {[]string{"a/init", "a/main", "b/init", ""}, []int{0, 1}},
-		"pod that never started":                       {[]string{"", "b/main"}, []int{0}},
-		"pod that never started, next one waits":       {[]string{"a/main", "", ""}, nil},
-		"static pod made again":                        {[]string{"a/main", "a/main"}, []int{0}},
-		"static pod with init container made again":    {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
-		"static pod made again, only its init has run": {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
+		"nothing":                                  {nil, nil},
+		"one waiting":                              {[]string{""}, nil},
+		"one held":                                 {[]string{"a/main"}, nil},
+		"newer one waits":                          {[]string{"a/main", ""}, nil},
+		"another pod holds it":                     {[]string{"a/main", "b/main"}, []int{0}},
+		"init and main container":                  {[]string{"a/init", "a/main"}, nil},
+		"init runs, main waits":                    {[]string{"a/init", ""}, nil},
+		"init containers of the next pod":          {[]string{"a/init", "a/main", "b/init", ""}, []int{0, 1}},
+		"pod that never started":                   {[]string{"", "b/main"}, []int{0}},
+		"pod that never started, next one waits":   {[]string{"a/main", "", ""}, nil},
+		"recreated static pod":                     {[]string{"a/main", "a/main"}, []int{0}},
+		"recreated static pod with init container": {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
+		"recreated static pod, only its init ran":  {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -284,7 +283,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-func TestRecordEndsWhenADifferentPodPresentsANewerOne(t *testing.T) {
+func TestRecordEnds(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -307,7 +306,7 @@ func TestRecordEndsWhenADifferentPodPresentsANewerOne(t *testing.T) {
 	}
 }
 
-func TestRecordsOfPodsThatNeverStartAreBounded(t *testing.T) {
+func TestUnboundRecordsAreLimited(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -323,7 +322,7 @@ func TestRecordsOfPodsThatNeverStartAreBounded(t *testing.T) {
 	}
 }
 
-func TestRecorderReadsWhatAnEarlierOneWrote(t *testing.T) {
+func TestRecorderRestart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	first := openRecorder(t, dir)
@@ -344,9 +343,9 @@ func TestRecorderReadsWhatAnEarlierOneWrote(t *testing.T) {
 	}
 }
 
-// TestRecorderWaitsForAnotherToEnd hands a folder over as an update does: the
-// new process is there before the old one has ended.
-func TestRecorderWaitsForAnotherToEnd(t *testing.T) {
+// TestRecorderWaitsForLock starts a new process before the old one has ended, as an
+// update does.
+func TestRecorderWaitsForLock(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	first := openRecorder(t, dir)
@@ -380,11 +379,11 @@ func TestRecorderWaitsForAnotherToEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if _, err := OpenRecorder(ctx, dir, testutil.Quiet()); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a wait that is called off: error %v", err)
+		t.Errorf("a canceled wait: error %v", err)
 	}
 }
 
-func TestRecordIsNeverLargerThanWhatIsRead(t *testing.T) {
+func TestLargestRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -405,7 +404,7 @@ func TestRecordIsNeverLargerThanWhatIsRead(t *testing.T) {
 	}
 }
 
-func TestRecorderLeavesAlone(t *testing.T) {
+func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	before := openRecorder(t, dir)
@@ -447,7 +446,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 	}
 	for _, path := range []string{stale, orphan} {
 		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s is still there", path)
+			t.Errorf("%s still exists", path)
 		}
 	}
 	for _, bad := range []Token{torn, misnamed} {
@@ -458,7 +457,7 @@ func TestRecorderLeavesAlone(t *testing.T) {
 	}
 }
 
-func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
+func TestUnreadableBinding(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -478,7 +477,7 @@ func TestUnreadableBindingRefusesAndKeepsTheRecord(t *testing.T) {
 	}
 }
 
-func TestEveryDamageIsSeen(t *testing.T) {
+func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	token := NewToken()
 	whole, err := encode(kindRecord, Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
@@ -519,7 +518,7 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-func TestReadersBesideTheWriter(t *testing.T) {
+func TestBindWhileRecording(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -567,14 +566,14 @@ func FuzzDecode(f *testing.F) {
 		case err != nil && !errors.Is(err, errContent):
 			t.Errorf("record: error %v does not match errContent", err)
 		case err == nil && (r.ID != id || r.Resource == "" || len(r.Replicas) == 0):
-			t.Errorf("a record without content was believed: %+v", r)
+			t.Errorf("a record without content was accepted: %+v", r)
 		}
 		b, err := decodeBinding(data, id)
 		switch {
 		case err != nil && !errors.Is(err, errContent):
 			t.Errorf("binding: error %v does not match errContent", err)
 		case err == nil && (b.ID != id || b.Holder.PodUID == "" || b.Holder.Container == ""):
-			t.Errorf("a binding without content was believed: %+v", b)
+			t.Errorf("a binding without content was accepted: %+v", b)
 		}
 	})
 }

@@ -29,10 +29,8 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	return nil
 }
 
-// handedOn reports whether each of e's replicas is in a later record that is
-// injected. One replica is not enough: a pod's main container may have taken
-// over a part of what its init container had, and the kubelet still knows the
-// rest as that one's.
+// handedOn reports whether each of e's replicas is in a later injected record. Some are
+// not enough: a main container may have a part of its init container's replicas.
 func (r *Recorder) handedOn(e *entry) bool {
 	for _, key := range replicaKeys(e.record) {
 		if !slices.ContainsFunc(r.byReplica[key], func(later *entry) bool {
@@ -44,9 +42,8 @@ func (r *Recorder) handedOn(e *entry) bool {
 	return true
 }
 
-// nameInPlace begins what stands for the UID of a pod of which only the name is
-// known.
+// nameInPlace is the prefix of a UID that stands for the pod's name.
 const nameInPlace = "name:"
 
-// NameOnly reports whether only the pod's name is known, which replaces its UID then.
+// NameOnly reports whether the UID is not known and the pod's name stands for it.
 func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameInPlace) }

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// inject records replicas of the display resource for a container that gets
-// them by the kubelet.
+// inject writes a record without a token.
 func inject(t *testing.T, r *Recorder, ids ...string) ID {
 	t.Helper()
 	var replicas []Replica
@@ -23,7 +22,7 @@ func inject(t *testing.T, r *Recorder, ids ...string) ID {
 	return token.ID()
 }
 
-func TestInjectedRecordEndsWhenAllOfItIsHandedOutAgain(t *testing.T) {
+func TestInjectedRecordEnds(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -36,7 +35,7 @@ func TestInjectedRecordEndsWhenAllOfItIsHandedOutAgain(t *testing.T) {
 	if got := live(t, r); !slices.Equal(got, []ID{taken, rest}) {
 		t.Fatalf("%v live, want %v", got, []ID{taken, rest})
 	}
-	// However many there were, what is kept does not grow.
+	// The number of records does not grow.
 	for range 3 * maxUnbound {
 		inject(t, r, "a::0")
 	}
@@ -52,7 +51,7 @@ func TestInjectedRecordEndsWhenAllOfItIsHandedOutAgain(t *testing.T) {
 	}
 }
 
-func TestInjectedRecordEndsThoseOfBeforeTheModeChanged(t *testing.T) {
+func TestInjectedRecordEndsOtherRecords(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -65,7 +64,7 @@ func TestInjectedRecordEndsThoseOfBeforeTheModeChanged(t *testing.T) {
 	}
 }
 
-func TestAttributeSaysWhoHasIt(t *testing.T) {
+func TestAttribute(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
@@ -82,14 +81,14 @@ func TestAttributeSaysWhoHasIt(t *testing.T) {
 	if err != nil || len(records) != 1 || records[0].Holder == nil || records[0].Holder.PodName != "web" || records[0].Holder.Container != "main" {
 		t.Fatalf("%+v, %v", records, err)
 	}
-	// Another pod's later record of the replica proves that web is gone.
+	// The replica is in another pod's later record.
 	later := inject(t, r, "a::0")
 	if got := live(t, r); !slices.Equal(got, []ID{later}) {
 		t.Errorf("live %v", got)
 	}
 }
 
-func TestAttributeIsForInjectedRecordsOnly(t *testing.T) {
+func TestAttributeRefusesOtherRecords(t *testing.T) {
 	t.Parallel()
 	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
 	token := record(t, r, "a::0")
@@ -101,7 +100,7 @@ func TestAttributeIsForInjectedRecordsOnly(t *testing.T) {
 	}
 }
 
-func TestInjectedRecordIsTakenBack(t *testing.T) {
+func TestDiscardInjected(t *testing.T) {
 	t.Parallel()
 	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
 	token, err := r.RecordInjected(context.Background(), display, []Replica{{ID: "a::0", InstanceID: "a"}})

@@ -13,7 +13,7 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// Entry is a record that has not ended, with what is known of its container.
+// Entry is a record that has not ended, with its container.
 type Entry struct {
 	Record
 	// Holder is the container that the record is bound to, nil if none has presented

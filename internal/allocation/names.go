@@ -2,10 +2,9 @@ package allocation
 
 import "strings"
 
-// What the advertiser's answer to the kubelet carries a token in, and what a
-// container presents it by. The prefixes are ours: a container that has a
-// variable which begins with EnvPrefix presents a token, wherever the variable
-// came from.
+// A token is passed to its container in an environment variable and an annotation. A
+// container with a variable that begins with EnvPrefix presents a token, whatever set
+// the variable.
 const (
 	EnvPrefix        = "DIRECTX_ALLOCATION"
 	AnnotationPrefix = "directx.microsoft.com/allocation"
@@ -27,8 +26,7 @@ func AnnotationKey(resource string) string {
 	return AnnotationPrefix + "." + mapName(resource, '.')
 }
 
-// mapName leaves our own domain out and replaces what a variable or an
-// annotation's name cannot have in it.
+// mapName removes our own domain and replaces all characters but letters and digits.
 func mapName(resource string, replacement rune) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Token is what an allocation is looked up by: 128 random bits as 32 lower-case
-// hexadecimal digits. It is a bearer secret, so it appears only in the
-// advertiser's answer: not in a log, an error, a file or a file's name.
+// Token is the key of an allocation record: 128 random bits as 32 lower-case
+// hexadecimal digits. It is a bearer secret, and never appears in a log, an error, a
+// file or a file's name.
 type Token string
 
 // ID names an allocation in messages and files: a digest of its token, from which
@@ -24,7 +24,7 @@ type ID string
 
 const tokenBytes = 16
 
-// ErrMalformedToken is returned for a text that cannot be a token.
+// ErrMalformedToken is returned for a string that is not in the format of a token.
 var ErrMalformedToken = errors.New("not an allocation token")
 
 // NewToken returns an unguessable token.
@@ -53,8 +53,7 @@ func (t Token) ID() ID {
 	return ID(hex.EncodeToString(sum[:tokenBytes]))
 }
 
-// String returns the ID's: a token that is printed by mistake gives nothing
-// away.
+// String returns the ID, so that a token is not printed by mistake.
 func (t Token) String() string { return "token of " + string(t.ID()) }
 
 // GoString is String, for %#v.
@@ -76,23 +75,22 @@ type Replica struct {
 	ID string `json:"id"`
 	// InstanceID is the PnP instance ID of the replica's GPU.
 	InstanceID string `json:"instanceID"`
-	// UUID is what the GPU's driver knew it by, "" when that was not known.
+	// UUID is the driver's identifier of the GPU, "" if unknown.
 	UUID string `json:"uuid,omitempty"`
 }
 
-// Record says what was promised to one container for one resource.
+// Record is the allocation of replicas of one resource to one container.
 type Record struct {
 	ID ID `json:"id"`
-	// Sequence orders the records of a node: a newer one has a larger number.
-	// Clocks are set back, so that CreatedAt is for people.
+	// Sequence orders the records of a node: a newer one has a larger number. The
+	// clock may be set back, so CreatedAt does not.
 	Sequence uint64 `json:"sequence"`
 	// Resource is the extended resource's name, directx.microsoft.com/display.
 	Resource string `json:"resource"`
-	// Replicas are what the kubelet chose, in its order.
+	// Replicas are in the order of the kubelet.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Injected reports that the kubelet gave the container its devices, and no token:
-	// no container presents this record.
+	// Injected reports that the container got devices from the kubelet, and no token.
 	Injected bool `json:"injected,omitempty"`
 }
 
@@ -101,13 +99,13 @@ type Holder struct {
 	// PodUID and Container identify the holder.
 	PodUID    string `json:"podUID"`
 	Container string `json:"container"`
-	// PodNamespace and PodName are for people.
+	// PodNamespace and PodName may be empty.
 	PodNamespace string `json:"podNamespace,omitempty"`
 	PodName      string `json:"podName,omitempty"`
 }
 
-// Same reports whether h and other are one container of one pod. A restarted
-// container is the same; that of a pod recreated under the same name is not.
+// Same reports whether h and other are one container of one pod. A restarted container
+// is the same; one of a recreated pod with the same name is not.
 func (h Holder) Same(other Holder) bool {
 	return h.PodUID == other.PodUID && h.Container == other.Container
 }
@@ -128,14 +126,13 @@ const (
 	kindRecord  = "Allocation"
 	kindBinding = "AllocationBinding"
 
-	// maxFileBytes is above any record that a node can need: all replicas of
-	// 64 GPUs × 256 for one container, with instance IDs of 200 characters.
+	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 256, with
+	// instance IDs of 200 characters.
 	maxFileBytes = 16 << 20
 )
 
-// envelope is the outer form of each kind of file. The checksum is of the
-// body's bytes as they stand in the file, so that damage is seen wherever it
-// is, in what json would forgive too.
+// envelope is the format of all files. The checksum is that of the body's bytes in the
+// file.
 type envelope struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -143,7 +140,7 @@ type envelope struct {
 	SHA256     string          `json:"sha256"`
 }
 
-// errContent is the error of a file that is foreign or damaged.
+// errContent is the error of a file with wrong or damaged content.
 var errContent = errors.New("content cannot be used")
 
 func encode(kind string, body any) ([]byte, error) {
@@ -168,9 +165,9 @@ func decode(data []byte, kind string, body any) error {
 	}
 	switch {
 	case e.Kind != kind:
-		return fmt.Errorf("%w: it says kind %q, not %q", errContent, e.Kind, kind)
+		return fmt.Errorf("%w: kind %q, want %q", errContent, e.Kind, kind)
 	case e.APIVersion != apiVersion:
-		return fmt.Errorf("%w: it has version %q and this program reads %q", errContent, e.APIVersion, apiVersion)
+		return fmt.Errorf("%w: apiVersion %q, want %q", errContent, e.APIVersion, apiVersion)
 	case e.SHA256 != checksum(e.Body):
 		return fmt.Errorf("%w: its checksum does not match", errContent)
 	}
@@ -218,8 +215,7 @@ func checksum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// strictJSON decodes the whole of data, and nothing but what v has a place
-// for.
+// strictJSON decodes data, and refuses unknown fields and trailing data.
 func strictJSON(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -227,7 +223,7 @@ func strictJSON(data []byte, v any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the end")
+		return errors.New("unexpected data after the end")
 	}
 	return nil
 }

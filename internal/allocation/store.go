@@ -15,14 +15,13 @@ const (
 	bindingSuffix = ".bound"
 )
 
-// Errors that a caller decides by.
+// Errors of [Store].
 var (
 	// ErrNotFound: there is no record for the token.
 	ErrNotFound = errors.New("no allocation is recorded for this token")
 	// ErrHeld: the record belongs to another container.
 	ErrHeld = errors.New("the allocation belongs to another container")
-	// ErrUnreadable: the record or its binding is there, and its content is
-	// not one of ours, or no longer whole.
+	// ErrUnreadable: the content of the record or its binding is wrong or damaged.
 	ErrUnreadable = errors.New("the allocation's record cannot be used")
 )
 
@@ -107,8 +106,7 @@ func (s *Store) Bind(token Token, holder Holder) error {
 	if !bound.Same(holder) {
 		return fmt.Errorf("%w: %s", ErrHeld, bound)
 	}
-	// The recorder may have ended the record meanwhile, and then a binding
-	// means nothing.
+	// The recorder may have ended the record meanwhile.
 	_, err = s.Get(token)
 	return err
 }
@@ -119,7 +117,7 @@ func (s *Store) bind(id ID, holder Holder) (Holder, error) {
 	if err != nil || ok {
 		return bound, err
 	}
-	// Without a record there must be no binding.
+	// Do not bind a record that does not exist.
 	if _, err := s.get(id); err != nil {
 		return Holder{}, err
 	}
@@ -134,7 +132,7 @@ func (s *Store) bind(id ID, holder Holder) (Holder, error) {
 	case !errors.Is(err, fs.ErrExist):
 		return Holder{}, fmt.Errorf("bind allocation %s: %w", id, err)
 	}
-	// Another process was quicker.
+	// Another process has bound it meanwhile.
 	bound, ok, err = s.holder(id)
 	if err == nil && !ok {
 		err = fmt.Errorf("bind allocation %s: it ended meanwhile: %w", id, ErrNotFound)
@@ -146,8 +144,8 @@ func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-// read returns the content of a record or binding file, and refuses to
-// trust files that other accounts could have put into the directory.
+// read returns the content of a record or binding file. It fails if other accounts can
+// write to the directory.
 func (s *Store) read(path string) ([]byte, error) {
 	data, err := durable.Read(path, maxFileBytes+1)
 	if err != nil {

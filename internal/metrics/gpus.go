@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Node is what there is on a node at one moment.
+// Node is the state of a node at one moment.
 type Node struct {
 	// Devices are all devices, offered or not.
 	Devices []Device
-	// Resources are those that are offered to the kubelet.
+	// Resources are offered to the kubelet.
 	Resources []Resource
 }
 
@@ -30,21 +30,20 @@ type Resource struct {
 	GPUs       []GPU
 }
 
-// GPU is one GPU that a resource holds.
+// GPU is one GPU of a resource.
 type GPU struct {
-	// Name is its location path, or what else it is known by. It is the only one
-	// of that name in its resource.
+	// Name is unique in the resource.
 	Name string
-	// Replicas is how many containers may share it.
+	// Replicas is the number of containers that can share the GPU.
 	Replicas int
-	// InUse is how many of them containers hold, nil when that is not known.
+	// InUse is the number of replicas that containers hold, nil if unknown.
 	InUse *int
 }
 
-// scrapeTimeout bounds what is asked for one answer.
+// scrapeTimeout bounds the collection for one scrape.
 const scrapeTimeout = 2 * time.Second
 
-// CollectNode has look asked whenever the metrics are.
+// CollectNode adds metrics of the node's state, which look returns at each scrape.
 func (m *Metrics) CollectNode(look func(context.Context) Node) {
 	if m != nil {
 		m.registry.MustRegister(newNodeCollector(look))
@@ -62,9 +61,9 @@ func newNodeCollector(look func(context.Context) Node) *nodeCollector {
 	}
 	return &nodeCollector{
 		look:     look,
-		devices:  describe("devices", "Devices of this node by what they are for and by health, whether they are offered or not.", "kind", "health"),
-		replicas: describe("replicas", "How many containers may share the GPU.", "resource", "gpu"),
-		inUse:    describe("replicas_in_use", "How many replicas of the GPU containers hold, as reported by the kubelet; it does not report ordinary init containers.", "resource", "gpu"),
+		devices:  describe("devices", "Devices of this node by kind and health, offered or not.", "kind", "health"),
+		replicas: describe("replicas", "Number of containers that can share the GPU.", "resource", "gpu"),
+		inUse:    describe("replicas_in_use", "Number of replicas that containers hold, as reported by the kubelet; ordinary init containers are not included.", "resource", "gpu"),
 		watched:  describe("resource_registered", "1 while the kubelet watches the resource's list of GPUs.", "resource"),
 	}
 }
@@ -105,9 +104,8 @@ func (c *nodeCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// count returns how many devices there are of each kind and health, those of
-// which there are none included: a series that comes and goes is awkward to
-// alert on.
+// count returns the number of devices of each kind and health. Zeros are included, so
+// that no series comes and goes.
 func count(devices []Device) map[Device]int {
 	counts := map[Device]int{}
 	for _, kind := range []string{"display", "compute"} {

@@ -1,12 +1,9 @@
-// Package metrics counts what our daemons do, for Prometheus.
-//
-// Each process has one registry of its own. All names begin with directx_, and
-// units are Prometheus' base units.
+// Package metrics has the Prometheus metrics of the daemons, and serves them. All names
+// begin with directx_, and units are base units.
 // https://prometheus.io/docs/practices/naming/
 //
-// The methods of [Metrics] count. They implement the
-// Observer interfaces of the packages that do the work: these know nothing of
-// Prometheus. A nil *Metrics counts nothing.
+// [Metrics] implements the Observer interfaces of other packages. A nil *Metrics counts
+// nothing.
 package metrics
 
 import (
@@ -24,7 +21,7 @@ import (
 
 const namespace = "directx"
 
-// Metrics is the metrics of one process.
+// Metrics are the metrics of one process.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -41,21 +38,20 @@ func hookBuckets() []float64 {
 	return []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2}
 }
 
-// New returns the metrics of the named program and version. Those that a
-// program has nothing to say about have no values.
+// New returns the metrics of a program of that name and version.
 func New(program, version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.allocations = m.counters("allocations_total", "Allocations that were recorded, one for each container and resource.", "resource")
 	m.allocationFailures = m.counters("allocation_failures_total", "Requests for an allocation that were refused or failed.", "resource", "reason")
-	m.startChecks = m.histograms("start_check_duration_seconds", "How long the kubelet's question before a container's start took, and whether the container may start.", "resource", "result")
+	m.startChecks = m.histograms("start_check_duration_seconds", "Duration of the check before a container's start, and whether the container may start.", "resource", "result")
 	m.hooks = m.histograms("hook_duration_seconds", "How long the container runtime waited for an NRI hook.", "hook")
-	m.refusals = m.counters("refusals_total", "Containers that were not started, by who refused and why.", "by", "reason")
-	m.reloads = m.counters("config_reloads_total", "Readings of the configuration file, at the start and whenever something changes beside it, by what came of them.", "result")
-	m.lastReload = m.gauge("config_last_reload_successful", "1 when the configuration file that was read last is in force, 0 when it was refused and an earlier one still is.")
-	m.lastReloadSuccess = m.gauge("config_last_reload_success_timestamp_seconds", "When the configuration that is in force was read.")
-	m.assignment = m.gauges("assignment_mode", "How containers are given devices, and why so.", "mode", "reason")
-	m.injection = m.gauges("injection_mode", "Who gives containers their GPUs.", "mode")
-	build := m.gauges("build_info", "What runs: always 1.", "program", "version", "goversion")
+	m.refusals = m.counters("refusals_total", "Containers that were refused, by component and reason.", "by", "reason")
+	m.reloads = m.counters("config_reloads_total", "Changes of the configuration by result.", "result")
+	m.lastReload = m.gauge("config_last_reload_successful", "1 if the last version of the configuration is in force, 0 if it was refused.")
+	m.lastReloadSuccess = m.gauge("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read.")
+	m.assignment = m.gauges("assignment_mode", "How devices are assigned to containers, and why.", "mode", "reason")
+	m.injection = m.gauges("injection_mode", "What injects GPUs into containers.", "mode")
+	build := m.gauges("build_info", "Version of the program; always 1.", "program", "version", "goversion")
 	build.WithLabelValues(program, version, runtime.Version()).Set(1)
 	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return m
@@ -85,14 +81,12 @@ func (m *Metrics) histograms(name, help string, labels ...string) *prometheus.Hi
 	return h
 }
 
-// Handler answers with the metrics. What cannot be gathered is logged.
+// Handler serves the metrics. Errors of gathering are logged.
 func (m *Metrics) Handler(log logrus.FieldLogger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: errorLog{log}, ErrorHandling: promhttp.ContinueOnError,
-		// One who asks again and again does not keep us busy.
 		MaxRequestsInFlight: 4, Timeout: 5 * time.Second,
-		// A page is some ten kilobytes, and packing it takes more memory than all of
-		// the rest here.
+		// Compression of ten kilobytes takes more memory than everything else here.
 		DisableCompression: true,
 	})
 }
@@ -109,38 +103,38 @@ func (m *Metrics) Allocated(resource string) {
 	}
 }
 
-// AllocationFailed counts a request for an allocation that was not met. reason
-// is one word of a small set.
+// AllocationFailed counts a refused request for an allocation; reason is one of a few
+// words.
 func (m *Metrics) AllocationFailed(resource, reason string) {
 	if m != nil {
 		m.allocationFailures.WithLabelValues(text(resource), text(reason)).Inc()
 	}
 }
 
-// StartChecked notes how long the kubelet's question before a start took. passed
-// reports whether the container may start.
+// StartChecked records how long a check before a container's start took, and whether
+// the container may start.
 func (m *Metrics) StartChecked(resource string, took time.Duration, passed bool) {
 	if m != nil {
 		m.startChecks.WithLabelValues(text(resource), result(passed)).Observe(took.Seconds())
 	}
 }
 
-// HookDone notes how long an NRI hook took, whatever came of it.
+// HookDone records how long an NRI hook took.
 func (m *Metrics) HookDone(hook string, took time.Duration) {
 	if m != nil {
 		m.hooks.WithLabelValues(text(hook)).Observe(took.Seconds())
 	}
 }
 
-// Refused counts a container that was not started. by and reason are words of
-// small sets.
+// Refused counts a container that was not started; by and reason are each one of a few
+// words.
 func (m *Metrics) Refused(by, reason string) {
 	if m != nil {
 		m.refusals.WithLabelValues(text(by), text(reason)).Inc()
 	}
 }
 
-// ConfigRead notes that the first configuration was read at a time.
+// ConfigRead records that a configuration came into force.
 func (m *Metrics) ConfigRead(at time.Time) {
 	if m != nil {
 		m.lastReload.Set(1)
@@ -148,8 +142,8 @@ func (m *Metrics) ConfigRead(at time.Time) {
 	}
 }
 
-// Reloaded notes that a changed configuration was read at a time, and is in
-// force unless err is set.
+// Reloaded records that a changed configuration came into force, or was refused with
+// err.
 func (m *Metrics) Reloaded(at time.Time, err error) {
 	if m == nil {
 		return
@@ -163,7 +157,7 @@ func (m *Metrics) Reloaded(at time.Time, err error) {
 	m.ConfigRead(at)
 }
 
-// SetAssignment says how containers are given devices from now on.
+// SetAssignment records how devices are assigned to containers.
 func (m *Metrics) SetAssignment(mode, reason string) {
 	if m != nil {
 		m.assignment.Reset()
@@ -171,7 +165,7 @@ func (m *Metrics) SetAssignment(mode, reason string) {
 	}
 }
 
-// SetInjection says who gives containers their GPUs from now on.
+// SetInjection records what injects GPUs into containers.
 func (m *Metrics) SetInjection(mode string) {
 	if m != nil {
 		m.injection.Reset()
@@ -186,5 +180,5 @@ func result(passed bool) string {
 	return "refused"
 }
 
-// text returns s as a label's value, which must be UTF-8.
+// text returns s as valid UTF-8, which label values must be.
 func text(s string) string { return strings.ToValidUTF8(s, "�") }

@@ -15,8 +15,7 @@ import (
 	quiet "directx-nri/internal/testutil"
 )
 
-// page returns what Prometheus is answered, without the lines about the process
-// and Go.
+// page returns the metrics without those of the process and of Go.
 func page(t *testing.T, m *Metrics) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -34,11 +33,11 @@ func page(t *testing.T, m *Metrics) string {
 	return ours.String()
 }
 
-func TestWhatIsTold(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_500)
 	for name, test := range map[string]struct {
-		tell func(*Metrics)
+		call func(*Metrics)
 		want []string
 	}{
 		"build":      {func(*Metrics) {}, []string{`directx_build_info{goversion="go`, `program="directx-advertiser",version="v1"} 1`}},
@@ -67,7 +66,7 @@ func TestWhatIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := New("directx-advertiser", "v1")
-			test.tell(m)
+			test.call(m)
 			got := page(t, m)
 			for _, want := range test.want {
 				if !strings.Contains(got, want) {
@@ -75,7 +74,7 @@ func TestWhatIsTold(t *testing.T) {
 				}
 			}
 			if strings.Contains(got, `mode="location-path"`) {
-				t.Error("an earlier mode is still told")
+				t.Error("an earlier mode is still reported")
 			}
 		})
 	}
@@ -95,18 +94,18 @@ func TestNode(t *testing.T) {
 		}
 	})
 	const want = `
-# HELP directx_devices Devices of this node by what they are for and by health, whether they are offered or not.
+# HELP directx_devices Devices of this node by kind and health, offered or not.
 # TYPE directx_devices gauge
 directx_devices{health="healthy",kind="compute"} 0
 directx_devices{health="healthy",kind="display"} 2
 directx_devices{health="unhealthy",kind="compute"} 0
 directx_devices{health="unhealthy",kind="display"} 0
 directx_devices{health="unhealthy",kind="none"} 1
-# HELP directx_replicas How many containers may share the GPU.
+# HELP directx_replicas Number of containers that can share the GPU.
 # TYPE directx_replicas gauge
 directx_replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="d/display"} 4
 directx_replicas{gpu="b",resource="d/display"} 4
-# HELP directx_replicas_in_use How many replicas of the GPU containers hold, as reported by the kubelet; it does not report ordinary init containers.
+# HELP directx_replicas_in_use Number of replicas that containers hold, as reported by the kubelet; ordinary init containers are not included.
 # TYPE directx_replicas_in_use gauge
 directx_replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="d/display"} 2
 # HELP directx_resource_registered 1 while the kubelet watches the resource's list of GPUs.
@@ -120,8 +119,7 @@ directx_resource_registered{resource="d/display"} 1
 	}
 }
 
-// TestNamesAreAsPrometheusWantsThem has the library's own linter look.
-func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+func TestLint(t *testing.T) {
 	t.Parallel()
 	m := New("p", "v")
 	m.CollectNode(func(context.Context) Node {
@@ -143,7 +141,7 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	}
 }
 
-func TestNobodyCounts(t *testing.T) {
+func TestNil(t *testing.T) {
 	t.Parallel()
 	var m *Metrics
 	m.Allocated("r")

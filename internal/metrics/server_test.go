@@ -43,7 +43,7 @@ func serve(t *testing.T, health Health) string {
 
 func get(t *testing.T, method, url string) (status int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

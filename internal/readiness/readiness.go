@@ -1,8 +1,8 @@
-// Package readiness is how one process on the node asks another whether the
-// NRI plugin is there to honor an allocation.
+// Package readiness reports to other processes of the node whether the NRI plugin can
+// adjust containers.
 //
-// The plugin serves the gRPC health checking protocol on a Unix socket; the
-// advertiser asks before each container start that needs a GPU.
+// The plugin serves the gRPC health checking protocol on a Unix socket. The advertiser
+// checks it before each start of a container with a GPU.
 // https://github.com/grpc/grpc/blob/master/doc/health-checking.md
 package readiness
 
@@ -35,34 +35,33 @@ const SocketName = "nri.sock"
 // checkTimeout bounds one Check. A container start waits for it.
 const checkTimeout = time.Second
 
-// What Check finds wrong.
+// Errors of [Check].
 var (
 	// ErrNotRunning: no process listens on the socket.
 	ErrNotRunning = errors.New("the NRI plugin is not running")
 	// ErrNotServing: the plugin runs and has no working connection to the
 	// container runtime.
 	ErrNotServing = errors.New("the NRI plugin is not connected to the container runtime")
-	// ErrNoAnswer: the plugin is there and hangs.
+	// ErrNoAnswer: the plugin hangs.
 	ErrNoAnswer = errors.New("the NRI plugin does not answer")
 )
 
 // Server answers readiness checks for the NRI plugin.
 type Server struct {
-	path      string
-	health    *health.Server
-	lookAgain time.Duration
+	path    string
+	health  *health.Server
+	recheck time.Duration
 }
 
-// NewServer returns a server for the socket at path, which says that the
-// plugin is not serving.
+// NewServer returns a server for the socket at path. The plugin is not serving yet.
 func NewServer(path string) *Server {
-	s := &Server{path: path, health: health.NewServer(), lookAgain: lookAgain}
+	s := &Server{path: path, health: health.NewServer(), recheck: recheck}
 	s.SetServing(false)
 	return s
 }
 
-// SetServing sets what the server answers from now on. The plugin is serving
-// only while it is registered and synchronized with the container runtime.
+// SetServing sets the answer to checks. The plugin is serving while it is registered
+// and synchronized with the container runtime.
 func (s *Server) SetServing(serving bool) {
 	state := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
@@ -71,8 +70,8 @@ func (s *Server) SetServing(serving bool) {
 	s.health.SetServingStatus(Service, state)
 }
 
-// lookAgain is how often the server looks whether its socket is still there.
-const lookAgain = time.Second
+// recheck is how often the server checks that its socket still exists.
+const recheck = time.Second
 
 // Run answers checks until ctx ends, and removes the socket. It creates the
 // socket's directory if necessary, and the socket again when it is removed.
@@ -107,7 +106,7 @@ func (s *Server) serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	ticker := time.NewTicker(s.lookAgain)
+	ticker := time.NewTicker(s.recheck)
 	defer ticker.Stop()
 	for intact := true; intact; intact = listener.Intact() {
 		select {
@@ -119,23 +118,19 @@ func (s *Server) serve(ctx context.Context) error {
 		}
 		break
 	}
-	// A check in flight takes no time, and a client that watches would keep a
-	// graceful stop waiting for ever.
+	// A graceful stop would wait for clients that watch.
 	server.Stop()
-	// A server that is stopped before it has begun calls that an error.
+	// Serve returns ErrServerStopped if Stop was called first.
 	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	return nil
 }
 
-// Check returns nil when the NRI plugin that serves the socket at path is
-// there to honour allocations, and otherwise an error that says what is wrong
-// and matches [ErrNotRunning], [ErrNotServing] or [ErrNoAnswer] where one of
-// them is the reason. It takes at most a second.
-//
-// Each call makes a new connection: an old one could be that of a plugin
-// that is no longer there.
+// Check returns nil if the NRI plugin that serves the socket at path can adjust
+// containers. Otherwise the error matches [ErrNotRunning], [ErrNotServing] or
+// [ErrNoAnswer] if one of them is the cause. It takes at most a second. Each call makes a
+// new connection.
 func Check(ctx context.Context, path string) error {
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -143,14 +138,14 @@ func Check(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	// The client owns conn once it has asked for it; closing twice is harmless.
+	// The client closes it too, which is harmless.
 	defer func() { _ = conn.Close() }()
 	state, err := ask(bounded, conn)
 	switch {
 	case err == nil && state == healthpb.HealthCheckResponse_SERVING:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w (it says %s on %s)", ErrNotServing, state, path)
+		return fmt.Errorf("%w (%s on %s)", ErrNotServing, state, path)
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
 	case status.Code(err) == codes.DeadlineExceeded || bounded.Err() != nil:

@@ -39,7 +39,7 @@ func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it did not happen within 10 s")
+			t.Fatal("timeout after 10 s")
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestCheckFollowsTheServer(t *testing.T) {
 	}
 }
 
-func TestCheckSaysWhatIsWrong(t *testing.T) {
+func TestCheckErrors(t *testing.T) {
 	t.Parallel()
 	listen := func(t *testing.T, path string) *net.UnixListener {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			// The kernel accepts connections for a process that does nothing.
 			listen(t, path)
 		}, want: ErrNoAnswer},
-		{name: "dies while it is asked", prepare: func(t *testing.T, path string) {
+		{name: "dies during the check", prepare: func(t *testing.T, path string) {
 			l := listen(t, path)
 			ended := make(chan struct{})
 			t.Cleanup(func() { _ = l.Close(); <-ended })
@@ -143,7 +143,7 @@ func TestCheckRefusesAnotherService(t *testing.T) {
 	}
 	serve(t, l, health.NewServer())
 	if err := Check(t.Context(), path); err == nil {
-		t.Error("a server that does not know the plugin passes for it")
+		t.Error("a server without the service passes the check")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestRunRefusesASocketInUse(t *testing.T) {
+func TestRunSocketInUse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	_, stop := start(t, path)
@@ -175,11 +175,11 @@ func TestRunRefusesASocketInUse(t *testing.T) {
 	}
 }
 
-func TestRunMakesARemovedSocketAgain(t *testing.T) {
+func TestRunRecreatesSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	s := NewServer(path)
-	s.lookAgain = time.Millisecond
+	s.recheck = time.Millisecond
 	s.SetServing(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -200,7 +200,7 @@ func TestRunMakesARemovedSocketAgain(t *testing.T) {
 	}
 }
 
-func TestRunTakesOverAStaleSocket(t *testing.T) {
+func TestRunReplacesStaleSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -257,8 +257,7 @@ func serve(t *testing.T, l net.Listener, h *health.Server) {
 	})
 }
 
-// A program that is ended while it starts ends well.
-func TestServerThatIsEndedAtOnce(t *testing.T) {
+func TestRunCanceledAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "s")
 	for range 200 {
