@@ -69,7 +69,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestRegistersBothResources(t *testing.T) {
+func TestRegistration(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
@@ -97,7 +97,7 @@ func TestRegistersBothResources(t *testing.T) {
 	}
 }
 
-func TestChangesReachTheKubelet(t *testing.T) {
+func TestDeviceChanges(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
@@ -113,7 +113,7 @@ func TestChangesReachTheKubelet(t *testing.T) {
 	source.set(nil, sick, displayGPU("B"))
 	k.await(ResourceDisplay, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
-	// When a second call has failed, the first failure has been dealt with.
+	// After a second failed call, the first failure was handled.
 	eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
 	if p, _ := r.pools[ResourceDisplay].current(); offered(p) != "A! B" {
 		t.Errorf("the GPUs cannot be listed, and %q is offered, want what was before", offered(p))
@@ -148,7 +148,7 @@ func TestMissingGPUs(t *testing.T) {
 		t.Errorf("allocated a missing GPU: %v", err)
 	}
 
-	// Another process knows of the GPU from the record only.
+	// Another process finds the GPU in the record only.
 	r.stop(t)
 	run(t, config)
 	k.await(ResourceDisplay, "A::0! A::1!")
@@ -165,8 +165,8 @@ func TestMissingGPUs(t *testing.T) {
 	k.await(ResourceDisplay, "A::0 A::1")
 }
 
-// TestMissingGPUsWhenTheKubeletRestarts: for a while the new kubelet lists no
-// pod, and still looks up what its checkpoint says that they hold.
+// TestMissingGPUsWhenTheKubeletRestarts: for a while the new kubelet lists no pod, and
+// still needs the replicas in its checkpoint.
 func TestMissingGPUsWhenTheKubeletRestarts(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
@@ -204,9 +204,8 @@ func TestMissingGPUsWhenTheKubeletRestarts(t *testing.T) {
 	k.await(ResourceDisplay, "")
 }
 
-// TestMoreThanTheKubeletTakes: GPUs that come while the advertiser runs must
-// not take away those that are there.
-func TestMoreThanTheKubeletTakes(t *testing.T) {
+// TestListTooLarge: a list that is too large for the kubelet does not replace the last.
+func TestListTooLarge(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
@@ -255,9 +254,9 @@ func TestStart(t *testing.T) {
 	}{
 		{name: "no GPU", source: newSource(none)},
 		{name: "no answer", source: &memorySource{err: errors.New("no file"), broken: make(chan error)}},
-		{name: "no GPU, asked to fail", source: newSource(none), fail: true, wantErr: "no GPU"},
-		{name: "no answer, asked to fail", source: &memorySource{err: errors.New("no file")}, fail: true, wantErr: "no file"},
-		{name: "GPU, asked to fail", source: newSource(computeGPU("C")), fail: true},
+		{name: "no GPU, failOnInitError", source: newSource(none), fail: true, wantErr: "no GPU"},
+		{name: "no answer, failOnInitError", source: &memorySource{err: errors.New("no file")}, fail: true, wantErr: "no file"},
+		{name: "GPU, failOnInitError", source: newSource(computeGPU("C")), fail: true},
 		{name: "records cannot be read", source: newSource(), change: func(c *Config) {
 			c.Recorder = &memoryRecorder{err: errors.New("bad disk")}
 		}, wantErr: "bad disk"},
@@ -289,9 +288,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestReadsAgainWithoutBeingTold: a source whose first answer was an error may
-// have nothing to tell later.
-func TestReadsAgainWithoutBeingTold(t *testing.T) {
+// TestRecheckDevices: a source whose first answer was an error may report no change later.
+func TestRecheckDevices(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
@@ -646,7 +644,7 @@ func TestWholeWay(t *testing.T) {
 
 func TestAllocateRefuses(t *testing.T) {
 	t.Parallel()
-	full := fmt.Errorf("write /var/lib/x.json: %w", errDiskFull)
+	full := fmt.Errorf("write /var/lib/x.json: %w", errors.New("no space left on device"))
 	for _, test := range []struct {
 		name       string
 		containers [][]string
@@ -658,7 +656,7 @@ func TestAllocateRefuses(t *testing.T) {
 		{name: "nothing asked", containers: nil, wantCode: codes.OK},
 		{name: "bad ID in the last container", containers: [][]string{{"A::0"}, {"A::1", "X::0"}}, wantCode: codes.InvalidArgument, wantErr: `"X::0"`},
 		{name: "container without ID", containers: [][]string{{"A::0"}, {}}, wantCode: codes.InvalidArgument, wantErr: "without replicas"},
-		{name: "disk full", containers: [][]string{{"A::0"}}, fail: func(int) error { return full }, wantCode: codes.ResourceExhausted, wantErr: "/var/lib/x.json"},
+		{name: "disk full", containers: [][]string{{"A::0"}}, fail: func(int) error { return full }, wantCode: codes.Internal, wantErr: "/var/lib/x.json"},
 		{name: "second record fails", containers: [][]string{{"A::0"}, {"A::1"}}, fail: func(n int) error {
 			if n == 1 {
 				return errors.New("disk /dev/x broke")

@@ -25,15 +25,15 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-// patienceOfTests is how long a test waits for what must happen.
-const patienceOfTests = 20 * time.Second
+// testTimeout bounds waits of tests.
+const testTimeout = 20 * time.Second
 
-// eventually waits until done says so.
+// eventually waits until done returns true.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patienceOfTests); !done(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !done(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, patienceOfTests)
+			t.Fatalf("%s: not within %s", what, testTimeout)
 		}
 	}
 }
@@ -372,7 +372,7 @@ func (k *kubelet) client(resource string) *client {
 func (k *kubelet) await(resource, want string) {
 	k.t.Helper()
 	got := "no list"
-	deadline := time.Now().Add(patienceOfTests)
+	deadline := time.Now().Add(testTimeout)
 	for got != want {
 		if time.Now().After(deadline) {
 			k.t.Fatalf("%s: got %q, want %q", resource, got, want)
@@ -497,7 +497,7 @@ func (r *running) wait(t testing.TB) error {
 	select {
 	case err := <-r.ended:
 		return err
-	case <-time.After(patienceOfTests):
+	case <-time.After(testTimeout):
 		t.Fatal("Run does not return")
 		return nil
 	}

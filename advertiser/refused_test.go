@@ -10,16 +10,16 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// TestRefusalsAreLoggedOnce: the kubelet's first question already ends a pod's
-// admission when it is refused, and then no Allocate follows.
-func TestRefusalsAreLoggedOnce(t *testing.T) {
+// TestRefusals: a refused GetPreferredAllocation ends the pod's admission, and no call of
+// Allocate follows.
+func TestRefusals(t *testing.T) {
 	t.Parallel()
 	missing := errors.New("the plugin is missing")
 	for name, test := range map[string]struct {
-		ask           func(context.Context, *service) error
-		wantTold      string
-		wantLine      string
-		wantInTheLine []string
+		ask       func(context.Context, *service) error
+		wantCall  string
+		wantLine  string
+		wantParts []string
 	}{
 		"preferred allocation": {
 			ask: func(ctx context.Context, s *service) error {
@@ -28,24 +28,24 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 				}})
 				return err
 			},
-			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "Allocation refused",
-			wantInTheLine: []string{"reason=invalid_request", "2 replicas of " + ResourceDisplay + " requested and 1 available"},
+			wantCall: "failed " + ResourceDisplay + ": invalid_request", wantLine: "Allocation refused",
+			wantParts: []string{"reason=invalid_request", "2 replicas of " + ResourceDisplay + " requested and 1 available"},
 		},
 		"allocation": {
 			ask: func(ctx context.Context, s *service) error {
 				_, err := s.Allocate(ctx, allocateRequest([]string{"B::0"}))
 				return err
 			},
-			wantTold: "failed " + ResourceDisplay + ": invalid_request", wantLine: "Allocation refused",
-			wantInTheLine: []string{"reason=invalid_request", "B::0"},
+			wantCall: "failed " + ResourceDisplay + ": invalid_request", wantLine: "Allocation refused",
+			wantParts: []string{"reason=invalid_request", "B::0"},
 		},
 		"start": {
 			ask: func(ctx context.Context, s *service) error {
 				_, err := s.PreStartContainer(ctx, &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
 				return err
 			},
-			wantTold: "checked " + ResourceDisplay + ": false", wantLine: "Container start refused",
-			wantInTheLine: []string{"A::0", missing.Error()},
+			wantCall: "checked " + ResourceDisplay + ": false", wantLine: "Container start refused",
+			wantParts: []string{"A::0", missing.Error()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,14 +57,14 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 			if err := test.ask(t.Context(), s); err == nil {
 				t.Fatal("no error")
 			}
-			if diff := cmp.Diff([]string{test.wantTold}, observer.all()); diff != "" {
+			if diff := cmp.Diff([]string{test.wantCall}, observer.all()); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			got := lines.with(test.wantLine)
 			if len(got) != 1 {
 				t.Fatalf("%d lines of log: %q", len(got), got)
 			}
-			for _, part := range test.wantInTheLine {
+			for _, part := range test.wantParts {
 				if !strings.Contains(got[0], part) {
 					t.Errorf("no %q in %s", part, got[0])
 				}

@@ -193,8 +193,6 @@ func classify(err error) (reason string, code codes.Code) {
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotInjectable):
 		return "not_injectable", codes.InvalidArgument
-	case diskFull(err):
-		return "disk_full", codes.ResourceExhausted
 	case errors.Is(err, context.Canceled):
 		return "canceled", codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):

@@ -66,7 +66,7 @@ func TestListAndWatchEnds(t *testing.T) {
 	}
 }
 
-func TestListAndWatchTellsOnlyWhatIsNew(t *testing.T) {
+func TestListAndWatchSendsChanges(t *testing.T) {
 	t.Parallel()
 	s := testService(&memoryRecorder{}, displayGPU("A"))
 	stopping := make(chan struct{})

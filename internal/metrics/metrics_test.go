@@ -42,8 +42,8 @@ func TestMetrics(t *testing.T) {
 	}{
 		"build":      {func(*Metrics) {}, []string{`directx_build_info{goversion="go`, `program="directx-advertiser",version="v1"} 1`}},
 		"allocation": {func(m *Metrics) { m.Allocated("a/b"); m.Allocated("a/b") }, []string{`directx_allocations_total{resource="a/b"} 2`}},
-		"failed allocation": {func(m *Metrics) { m.AllocationFailed("a/b", "disk_full") },
-			[]string{`directx_allocation_failures_total{reason="disk_full",resource="a/b"} 1`}},
+		"failed allocation": {func(m *Metrics) { m.AllocationFailed("a/b", "canceled") },
+			[]string{`directx_allocation_failures_total{reason="canceled",resource="a/b"} 1`}},
 		"start check": {func(m *Metrics) { m.StartChecked("a/b", 3*time.Millisecond, false) },
 			[]string{`directx_start_check_duration_seconds_bucket{resource="a/b",result="refused",le="0.002"} 0`,
 				`directx_start_check_duration_seconds_bucket{resource="a/b",result="refused",le="0.005"} 1`}},

@@ -1,7 +1,0 @@
-//go:build !windows
-
-package advertiser
-
-import "syscall"
-
-const errDiskFull = syscall.ENOSPC
