@@ -49,7 +49,7 @@ type Recorder interface {
 	// End removes a record whose pod no longer exists.
 	End(id allocation.ID) error
 	// Live returns the records that have not ended, oldest first.
-	Live() ([]allocation.LiveRecord, error)
+	Live() []allocation.LiveRecord
 }
 
 // Observer counts what the advertiser does. Its methods are called concurrently and
@@ -117,10 +117,7 @@ type Advertiser struct {
 
 // New returns an advertiser.
 func New(config Config) (*Advertiser, error) {
-	switch {
-	case config.Source == nil, config.Recorder == nil, config.Ready == nil && config.Inject == nil, config.Observer == nil, config.Log == nil, config.KubeletDir == "":
-		return nil, errors.New("create the advertiser: a required field is not set")
-	case len(config.Resources) == 0:
+	if len(config.Resources) == 0 {
 		return nil, errors.New("create the advertiser: there is no resource")
 	}
 	for _, rule := range config.Resources {
@@ -180,10 +177,7 @@ func (a *Advertiser) run(ctx context.Context) error {
 // start creates the first pools, so that the kubelet's first lists are complete, and
 // returns their endpoints.
 func (a *Advertiser) start(ctx context.Context) ([]*endpoint, error) {
-	live, err := a.config.Recorder.Live()
-	if err != nil {
-		return nil, fmt.Errorf("read allocation records: %w", err)
-	}
+	live := a.config.Recorder.Live()
 	names := resources.Names(a.config.Resources)
 	for _, record := range live {
 		if !slices.Contains(names, record.Resource) {
@@ -290,17 +284,15 @@ func (a *Advertiser) look(ctx context.Context) error {
 		return nil
 	}
 	a.reportDiscovery(err)
-	live, liveErr := a.config.Recorder.Live()
-	if err == nil && liveErr == nil {
+	live := a.config.Recorder.Live()
+	if err == nil {
 		if err := a.offer(devices, live); err != nil {
 			return err
 		}
 	}
-	if liveErr == nil {
-		liveErr = a.trackPods(ctx, live)
-	}
-	if a.tracking.changed(liveErr) && liveErr != nil && ctx.Err() == nil {
-		a.config.Log.WithError(liveErr).Warn("Cannot find out which pods hold GPUs; their allocations are kept")
+	err = a.trackPods(ctx, live)
+	if a.tracking.changed(err) && err != nil && ctx.Err() == nil {
+		a.config.Log.WithError(err).Warn("Cannot find out which pods hold GPUs; their allocations are kept")
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type memorySource struct {
 	mu      sync.Mutex
 	devices []discovery.Device
 	err     error
-	// failed is how many calls of Devices have failed.
+	// failed is the number of failed calls of Devices.
 	failed  int
 	changed []func()
 	// broken ends Watch with its error.
@@ -100,11 +100,10 @@ type memoryRecorder struct {
 	mu        sync.Mutex
 	live      []allocation.LiveRecord
 	discarded []allocation.Token
-	// fail, when set, is asked before the nth record, from 0.
+	// fail, if set, returns the error of the nth record, from 0.
 	fail func(n int) error
 	made int
-	err  error
-	// read is how many calls of Live there were.
+	// read is the number of calls of Live.
 	read int
 	// now, when set, returns the time of records.
 	now func() time.Time
@@ -165,11 +164,11 @@ func (r *memoryRecorder) Discard(token allocation.Token) error {
 	return nil
 }
 
-func (r *memoryRecorder) Live() ([]allocation.LiveRecord, error) {
+func (r *memoryRecorder) Live() []allocation.LiveRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read++
-	return slices.Clone(r.live), r.err
+	return slices.Clone(r.live)
 }
 
 // bind binds every record to a container of the pod with UID "a".
@@ -181,8 +180,7 @@ func (r *memoryRecorder) bind() {
 	}
 }
 
-// awaitLooks waits until the records were read some more times, which is
-// whenever it is looked at what may be forgotten.
+// awaitLooks waits until the advertiser has read the records some more times.
 func (r *memoryRecorder) awaitLooks(t testing.TB) {
 	t.Helper()
 	looks := func() int {
@@ -194,7 +192,7 @@ func (r *memoryRecorder) awaitLooks(t testing.TB) {
 	eventually(t, "further looks at what is held", func() bool { return looks() > before+10 })
 }
 
-// memoryPods is what a kubelet answers that is asked for its pods.
+// memoryPods is the kubelet's list of pods.
 type memoryPods struct {
 	mu    sync.Mutex
 	names []string
@@ -219,12 +217,6 @@ func (p *memoryPods) set(err error, names ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.names, p.err = names, err
-}
-
-func (p *memoryPods) questions() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.asked
 }
 
 // kubelet stands in for the kubelet's device manager: it empties its directory

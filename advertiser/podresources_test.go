@@ -17,8 +17,8 @@ import (
 	"directx-nri/internal/testutil"
 )
 
-// podLister is the kubelet's PodResources server. The first questions it refuses,
-// as the kubelet does when there are too many.
+// podLister is the kubelet's PodResources server. It refuses the first calls, as the
+// kubelet does when there are too many.
 type podLister struct {
 	podresources.UnimplementedPodResourcesListerServer
 	list    *podresources.ListPodResourcesResponse

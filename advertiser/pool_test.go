@@ -276,9 +276,9 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestNumberOfReplicasIsTold at once, and not when the last of those that are no
+// TestReplicasChange at once, and not when the last of those that are no
 // longer offered is free: the kubelet would promise them until then.
-func TestNumberOfReplicasIsTold(t *testing.T) {
+func TestReplicasChange(t *testing.T) {
 	t.Parallel()
 	gpus := []discovery.Device{displayGPU("A")}
 	p := poolOf(4, gpus...)

@@ -119,7 +119,7 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-func TestPreferPassesOverFaults(t *testing.T) {
+func TestPreferSkipsFaults(t *testing.T) {
 	t.Parallel()
 	sick := gpuSpec("A d")
 	sick.Health.Reason = "driver stopped"
@@ -133,8 +133,8 @@ func TestPreferPassesOverFaults(t *testing.T) {
 	}
 }
 
-// TestPreferHolds checks for random requests what must hold for every one.
-func TestPreferHolds(t *testing.T) {
+// TestPreferProperties checks for random requests what must hold for every one.
+func TestPreferProperties(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -198,11 +198,6 @@ func (w *world) step() {
 		{"GPUs change", 2, func() { w.source.set(nil, w.randomDevices()...) }},
 		{"rules change", 4, w.changeRules},
 		{"the advertiser looks", 6, w.refresh},
-		{"the advertiser looks while records cannot be read", 1, func() {
-			w.recorder.err = errors.New("the disk does not answer")
-			w.refresh()
-			w.recorder.err = nil
-		}},
 		{"the kubelet receives lists", 6, w.receive},
 		{"a pod comes", 12, w.admit},
 		{"a container presents its token", 6, w.present},

@@ -51,8 +51,8 @@ func TestRestartWithOtherRules(t *testing.T) {
 	}
 }
 
-// TestRestartWhenTheRuleOfAGPUChanges: a new driver moves the GPU to another resource.
-func TestRestartWhenTheRuleOfAGPUChanges(t *testing.T) {
+// TestRestartOnRuleChange: a new driver moves the GPU to another resource.
+func TestRestartOnRuleChange(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)

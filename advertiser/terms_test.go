@@ -130,9 +130,9 @@ func TestValidateByPolicy(t *testing.T) {
 	}
 }
 
-// TestWhatIsPreferredCanBeAllocated, for random pools and terms; and where a
+// TestPreferredIsValid, for random pools and terms; and where a
 // request is refused, no choice of the GPUs would do.
-func TestWhatIsPreferredCanBeAllocated(t *testing.T) {
+func TestPreferredIsValid(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 3))

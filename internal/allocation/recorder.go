@@ -186,7 +186,7 @@ type LiveRecord struct {
 }
 
 // Live returns the records that have not ended, oldest first.
-func (r *Recorder) Live() ([]LiveRecord, error) {
+func (r *Recorder) Live() []LiveRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.byReplica {
@@ -203,7 +203,7 @@ func (r *Recorder) Live() ([]LiveRecord, error) {
 		records = append(records, live)
 	}
 	slices.SortFunc(records, func(a, b LiveRecord) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	return records, nil
+	return records
 }
 
 // endSuperseded removes the records of replica that have ended. A failure is logged,
