@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"time"
@@ -99,7 +98,6 @@ type Advertiser struct {
 	config Config
 	timing timing
 	now    func() time.Time
-	random func() float64
 	status *statusTracker
 	// changed receives a value when the source's devices have changed, allocated
 	// after an allocation.
@@ -126,7 +124,7 @@ func New(config Config) (*Advertiser, error) {
 		}
 	}
 	return &Advertiser{
-		config: config, timing: defaultTiming(), now: time.Now, random: rand.Float64, status: newStatusTracker(),
+		config: config, timing: defaultTiming(), now: time.Now, status: newStatusTracker(),
 		changed: make(chan struct{}, 1), allocated: make(chan struct{}, 1),
 		pools: map[string]*broadcaster{}, placed: map[string]string{},
 	}, nil
@@ -209,7 +207,7 @@ func (a *Advertiser) endpoint(resource string) *endpoint {
 	log := a.config.Log.WithField("resource", resource)
 	return &endpoint{
 		resource: resource, directory: a.config.KubeletDir, name: SocketName(resource),
-		options: a.config.options(), timing: a.timing, now: a.now, random: a.random, log: log,
+		options: a.config.options(), timing: a.timing, now: a.now, log: log,
 		nudge: make(chan struct{}, 1),
 		service: func(stopping <-chan struct{}, w *watchers) *service {
 			return &service{

@@ -105,8 +105,6 @@ type memoryRecorder struct {
 	made int
 	// read is the number of calls of Live.
 	read int
-	// now, when set, returns the time of records.
-	now func() time.Time
 }
 
 func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
@@ -121,9 +119,6 @@ func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []a
 	}
 	token := allocation.Token(fmt.Sprintf("%032x", n))
 	record := allocation.LiveRecord{Record: allocation.Record{ID: token.ID(), Resource: resource, Replicas: replicas}}
-	if r.now != nil {
-		record.CreatedAt = r.now()
-	}
 	r.live = append(r.live, record)
 	return token, nil
 }
@@ -197,13 +192,11 @@ type memoryPods struct {
 	mu    sync.Mutex
 	names []string
 	err   error
-	asked int
 }
 
 func (p *memoryPods) list(context.Context) ([]ContainerDevices, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked++
 	var containers []ContainerDevices
 	for _, name := range p.names {
 		containers = append(containers, ContainerDevices{Pod: Pod{"default", name}, Container: "main"})

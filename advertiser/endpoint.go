@@ -63,7 +63,6 @@ type endpoint struct {
 	options *v1beta1.DevicePluginOptions
 	timing  timing
 	now     func() time.Time
-	random  func() float64
 	log     logrus.FieldLogger
 	// nudge receives a value when the directory has changed.
 	nudge chan struct{}
@@ -74,7 +73,7 @@ type endpoint struct {
 func (e *endpoint) path() string { return filepath.Join(e.directory, e.name) }
 
 func (e *endpoint) backoff() backoff {
-	return backoff{first: e.timing.firstRetry, limit: e.timing.lastRetry, random: e.random}
+	return backoff{first: e.timing.firstRetry, limit: e.timing.lastRetry}
 }
 
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
@@ -343,19 +342,15 @@ func (w *watchers) counts() (open, all int) {
 }
 
 // backoff returns the delays after consecutive failures: each is twice the one before,
-// up to a limit, less a random part.
+// up to a limit.
 type backoff struct {
-	first, limit time.Duration
-	// random returns a number in [0, 1).
-	random func() float64
-
-	current time.Duration
+	first, limit, current time.Duration
 }
 
-// next returns the next delay, which is at least half of its maximum.
+// next returns the next delay.
 func (b *backoff) next() time.Duration {
 	b.current = min(max(2*b.current, b.first), b.limit)
-	return b.current - time.Duration(b.random()*float64(b.current)/2)
+	return b.current
 }
 
 // reset starts again with the first delay.

@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 			t.Parallel()
 			r := test.standing
 			r.timing = times
-			r.retry = backoff{first: 1, limit: 1000, random: func() float64 { return 0 }, current: 64}
+			r.retry = backoff{first: 1, limit: 1000, current: 64}
 			got, wait := r.decide(test.seen)
 			if got != test.want || wait != test.wait {
 				t.Errorf("got step %d and %s, want step %d and %s", got, wait, test.want, test.wait)
@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 
 func TestDone(t *testing.T) {
 	t.Parallel()
-	r := registration{retry: backoff{first: time.Second, limit: time.Minute, random: func() float64 { return 0 }}}
+	r := registration{retry: backoff{first: time.Second, limit: time.Minute}}
 	seen := observation{everWatched: 7}
 	for i, test := range []struct {
 		err       error
@@ -98,25 +98,13 @@ func TestDone(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		random float64
-		want   []time.Duration
-	}{
-		{name: "longest", random: 0, want: []time.Duration{100, 200, 400, 800, 1000, 1000}},
-		{name: "shortest", random: 0.99999, want: []time.Duration{51, 101, 201, 401, 501, 501}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			b := backoff{first: 100, limit: 1000, random: func() float64 { return test.random }}
-			for range 2 {
-				for i, want := range test.want {
-					if got := b.next(); got != want {
-						t.Errorf("%d: got %d, want %d", i, got, want)
-					}
-				}
-				b.reset()
+	b := backoff{first: 100, limit: 1000}
+	for range 2 {
+		for i, want := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
+			if got := b.next(); got != want {
+				t.Errorf("%d: got %d, want %d", i, got, want)
 			}
-		})
+		}
+		b.reset()
 	}
 }
