@@ -41,7 +41,7 @@ type Recorder interface {
 	Record(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error)
 	// RecordInjected writes a record of an allocation without a token.
 	RecordInjected(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error)
-	// Discard removes a record whose token was not handed out.
+	// Discard removes a record whose token no container has.
 	Discard(token allocation.Token) error
 	// Attribute binds a record of an allocation without a token.
 	Attribute(id allocation.ID, namespace, pod, container string) error

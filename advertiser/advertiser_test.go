@@ -102,9 +102,9 @@ func TestDeviceChanges(t *testing.T) {
 
 	source.set(nil, displayGPU("A"), displayGPU("B"))
 	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
-	sick := displayGPU("A")
-	sick.Health.Reason = "driver stopped"
-	source.set(nil, sick, displayGPU("B"))
+	unhealthy := displayGPU("A")
+	unhealthy.Health.Reason = "driver stopped"
+	source.set(nil, unhealthy, displayGPU("B"))
 	k.await(ResourceDisplay, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
 	// After a second failed call, the first failure was handled.
@@ -510,7 +510,7 @@ func TestFrozenKubelet(t *testing.T) {
 	}
 }
 
-// TestTwoAdvertisers: the second waits until the first is gone, as when a
+// TestTwoAdvertisers: the second waits for the end of the first, as when a
 // DaemonSet is updated.
 func TestTwoAdvertisers(t *testing.T) {
 	t.Parallel()
@@ -640,7 +640,7 @@ func TestAllocateErrors(t *testing.T) {
 		wantErr    string
 		discarded  int
 	}{
-		{name: "nothing asked", containers: nil, wantCode: codes.OK},
+		{name: "no container", containers: nil, wantCode: codes.OK},
 		{name: "bad ID in the last container", containers: [][]string{{"A::0"}, {"A::1", "X::0"}}, wantCode: codes.InvalidArgument, wantErr: `"X::0"`},
 		{name: "container without ID", containers: [][]string{{"A::0"}, {}}, wantCode: codes.InvalidArgument, wantErr: "without replicas"},
 		{name: "disk full", containers: [][]string{{"A::0"}}, fail: func(int) error { return full }, wantCode: codes.Internal, wantErr: "/var/lib/x.json"},

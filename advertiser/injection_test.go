@@ -101,7 +101,7 @@ func TestInjection(t *testing.T) {
 		t.Errorf("records %+v", live)
 	}
 	if _, err := client.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}}); err != nil {
-		t.Errorf("a kubelet that asks all the same is refused: %v", err)
+		t.Errorf("PreStartContainer is refused: %v", err)
 	}
 	if diff := cmp.Diff([]string{"allocated " + ResourceDisplay, "allocated " + ResourceDisplay}, observer.all()); diff != "" {
 		t.Error(diff)
@@ -175,9 +175,9 @@ func TestStatus(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	a := displayGPU("A")
 	a.LocationPath = "PCIROOT(0)#PCI(1B00)"
-	sick := displayGPU("B")
-	sick.Health.Reason = "it stopped"
-	r := run(t, testConfig(t, dir, newSource(a, sick, discovery.Device{InstanceID: "N"})))
+	unhealthy := displayGPU("B")
+	unhealthy.Health.Reason = "it stopped"
+	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
 	if err := r.Registered(); err == nil {
 		t.Error("registered without a kubelet")
 	}

@@ -19,8 +19,8 @@ func TestList(t *testing.T) {
 		d.NUMANode = &n
 		return d
 	}
-	sick := displayGPU("S")
-	sick.Health.Reason = "driver stopped"
+	unhealthy := displayGPU("S")
+	unhealthy.Health.Reason = "driver stopped"
 	topology := func(n int64) *v1beta1.TopologyInfo {
 		return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: n}}}
 	}
@@ -35,7 +35,7 @@ func TestList(t *testing.T) {
 			{ID: "A::0", Health: v1beta1.Healthy}, {ID: "A::1", Health: v1beta1.Healthy}}},
 		{name: "NUMA node 0", pool: poolOf(1, onNode(0)), want: []*v1beta1.Device{{ID: "A::0", Health: v1beta1.Healthy, Topology: topology(0)}}},
 		{name: "NUMA node 300", pool: poolOf(1, onNode(300)), want: []*v1beta1.Device{{ID: "A::0", Health: v1beta1.Healthy, Topology: topology(300)}}},
-		{name: "fault", pool: poolOf(1, sick, displayGPU("B")), want: []*v1beta1.Device{
+		{name: "fault", pool: poolOf(1, unhealthy, displayGPU("B")), want: []*v1beta1.Device{
 			{ID: "S::0", Health: v1beta1.Unhealthy}, {ID: "B::0", Health: v1beta1.Healthy}}},
 		{name: "missing", pool: poolOf(1, onNode(1)).merge(nil, t0), want: []*v1beta1.Device{{ID: "A::0", Health: v1beta1.Unhealthy, Topology: topology(1)}}},
 		{name: "replicas lowered", pool: lowered, want: []*v1beta1.Device{

@@ -55,7 +55,7 @@ func NewPodTracker(r PodResources) *PodTracker {
 	return &PodTracker{list: r.Containers, now: time.Now}
 }
 
-// update asks the kubelet for its pods. It returns their containers, and the records
+// update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
 func (t *PodTracker) update(ctx context.Context, live []allocation.LiveRecord, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, over []allocation.ID, err error) {
 	before, err := kubelet()

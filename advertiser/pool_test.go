@@ -122,7 +122,7 @@ func TestReplicaID(t *testing.T) {
 				t.Fatalf("got %q, %d, %v", instance, number, ok)
 			}
 			if ok && replicaID(instance, number) != test.id {
-				t.Errorf("made again it is %q", replicaID(instance, number))
+				t.Errorf("formatted as %q", replicaID(instance, number))
 			}
 		})
 	}
@@ -131,8 +131,8 @@ func TestReplicaID(t *testing.T) {
 func TestNext(t *testing.T) {
 	t.Parallel()
 	a, b, c := displayGPU("A"), displayGPU("B"), displayGPU("C")
-	sick := b.Clone()
-	sick.Health.Reason = "driver stopped (code 43)"
+	unhealthy := b.Clone()
+	unhealthy.Health.Reason = "driver stopped (code 43)"
 	node := 1
 	onNode := a.Clone()
 	onNode.NUMANode = &node
@@ -159,7 +159,7 @@ func TestNext(t *testing.T) {
 		{name: "nothing at all", steps: []step{{devices: nil, want: "", quiet: true}}},
 		{name: "fails and recovers", steps: []step{
 			{devices: []discovery.Device{a, b}, want: "A B"},
-			{devices: []discovery.Device{a, sick}, want: "A B!"},
+			{devices: []discovery.Device{a, unhealthy}, want: "A B!"},
 			{devices: []discovery.Device{a, b}, want: "A B"},
 		}},
 		{name: "what the kubelet does not hear of", steps: []step{
@@ -277,7 +277,7 @@ func TestNext(t *testing.T) {
 }
 
 // TestReplicasChange at once, and not when the last of those that are no
-// longer offered is free: the kubelet would promise them until then.
+// longer offered is free: the kubelet would allocate them until then.
 func TestReplicasChange(t *testing.T) {
 	t.Parallel()
 	gpus := []discovery.Device{displayGPU("A")}
@@ -320,10 +320,10 @@ func TestHoldings(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	sick := displayGPU("SICK")
-	sick.Health.Reason = "driver stopped (code 43)"
-	p := poolOf(4, displayGPU("A"), displayGPU("B"), displayGPU("GONE"), sick).
-		merge([]discovery.Device{displayGPU("A"), displayGPU("B"), sick}, t0)
+	unhealthy := displayGPU("FAULTY")
+	unhealthy.Health.Reason = "driver stopped (code 43)"
+	p := poolOf(4, displayGPU("A"), displayGPU("B"), displayGPU("GONE"), unhealthy).
+		merge([]discovery.Device{displayGPU("A"), displayGPU("B"), unhealthy}, t0)
 	for _, test := range []struct {
 		name    string
 		ids     []string
@@ -339,7 +339,7 @@ func TestValidate(t *testing.T) {
 		{name: "unknown GPU", ids: []string{"A::0", "X::0"}, wantErr: `"X::0"`},
 		{name: "other spelling", ids: []string{"a::0"}, wantErr: `"a::0"`},
 		{name: "number too high", ids: []string{"A::4"}, wantErr: `"A::4" is beyond the 4 replicas`},
-		{name: "fault", ids: []string{"SICK::0"}, wantErr: `"SICK::0" cannot be allocated: GPU SICK is unhealthy (driver stopped (code 43))`},
+		{name: "fault", ids: []string{"FAULTY::0"}, wantErr: `"FAULTY::0" cannot be allocated: GPU FAULTY is unhealthy (driver stopped (code 43))`},
 		{name: "missing", ids: []string{"GONE::0"}, wantErr: "belongs to another resource"},
 		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is named twice`},
 	} {

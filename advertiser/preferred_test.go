@@ -121,9 +121,9 @@ func TestPrefer(t *testing.T) {
 
 func TestPreferSkipsFaults(t *testing.T) {
 	t.Parallel()
-	sick := gpuSpec("A d")
-	sick.Health.Reason = "driver stopped"
-	p := poolOf(4, sick, gpuSpec("B d"))
+	unhealthy := gpuSpec("A d")
+	unhealthy.Health.Reason = "driver stopped"
+	p := poolOf(4, unhealthy, gpuSpec("B d"))
 	got, err := p.prefer(free(t, 4, "A 4", "B 2"), nil, 2)
 	if err != nil || strings.Join(got, " ") != "B::2 B::3" {
 		t.Errorf("got %v, %v", got, err)

@@ -16,13 +16,13 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	missing := errors.New("the plugin is missing")
 	for name, test := range map[string]struct {
-		ask       func(context.Context, *service) error
+		call      func(context.Context, *service) error
 		wantCall  string
 		wantLine  string
 		wantParts []string
 	}{
 		"preferred allocation": {
-			ask: func(ctx context.Context, s *service) error {
+			call: func(ctx context.Context, s *service) error {
 				_, err := s.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{
 					{AvailableDeviceIDs: []string{"A::0"}, AllocationSize: 2},
 				}})
@@ -32,7 +32,7 @@ func TestRefusals(t *testing.T) {
 			wantParts: []string{"reason=invalid_request", "2 replicas of " + ResourceDisplay + " requested and 1 available"},
 		},
 		"allocation": {
-			ask: func(ctx context.Context, s *service) error {
+			call: func(ctx context.Context, s *service) error {
 				_, err := s.Allocate(ctx, allocateRequest([]string{"B::0"}))
 				return err
 			},
@@ -40,7 +40,7 @@ func TestRefusals(t *testing.T) {
 			wantParts: []string{"reason=invalid_request", "B::0"},
 		},
 		"start": {
-			ask: func(ctx context.Context, s *service) error {
+			call: func(ctx context.Context, s *service) error {
 				_, err := s.PreStartContainer(ctx, &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
 				return err
 			},
@@ -54,7 +54,7 @@ func TestRefusals(t *testing.T) {
 			observer, lines := &callLog{}, &lineLog{}
 			s.config.Observer, s.log = observer, lines.logger()
 			s.config.Ready = func(context.Context, Start) error { return missing }
-			if err := test.ask(t.Context(), s); err == nil {
+			if err := test.call(t.Context(), s); err == nil {
 				t.Fatal("no error")
 			}
 			if diff := cmp.Diff([]string{test.wantCall}, observer.all()); diff != "" {

@@ -32,7 +32,7 @@ func TestMatches(t *testing.T) {
 		change func(*discovery.Device)
 		want   bool
 	}{
-		{name: "nothing asked", want: true},
+		{name: "no condition", want: true},
 		{name: "kind", match: policy.Match{Kind: "display"}, want: true},
 		{name: "another kind", match: policy.Match{Kind: "compute"}},
 		{name: "compute kind", match: policy.Match{Kind: "compute"}, change: func(d *discovery.Device) { d.SupportsDisplay = false }, want: true},
@@ -60,10 +60,10 @@ func TestMatches(t *testing.T) {
 		{name: "a driver version with too large a part is not known", match: policy.Match{MaxDriver: policy.DriverVersion{65535}}, change: func(d *discovery.Device) { d.DriverVersion = "1.0.0.65536" }},
 		{name: "not integrated", match: policy.Match{Integrated: &no}, want: true},
 		{name: "integrated", match: policy.Match{Integrated: &yes}},
-		{name: "integrated and asked for", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
+		{name: "integrated, as required", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
 		{name: "not detachable", match: policy.Match{Detachable: &no}, want: true},
 		{name: "detachable", match: policy.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
-		{name: "one of two things asked", match: policy.Match{Vendors: []uint16{0x10DE}, MinMemory: 32 << 30}},
+		{name: "one of two conditions", match: policy.Match{Vendors: []uint16{0x10DE}, MinMemory: 32 << 30}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -82,8 +82,8 @@ func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.D
 func TestInject(t *testing.T) {
 	t.Parallel()
 	a, b := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf")
-	sick := windowsGPU("1D00", "nv.inf")
-	sick.Health.Reason = "it stopped"
+	unhealthy := windowsGPU("1D00", "nv.inf")
+	unhealthy.Health.Reason = "it stopped"
 	pathless := windowsGPU("1E00", "nv.inf")
 	pathless.LocationPath = ""
 	files := []*v1beta1.Mount{
@@ -109,7 +109,7 @@ func TestInject(t *testing.T) {
 		"no location path":           {os: "windows", ids: []string{`PCI\1E00`}, err: "no location path"},
 		"no location path, by class": {os: "windows", options: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
 		"gone":                       {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},
-		"sick":                       {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
+		"unhealthy":                  {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
 		"Linux": {os: "linux", ids: []string{`VMBUS\0`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rwm"}},
 			Mounts:  []*v1beta1.Mount{{HostPath: "/lib/d3d12.so", ContainerPath: "/usr/lib/wsl/lib/d3d12.so", ReadOnly: true}},
@@ -118,7 +118,7 @@ func TestInject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := testInjector(test.os, test.options, a, b, sick, pathless, linuxGPU("0"), linuxGPU("1")).Inject(t.Context(), "x/y", test.ids)
+			got, err := testInjector(test.os, test.options, a, b, unhealthy, pathless, linuxGPU("0"), linuxGPU("1")).Inject(t.Context(), "x/y", test.ids)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)

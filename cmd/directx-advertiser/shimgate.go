@@ -19,7 +19,7 @@ import (
 const (
 	// gateAge is how long containerd's answer is used: many containers may start at once.
 	gateAge = time.Second
-	// gateTimeout bounds a question. A container's start waits for it.
+	// gateTimeout bounds a query of containerd. A container's start waits for it.
 	gateTimeout = time.Second
 )
 
@@ -32,10 +32,10 @@ type shimGate struct {
 	connection *grpc.ClientConn
 	now        func() time.Time
 
-	// mu is held while containerd is asked, so that one question serves many callers.
-	mu    sync.Mutex
-	asked time.Time
-	err   error
+	// mu is held during a query of containerd, so that one serves many callers.
+	mu      sync.Mutex
+	queried time.Time
+	err     error
 }
 
 func newShimGate(criSocket string) (*shimGate, error) {
@@ -55,17 +55,17 @@ func (g *shimGate) Close() { _ = g.connection.Close() }
 func (g *shimGate) Check(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.now().Sub(g.asked) < gateAge {
+	if g.now().Sub(g.queried) < gateAge {
 		return g.err
 	}
-	err := g.ask(ctx)
+	err := g.query(ctx)
 	if ctx.Err() == nil {
-		g.asked, g.err = g.now(), err
+		g.queried, g.err = g.now(), err
 	}
 	return err
 }
 
-func (g *shimGate) ask(ctx context.Context) error {
+func (g *shimGate) query(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	loaded, err := containerdconfig.Load(ctx, g.connection)

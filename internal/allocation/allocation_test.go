@@ -395,7 +395,7 @@ func TestLargestRecord(t *testing.T) {
 	if got, err := OpenStore(dir).Get(token); err != nil || len(got.Replicas) != 4096 {
 		t.Errorf("%d replicas, %v", len(got.Replicas), err)
 	}
-	if _, err := r.Record(context.Background(), display, replicas); err == nil || !strings.Contains(err.Error(), "ask for fewer") {
+	if _, err := r.Record(context.Background(), display, replicas); err == nil || !strings.Contains(err.Error(), "request fewer") {
 		t.Errorf("a record that could not be read: error %v", err)
 	}
 }

@@ -136,7 +136,7 @@ func (r *Recorder) write(ctx context.Context, resource string, replicas []Replic
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
 	if len(data) > maxFileBytes {
-		return "", fmt.Errorf("record allocation of %s: %d replicas for one container are more than a record can hold: ask for fewer", resource, len(replicas))
+		return "", fmt.Errorf("record allocation of %s: %d replicas for one container do not fit into a record: request fewer", resource, len(replicas))
 	}
 	if err := durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
@@ -148,7 +148,7 @@ func (r *Recorder) write(ctx context.Context, resource string, replicas []Replic
 	return token, nil
 }
 
-// Discard removes a record whose token was never handed out.
+// Discard removes a record whose token no container has.
 func (r *Recorder) Discard(token Token) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

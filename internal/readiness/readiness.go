@@ -86,7 +86,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve answers checks until ctx ends or the socket is gone.
+// serve answers checks until ctx ends or the socket is removed.
 func (s *Server) serve(ctx context.Context) error {
 	if err := durable.MakePrivate(filepath.Dir(s.path)); err != nil {
 		return err
