@@ -26,12 +26,6 @@ func TestImports(t *testing.T) {
 		}
 		for line := range strings.Lines(string(out)) {
 			path, module, _ := strings.Cut(strings.TrimSpace(line), " ")
-			// The wire format has none of protobuf's registries, but its init reads the
-			// executable. Linux does not need it.
-			if os == "windows" && (path == "google.golang.org/protobuf/encoding/protowire" || strings.HasPrefix(path, "google.golang.org/protobuf/internal/errors") ||
-				path == "google.golang.org/protobuf/internal/detrand") {
-				continue
-			}
 			if module != "" && module != "directx-nri" && !slices.Contains(allowed, module) {
 				t.Errorf("%s: the shim links %s", os, path)
 			}

@@ -20,7 +20,7 @@ containerd runs it. By hand, use
 Kubernetes: set runtime_path of the runtime handlers to this file, as
 'dxctl runtime configure' does. Without Kubernetes:
 
-  ctr run --runtime io.containerd.directx.v1 --env DIRECTX_VISIBLE_DEVICES=all …
+  ctr run --runtime %[6]s --env DIRECTX_VISIBLE_DEVICES=all …
 
 It runs the real shim, %[3]s, from its own directory or PATH, unless the
 configuration names another one. The node policy is in %[4]s; the
@@ -48,7 +48,7 @@ func Main(version string) int {
 			fmt.Println(shimfile.Base, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(UsualRuntime, ".exe"), stateDir, paths.StateDirVariable)
+			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(UsualRuntime, ".exe"), stateDir, paths.StateDirVariable, runtimeName)
 			return 0
 		}
 	}
@@ -57,7 +57,7 @@ func Main(version string) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find working directory: %v", err)
 		return exitFailure
 	}
-	return Run(Call{Self: self, Args: args, Env: os.Environ(), Bundle: bundle, StateDir: stateDir, Stderr: os.Stderr})
+	return Run(Call{Self: self, Args: args, Env: os.Environ(), Bundle: bundle, StateDir: stateDir, Version: version, Stdout: os.Stdout, Stderr: os.Stderr})
 }
 
 func selfTestMain(self string) int {

@@ -20,12 +20,14 @@ import (
 	"directx-nri/ocispec"
 )
 
-// selfTestShimName is the name of the real shim in the self-test: a copy of this
-// program, which recognizes itself by the name.
-const selfTestShimName = "directx-nri-self-test-shim"
-
-// selfTestStatus is the exit status of that shim for all actions except start.
-const selfTestStatus = 7
+const (
+	// selfTestShimName is the name of the real shim in the self-test: a copy of this
+	// program, which recognizes itself by the name.
+	selfTestShimName = "directx-nri-self-test-shim"
+	// selfTestStatus is the exit status of that shim for all actions except start.
+	selfTestStatus  = 7
+	selfTestOptions = "options"
+)
 
 func isSelfTestShim(self string) bool {
 	return strings.HasPrefix(filepath.Base(self), selfTestShimName)
@@ -44,6 +46,13 @@ func selfTestShim(args []string, stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
+// selfTestCall is a call of the shim in the self-test, and what must come of it.
+type selfTestCall struct {
+	request, action string
+	status          int
+	edited          bool // the spec gets the GPU
+}
+
 // SelfTest tests the shim at the path self with a made-up container: whether it
 // edits the spec, passes everything to the real shim, and refuses what it must.
 func SelfTest(ctx context.Context, self string) error {
@@ -53,37 +62,29 @@ func SelfTest(ctx context.Context, self string) error {
 	}
 	// A virus scanner may still have files open. The next installation removes them.
 	defer func() { _ = os.RemoveAll(dir) }()
-	t := selfTester{self: self, dir: dir}
-	if err := t.prepare(); err != nil {
+	if err := prepareSelfTest(self, dir); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	for _, step := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"start with a request", t.startWithRequest},
-		{"start without a request", t.startWithout},
-		{"start with a request for a GPU that does not exist", t.startRefused},
-		{"delete", t.delete},
+	for _, call := range []selfTestCall{
+		{request: "DIRECTX_VISIBLE_DEVICES=all", action: "start", edited: true},
+		{request: "A=B", action: "start"},
+		{request: "DIRECTX_VISIBLE_DEVICES=99", action: "start", status: exitFailure},
+		{request: "A=B", action: "delete", status: selfTestStatus},
 	} {
-		if err := step.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
+		if err := call.run(ctx, self, dir); err != nil {
+			return fmt.Errorf("%s of a container with %s: %w", call.action, call.request, err)
 		}
 	}
 	return nil
 }
 
-type selfTester struct{ self, dir string }
-
-func (t selfTester) path(name string) string { return filepath.Join(t.dir, name) }
-
-func (t selfTester) prepare() error {
-	realShim := t.path(selfTestShimName + filepath.Ext(t.self))
-	program, err := os.ReadFile(t.self)
+// prepareSelfTest makes a real shim, a bundle, and a state directory with one GPU,
+// whose files exist on each node.
+func prepareSelfTest(self, dir string) error {
+	program, err := os.ReadFile(self)
 	if err != nil {
 		return err
 	}
-	// The GPU has files that exist on each node.
 	gpu := discovery.Device{InstanceID: "SELF-TEST", SupportsDisplay: true}
 	if runtime.GOOS == "windows" {
 		gpu.LocationPath = "PCIROOT(0)#PCI(1B00)"
@@ -91,103 +92,54 @@ func (t selfTester) prepare() error {
 		gpu.DeviceNodes = []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}
 	}
 	p := policy.Default()
-	p.Inventory, p.Shim.Runtime = true, realShim
+	p.Inventory, p.Shim.Runtime = true, filepath.Join(dir, selfTestShimName+filepath.Ext(self))
 	p.Assignment = policy.AssignByPath // on each version of Windows
+	state := filepath.Join(dir, "state")
 	return errors.Join(
-		os.WriteFile(realShim, program, 0o755),
-		os.Mkdir(t.path("bundle"), 0o700),
-		compiled.Write(t.path("state"), []discovery.Device{gpu}),
-		policy.Write(t.path("state"), p),
+		os.WriteFile(p.Shim.Runtime, program, 0o755),
+		os.Mkdir(filepath.Join(dir, "bundle"), 0o700),
+		compiled.Write(state, []discovery.Device{gpu}),
+		policy.Write(state, p),
 	)
 }
 
-// spec writes a spec with the environment variable request.
-func (t selfTester) spec(request string) ([]byte, error) {
-	system := `"linux":{}`
+func (c selfTestCall) run(ctx context.Context, self, dir string) error {
+	system, gpu := `"linux":{}`, `"path":"/dev/null"`
 	if runtime.GOOS == "windows" {
-		system = `"windows":{"layerFolders":["C:\\none"]}`
+		system, gpu = `"windows":{"layerFolders":["C:\\none"]}`, ocispec.IDTypeLocationPath
 	}
-	data := []byte(`{"ociVersion":"1.1.0","process":{"env":["` + request + `"]},` + system + `}`)
-	return data, os.WriteFile(t.path("bundle/"+specName), data, 0o600)
-}
-
-const (
-	selfTestOptions = "options"
-	selfTestAction  = "-namespace self-test -id self-test "
-)
-
-func (t selfTester) call(ctx context.Context, action string) (stdout, stderr string, status int, err error) {
-	command := exec.CommandContext(ctx, t.self, strings.Fields(selfTestAction+action)...)
-	command.Dir = t.path("bundle")
-	command.Env = append(os.Environ(), paths.StateDirVariable+"="+t.path("state"))
+	before := `{"ociVersion":"1.1.0","process":{"env":["` + c.request + `"]},` + system + `}`
+	config := filepath.Join(dir, "bundle", specName)
+	if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
+		return err
+	}
+	args := []string{"-namespace", "self-test", "-id", "self-test", c.action}
+	command := exec.CommandContext(ctx, self, args...)
+	command.Dir = filepath.Dir(config)
+	command.Env = append(os.Environ(), paths.StateDirVariable+"="+filepath.Join(dir, "state"))
 	command.Stdin = strings.NewReader(selfTestOptions)
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
-	err = command.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		err = nil
-	}
-	if err != nil {
-		return "", "", 0, err
-	}
-	return out.String(), errs.String(), command.ProcessState.ExitCode(), nil
-}
-
-// start runs a start that must succeed and returns the specs before and after it.
-func (t selfTester) start(ctx context.Context, request string) (before, after []byte, err error) {
-	before, err = t.spec(request)
-	if err != nil {
-		return nil, nil, err
-	}
-	stdout, stderr, status, err := t.call(ctx, "start")
-	if err != nil {
-		return nil, nil, err
-	}
-	if want := selfTestAction + "start|" + selfTestOptions; status != 0 || stdout != want || stderr != "" {
-		return nil, nil, fmt.Errorf("status %d, output %q, errors %q; want status 0 and output %q", status, stdout, stderr, want)
-	}
-	after, err = os.ReadFile(t.path("bundle/" + specName))
-	return before, after, err
-}
-
-func (t selfTester) startWithRequest(ctx context.Context) error {
-	_, after, err := t.start(ctx, "DIRECTX_VISIBLE_DEVICES=all")
-	if err != nil {
+	err := command.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return err
 	}
-	want := []byte(`"path":"/dev/null"`)
-	if runtime.GOOS == "windows" {
-		want = []byte(ocispec.IDTypeLocationPath)
+	status, stdout, stderr := command.ProcessState.ExitCode(), out.String(), errs.String()
+	want, refused := "", c.status == exitFailure
+	if c.status == 0 {
+		want = strings.Join(args, " ") + "|" + selfTestOptions
 	}
-	if !bytes.Contains(after, want) {
-		return fmt.Errorf("the spec has no %s: %s", want, after)
+	if status != c.status || stdout != want || refused != strings.HasPrefix(stderr, "directx-nri: ") || !refused && stderr != "" {
+		return fmt.Errorf("status %d, output %q, errors %q; want status %d and output %q", status, stdout, stderr, c.status, want)
+	}
+	after, err := os.ReadFile(config)
+	switch {
+	case err != nil:
+		return err
+	case c.edited && !bytes.Contains(after, []byte(gpu)):
+		return fmt.Errorf("the spec has no %s: %s", gpu, after)
+	case !c.edited && string(after) != before:
+		return fmt.Errorf("the spec was changed: %s", after)
 	}
 	return nil
-}
-
-func (t selfTester) startWithout(ctx context.Context) error {
-	before, after, err := t.start(ctx, "A=B")
-	if err == nil && !bytes.Equal(before, after) {
-		err = fmt.Errorf("the spec was changed: %s", after)
-	}
-	return err
-}
-
-func (t selfTester) startRefused(ctx context.Context) error {
-	if _, err := t.spec("DIRECTX_VISIBLE_DEVICES=99"); err != nil {
-		return err
-	}
-	stdout, stderr, status, err := t.call(ctx, "start")
-	if err == nil && (status != exitFailure || stdout != "" || !strings.HasPrefix(stderr, "directx-nri: ")) {
-		err = fmt.Errorf("status %d, output %q, errors %q; want status %d and an error of directx-nri", status, stdout, stderr, exitFailure)
-	}
-	return err
-}
-
-func (t selfTester) delete(ctx context.Context) error {
-	stdout, stderr, status, err := t.call(ctx, "delete")
-	if err == nil && (status != selfTestStatus || stdout != "" || stderr != "") {
-		err = fmt.Errorf("status %d, output %q, errors %q; want status %d alone", status, stdout, stderr, selfTestStatus)
-	}
-	return err
 }

@@ -34,6 +34,9 @@ import (
 // exitFailure is the exit status of a refused start.
 const exitFailure = 1
 
+// runtimeName is the name by which containerd finds the shim.
+const runtimeName = "io.containerd.directx.v1"
+
 // specName is the file of a bundle with the OCI runtime spec.
 const specName = "config.json"
 
@@ -49,6 +52,10 @@ type Call struct {
 	Bundle string
 	// StateDir has the node policy, the inventory and the allocation records.
 	StateDir string
+	// Version is the program's own.
+	Version string
+	// Stdout receives the answer to -info.
+	Stdout io.Writer
 	// Stderr receives one line when a start is refused. containerd reports it; on
 	// success it takes all output for the address of the container's shim.
 	Stderr io.Writer
@@ -91,10 +98,21 @@ func (s *shim) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.isInfo() && isOld(path) { // Others answer by themselves.
+		_, err := s.call.Stdout.Write(runtimeInfo(runtimeName, s.call.Version))
+		return 0, err
+	}
 	return s.exec(path)
 }
 
 func (s *shim) isStart() bool { return action(s.call.Args) == "start" }
+
+// isInfo reports whether the call is -info. containerd 2.2 and later makes it at the
+// creation of a task, unless the runtime's name is io.containerd.runc.v2 or
+// io.containerd.runhcs.v1.
+func (s *shim) isInfo() bool {
+	return len(s.call.Args) == 1 && strings.TrimLeft(s.call.Args[0], "-") == "info"
+}
 
 // action returns the action of a call: its first argument that is neither a flag
 // nor a flag's value. Of containerd's flags only two have no value.

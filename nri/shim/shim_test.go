@@ -255,6 +255,20 @@ func TestWhatIsNotAStartPassesThrough(t *testing.T) {
 	}
 }
 
+// TestInfo: the shim answers for a real shim that has no -info.
+func TestInfo(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	old := b.path("containerd-shim-runhcs-v1.exe")
+	b.write(filepath.Base(old), "never run")
+	b.configure(func(p *policy.Policy) { p.Shim.Runtime = old })
+	for _, flag := range []string{"-info", "--info"} {
+		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(runtimeName, "test")) || r.stderr != "" {
+			t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
+		}
+	}
+}
+
 func TestWithoutARequestNothingChanges(t *testing.T) {
 	t.Parallel()
 	sandbox := podAnnotations("sandbox", "u1")

@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-
-	"directx-nri/nri/shim/bootstrap"
 )
 
 // UsualRuntime is the file name of the real shim unless another one is configured.
@@ -43,9 +41,9 @@ const (
 func (s *shim) exec(path string) (int, error) {
 	command := exec.Command(path, s.call.Args...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if s.isStart() && bootstrap.ReadsOptions(path) {
+	if s.isStart() && isOld(path) {
 		if given, err := io.ReadAll(os.Stdin); err == nil {
-			command.Stdin = bytes.NewReader(bootstrap.Options(given))
+			command.Stdin = bytes.NewReader(runtimeOptions(given))
 		}
 	}
 	command.Env = s.call.Env

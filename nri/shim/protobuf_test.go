@@ -1,10 +1,12 @@
-package bootstrap
+package shim
 
 import (
 	"bytes"
 	"testing"
 
+	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 func text(b []byte, number protowire.Number, value string) []byte {
@@ -25,45 +27,60 @@ func params(extensions ...[]byte) []byte {
 	return b
 }
 
-func TestOptions(t *testing.T) {
+func TestRuntimeOptions(t *testing.T) {
 	t.Parallel()
 	options := text(text(nil, 1, "containerd.runhcs.v1.Options"), 2, "\x10\x01")
+	fixed := protowire.AppendFixed64(protowire.AppendTag(protowire.AppendFixed32(protowire.AppendTag(nil, 20, protowire.Fixed32Type), 1), 21, protowire.Fixed64Type), 1)
 	for name, test := range map[string]struct{ given, want []byte }{
 		"nothing":                      {nil, nil},
 		"options as they are":          {options, options},
 		"type alone":                   {text(nil, 1, "x"), text(nil, 1, "x")},
 		"parameters with options":      {params(text(nil, 1, string(options))), options},
 		"parameters without":           {params(), nil},
+		"parameters, fixed sizes":      {append(fixed, params(text(nil, 1, string(options)))...), options},
 		"parameters, empty extension":  {params([]byte{}), nil},
 		"parameters, foreign content":  {params(protowire.AppendVarint(protowire.AppendTag(nil, 7, protowire.VarintType), 1)), nil},
 		"parameters, broken extension": {params([]byte{0x0a, 0x7f}), nil},
 		"not protobuf":                 {[]byte("runtime options"), []byte("runtime options")},
 		"torn":                         {params(text(nil, 1, string(options)))[:39], params(text(nil, 1, string(options)))[:39]},
 	} {
-		if got := Options(test.given); !bytes.Equal(got, test.want) {
+		if got := runtimeOptions(test.given); !bytes.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-func TestReadsOptions(t *testing.T) {
+func TestIsOld(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		"/x/containerd-shim-runhcs-v1.exe": true, "containerd-shim-runhcs-v1": true, "/x/containerd-shim-runc-v1": true, "/x/Containerd-Shim-RunHCS-v1.EXE": true,
 		"/x/containerd-shim-runc-v2": false, "/shim-runhcs-v1/other": false,
 	} {
-		if got := ReadsOptions(path); got != want {
+		if got := isOld(path); got != want {
 			t.Errorf("%s: %t", path, got)
 		}
 	}
 }
 
-func FuzzOptions(f *testing.F) {
+// TestRuntimeInfo decodes the answer with containerd's own type.
+func TestRuntimeInfo(t *testing.T) {
+	t.Parallel()
+	var got types.RuntimeInfo
+	if err := proto.Unmarshal(runtimeInfo(runtimeName, "v1.2.3"), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := &types.RuntimeInfo{Name: "io.containerd.directx.v1", Version: &types.RuntimeVersion{Version: "v1.2.3"}}
+	if !proto.Equal(&got, want) {
+		t.Errorf("%v, want %v", &got, want)
+	}
+}
+
+func FuzzRuntimeOptions(f *testing.F) {
 	f.Add([]byte("runtime options"))
 	f.Add(params(text(nil, 1, "x")))
 	f.Add(params([]byte{0x0a, 0x7f}))
 	f.Fuzz(func(t *testing.T, given []byte) {
-		if got := Options(given); len(got) > len(given) {
+		if got := runtimeOptions(given); len(got) > len(given) {
 			t.Fatalf("%q became %q", given, got)
 		}
 	})
