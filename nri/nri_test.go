@@ -266,7 +266,7 @@ func TestAdjustRefuses(t *testing.T) {
 	}
 }
 
-func TestAnnotationsOfAPodsOwnAreNotOurs(t *testing.T) {
+func TestAnnotationsWithoutRecordAreIgnored(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
 	container := testContainer("DIRECTX_VISIBLE_DEVICES=all")
@@ -343,7 +343,7 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusedContainersTakeNothing: who is refused must not keep an allocation
+// TestRefusedContainersTakeNothing: a refused container must not take an allocation
 // from the container that it was made for.
 func TestRefusedContainersTakeNothing(t *testing.T) {
 	t.Parallel()

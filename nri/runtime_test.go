@@ -66,11 +66,11 @@ func (s serving) await(t testing.TB, want bool) {
 
 func startRunner(t testing.TB, socket string, hooks func(func()) any) serving {
 	t.Helper()
-	told := make(serving, 100)
+	states := make(serving, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	runner := &Runner{
 		Socket: socket, Name: "directx", Index: "50", Hooks: hooks, Drain: func() {}, Log: testutil.Quiet(),
-		Serving: func(on bool) { told <- on },
+		Serving: func(on bool) { states <- on },
 		// Short, so that the watchdog is seen at work.
 		StartTimeout: 500 * time.Millisecond, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
 	}
@@ -84,7 +84,7 @@ func startRunner(t testing.TB, socket string, hooks func(func()) any) serving {
 		cancel()
 		group.Wait()
 	})
-	return told
+	return states
 }
 
 func TestPluginThroughNRI(t *testing.T) {
@@ -127,12 +127,12 @@ func TestRunnerComesBack(t *testing.T) {
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	runtime := startRuntime(t, behind)
 	defer runtime.Stop()
-	told := startRunner(t, front, b.plugin.Hooks)
+	states := startRunner(t, front, b.plugin.Hooks)
 	for range 3 {
 		hangUp := relay(t, front, behind)
-		told.await(t, true)
+		states.await(t, true)
 		hangUp()
-		told.await(t, false)
+		states.await(t, false)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := startRunner(t, socket, b.plugin.Hooks)
+	states := startRunner(t, socket, b.plugin.Hooks)
 	for range 2 {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -195,7 +195,7 @@ func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	}
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	told.await(t, true)
+	states.await(t, true)
 }
 
 // registerOnly answers RegisterPlugin on conn, and closes it.
@@ -269,7 +269,7 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("it does not end when told so after %d µs", i*50)
+			t.Fatalf("it does not end when its context does, after %d µs", i*50)
 		}
 		cancel()
 	}
@@ -288,10 +288,10 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	p := b.plugin
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	told, ended := make(serving, 10), make(chan error, 1)
-	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Hooks: p.Hooks, Drain: p.Drain, Log: testutil.Quiet(), Serving: func(on bool) { told <- on }}
+	states, ended := make(serving, 10), make(chan error, 1)
+	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Hooks: p.Hooks, Drain: p.Drain, Log: testutil.Quiet(), Serving: func(on bool) { states <- on }}
 	go func() { ended <- runner.Run(ctx) }()
-	told.await(t, true)
+	states.await(t, true)
 	runtime.BlockPluginSync().Unblock()
 
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
@@ -305,7 +305,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	}()
 	<-asked
 	cancel()
-	told.await(t, false)
+	states.await(t, false)
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,35 +170,30 @@ func TestInstall(t *testing.T) {
 
 func TestInstallRefuses(t *testing.T) {
 	t.Parallel()
-	for does, want := range map[string]string{
-		broken:      ".new", // not yet in its place
-		chatty:      `it printed "hello self-test passed" instead of "self-test passed"`,
-		wrong:       `is it containerd-shim-directx-v1?`,
-		brokenThere: "the previous shim is restored",
+	for _, test := range []struct {
+		does  string
+		first bool // there is no shim yet
+		says  string
+	}{
+		{does: broken, says: ".new"}, // not yet in its place
+		{does: chatty, says: `it printed "hello self-test passed" instead of "self-test passed"`},
+		{does: wrong, says: `is it containerd-shim-directx-v1?`},
+		{does: brokenThere, says: "the previous shim is restored"},
+		{does: broken, first: true},
+		{does: brokenThere, first: true},
 	} {
-		t.Run(does, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, first %t", test.does, test.first), func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t)
-			n.mustInstall(good)
-			_, err := n.install(does)
-			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %v, want one that says %q", err, want)
+			n, want := newNode(t), map[string]string{}
+			if !test.first {
+				n.mustInstall(good)
+				want[Name()] = good
 			}
-			n.has(map[string]string{Name(): good})
-		})
-	}
-}
-
-func TestInstallRefusesTheFirst(t *testing.T) {
-	t.Parallel()
-	for _, does := range []string{broken, brokenThere} {
-		t.Run(does, func(t *testing.T) {
-			t.Parallel()
-			n := newNode(t)
-			if _, err := n.install(does); !errors.Is(err, ErrSelfTest) {
-				t.Error(err)
+			_, err := n.install(test.does)
+			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one with %q", err, test.says)
 			}
-			n.has(map[string]string{})
+			n.has(want)
 		})
 	}
 }
@@ -217,7 +211,7 @@ func TestInstallEndsWithItsContext(t *testing.T) {
 	n.has(map[string]string{Name(): good})
 }
 
-func TestInstallFindsOutThatTheSameIsBroken(t *testing.T) {
+func TestInstallTestsTheSameFileAgain(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
@@ -227,21 +221,19 @@ func TestInstallFindsOutThatTheSameIsBroken(t *testing.T) {
 	if changed, err := n.install(broken); changed || !errors.Is(err, ErrSelfTest) {
 		t.Errorf("changed %t, %v", changed, err)
 	}
-}
-
-func TestInstallWithoutSource(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
 	if _, err := Install(t.Context(), n.path+".none", n.path); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
+		t.Errorf("no source: %v", err)
 	}
 }
 
-// The files of a killed installation do not prevent the next one.
+// The files of a killed installation do not prevent the next one, which removes them.
 func TestInstallAfterOneThatWasKilled(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(n.path), SelfTestDirPrefix+"1", "bundle"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, file := range []string{staged(n.path), sibling(n.path, "copy")} {
 		if err := os.WriteFile(file, []byte("half"), 0o700); err != nil {
 			t.Fatal(err)
@@ -309,19 +301,6 @@ func TestInstallWhileTheOldOneRuns(t *testing.T) {
 		t.Error(err)
 	}
 	n.has(map[string]string{})
-}
-
-func TestInstallSweepsUp(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	left := filepath.Join(filepath.Dir(n.path), SelfTestDirPrefix+"1")
-	if err := os.MkdirAll(filepath.Join(left, "bundle"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	n.mustInstall(good)
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what a self-test left is there: %v", err)
-	}
 }
 
 func TestRemove(t *testing.T) {

@@ -113,18 +113,7 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 	}
 }
 
-func TestExtraMountsOfPodsAreOffWithoutAPolicy(t *testing.T) {
-	t.Parallel()
-	devices := testDevices()
-	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
-	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
-	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "[a.exe]"}
-	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, extramounts.ErrOff) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestStandaloneAsksForExtraMounts(t *testing.T) {
+func TestStandaloneRequestsExtraMounts(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		annotation, variable, gpus string
@@ -163,7 +152,7 @@ func variables(edits ocispec.Edits) map[string]string {
 	return found
 }
 
-func TestContainersAreToldTheirGPUs(t *testing.T) {
+func TestVisibilityHints(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	devices[0].VendorID, devices[1].VendorID = discovery.VendorNVIDIA, discovery.VendorNVIDIA

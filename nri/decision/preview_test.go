@@ -19,9 +19,9 @@ func TestPreviewBindsNothing(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	d, tokens := recorded(t, fixed{devices: devices}, map[string][]string{display: {devices[0].InstanceID}})
-	var told bytes.Buffer
+	var logged bytes.Buffer
 	log := logrus.New()
-	log.SetOutput(&told)
+	log.SetOutput(&logged)
 	d.Log = log
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	outcome, ok, err := d.Preview(t.Context(), c)
@@ -32,8 +32,8 @@ func TestPreviewBindsNothing(t *testing.T) {
 	if holder, bound, err := d.Store.Holder(token); bound || err != nil {
 		t.Errorf("it is bound to %s, error %v", holder, err)
 	}
-	if told.Len() > 0 {
-		t.Errorf("the log says %s", &told)
+	if logged.Len() > 0 {
+		t.Errorf("the log says %s", &logged)
 	}
 
 	edits, ok, err := d.Decide(t.Context(), c)
@@ -46,7 +46,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	if _, bound, err := d.Store.Holder(token); !bound || err != nil {
 		t.Errorf("the decision binds nothing, error %v", err)
 	}
-	if told.Len() == 0 {
+	if logged.Len() == 0 {
 		t.Error("the log says nothing of the decision")
 	}
 	// What a decision has bound, a preview respects.
@@ -56,8 +56,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	}
 }
 
-// What a container cannot be given stays whose it was, even when that turns out
-// last.
+// A refused container binds no allocation, even when the last step fails.
 func TestRefusedContainerTakesNothing(t *testing.T) {
 	t.Parallel()
 	unplaced := discovery.Device{InstanceID: `ROOT\1`, SupportsDisplay: true}
@@ -71,7 +70,7 @@ func TestRefusedContainerTakesNothing(t *testing.T) {
 	}
 }
 
-func TestPreviewTellsWhatIsLeftOut(t *testing.T) {
+func TestPreviewNotes(t *testing.T) {
 	t.Parallel()
 	d, _ := recorded(t, fixed{devices: testDevices()}, nil)
 	d.Files = noFiles{}

@@ -237,7 +237,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 
 func ask(request string) Container { return Container{Env: []string{VisibleVariable + "=" + request}} }
 
-func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
+func TestPodWithHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
@@ -273,7 +273,7 @@ func FuzzChoose(f *testing.F) {
 	})
 }
 
-func TestListTellsWhatIsKnown(t *testing.T) {
+func TestList(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		device discovery.Device

@@ -49,19 +49,3 @@ func TestPodRequestsExtraMounts(t *testing.T) {
 		t.Error("the second time changed it again")
 	}
 }
-
-func TestStandaloneRequestsExtraMountsByVariable(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.allowExtraMounts()
-	b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_EXTRA_MOUNTS=["+hostFile+"]")))
-	if mounts := b.edited().Mounts; len(mounts) != 2 || mounts[1].Source != hostFile {
-		t.Errorf("mounts %v", mounts)
-	}
-	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")), "DIRECTX_EXTRA_MOUNTS", "extraMounts")
-	spec := standalone("DIRECTX_EXTRA_MOUNTS=[/etc/hostname]")
-	b.started(b.start(spec))
-	if b.read("bundle/config.json") != spec {
-		t.Error("a container without a GPU was changed")
-	}
-}

@@ -40,7 +40,7 @@ func TestPanicIsLogged(t *testing.T) {
 	b := newBed(t)
 	b.shim = b.program("bin/" + brokenName)
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "internal error in directx-nri")
-	if log := b.read("state/shim.log"); strings.Count(log, "Container refused") != 1 || !strings.Contains(log, "stack=") {
+	if log := b.read("state/shim.log"); strings.Count(log, "Container refused") != 1 || !strings.Contains(log, "stack=") || !strings.Contains(log, "panicking") {
 		t.Error(log)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,6 @@ import (
 	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
-	"directx-nri/nri/decision"
 )
 
 // bed is a node with the shim, a real shim, and a bundle.
@@ -439,23 +437,6 @@ func TestRealShimIsFound(t *testing.T) {
 	b.write("state/policy.json", strings.TrimSuffix(b.read("state/policy.json"), "}\n"))
 	if r := b.start(standalone()); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "policy.json") {
 		t.Errorf("damaged policy: status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
-	}
-}
-
-// TestPanic covers a panic before it is known whether the container requests a
-// GPU.
-func TestPanic(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
-	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
-	s.parse = panicking
-	err := s.prepare()
-	if !errors.Is(err, decision.ErrInternal) || !strings.Contains(err.Error(), `container "c1"`) || !strings.Contains(err.Error(), "a panic") {
-		t.Errorf("error %v", err)
-	}
-	if log := b.read("state/shim.log"); !strings.Contains(log, "TestPanic") {
-		t.Errorf("the log has no stack: %s", log)
 	}
 }
 
