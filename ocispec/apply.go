@@ -332,13 +332,10 @@ func update[T any, K comparable](o *object, key string, remove []K, add []T, key
 		}
 		known, added = append(known, k), append(added, raw)
 	}
-	switch {
-	case len(kept) < count:
-		return true, o.set(key, json.RawMessage(appended([]byte("[]"), append(kept, added...)...)))
-	case len(added) > 0:
-		return true, o.set(key, json.RawMessage(appended(list, added...)))
+	if len(kept) == count && len(added) == 0 {
+		return false, nil
 	}
-	return false, nil
+	return true, o.set(key, json.RawMessage(appended([]byte("[]"), append(kept, added...)...)))
 }
 
 func wrap(where string, err error) error {

@@ -208,13 +208,22 @@ func (o *object) find(key string) (int, error) {
 	return found, nil
 }
 
+// member returns the member of key, nil if there is none or its value is null.
+func (o *object) member(key string) (*member, error) {
+	i, err := o.find(key)
+	if err != nil || i < 0 || string(o.members[i].value) == "null" {
+		return nil, err
+	}
+	return &o.members[i], nil
+}
+
 // get decodes the value of key into v, which is unchanged if there is none.
 func (o *object) get(key string, v any) error {
-	i, err := o.find(key)
-	if err != nil || i < 0 {
+	m, err := o.member(key)
+	if err != nil || m == nil {
 		return err
 	}
-	if err := json.Unmarshal(o.members[i].json(), v); err != nil {
+	if err := json.Unmarshal(m.json(), v); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
@@ -222,21 +231,17 @@ func (o *object) get(key string, v any) error {
 
 // has reports whether there is a value of key that is not null.
 func (o *object) has(key string) (bool, error) {
-	i, err := o.find(key)
-	return err == nil && i >= 0 && string(o.members[i].value) != "null", err
+	m, err := o.member(key)
+	return m != nil, err
 }
 
 // list returns the JSON array at key, an empty one if there is none or null.
 func (o *object) list(key string) ([]byte, error) {
-	exists, err := o.has(key)
-	if err != nil || !exists {
+	m, err := o.member(key)
+	if err != nil || m == nil {
 		return []byte("[]"), err
 	}
-	i, err := o.find(key)
-	if err != nil {
-		return nil, err
-	}
-	data := o.members[i].json()
+	data := m.json()
 	if data[0] != '[' {
 		return nil, fmt.Errorf("%s: %w", key, errNoList)
 	}
@@ -308,15 +313,10 @@ func appended(data []byte, more ...[]byte) []byte {
 // child returns the object at key, an empty one if there is none or null.
 // Changes take effect with [object.set].
 func (o *object) child(key string) (*object, error) {
-	exists, err := o.has(key)
-	if err != nil || !exists {
+	m, err := o.member(key)
+	if err != nil || m == nil {
 		return &object{}, err
 	}
-	i, err := o.find(key)
-	if err != nil {
-		return nil, err
-	}
-	m := &o.members[i]
 	if m.object == nil {
 		if m.object, err = parseObject(m.value); err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
