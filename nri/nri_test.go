@@ -438,6 +438,7 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
+	p.Drain() // A worker answers before it ends.
 	if len(p.slots) > 0 {
 		t.Errorf("%d workers are left", len(p.slots))
 	}
