@@ -237,7 +237,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 
 func ask(request string) Container { return Container{Env: []string{VisibleVariable + "=" + request}} }
 
-func TestPodWithHyperVIsRefused(t *testing.T) {
+func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
