@@ -263,7 +263,7 @@ func TestSpecRefusals(t *testing.T) {
 	for line, want := range map[string]string{
 		"spec":                               "accepts 1 arg(s)",
 		"spec a b":                           "accepts 1 arg(s)",
-		"spec " + b.dir + "/none":            "no such file",
+		"spec " + b.dir + "/none":            "dxctl: open ",
 		"spec " + plain + " -o yaml":         `--output "yaml": want diff, spec or json`,
 		"spec " + plain + " --index 7":       `no GPU of this node matches "7"`,
 		"spec " + plain + " --all --index 0": "--all excludes",

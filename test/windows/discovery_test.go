@@ -138,7 +138,7 @@ func byID(t *testing.T, devices []discovery.Device) map[string]discovery.Device 
 			t.Errorf("%s has the driver key %q", d.InstanceID, d.DriverKey)
 		}
 		d.DriverKey = ""
-		d.Notes = slices.DeleteFunc(d.Notes, func(note string) bool { return strings.Contains(note, "INF is in the driver store is not known") })
+		d.Notes = slices.DeleteFunc(d.Notes, func(note string) bool { return strings.Contains(note, "directory in the driver store is unknown") })
 		if len(d.Notes) == 0 {
 			d.Notes = nil
 		}
@@ -386,7 +386,7 @@ func kindTests() []kindTest {
 			kind:    discovery.KindDisplay,
 			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true},
 			reason:  "location path",
-			notes:   []string{"could be read"},
+			notes:   []string{"failed to read a"},
 		},
 		{
 			name: "a device whose LUID is cut short",
@@ -395,7 +395,7 @@ func kindTests() []kindTest {
 			}),
 			kind:  discovery.KindDisplay,
 			want:  discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true},
-			notes: []string{"could be read"},
+			notes: []string{"failed to read a"},
 		},
 		{
 			name:    "an adapter that does not tell its memory",
@@ -403,7 +403,7 @@ func kindTests() []kindTest {
 			adapter: full(hardware.Adapter{DedicatedMemory: 1 << 30, Refuses: pointer[uint32](7)}),
 			kind:    discovery.KindDisplay,
 			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true},
-			notes:   []string{"could be read"},
+			notes:   []string{"failed to read a"},
 		},
 		{
 			name: "a device whose driver's folder nobody tells",
@@ -824,11 +824,12 @@ func testTold(t *testing.T) {
 	}
 
 	type capabilities struct {
-		Windows              string
-		Build                uint32
-		HCSSchemas           []string
-		HCSError, Assignment string
-		Reason               string
+		Windows struct {
+			Build      uint32
+			HCSSchemas []string
+			HCSError   string
+		}
+		Assignment, Reason string
 	}
 	for _, test := range []struct {
 		name       string
@@ -842,16 +843,16 @@ func testTold(t *testing.T) {
 	} {
 		var got capabilities
 		wine.Capabilities(t, test.properties, &got)
-		if !slices.Equal(got.HCSSchemas, test.schemas) || got.Assignment != test.assignment || got.Reason == "" || (got.HCSError != "") != (test.properties == "") {
+		if !slices.Equal(got.Windows.HCSSchemas, test.schemas) || got.Assignment != test.assignment || got.Reason == "" || (got.Windows.HCSError != "") != (test.properties == "") {
 			t.Errorf("%s: dxctl tells %+v, want assignment by %s and the schemas %q", test.name, got, test.assignment, test.schemas)
 		}
-		if got.Build != 18362 { // Wine 8's Windows 10.
-			t.Errorf("the build is %d, want 18362", got.Build)
+		if got.Windows.Build != 18362 { // Wine 8's Windows 10.
+			t.Errorf("the build is %d, want 18362", got.Windows.Build)
 		}
 	}
 	var without capabilities
 	wine.DxctlJSON(t, &without, "capabilities")
-	if without.HCSError == "" || without.Assignment != "class-guid" {
+	if without.Windows.HCSError == "" || without.Assignment != "class-guid" {
 		t.Errorf("without HCS dxctl tells %+v", without)
 	}
 }

@@ -79,21 +79,27 @@ func TestDoctor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, change := range map[string]struct{ text, check string }{
-		"an unknown key":        {"unknown: 1\n" + string(text), doctor.CheckConfig},
-		"the real shim is gone": {strings.Replace(string(text), "containerd-shim-plain-v1.exe", "no-such.exe", 1), doctor.CheckShim},
-	} {
-		if err := os.WriteFile(config, []byte(change.text), 0o600); err != nil {
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		expect(what, change.check)
 	}
-	if err := os.WriteFile(config, text, 0o600); err != nil {
+	write("unknown: 1\n" + string(text))
+	expect("an invalid configuration", doctor.CheckConfig)
+	write(strings.Replace(string(text), "containerd-shim-plain-v1.exe", "no-such.exe", 1))
+	expect("a configuration that is not applied", doctor.CheckConfig)
+	if err := n.Apply(t); err != nil {
+		t.Fatal(err)
+	}
+	expect("the real shim is gone", doctor.CheckShim)
+	write(string(text))
+	if err := n.Apply(t); err != nil {
 		t.Fatal(err)
 	}
 
 	n.Kill()
 	expect("containerd is stopped", doctor.CheckContainerd)
 	n.Start(t)
-	expect("the same node, mended")
+	expect("the node is well again")
 }

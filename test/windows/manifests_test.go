@@ -4,7 +4,6 @@ package windows
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -46,7 +45,6 @@ func TestManifests(t *testing.T) {
 	before := m.listing(t)
 	toml := m.ContainerdConfig(t)
 
-	m.isRefused(t)
 	m.arrives(t)
 	m.comesAgain(t)
 	m.follows(t)
@@ -86,6 +84,8 @@ type rollout struct {
 	restored  appsv1.DaemonSet
 
 	volume *bed.Volume
+	// address is that of the advertiser's metrics.
+	address string
 	// shim is what containerd starts containers by, and pod one of them.
 	shim string
 	pod  bed.Pod
@@ -242,41 +242,12 @@ func until(t *testing.T, b *bed.Background, text string) {
 	})
 }
 
-var arrival = []string{"config", "install", "configure"}
-
-// isRefused has the pod come to a node with a configuration of its own, on which
-// nothing changes but that it is said what to do.
-func (m *rollout) isRefused(t *testing.T) {
-	before := m.listing(t)
-	m.volume = m.NewVolume(t, bed.HostProcesses+`\settings`, m.settings.Data)
-	own := m.Linux(bed.UsualState + `\config.yaml`)
-	const text = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nreplicas: 2\n"
-	if err := errors.Join(os.MkdirAll(filepath.Dir(own), 0o700), os.WriteFile(own, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	said, failed := m.podOf(t, "refused", m.image, m.installed).tryInitialise(t, arrival...)
-	if failed != "config" || !strings.Contains(said[failed], bed.UsualState+`\config.yaml`) || !strings.Contains(said[failed], "move it away") {
-		t.Errorf("init container %q failed and said %q, want config to refuse", failed, said[failed])
-	}
-	if now := readFile(t, own); now != text {
-		t.Errorf("the node's own configuration became\n%s", now)
-	}
-	if err := os.Remove(own); err != nil {
-		t.Fatal(err)
-	}
-	m.mustRestart(t, 0)
-	if err := os.Remove(filepath.Dir(own)); err != nil {
-		t.Errorf("the pod that was refused has left something: %v", err)
-	}
-	if after := m.listing(t); !slices.Equal(after, before) {
-		t.Errorf("on the node there is now\n%q\nand was\n%q", after, before)
-	}
-}
+var arrival = []string{"install", "configure"}
 
 // arrives has the pods of windows.yaml come to the node: from then on containers
 // have GPUs, as the ConfigMap says.
 func (m *rollout) arrives(t *testing.T) {
-	m.volume.Write(t, m.configMap("replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n"))
+	m.volume = m.NewVolume(t, bed.HostProcesses+`\settings`, m.configMap("replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n"))
 	p := m.podOf(t, "one", m.image, m.installed)
 	p.initialise(t, arrival...)
 	m.mustHaveShim(t, m.image)
@@ -286,7 +257,7 @@ func (m *rollout) arrives(t *testing.T) {
 
 	m.OpenRecorder(t)
 	m.pod = m.sandboxBy(t, m.shim, "manifests-pod")
-	m.allocatedBy(t, m.shim, m.pod, firstID, m.gpus[0].Replica(0))
+	m.allocatedBy(t, m.shim, m.pod, firstID, m.Record(t, bed.Display, m.gpus[0].Replica(0)))
 	document := m.Document(t, firstID)
 	if got := document.Locations(); !slices.Equal(got, []string{m.gpus[0].Location}) {
 		t.Errorf("AssignedDevices of %s are %q, want its GPU", firstID, got)
@@ -338,11 +309,8 @@ func (m *rollout) ask(t *testing.T, args ...string) string {
 // folder, in which Wine has no sockets.
 func (m *rollout) advertises(t *testing.T, p *pod) {
 	t.Helper()
-	// This machine has something else at the usual port, maybe.
-	address := testutil.FreeAddress(t)
-	b := p.run(t, "advertiser", "--metrics-address", address)
+	b := m.advertiser(t, p)
 	defer b.Kill()
-	until(t, b, "is the kubelet running")
 	for _, g := range m.gpus {
 		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.Location); !strings.Contains(b.Log(t), line) {
 			t.Errorf("the advertiser does not say %s", line)
@@ -356,11 +324,21 @@ func (m *rollout) advertises(t *testing.T, p *pod) {
 			continue
 		}
 		for path, status := range map[string]int{c.LivenessProbe.HTTPGet.Path: http.StatusOK, c.ReadinessProbe.HTTPGet.Path: http.StatusServiceUnavailable} {
-			if problem := testutil.Answers(t, "http://"+address+path, status); problem != "" {
+			if problem := testutil.Answers(t, "http://"+m.address+path, status); problem != "" {
 				t.Errorf("the advertiser's %s: %s", path, problem)
 			}
 		}
 	}
+}
+
+// advertiser starts the pod's advertiser and waits until it looks for the kubelet.
+func (m *rollout) advertiser(t *testing.T, p *pod) *bed.Background {
+	t.Helper()
+	// Another program of this machine may use the usual port.
+	m.address = testutil.FreeAddress(t)
+	b := p.run(t, "advertiser", "--metrics-address", m.address)
+	until(t, b, "is the kubelet running")
+	return b
 }
 
 // comesAgain has the node's pod start once more: that changes nothing.
@@ -418,13 +396,13 @@ func (m *rollout) listing(t *testing.T) []string {
 // follows has the ConfigMap change while the pod runs: the next container is
 // started as it says now.
 func (m *rollout) follows(t *testing.T) {
+	token := m.Record(t, bed.Display, m.gpus[1].Replica(0))
+	m.closeRecorder(t)
 	p := m.podOf(t, "three", m.image, m.installed)
-	b := p.run(t, "config-watch")
-	defer b.Kill()
-	until(t, b, "follows the folder")
+	b := m.advertiser(t, p)
 	m.volume.Write(t, m.configMap("assignmentMode: class-guid\n"))
-	until(t, b, `config.yaml is installed`)
-	m.allocatedBy(t, m.shim, m.pod, secondID, m.gpus[1].Replica(0))
+	until(t, b, "The configuration has changed and is in force")
+	m.allocatedBy(t, m.shim, m.pod, secondID, token)
 	document := m.Document(t, secondID)
 	if len(document.AssignedDevices) != 1 || document.AssignedDevices[0].InterfaceClassGUID != displayClass {
 		t.Errorf("AssignedDevices of %s are %+v, want the class alone", secondID, document.AssignedDevices)
@@ -432,15 +410,37 @@ func (m *rollout) follows(t *testing.T) {
 	mustMap(t, secondID, document, only(m.gpus[1]))
 	m.DeleteIn(t, criNamespace, secondID)
 	m.mustLeaveNothing(t, secondID)
-	// One that is wrong is told, and what was there stays.
+	// An invalid one changes nothing.
+	in := m.policy(t)
 	m.volume.Write(t, m.configMap("assignmentMode: sometimes\n"))
-	until(t, b, "what was there stays")
-	if text := readFile(t, m.Linux(bed.UsualState+`\config.yaml`)); !strings.Contains(text, "class-guid") {
-		t.Errorf("after a wrong ConfigMap the node's configuration is\n%s", text)
+	until(t, b, "The configuration cannot be used, and the last one stays in force")
+	if now := m.policy(t); now != in {
+		t.Errorf("after an invalid ConfigMap the node policy is\n%s\nand was\n%s", now, in)
 	}
 	m.volume.Write(t, m.settings.Data)
-	until(t, b, "The node has what the folder has again")
+	bed.Eventually(t, "the ConfigMap is in force again", func() error {
+		if now := m.policy(t); strings.Contains(now, "class-guid") {
+			return fmt.Errorf("the node policy is %s", now)
+		}
+		return nil
+	})
+	b.Kill()
+	m.OpenRecorder(t)
 	m.mustRestart(t, 1)
+}
+
+// policy returns the node policy's file.
+func (m *rollout) policy(t *testing.T) string {
+	t.Helper()
+	return readFile(t, m.Linux(bed.UsualState+`\policy.json`))
+}
+
+// closeRecorder leaves the records to the advertiser.
+func (m *rollout) closeRecorder(t *testing.T) {
+	t.Helper()
+	if err := m.Recorder.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // isReplaced has a newer image come, while containers run and one is starting.
@@ -456,21 +456,16 @@ func (m *rollout) isReplaced(t *testing.T) {
 	}
 	m.mustRestart(t, 1)
 	id := "manifests-fourth"
-	m.allocatedBy(t, m.shim, m.pod, id, m.gpus[0].Replica(1))
+	m.allocatedBy(t, m.shim, m.pod, id, m.Record(t, bed.Display, m.gpus[0].Replica(1)))
 	m.mustHave(t, id, m.gpus[0])
 	m.DeleteIn(t, criNamespace, id)
 	m.mustLeaveNothing(t, id)
-	if left := m.beside(t); len(left) > 0 {
-		t.Errorf("beside the new shim, which has started a container, there is %v", left)
-	}
 }
 
 // leaves has the pods of restore-windows.yaml take those of windows.yaml's place:
 // the containers that are there go on, by the real shim.
 func (m *rollout) leaves(t *testing.T) {
-	if err := m.Recorder.Close(); err != nil { // As the advertiser's pod has ended.
-		t.Fatal(err)
-	}
+	m.closeRecorder(t)
 	p := m.podOf(t, "five", m.newer, m.restored)
 	said := p.initialise(t, "unconfigure", "uninstall")
 	m.mustRestart(t, 3)
@@ -480,8 +475,8 @@ func (m *rollout) leaves(t *testing.T) {
 		}
 	}
 	b := p.run(t, "done")
-	until(t, b, "waiting to be told to end")
-	if text := b.Output(t); !strings.Contains(text, "nothing of ours is there") {
+	until(t, b, "waiting for a signal")
+	if text := b.Output(t); !strings.Contains(text, "there is nothing to remove") {
 		t.Errorf("the last step still had to do: %s", text)
 	}
 	m.mustRestart(t, 3)

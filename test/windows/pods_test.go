@@ -50,7 +50,7 @@ func (n node) byRuntimePath(t *testing.T, sandbox, shim string) string {
 	t.Helper()
 	pod := n.sandboxBy(t, shim, sandbox)
 	id := sandbox + "-app"
-	n.allocatedBy(t, shim, pod, id, n.gpus[0].Replica(4))
+	n.allocatedBy(t, shim, pod, id, n.Record(t, bed.Display, n.gpus[0].Replica(4)))
 	n.mustHave(t, id, n.gpus[0])
 	return id
 }
@@ -64,10 +64,10 @@ func (n node) sandboxBy(t *testing.T, shim, sandbox string) bed.Pod {
 }
 
 // allocatedBy is the container of byRuntimePath.
-func (n node) allocatedBy(t *testing.T, shim string, pod bed.Pod, id string, replica allocation.Replica) {
+func (n node) allocatedBy(t *testing.T, shim string, pod bed.Pod, id string, token allocation.Token) {
 	t.Helper()
 	spec := n.ContainerSpec(t, pod, id, "app")
-	bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, replica))
+	bed.Allocate(spec, bed.Display, token)
 	n.startBy(t, shim, id, spec)
 }
 

@@ -54,7 +54,7 @@ func TestPolicy(t *testing.T) {
 		{"files that the configuration adds and removes", p.testRuntimeFiles},
 		{"files that a container asks for", p.testExtraMounts},
 		{"variables tell which GPU is whose", p.testHints},
-		{"a file that turned bad", p.testLastGood},
+		{"an invalid file changes nothing", p.testInvalid},
 	} {
 		if !t.Run(part.name, part.run) {
 			t.Logf("---- the configuration\n%s", readFile(t, p.ConfigFile()))
@@ -248,7 +248,7 @@ runtimeFiles:
   nvidia:
     remove: ['NVAPI*.dll', vulkaninfo-x86.exe]
     add:
-      - {source: 'tools\*.dll', folder: SysWOW64}
+      - {source: 'tools\*.dll', directory: SysWOW64}
       - {source: tools\other.txt, destination: renamed.txt}
       - never-there.dll
 `)
@@ -280,13 +280,13 @@ const extraSettings = `assignmentMode: location-path
 runtimeFiles: {nvidia: {defaults: false}}
 extraMounts:
   sources: %s
-  hostFolders: ['C:\policy-tools']
+  hostDirectories: ['C:\policy-tools']
   destinations: ['C:\Windows\System32', 'C:\Windows\SysWOW64', 'C:\app']
   max: 3
 `
 
 func (p *policy) testExtraMounts(t *testing.T) {
-	p.WriteSettings(t, fmt.Sprintf(extraSettings, "host-folders"))
+	p.WriteSettings(t, fmt.Sprintf(extraSettings, "host-directories"))
 	for path, content := range map[string]string{`C:\policy-tools\Long tool name.exe`: "tool", `C:\policy-secret\key.pem`: "key"} {
 		path = p.Linux(path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -298,7 +298,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 	}
 	first := p.gpus[:1]
 	t.Run("of the driver store and of a folder", func(t *testing.T) {
-		list := `[nvidia-smi.exe, {source: tools/trace.dll, folder: SysWOW64}, {source: 'C:\policy-tools\Long tool name.exe', destination: 'C:\app\tool.exe'}]`
+		list := `[nvidia-smi.exe, {source: tools/trace.dll, directory: SysWOW64}, {source: 'C:\policy-tools\Long tool name.exe', destination: 'C:\app\tool.exe'}]`
 		p.mustRunBoth(t, extra(list), func(t *testing.T, id string) {
 			p.mustHaveFiles(t, id, first, only(first...), []bed.Mapped{
 				file(first[0], "nvidia-smi.exe", `C:\Windows\System32\nvidia-smi.exe`),
@@ -346,26 +346,26 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		refusal{"a literal path", `['\\?\C:\policy-tools\x.exe']`, "device paths"},
 		refusal{"a network path", `['\\server\share\x.exe']`, "network paths"},
 		refusal{"a network path with slashes", `[//server/share/x.exe]`, "network paths"},
-		refusal{"a device of DOS", `[NUL]`, "stands for a device"},
-		refusal{"a device of DOS with an extension", `[{source: nvidia-smi.exe, destination: com1.exe}]`, "stands for a device"},
+		refusal{"a device of DOS", `[NUL]`, "reserved for a device"},
+		refusal{"a device of DOS with an extension", `[{source: nvidia-smi.exe, destination: com1.exe}]`, "reserved for a device"},
 		refusal{"a short name", `['C:\policy-tools\LONGTO~1.EXE']`, "8.3"},
 		refusal{"a dot at the end", `[nvidia-smi.exe.]`, "ends with a dot"},
 		refusal{"dots", `['tools\..\..\policy1.inf_amd64_0f2a6b1c9d8e7354\amdhip64.dll']`, `".."`},
 		refusal{"a path of a drive's current folder", `['C:x.exe']`, "neither relative nor"},
-		refusal{"elsewhere", `['C:\policy-secret\key.pem']`, "may not have files from there"},
-		refusal{"the driver of another GPU", `['` + p.gpus[1].Store + `\amdhip64.dll']`, "may not have files from there"},
+		refusal{"elsewhere", `['C:\policy-secret\key.pem']`, "files from there are not allowed"},
+		refusal{"the driver of another GPU", `['` + p.gpus[1].Store + `\amdhip64.dll']`, "files from there are not allowed"},
 		refusal{"a folder", `[tools]`, "not a regular file"},
-		refusal{"missing", `[nothing.dll]`, "there is no such file"},
-		refusal{"a file of Windows", `[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`, "a file of Windows itself"},
+		refusal{"missing", `[nothing.dll]`, "no such file"},
+		refusal{"a file of Windows", `[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`, "a file of Windows cannot be replaced"},
 		refusal{"a file of the driver", `[{source: nvidia-smi.exe, destination: nvcuda.dll}]`, "another file is mounted there"},
-		refusal{"a destination elsewhere", `[{source: nvidia-smi.exe, destination: 'C:\Users\x.exe'}]`, "files may not be put there"},
-		refusal{"too many", `[a.dll, b.dll, c.dll, d.dll]`, "4 files are asked for, and 3 is the most"},
+		refusal{"a destination elsewhere", `[{source: nvidia-smi.exe, destination: 'C:\Users\x.exe'}]`, "destination is not allowed"},
+		refusal{"too many", `[a.dll, b.dll, c.dll, d.dll]`, "4 files requested, 3 allowed"},
 		refusal{"no list", `nvidia-smi.exe`, "correct it"},
 	)
 	p.WriteSettings(t, fmt.Sprintf(extraSettings, "off"))
-	refused("off", refusal{"off", `[nvidia-smi.exe]`, "extra mounts are off on this node"})
+	refused("off", refusal{"off", `[nvidia-smi.exe]`, "extra mounts are disabled on this node"})
 	p.WriteSettings(t, fmt.Sprintf(extraSettings, "driver-store"))
-	refused("the driver store alone", refusal{"a folder that is not in force", `['C:\policy-tools\Long tool name.exe']`, "may not have files from there"})
+	refused("the driver store alone", refusal{"a folder that is not in force", `['C:\policy-tools\Long tool name.exe']`, "files from there are not allowed"})
 
 	t.Run("what was refused has bound nothing", func(t *testing.T) {
 		id := p.id()
@@ -468,15 +468,10 @@ func (p *policy) testHints(t *testing.T) {
 	})
 }
 
-// testLastGood: no daemon keeps a copy here, so that a bad file refuses.
-func (p *policy) testLastGood(t *testing.T) {
-	p.WriteSettings(t, "assignmentMode: sometimes\n")
-	id, err := p.asking(t, "0", nil)
-	p.mustRefuse(t, id, err, "config.yaml:", "assignmentMode", "sometimes")
-	p.WriteSettings(t, "assignmentMode: location-path\n")
-	id, err = p.asking(t, "1", nil)
-	if err != nil {
-		t.Fatal(err)
+func (p *policy) testInvalid(t *testing.T) {
+	p.WriteSettings(t, "assignmentMode: location-path\nruntimeFiles: {nvidia: {defaults: false}}\n")
+	if err := p.TrySettings(t, "assignmentMode: sometimes\n"); err == nil || !strings.Contains(err.Error(), "config.yaml:") || !strings.Contains(err.Error(), "sometimes") {
+		t.Errorf("config apply: %v", err)
 	}
-	p.mustHave(t, id, p.gpus[1])
+	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHave(t, id, p.gpus[0]) }, p.gpus[0])
 }

@@ -5,6 +5,7 @@ package windows
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"directx-nri/internal/allocation"
@@ -82,15 +83,16 @@ func testRefused(t *testing.T, n node) {
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	n := node{Node: start(t, bed.Options{Name: "broken"})}
-	if err := os.Remove(n.ConfigFile()); err != nil {
+	file := filepath.Join(n.StateDir(), "policy.json")
+	if err := os.WriteFile(file, []byte(`{"shim":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Without one the GPUs are those that Windows tells of.
+	n.testBroken(t, "damaged", "policy.json")
+	// Without a policy the GPUs are those that Windows reports.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
 	n.testBroken(t, "missing", "no GPU of this node matches")
-	if err := os.WriteFile(n.ConfigFile(), []byte("shim: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n.testBroken(t, "damaged", "config.yaml")
 }
 
 // testBroken does so with a configuration file that is in the state named, and

@@ -206,7 +206,7 @@ func testConfigure(t *testing.T) {
 			if after := n.ContainerdConfig(t); !bytes.Equal(after, before) || (after == nil) != (before == nil) {
 				t.Errorf("unconfigured the file is\n%s\nand was\n%s", after, before)
 			}
-			n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
+			n.dxctl(t, exitProblem, says("has not loaded runtime handler"), "status")
 		})
 	}
 }
@@ -258,7 +258,7 @@ func testRestartCommand(t *testing.T) {
 	n := node{Node: start(t, bed.Options{Name: "command", Config: &config})}
 	restarter := n.NewRestarter(t, bed.Ending, bed.Well, bed.WithoutCRI, bed.Well)
 	restart := []string{"--restart", "--restart-command", restarter.Command, "--restart-timeout", "5m"}
-	for _, problem := range []string{"containerd.exe has ended", "containerd is back without its CRI plugin"} {
+	for _, problem := range []string{"containerd.exe has ended", "containerd restarted without its CRI plugin"} {
 		n.dxctl(t, exitProblem, says(problem, n.Path("containerd.toml")+" was restored, and containerd runs with it"), "configure", restart...)
 		// The same is not tried again at once; with more time it is not the same.
 		restart[len(restart)-1] = "6m"

@@ -13,6 +13,7 @@ import (
 // compiled and no more.
 func testUnits(t *testing.T) {
 	plugT4(t, 4)
+	wine.SetHCSProperties(t, schemas(0, 1, 2, 3, 4, 5)) // Windows Server 2022
 	for _, test := range []struct {
 		folder, run string
 		how         bed.UnitTests
@@ -20,19 +21,14 @@ func testUnits(t *testing.T) {
 		{folder: "./internal/win32", run: "."},
 		{folder: "./internal/capabilities", run: "."},
 		{folder: "./internal/hostfiles", run: "."},
-		// Wine follows no links.
 		{folder: "./internal/config", run: "."},
+		{folder: "./internal/durable", run: "."},
 		{folder: "./ocispec", run: "."},
 		// The others have no need of Windows.
 		{folder: "./discovery/pnp", run: "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},
-		// Wine is a Windows without single devices, and the tests are for one with;
-		// those that are left out set the mode themselves.
-		{folder: "./cmd/dxctl", run: ".", how: bed.UnitTests{
-			Env: []string{"DIRECTX_NRI_ASSIGNMENT_MODE=location-path"}, Skip: "TestConfigShowSaysWhereFrom|ByTheConfiguration$",
-		}},
-		{folder: "./cmd/dxctl/terminal", run: "."},
-		{folder: "./cmd/dxctl/quote", run: "."},
-		{folder: "./cmd/dxctl/frontend", run: "."},
+		// The tests expect a Windows that can assign single devices.
+		{folder: "./cmd/dxctl", run: ".", how: bed.UnitTests{HCSAnswers: true}},
+		{folder: "./cmd/dxctl/runflags", run: "."},
 		{folder: "./cmd/dxctl/preview", run: "."},
 	} {
 		out, err := wine.UnitTests(t, test.folder, test.run, test.how)

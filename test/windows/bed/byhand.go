@@ -16,8 +16,7 @@ func (n *Node) Ask(t testing.TB, command string, flags ...string) (status int, s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	args := append([]string{command, "--config", n.Path("config.yaml")}, flags...)
-	return n.Finish(t, n.Command(ctx, n.Path("product", dxctlExe), args...))
+	return n.Finish(t, n.Command(ctx, n.Path("product", dxctlExe), append([]string{command}, flags...)...))
 }
 
 // Pipe is containerd's address.

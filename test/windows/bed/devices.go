@@ -84,8 +84,8 @@ func (w *Wine) Examples(t testing.TB) func(name string, args ...string) (string,
 type UnitTests struct {
 	// Skip matches the names of those that are left out, "" none.
 	Skip string
-	// Env is added to their environment.
-	Env []string
+	// HCSAnswers makes the Host Compute Service available to them.
+	HCSAnswers bool
 }
 
 // UnitTests runs those unit tests of the package in a folder of the repository
@@ -102,7 +102,9 @@ func (w *Wine) UnitTests(t testing.TB, folder, run string, how UnitTests) (strin
 		t.Fatalf("build the unit tests of %s: %v\n%s", folder, err, out)
 	}
 	cmd := w.Command(ctx, program, "-test.v", "-test.run", run, "-test.skip", how.Skip)
-	cmd.Env = append(cmd.Env, how.Env...)
+	if how.HCSAnswers {
+		cmd.Env = append(cmd.Env, hcsAnswers)
+	}
 	cmd.Dir = filepath.Join(w.parts.root, folder) // Where the tests' files are.
 	return w.output(cmd)
 }

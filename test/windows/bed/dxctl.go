@@ -36,15 +36,14 @@ func (n *Node) File(t testing.TB, name string, content []byte) string {
 func (n *Node) Dxctl(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	containerd := []string{"--config", n.Path(n.containerdToml()), "--cri-socket", n.pipe()}
-	ours := []string{"--state-dir", n.Path("dxctl")}
 	args := []string{"runtime", command}
 	switch command {
 	case "install":
-		args = append(args, "--to", n.Path(), "--state-dir", n.Path("dxctl"))
+		args = append(args, "--to", n.Path())
 	case "configure":
-		args = append(append(append(args, containerd...), ours...), "--shim", n.Shim())
+		args = append(append(args, containerd...), "--shim", n.Shim())
 	case "unconfigure":
-		args = append(append(args, containerd...), ours...)
+		args = append(args, containerd...)
 	default:
 		args = append(append(args, containerd...), "--timeout", patience.String())
 	}

@@ -116,7 +116,7 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 		w.Plug(t, options.Inventory.Hardware(t, w))
 	} else {
 		options.Inventory.place(t, w)
-		n.WriteInventory(t, options.Inventory)
+		n.write(t, "inventory.yaml", options.Inventory.yaml())
 	}
 	if !options.Usual {
 		n.WriteSettings(t, cmp.Or(options.Settings, usualSettings))
@@ -255,6 +255,15 @@ func (n *Node) running() string {
 	return n.Path("run")
 }
 
+// Command is [Wine.Command] with the node's state directory in the environment.
+func (n *Node) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := n.Wine.Command(ctx, program, args...)
+	if !n.options.Usual {
+		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.state())
+	}
+	return cmd
+}
+
 // StateDir is our state folder's place on this system.
 func (n *Node) StateDir() string { return n.Linux(n.state()) }
 
@@ -282,19 +291,21 @@ func (n *Node) write(t testing.TB, name, text string) {
 	}
 }
 
-// WriteInventory describes other GPUs to the shim.
-func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
-	t.Helper()
-	n.write(t, "inventory.yaml", inventory.yaml())
-}
-
 const usualSettings = "assignmentMode: location-path\n"
 
-// WriteSettings replaces our configuration file: with what the node needs and
-// settings, YAML with other keys.
+// WriteSettings replaces config.yaml by the keys that the node needs and settings,
+// YAML with other keys, and applies it.
 func (n *Node) WriteSettings(t testing.TB, settings string) {
 	t.Helper()
-	// Our shim tells by the name of the real one what that reads.
+	if err := n.TrySettings(t, settings); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TrySettings is [Node.WriteSettings] of settings that may be invalid.
+func (n *Node) TrySettings(t testing.TB, settings string) error {
+	t.Helper()
+	// Our shim selects by the name of the real one what that reads.
 	shim := plainExe
 	if n.options.Containerd2 {
 		shim = runhcsExe
@@ -305,11 +316,18 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	}
 	n.write(t, "config.yaml", fmt.Sprintf(`apiVersion: directx.microsoft.com/v1alpha1
 kind: Configuration
-stateDir: '%s'
 %sshim:
   runtime: '%s'
   log: '%s'
-%s`, n.state(), inventory, n.Path(shim), n.Path("shim.log"), settings))
+%s`, inventory, n.Path(shim), n.Path("shim.log"), settings))
+	return n.Apply(t)
+}
+
+// Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
+func (n *Node) Apply(t testing.TB) error {
+	t.Helper()
+	_, err := n.run(t, nil, `product\`+dxctlExe, "config", "apply", "--config", n.Path("config.yaml"))
+	return err
 }
 
 // ConfigFile is our configuration file's place on this system.
@@ -334,9 +352,6 @@ func (n *Node) start(args []string) error {
 	}
 	defer log.Close()
 	cmd := n.Command(context.Background(), n.Path(containerdExe), args...)
-	if !n.options.Usual {
-		cmd.Env = append(cmd.Env, "DIRECTX_NRI_CONFIG="+n.Path("config.yaml"))
-	}
 	if n.options.HCSAnswers {
 		cmd.Env = append(cmd.Env, hcsAnswers)
 	}

@@ -89,7 +89,14 @@ func (l launcher) start(cmd *exec.Cmd) (int, error) {
 	}
 	var answer bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(stdin), &answer
-	if status, err := exitStatus(cmd.Run()); status != 0 || err != nil {
+	status, err := exitStatus(cmd.Run())
+	// On a busy machine Wine sometimes fails to start a program.
+	for try := 0; err != nil && cmd.Process == nil && try < 3; try++ {
+		cmd = exec.Command(l.runhcs, l.args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &answer, os.Stderr
+		status, err = exitStatus(cmd.Run())
+	}
+	if status != 0 || err != nil {
 		return status, err
 	}
 	// The serving process opens its pipe before runhcs' start ends.
