@@ -259,7 +259,7 @@ func (e *examination) config() {
 	c := e.Config
 	e.performed(CheckConfig)
 	e.first([]entry{
-		{c.Err != nil, CheckConfig, "the node policy", c.Err, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"},
+		{c.Err != nil && !errors.Is(c.Err, durable.ErrNotPrivate), CheckConfig, "the node policy", c.Err, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"},
 		{c.Invalid != nil, CheckConfig, c.Path, c.Invalid, "the last valid configuration stays in force", "correct the file; 'dxctl config check' checks it"},
 		{len(c.Stale) > 0, CheckConfig, c.Path, strings.Join(c.Stale, "; "), "the change has no effect", "run 'dxctl config apply', or start directx-advertiser"},
 	}...)

@@ -253,7 +253,10 @@ func brokenNodes() []brokenNode {
 		linux(CheckRecords, "not private", func(f *Facts) { f.Records.Err = fmt.Errorf("list: %w", durable.ErrNotPrivate) }),
 		linux(CheckRecords, "input/output error", func(f *Facts) { f.Records.Err = errIO }),
 		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = fmt.Errorf("%s: %w", shimPath, durable.ErrUntrusted) }),
-		linux(CheckPermissions, "not private", func(f *Facts) { f.Access[0].Err = fmt.Errorf("/var/lib/directx-nri: %w", durable.ErrNotPrivate) }),
+		linux(CheckPermissions, "not private", func(f *Facts) {
+			f.Access[0].Err = fmt.Errorf("/var/lib/directx-nri: %w", durable.ErrNotPrivate)
+			f.Config.Err, f.GPUs.Err = f.Access[0].Err, f.Access[0].Err
+		}),
 		linux(CheckPermissions, "others can write it", func(f *Facts) {
 			f.Access = []Access{{Path: "/etc/directx-nri/inventory.yaml", Err: fmt.Errorf("/etc/directx-nri/inventory.yaml: %w", durable.ErrUntrusted), Why: "the file is refused"}}
 		}),
