@@ -50,7 +50,7 @@ func keptNode(t *testing.T, parts, config string) *node {
 func newNode(t *testing.T, options bed.MachineOptions) *node {
 	t.Helper()
 	n := &node{bed.NewMachine(t, options)}
-	n.Write(shimfile.Base, "#!/bin/sh\n", 0o755)
+	n.Write(shimfile.Base, "#!/bin/sh\necho "+shimfile.Base+" test\n", 0o755)
 	return n
 }
 
