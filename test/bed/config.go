@@ -242,16 +242,9 @@ func writeFile(t testing.TB, path, content string) string {
 	return path
 }
 
-// MountTmpfs puts a file system of the given size in bytes over a directory of the
-// machine, in the node's mount namespace alone, until the test ends.
-func (n *Node) MountTmpfs(t testing.TB, dir string, size int) {
-	t.Helper()
-	mountTmpfs(t, dir, size)
-}
-
-// mountTmpfs puts a file system of the given size in bytes over dir until the
-// test ends.
-func mountTmpfs(t testing.TB, dir string, size int) {
+// MountTmpfs puts a file system of the given size in bytes over dir, in the run's mount
+// namespace alone, until the test ends.
+func MountTmpfs(t testing.TB, dir string, size int) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", size)); err != nil {
 		t.Fatalf("mount a small file system over %s: %v", dir, err)

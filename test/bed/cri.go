@@ -381,17 +381,6 @@ func (n *Node) KillSandbox(t testing.TB, pod string) {
 	}
 }
 
-// WaitSandbox waits until a pod's sandbox is ready.
-func (n *Node) WaitSandbox(t testing.TB, pod string) {
-	t.Helper()
-	for start := time.Now(); time.Since(start) < podTimeout; time.Sleep(5 * time.Millisecond) {
-		if sandboxes, err := n.sandboxes(pod); err == nil && len(sandboxes) > 0 {
-			return
-		}
-	}
-	t.Fatalf("pod %s has no sandbox after %v", pod, podTimeout)
-}
-
 // sandboxes returns a pod's sandboxes that are ready.
 func (n *Node) sandboxes(pod string) ([]*cri.PodSandbox, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)

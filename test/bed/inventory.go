@@ -214,6 +214,3 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 	writeFile(t, n.inventory, b.String())
 	n.Inventory = inventory
 }
-
-// InventoryFile returns the path of the inventory file.
-func (n *Node) InventoryFile() string { return n.inventory }

@@ -184,7 +184,7 @@ func Start(t *testing.T, opts Options) *Node {
 		if err := os.Mkdir(n.StateDir, 0o700); err != nil {
 			t.Fatalf("make the state directory: %v", err)
 		}
-		mountTmpfs(t, n.StateDir, opts.StateDirSize)
+		MountTmpfs(t, n.StateDir, opts.StateDirSize)
 	}
 	n.WriteConfig(t, opts.Config)
 	if n.withShim {

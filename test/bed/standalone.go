@@ -307,16 +307,6 @@ func (c *Client) TaskTraces(id string) []string {
 	return traces
 }
 
-// ShimPID returns the process ID of a container's shim.
-func (c *Client) ShimPID(t testing.TB, id string) int {
-	t.Helper()
-	pid := FindShim(c.namespace, id)
-	if pid == 0 {
-		t.Fatalf("container %s has no shim process", id)
-	}
-	return pid
-}
-
 // FindShim finds the shim process of a container, 0 when there is none.
 func FindShim(namespace, id string) int {
 	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.

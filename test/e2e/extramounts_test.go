@@ -34,7 +34,7 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	options.Replicas, options.Inventory = 32, bed.NewInventory(1, 0)
 	options.Config = e.policy("host-directories")
 	e.Node = bed.Start(t, options)
-	e.MountTmpfs(t, share, 1<<20)
+	bed.MountTmpfs(t, share, 1<<20)
 	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
 		path = filepath.Join(filepath.Dir(e.tools), path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o666)); err != nil {

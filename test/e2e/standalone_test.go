@@ -224,8 +224,8 @@ func (s *standalone) testDeadShim(t *testing.T) {
 			id := "dead-shim-" + runtime
 			s.CtrDetach(t, id, append([]string{"--runtime", runtime}, env("all")...)...)
 			view := s.client.View(t, id)
-			if err := syscall.Kill(s.client.ShimPID(t, id), syscall.SIGKILL); err != nil {
-				t.Fatal(err)
+			if shim := bed.FindShim(bed.DefaultNamespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
+				t.Fatalf("the shim cannot be killed: process %d", shim)
 			}
 			bed.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {
 				if traces := s.client.TaskTraces(id); len(traces) > 0 {
