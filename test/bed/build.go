@@ -52,7 +52,7 @@ func PartsDir(t testing.TB, group string, programs ...string) string {
 }
 
 // Build builds programs of the product, by their names below cmd/, into dir.
-// They are of that version; empty stands for none.
+// They have that version, or none if it is empty.
 func Build(dir, version string, programs ...string) error {
 	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", dir + "/"}
 	for _, program := range programs {

@@ -71,7 +71,7 @@ func (n *Node) CtrRunFlags(id string) []string {
 }
 
 // KeepDevicePaths rewrites the inventory file with each device node at the
-// same path in the container as on the host: ctr knows nothing else.
+// same path in the container as on the host, which is all that ctr supports.
 func (n *Node) KeepDevicePaths(t testing.TB) {
 	t.Helper()
 	text, err := os.ReadFile(n.inventory)

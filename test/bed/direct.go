@@ -23,7 +23,7 @@ type Direct struct {
 }
 
 // RunSandbox makes a pod sandbox as the kubelet would, and removes it when the
-// test ends. A kubelet that runs removes it too: it does not know the pod.
+// test ends. A running kubelet removes it too, as a pod that does not exist.
 func (n *Node) RunSandbox(t testing.TB, name string) *Direct {
 	t.Helper()
 	n.nextPod++
@@ -153,7 +153,7 @@ type Answer struct {
 // Replica returns the device ID of a replica.
 func (g GPU) Replica(replica int) string { return fmt.Sprintf("%s::%d", g.InstanceID(), replica) }
 
-// DevicePlugin is the advertiser as the kubelet sees it.
+// DevicePlugin is the advertiser's device plugin server.
 type DevicePlugin struct {
 	client deviceplugin.DevicePluginClient
 }

@@ -376,7 +376,7 @@ func (n *Node) WaitKubelet(t testing.TB) {
 	})
 }
 
-// WaitPlugin waits until the plugin says that it is connected to containerd.
+// WaitPlugin waits until the plugin reports that it is connected to containerd.
 func (n *Node) WaitPlugin(t testing.TB) {
 	t.Helper()
 	Eventually(t, startTimeout, "the plugin is connected to containerd", func() error {

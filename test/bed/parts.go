@@ -22,7 +22,7 @@ type Parts struct {
 }
 
 // FindParts looks for the parts where their builds put them, or where
-// DIRECTX_NRI_PARTS and DIRECTX_NRI_BIN say.
+// DIRECTX_NRI_PARTS and DIRECTX_NRI_BIN name.
 func FindParts() (Parts, error) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -50,8 +50,8 @@ func isModule(dir string) bool {
 	return err == nil && strings.HasPrefix(string(data), "module directx-nri\n")
 }
 
-// CheckNode returns what is missing of what every node is made of, with the
-// command that makes it.
+// CheckNode returns an error if a program that every node requires is missing. The
+// error names the remedy.
 func (p Parts) CheckNode() error {
 	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet"} {
 		if err := p.CheckStock(name, ""); err != nil {
@@ -75,7 +75,7 @@ func (p Parts) CheckStock(name, group string) error {
 	return nil
 }
 
-// check returns what is missing of what a node of this package is made of.
+// check returns an error if a program that a node of this package requires is missing.
 func (p Parts) check() error {
 	if err := p.CheckNode(); err != nil {
 		return err

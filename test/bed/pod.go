@@ -17,7 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// podTimeout bounds how long a pod may take to come up or to go. The kubelet
+// podTimeout bounds how long a pod may take to start or to end. The kubelet
 // alone waits for 10 to 15 seconds before it tries a failed container again.
 const podTimeout = 90 * time.Second
 
@@ -32,8 +32,8 @@ type Pod struct {
 // Container is one container of a pod.
 type Container struct {
 	Name             string
-	Display, Compute int // how many GPUs it asks for
-	// Resources are further extended resources that it asks for.
+	Display, Compute int // how many GPUs it requests
+	// Resources are further extended resources that it requests.
 	Resources map[string]int
 	Env       map[string]string
 	// Script is what it runs with sh -c. By default it waits until it is terminated,

@@ -80,7 +80,7 @@ func (p *Process) Running() bool {
 // PID returns the process ID of a process that was started.
 func (p *Process) PID() int { return p.running.Process.Pid }
 
-// Stop asks the process to end and expects exit status 0.
+// Stop terminates the process, whose exit status must be 0.
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
 	if code := p.Terminate(t); code != 0 {
@@ -88,8 +88,8 @@ func (p *Process) Stop(t testing.TB) {
 	}
 }
 
-// Terminate asks the process to end and returns its exit status, -1 when a
-// signal ended it. It fails the test when the process does not end in time.
+// Terminate sends SIGTERM and returns the exit status, -1 if a signal ended the
+// process. It fails the test if the process does not end in time.
 func (p *Process) Terminate(t testing.TB) int {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
@@ -110,16 +110,16 @@ func (p *Process) Kill(t testing.TB) {
 	<-p.ended
 }
 
-// Freeze stops the process where it is, until Thaw.
+// Freeze suspends the process until Thaw.
 func (p *Process) Freeze(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
-	Eventually(t, 10*time.Second, p.Name+" stands still", func() error {
+	Eventually(t, 10*time.Second, p.Name+" is suspended", func() error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 		if err != nil {
 			return err
 		}
-		// "pid (name) state ...": the name may hold anything.
+		// "pid (name) state ...": the name can contain spaces.
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		if !strings.HasPrefix(rest, "T") {
 			return fmt.Errorf("its state is %.1s", rest)
@@ -128,7 +128,7 @@ func (p *Process) Freeze(t testing.TB) {
 	})
 }
 
-// Thaw lets a frozen process go on.
+// Thaw resumes a frozen process.
 func (p *Process) Thaw(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGCONT)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is the time between two checks of a condition.
 const pollInterval = 50 * time.Millisecond
 
 // Eventually waits until check returns nil, and ends the test with its last
@@ -28,8 +28,7 @@ func Eventually(t testing.TB, timeout time.Duration, what string, check func() e
 	}
 }
 
-// Never watches for the given time that check goes on to return nil, and ends
-// the test with its error when it does not.
+// Never calls check for the given time, and ends the test if it returns an error.
 func Never(t testing.TB, during time.Duration, what string, check func() error) {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < during; time.Sleep(pollInterval) {

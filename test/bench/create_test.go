@@ -116,7 +116,7 @@ func TestCreateStart(t *testing.T) {
 	}
 }
 
-// plugin is an NRI plugin that gives every container the same.
+// plugin is an NRI plugin that adjusts every container in the same way.
 type plugin struct {
 	adjustment *api.ContainerAdjustment
 	ready      chan struct{}

@@ -195,7 +195,7 @@ func (n *node) signalContainerd(s syscall.Signal) {
 	n.check(syscall.Kill(n.PID(), s))
 }
 
-// testBundle sees that a support bundle has what it is to have, and no secret:
+// testBundle checks that a support bundle has its files, and no secret:
 // there is one in each file that can have one.
 func testBundle(n *node, token string) {
 	n.Write("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n", 0o600)
