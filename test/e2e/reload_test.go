@@ -80,13 +80,15 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 			"directx_config_last_reload_successful":          0,
 		})
 	}
-	bed.Never(t, time.Second, "something of a bad file is in force", func() error {
+	s.start(t, bed.Display, 1)
+	// The pod lives until the advertiser has found it among the kubelet's, a second after
+	// the allocation. Its record would not end with it otherwise.
+	bed.Never(t, 2*time.Second, "something of a bad file is in force", func() error {
 		if got, err := s.Allocatable(); err != nil || got[bed.Display] != 8 || got["example.com/ok"] != 0 {
 			return fmt.Errorf("the kubelet offers %v, %w", got, err)
 		}
 		return nil
 	})
-	s.start(t, bed.Display, 1)
 	// The file is the one in force again.
 	s.WriteConfig(t, s.settings("replicas: 4"))
 	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
