@@ -164,11 +164,6 @@ func breakages(n *node, record string) []breakage {
 	add("PodResources is elsewhere", doctor.CheckRegistration, "", do, fix)
 
 	edit("a record is damaged", doctor.CheckRecords, filepath.Base(record), record, "GPU-0", "GPU-9")
-	binding := strings.Replace(record, "/"+filepath.Base(record), "/"+strings.Repeat("0", 32)+".bound", 1)
-	do, fix = made(binding)
-	add("a binding without its record", doctor.CheckRecords, "", do, fix)
-	do, fix = made("ours/allocations/notes.txt")
-	add("a strange file among the records", doctor.CheckRecords, "", do, fix)
 	do, fix = opened("ours/allocations", 0o777)
 	add("the record directory is open to others", doctor.CheckRecords, "", do, fix)
 	do, fix = opened("ours", 0o777)
