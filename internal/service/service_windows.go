@@ -20,7 +20,25 @@ type named string
 
 func (n named) String() string { return "the service " + string(n) }
 
-func (n named) Check(context.Context) error { return nil }
+// Check returns an error unless the service runs containerd.exe itself: see
+// [checkNative].
+func (n named) Check(context.Context) (err error) {
+	manager, err := mgr.Connect()
+	if err != nil {
+		return fmt.Errorf("look up %s: connect to the service manager: %w", n, err)
+	}
+	defer func() { err = errors.Join(err, manager.Disconnect()) }()
+	service, err := manager.OpenService(string(n))
+	if err != nil {
+		return fmt.Errorf("look up %s: %w; name the service of containerd with --service", n, err)
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	config, err := service.Config()
+	if err != nil {
+		return fmt.Errorf("look up %s: %w", n, err)
+	}
+	return checkNative(string(n), config.BinaryPathName)
+}
 
 // Restart restarts the service and the running services that depend on it, such as a
 // kubelet, without which Windows does not stop it.
