@@ -17,45 +17,39 @@ import (
 	"directx-nri/test/windows/hardware"
 )
 
-// TestDiscovery changes the hardware, which the prefix has one of, and looks at
-// what the product's discovery makes of it. So its parts run one after the other.
+// TestDiscovery changes the hardware of the prefix and checks the product's discovery. Its
+// subtests share the hardware.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	if skip != "" {
 		t.Skip(skip)
 	}
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"1 a node with four Tesla T4", testFourT4},
-		{"2 what each device is for", testKinds},
-		{"3 what the driver lists", testRuntimeFiles},
-		{"4 changes are told", testChanges},
-		{"5 many devices and rounds", testRounds},
-		{"6 without DXCore", testWithoutDXCore},
-		{"7 containers", testLive},
-		{"8 UUIDs", testUUIDs},
-		{"what dxctl tells", testTold},
+	parts(t, false, []part{
+		{"four Tesla T4", testFourT4},
+		{"kinds of devices", testKinds},
+		{"runtime files", testRuntimeFiles},
+		{"changes", testChanges},
+		{"many devices and rounds", testRounds},
+		{"without DXCore", testWithoutDXCore},
+		{"containers", testLive},
+		{"UUIDs", testUUIDs},
+		{"dxctl", testReports},
 		{"single devices or the class", testAssignment},
 		{"example programs", testExamples},
 		{"unit tests", testUnits},
-	} {
-		t.Run(part.name, part.run)
-	}
+	})
 }
 
 // pointer returns a pointer to v.
 func pointer[T any](v T) *T { return &v }
 
-// t4Store is the driver's folder on a g4dn instance of AWS.
+// t4Store is the driver store path on a g4dn instance of AWS.
 const t4Store = bed.DriverStore + `\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
 // t4Memory is in bytes.
 const t4Memory = 15 << 30
 
-// t4 returns the i-th of at most four Tesla T4 of a g4dn instance, as Windows
-// and DXCore know it.
+// t4 returns the i-th of four Tesla T4 of a g4dn instance, as Windows and DXCore report it.
 func t4(i int) (hardware.Device, hardware.Adapter) {
 	luid := []uint64{7048070, 7098126, 7148182, 7198238}[i]
 	slot := uint32(0x1b + i)
@@ -83,7 +77,7 @@ func t4(i int) (hardware.Device, hardware.Adapter) {
 	return device, adapter
 }
 
-// nvidia returns a driver of NVIDIA's, by what it lists.
+// nvidia returns a driver of NVIDIA with its usual files.
 func nvidia(store, version string) *hardware.Driver {
 	user := func(file string) []string { return slices.Repeat([]string{store + `\` + file}, 4) }
 	d := &hardware.Driver{Version: version, INF: "oem12.inf", Values: []hardware.Value{
@@ -112,7 +106,7 @@ func nvidia(store, version string) *hardware.Driver {
 	return d
 }
 
-// plugT4 plugs that many Tesla T4 and returns what they are.
+// plugT4 plugs n Tesla T4 in and returns them.
 func plugT4(t *testing.T, n int) bed.Hardware {
 	t.Helper()
 	var h bed.Hardware
@@ -124,9 +118,8 @@ func plugT4(t *testing.T, n int) bed.Hardware {
 	return h
 }
 
-// byID returns devices by their instance IDs, without what differs from one run
-// to the next, or is told of every device under Wine: the driver key's number,
-// and that there is no SetupGetInfDriverStoreLocation.
+// byID returns devices by instance ID, without the driver key's number, which differs, and
+// without the note that Wine has no SetupGetInfDriverStoreLocation.
 func byID(t *testing.T, devices []discovery.Device) map[string]discovery.Device {
 	t.Helper()
 	found := map[string]discovery.Device{}
@@ -198,20 +191,20 @@ func testFourT4(t *testing.T) {
 	}
 	devices := wine.Discovered(t)
 	if diff := cmp.Diff(want, byID(t, devices)); diff != "" {
-		t.Errorf("the devices are not what they should be (-want +got):\n%s", diff)
+		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	var got []string
 	for _, d := range devices {
 		got = append(got, d.InstanceID)
 	}
 	if !slices.Equal(got, order) {
-		t.Errorf("the devices come as %q, want them by their places", got)
+		t.Errorf("the order is %q, want that of the location paths", got)
 	}
 
-	// What a pod's container needs of them is the same when it is looked up alone.
+	// A lookup returns the same of what containers need.
 	found := byID(t, wine.Found(t, strings.ToLower(order[2]), `PCI\VEN_10DE&DEV_1EB8\GONE`, order[0]))
 	if len(found) != 2 {
-		t.Errorf("found %d devices, want the two that are there", len(found))
+		t.Errorf("found %d devices, want the two that exist", len(found))
 	}
 	for id, d := range found {
 		full := want[id]
@@ -227,193 +220,131 @@ func testFourT4(t *testing.T) {
 			{"kind", d.Kind(), full.Kind()},
 		} {
 			if diff := cmp.Diff(part.want, part.got); diff != "" {
-				t.Errorf("%s, looked up alone, has another %s (-want +got):\n%s", id, part.name, diff)
+				t.Errorf("%s: the lookup returns another %s (-want +got):\n%s", id, part.name, diff)
 			}
 		}
 	}
 }
 
-// kindTest is a device, or an adapter, and what is to be found of it.
+// kindTest is a device, an adapter, or both, and what discovery finds.
 type kindTest struct {
 	name    string
 	device  *hardware.Device
 	adapter *hardware.Adapter
-	// id is the instance ID of what is found, "" for the device's.
-	id string
 
-	kind discovery.Kind
-	// want has the fields that say what the device is.
-	want discovery.Device
-	// reason is part of why it cannot be used, "" when it can.
-	reason string
-	// notes are parts of its notes, all of which must be there.
-	notes []string
+	kind   discovery.Kind
+	want   discovery.Device
+	reason string // part of Health.Reason, empty for a healthy device
+	note   string // part of Notes
 }
 
-// kindTests returns them. LUIDs are given out by kindHardware.
+// kindTests returns the tests without LUIDs.
 func kindTests() []kindTest {
-	pci := func(id, location string) *hardware.Device {
-		return &hardware.Device{
+	pci := func(id, location string, changes ...func(*hardware.Device)) *hardware.Device {
+		d := &hardware.Device{
 			InstanceID: `PCI\` + id, Class: hardware.ClassDisplay, Description: id, LocationPaths: []string{location},
 			Status: hardware.Running,
 			Driver: &hardware.Driver{Version: "1.2.3.4", INF: "oem7.inf", Values: []hardware.Value{
 				hardware.Strings("", "UserModeDriverName", bed.DriverStore+`\gpu.inf_amd64_00\B1\user.dll`),
 			}},
 		}
+		for _, change := range changes {
+			change(d)
+		}
+		return d
+	}
+	stopped := func(problem uint32) func(*hardware.Device) {
+		return func(d *hardware.Device) { d.Status, d.Problem = hardware.Stopped, problem }
+	}
+	odd := func(p hardware.Property) func(*hardware.Device) {
+		return func(d *hardware.Device) { d.Odd = []hardware.Property{p} }
 	}
 	full := func(a hardware.Adapter) *hardware.Adapter {
 		a.Hardware, a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = true, true, true, true
 		return &a
 	}
-	change := func(d *hardware.Device, f func(*hardware.Device)) *hardware.Device {
-		f(d)
-		return d
-	}
-	both := discovery.Device{SupportsDisplay: true, SupportsCompute: true}
+	const display, compute = discovery.KindDisplay, discovery.KindCompute
+	const amd, intel, nvidia = discovery.VendorAMD, discovery.VendorIntel, discovery.VendorNVIDIA
+	graphics := discovery.Device{VendorID: nvidia, SupportsDisplay: true}
+	both := discovery.Device{VendorID: nvidia, SupportsDisplay: true, SupportsCompute: true}
 	return []kindTest{
 		{
-			name:    "an AMD GPU",
-			device:  pci(`VEN_1002&DEV_73BF&SUBSYS_0E3A1002&REV_C1\6&1A2B3C4D&0&00000019`, "PCIROOT(0)#PCI(0300)#PCI(0000)#PCI(0000)"),
-			adapter: full(hardware.Adapter{DedicatedMemory: 16 << 30}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorAMD, SupportsDisplay: true, SupportsCompute: true, DedicatedMemory: 16 << 30},
+			"an AMD GPU", pci(`VEN_1002&DEV_73BF&SUBSYS_0E3A1002&REV_C1\6&1A2B3C4D&0&00000019`, "PCIROOT(0)#PCI(0300)#PCI(0000)#PCI(0000)"),
+			full(hardware.Adapter{DedicatedMemory: 16 << 30}),
+			display, discovery.Device{VendorID: amd, SupportsDisplay: true, SupportsCompute: true, DedicatedMemory: 16 << 30}, "", "",
 		},
 		{
-			name:    "an Intel GPU that shares the processor's memory",
-			device:  pci(`VEN_8086&DEV_9A49&SUBSYS_0A5E1028&REV_01\3&11583659&0&10`, "PCIROOT(0)#PCI(0200)"),
-			adapter: full(hardware.Adapter{Integrated: true, DedicatedMemory: 128 << 20}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorIntel, SupportsDisplay: true, SupportsCompute: true, Integrated: true, DedicatedMemory: 128 << 20},
+			"an Intel GPU that shares the processor's memory", pci(`VEN_8086&DEV_9A49&SUBSYS_0A5E1028&REV_01\3&11583659&0&10`, "PCIROOT(0)#PCI(0200)"),
+			full(hardware.Adapter{Integrated: true, DedicatedMemory: 128 << 20}),
+			display, discovery.Device{VendorID: intel, SupportsDisplay: true, SupportsCompute: true, Integrated: true, DedicatedMemory: 128 << 20}, "", "",
 		},
 		{
-			name:    "a GPU in a Thunderbolt box",
-			device:  pci(`VEN_10DE&DEV_2684&SUBSYS_167C10DE&REV_A1\7&2F3A1B9C&0&0008001D`, "PCIROOT(0)#PCI(1D00)#PCI(0000)#PCI(0100)#PCI(0000)"),
-			adapter: full(hardware.Adapter{Detachable: true}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true, Detachable: true},
+			"a GPU in a Thunderbolt box", pci(`VEN_10DE&DEV_2684&SUBSYS_167C10DE&REV_A1\7&2F3A1B9C&0&0008001D`, "PCIROOT(0)#PCI(1D00)#PCI(0000)#PCI(0100)#PCI(0000)"),
+			full(hardware.Adapter{Detachable: true}),
+			display, discovery.Device{VendorID: nvidia, SupportsDisplay: true, SupportsCompute: true, Detachable: true}, "", "",
 		},
 		{
-			name:    "a GPU with Direct3D 11 alone",
-			device:  pci(`VEN_10DE&DEV_0A65&SUBSYS_00000000&REV_A2\4&1&0&0008`, "PCIROOT(0)#PCI(0100)#PCI(0000)"),
-			adapter: &hardware.Adapter{Hardware: true, D3D11Graphics: true},
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true},
+			"a GPU with Direct3D 11 only", pci(`VEN_10DE&DEV_0A65&SUBSYS_00000000&REV_A2\4&1&0&0008`, "PCIROOT(0)#PCI(0100)#PCI(0000)"),
+			&hardware.Adapter{Hardware: true, D3D11Graphics: true}, display, graphics, "", "",
 		},
 		{
-			name:    "a GPU with graphics and no core compute",
-			device:  pci(`VEN_1002&DEV_9874&SUBSYS_00000000&REV_C4\3&2&0&08`, "PCIROOT(0)#PCI(0900)"),
-			adapter: &hardware.Adapter{Hardware: true, D3D11Graphics: true, D3D12Graphics: true},
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorAMD, SupportsDisplay: true},
+			"a GPU with graphics and no core compute", pci(`VEN_1002&DEV_9874&SUBSYS_00000000&REV_C4\3&2&0&08`, "PCIROOT(0)#PCI(0900)"),
+			&hardware.Adapter{Hardware: true, D3D11Graphics: true, D3D12Graphics: true},
+			display, discovery.Device{VendorID: amd, SupportsDisplay: true}, "", "",
 		},
 		{
-			name:    "a GPU whose driver has compute alone",
-			device:  pci(`VEN_10DE&DEV_20B0&SUBSYS_134F10DE&REV_A1\6&3&0&0000`, "PCIROOT(C0)#PCI(0100)#PCI(0000)"),
-			adapter: &hardware.Adapter{Hardware: true, D3D12CoreCompute: true},
-			kind:    discovery.KindCompute,
-			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsCompute: true},
+			"a GPU whose driver supports compute only", pci(`VEN_10DE&DEV_20B0&SUBSYS_134F10DE&REV_A1\6&3&0&0000`, "PCIROOT(C0)#PCI(0100)#PCI(0000)"),
+			&hardware.Adapter{Hardware: true, D3D12CoreCompute: true},
+			compute, discovery.Device{VendorID: nvidia, SupportsCompute: true}, "", "",
 		},
 		{
-			name: "a neural processor",
-			device: change(pci(`VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, "PCIROOT(0)#PCI(0B00)"), func(d *hardware.Device) {
+			"a neural processor", pci(`VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, "PCIROOT(0)#PCI(0B00)", func(d *hardware.Device) {
 				d.Class = hardware.ClassComputeAccelerator
 			}),
-			adapter: &hardware.Adapter{Hardware: true, Integrated: true, D3D12CoreCompute: true},
-			kind:    discovery.KindCompute,
-			want:    discovery.Device{VendorID: discovery.VendorIntel, SupportsCompute: true, Integrated: true},
+			&hardware.Adapter{Hardware: true, Integrated: true, D3D12CoreCompute: true},
+			compute, discovery.Device{VendorID: intel, SupportsCompute: true, Integrated: true}, "", "",
 		},
 		{
-			name:    "a virtual function of a partitioned GPU",
-			device:  pci(`VEN_1002&DEV_686C&SUBSYS_0C351002&REV_00\3&1C7C2B7B&0&00`, "ACPI(_SB_)#ACPI(VMOD)#ACPI(VMBS)#VMBUS({44C4F61D-4444-4400-9D52-802E27EDE19F}#{60C0B07A})#PCIROOT(0)#PCI(0000)"),
-			adapter: full(hardware.Adapter{DedicatedMemory: 2 << 30}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorAMD, SupportsDisplay: true, SupportsCompute: true, DedicatedMemory: 2 << 30},
+			"a virtual function of a partitioned GPU",
+			pci(`VEN_1002&DEV_686C&SUBSYS_0C351002&REV_00\3&1C7C2B7B&0&00`, "ACPI(_SB_)#ACPI(VMOD)#ACPI(VMBS)#VMBUS({44C4F61D-4444-4400-9D52-802E27EDE19F}#{60C0B07A})#PCIROOT(0)#PCI(0000)"),
+			full(hardware.Adapter{DedicatedMemory: 2 << 30}),
+			display, discovery.Device{VendorID: amd, SupportsDisplay: true, SupportsCompute: true, DedicatedMemory: 2 << 30}, "", "",
 		},
 		{
-			name: "a device with no driver",
-			device: change(pci(`VEN_10DE&DEV_1EB8&NONE\1`, "PCIROOT(0)#PCI(1100)"), func(d *hardware.Device) {
-				d.Driver, d.Status, d.Problem = nil, hardware.Stopped, hardware.NoDriver
-			}),
-			kind:   discovery.KindDisplay,
-			want:   discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true},
-			reason: "28",
+			"a device without a driver", pci(`VEN_10DE&DEV_1EB8&NONE\1`, "PCIROOT(0)#PCI(1100)", stopped(hardware.NoDriver), func(d *hardware.Device) { d.Driver = nil }),
+			nil, display, graphics, "28", "",
+		},
+		{"a disabled device", pci(`VEN_10DE&DEV_1EB8&DISABLED\1`, "PCIROOT(0)#PCI(1200)", stopped(hardware.Disabled)), nil, display, graphics, "22", ""},
+		{"a device that has failed", pci(`VEN_10DE&DEV_1EB8&FAILED\1`, "PCIROOT(0)#PCI(1300)", stopped(hardware.Failed)), nil, display, graphics, "43", ""},
+		{
+			"a device without a location path", pci(`VEN_10DE&DEV_1EB8&NOWHERE\1`, "", func(d *hardware.Device) { d.LocationPaths = nil }),
+			full(hardware.Adapter{}), display, both, "location path", "",
 		},
 		{
-			name: "a disabled device",
-			device: change(pci(`VEN_10DE&DEV_1EB8&DISABLED\1`, "PCIROOT(0)#PCI(1200)"), func(d *hardware.Device) {
-				d.Status, d.Problem = hardware.Stopped, hardware.Disabled
-			}),
-			kind:   discovery.KindDisplay,
-			want:   discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true},
-			reason: "22",
+			"Microsoft Basic Render", nil,
+			&hardware.Adapter{Description: "Microsoft Basic Render Driver", D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true},
+			display, discovery.Device{Software: true, SupportsDisplay: true, SupportsCompute: true}, "", "",
+		},
+		{"an adapter without a device", nil, full(hardware.Adapter{Description: "without a device"}), "", discovery.Device{}, "Plug and Play", ""},
+		{
+			"a device whose location paths have the wrong type", pci(`VEN_10DE&DEV_1EB8&PATHS\1`, "PCIROOT(0)#PCI(1400)",
+				odd(hardware.Property{Format: "{a45c254e-df1c-4efd-8020-67d146a850e0}", ID: 37, Type: 0x7, Data: []byte{1, 2, 3, 4}})),
+			full(hardware.Adapter{}), display, both, "location path", "failed to read a",
 		},
 		{
-			name: "a device that has failed",
-			device: change(pci(`VEN_10DE&DEV_1EB8&FAILED\1`, "PCIROOT(0)#PCI(1300)"), func(d *hardware.Device) {
-				d.Status, d.Problem = hardware.Stopped, hardware.Failed
-			}),
-			kind:   discovery.KindDisplay,
-			want:   discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true},
-			reason: "43",
+			"a device whose LUID is cut short", pci(`VEN_10DE&DEV_1EB8&LUID\1`, "PCIROOT(0)#PCI(1500)",
+				odd(hardware.Property{Format: "{60b193cb-5276-4d0f-96fc-f173abad3ec6}", ID: 2, Type: 0x9, Data: []byte{1, 2, 3}})),
+			nil, display, graphics, "", "failed to read a",
 		},
 		{
-			name: "a device without a location path",
-			device: change(pci(`VEN_10DE&DEV_1EB8&NOWHERE\1`, ""), func(d *hardware.Device) {
-				d.LocationPaths = nil
-			}),
-			adapter: full(hardware.Adapter{}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true},
-			reason:  "location path",
+			"an adapter that does not report its memory", pci(`VEN_10DE&DEV_1EB8&MEMORY\1`, "PCIROOT(0)#PCI(1600)"),
+			full(hardware.Adapter{DedicatedMemory: 1 << 30, Refuses: pointer[uint32](7)}), display, both, "", "failed to read a",
 		},
 		{
-			name:    "Microsoft Basic Render",
-			adapter: &hardware.Adapter{Description: "Microsoft Basic Render Driver", D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true},
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{Software: true, SupportsDisplay: true, SupportsCompute: true},
-		},
-		{
-			name:    "an adapter that Plug and Play does not have",
-			adapter: full(hardware.Adapter{Description: "of nobody"}),
-			reason:  "Plug and Play",
-		},
-		{
-			name: "a device whose location paths are of the wrong type",
-			device: change(pci(`VEN_10DE&DEV_1EB8&PATHS\1`, "PCIROOT(0)#PCI(1400)"), func(d *hardware.Device) {
-				d.Odd = []hardware.Property{{Format: "{a45c254e-df1c-4efd-8020-67d146a850e0}", ID: 37, Type: 0x7, Data: []byte{1, 2, 3, 4}}}
-			}),
-			adapter: full(hardware.Adapter{}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true},
-			reason:  "location path",
-			notes:   []string{"failed to read a"},
-		},
-		{
-			name: "a device whose LUID is cut short",
-			device: change(pci(`VEN_10DE&DEV_1EB8&LUID\1`, "PCIROOT(0)#PCI(1500)"), func(d *hardware.Device) {
-				d.Odd = []hardware.Property{{Format: "{60b193cb-5276-4d0f-96fc-f173abad3ec6}", ID: 2, Type: 0x9, Data: []byte{1, 2, 3}}}
-			}),
-			kind:  discovery.KindDisplay,
-			want:  discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true},
-			notes: []string{"failed to read a"},
-		},
-		{
-			name:    "an adapter that does not tell its memory",
-			device:  pci(`VEN_10DE&DEV_1EB8&MEMORY\1`, "PCIROOT(0)#PCI(1600)"),
-			adapter: full(hardware.Adapter{DedicatedMemory: 1 << 30, Refuses: pointer[uint32](7)}),
-			kind:    discovery.KindDisplay,
-			want:    discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true},
-			notes:   []string{"failed to read a"},
-		},
-		{
-			name: "a device whose driver's folder nobody tells",
-			device: change(pci(`VEN_10DE&DEV_1EB8&STORE\1`, "PCIROOT(0)#PCI(1700)"), func(d *hardware.Device) {
+			"a device with an unknown driver store path", pci(`VEN_10DE&DEV_1EB8&STORE\1`, "PCIROOT(0)#PCI(1700)", func(d *hardware.Device) {
 				d.Driver.Values = []hardware.Value{hardware.Strings("", "UserModeDriverName", "user.dll")}
 			}),
-			adapter: full(hardware.Adapter{}),
-			kind:    discovery.KindDisplay,
-			want:    both.Clone(),
-			reason:  "driver store",
+			full(hardware.Adapter{}), display, both, "driver store", "",
 		},
 	}
 }
@@ -421,37 +352,33 @@ func kindTests() []kindTest {
 func testKinds(t *testing.T) {
 	tests := kindTests()
 	var h bed.Hardware
-	for i := range tests {
-		test := &tests[i]
-		luid := uint64(0x1_0000_1000 + i) // With something in the upper half.
+	ids := make([]string, len(tests))
+	for i, test := range tests {
+		luid := uint64(0x1_0000_1000 + i) // The upper half is not zero.
+		ids[i] = `DXCORE\` + discovery.LUID(luid).String()
 		if test.adapter != nil {
 			test.adapter.LUID = luid
 			h.Adapters = append(h.Adapters, *test.adapter)
-			test.want.LUID = discovery.LUID(luid)
+			tests[i].want.LUID = discovery.LUID(luid)
 		}
-		if test.device == nil {
-			test.id = `DXCORE\` + discovery.LUID(luid).String()
-			continue
+		if test.device != nil {
+			ids[i] = test.device.InstanceID
+			if test.adapter != nil {
+				test.device.LUID = &luid
+			}
+			h.Devices = append(h.Devices, *test.device)
 		}
-		test.id = test.device.InstanceID
-		if test.adapter != nil {
-			test.device.LUID = &luid
-		}
-		h.Devices = append(h.Devices, *test.device)
 	}
 	wine.Plug(t, h)
 	found := byID(t, wine.Discovered(t))
-	for _, test := range tests {
+	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			d, ok := found[test.id]
+			d, ok := found[ids[i]]
 			if !ok {
-				t.Fatalf("%s is not listed", test.id)
+				t.Fatalf("%s is not listed", ids[i])
 			}
 			if d.Kind() != test.kind && !d.Software {
 				t.Errorf("its kind is %q, want %q", d.Kind(), test.kind)
-			}
-			if test.device != nil && d.VendorID == discovery.VendorNVIDIA && test.want.VendorID == 0 {
-				test.want.VendorID = d.VendorID
 			}
 			got := discovery.Device{
 				VendorID: d.VendorID, LUID: d.LUID, DedicatedMemory: d.DedicatedMemory,
@@ -459,18 +386,15 @@ func testKinds(t *testing.T) {
 				SupportsDisplay: d.SupportsDisplay, SupportsCompute: d.SupportsCompute,
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("it is taken for something else (-want +got):\n%s", diff)
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if d.Health.OK() != (test.reason == "") || !strings.Contains(d.Health.Reason, test.reason) {
 				t.Errorf("its health is %q, want %q in it", d.Health.Reason, test.reason)
 			}
-			notes := strings.Join(d.Notes, "\n")
-			for _, note := range test.notes {
-				if !strings.Contains(notes, note) {
-					t.Errorf("its notes are %q, want one that says %q", d.Notes, note)
-				}
+			if !strings.Contains(strings.Join(d.Notes, "\n"), test.note) {
+				t.Errorf("its notes are %q, want one with %q", d.Notes, test.note)
 			}
-			if test.device != nil && test.device.Problem != d.Problem || test.device != nil && test.device.Status != d.Status {
+			if test.device != nil && (test.device.Problem != d.Problem || test.device.Status != d.Status) {
 				t.Errorf("its status is %#x and its problem %d, want %#x and %d", d.Status, d.Problem, test.device.Status, test.device.Problem)
 			}
 		})
@@ -494,12 +418,12 @@ func testRuntimeFiles(t *testing.T) {
 		values = append(values, hardware.Strings("CopyToVmOverwrite", fmt.Sprintf("a%03d", i), name))
 		want = append(want, discovery.RuntimeFile{Source: name, Destination: name})
 	}
-	deep := strings.Repeat(`a-folder\`, 600) + "deep.dll"
+	deep := strings.Repeat(`a-dir\`, 600) + "deep.dll"
 	values = append(values, hardware.Strings("CopyToVmOverwrite", "b", deep))
 	want = append(want, discovery.RuntimeFile{Source: deep, Destination: "deep.dll"})
 
 	sub := "CopyToVmWhenNewer"
-	passedOver := []hardware.Value{
+	ignored := []hardware.Value{
 		hardware.Binary(sub, "a-binary", []byte("b.dll")),
 		hardware.Binary(sub, "a-nothing", nil),
 		{Subkey: sub, Name: "a-half", Type: 7, Data: []byte{'x', 0, '.'}},
@@ -520,7 +444,7 @@ func testRuntimeFiles(t *testing.T) {
 		hardware.Strings(sub, "c-stream", `evil.dll:stream`),
 		hardware.Strings(sub, "c-reserved", `NUL`),
 		hardware.Strings(sub, "d-up", "good.dll", `..\evil.dll`),
-		hardware.Strings(sub, "d-folder", "good.dll", `sub\evil.dll`),
+		hardware.Strings(sub, "d-subdirectory", "good.dll", `sub\evil.dll`),
 		hardware.Strings(sub, "d-drive", "good.dll", `C:\evil.dll`),
 		hardware.Strings(sub, "d-stream", "good.dll", `evil.dll:stream`),
 		hardware.Strings(sub, "d-dots", "good.dll", ".."),
@@ -536,7 +460,7 @@ func testRuntimeFiles(t *testing.T) {
 		{hardware.Value{Subkey: sub, Name: "h-endless", Type: 7, Data: []byte{'e', 0, '.', 0, 'd', 0}}, discovery.RuntimeFile{Source: "e.d", Destination: "e.d"}},
 		{hardware.Strings(sub, strings.Repeat("n", 300), "named.dll"), discovery.RuntimeFile{Source: "named.dll", Destination: "named.dll"}},
 	}
-	values = append(values, passedOver...)
+	values = append(values, ignored...)
 	for _, g := range good {
 		values = append(values, g.value)
 		want = append(want, g.file)
@@ -547,7 +471,7 @@ func testRuntimeFiles(t *testing.T) {
 	found := byID(t, wine.Discovered(t))
 	got := found[odd.InstanceID]
 	if diff := cmp.Diff(want, got.System32); diff != "" {
-		t.Errorf("the files are not those of the driver's lists (-want +got):\n%s", diff)
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if len(got.SysWOW64) != 0 {
 		t.Errorf("the files for 32-bit programs are %v, want none", got.SysWOW64)
@@ -558,26 +482,25 @@ func testRuntimeFiles(t *testing.T) {
 	notes := strings.Join(got.Notes, "\n")
 	for _, name := range []string{"a-binary", "a-half", "b-second", "c-up"} {
 		if !strings.Contains(notes, name) {
-			t.Errorf("the notes do not say that the value %s was passed over:\n%s", name, notes)
+			t.Errorf("the notes do not report that value %s is ignored:\n%s", name, notes)
 		}
 	}
 	if len(got.Notes) > 30 {
 		t.Errorf("there are %d notes, want few", len(got.Notes))
 	}
 	if other := found[sound.InstanceID]; len(other.System32) != 8 || len(other.SysWOW64) != 6 || len(other.Notes) > 0 {
-		t.Errorf("the other device is %+v, want it as if it were alone", other)
+		t.Errorf("the other device is affected: %+v", other)
 	}
-	// A value is passed over alone when it is looked up for a container, too.
 	if diff := cmp.Diff(want, wine.Found(t, odd.InstanceID)[0].System32); diff != "" {
-		t.Errorf("the files, looked up alone, are not those of the driver's lists (-want +got):\n%s", diff)
+		t.Errorf("files of the lookup (-want +got):\n%s", diff)
 	}
 }
 
 func testChanges(t *testing.T) {
 	h := plugT4(t, 1)
 	watchers := map[string]*bed.Watcher{"notified": wine.Watch(t, true), "not notified": wine.Watch(t, false)}
-	// told waits until both have told of a list that check is content with.
-	told := func(what string, check func([]discovery.Device) error) {
+	// await waits until the last list of both passes check.
+	await := func(what string, check func([]discovery.Device) error) {
 		t.Helper()
 		begin := time.Now()
 		waiting := maps.Clone(watchers)
@@ -585,11 +508,11 @@ func testChanges(t *testing.T) {
 			for name, watcher := range waiting {
 				lists := watcher.Lists(t)
 				if len(lists) == 0 {
-					err = fmt.Errorf("%s: it has told of nothing", name)
+					err = fmt.Errorf("%s: no list", name)
 				} else if e := check(lists[len(lists)-1]); e != nil {
 					err = fmt.Errorf("%s: %w", name, e)
 				} else {
-					t.Logf("%s: told after %v, %s", what, time.Since(begin).Round(time.Millisecond), name)
+					t.Logf("%s: reported after %v, %s", what, time.Since(begin).Round(time.Millisecond), name)
 					delete(waiting, name)
 				}
 			}
@@ -609,12 +532,12 @@ func testChanges(t *testing.T) {
 			return nil
 		}
 	}
-	told("the first list", count(1))
+	await("the first list", count(1))
 
 	device, adapter := t4(1)
 	h.Devices, h.Adapters = append(h.Devices, device), append(h.Adapters, adapter)
 	wine.Plug(t, h)
-	told("an adapter that was added", count(2))
+	await("an adapter that was added", count(2))
 
 	const newStore = bed.DriverStore + `\nvgridsw_aws.inf_amd64_77aa5b3c2d1e0f99`
 	h.Devices[0].Driver = nvidia(newStore, "32.0.15.7000")
@@ -627,14 +550,14 @@ func testChanges(t *testing.T) {
 		}
 		return nil
 	}
-	told("a driver that was replaced", replaced)
+	await("a driver that was replaced", replaced)
 	if err := replaced(wine.Found(t, h.Devices[0].InstanceID)); err != nil {
-		t.Errorf("looked up alone: %v", err)
+		t.Errorf("lookup: %v", err)
 	}
 
 	h.Devices[1].Status, h.Devices[1].Problem = hardware.Stopped, hardware.Disabled
 	wine.Plug(t, h)
-	told("a device that was disabled", func(devices []discovery.Device) error {
+	await("a device that was disabled", func(devices []discovery.Device) error {
 		if d, ok := discovery.Find(devices, device.InstanceID); !ok || d.Health.OK() {
 			return fmt.Errorf("the devices are %+v", devices)
 		}
@@ -642,33 +565,33 @@ func testChanges(t *testing.T) {
 	})
 
 	wine.Plug(t, bed.Hardware{Devices: h.Devices[1:], Adapters: h.Adapters[1:]})
-	told("an adapter that was removed", count(1))
+	await("an adapter that was removed", count(1))
 	if found := wine.Found(t, h.Devices[0].InstanceID); len(found) > 0 {
 		t.Errorf("the device that was removed is found: %+v", found)
 	}
 	wine.Plug(t, bed.Hardware{})
-	told("the last adapter that was removed", count(0))
+	await("the last adapter that was removed", count(0))
 
-	if log := watchers["not notified"].Log(t); !strings.Contains(log, "twice a second") {
-		t.Errorf("the log does not say that devices are looked at twice a second:\n%s", log)
+	if log := watchers["not notified"].Log(0); !strings.Contains(log, "twice a second") {
+		t.Errorf("the log does not report that devices are polled:\n%s", log)
 	}
-	if log := watchers["notified"].Log(t); strings.Contains(log, "twice a second") {
-		t.Errorf("where Windows tells of changes, devices are looked at twice a second:\n%s", log)
+	if log := watchers["notified"].Log(0); strings.Contains(log, "twice a second") {
+		t.Errorf("devices are polled although Windows reports changes:\n%s", log)
 	}
-	// The double refuses a registration that is not well formed.
+	// The double refuses a malformed registration.
 	notifications := wine.Notifications(t)
 	for _, want := range []string{
 		"registered:0", "registered:2",
-		"told:0:7", "told:0:8", "told:0:9", // Of device instances.
-		"told:{1ca05180-a699-450a-9a0c-de4fbe3ddd89}:0", "told:{1ca05180-a699-450a-9a0c-de4fbe3ddd89}:1",
+		"event:0:7", "event:0:8", "event:0:9", // of device instances
+		"event:{1ca05180-a699-450a-9a0c-de4fbe3ddd89}:0", "event:{1ca05180-a699-450a-9a0c-de4fbe3ddd89}:1",
 	} {
 		if !slices.Contains(notifications, want) {
-			t.Errorf("the configuration manager has not done %q, but %q", want, notifications)
+			t.Errorf("the double has no record %q: %q", want, notifications)
 		}
 	}
 }
 
-// crowd plugs 64 Tesla T4.
+// crowd plugs 64 Tesla T4 in.
 func crowd(t testing.TB) {
 	t.Helper()
 	var h bed.Hardware
@@ -697,8 +620,7 @@ func testRounds(t *testing.T) {
 	t.Logf("%d device: %v for each round; before %+v, after %+v", many.Devices, many.PerRound, many.Before, many.After)
 	for _, rounds := range []bed.Rounds{few, many} {
 		before, after := rounds.Before, rounds.After
-		// Less than one for a hundred rounds: the Go runtime may start a thread, or
-		// keep some memory.
+		// The Go runtime may start threads and keep memory.
 		limit := max(rounds.Rounds/100, 20)
 		if after.Handles-before.Handles > limit {
 			t.Errorf("after %d rounds the process has %d handles, before them %d", rounds.Rounds, after.Handles, before.Handles)
@@ -713,8 +635,7 @@ func testRounds(t *testing.T) {
 		if growth := after.Heap - before.Heap; growth > 256*kilobyte {
 			t.Errorf("after %d rounds the heap has grown by %d bytes", rounds.Rounds, growth)
 		}
-		// The Go runtime may take a megabyte or two; what each round loses, of more
-		// than 400 bytes, shows.
+		// A leak of 400 bytes in each round is found.
 		if growth := after.Private - before.Private; rounds.Rounds >= 10_000 && (before.Private == 0 || growth > 4000*kilobyte) {
 			t.Errorf("after %d rounds the process has grown by %d bytes", rounds.Rounds, growth)
 		}
@@ -739,16 +660,15 @@ func testWithoutDXCore(t *testing.T) {
 			t.Errorf("%s is %+v, want it of kind %q by its class, with its files", id, d, kind)
 		}
 		if notes := strings.Join(d.Notes, "\n"); !strings.Contains(notes, "DXCore") || !strings.Contains(notes, "memory") {
-			t.Errorf("the notes of %s do not say what is not known: %q", id, d.Notes)
+			t.Errorf("the notes of %s do not report what is unknown: %q", id, d.Notes)
 		}
 	}
 }
 
-// testLive is the chain from hardware to HCS, without an inventory.
+// testLive has containers of GPUs that are discovered.
 func testLive(t *testing.T) {
-	inventory := bed.NewInventory("live")
-	n := node{start(t, bed.Options{Name: "live", Inventory: inventory, Live: true}), inventory.GPUs}
-	t.Run("as with an inventory", func(t *testing.T) { testChain(t, n) })
+	n := start(t, bed.Options{Name: "live", Live: true})
+	t.Run("the main chain", n.testChain)
 	plug := func(gpus ...bed.GPU) {
 		t.Helper()
 		wine.Plug(t, (&bed.Inventory{GPUs: gpus}).Hardware(t, wine))
@@ -757,7 +677,7 @@ func testLive(t *testing.T) {
 	token := n.Record(t, bed.Display, old.Replica(7))
 	pod := n.sandbox(t, bed.Directx, "live-pods")
 
-	t.Run("a driver that is replaced under a pod", func(t *testing.T) {
+	t.Run("a driver that is replaced", func(t *testing.T) {
 		id := "live-before"
 		if err := n.allocated(t, pod, id, "app", token); err != nil {
 			t.Fatal(err)
@@ -780,17 +700,13 @@ func testLive(t *testing.T) {
 		id := "live-removed"
 		n.mustRefuse(t, id, n.allocated(t, pod, id, "app", token), `"app"`, bed.Display, old.InstanceID)
 		id = "live-left"
-		spec := n.Standalone(t, id)
-		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-		n.MustRun(t, bed.Directx, id, bed.JSON(t, spec))
+		n.MustRun(t, bed.Directx, id, n.visible(t, id, "all"))
 		n.mustHave(t, id, other)
 	})
 	t.Run("a GPU by its LUID", func(t *testing.T) {
 		plug(old, other)
 		id := "live-luid"
-		spec := n.Standalone(t, id)
-		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+other.LUID)
-		n.MustRun(t, bed.Directx, id, bed.JSON(t, spec))
+		n.MustRun(t, bed.Directx, id, n.visible(t, id, other.LUID))
 		n.mustHave(t, id, other)
 	})
 	t.Run("a GPU that is disabled", func(t *testing.T) {
@@ -802,9 +718,8 @@ func testLive(t *testing.T) {
 	})
 }
 
-// testTold looks at dxctl, by which a person confirms on a node what is shown
-// here.
-func testTold(t *testing.T) {
+// testReports checks the reports of dxctl.
+func testReports(t *testing.T) {
 	h := plugT4(t, 2)
 	type device struct {
 		InstanceID, Kind, Health, LocationPath, DriverStorePath string
@@ -813,13 +728,13 @@ func testTold(t *testing.T) {
 	var devices []device
 	wine.DxctlJSON(t, &devices, "devices", "--state-dir", `C:\none`)
 	if len(devices) != len(h.Devices) {
-		t.Errorf("dxctl tells of %d devices, want %d", len(devices), len(h.Devices))
+		t.Errorf("dxctl reports %d devices, want %d", len(devices), len(h.Devices))
 	}
 	for i, d := range devices {
 		plugged := h.Devices[i]
 		if d.InstanceID != plugged.InstanceID || d.LocationPath != plugged.LocationPaths[0] || d.Kind != string(discovery.KindDisplay) ||
 			d.Health != "healthy" || d.DriverStorePath != t4Store || len(d.System32) != 8 || len(d.SysWOW64) != 6 {
-			t.Errorf("dxctl tells %+v of %s", d, plugged.InstanceID)
+			t.Errorf("dxctl reports %+v for %s", d, plugged.InstanceID)
 		}
 	}
 
@@ -837,14 +752,14 @@ func testTold(t *testing.T) {
 		schemas    []string
 		assignment string
 	}{
-		{"Windows Server 2019", schemas(0, 1), []string{"1.0", "2.0", "2.1"}, "class-guid"},
-		{"Windows Server 2022", schemas(0, 1, 2, 3, 4, 5), []string{"1.0", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"}, "location-path"},
-		{"an HCS that refuses to answer", "", nil, "class-guid"},
+		{"Windows Server 2019", server2019, []string{"1.0", "2.0", "2.1"}, "class-guid"},
+		{"Windows Server 2022", server2022, []string{"1.0", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"}, "location-path"},
+		{"an HCS that returns an error", "", nil, "class-guid"},
 	} {
 		var got capabilities
 		wine.Capabilities(t, test.properties, &got)
 		if !slices.Equal(got.Windows.HCSSchemas, test.schemas) || got.Assignment != test.assignment || got.Reason == "" || (got.Windows.HCSError != "") != (test.properties == "") {
-			t.Errorf("%s: dxctl tells %+v, want assignment by %s and the schemas %q", test.name, got, test.assignment, test.schemas)
+			t.Errorf("%s: dxctl reports %+v, want assignment by %s and the schemas %q", test.name, got, test.assignment, test.schemas)
 		}
 		if got.Windows.Build != 18362 { // Wine 8's Windows 10.
 			t.Errorf("the build is %d, want 18362", got.Windows.Build)
@@ -853,16 +768,16 @@ func testTold(t *testing.T) {
 	var without capabilities
 	wine.DxctlJSON(t, &without, "capabilities")
 	if without.Windows.HCSError == "" || without.Assignment != "class-guid" {
-		t.Errorf("without HCS dxctl tells %+v", without)
+		t.Errorf("without HCS dxctl reports %+v", without)
 	}
 }
 
-// testUUIDs asks NVIDIA's driver for the UUIDs of its GPUs.
+// testUUIDs checks the UUIDs that NVIDIA's driver reports.
 func testUUIDs(t *testing.T) {
 	h := plugT4(t, 3)
 	want := map[string]string{}
 	places := map[string]string{}
-	for i, d := range h.Devices[:2] { // The driver does not know the last.
+	for i, d := range h.Devices[:2] { // The driver does not report the last.
 		uuid := fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
 		want[d.InstanceID] = uuid
 		places[fmt.Sprintf("00000000:%02X:%02X.0", *d.BusNumber, *d.Address>>16)] = uuid
@@ -877,7 +792,7 @@ func testUUIDs(t *testing.T) {
 	}
 }
 
-// BenchmarkDiscovery tells what one round with 64 devices takes.
+// BenchmarkDiscovery measures a round with 64 devices.
 func BenchmarkDiscovery(b *testing.B) {
 	if skip != "" {
 		b.Skip(skip)
@@ -887,5 +802,5 @@ func BenchmarkDiscovery(b *testing.B) {
 		rounds := wine.DiscoverRounds(b, 20)
 		b.ReportMetric(float64(rounds.PerRound.Microseconds())/1000, "ms/round")
 	}
-	b.ReportMetric(0, "ns/op") // A process that makes the rounds.
+	b.ReportMetric(0, "ns/op") // That of the process is meaningless.
 }

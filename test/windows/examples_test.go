@@ -9,9 +9,8 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// testExamples runs the programs of deployments/examples. Wine has DXCore's double,
-// no driver of NVIDIA, and an OpenCL loader without a driver, unless this machine
-// has one.
+// testExamples runs the programs of deployments/examples. Wine has the double of DXCore,
+// no driver of NVIDIA, and an OpenCL loader without a driver unless this machine has one.
 func testExamples(t *testing.T) {
 	run := wine.Examples(t)
 	plugT4(t, 2)
@@ -27,22 +26,18 @@ func testExamples(t *testing.T) {
 		}
 	}
 	wine.Plug(t, bed.Hardware{})
-	for _, test := range []struct {
-		program string
-		args    []string
-		want    string
-	}{
-		{"adapters", nil, "error: no GPU: "},
-		{"cuda", []string{"pi"}, "error: cannot load nvcuda.dll (error 126)"},
-		{"cuda", []string{"tau"}, "error: usage: cuda.exe [pi]"},
-		{"opencl", []string{"tau"}, "error: usage: opencl.exe [pi]"},
+	for _, test := range [][]string{
+		{"error: no GPU: ", "adapters"},
+		{"error: cannot load nvcuda.dll (error 126)", "cuda", "pi"},
+		{"error: usage: cuda.exe [pi]", "cuda", "tau"},
+		{"error: usage: opencl.exe [pi]", "opencl", "tau"},
 	} {
-		if _, err := run(test.program, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s %v: %v, want %q", test.program, test.args, err, test.want)
+		if _, err := run(test[1], test[2:]...); err == nil || !strings.Contains(err.Error(), test[0]) {
+			t.Errorf("%v: %v, want %q", test[1:], err, test[0])
 		}
 	}
 	out, err = run("opencl", "pi")
 	if err != nil && !strings.Contains(err.Error(), "error: OpenCL") || err == nil && !strings.HasSuffix(strings.TrimSpace(out), "passed") {
-		t.Errorf("opencl pi: %v, %s", err, out)
+		t.Errorf("opencl: %v\n%s", err, out)
 	}
 }

@@ -4,7 +4,6 @@ package windows
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,29 +11,27 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// TestCrowd starts fifty containers side by side.
+// TestCrowd starts fifty containers concurrently.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
-	inventory := bed.NewInventory("crowd")
-	n := node{start(t, bed.Options{Name: "crowd", Inventory: inventory}), inventory.GPUs}
+	n := start(t, bed.Options{Name: "crowd"})
 	const count = 50
 	var containers []bed.Container
 	for i := range count {
 		id := fmt.Sprintf("crowd-%d", i)
-		spec := n.Standalone(t, id)
-		if i%5 != 0 { // Every fifth asks for nothing.
-			spec.Process.Env = append(spec.Process.Env, fmt.Sprintf("DIRECTX_VISIBLE_DEVICES=%d", i%2))
+		spec := bed.JSON(t, n.Standalone(t, id))
+		if i%5 != 0 { // Every fifth has no request.
+			spec = n.visible(t, id, fmt.Sprint(i%2))
 		}
-		containers = append(containers, bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, spec)), Runtime: bed.Directx})
+		containers = append(containers, bed.Container{ID: id, Spec: n.SpecFile(t, id, spec), Runtime: bed.Directx})
 	}
 	for i, a := range n.Client(t, "default", containers...) {
-		if a.Error != "" {
+		switch {
+		case a.Error != "":
 			t.Errorf("start %s: %s", a.ID, a.Error)
-			continue
-		}
-		if i%5 == 0 {
+		case i%5 == 0:
 			n.mustHave(t, a.ID)
-		} else {
+		default:
 			n.mustHave(t, a.ID, n.gpus[i%2])
 		}
 	}
@@ -49,11 +46,10 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestRestart ends containerd with tasks that run, and starts it again.
+// TestRestart restarts containerd while tasks run.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	inventory := bed.NewInventory("restart")
-	n := node{start(t, bed.Options{Name: "restart", Inventory: inventory}), inventory.GPUs}
+	n := start(t, bed.Options{Name: "restart"})
 	pod := n.sandbox(t, bed.Directx, "restart-pod")
 	app := "restart-app"
 	if err := n.allocated(t, pod, app, "app", n.Record(t, bed.Display, n.gpus[0].Replica(0))); err != nil {
@@ -61,20 +57,14 @@ func TestRestart(t *testing.T) {
 	}
 	alone, plain := "restart-alone", "restart-plain"
 	for runtime, id := range map[string]string{bed.Directx: alone, n.Plain(): plain} {
-		spec := n.Standalone(t, id)
-		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=1")
-		n.MustRun(t, runtime, id, bed.JSON(t, spec))
+		n.MustRun(t, runtime, id, n.visible(t, id, "1"))
 	}
 	n.Kill()
 	n.Start(t)
-	all := []string{pod.Sandbox, app, alone, plain}
 	tasks := n.Tasks(t)
-	for _, id := range all {
-		if tasks[id] != "RUNNING" {
-			t.Errorf("after containerd's restart task %s is %q, want RUNNING", id, tasks[id])
-		}
-		if created := n.Created(t, id); created != 1 {
-			t.Errorf("container %s was created %d times, want once", id, created)
+	for _, id := range []string{pod.Sandbox, app, alone, plain} {
+		if tasks[id] != "RUNNING" || n.Created(t, id) != 1 {
+			t.Errorf("after the restart task %s is %q and was created %d times, want RUNNING, once", id, tasks[id], n.Created(t, id))
 		}
 	}
 	late := "restart-late"
@@ -90,21 +80,17 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestKilled ends a start in its middle: nothing half started stays.
+// TestKilled interrupts a start: nothing of it is left.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	inventory := bed.NewInventory("killed")
-	n := node{start(t, bed.Options{Name: "killed", Inventory: inventory}), inventory.GPUs}
-	name := func(victim, when string) string { return victim + " " + when + " runhcs has answered" }
-	moments := []string{"before", "after"}
-	// One after the other: all containers of the node feel it.
-	for _, when := range moments {
-		t.Run(name("containerd", when), func(t *testing.T) { n.testKilled(t, when, "containerd") })
-	}
-	for _, when := range moments {
-		for _, victim := range []string{"shim", "ctr"} {
-			t.Run(name(victim, when), func(t *testing.T) {
-				t.Parallel()
+	n := start(t, bed.Options{Name: "killed"})
+	for _, victim := range []string{"containerd", "shim", "ctr"} {
+		for _, when := range []string{"before", "after"} {
+			t.Run(victim+" "+when+" runhcs' answer", func(t *testing.T) {
+				// The end of containerd affects all containers of the node.
+				if victim != "containerd" {
+					t.Parallel()
+				}
 				n.testKilled(t, when, victim)
 			})
 		}
@@ -113,21 +99,14 @@ func TestKilled(t *testing.T) {
 
 func (n node) testKilled(t *testing.T, when, victim string) {
 	id := "killed-" + when + "-" + victim
-	spec := n.Standalone(t, id)
-	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
 	release := n.Hang(t, when, id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ctr := n.CtrCommand(ctx, "run", "--detach", "--null-io", "--runtime", bed.Directx, "--config", n.SpecFile(t, id, bed.JSON(t, spec)), id)
+	ctr := n.CtrCommand(ctx, n.RunArgs(t, bed.Directx, id, n.visible(t, id, "all"))...)
 	if err := ctr.Start(); err != nil {
 		t.Fatal(err)
 	}
-	bed.Eventually(t, "the start stands still", func() error {
-		if !n.Hangs(id) {
-			return errors.New("it does not")
-		}
-		return nil
-	})
+	n.AwaitHang(t, id)
 	switch victim {
 	case "shim":
 		killed := 0
@@ -138,15 +117,14 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 			}
 		}
 		if killed != 1 {
-			t.Errorf("%d processes of ours belonged to the start, want 1", killed)
+			t.Errorf("the start had %d processes of the shim, want 1", killed)
 		}
 	case "ctr":
-		// As when a timeout of containerd's runs out: it ends the shim.
+		// containerd kills the shim, as after a timeout.
 		cancel()
 	case "containerd":
 		n.Kill()
-		// The start that nobody waits for any more comes to its end, and the
-		// next containerd finds what it left.
+		// The start ends without containerd, which finds the remains when it starts.
 		release()
 		bed.Eventually(t, "the start ends", func() error {
 			for _, p := range n.Processes(id) {
@@ -158,10 +136,10 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 		})
 		n.Start(t)
 	}
-	_ = ctr.Wait() // It fails one way or the other.
+	_ = ctr.Wait() // It fails.
 	n.mustLeaveNothing(t, id)
 	if created := n.Created(t, id); created != 0 {
-		t.Errorf("HCS was asked %d times for the container, want never", created)
+		t.Errorf("the container was created %d times", created)
 	}
 	if state, ok := n.Tasks(t)[id]; ok {
 		t.Errorf("containerd has a task %q for it", state)

@@ -20,22 +20,22 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"directx-nri/internal/testutil"
+	suite "directx-nri/test/bed"
 	"directx-nri/test/windows/bed"
 )
 
-// TestManifests does on a node what deployments/manifests say for Windows, in
-// order, with the programs of the image as it is released: GPUs come to the node,
-// the configuration changes, a new version comes, and all of it goes again. The
-// node has everything where Windows has it, so that the programs are called with
-// what the manifests have.
+// TestManifests runs what deployments/manifests have for Windows, with the programs of the
+// released image: they are installed, the configuration changes, a new version is
+// installed, and everything is removed. The node has the usual paths, so that the programs
+// run with the arguments of the manifests.
 //
-// What Wine cannot show, and real Windows has to:
-//   - HostProcess containers: the programs run as what such a container would run,
-//     each in a folder with the image's files and with its volumes;
-//   - containerd as a service: --restart takes a --restart-command here;
-//   - the kubelet's sockets: the advertiser comes as far as asking for one, and the
-//     suite writes the records that it would;
-//   - that a program is told to end: there are no signals, and it is killed.
+// Limits of Wine:
+//   - HostProcess containers are programs in a directory with the image's files and the
+//     volumes;
+//   - containerd is not a service: --restart is used with --restart-command;
+//   - there are no sockets: the advertiser starts and looks for the kubelet's, and the
+//     suite writes the records;
+//   - there are no signals: programs are killed.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	if skip != "" {
@@ -45,11 +45,11 @@ func TestManifests(t *testing.T) {
 	before := m.listing(t)
 	toml := m.ContainerdConfig(t)
 
-	m.arrives(t)
-	m.comesAgain(t)
-	m.follows(t)
-	m.isReplaced(t)
-	m.leaves(t)
+	m.install(t)
+	m.installAgain(t)
+	m.reconfigure(t)
+	m.upgrade(t)
+	m.uninstall(t)
 
 	if got := m.ContainerdConfig(t); !bytes.Equal(got, toml) {
 		t.Errorf("containerd's configuration is\n%s\nand was\n%s", got, toml)
@@ -62,18 +62,18 @@ func TestManifests(t *testing.T) {
 	}
 	for _, path := range before {
 		if !slices.Contains(after, path) {
-			t.Errorf("gone from the node: %s", path)
+			t.Errorf("removed from the node: %s", path)
 		}
 	}
-	// Containerd's own folder is not the same twice.
+	// containerd's own files differ.
 	for _, path := range m.Listing(t, func(string) bool { return false }) {
 		if strings.HasPrefix(path, bed.UsualData) && strings.Contains(path, "directx") {
-			t.Errorf("left in containerd's folder: %s", path)
+			t.Errorf("left in containerd's directory: %s", path)
 		}
 	}
 }
 
-// rollout is a node and what is rolled out on it.
+// rollout is a node and what is installed on it.
 type rollout struct {
 	node
 	image     bed.Image
@@ -86,23 +86,23 @@ type rollout struct {
 	volume *bed.Volume
 	// address is that of the advertiser's metrics.
 	address string
-	// shim is what containerd starts containers by, and pod one of them.
+	// shim is the runtime path of containerd's handlers.
 	shim string
 	pod  bed.Pod
 }
 
 // Containers of the node.
 const (
-	plainID  = "manifests-plain" // started without us
+	plainID  = "manifests-plain" // started before the installation
 	firstID  = "manifests-first"
 	secondID = "manifests-second"
 	thirdID  = "manifests-third"
-	lateID   = "manifests-late" // started after us
+	lateID   = "manifests-late" // started after the removal
 )
 
 func newRollout(t *testing.T) *rollout {
 	own := wine.Another(t)
-	own.SetHCSProperties(t, schemas(0, 1, 2, 3, 4, 5)) // Windows Server 2022
+	own.SetHCSProperties(t, server2022)
 	config := strings.ReplaceAll(containerdFile(t, "aks-windows.toml")+bed.Timeouts, "\n", "\r\n")
 	inventory := bed.NewInventory("manifests")
 	m := &rollout{
@@ -120,11 +120,9 @@ func newRollout(t *testing.T) *rollout {
 	for _, document := range documents(t, "restore-windows.yaml") {
 		decode(t, document, "DaemonSet", &m.restored)
 	}
-	// The kubelet is there, as far as can be.
 	if err := os.MkdirAll(m.Linux(`C:\var\lib\kubelet\device-plugins`), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// And somebody else's container, before any of us.
 	m.MustRun(t, bed.Runhcs, plainID, bed.JSON(t, m.Standalone(t, plainID)))
 	return m
 }
@@ -132,7 +130,7 @@ func newRollout(t *testing.T) *rollout {
 // documents returns the documents of a manifest.
 func documents(t *testing.T, name string) []string {
 	t.Helper()
-	// The newline stays, with which a block of text ends.
+	// A block of text ends with the newline before the separator.
 	return strings.Split(strings.ReplaceAll(readFile(t, filepath.Join("..", "..", "deployments", "manifests", name)), "\n---\n", "\n\x00"), "\x00")
 }
 
@@ -149,7 +147,7 @@ func decode(t *testing.T, document, kind string, into any) {
 	}
 }
 
-// configMap returns the ConfigMap's data with more in config.yaml.
+// configMap returns the ConfigMap's data with more keys in config.yaml.
 func (m *rollout) configMap(more string) map[string]string {
 	data := maps.Clone(m.settings.Data)
 	data["config.yaml"] += more
@@ -171,56 +169,43 @@ func (m *rollout) podOf(t *testing.T, name string, image bed.Image, set appsv1.D
 	p := &pod{rollout: m, name: name, image: image, spec: set.Spec.Template.Spec, volumes: map[string]*bed.Volume{}}
 	for _, v := range p.spec.Volumes {
 		if v.ConfigMap == nil || v.ConfigMap.Name != m.settings.Name {
-			t.Fatalf("volume %s is not of the ConfigMap %s", v.Name, m.settings.Name)
+			t.Fatalf("volume %s is not that of ConfigMap %s", v.Name, m.settings.Name)
 		}
 		p.volumes[v.Name] = m.volume
 	}
 	return p
 }
 
-// flags are what the suite adds to a container's arguments.
+// flags returns what the suite adds to a container's arguments.
 func (p *pod) flags(c corev1.Container) []string {
 	if !slices.Contains(c.Args, "--restart") {
 		return nil
 	}
-	// containerd is a child of the suite and no service, and slow on a busy machine.
 	return []string{"--restart-command", p.restarter.Command, "--restart-timeout", "10m"}
 }
 
-// initialise runs the init containers, which are those, and returns what they said.
+// initialise runs the init containers, which have those names, and returns their output.
 func (p *pod) initialise(t *testing.T, names ...string) map[string]string {
 	t.Helper()
-	said, failed := p.tryInitialise(t, names...)
-	if failed != "" {
-		t.Fatalf("pod %s: init container %s failed", p.name, failed)
-	}
-	return said
-}
-
-// tryInitialise is initialise up to the one that fails, "" when none does.
-func (p *pod) tryInitialise(t *testing.T, names ...string) (said map[string]string, failed string) {
-	t.Helper()
-	said = map[string]string{}
+	output := map[string]string{}
 	var has []string
 	for _, c := range p.spec.InitContainers {
 		has = append(has, c.Name)
+		status, stdout, stderr := p.Finish(t, p.HostProcess(t.Context(), t, p.name, p.image, p.volumes, c, p.flags(c)...))
+		t.Logf("pod %s: %s: exit status %d\n%s%s", p.name, c.Name, status, stdout, stderr)
+		output[c.Name] = stdout + stderr
+		if status != exitOK {
+			t.Fatalf("pod %s: init container %s failed", p.name, c.Name)
+		}
 	}
 	if !slices.Equal(has, names) {
 		t.Fatalf("pod %s has the init containers %q, want %q", p.name, has, names)
 	}
-	for _, c := range p.spec.InitContainers {
-		status, stdout, stderr := p.Finish(t, p.HostProcess(t.Context(), t, p.name, p.image, p.volumes, c, p.flags(c)...))
-		t.Logf("pod %s: %s: exit status %d\n%s%s", p.name, c.Name, status, stdout, stderr)
-		said[c.Name] = stdout + stderr
-		if status != exitOK {
-			return said, c.Name
-		}
-	}
-	return said, ""
+	return output
 }
 
-// run starts one of the containers, with flags more.
-func (p *pod) run(t *testing.T, name string, flags ...string) *bed.Background {
+// run starts a container with more flags.
+func (p *pod) run(t *testing.T, name string, flags ...string) *suite.Process {
 	t.Helper()
 	i := slices.IndexFunc(p.spec.Containers, func(c corev1.Container) bool { return c.Name == name })
 	if i < 0 {
@@ -231,28 +216,31 @@ func (p *pod) run(t *testing.T, name string, flags ...string) *bed.Background {
 	return p.Background(t, p.name+"/"+name, cmd)
 }
 
-// until waits until a program has said something.
-func until(t *testing.T, b *bed.Background, text string) {
+// until waits until a program has printed text.
+func until(t *testing.T, p *suite.Process, text string) {
 	t.Helper()
-	bed.Eventually(t, "a program says "+text, func() error {
-		if said := b.Output(t) + b.Log(t); !strings.Contains(said, text) {
-			return fmt.Errorf("it has said %q", said)
+	bed.Eventually(t, p.Name+" prints "+text, func() error {
+		if log := p.Log(0); !strings.Contains(log, text) {
+			return fmt.Errorf("it has printed %q", log)
 		}
 		return nil
 	})
 }
 
-var arrival = []string{"install", "configure"}
-
-// arrives has the pods of windows.yaml come to the node: from then on containers
-// have GPUs, as the ConfigMap says.
-func (m *rollout) arrives(t *testing.T) {
+// install starts the pods of windows.yaml: containers have GPUs according to the ConfigMap.
+func (m *rollout) install(t *testing.T) {
 	m.volume = m.NewVolume(t, bed.HostProcesses+`\settings`, m.configMap("replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n"))
 	p := m.podOf(t, "one", m.image, m.installed)
-	p.initialise(t, arrival...)
+	p.initialise(t, "install", "configure")
 	m.mustHaveShim(t, m.image)
 	m.mustRestart(t, 1)
-	m.shim = m.loadedShim(t)
+	paths := loadedPaths(t, m.installedDxctl(t, "runtime", "status", "--output", "json"))
+	for _, handler := range []string{"default", "runhcs-wcow-process"} {
+		if paths[handler] != m.Shim() {
+			t.Errorf("containerd has loaded %v, want %s for %s", paths, m.Shim(), handler)
+		}
+	}
+	m.shim = m.Shim()
 	m.advertises(t, p)
 
 	m.OpenRecorder(t)
@@ -262,7 +250,7 @@ func (m *rollout) arrives(t *testing.T) {
 	if got := document.Locations(); !slices.Equal(got, []string{m.gpus[0].Location}) {
 		t.Errorf("AssignedDevices of %s are %q, want its GPU", firstID, got)
 	}
-	mustMap(t, firstID, document, slices.DeleteFunc(only(m.gpus[0]), func(f bed.Mapped) bool { return strings.HasSuffix(f.HostPath, "nvapi64.dll") }))
+	mustMap(t, firstID, document, slices.DeleteFunc(filesOf(m.gpus[0]), func(f bed.Mapped) bool { return strings.HasSuffix(f.HostPath, "nvapi64.dll") }))
 }
 
 // mustHaveShim fails the test unless the shim is that of the image.
@@ -273,51 +261,36 @@ func (m *rollout) mustHaveShim(t *testing.T, image bed.Image) {
 	}
 }
 
-// mustRestart fails the test unless containerd was restarted that often by now.
+// mustRestart fails the test unless containerd was restarted that often since the start.
 func (m *rollout) mustRestart(t *testing.T, times int) {
 	t.Helper()
 	if got := m.restarter.Count(); got != times {
-		t.Errorf("containerd was restarted %d times by now, want %d", got, times)
+		t.Errorf("containerd was restarted %d times, want %d", got, times)
 	}
 }
 
-// loadedShim returns the shim that containerd has loaded for all handlers with
-// process isolation.
-func (m *rollout) loadedShim(t *testing.T) string {
+// installedDxctl runs dxctl.exe of the image without flags for paths.
+func (m *rollout) installedDxctl(t *testing.T, args ...string) string {
 	t.Helper()
-	paths := pathsOf(t, m.ask(t, "status", "--output", "json"))
-	for _, handler := range []string{"default", "runhcs-wcow-process"} {
-		if paths[handler] != m.Shim() {
-			t.Errorf("containerd has loaded %v, want %s for %s", paths, m.Shim(), handler)
-		}
-	}
-	return m.Shim()
-}
-
-// ask runs 'dxctl.exe runtime' of the image as a person on the node would.
-func (m *rollout) ask(t *testing.T, args ...string) string {
-	t.Helper()
-	program := bed.HostProcesses + `\one-install\dxctl.exe`
-	status, stdout, stderr := m.Finish(t, m.Command(t.Context(), program, append([]string{"runtime"}, args...)...))
+	status, stdout, stderr := m.Finish(t, m.Command(t.Context(), bed.HostProcesses+`\one-install\dxctl.exe`, args...))
 	if status != exitOK {
-		t.Fatalf("dxctl runtime %v: exit status %d\n%s%s", args, status, stdout, stderr)
+		t.Fatalf("dxctl %v: exit status %d\n%s%s", args, status, stdout, stderr)
 	}
 	return stdout
 }
 
-// advertises has the advertiser of a pod come as far as it can: to the kubelet's
-// folder, in which Wine has no sockets.
+// advertises runs a pod's advertiser up to the kubelet's socket.
 func (m *rollout) advertises(t *testing.T, p *pod) {
 	t.Helper()
 	b := m.advertiser(t, p)
-	defer b.Kill()
+	defer b.Kill(t)
 	for _, g := range m.gpus {
-		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.Location); !strings.Contains(b.Log(t), line) {
-			t.Errorf("the advertiser does not say %s", line)
+		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.Location); !strings.Contains(b.Log(0), line) {
+			t.Errorf("the advertiser does not log %s", line)
 		}
 	}
-	if !strings.Contains(b.Log(t), " replicas=3 resource="+bed.Display) {
-		t.Error("the advertiser does not offer as many replicas as the ConfigMap says")
+	if !strings.Contains(b.Log(0), " replicas=3 resource="+bed.Display) {
+		t.Error("the advertiser does not offer the replicas of the ConfigMap")
 	}
 	for _, c := range p.spec.Containers {
 		if c.Name != "advertiser" {
@@ -332,7 +305,7 @@ func (m *rollout) advertises(t *testing.T, p *pod) {
 }
 
 // advertiser starts the pod's advertiser and waits until it looks for the kubelet.
-func (m *rollout) advertiser(t *testing.T, p *pod) *bed.Background {
+func (m *rollout) advertiser(t *testing.T, p *pod) *suite.Process {
 	t.Helper()
 	// Another program of this machine may use the usual port.
 	m.address = testutil.FreeAddress(t)
@@ -341,23 +314,23 @@ func (m *rollout) advertiser(t *testing.T, p *pod) *bed.Background {
 	return b
 }
 
-// comesAgain has the node's pod start once more: that changes nothing.
-func (m *rollout) comesAgain(t *testing.T) {
+// installAgain starts the pod again, which changes nothing.
+func (m *rollout) installAgain(t *testing.T) {
 	was := m.files(t)
-	m.podOf(t, "two", m.image, m.installed).initialise(t, arrival...)
+	m.podOf(t, "two", m.image, m.installed).initialise(t, "install", "configure")
 	m.mustRestart(t, 1)
 	is := m.files(t)
 	for path, info := range is {
 		if was[path] == nil || !os.SameFile(was[path], info) || !info.ModTime().Equal(was[path].ModTime()) {
-			t.Errorf("%s was written again", path)
+			t.Errorf("%s was rewritten", path)
 		}
 	}
 	if len(is) != len(was) || len(is) < 4 {
-		t.Errorf("there are %v, and were %v", slices.Sorted(maps.Keys(is)), slices.Sorted(maps.Keys(was)))
+		t.Errorf("the files are %v, and were %v", slices.Sorted(maps.Keys(is)), slices.Sorted(maps.Keys(was)))
 	}
 }
 
-// files returns the files of ours on the node, and containerd's configuration.
+// files returns the product's files on the node, and containerd's configuration.
 func (m *rollout) files(t *testing.T) map[string]fs.FileInfo {
 	t.Helper()
 	files := map[string]fs.FileInfo{}
@@ -377,15 +350,14 @@ func (m *rollout) files(t *testing.T) map[string]fs.FileInfo {
 	return files
 }
 
-// listing returns what is on the node, without what its pods and the suite have
-// there.
+// listing returns the files on the node, without those of pods and of the suite.
 func (m *rollout) listing(t *testing.T) []string {
 	t.Helper()
 	return m.Listing(t, func(path string) bool {
-		for _, others := range []string{
+		for _, other := range []string{
 			bed.HostProcesses, bed.UsualData, m.Path("launcher"), m.Path("spec-"), m.Path("layer-"), m.Path("base"), `C:\hcs`,
 		} {
-			if strings.HasPrefix(path, others) {
+			if strings.HasPrefix(path, other) {
 				return true
 			}
 		}
@@ -393,9 +365,8 @@ func (m *rollout) listing(t *testing.T) []string {
 	})
 }
 
-// follows has the ConfigMap change while the pod runs: the next container is
-// started as it says now.
-func (m *rollout) follows(t *testing.T) {
+// reconfigure changes the ConfigMap while the pod runs, which applies to the next container.
+func (m *rollout) reconfigure(t *testing.T) {
 	token := m.Record(t, bed.Display, m.gpus[1].Replica(0))
 	m.closeRecorder(t)
 	p := m.podOf(t, "three", m.image, m.installed)
@@ -403,11 +374,7 @@ func (m *rollout) follows(t *testing.T) {
 	m.volume.Write(t, m.configMap("assignmentMode: class-guid\n"))
 	until(t, b, "The configuration has changed and is in force")
 	m.allocatedBy(t, m.shim, m.pod, secondID, token)
-	document := m.Document(t, secondID)
-	if len(document.AssignedDevices) != 1 || document.AssignedDevices[0].InterfaceClassGUID != displayClass {
-		t.Errorf("AssignedDevices of %s are %+v, want the class alone", secondID, document.AssignedDevices)
-	}
-	mustMap(t, secondID, document, only(m.gpus[1]))
+	mustMap(t, secondID, m.mustHaveClass(t, secondID), filesOf(m.gpus[1]))
 	m.DeleteIn(t, criNamespace, secondID)
 	m.mustLeaveNothing(t, secondID)
 	// An invalid one changes nothing.
@@ -424,7 +391,7 @@ func (m *rollout) follows(t *testing.T) {
 		}
 		return nil
 	})
-	b.Kill()
+	b.Kill(t)
 	m.OpenRecorder(t)
 	m.mustRestart(t, 1)
 }
@@ -443,11 +410,11 @@ func (m *rollout) closeRecorder(t *testing.T) {
 	}
 }
 
-// isReplaced has a newer image come, while containers run and one is starting.
-func (m *rollout) isReplaced(t *testing.T) {
+// upgrade installs a newer image while containers run and one is starting.
+func (m *rollout) upgrade(t *testing.T) {
 	p := m.podOf(t, "four", m.newer, m.installed)
 	finish := m.startHanging(t, thirdID, "1")
-	p.initialise(t, arrival...)
+	p.initialise(t, "install", "configure")
 	m.mustHaveShim(t, m.newer)
 	if err := finish(); err != nil {
 		t.Errorf("the container that was starting: %v", err)
@@ -462,38 +429,35 @@ func (m *rollout) isReplaced(t *testing.T) {
 	m.mustLeaveNothing(t, id)
 }
 
-// leaves has the pods of restore-windows.yaml take those of windows.yaml's place:
-// the containers that are there go on, by the real shim.
-func (m *rollout) leaves(t *testing.T) {
+// uninstall replaces the pods by those of restore-windows.yaml. Containers continue with
+// the real shim.
+func (m *rollout) uninstall(t *testing.T) {
 	m.closeRecorder(t)
 	p := m.podOf(t, "five", m.newer, m.restored)
-	said := p.initialise(t, "unconfigure", "uninstall")
+	output := p.initialise(t, "unconfigure", "uninstall")
 	m.mustRestart(t, 3)
 	for _, id := range []string{m.pod.Sandbox, firstID, thirdID} {
-		if !strings.Contains(said["uninstall"], "/"+id+" over to "+m.Path(runhcsShim)) {
-			t.Errorf("uninstall does not say that %s is handed over", id)
+		if !strings.Contains(output["uninstall"], "/"+id+" over to "+m.Path(runhcsShim)) {
+			t.Errorf("uninstall does not report that %s is handed over", id)
 		}
 	}
 	b := p.run(t, "done")
 	until(t, b, "waiting for a signal")
-	if text := b.Output(t); !strings.Contains(text, "there is nothing to remove") {
-		t.Errorf("the last step still had to do: %s", text)
+	if text := b.Log(0); !strings.Contains(text, "there is nothing to remove") {
+		t.Errorf("the last container removed something: %s", text)
 	}
 	m.mustRestart(t, 3)
-	b.Kill()
+	b.Kill(t)
 
 	for namespace, ids := range map[string][]string{criNamespace: {m.pod.Sandbox, firstID}, "default": {plainID, thirdID}} {
 		tasks := m.TasksIn(t, namespace)
 		for _, id := range ids {
 			if tasks[id] != "RUNNING" || m.Created(t, id) != 1 {
-				t.Errorf("task %s is %q and was created %d times, want it go on", id, tasks[id], m.Created(t, id))
+				t.Errorf("task %s is %q and was created %d times, want RUNNING, once", id, tasks[id], m.Created(t, id))
 			}
 		}
 	}
-	// The way that containers of all handlers go from now on.
-	spec := m.Standalone(t, lateID)
-	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-	m.MustRun(t, bed.Runhcs, lateID, bed.JSON(t, spec))
+	m.MustRun(t, bed.Runhcs, lateID, m.visible(t, lateID, "all"))
 	if devices := m.Document(t, lateID).AssignedDevices; len(devices) > 0 {
 		t.Errorf("AssignedDevices of %s are %v, want none", lateID, devices)
 	}

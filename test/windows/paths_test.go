@@ -9,11 +9,10 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// TestPaths gives drivers paths that programs stumble over, and specs a size.
+// TestPaths has drivers with unusual paths, and a large config.json.
 func TestPaths(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat(`\a folder with a long name`, 10)
-	inventory := &bed.Inventory{GPUs: []bed.GPU{
+	gpus := []bed.GPU{
 		{
 			InstanceID: `PCI\VEN_1002&DEV_1\ODD&0`, Location: "PCIROOT(0)#PCI(1B00)", LUID: "0x00000000_0x0000D001",
 			Store: bed.DriverStore + `\Grafik Träger – 显卡 драйвер.inf_amd64_1`,
@@ -21,12 +20,12 @@ func TestPaths(t *testing.T) {
 		},
 		{
 			InstanceID: `PCI\VEN_1002&DEV_1\ODD&1`, Location: "PCIROOT(0)#PCI(1C00)", LUID: "0x00000000_0x0000D002",
-			Store: bed.DriverStore + long,
+			Store: bed.DriverStore + strings.Repeat(`\a directory with a long name`, 10),
 			Files: []bed.File{{Source: "deep.dll", Name: "deep.dll"}},
 		},
-	}}
-	n := node{start(t, bed.Options{Name: "paths", Inventory: inventory}), inventory.GPUs}
-	if length := len(inventory.GPUs[1].Mounts()[0].HostPath); length <= 260 {
+	}
+	n := start(t, bed.Options{Name: "paths", Inventory: &bed.Inventory{GPUs: gpus}})
+	if length := len(gpus[1].Mounts()[0].HostPath); length <= 260 {
 		t.Fatalf("the long path has %d characters, want more than 260", length)
 	}
 
@@ -34,17 +33,14 @@ func TestPaths(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			id := "odd-" + string(rune('a'+i))
-			spec := n.Standalone(t, id)
-			spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+n.gpus[i].Location)
-			switch err := n.Run(t, bed.Directx, id, bed.JSON(t, spec)); {
+			switch err := n.Run(t, bed.Directx, id, n.visible(t, id, n.gpus[i].Location)); {
 			case err == nil:
 				n.mustHave(t, id, n.gpus[i])
 			case i == 1 && strings.Contains(err.Error(), "deep.dll"):
-				// We hand it over right, and runhcs does not come to terms with
-				// such a path under Wine: refused, with the file's name.
+				// The shim adds the mount, and runhcs cannot use such a path under Wine.
 				t.Logf("refused: %v", err)
-				if want, got := "deep.dll", n.Config(t, id); !strings.Contains(got, want) || n.Created(t, id) != 0 {
-					t.Errorf("config.json is %s, want %s mounted", got, want)
+				if config := n.Config(t, id); !strings.Contains(config, "deep.dll") || n.Created(t, id) != 0 {
+					t.Errorf("config.json is %s, want deep.dll mounted", config)
 				}
 			default:
 				t.Errorf("start: %v", err)
@@ -70,7 +66,7 @@ func TestPaths(t *testing.T) {
 		}
 		n.mustEqualPlain(t, id, plain)
 
-		id = "large-asks"
+		id = "large-request"
 		data := strings.Replace(string(large(id)), `"env":[`, `"env":["DIRECTX_VISIBLE_DEVICES=0",`, 1)
 		n.MustRun(t, bed.Directx, id, []byte(data))
 		n.mustHave(t, id, n.gpus[0])

@@ -12,22 +12,22 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// runtimePath is the CRI plugin's way: the runtime type of runhcs, with its
-// options, and the shim that stands in front of it by path.
-func runtimePath(c bed.Container, shim string) bed.Container {
-	c.Runtime, c.Path, c.Options = "io.containerd.runhcs.v1", shim, true
-	return c
-}
-
 const (
 	runhcsShim  = "containerd-shim-runhcs-v1.exe" // the launcher, on these nodes
 	directxShim = "containerd-shim-directx-v1.exe"
+
+	// criNamespace is that of the CRI plugin.
+	criNamespace = "k8s.io"
 )
 
-// criNamespace is the CRI plugin's.
-const criNamespace = "k8s.io"
+// runtimePath sets the runtime as the CRI plugin does for a handler with a runtime_path:
+// the type of runhcs, with its options, and the path of a shim.
+func runtimePath(c bed.Container, shim string) bed.Container {
+	c.Runtime, c.Path, c.Options = bed.Runhcs, shim, true
+	return c
+}
 
-// sandbox starts a pod's sandbox with ctr, by the runtime's name.
+// sandbox starts a pod's sandbox with ctr.
 func (n node) sandbox(t *testing.T, runtime, id string) bed.Pod {
 	t.Helper()
 	pod := bed.NewPod(id)
@@ -35,7 +35,7 @@ func (n node) sandbox(t *testing.T, runtime, id string) bed.Pod {
 	return pod
 }
 
-// allocated starts a container of pod that presents token, with ctr.
+// allocated starts a container of pod with ctr, with the advertiser's answer.
 func (n node) allocated(t *testing.T, pod bed.Pod, id, name string, token allocation.Token) error {
 	t.Helper()
 	spec := n.ContainerSpec(t, pod, id, name)
@@ -43,58 +43,56 @@ func (n node) allocated(t *testing.T, pod bed.Pod, id, name string, token alloca
 	return n.Run(t, bed.Directx, id, bed.JSON(t, spec))
 }
 
-// byRuntimePath starts a pod, whose sandbox is to have that ID, and in it a
-// container with the node's first GPU, as the CRI plugin does for a handler with
-// that runtime_path. It returns the container's ID.
-func (n node) byRuntimePath(t *testing.T, sandbox, shim string) string {
-	t.Helper()
-	pod := n.sandboxBy(t, shim, sandbox)
-	id := sandbox + "-app"
-	n.allocatedBy(t, shim, pod, id, n.Record(t, bed.Display, n.gpus[0].Replica(4)))
-	n.mustHave(t, id, n.gpus[0])
-	return id
-}
-
-// sandboxBy is the pod of byRuntimePath.
-func (n node) sandboxBy(t *testing.T, shim, sandbox string) bed.Pod {
-	t.Helper()
-	pod := bed.NewPod(sandbox)
-	n.startBy(t, shim, sandbox, n.SandboxSpec(t, pod))
-	return pod
-}
-
-// allocatedBy is the container of byRuntimePath.
-func (n node) allocatedBy(t *testing.T, shim string, pod bed.Pod, id string, token allocation.Token) {
-	t.Helper()
-	spec := n.ContainerSpec(t, pod, id, "app")
-	bed.Allocate(spec, bed.Display, token)
-	n.startBy(t, shim, id, spec)
-}
-
-func (n node) startBy(t *testing.T, shim, id string, spec *specs.Spec) {
+// startBy starts a container by a runtime path.
+func (n node) startBy(t *testing.T, shim, namespace, id string, spec *specs.Spec) {
 	t.Helper()
 	c := bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, spec))}
-	for _, a := range n.Client(t, criNamespace, runtimePath(c, shim)) {
+	for _, a := range n.Client(t, namespace, runtimePath(c, shim)) {
 		if a.Error != "" {
 			t.Fatalf("start %s: %s", a.ID, a.Error)
 		}
 	}
 }
 
-func testPods(t *testing.T, n node) {
-	tests := []struct {
+// sandboxBy starts a pod's sandbox by a runtime path.
+func (n node) sandboxBy(t *testing.T, shim, sandbox string) bed.Pod {
+	t.Helper()
+	pod := bed.NewPod(sandbox)
+	n.startBy(t, shim, criNamespace, sandbox, n.SandboxSpec(t, pod))
+	return pod
+}
+
+// allocatedBy starts a container of pod by a runtime path, with the advertiser's answer.
+func (n node) allocatedBy(t *testing.T, shim string, pod bed.Pod, id string, token allocation.Token) {
+	t.Helper()
+	spec := n.ContainerSpec(t, pod, id, "app")
+	bed.Allocate(spec, bed.Display, token)
+	n.startBy(t, shim, criNamespace, id, spec)
+}
+
+// byRuntimePath starts a pod with the node's first GPU by a runtime path, and returns the
+// ID of its container.
+func (n node) byRuntimePath(t *testing.T, sandbox, shim string) string {
+	t.Helper()
+	id := sandbox + "-app"
+	n.allocatedBy(t, shim, n.sandboxBy(t, shim, sandbox), id, n.Record(t, bed.Display, n.gpus[0].Replica(4)))
+	n.mustHave(t, id, n.gpus[0])
+	return id
+}
+
+func (n node) testPods(t *testing.T) {
+	pod := n.sandbox(t, bed.Directx, "pods")
+	for i, test := range []struct {
 		name string
 		// replicas are the allocation: each a GPU and a replica of it.
 		replicas [][2]int
-		want     []int
+		want     []bed.GPU
 	}{
-		{"has the allocated GPU and its files", [][2]int{{0, 0}}, []int{0}},
-		{"has the other GPU and its files", [][2]int{{1, 0}}, []int{1}},
-		{"has both GPUs", [][2]int{{0, 1}, {1, 1}}, []int{0, 1}},
-		{"has one device of two replicas of one GPU", [][2]int{{0, 2}, {0, 3}}, []int{0}},
-	}
-	pod := n.sandbox(t, bed.Directx, "pods")
-	for i, test := range tests {
+		{"the first GPU", [][2]int{{0, 0}}, n.gpus[:1]},
+		{"the other GPU", [][2]int{{1, 0}}, n.gpus[1:]},
+		{"both GPUs", [][2]int{{0, 1}, {1, 1}}, n.gpus},
+		{"two replicas of a GPU", [][2]int{{0, 2}, {0, 3}}, n.gpus[:1]},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			id := "pods-" + string(rune('a'+i))
@@ -105,24 +103,19 @@ func testPods(t *testing.T, n node) {
 			if err := n.allocated(t, pod, id, "app-"+id, n.Record(t, bed.Display, replicas...)); err != nil {
 				t.Fatalf("start: %v", err)
 			}
-			var want []bed.GPU
-			for _, g := range test.want {
-				want = append(want, n.gpus[g])
-			}
-			n.mustHave(t, id, want...)
+			n.mustHave(t, id, test.want...)
 		})
 	}
 
-	t.Run("has its GPU by the CRI plugin's runtime path and options", func(t *testing.T) {
+	t.Run("by a runtime path, with options", func(t *testing.T) {
 		t.Parallel()
 		id := n.byRuntimePath(t, "pods-path", n.Path(directxShim))
-		calls := n.ShimCalls(t, id)
-		if len(calls) == 0 || len(calls[0].Stdin) == 0 {
-			t.Errorf("the runtime's options did not come to the real shim: %+v", calls)
+		if calls := n.ShimCalls(t, id); len(calls) == 0 || len(calls[0].Stdin) == 0 {
+			t.Errorf("the real shim got no options: %+v", calls)
 		}
 	})
 
-	t.Run("starts again with its token", func(t *testing.T) {
+	t.Run("a restart with the same token", func(t *testing.T) {
 		t.Parallel()
 		token := n.Record(t, bed.Display, n.gpus[1].Replica(5))
 		for _, id := range []string{"pods-again-1", "pods-again-2"} {
@@ -134,39 +127,35 @@ func testPods(t *testing.T, n node) {
 		}
 	})
 
-	t.Run("keeps its own mounts", func(t *testing.T) {
+	t.Run("the pod's own mounts win", func(t *testing.T) {
 		t.Parallel()
 		id := "pods-mounts"
 		spec := n.ContainerSpec(t, pod, id, "mounts")
-		own := bed.Mapped{HostPath: n.Path("base"), ContainerPath: `C:\windows/system32\NVCUDA.dll`, ReadOnly: false}
-		addMount(spec, own)
+		own := bed.Mapped{HostPath: n.Path("base"), ContainerPath: `C:\windows/system32\NVCUDA.dll`}
+		spec.Mounts = append(spec.Mounts, specs.Mount{Source: own.HostPath, Destination: own.ContainerPath})
 		bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, n.gpus[0].Replica(6)))
-		if err := n.Run(t, bed.Directx, id, bed.JSON(t, spec)); err != nil {
-			t.Fatalf("start: %v", err)
-		}
-		ours := 0
+		n.MustRun(t, bed.Directx, id, bed.JSON(t, spec))
+		found := 0
 		for _, m := range n.Document(t, id).MappedDirectories {
-			if place := strings.ToLower(strings.ReplaceAll(m.ContainerPath, "/", `\`)); place == `c:\windows\system32\nvcuda.dll` {
-				ours++
+			if path := strings.ToLower(strings.ReplaceAll(m.ContainerPath, "/", `\`)); path == `c:\windows\system32\nvcuda.dll` {
+				found++
 				if !strings.EqualFold(m.HostPath, own.HostPath) || m.ReadOnly {
-					t.Errorf("the container's own mount became %+v, want %+v", m, own)
+					t.Errorf("the pod's own mount became %+v, want %+v", m, own)
 				}
 			}
 		}
-		if ours != 1 {
-			t.Errorf("the place of the container's own mount is mapped %d times, want once", ours)
+		if found != 1 {
+			t.Errorf("the path of the pod's own mount is mapped %d times, want once", found)
 		}
 	})
 
-	t.Run("has no GPU without an allocation, whatever it asks for", func(t *testing.T) {
+	t.Run("no GPU without an allocation", func(t *testing.T) {
 		t.Parallel()
 		id, plain := "pods-asks", "pods-asks-plain"
 		for runtime, id := range map[string]string{bed.Directx: id, n.Plain(): plain} {
 			spec := n.ContainerSpec(t, pod, id, "asks")
 			spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-			if err := n.Run(t, runtime, id, bed.JSON(t, spec)); err != nil {
-				t.Fatalf("start %s: %v", id, err)
-			}
+			n.MustRun(t, runtime, id, bed.JSON(t, spec))
 		}
 		n.mustEqualPlain(t, id, plain)
 	})

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -20,19 +20,15 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// policy is a node whose configuration the parts of TestPolicy change, one after
-// the other.
+// policy is a node whose configuration the subtests of TestPolicy change in order.
 type policy struct {
 	node
 	pod bed.Pod
 
-	mu   sync.Mutex
-	next int // the number of the next container
-	// passed and refused count the starts that asked for a GPU.
-	passed, refused int
+	next atomic.Int32 // the number of the next container
 }
 
-// TestPolicy has what the configuration says of a container come to HCS.
+// TestPolicy checks the effect of the configuration on containers.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	inventory := bed.NewInventory("policy")
@@ -44,42 +40,32 @@ func TestPolicy(t *testing.T) {
 		bed.File{Source: `tools\trace.dll`, Unlisted: true},
 		bed.File{Source: `tools\other.txt`, Unlisted: true},
 	)
-	p := &policy{node: node{start(t, bed.Options{Name: "policy", Inventory: inventory}), inventory.GPUs}}
+	p := &policy{node: start(t, bed.Options{Name: "policy", Inventory: inventory})}
 	p.pod = p.sandbox(t, bed.Directx, p.name("pod"))
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
+	parts(t, false, []part{
 		{"the class of all GPUs and the files of one", p.testClass},
-		{"files that the configuration adds and removes", p.testRuntimeFiles},
-		{"files that a container asks for", p.testExtraMounts},
-		{"variables tell which GPU is whose", p.testHints},
+		{"runtime files that the configuration adds and removes", p.testRuntimeFiles},
+		{"extra mounts", p.testExtraMounts},
+		{"visibility hints", p.testHints},
 		{"an invalid file changes nothing", p.testInvalid},
-	} {
-		if !t.Run(part.name, part.run) {
-			t.Logf("---- the configuration\n%s", readFile(t, p.ConfigFile()))
-		}
-	}
+	})
 }
 
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 	return string(data)
 }
 
 // id returns an ID for the next container.
 func (p *policy) id() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.next++
-	return fmt.Sprintf("%s-%d", p.name("app"), p.next)
+	return fmt.Sprintf("%s-%d", p.name("app"), p.next.Add(1))
 }
 
-// allocatedTo starts a pod's container with those GPUs and whatever change adds.
+// allocatedTo starts a pod's container with those GPUs and a changed spec.
 func (p *policy) allocatedTo(t *testing.T, change func(*specs.Spec), gpus ...bed.GPU) (id string, err error) {
 	t.Helper()
 	id = p.id()
@@ -91,16 +77,16 @@ func (p *policy) allocatedTo(t *testing.T, change func(*specs.Spec), gpus ...bed
 	}
 	spec := p.ContainerSpec(t, p.pod, id, "app-"+id)
 	bed.Allocate(spec, bed.Display, p.Record(t, bed.Display, replicas...))
-	return p.count(id, p.start(t, id, spec, change))
+	return id, p.start(t, id, spec, change)
 }
 
-// asking starts a standalone container with a request and whatever change adds.
-func (p *policy) asking(t *testing.T, request string, change func(*specs.Spec)) (id string, err error) {
+// requested starts a standalone container with a request and a changed spec.
+func (p *policy) requested(t *testing.T, request string, change func(*specs.Spec)) (id string, err error) {
 	t.Helper()
 	id = p.id()
 	spec := p.Standalone(t, id)
 	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+request)
-	return p.count(id, p.start(t, id, spec, change))
+	return id, p.start(t, id, spec, change)
 }
 
 func (p *policy) start(t *testing.T, id string, spec *specs.Spec, change func(*specs.Spec)) error {
@@ -111,30 +97,19 @@ func (p *policy) start(t *testing.T, id string, spec *specs.Spec, change func(*s
 	return p.Run(t, bed.Directx, id, bed.JSON(t, spec))
 }
 
-func (p *policy) count(id string, err error) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
-		p.refused++
-	} else {
-		p.passed++
-	}
-	return id, err
-}
-
-// mustRunBoth starts a container in both ways, with those GPUs, and calls check on
-// each.
+// mustRunBoth starts a pod's container and a standalone one with those GPUs, and calls
+// check for each.
 func (p *policy) mustRunBoth(t *testing.T, change func(*specs.Spec), check func(t *testing.T, id string), gpus ...bed.GPU) {
 	t.Helper()
 	var locations []string
 	for _, g := range gpus {
 		locations = append(locations, g.Location)
 	}
-	// The configuration is another when this returns: not before both are done.
-	t.Run("gets them", func(t *testing.T) {
+	// Both have ended when this returns: the configuration changes then.
+	t.Run("both", func(t *testing.T) {
 		for how, run := range map[string]func(*testing.T) (string, error){
 			"in a pod":   func(t *testing.T) (string, error) { return p.allocatedTo(t, change, gpus...) },
-			"standalone": func(t *testing.T) (string, error) { return p.asking(t, strings.Join(locations, ","), change) },
+			"standalone": func(t *testing.T) (string, error) { return p.requested(t, strings.Join(locations, ","), change) },
 		} {
 			t.Run(how, func(t *testing.T) {
 				t.Parallel()
@@ -148,21 +123,17 @@ func (p *policy) mustRunBoth(t *testing.T, change func(*specs.Spec), check func(
 	})
 }
 
-// mustHaveClass fails the test unless container id has the class of all GPUs, and
-// the files of gpus alone.
-func (p *policy) mustHaveClass(t *testing.T, id string, gpus ...bed.GPU) {
+// mustHaveClassAndFiles fails the test unless container id has the class of all GPUs, and
+// the files of gpus only.
+func (p *policy) mustHaveClassAndFiles(t *testing.T, id string, gpus ...bed.GPU) {
 	t.Helper()
-	document := p.Document(t, id)
-	if len(document.AssignedDevices) != 1 || document.AssignedDevices[0].InterfaceClassGUID != displayClass || document.AssignedDevices[0].LocationPath != "" {
-		t.Errorf("AssignedDevices are %+v, want the class alone", document.AssignedDevices)
-	}
-	want := slices.Concat(only(gpus...), p.builtIn(gpus...))
+	want := slices.Concat(filesOf(gpus...), p.defaults(gpus...))
 	bed.SortMapped(want)
-	mustMap(t, id, document, want)
+	mustMap(t, id, p.mustHaveClass(t, id), want)
 }
 
-// builtIn are the files that NVIDIA's drivers do not list and containers get.
-func (p *policy) builtIn(gpus ...bed.GPU) []bed.Mapped {
+// defaults returns the files that the product adds to those that NVIDIA's drivers list.
+func (p *policy) defaults(gpus ...bed.GPU) []bed.Mapped {
 	var mounts []bed.Mapped
 	for _, g := range gpus {
 		if g.InstanceID == p.gpus[0].InstanceID {
@@ -174,13 +145,13 @@ func (p *policy) builtIn(gpus ...bed.GPU) []bed.Mapped {
 	return mounts
 }
 
-// file is a file of a GPU's driver in a container.
+// file returns a file of a GPU's driver in a container.
 func file(g bed.GPU, source, destination string) bed.Mapped {
 	return bed.Mapped{HostPath: g.Store + `\` + source, ContainerPath: destination, ReadOnly: true}
 }
 
-// mustHaveFiles fails the test unless container id has exactly those files, and
-// each GPU by itself.
+// mustHaveFiles fails the test unless container id has each of the GPUs and exactly those
+// files.
 func (p *policy) mustHaveFiles(t *testing.T, id string, gpus []bed.GPU, mounts ...[]bed.Mapped) {
 	t.Helper()
 	document := p.Document(t, id)
@@ -196,29 +167,28 @@ func (p *policy) mustHaveFiles(t *testing.T, id string, gpus []bed.GPU, mounts .
 
 func (p *policy) testClass(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: class-guid\n")
-	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHaveClass(t, id, p.gpus[1]) }, p.gpus[1])
-	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHaveClass(t, id, p.gpus...) }, p.gpus...)
+	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHaveClassAndFiles(t, id, p.gpus[1]) }, p.gpus[1])
+	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHaveClassAndFiles(t, id, p.gpus...) }, p.gpus...)
 }
 
-// testAssignment is part of TestDiscovery, as there is one HCS for all nodes.
+// testAssignment is part of TestDiscovery: nodes share one HCS.
 func testAssignment(t *testing.T) {
-	inventory := bed.NewInventory("assignment")
-	p := &policy{node: node{start(t, bed.Options{Name: "assignment", Inventory: inventory, Settings: "assignmentMode: auto\n", HCSAnswers: true}), inventory.GPUs}}
+	p := &policy{node: start(t, bed.Options{Name: "assignment", Settings: "assignmentMode: auto\n", HCSAnswers: true})}
 	p.pod = p.sandbox(t, bed.Directx, p.name("pod"))
 	for _, test := range []struct {
 		name, properties string
 		byClass          bool
 	}{
-		{"of Windows Server 2019", schemas(0, 1), true},
-		{"of Windows Server 2022", schemas(0, 1, 2, 3, 4, 5), false},
-		// Wine's build, 18362, is one of no Windows that can.
-		{"that refuses to answer", "", true},
+		{"of Windows Server 2019", server2019, true},
+		{"of Windows Server 2022", server2022, false},
+		// Wine's build, 18362, supports the class only.
+		{"that returns an error", "", true},
 	} {
 		t.Run("an HCS "+test.name, func(t *testing.T) {
 			wine.SetHCSProperties(t, test.properties)
 			p.mustRunBoth(t, nil, func(t *testing.T, id string) {
 				if test.byClass {
-					p.mustHaveClass(t, id, p.gpus[1])
+					p.mustHaveClassAndFiles(t, id, p.gpus[1])
 				} else {
 					p.mustHave(t, id, p.gpus[1])
 				}
@@ -227,21 +197,18 @@ func testAssignment(t *testing.T) {
 	}
 }
 
-// schemas is what the Host Compute Service tells of itself that knows schema 1.0 and
-// those of version 2.
-func schemas(minors ...int) string {
-	var versions []string
-	for _, minor := range minors {
-		versions = append(versions, fmt.Sprintf(`{"Major":2,"Minor":%d}`, minor))
-	}
-	return `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},` + strings.Join(versions, ",") + `]}]}`
-}
+// Properties of the Host Compute Service of Windows Server 2019 and 2022.
+const (
+	server2019 = `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":0},{"Major":2,"Minor":1}]}]}`
+	server2022 = `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":0},{"Major":2,"Minor":1},` +
+		`{"Major":2,"Minor":2},{"Major":2,"Minor":3},{"Major":2,"Minor":4},{"Major":2,"Minor":5}]}]}`
+)
 
 func (p *policy) testRuntimeFiles(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: location-path\n")
 	first := p.gpus[:1]
 	p.mustRunBoth(t, nil, func(t *testing.T, id string) {
-		p.mustHaveFiles(t, id, first, only(first...), p.builtIn(first...))
+		p.mustHaveFiles(t, id, first, filesOf(first...), p.defaults(first...))
 	}, first...)
 	p.WriteSettings(t, `assignmentMode: location-path
 runtimeFiles:
@@ -253,19 +220,19 @@ runtimeFiles:
       - never-there.dll
 `)
 	p.mustRunBoth(t, nil, func(t *testing.T, id string) {
-		kept := slices.DeleteFunc(slices.Concat(only(first...), p.builtIn(first...)), func(m bed.Mapped) bool {
+		kept := slices.DeleteFunc(slices.Concat(filesOf(first...), p.defaults(first...)), func(m bed.Mapped) bool {
 			return strings.HasSuffix(m.HostPath, "nvapi64.dll") || strings.HasSuffix(m.HostPath, "vulkaninfo-x86.exe")
 		})
 		p.mustHaveFiles(t, id, first, kept, []bed.Mapped{
 			file(first[0], `tools\trace.dll`, `C:\Windows\SysWOW64\trace.dll`), file(first[0], `tools\other.txt`, `C:\Windows\System32\renamed.txt`),
 		})
 	}, first...)
-	// Another vendor's settings are not for it.
+	// Settings of another vendor have no effect.
 	p.WriteSettings(t, "assignmentMode: location-path\nruntimeFiles: {nvidia: {defaults: false}, amd: {remove: ['*']}}\n")
-	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHaveFiles(t, id, first, only(first...)) }, first...)
+	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHaveFiles(t, id, first, filesOf(first...)) }, first...)
 }
 
-// extra asks for files: by the annotation in a pod, by the variable elsewhere.
+// extra requests files, by annotation in a pod and otherwise by environment variable.
 func extra(list string) func(*specs.Spec) {
 	return func(s *specs.Spec) {
 		if s.Annotations["io.kubernetes.cri.container-type"] != "" {
@@ -297,10 +264,10 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		}
 	}
 	first := p.gpus[:1]
-	t.Run("of the driver store and of a folder", func(t *testing.T) {
+	t.Run("from the driver store and a directory", func(t *testing.T) {
 		list := `[nvidia-smi.exe, {source: tools/trace.dll, directory: SysWOW64}, {source: 'C:\policy-tools\Long tool name.exe', destination: 'C:\app\tool.exe'}]`
 		p.mustRunBoth(t, extra(list), func(t *testing.T, id string) {
-			p.mustHaveFiles(t, id, first, only(first...), []bed.Mapped{
+			p.mustHaveFiles(t, id, first, filesOf(first...), []bed.Mapped{
 				file(first[0], "nvidia-smi.exe", `C:\Windows\System32\nvidia-smi.exe`),
 				file(first[0], `tools\trace.dll`, `C:\Windows\SysWOW64\trace.dll`),
 				{HostPath: `C:\policy-tools\Long tool name.exe`, ContainerPath: `C:\app\tool.exe`, ReadOnly: true},
@@ -318,11 +285,10 @@ func (p *policy) testExtraMounts(t *testing.T) {
 			if err != nil {
 				t.Fatalf("start: %v", err)
 			}
-			p.mustHaveFiles(t, id, first, only(first...), mounts)
+			p.mustHaveFiles(t, id, first, filesOf(first...), mounts)
 		}
 	})
 	type refusal struct{ name, list, says string }
-	// They are refused side by side, and all are before this returns.
 	refused := func(name string, rows ...refusal) {
 		t.Run(name, func(t *testing.T) {
 			for _, row := range rows {
@@ -331,7 +297,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 					id, err := p.allocatedTo(t, extra(row.list), first...)
 					p.mustRefuse(t, id, err, row.says, "extra mounts", "pod default/"+p.pod.Name)
 					p.mustLeaveNothing(t, id)
-					id, err = p.asking(t, "0", extra(row.list))
+					id, err = p.requested(t, "0", extra(row.list))
 					p.mustRefuse(t, id, err, row.says, "extra mounts", decision.ExtraMountsVariable)
 					p.mustLeaveNothing(t, id)
 				})
@@ -351,10 +317,10 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		refusal{"a short name", `['C:\policy-tools\LONGTO~1.EXE']`, "8.3"},
 		refusal{"a dot at the end", `[nvidia-smi.exe.]`, "ends with a dot"},
 		refusal{"dots", `['tools\..\..\policy1.inf_amd64_0f2a6b1c9d8e7354\amdhip64.dll']`, `".."`},
-		refusal{"a path of a drive's current folder", `['C:x.exe']`, "neither relative nor"},
+		refusal{"a path of a drive's current directory", `['C:x.exe']`, "neither relative nor"},
 		refusal{"elsewhere", `['C:\policy-secret\key.pem']`, "files from there are not allowed"},
 		refusal{"the driver of another GPU", `['` + p.gpus[1].Store + `\amdhip64.dll']`, "files from there are not allowed"},
-		refusal{"a folder", `[tools]`, "not a regular file"},
+		refusal{"a directory", `[tools]`, "not a regular file"},
 		refusal{"missing", `[nothing.dll]`, "no such file"},
 		refusal{"a file of Windows", `[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`, "a file of Windows cannot be replaced"},
 		refusal{"a file of the driver", `[{source: nvidia-smi.exe, destination: nvcuda.dll}]`, "another file is mounted there"},
@@ -365,9 +331,9 @@ func (p *policy) testExtraMounts(t *testing.T) {
 	p.WriteSettings(t, fmt.Sprintf(extraSettings, "off"))
 	refused("off", refusal{"off", `[nvidia-smi.exe]`, "extra mounts are disabled on this node"})
 	p.WriteSettings(t, fmt.Sprintf(extraSettings, "driver-store"))
-	refused("the driver store alone", refusal{"a folder that is not in force", `['C:\policy-tools\Long tool name.exe']`, "files from there are not allowed"})
+	refused("the driver store alone", refusal{"a directory that is not allowed", `['C:\policy-tools\Long tool name.exe']`, "files from there are not allowed"})
 
-	t.Run("what was refused has bound nothing", func(t *testing.T) {
+	t.Run("a refused start does not bind the allocation", func(t *testing.T) {
 		id := p.id()
 		token := p.Record(t, bed.Display, first[0].Replica(0))
 		run := func(id, list string) error {
@@ -375,20 +341,19 @@ func (p *policy) testExtraMounts(t *testing.T) {
 			bed.Allocate(spec, bed.Display, token)
 			return p.start(t, id, spec, extra(list))
 		}
-		_, err := p.count(id, run(id, "[nothing.dll]"))
-		p.mustRefuse(t, id, err, "no such file")
+		p.mustRefuse(t, id, run(id, "[nothing.dll]"), "no such file")
 		if _, bound, err := allocation.OpenStore(filepath.Dir(p.RecordFile(token))).Holder(token); bound || err != nil {
 			t.Errorf("the allocation is bound: %t, %v", bound, err)
 		}
 		id = p.id()
-		if _, err := p.count(id, run(id, "[nvidia-smi.exe]")); err != nil {
+		if err := run(id, "[nvidia-smi.exe]"); err != nil {
 			t.Fatalf("start: %v", err)
 		}
-		p.mustHaveFiles(t, id, first, only(first...), []bed.Mapped{file(first[0], "nvidia-smi.exe", `C:\Windows\System32\nvidia-smi.exe`)})
+		p.mustHaveFiles(t, id, first, filesOf(first...), []bed.Mapped{file(first[0], "nvidia-smi.exe", `C:\Windows\System32\nvidia-smi.exe`)})
 	})
 }
 
-// variables are those that HCS was told of the container's first process.
+// variables returns the environment of the container's first process.
 func (p *policy) variables(t *testing.T, id string) map[string]string {
 	t.Helper()
 	for _, call := range p.Calls(t, id) {
@@ -401,7 +366,7 @@ func (p *policy) variables(t *testing.T, id string) map[string]string {
 		}
 		return process.Environment
 	}
-	t.Fatalf("HCS was told of no process of %s", id)
+	t.Fatalf("no process of %s was created", id)
 	return nil
 }
 
@@ -417,7 +382,7 @@ func (p *policy) testHints(t *testing.T) {
 			}
 			for i, g := range gpus {
 				if h := hints[i]; h.LocationPath != g.Location || h.LUID != g.LUID || h.UUID != g.UUID || h.Description != "a test's GPU" {
-					t.Errorf("%s tells %+v, want %+v", ocispec.DevicesVariable, h, g)
+					t.Errorf("%s has %+v, want %+v", ocispec.DevicesVariable, h, g)
 				}
 			}
 			if got, set := variables[ocispec.CUDAVariable]; got != cuda || set != (cuda != "") {
@@ -429,13 +394,13 @@ func (p *policy) testHints(t *testing.T) {
 		gpus []bed.GPU
 		cuda string
 	}{
-		"its UUID":                 {p.gpus[:1], p.gpus[0].UUID},
-		"a UUID that nobody knows": {p.gpus[1:], ""},
-		"not all of the UUIDs":     {p.gpus, ""},
+		"its UUID":             {p.gpus[:1], p.gpus[0].UUID},
+		"an unknown UUID":      {p.gpus[1:], ""},
+		"not all of the UUIDs": {p.gpus, ""},
 	} {
 		t.Run(name, func(t *testing.T) { p.mustRunBoth(t, nil, check(row.gpus, row.cuda), row.gpus...) })
 	}
-	t.Run("a UUID that only the allocation knows", func(t *testing.T) {
+	t.Run("a UUID of the allocation only", func(t *testing.T) {
 		known := p.gpus[1]
 		known.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f7"
 		id, err := p.allocatedTo(t, nil, known)
@@ -444,7 +409,7 @@ func (p *policy) testHints(t *testing.T) {
 		}
 		check([]bed.GPU{known}, known.UUID)(t, id)
 	})
-	t.Run("the container's own stay, in whatever case", func(t *testing.T) {
+	t.Run("the container's own variables win, in any case", func(t *testing.T) {
 		own := func(s *specs.Spec) {
 			s.Process.Env = append(s.Process.Env, "Cuda_Visible_Devices=0", ocispec.DevicesVariable+"=mine")
 		}

@@ -8,40 +8,26 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
-
 	"directx-nri/test/windows/bed"
 )
 
-// displayClass is the device class that stands for all GPUs.
-const displayClass = "5B45201D-F2F2-4F3B-85BB-30FF1F953599"
-
-// addMount gives a container a mount of its own.
-func addMount(s *specs.Spec, m bed.Mapped) {
-	mount := specs.Mount{Source: m.HostPath, Destination: m.ContainerPath}
-	if m.ReadOnly {
-		mount.Options = []string{"ro"}
-	}
-	s.Mounts = append(s.Mounts, mount)
-}
-
-func testStandalone(t *testing.T, n node) {
+func (n node) testStandalone(t *testing.T) {
 	first, second := n.gpus[0], n.gpus[1]
-	asked := func(value string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + value} }
+	request := func(value string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + value} }
 	device := func(g bed.GPU) []string { return []string{"--device", "vpci-location-path://" + g.Location} }
 	for i, test := range []struct {
 		name  string
 		flags []string
 		want  []bed.GPU
 	}{
-		{"has all GPUs by --env all", asked("all"), n.gpus},
-		{"has a GPU by index", asked("1"), []bed.GPU{second}},
-		{"has a GPU by location path", asked(first.Location), []bed.GPU{first}},
-		{"has a GPU by LUID", asked(second.LUID), []bed.GPU{second}},
-		{"has each GPU of a list once", asked("1," + second.Location + ",0"), n.gpus},
-		{"has the device of --device once, with its files", device(first), []bed.GPU{first}},
-		{"has the other device of --device once, with its files", device(second), []bed.GPU{second}},
-		{"has a device once that is asked for in both ways", slices.Concat(device(first), asked("0")), []bed.GPU{first}},
+		{"all GPUs", request("all"), n.gpus},
+		{"a GPU by index", request("1"), []bed.GPU{second}},
+		{"a GPU by location path", request(first.Location), []bed.GPU{first}},
+		{"a GPU by LUID", request(second.LUID), []bed.GPU{second}},
+		{"a list that repeats a GPU", request("1," + second.Location + ",0"), n.gpus},
+		{"the device of --device, with its files", device(first), []bed.GPU{first}},
+		{"the other device of --device, with its files", device(second), []bed.GPU{second}},
+		{"a device that is requested in both ways", slices.Concat(device(first), request("0")), []bed.GPU{first}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -53,26 +39,22 @@ func testStandalone(t *testing.T, n node) {
 		})
 	}
 
-	t.Run("has the files of all GPUs by the class of all GPUs", func(t *testing.T) {
+	t.Run("the class of all GPUs, with their files", func(t *testing.T) {
 		t.Parallel()
 		id := "ctr-class"
 		if err := n.RunImage(t, bed.Directx, id, "--device", "class://"+displayClass); err != nil {
 			t.Fatalf("ctr run: %v", err)
 		}
-		document := n.Document(t, id)
-		if len(document.AssignedDevices) != 1 || document.AssignedDevices[0].InterfaceClassGUID != displayClass {
-			t.Errorf("AssignedDevices are %+v, want the class alone", document.AssignedDevices)
-		}
-		mustMap(t, id, document, only(n.gpus...))
+		mustMap(t, id, n.mustHaveClass(t, id), filesOf(n.gpus...))
 	})
 
 	for i, test := range []struct {
 		name  string
 		flags []string
 	}{
-		{"is as without us when it asks for nothing", nil},
-		{"is as without us when it asks for none", asked("none")},
-		{"is as without us when its device is none of ours", []string{"--device", "class://11111111-2222-3333-4444-555555555555"}},
+		{"unchanged without a request", nil},
+		{"unchanged with a request for none", request("none")},
+		{"unchanged with another device", []string{"--device", "class://11111111-2222-3333-4444-555555555555"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,16 +68,15 @@ func testStandalone(t *testing.T, n node) {
 		})
 	}
 
-	t.Run("is refused with a list of what there is when nothing matches", func(t *testing.T) {
+	t.Run("refused with a list of the GPUs if none matches", func(t *testing.T) {
 		t.Parallel()
 		for i, value := range []string{"7", "PCIROOT(0)#PCI(FF00)", "0x00000000_0x0000FFFF", "everything"} {
 			id := fmt.Sprintf("ctr-match-%d", i)
-			err := n.RunImage(t, bed.Directx, id, asked(value)...)
-			n.mustRefuse(t, id, err, value, first.Location, second.Location)
+			n.mustRefuse(t, id, n.RunImage(t, bed.Directx, id, request(value)...), value, first.Location, second.Location)
 		}
 	})
 
-	t.Run("has its GPUs the way nerdctl makes it", func(t *testing.T) {
+	t.Run("nerdctl's annotations", func(t *testing.T) {
 		t.Parallel()
 		id := "nerdctl"
 		labels := nerdctlLabels(id)
@@ -103,15 +84,13 @@ func testStandalone(t *testing.T, n node) {
 		spec.Annotations = maps.Clone(labels)
 		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=0")
 		c := bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, spec)), Labels: labels, Runtime: bed.Directx}
-		for _, a := range n.Client(t, "nerdctl-test", c) {
-			if a.Error != "" {
-				t.Fatalf("start: %s", a.Error)
-			}
+		if a := n.Client(t, "nerdctl-test", c)[0]; a.Error != "" {
+			t.Fatalf("start: %s", a.Error)
 		}
 		n.mustHave(t, id, first)
 	})
 
-	t.Run("has its GPUs by the annotation", func(t *testing.T) {
+	t.Run("a request by annotation", func(t *testing.T) {
 		t.Parallel()
 		id := "annotated"
 		spec := n.Standalone(t, id)
@@ -121,8 +100,7 @@ func testStandalone(t *testing.T, n node) {
 	})
 }
 
-// nerdctlLabels are what `nerdctl run` puts on a container and into the
-// annotations of its spec.
+// nerdctlLabels returns the labels that `nerdctl run` sets and copies to annotations.
 // https://github.com/containerd/nerdctl/blob/main/pkg/labels/labels.go
 func nerdctlLabels(id string) map[string]string {
 	return map[string]string{

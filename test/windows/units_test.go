@@ -5,35 +5,31 @@ package windows
 import (
 	"strings"
 	"testing"
-
-	"directx-nri/test/windows/bed"
 )
 
-// testUnits runs the unit tests of what only Windows has, which elsewhere are
-// compiled and no more.
+// testUnits runs the unit tests of code that is specific to Windows.
 func testUnits(t *testing.T) {
 	plugT4(t, 4)
-	wine.SetHCSProperties(t, schemas(0, 1, 2, 3, 4, 5)) // Windows Server 2022
-	for _, test := range []struct {
-		folder, run string
-		how         bed.UnitTests
-	}{
-		{folder: "./internal/win32", run: "."},
-		{folder: "./internal/capabilities", run: "."},
-		{folder: "./internal/hostfiles", run: "."},
-		{folder: "./internal/config", run: "."},
-		{folder: "./internal/durable", run: "."},
-		{folder: "./ocispec", run: "."},
-		// The others have no need of Windows.
-		{folder: "./discovery/pnp", run: "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},
-		// The tests expect a Windows that can assign single devices.
-		{folder: "./cmd/dxctl", run: ".", how: bed.UnitTests{HCSAnswers: true}},
-		{folder: "./cmd/dxctl/runflags", run: "."},
-		{folder: "./cmd/dxctl/preview", run: "."},
+	// Tests of dxctl expect a Windows that can assign single devices.
+	wine.SetHCSProperties(t, server2022)
+	for _, test := range []struct{ dir, run string }{
+		{"./internal/win32", "."},
+		{"./internal/capabilities", "."},
+		{"./internal/hostfiles", "."},
+		{"./internal/durable", "."},
+		{"./internal/config", "."},
+		{"./internal/policy", "."},
+		{"./internal/winpath", "."},
+		{"./ocispec", "."},
+		// The others do not need Windows.
+		{"./discovery/pnp", "FindReadsWhatSnapshot|EndedContextEndsASnapshot|NotifyEnds|SnapshotsKeepNoHandles"},
+		{"./cmd/dxctl", "."},
+		{"./cmd/dxctl/runflags", "."},
+		{"./cmd/dxctl/preview", "."},
 	} {
-		out, err := wine.UnitTests(t, test.folder, test.run, test.how)
+		out, err := wine.UnitTests(t, test.dir, test.run)
 		if err != nil || !strings.Contains(out, "--- PASS") {
-			t.Errorf("%s: %v\n%s", test.folder, err, out)
+			t.Errorf("%s: %v\n%s", test.dir, err, out)
 		}
 	}
 }

@@ -1,9 +1,9 @@
 //go:build e2e && linux
 
-// Package windows holds the suite for Windows nodes: the runtime shim between
-// the real containerd.exe and the real containerd-shim-runhcs-v1.exe, under
-// Wine, as package bed runs them. What HCS is told is the evidence. And
-// discovery, on devices that are made through Windows' own APIs.
+// Package windows has the suite for Windows nodes: the runtime shim between the real
+// containerd.exe and the real containerd-shim-runhcs-v1.exe under Wine, as package bed
+// runs them. The tests check the documents that the Host Compute Service gets, and
+// discovery on devices that are created through Windows' own APIs.
 package windows
 
 import (
@@ -15,7 +15,7 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// What TestMain found: the prefix, or why the tests cannot run.
+// The prefix, or the reason why the tests cannot run.
 var (
 	wine *bed.Wine
 	skip string
@@ -23,8 +23,14 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(bed.Main(m, &wine, &skip)) }
 
-// start returns a node with two GPUs, for the test and those within it.
-func start(t *testing.T, options bed.Options) *bed.Node {
+// node is a node and the GPUs of its inventory.
+type node struct {
+	*bed.Node
+	gpus []bed.GPU
+}
+
+// start returns a node, by default with two GPUs, for the test and its subtests.
+func start(t *testing.T, options bed.Options) node {
 	t.Helper()
 	if skip != "" {
 		t.Skip(skip)
@@ -32,40 +38,47 @@ func start(t *testing.T, options bed.Options) *bed.Node {
 	if options.Inventory == nil {
 		options.Inventory = bed.NewInventory(options.Name)
 	}
-	return bed.StartNode(t, wine, options)
+	return node{bed.StartNode(t, wine, options), options.Inventory.GPUs}
 }
 
-// node is a node and the GPUs that its inventory describes.
-type node struct {
-	*bed.Node
-	gpus []bed.GPU
-}
+// name returns an ID that no other node of the prefix has: they share one HCS.
+func (n node) name(suffix string) string { return n.Name() + "-" + suffix }
 
-// TestNode runs what can share a node, side by side: containerd 1.7.35 and the
-// runhcs that it names. The names of its parts are what must hold.
-func TestNode(t *testing.T) {
-	t.Parallel()
-	inventory := bed.NewInventory("main")
-	n := node{start(t, bed.Options{Name: "main", Inventory: inventory}), inventory.GPUs}
-	n.ImportImage(t)
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T, node)
-	}{
-		{"1 a pod's container", testPods},
-		{"2 a standalone container", testStandalone},
-		{"3 what cannot be honoured does not start", testRefused},
-		{"4 what is not ours", testUntouched},
-		{"5 a container by hand", testByHand},
-	} {
-		t.Run(part.name, func(t *testing.T) {
-			t.Parallel()
-			part.run(t, n)
+// parts runs subtests in order.
+func parts(t *testing.T, parallel bool, parts []part) {
+	t.Helper()
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			if parallel {
+				t.Parallel()
+			}
+			p.run(t)
 		})
 	}
 }
 
-// TestVersions runs the main chain with other releases of both sides.
+type part struct {
+	name string
+	run  func(*testing.T)
+}
+
+// TestNode has the tests that share a node with containerd 1.7.35 and its version of
+// runhcs.
+func TestNode(t *testing.T) {
+	t.Parallel()
+	n := start(t, bed.Options{Name: "main"})
+	n.ImportImage(t)
+	parts(t, true, []part{
+		{"the main chain", n.testChain},
+		{"containers of pods", n.testPods},
+		{"standalone containers", n.testStandalone},
+		{"refused containers", n.testRefused},
+		{"containers without a request", n.testUntouched},
+		{"flags of dxctl", n.testFlags},
+	})
+}
+
+// TestVersions runs the main chain with other releases.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	for _, options := range []bed.Options{
@@ -75,22 +88,28 @@ func TestVersions(t *testing.T) {
 	} {
 		t.Run(options.Name, func(t *testing.T) {
 			t.Parallel()
-			options.Inventory = bed.NewInventory(options.Name)
-			n := node{start(t, options), options.Inventory.GPUs}
-			testChain(t, n)
+			start(t, options).testChain(t)
 		})
 	}
 }
 
-// only returns the GPUs' mounts as HCS is to see them: every file that exists,
-// once for each place, of the first GPU that has it.
-func only(gpus ...bed.GPU) []bed.Mapped {
+// visible returns the spec of a standalone container that requests GPUs.
+func (n node) visible(t *testing.T, id, request string) []byte {
+	t.Helper()
+	spec := n.Standalone(t, id)
+	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+request)
+	return bed.JSON(t, spec)
+}
+
+// filesOf returns the mounts of a container with the GPUs: each file that exists, of the
+// first GPU that has it.
+func filesOf(gpus ...bed.GPU) []bed.Mapped {
 	var mounts []bed.Mapped
 	taken := map[string]bool{}
 	for _, g := range gpus {
 		for _, m := range g.Mounts() {
-			if place := strings.ToLower(m.ContainerPath); !taken[place] {
-				taken[place] = true
+			if path := strings.ToLower(m.ContainerPath); !taken[path] {
+				taken[path] = true
 				mounts = append(mounts, m)
 			}
 		}
@@ -99,8 +118,8 @@ func only(gpus ...bed.GPU) []bed.Mapped {
 	return mounts
 }
 
-// mustHave fails the test unless container id was created with exactly those
-// GPUs and their files.
+// mustHave fails the test unless container id was created with exactly those GPUs and
+// their files.
 func (n node) mustHave(t *testing.T, id string, gpus ...bed.GPU) {
 	t.Helper()
 	document := n.Document(t, id)
@@ -119,7 +138,21 @@ func (n node) mustHave(t *testing.T, id string, gpus ...bed.GPU) {
 			t.Errorf("device %s of %s is assigned as %q, want DeviceInstance", d.LocationPath, id, d.Type)
 		}
 	}
-	mustMap(t, id, document, only(gpus...))
+	mustMap(t, id, document, filesOf(gpus...))
+}
+
+// displayClass is the device class that stands for all GPUs.
+const displayClass = "5B45201D-F2F2-4F3B-85BB-30FF1F953599"
+
+// mustHaveClass fails the test unless container id has the class of all GPUs, and no
+// other device.
+func (n node) mustHaveClass(t *testing.T, id string) bed.Document {
+	t.Helper()
+	document := n.Document(t, id)
+	if d := document.AssignedDevices; len(d) != 1 || d[0].InterfaceClassGUID != displayClass || d[0].LocationPath != "" {
+		t.Errorf("AssignedDevices of %s are %+v, want the class only", id, d)
+	}
+	return document
 }
 
 func mustMap(t *testing.T, id string, document bed.Document, want []bed.Mapped) {
@@ -134,34 +167,29 @@ func mustMap(t *testing.T, id string, document bed.Document, want []bed.Mapped) 
 	}
 }
 
-// mustEqualPlain fails the test unless container id came to HCS, and
-// config.json to the real shim, as container plain did without us.
+// mustEqualPlain fails the test unless HCS got the same document for container id as for
+// container plain, which was started without the shim, and the real shim the same
+// config.json.
 func (n node) mustEqualPlain(t *testing.T, id, plain string) {
 	t.Helper()
 	if got, want := n.Document(t, id).Neutral(id), n.Document(t, plain).Neutral(plain); got != want {
-		t.Errorf("the HCS document is\n%s\nand without us\n%s", got, want)
+		t.Errorf("the HCS document is\n%s\nand without the shim\n%s", got, want)
 	}
-	n.mustEqualConfig(t, id, plain)
-}
-
-func (n node) mustEqualConfig(t *testing.T, id, plain string) {
-	t.Helper()
 	n.mustEqualConfigs(t, id, id, plain, plain)
 }
 
-// mustEqualConfigs is mustEqualConfig for containers of the pods pod and
-// plainPod, whose names differ as well.
+// mustEqualConfigs compares config.json of containers of the pods pod and plainPod.
 func (n node) mustEqualConfigs(t *testing.T, id, pod, plain, plainPod string) {
 	t.Helper()
 	got := strings.ReplaceAll(n.Config(t, id), pod, "POD")
 	want := strings.ReplaceAll(n.Config(t, plain), plainPod, "POD")
 	if got != want {
-		t.Errorf("config.json is\n%s\nand without us\n%s", got, want)
+		t.Errorf("config.json is\n%s\nand without the shim\n%s", got, want)
 	}
 }
 
-// mustRefuse fails the test unless err, of ctr or the client, is our line, has
-// parts in it, and HCS was never asked for the container.
+// mustRefuse fails the test unless err, of ctr or the client, is one line of the shim
+// that has parts in it, and the container was not created.
 func (n node) mustRefuse(t *testing.T, id string, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -170,14 +198,27 @@ func (n node) mustRefuse(t *testing.T, id string, err error, parts ...string) {
 	text := err.Error()
 	t.Logf("refused: %s", text)
 	if strings.Count(text, "directx-nri: ") != 1 || strings.Contains(strings.TrimSpace(text), "\n") {
-		t.Errorf("the error is not one line of ours: %q", text)
+		t.Errorf("the error is not one line of the shim: %q", text)
 	}
+	n.mustNotStart(t, id, text, parts...)
+}
+
+// mustNotStart fails the test unless the error has parts and the container was not
+// created.
+func (n node) mustNotStart(t *testing.T, id, text string, parts ...string) {
+	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			t.Errorf("the error does not say %q: %s", part, text)
+			t.Errorf("container %s: the error does not contain %q: %s", id, part, text)
 		}
 	}
 	if created := n.Created(t, id); created != 0 {
-		t.Errorf("HCS was asked %d times for container %s, want never", created, id)
+		t.Errorf("container %s was created %d times", id, created)
 	}
+}
+
+// mustLeaveNothing waits until container id has left no process, bundle or compute system.
+func (n node) mustLeaveNothing(t *testing.T, id string) {
+	t.Helper()
+	bed.Eventually(t, "nothing is left of "+id, func() error { return n.Left(id) })
 }

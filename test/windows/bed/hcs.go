@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// Call is one call that the Host Compute Service got.
+// Call is a call of the Host Compute Service.
 type Call struct {
 	Name string
-	// Text is what was sent along, a JSON document for most.
+	// Text is its document, JSON in most cases.
 	Text string
 }
 
-// createCall is the call that a container begins with.
+// createCall creates a container.
 const createCall = "HcsCreateComputeSystem"
 
 // Calls returns the calls for the compute system id, in order.
@@ -27,7 +27,7 @@ func (w *Wine) Calls(t testing.TB, id string) []Call {
 	t.Helper()
 	data, err := os.ReadFile(w.Linux(`C:\hcs.log`))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("read what HCS was told: %v", err)
+		t.Fatal(err)
 	}
 	var calls []Call
 	for line := range strings.Lines(string(data)) {
@@ -39,7 +39,7 @@ func (w *Wine) Calls(t testing.TB, id string) []Call {
 	return calls
 }
 
-// Created tells how often HCS was asked for the container id.
+// Created returns how often the container id was created.
 func (w *Wine) Created(t testing.TB, id string) int {
 	t.Helper()
 	n := 0
@@ -51,13 +51,7 @@ func (w *Wine) Created(t testing.TB, id string) int {
 	return n
 }
 
-// Exists tells whether the compute system id is there now.
-func (w *Wine) Exists(id string) bool {
-	_, err := os.Stat(w.Linux(`C:\hcs\` + id))
-	return err == nil
-}
-
-// Document is what HCS was told a container is.
+// Document is the part of HCS's document that describes a container.
 type Document struct {
 	AssignedDevices []struct {
 		Type               string
@@ -69,19 +63,18 @@ type Document struct {
 	text string
 }
 
-// volume is how runhcs spells a drive: it resolves each path on the host.
+// volume is the prefix of the paths that runhcs resolves on the host.
 var volume = regexp.MustCompile(`^\\\\\?\\Volume\{[^}]*\}\\`)
 
-// Mapped is a folder or file of the host in a container. Windows makes no
-// difference between capitals and small letters in either path.
+// Mapped is a directory or file of the host in a container. The case of the paths does
+// not matter.
 type Mapped struct {
 	HostPath      string
 	ContainerPath string
 	ReadOnly      bool
 }
 
-// Document returns the document of the container id, which must have been
-// created once.
+// Document returns the document of the container id, which must have been created once.
 func (w *Wine) Document(t testing.TB, id string) Document {
 	t.Helper()
 	var document struct{ Container Document }
@@ -100,13 +93,12 @@ func (w *Wine) Document(t testing.TB, id string) Document {
 		}
 	}
 	if n != 1 {
-		t.Fatalf("HCS was asked %d times for container %s, want once", n, id)
+		t.Fatalf("container %s was created %d times, want once", id, n)
 	}
 	return document.Container
 }
 
-// Neutral returns the whole document with id, which differs from one run to
-// the next, replaced.
+// Neutral returns the whole document with id replaced.
 func (d Document) Neutral(id string) string { return strings.ReplaceAll(d.text, id, "ID") }
 
 // Locations returns the location paths of the assigned devices, in order.

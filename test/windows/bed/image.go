@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// imageName is the node's image, whose one command runs until it is killed.
+// imageName is the node's image. Its command is [Forever].
 const imageName = "localhost/base:1"
 
-// Forever is a command line that runs until it is killed; any other ends at
-// once (../doubles/vmcompute.c).
+// Forever is a command line that runs until it is killed. Any other ends immediately
+// (../doubles/vmcompute.c).
 const Forever = "forever"
 
-// ImportImage gives the node an image, so that `ctr run` can be called as on
-// Windows. The snapshotter takes a layer as unpacked when its key says so, and
-// wants the disk of the container's own layer, which HCS makes on Windows.
+// ImportImage imports an image for `ctr run`. The snapshotter considers a layer unpacked
+// by its key, and needs the disk of the container's own layer, which HCS creates on
+// Windows.
 func (n *Node) ImportImage(t testing.TB) {
 	t.Helper()
 	layer := tarball(t, map[string][]byte{"Files/base.txt": []byte("base")})
@@ -34,7 +34,7 @@ func (n *Node) ImportImage(t testing.TB) {
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{diff}},
 	})
 	manifest := marshal(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{imageName}, "Layers": []string{"layer.tar"}}})
-	n.write(t, "image.tar", string(tarball(t, map[string][]byte{"config.json": config, "layer.tar": layer, "manifest.json": manifest})))
+	n.File(t, "image.tar", string(tarball(t, map[string][]byte{"config.json": config, "layer.tar": layer, "manifest.json": manifest})))
 	for _, args := range [][]string{
 		{"images", "import", "--no-unpack", n.Path("image.tar")},
 		{"snapshots", "prepare", "extract-base"},
@@ -42,12 +42,12 @@ func (n *Node) ImportImage(t testing.TB) {
 		{"snapshots", "label", diff, "containerd.io/gc.root=1"},
 	} {
 		if _, err := n.Ctr(t, args...); err != nil {
-			t.Fatalf("give the node an image: ctr %v: %v", args, err)
+			t.Fatalf("import the image: ctr %v: %v", args, err)
 		}
 	}
 	layers, err := filepath.Glob(n.Linux(n.Path("root", "io.containerd.snapshotter.v1.windows", "snapshots", "*")))
 	if err != nil || len(layers) != 1 {
-		t.Fatalf("give the node an image: its layer is in %v, %v", layers, err)
+		t.Fatalf("import the image: its layer is in %v, %v", layers, err)
 	}
 	if err := os.WriteFile(filepath.Join(layers[0], "blank.vhdx"), nil, 0o600); err != nil {
 		t.Fatal(err)

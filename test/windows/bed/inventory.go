@@ -13,40 +13,37 @@ import (
 	"directx-nri/internal/allocation"
 )
 
-// Display is the resource of the inventories' GPUs.
-const Display = "directx.microsoft.com/display"
-
-// Inventory describes a node's GPUs.
+// Inventory has a node's GPUs.
 type Inventory struct{ GPUs []GPU }
 
-// GPU is one of them.
+// GPU is a GPU of a node.
 type GPU struct {
 	InstanceID, Location, LUID string
-	// UUID is what NVIDIA's driver would name it, "" when that is not known.
+	// UUID is that of NVIDIA's driver, empty if it is unknown.
 	UUID string
-	// Store is its driver's folder.
+	// Store is its driver store path.
 	Store string
 	Files []File
 }
 
-// File is a file that the driver wants in a container.
+// File is a runtime file.
 type File struct {
-	// Source is its name in the driver store, below the driver's folder.
+	// Source is its path below the driver store path.
 	Source string
 	// Name is its name in the container.
 	Name string
-	// WOW64 puts it into SysWOW64, for 32-bit programs.
+	// WOW64 places it in SysWOW64, for 32-bit programs.
 	WOW64 bool
-	// Missing tells that the driver lists it and it is not there, Unlisted that it
-	// is there and the driver does not list it.
+	// Missing is a file that the driver lists and that does not exist. Unlisted is one
+	// that exists and is not listed.
 	Missing, Unlisted bool
 }
 
-// DriverStore is where Windows keeps drivers.
+// DriverStore is the directory of Windows drivers.
 const DriverStore = `C:\Windows\System32\DriverStore\FileRepository`
 
-// NewInventory describes two GPUs with drivers of their own, in folders whose
-// names begin with prefix.
+// NewInventory returns two GPUs with different drivers, whose directories have names that
+// begin with prefix.
 func NewInventory(prefix string) *Inventory {
 	gpu := func(i int, files ...File) GPU {
 		return GPU{
@@ -73,26 +70,26 @@ func NewInventory(prefix string) *Inventory {
 	}}
 }
 
-// Replica returns the i-th replica of a GPU as the advertiser names it.
+// Replica returns the i-th replica of a GPU.
 func (g GPU) Replica(i int) allocation.Replica {
 	return allocation.Replica{ID: fmt.Sprintf("%s::%d", g.InstanceID, i), InstanceID: g.InstanceID}
 }
 
-// Mounts returns what a container with the GPU has to have: each file that is
-// listed and exists, sorted by its place in the container.
+// Mounts returns the files of a container with the GPU: those that are listed and exist,
+// sorted by their path in the container.
 func (g GPU) Mounts() []Mapped {
 	var mounts []Mapped
 	for _, f := range g.Files {
 		if f.Missing || f.Unlisted {
 			continue
 		}
-		folder := "System32"
+		dir := "System32"
 		if f.WOW64 {
-			folder = "SysWOW64"
+			dir = "SysWOW64"
 		}
 		mounts = append(mounts, Mapped{
 			HostPath:      g.Store + `\` + f.Source,
-			ContainerPath: `C:\Windows\` + folder + `\` + f.Name,
+			ContainerPath: `C:\Windows\` + dir + `\` + f.Name,
 			ReadOnly:      true,
 		})
 	}
@@ -100,12 +97,12 @@ func (g GPU) Mounts() []Mapped {
 	return mounts
 }
 
-// SortMapped sorts by the place in the container.
+// SortMapped sorts by the path in the container.
 func SortMapped(mounts []Mapped) {
 	slices.SortFunc(mounts, func(a, b Mapped) int { return strings.Compare(a.ContainerPath, b.ContainerPath) })
 }
 
-// place puts the drivers' files where the inventory says.
+// place creates the drivers' files.
 func (v *Inventory) place(t testing.TB, w *Wine) {
 	t.Helper()
 	for _, g := range v.GPUs {
@@ -124,8 +121,8 @@ func (v *Inventory) place(t testing.TB, w *Wine) {
 	}
 }
 
-// driverFile is Linux for a path in the driver store, whose upper folders
-// are there already and written otherwise.
+// driverFile is [Wine.Linux] for a path in the driver store, whose upper directories have
+// names of another case.
 func (w *Wine) driverFile(path string) string {
 	return w.Linux(strings.Replace(path, `C:\Windows\System32\`, `C:\windows\system32\`, 1))
 }

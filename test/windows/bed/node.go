@@ -22,31 +22,38 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/testutil"
+	suite "directx-nri/test/bed"
 )
 
-// Directx is this project's runtime by the name that ctr and nerdctl use.
-const Directx = "io.containerd.directx.v1"
+const (
+	// Directx is the runtime shim by the name that ctr and nerdctl use.
+	Directx = "io.containerd.directx.v1"
+	// Runhcs is runhcs by its own name.
+	Runhcs = "io.containerd.runhcs.v1"
+	// Display is the resource of the inventories' GPUs.
+	Display = "directx.microsoft.com/display"
+	// Dxctl is the file name of dxctl.
+	Dxctl = dxctlExe
 
-// Plain is runhcs alone, by a name that is as little known as ours: ctr sends
-// runhcs' own options along when it knows the name. containerd 2.4 speaks
-// another protocol to every shim whose file does not have runhcs' name, which
-// runhcs itself does not know, so there it goes by that.
+	defaultNamespace = "default"
+)
+
+// Plain returns the runtime that is runhcs without the shim. ctr sends options to
+// runtimes with runhcs' name, and containerd 2.4 uses a protocol that runhcs does not
+// have with all others.
 func (n *Node) Plain() string {
 	if n.options.Containerd2 {
-		return "io.containerd.runhcs.v1"
+		return Runhcs
 	}
 	return "io.containerd.plain.v1"
 }
 
-// patience is how long one step may take. What hangs is ended by it or by the
-// suite's own timeout; a step that is slow because the machine is busy is not:
-// there one start of a program can take ten seconds, and fifty containers three
-// minutes.
+// patience limits a single step. On a busy machine the start of a program can take
+// ten seconds, and that of fifty containers three minutes.
 const patience = 10 * time.Minute
 
-// Timeouts is the end of containerd's configuration file. Its own limits are two
-// to five seconds, within which Windows does what Wine on a busy machine does
-// not: a clean-up that is cut short leaves the bundle for good.
+// Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
+// seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
 const Timeouts = `
 [timeouts]
   "io.containerd.timeout.shim.cleanup" = "2m"
@@ -55,43 +62,37 @@ const Timeouts = `
   "io.containerd.timeout.task.state" = "2m"
 `
 
-// Options say what a node is made of, by default containerd 1.7.35 and the
-// hcsshim that it names.
+// Options describe a node. The default is containerd 1.7.35 with its version of runhcs.
 type Options struct {
-	// Name is the node's folder on drive C:, and in its pipes' names.
+	// Name is the node's directory on drive C: and part of its pipes' names.
 	Name string
-	// Containerd2 takes the newest containerd, NewHcsshim the newest runhcs.
+	// Containerd2 selects the newest containerd, NewHcsshim the newest runhcs.
 	Containerd2, NewHcsshim bool
-	// Inventory describes the node's GPUs.
+	// Inventory has the node's GPUs.
 	Inventory *Inventory
-	// Live has our shim find them by itself: the inventory is plugged as hardware,
-	// in place of what the prefix had, and no inventory file is written.
+	// Live plugs the GPUs in as hardware, instead of writing an inventory file.
 	Live bool
-	// Bare leaves our shim out, for dxctl.exe to install.
+	// Bare leaves the shim to be installed by dxctl.exe.
 	Bare bool
-	// HCSAnswers has what containerd starts, and HostProcess, be told what HCS is. It is not for the
-	// newest runhcs, which would take more for granted.
+	// HCSAnswers makes HCS answer queries of the shim and of host processes. The newest
+	// runhcs needs more of HCS than the double has.
 	HCSAnswers bool
-	// Usual has everything be where a Windows node has it, so that programs of ours
-	// need no flags: containerd in "C:\Program Files\containerd", its folders, its
-	// pipe, and our own folder. Our configuration is not written, and no record. It
-	// takes a prefix of its own, and a Config that names no other folders.
+	// Usual uses the paths of a real node, so that no program needs flags for them.
+	// Neither config.yaml nor a recorder is created. It needs a prefix of its own.
 	Usual bool
-	// Settings are YAML that our configuration file has beside what the node needs,
-	// by default the usual assignment of single devices: Wine says that it is a
-	// Windows without.
+	// Settings are keys of config.yaml, by default those for single devices, because
+	// Wine reports a Windows that supports the class of all GPUs only.
 	Settings string
-	// Config is containerd's configuration file, "" for none, in place of the
-	// bed's own, which has containerd wait longer than usual. Its usual pipe
-	// becomes the node's, and what it says of folders is overridden by flags.
+	// Config is containerd's configuration file, empty for none. The default has longer
+	// timeouts only. Flags override its directories, and its usual pipe is replaced.
 	Config *string
 }
 
-// Node is one containerd.exe with its folder.
+// Node is a containerd.exe with its directory.
 type Node struct {
 	*Wine
-	// Recorder writes allocation records where the shim looks for them. A node that
-	// is Usual has none yet.
+	// Recorder writes allocation records. It is nil on a node with the usual paths
+	// until [Node.OpenRecorder].
 	Recorder *allocation.Recorder
 
 	options Options
@@ -100,26 +101,25 @@ type Node struct {
 
 	mu     sync.Mutex // held while containerd is started or killed
 	daemon *exec.Cmd
-	ended  chan struct{} // closed when daemon ended and was waited for
+	ended  chan struct{} // closed when daemon has ended
 }
 
-// StartNode makes a node and starts it. It ends with the test.
+// StartNode sets up a node and starts it. It ends with the test.
 func StartNode(t testing.TB, w *Wine, options Options) *Node {
 	t.Helper()
-	n := &Node{Wine: w, options: options, dir: `C:\` + options.Name}
+	n := &Node{Wine: w, options: options, dir: `C:\` + options.Name, log: filepath.Join(w.dir, options.Name+".log")}
 	if options.Usual {
 		n.dir = usualDir
 	}
-	n.log = filepath.Join(w.dir, options.Name+".log")
 	n.install(t)
 	if options.Live {
 		w.Plug(t, options.Inventory.Hardware(t, w))
 	} else {
 		options.Inventory.place(t, w)
-		n.write(t, "inventory.yaml", options.Inventory.yaml())
+		n.File(t, "inventory.yaml", options.Inventory.yaml())
 	}
 	if !options.Usual {
-		n.WriteSettings(t, cmp.Or(options.Settings, usualSettings))
+		n.WriteSettings(t, cmp.Or(options.Settings, "assignmentMode: location-path\n"))
 		n.OpenRecorder(t)
 	}
 	n.Start(t)
@@ -127,9 +127,7 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 		n.Kill()
 		if t.Failed() {
 			t.Logf("---- containerd's log\n%s", n.Log())
-			if data, err := os.ReadFile(n.Linux(n.Path("shim.log"))); err == nil {
-				t.Logf("---- the shim's log\n%s", data)
-			}
+			t.Logf("---- the shim's log\n%s", n.read(t, "shim.log"))
 		}
 	})
 	return n
@@ -146,7 +144,7 @@ func (n *Node) OpenRecorder(t testing.TB) {
 	n.Recorder = recorder
 }
 
-// install puts the node's programs into its folder.
+// install copies the node's programs into its directory.
 func (n *Node) install(t testing.TB) {
 	t.Helper()
 	containerd, hcsshim := windowsParts, windowsParts
@@ -156,43 +154,41 @@ func (n *Node) install(t testing.TB) {
 	if n.options.NewHcsshim {
 		hcsshim = newHcsshim
 	}
-	for _, folder := range []string{"real", "product"} {
-		if err := os.MkdirAll(n.Linux(n.Path(folder)), 0o700); err != nil {
+	for _, dir := range []string{"real", "product"} {
+		if err := os.MkdirAll(n.Linux(n.Path(dir)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	launcher := filepath.Join(n.built, "launcher.exe")
 	for name, from := range map[string]string{
-		containerdExe: filepath.Join(n.parts.folder(containerd), containerdExe),
-		ctrExe:        filepath.Join(n.parts.folder(containerd), ctrExe),
-		clientExe:     filepath.Join(n.parts.folder(windowsParts), clientExe),
-		runhcsExe:     launcher,
-		plainExe:      launcher,
-		directxExe:    filepath.Join(n.parts.products, directxExe),
-
+		containerdExe:           n.parts.stock(containerd, containerdExe),
+		ctrExe:                  n.parts.stock(containerd, ctrExe),
+		clientExe:               n.parts.stock(windowsParts, clientExe),
+		runhcsExe:               launcher,
+		plainExe:                launcher,
+		directxExe:              filepath.Join(n.parts.products, directxExe),
 		`product\` + dxctlExe:   filepath.Join(n.parts.products, dxctlExe),
 		`product\` + directxExe: filepath.Join(n.parts.products, directxExe),
-
-		`real\` + runhcsExe: filepath.Join(n.parts.folder(hcsshim), runhcsExe),
+		`real\` + runhcsExe:     n.parts.stock(hcsshim, runhcsExe),
 	} {
 		if n.options.Bare && name == directxExe {
 			continue
 		}
 		if err := copyFile(from, n.Linux(n.Path(name))); err != nil {
-			t.Fatalf("put %s on the node: %v", name, err)
+			t.Fatalf("copy %s to the node: %v", name, err)
 		}
 	}
 	switch config := n.options.Config; {
 	case config == nil:
-		n.write(t, n.containerdToml(), "version = 2\n"+Timeouts)
+		n.File(t, n.containerdToml(), "version = 2\n"+Timeouts)
 	case *config != "":
-		// Flags alone do not move the pipe of ttrpc.
-		n.write(t, n.containerdToml(), strings.ReplaceAll(*config, usualPipe, n.pipeName()))
+		// Flags do not set the pipe of ttrpc.
+		n.File(t, n.containerdToml(), strings.ReplaceAll(*config, usualPipe, n.pipeName()))
 	}
 }
 
-// containerdToml is containerd's configuration file. By its usual name a node
-// that is started without any would read it too.
+// containerdToml returns the name of containerd's configuration file. A file with the
+// usual name is read even if containerd starts without --config.
 func (n *Node) containerdToml() string {
 	if n.options.Usual {
 		return "config.toml"
@@ -200,42 +196,43 @@ func (n *Node) containerdToml() string {
 	return "containerd.toml"
 }
 
-// ContainerdConfig returns containerd's configuration file, nil when there is
-// none.
+// ContainerdConfig returns containerd's configuration file, nil if there is none.
 func (n *Node) ContainerdConfig(t testing.TB) []byte { return n.read(t, n.containerdToml()) }
 
-// containerdArgs are the arguments that containerd.exe is started with. A file
-// that is named must exist; the one at the default place need not.
+// containerdArgs returns the arguments of containerd.exe.
 func (n *Node) containerdArgs() []string {
 	if n.options.Usual {
 		return nil
 	}
-	if _, err := os.Stat(n.Linux(n.Path(n.containerdToml()))); err == nil {
-		return n.containerdArgsWith(n.containerdToml())
+	if _, err := os.Stat(n.Linux(n.Path(n.containerdToml()))); err != nil {
+		return n.containerdArgsWith("")
 	}
-	return n.containerdArgsWith("")
+	return n.containerdArgsWith(n.containerdToml())
 }
 
-// containerdArgsWith are the arguments for a configuration file of that name.
+// containerdArgsWith returns them for a configuration file in the node's directory.
 func (n *Node) containerdArgsWith(config string) []string {
-	args := []string{"--root", n.Path("root"), "--state", n.running(), "--address", n.pipe()}
+	args := []string{"--root", n.Path("root"), "--state", n.running(), "--address", n.Pipe()}
 	if config != "" {
 		args = append(args, "--config", n.Path(config))
 	}
 	return args
 }
 
-// Path returns the Windows path of a file in the node's folder.
+// Name returns the node's name.
+func (n *Node) Name() string { return n.options.Name }
+
+// Path returns the Windows path of a file in the node's directory.
 func (n *Node) Path(elements ...string) string {
 	return strings.Join(append([]string{n.dir}, elements...), `\`)
 }
 
-// Where a Windows node has things.
+// Paths of a real node.
 const (
 	usualDir = `C:\Program Files\containerd`
-	// UsualData is the folder of containerd's own data.
+	// UsualData is containerd's data directory.
 	UsualData = `C:\ProgramData\containerd`
-	// UsualState is our folder.
+	// UsualState is the product's state directory.
 	UsualState = `C:\ProgramData\directx-nri`
 	usualPipe  = "containerd-containerd"
 )
@@ -247,7 +244,7 @@ func (n *Node) state() string {
 	return n.Path("state")
 }
 
-// running is containerd's folder of what runs.
+// running returns containerd's state directory.
 func (n *Node) running() string {
 	if n.options.Usual {
 		return UsualData + `\state`
@@ -255,46 +252,53 @@ func (n *Node) running() string {
 	return n.Path("run")
 }
 
+// StateDir returns the path of the state directory on this system.
+func (n *Node) StateDir() string { return n.Linux(n.state()) }
+
 // Command is [Wine.Command] with the node's state directory in the environment.
 func (n *Node) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := n.Wine.Command(ctx, program, args...)
 	if !n.options.Usual {
 		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.state())
 	}
+	if n.options.HCSAnswers {
+		cmd.Env = append(cmd.Env, hcsAnswers)
+	}
 	return cmd
 }
-
-// StateDir is our state folder's place on this system.
-func (n *Node) StateDir() string { return n.Linux(n.state()) }
-
-// pipePrefix begins the names of the nodes' pipes.
-const pipePrefix = "dxw-"
 
 func (n *Node) pipeName() string {
 	if n.options.Usual {
 		return usualPipe
 	}
-	return pipePrefix + n.options.Name
+	return "dxw-" + n.options.Name
 }
 
-func (n *Node) pipe() string { return `\\.\pipe\` + n.pipeName() }
+// Pipe returns containerd's address.
+func (n *Node) Pipe() string { return `\\.\pipe\` + n.pipeName() }
 
-func (n *Node) write(t testing.TB, name, text string) {
+// File writes a file in the node's directory and returns its Windows path.
+func (n *Node) File(t testing.TB, name, content string) string {
 	t.Helper()
-	// Written beside and renamed, for a reader may be at it.
-	path := n.Linux(n.Path(name))
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	n.replace(t, n.Path(name), []byte(content))
+	return n.Path(name)
 }
 
-const usualSettings = "assignmentMode: location-path\n"
+// read returns a file of the node's directory, nil if there is none.
+func (n *Node) read(t testing.TB, name ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(n.Linux(n.Path(name...)))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return data
+}
 
-// WriteSettings replaces config.yaml by the keys that the node needs and settings,
-// YAML with other keys, and applies it.
+// ConfigFile returns the path of config.yaml on this system.
+func (n *Node) ConfigFile() string { return n.Linux(n.Path("config.yaml")) }
+
+// WriteSettings replaces config.yaml with the keys that the node needs and settings,
+// and applies it.
 func (n *Node) WriteSettings(t testing.TB, settings string) {
 	t.Helper()
 	if err := n.TrySettings(t, settings); err != nil {
@@ -302,24 +306,18 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	}
 }
 
-// TrySettings is [Node.WriteSettings] of settings that may be invalid.
+// TrySettings is [Node.WriteSettings] for settings that may be invalid.
 func (n *Node) TrySettings(t testing.TB, settings string) error {
 	t.Helper()
-	// Our shim selects by the name of the real one what that reads.
 	shim := plainExe
 	if n.options.Containerd2 {
 		shim = runhcsExe
 	}
-	inventory := ""
 	if !n.options.Live {
-		inventory = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml"))
+		settings = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml")) + settings
 	}
-	n.write(t, "config.yaml", fmt.Sprintf(`apiVersion: directx.microsoft.com/v1alpha1
-kind: Configuration
-%sshim:
-  runtime: '%s'
-  log: '%s'
-%s`, inventory, n.Path(shim), n.Path("shim.log"), settings))
+	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  runtime: '%s'\n  log: '%s'\n%s",
+		n.Path(shim), n.Path("shim.log"), settings))
 	return n.Apply(t)
 }
 
@@ -330,9 +328,6 @@ func (n *Node) Apply(t testing.TB) error {
 	return err
 }
 
-// ConfigFile is our configuration file's place on this system.
-func (n *Node) ConfigFile() string { return n.Linux(n.Path("config.yaml")) }
-
 // Start starts containerd.exe and waits until it answers.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
@@ -341,8 +336,6 @@ func (n *Node) Start(t testing.TB) {
 	}
 }
 
-// start starts containerd.exe with arguments and waits until it answers or has
-// ended.
 func (n *Node) start(args []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -352,22 +345,19 @@ func (n *Node) start(args []string) error {
 	}
 	defer log.Close()
 	cmd := n.Command(context.Background(), n.Path(containerdExe), args...)
-	if n.options.HCSAnswers {
-		cmd.Env = append(cmd.Env, hcsAnswers)
-	}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start containerd.exe: %w", err)
 	}
 	n.daemon, n.ended = cmd, make(chan struct{})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	go func(ended chan struct{}) { // Ends with the process; kill waits for it.
+	go func(ended chan struct{}) { // Ends with the process; Kill waits for it.
 		defer cancel()
 		defer close(ended)
-		_ = cmd.Wait() // Killed, or seen by those who need it.
+		_ = cmd.Wait() // The status is in cmd.ProcessState.
 	}(n.ended)
 	// runhcs sends its events to the second pipe.
-	if _, err := n.output(n.Command(ctx, n.Path(clientExe), "wake", n.pipe(), n.pipe()+".ttrpc")); err != nil {
+	if _, err := n.output(n.Command(ctx, n.Path(clientExe), "wake", n.Pipe(), n.Pipe()+".ttrpc")); err != nil {
 		select {
 		case <-n.ended:
 			return fmt.Errorf("containerd.exe has ended: %s", cmd.ProcessState)
@@ -378,22 +368,22 @@ func (n *Node) start(args []string) error {
 	return nil
 }
 
-// Kill ends containerd.exe at once. Its shims stay.
+// Kill kills containerd.exe, but not its shims.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_ = n.daemon.Process.Kill() // Fails when it has ended.
+	_ = n.daemon.Process.Kill() // An error means that it has ended.
 	<-n.ended
 }
 
-// Log returns what containerd logged, over all of its starts.
+// Log returns containerd's log of all its starts.
 func (n *Node) Log() string {
-	data, _ := os.ReadFile(n.log) // Shown with a failure that has been told.
+	data, _ := os.ReadFile(n.log) // It is printed with another failure.
 	return string(data)
 }
 
-// run runs a program of the node and returns what it printed to standard
-// output. Its error has the rest.
+// run runs a program of the node and returns its standard output. The error has its
+// standard error.
 func (n *Node) run(t testing.TB, stdin []byte, program string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -403,26 +393,62 @@ func (n *Node) run(t testing.TB, stdin []byte, program string, args ...string) (
 	return n.output(cmd)
 }
 
-// CtrCommand returns ctr.exe with arguments, ready to be started.
-func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
-	return n.Command(ctx, n.Path(ctrExe), append([]string{"--address", n.pipe()}, args...)...)
+// Dxctl runs dxctl.exe and returns its exit status and output.
+func (n *Node) Dxctl(t testing.TB, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return n.Finish(t, n.Command(ctx, n.Path("product", dxctlExe), args...))
 }
 
-// Ctr runs ctr.exe. Its error is what ctr printed.
+// DxctlRuntime runs 'dxctl.exe runtime COMMAND' for the node's containerd.
+func (n *Node) DxctlRuntime(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	args := []string{"runtime", command}
+	switch containerd := []string{"--config", n.Path(n.containerdToml()), "--cri-socket", n.Pipe()}; command {
+	case "install":
+		args = append(args, "--to", n.Path())
+	case "configure":
+		args = append(append(args, containerd...), "--shim", n.Shim())
+	case "unconfigure":
+		args = append(args, containerd...)
+	default:
+		args = append(append(args, containerd...), "--timeout", patience.String())
+	}
+	return n.Dxctl(t, append(args, flags...)...)
+}
+
+// Shim returns the path of the shim on the node.
+func (n *Node) Shim() string { return n.Path(directxExe) }
+
+// ShimFile returns the shim's content, nil if there is none.
+func (n *Node) ShimFile(t testing.TB) []byte { return n.read(t, directxExe) }
+
+// Product returns a program of the product, as it is installed from.
+func (n *Node) Product(t testing.TB, name string) []byte {
+	t.Helper()
+	return n.read(t, "product", name)
+}
+
+// CtrCommand returns a command of ctr.exe.
+func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
+	return n.Command(ctx, n.Path(ctrExe), append([]string{"--address", n.Pipe()}, args...)...)
+}
+
+// Ctr runs ctr.exe. The error has what it printed.
 func (n *Node) Ctr(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for silent := 0; ; {
-		out, err := n.run(t, nil, ctrExe, append([]string{"--address", n.pipe()}, args...)...)
+		out, err := n.run(t, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
 		switch {
 		case err == nil || time.Now().After(deadline):
 			return out, err
 		case strings.Contains(err.Error(), "cannot access socket"):
-			// ctr 2 looks whether the pipe is there before it connects, and gives up
-			// when somebody else is just doing so. It has asked for nothing by then.
+			// ctr 2 checks that the pipe exists, which fails while another process
+			// connects. It has sent no request yet.
 		case strings.HasSuffix(err.Error(), "exit status 1: ") && silent < 3:
-			// ctr says why it fails, so that this one was ended by Wine: seen once, at the
-			// start of a suite, when many programs start at the same time.
+			// Wine ended the program: ctr prints each error of its own.
 			silent++
 		default:
 			return out, err
@@ -430,37 +456,36 @@ func (n *Node) Ctr(t testing.TB, args ...string) (string, error) {
 	}
 }
 
-// request is what client.exe is asked.
+// request is the input of client.exe.
 type request struct {
 	Address    string      `json:"address"`
 	Namespace  string      `json:"namespace"`
 	Containers []Container `json:"containers"`
 }
 
-// Container is a container that the containerd client makes.
+// Container is a container of the containerd client.
 type Container struct {
 	ID     string            `json:"id"`
 	Spec   string            `json:"spec"` // Windows path
 	Labels map[string]string `json:"labels,omitempty"`
-	// Runtime is the runtime's name; Path its program, when it is another than
-	// the name leads to.
+	// Runtime is the runtime's name, and Path its program if the name does not select it.
 	Runtime string `json:"runtime"`
 	Path    string `json:"runtimePath,omitempty"`
-	// Options sends runhcs' options along, as the CRI plugin does.
+	// Options sends the runtime options of runhcs, as the CRI plugin does.
 	Options bool `json:"runhcsOptions,omitempty"`
-	// Raw puts the spec into the container as it is, JSON or not.
+	// Raw uses the spec as it is, even if it is not JSON.
 	Raw bool `json:"raw,omitempty"`
 }
 
-// Answer is what became of it.
+// Answer is the result of a container's start.
 type Answer struct {
 	ID    string `json:"id"`
 	PID   uint32 `json:"pid"`
 	Error string `json:"error"`
 }
 
-// Client makes containers with the containerd client, all at once, and leaves
-// them running.
+// Client starts containers with the containerd client, concurrently, and leaves them
+// running.
 func (n *Node) Client(t testing.TB, namespace string, containers ...Container) []Answer {
 	t.Helper()
 	var ids []string
@@ -468,37 +493,59 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 		ids = append(ids, c.ID)
 	}
 	t.Cleanup(func() { n.remove(t, namespace, ids...) })
-	input, err := json.Marshal(request{Address: n.pipe(), Namespace: namespace, Containers: containers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := n.run(t, input, clientExe, "run")
+	out, err := n.run(t, marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers}), clientExe, "run")
 	if err != nil {
 		t.Fatalf("start containers with the client: %v", err)
 	}
-	var answers []Answer
-	for line := range strings.Lines(out) {
-		var a Answer
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatalf("the client said %q: %v", line, err)
-		}
-		answers = append(answers, a)
-	}
+	answers := decodeLines[Answer](t, out)
 	if len(answers) != len(containers) {
 		t.Fatalf("the client answered for %d containers, want %d", len(answers), len(containers))
 	}
 	return answers
 }
 
-// Run starts a container with ctr and a spec file, and leaves it running.
-func (n *Node) Run(t testing.TB, runtime, id string, spec []byte) error {
+// decodeLines decodes lines of JSON.
+func decodeLines[T any](t testing.TB, text string) (values []T) {
 	t.Helper()
-	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
-	_, err := n.Ctr(t, "run", "--detach", "--null-io", "--runtime", runtime, "--config", n.SpecFile(t, id, spec), id)
-	return err
+	for line := range strings.Lines(text) {
+		var v T
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("decode %q: %v", line, err)
+		}
+		values = append(values, v)
+	}
+	return values
 }
 
-// MustRun is Run of a container that has to start.
+// Run starts a container with ctr and a spec, and leaves it running.
+func (n *Node) Run(t testing.TB, runtime, id string, spec []byte) error {
+	t.Helper()
+	return n.ctrRun(t, id, n.RunArgs(t, runtime, id, spec)...)
+}
+
+// ctrRun runs 'ctr run' and removes the container when the test ends.
+func (n *Node) ctrRun(t testing.TB, id string, args ...string) error {
+	t.Helper()
+	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
+	for try := 0; ; try++ {
+		_, err := n.Ctr(t, args...)
+		// On a busy machine Wine sometimes fails to start a program, here the real shim's
+		// launcher.
+		if err == nil || try == 3 || !strings.Contains(err.Error(), "Internal error.") {
+			return err
+		}
+		t.Logf("started again: %v", err)
+		n.remove(t, defaultNamespace, id)
+	}
+}
+
+// RunArgs returns the arguments of ctr for [Node.Run].
+func (n *Node) RunArgs(t testing.TB, runtime, id string, spec []byte) []string {
+	t.Helper()
+	return []string{"run", "--detach", "--null-io", "--runtime", runtime, "--config", n.SpecFile(t, id, spec), id}
+}
+
+// MustRun is [Node.Run] for a container that has to start.
 func (n *Node) MustRun(t testing.TB, runtime, id string, spec []byte) {
 	t.Helper()
 	if err := n.Run(t, runtime, id, spec); err != nil {
@@ -506,40 +553,31 @@ func (n *Node) MustRun(t testing.TB, runtime, id string, spec []byte) {
 	}
 }
 
-const defaultNamespace = "default"
-
-// RunImage starts a container with ctr, flags and the node's image, and leaves
-// it running.
+// RunImage starts a container of the node's image with ctr and flags, and leaves it running.
 func (n *Node) RunImage(t testing.TB, runtime, id string, flags ...string) error {
 	t.Helper()
-	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
-	args := slices.Concat([]string{"run", "--detach", "--null-io", "--runtime", runtime}, flags, []string{imageName, id})
-	_, err := n.Ctr(t, args...)
-	return err
+	return n.ctrRun(t, id, slices.Concat([]string{"run", "--detach", "--null-io", "--runtime", runtime}, flags, []string{imageName, id})...)
 }
 
-// SpecFile writes a spec for ctr or the client, and returns its path.
+// SpecFile writes a spec and returns its Windows path.
 func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
 	t.Helper()
-	name := "spec-" + id + ".json"
-	n.write(t, name, string(spec))
-	return n.Path(name)
+	return n.File(t, "spec-"+id+".json", string(spec))
 }
 
-// remove ends and removes what is left of containers.
+// remove removes what is left of containers, if anything.
 func (n *Node) remove(t testing.TB, namespace string, ids ...string) {
-	// They may never have come to be, or be removed already.
 	_, _ = n.Ctr(t, append([]string{"--namespace", namespace, "tasks", "rm", "--force"}, ids...)...)
 	_, _ = n.Ctr(t, append([]string{"--namespace", namespace, "containers", "rm"}, ids...)...)
 }
 
-// Delete ends and removes a container that runs, with its task.
+// Delete kills and removes a running container.
 func (n *Node) Delete(t testing.TB, id string) {
 	t.Helper()
 	n.DeleteIn(t, defaultNamespace, id)
 }
 
-// DeleteIn is Delete in a namespace of containerd.
+// DeleteIn is [Node.Delete] in a namespace of containerd.
 func (n *Node) DeleteIn(t testing.TB, namespace, id string) {
 	t.Helper()
 	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
@@ -555,7 +593,7 @@ func (n *Node) Tasks(t testing.TB) map[string]string {
 	return n.TasksIn(t, defaultNamespace)
 }
 
-// TasksIn is Tasks in a namespace of containerd.
+// TasksIn is [Node.Tasks] in a namespace of containerd.
 func (n *Node) TasksIn(t testing.TB, namespace string) map[string]string {
 	t.Helper()
 	out, err := n.Ctr(t, "--namespace", namespace, "tasks", "ls")
@@ -571,27 +609,36 @@ func (n *Node) TasksIn(t testing.TB, namespace string) map[string]string {
 	return tasks
 }
 
-// Bundle tells whether containerd still has the bundle of a container.
-func (n *Node) Bundle(id string) bool {
-	found, _ := filepath.Glob(n.Linux(n.running() + `\io.containerd.runtime.v2.task\*\` + id)) // The pattern is well formed.
-	return len(found) > 0
+// Left returns an error if a container has left a process, its bundle or its compute
+// system.
+func (n *Node) Left(id string) error {
+	if left := n.Processes(id); len(left) > 0 {
+		return fmt.Errorf("%d processes: %+v", len(left), left)
+	}
+	if bundles, _ := filepath.Glob(n.Linux(n.running() + `\io.containerd.runtime.v2.task\*\` + id)); len(bundles) > 0 {
+		return fmt.Errorf("its bundle exists")
+	}
+	if _, err := os.Stat(n.Linux(`C:\hcs\` + id)); err == nil {
+		return fmt.Errorf("its compute system exists")
+	}
+	return nil
 }
 
-// Process is one process of the prefix.
+// Process is a process of the prefix.
 type Process struct {
 	PID     int
 	Command string
 }
 
-// Processes returns the shim processes of a container: those that have a
-// runtime shim's name and the ID as an argument.
+// Processes returns the shim processes of a container: those with the name of a runtime
+// shim and the ID as an argument.
 func (n *Node) Processes(id string) []Process {
 	var processes []Process
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // It ended meanwhile.
+			continue // It has ended.
 		}
 		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
 		if !strings.Contains(args[0], "containerd-shim-") || !slices.Contains(args, id) {
@@ -605,7 +652,7 @@ func (n *Node) Processes(id string) []Process {
 	return processes
 }
 
-// KillProcess ends a process at once, as TerminateProcess does.
+// KillProcess kills a process, as TerminateProcess does.
 func KillProcess(t testing.TB, p Process) {
 	t.Helper()
 	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -613,47 +660,32 @@ func KillProcess(t testing.TB, p Process) {
 	}
 }
 
-// ShimCall is a call of the real shim, as the launcher noted it.
+// ShimCall is a call of the real shim, as recorded by the launcher.
 type ShimCall struct {
 	ID    string   `json:"id"`
 	Args  []string `json:"args"`
 	Stdin []byte   `json:"stdin"`
-	Dir   string   `json:"dir"`
-	Env   []string `json:"env"`
 }
 
 // ShimCalls returns the calls of the real shim for a container, in order.
 func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
 	t.Helper()
-	data, err := os.ReadFile(n.Linux(n.Path("launcher", "calls.log")))
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	var calls []ShimCall
-	for line := range strings.Lines(string(data)) {
-		var c ShimCall
-		if err := json.Unmarshal([]byte(line), &c); err != nil {
-			t.Fatalf("the launcher noted %q: %v", line, err)
-		}
-		if c.ID == id {
-			calls = append(calls, c)
-		}
-	}
-	return calls
+	calls := decodeLines[ShimCall](t, string(n.read(t, "launcher", "calls.log")))
+	return slices.DeleteFunc(calls, func(c ShimCall) bool { return c.ID != id })
 }
 
-// Config returns the config.json that the real shim was started on.
+// Config returns the config.json that the real shim was started with.
 func (n *Node) Config(t testing.TB, id string) string {
 	t.Helper()
-	data, err := os.ReadFile(n.Linux(n.Path("launcher", "config-"+id+".json")))
-	if err != nil {
-		t.Fatalf("the real shim was never started on %s: %v", id, err)
+	data := n.read(t, "launcher", "config-"+id+".json")
+	if data == nil {
+		t.Fatalf("the real shim was not started for %s", id)
 	}
 	return string(data)
 }
 
-// Hang makes the launcher stand still when container id is started: before it
-// runs runhcs or after. The test's end lets it go.
+// Hang makes the launcher wait when container id is started, "before" it runs runhcs or
+// "after", until release is called or the test ends.
 func (n *Node) Hang(t testing.TB, when, id string) (release func()) {
 	t.Helper()
 	order := n.Linux(n.Path("launcher", "hang-"+when+"-"+id))
@@ -665,10 +697,13 @@ func (n *Node) Hang(t testing.TB, when, id string) (release func()) {
 	return release
 }
 
-// Hangs tells whether the launcher stands still with container id.
-func (n *Node) Hangs(id string) bool {
-	_, err := os.Stat(n.Linux(n.Path("launcher", "hanging-"+id)))
-	return err == nil
+// AwaitHang waits until the launcher waits with container id.
+func (n *Node) AwaitHang(t testing.TB, id string) {
+	t.Helper()
+	Eventually(t, "the start of "+id+" waits", func() error {
+		_, err := os.Stat(n.Linux(n.Path("launcher", "hanging-"+id)))
+		return err
+	})
 }
 
 // Record writes an allocation record and returns its token.
@@ -681,30 +716,13 @@ func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Repl
 	return token
 }
 
-// RecordFile is where the record of token is on this system.
+// RecordFile returns the path of the record of token on this system.
 func (n *Node) RecordFile(token allocation.Token) string {
 	return filepath.Join(paths.Allocations(n.StateDir()), string(token.ID())+".json")
 }
 
-// Eventually tries check until it returns nil, and fails the test when it never
-// does.
+// Eventually waits until check returns nil.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
-		}
-		time.Sleep(poll)
-	}
+	suite.Eventually(t, patience, what, check)
 }
-
-// poll is how often it is looked whether something has happened.
-const poll = 50 * time.Millisecond
-
-// Name is the node's name.
-func (n *Node) Name() string { return n.options.Name }

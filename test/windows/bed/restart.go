@@ -9,19 +9,20 @@ import (
 	"testing"
 )
 
-// Way is how a restart of containerd goes.
+// Way is the course of a restart of containerd: the configuration file that it is
+// started with, empty for its own.
 type Way string
 
 const (
-	// Well is a restart that goes well.
+	// Well is a restart that succeeds.
 	Well Way = ""
-	// Ending has containerd.exe end at its start, which fails the restart.
+	// Ending is a restart whose containerd.exe ends.
 	Ending Way = "version = nothing"
-	// WithoutCRI has containerd.exe come back without its CRI plugin.
+	// WithoutCRI is a restart whose containerd.exe has no CRI plugin.
 	WithoutCRI Way = "version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n"
 )
 
-// Restarter restarts a node's containerd when it is asked to by a command.
+// Restarter restarts a node's containerd when a command requests it.
 type Restarter struct {
 	// Command is a command line of the node.
 	Command string
@@ -31,8 +32,8 @@ type Restarter struct {
 	count atomic.Int32
 }
 
-// NewRestarter returns a restarter for the node, until the test ends. Each
-// restart goes as the next of ways says, and those after them well.
+// NewRestarter returns a restarter for the node until the test ends. The restarts take
+// the courses of ways in order, and succeed after them.
 func (n *Node) NewRestarter(t testing.TB, ways ...Way) *Restarter {
 	t.Helper()
 	if err := copyFile(filepath.Join(n.built, restartExe), n.Linux(n.Path(restartExe))); err != nil {
@@ -40,7 +41,7 @@ func (n *Node) NewRestarter(t testing.TB, ways ...Way) *Restarter {
 	}
 	for _, way := range ways {
 		if way != Well {
-			n.write(t, way.file(), string(way))
+			n.File(t, way.file(), string(way))
 		}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +58,7 @@ func (n *Node) NewRestarter(t testing.TB, ways ...Way) *Restarter {
 	return r
 }
 
-// Count returns how many restarts there were.
+// Count returns the number of restarts.
 func (r *Restarter) Count() int { return int(r.count.Load()) }
 
 func (r *Restarter) serve(listener net.Listener) {
@@ -85,7 +86,7 @@ func (r *Restarter) restart() error {
 	return r.node.start(args)
 }
 
-// file is the name of the configuration file that makes containerd go that way.
+// file returns the name of the configuration file.
 func (w Way) file() string {
 	if w == Ending {
 		return "ending.toml"

@@ -11,21 +11,21 @@ import (
 	"directx-nri/internal/allocation"
 )
 
-// Pod is a pod as the kubelet describes it to the CRI.
+// Pod is a pod as in a request to the CRI.
 type Pod struct {
-	// Sandbox is the sandbox's ID.
+	// Sandbox is the ID of the sandbox.
 	Sandbox         string
 	Namespace, Name string
 	UID             string
 	HostProcess     bool
 }
 
-// NewPod returns a pod whose sandbox is to have that ID.
+// NewPod returns a pod with that sandbox ID.
 func NewPod(sandbox string) Pod {
 	return Pod{Sandbox: sandbox, Namespace: "default", Name: "pod-" + sandbox, UID: "uid-" + sandbox}
 }
 
-// Standalone returns the spec of a container that is in no pod.
+// Standalone returns the spec of a container outside Kubernetes.
 func (n *Node) Standalone(t testing.TB, id string) *specs.Spec {
 	t.Helper()
 	return &specs.Spec{
@@ -37,20 +37,20 @@ func (n *Node) Standalone(t testing.TB, id string) *specs.Spec {
 	}
 }
 
-// layers makes a container's layer folders and returns their paths.
+// layers creates a container's layers and returns their paths.
 func (n *Node) layers(t testing.TB, id string) []string {
 	t.Helper()
-	folders := []string{n.Path("base"), n.Path("layer-" + id)}
-	for _, folder := range folders {
-		if err := os.MkdirAll(n.Linux(folder), 0o700); err != nil {
+	dirs := []string{n.Path("base"), n.Path("layer-" + id)}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(n.Linux(dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return folders
+	return dirs
 }
 
-// SandboxSpec returns what containerd 1.7.35's CRI plugin makes of a pod on
-// Windows: sandboxContainerSpec in pkg/cri/server/sandbox_run_windows.go.
+// SandboxSpec returns the spec of a pod's sandbox as containerd 1.7.35 creates it:
+// sandboxContainerSpec in pkg/cri/server/sandbox_run_windows.go.
 func (n *Node) SandboxSpec(t testing.TB, p Pod) *specs.Spec {
 	t.Helper()
 	shares := uint16(2) // DefaultSandboxCPUshares of pkg/cri/opts
@@ -62,8 +62,8 @@ func (n *Node) SandboxSpec(t testing.TB, p Pod) *specs.Spec {
 	return s
 }
 
-// ContainerSpec returns what the CRI plugin makes of a pod's container:
-// containerSpec in pkg/cri/server/container_create_windows.go.
+// ContainerSpec returns the spec of a pod's container: containerSpec in
+// pkg/cri/server/container_create_windows.go.
 func (n *Node) ContainerSpec(t testing.TB, p Pod, id, name string) *specs.Spec {
 	t.Helper()
 	s := n.podSpec(t, p, id)
@@ -75,9 +75,8 @@ func (n *Node) ContainerSpec(t testing.TB, p Pod, id, name string) *specs.Spec {
 	return s
 }
 
-// podSpec is what the two have in common: no root, the sandbox's network
-// namespace, and the annotations of annotations.DefaultCRIAnnotations, set after
-// those of the pod.
+// podSpec returns what both have: no root, the sandbox's network namespace, and the
+// annotations of annotations.DefaultCRIAnnotations.
 func (n *Node) podSpec(t testing.TB, p Pod, id string) *specs.Spec {
 	t.Helper()
 	s := n.Standalone(t, id)
@@ -98,8 +97,10 @@ func (n *Node) podSpec(t testing.TB, p Pod, id string) *specs.Spec {
 	return s
 }
 
-// Allocate puts the advertiser's answer into a container's spec.
+// Allocate adds the advertiser's answer, token and interlock, to a container's spec
+// as the CRI plugin does.
 func Allocate(s *specs.Spec, resource string, token allocation.Token) {
+	Interlock(s)
 	s.Process.Env = append(s.Process.Env, allocation.EnvKey(resource)+"="+string(token))
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}
@@ -107,7 +108,12 @@ func Allocate(s *specs.Spec, resource string, token allocation.Token) {
 	s.Annotations[allocation.AnnotationKey(resource)] = string(token)
 }
 
-// JSON returns the spec as a file's content.
+// Interlock adds the interlock alone.
+func Interlock(s *specs.Spec) {
+	s.Windows.Devices = append(s.Windows.Devices, specs.WindowsDevice{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType})
+}
+
+// JSON returns the spec as JSON.
 func JSON(t testing.TB, s *specs.Spec) []byte {
 	t.Helper()
 	return marshal(t, s)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -18,56 +17,52 @@ import (
 	"time"
 )
 
-// Wine is a Wine prefix with the doubles in it, and the server of all its
-// processes.
+// Wine is a Wine prefix with the doubles, and the server of its processes.
 type Wine struct {
 	parts  parts
-	dir    string // the run's folder
+	dir    string
 	wine64 string
-	built  string // programs of the suite's own
+	built  string // directory of the suite's own programs
 	server *exec.Cmd
-	ended  chan error // the server's end
+	ended  chan error
 }
 
-// open makes the prefix and starts its server, which ends with this process.
+// open creates the prefix and starts its server, which ends with this process.
 func open(ctx context.Context, p parts) (_ *Wine, err error) {
 	dir, err := os.MkdirTemp(os.Getenv("DIRECTX_NRI_E2E_TMP"), "dxw")
 	if err != nil {
-		return nil, fmt.Errorf("make a temporary folder: %w", err)
+		return nil, err
 	}
 	w := &Wine{parts: p, dir: dir, built: filepath.Join(dir, "built"), ended: make(chan error, 1)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.close())
+			err = errors.Join(fmt.Errorf("set up the Wine prefix: %w", err), w.close())
 		}
 	}()
 	if w.wine64, err = findWine("wine64"); err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{w.prefix(), w.built} {
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			return nil, fmt.Errorf("make the Wine prefix: %w", err)
-		}
+	if err := errors.Join(os.Mkdir(w.prefix(), 0o700), os.Mkdir(w.built, 0o700)); err != nil {
+		return nil, err
 	}
 	if err := w.startServer(); err != nil {
 		return nil, err
 	}
-	// Before any other program: hcsshim speaks its old schema to Windows 7.
+	// hcsshim uses its old schema on Windows 7, which is Wine's default.
 	if _, err := w.output(w.Command(ctx, "reg", "add", `HKCU\Software\Wine`, "/v", "Version", "/d", "win10", "/f")); err != nil {
-		return nil, fmt.Errorf("set up the Wine prefix: %w", err)
+		return nil, err
 	}
-	doubles, _ := filepath.Glob(filepath.Join(p.folder(windowsParts), "*.dll")) // The pattern is well formed.
+	doubles, _ := filepath.Glob(p.stock(windowsParts, "*.dll")) // The pattern is well formed.
 	for _, double := range doubles {
-		// Wine's own file of that name may be a link to the system's.
 		to := w.Linux(`C:\windows\system32\` + filepath.Base(double))
-		_ = os.Remove(to) // Most are not there.
+		_ = os.Remove(to) // It can be a link to the system's file.
 		if err := copyFile(double, to); err != nil {
-			return nil, fmt.Errorf("put a double into the Wine prefix: %w", err)
+			return nil, err
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built, "./test/windows/launcher", "./test/windows/restart",
-		"./test/windows/devices", "./test/windows/discover")
-	build.Dir = p.root
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built,
+		"./test/windows/launcher", "./test/windows/restart", "./test/windows/devices", "./test/windows/discover")
+	build.Dir = p.Root
 	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the suite's programs: %w\n%s", err, out)
@@ -75,7 +70,7 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 	return w, nil
 }
 
-// Another returns a prefix of the test's own, for what there is once in each.
+// Another returns a prefix for one test.
 func (w *Wine) Another(t testing.TB) *Wine {
 	t.Helper()
 	other, err := open(context.Background(), w.parts)
@@ -90,66 +85,67 @@ func (w *Wine) Another(t testing.TB) *Wine {
 	return other
 }
 
-// startServer starts the prefix's server as a child. It is killed with this
-// process, whatever ends it, and all Wine processes end with it.
+// startServer starts the prefix's server. It is killed with this process, and all Wine
+// processes end with it.
 func (w *Wine) startServer() error {
 	path, err := findWine("wineserver")
 	if err != nil {
 		return err
 	}
-	w.server = exec.Command(path, "--foreground", "--persistent")
-	w.server.Env = w.environment()
-	w.server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	server := exec.Command(path, "--foreground", "--persistent")
+	server.Env = w.environment()
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() { // Ends with the server; close waits for it.
 		// The child is killed when the thread that started it ends.
 		runtime.LockOSThread()
-		err := w.server.Start()
+		err := server.Start()
 		started <- err
 		if err == nil {
-			w.ended <- w.server.Wait()
+			w.ended <- server.Wait()
 		}
 	}()
 	if err := <-started; err != nil {
-		w.server = nil
-		return fmt.Errorf("start the Wine server: %w", err)
+		return err
 	}
+	w.server = server
 	return nil
 }
 
-// close ends every process of the prefix and removes it.
+// close ends each process of the prefix and removes it.
 func (w *Wine) close() error {
 	if w.server != nil {
-		_ = w.server.Process.Signal(os.Interrupt) // Fails when it has ended.
+		_ = w.server.Process.Signal(os.Interrupt) // An error means that it has ended.
 		<-w.ended
 	}
-	if os.Getenv(keepVar) != "" {
-		fmt.Fprintf(os.Stderr, "the run's folder is kept: %s\n", w.dir)
+	if os.Getenv("DIRECTX_NRI_E2E_KEEP") != "" {
+		fmt.Fprintf(os.Stderr, "the run's directory is kept: %s\n", w.dir)
 		return nil
 	}
-	deadline := time.Now().Add(patience)
-	for {
-		err := os.RemoveAll(w.dir)
-		if err == nil {
-			return nil
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		// Processes that are ending may still write.
+		if err := os.RemoveAll(w.dir); err == nil || time.Now().After(deadline) {
+			return err
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("remove the run's folder: %w", err)
-		}
-		time.Sleep(poll) // Processes that are just ending still write.
 	}
 }
 
 func (w *Wine) prefix() string { return filepath.Join(w.dir, "prefix") }
 
-// overrides keep two libraries from being loaded, which somebody would be asked
-// to install.
-const overrides = "mscoree,mshtml=d"
-
-// withoutDoubles keeps two doubles from all programs that are not to have them:
-// that of cfgmgr32.dll has nothing but what Wine's own lacks, and newer runhcs
-// would take that of computecore.dll for the whole.
-const withoutDoubles = ";cfgmgr32=b;computecore=d"
+const (
+	// overrides disable two libraries that Wine would offer to install.
+	overrides = "WINEDLLOVERRIDES=mscoree,mshtml=d"
+	// usualDoubles disables two doubles: that of cfgmgr32.dll has only what Wine's own
+	// lacks, and the newest runhcs needs more than that of computecore.dll has.
+	usualDoubles = overrides + ";cfgmgr32=b;computecore=d"
+	// withoutDXCore is a Windows without dxcore.dll, such as Windows Server 2019.
+	withoutDXCore = usualDoubles + ";dxcore=d"
+	// withNotifications enables the double of cfgmgr32.dll, which reports devices that
+	// come and go. Wine 8's own does not.
+	withNotifications = overrides + ";cfgmgr32=n"
+	// hcsAnswers enables the double of computecore.dll, which answers queries.
+	hcsAnswers = overrides + ";cfgmgr32=b;computecore=n"
+)
 
 func (w *Wine) environment() []string {
 	var env []string
@@ -158,21 +154,19 @@ func (w *Wine) environment() []string {
 			env = append(env, e)
 		}
 	}
-	return append(env,
+	return append(env, usualDoubles,
 		"WINEPREFIX="+w.prefix(),
 		"WINEDEBUG=-all",
-		"WINEDLLOVERRIDES="+overrides+withoutDoubles,
-		// Go stops a thread that runs for long by suspending it. When that meets the
-		// end of the process, Wine 8 is dead-locked in NtTerminateProcess for good.
+		// Go preempts a thread by suspending it. If that meets the end of the process,
+		// Wine 8 deadlocks in NtTerminateProcess.
 		"GODEBUG=asyncpreemptoff=1",
-		"LC_ALL=C.UTF-8", // file names are UTF-8
+		"LC_ALL=C.UTF-8", // for file names
 		"HOME="+w.dir,
 		"PATH=/usr/lib/wine:"+os.Getenv("PATH"),
 	)
 }
 
-// Command returns a Windows program, ready to be started. Its environment may
-// be added to.
+// Command returns a command that runs a Windows program.
 func (w *Wine) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, w.wine64, append([]string{program}, args...)...)
 	cmd.Env = w.environment()
@@ -180,8 +174,8 @@ func (w *Wine) Command(ctx context.Context, program string, args ...string) *exe
 	return cmd
 }
 
-// output runs a Windows program and returns what it printed to standard output.
-// Its error has the rest.
+// output runs a Windows program and returns its standard output. The error has its
+// standard error.
 func (w *Wine) output(cmd *exec.Cmd) (string, error) {
 	stdout, stderr, err := w.outputs(cmd)
 	if err != nil {
@@ -190,9 +184,8 @@ func (w *Wine) output(cmd *exec.Cmd) (string, error) {
 	return stdout, err
 }
 
-// outputs runs a Windows program and returns what it printed. Both go by files:
-// Wine's services, which any program may start, would keep a pipe open for as
-// long as they run.
+// outputs runs a Windows program and returns its output. It uses files, because Wine's
+// services, which any program can start, keep a pipe open.
 func (w *Wine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
 	var files [2]*os.File
 	for i := range files {
@@ -206,19 +199,15 @@ func (w *Wine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
 	}
 	cmd.Stdout, cmd.Stderr = files[0], files[1]
 	runErr := cmd.Run()
-	var texts [2]string
-	for i, f := range files {
-		data, err := os.ReadFile(f.Name())
-		if err != nil {
-			return "", "", err
-		}
-		texts[i] = string(data)
+	out, err1 := os.ReadFile(files[0].Name())
+	errs, err2 := os.ReadFile(files[1].Name())
+	if err := errors.Join(err1, err2); err != nil {
+		return "", "", err
 	}
-	return texts[0], texts[1], runErr
+	return string(out), string(errs), runErr
 }
 
-// Finish runs a Windows program to its end, whatever that is, and returns its exit
-// status and what it printed.
+// Finish runs a Windows program and returns its exit status and output.
 func (w *Wine) Finish(t testing.TB, cmd *exec.Cmd) (status int, stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, err := w.outputs(cmd)
@@ -228,16 +217,16 @@ func (w *Wine) Finish(t testing.TB, cmd *exec.Cmd) (status int, stdout, stderr s
 	return cmd.ProcessState.ExitCode(), stdout, stderr
 }
 
-// Listing returns every file and folder of drive C:, except those that skip
-// matches.
+// Listing returns the files and directories of drive C:, except those that skip matches
+// and what is below them.
 func (w *Wine) Listing(t testing.TB, skip func(path string) bool) []string {
 	t.Helper()
 	var listing []string
 	drive := w.Linux("")
-	// Not into what a link leads to: Wine links to the home folder.
+	// WalkDir follows no links: Wine has some to the home directory.
 	err := filepath.WalkDir(drive, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // It went away meanwhile.
+			return nil // It was removed.
 		}
 		if err != nil || path == drive {
 			return err
@@ -257,12 +246,21 @@ func (w *Wine) Listing(t testing.TB, skip func(path string) bool) []string {
 	return listing
 }
 
-// Linux returns where a path on drive C: is on this system.
+// Linux returns the path on this system of a path on drive C:.
 func (w *Wine) Linux(path string) string {
 	return filepath.Join(w.prefix(), "drive_c", strings.ReplaceAll(strings.TrimPrefix(path, `C:\`), `\`, "/"))
 }
 
-// findWine returns a program of Wine's, which Debian puts outside of PATH.
+// replace replaces a file of the prefix atomically, because others may read it.
+func (w *Wine) replace(t testing.TB, path string, content []byte) {
+	t.Helper()
+	path = w.Linux(path)
+	if err := errors.Join(os.WriteFile(path+".new", content, 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// findWine returns a program of Wine, which on Debian is not on PATH.
 func findWine(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -276,20 +274,14 @@ func findWine(name string) (string, error) {
 	return "", fmt.Errorf("%s is missing: run test/parts/build.sh windows as root, or install the package wine64", name)
 }
 
-// copyFile copies a file, as a second name for it where that can be.
+// copyFile makes to a hard link to from, or a copy if they are on different file systems.
 func copyFile(from, to string) error {
 	if err := os.Link(from, to); err == nil {
 		return nil
 	}
-	in, err := os.Open(from)
+	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return os.WriteFile(to, data, 0o755) //nolint:gosec // a program
 }

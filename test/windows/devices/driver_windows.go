@@ -17,11 +17,11 @@ const (
 	spdrpDriver    = 9 // SPDRP_DRIVER
 )
 
-// subkeys are those of the driver key that are ours to write.
+// subkeys are those of the driver key that tests write.
 var subkeys = []string{"CopyToVmOverwrite", "CopyToVmWhenNewer", "CopyToVmOverwriteWow64", "CopyToVmWhenNewerWow64"}
 
-// driver makes a device's driver key have exactly the driver's values, and
-// returns the key's name below the classes, "" for no driver.
+// driver replaces the values of a device's driver key and returns the key's name, empty
+// without a driver.
 func (s set) driver(info *devInfoData, d *hardware.Driver) (string, error) {
 	if d == nil {
 		return "", s.removeDriver(info)
@@ -48,9 +48,9 @@ func (s set) driver(info *devInfoData, d *hardware.Driver) (string, error) {
 func (s set) removeDriver(info *devInfoData) error {
 	key, err := openKey(procOpenDevRegKey, uintptr(s), uintptr(unsafe.Pointer(info)), dicsFlagGlobal, 0, diregDriver, registry.ALL_ACCESS)
 	if err != nil {
-		return nil // There is none.
+		return nil // There is no key.
 	}
-	// Wine removes it only when it is empty.
+	// Wine removes an empty key only.
 	err = empty(key)
 	if err := errors.Join(err, key.Close()); err != nil {
 		return fmt.Errorf("empty the driver key: %w", err)
@@ -67,7 +67,7 @@ func openKey(proc *windows.LazyProc, args ...uintptr) (registry.Key, error) {
 	return registry.Key(handle), nil
 }
 
-// empty removes what an earlier driver left.
+// empty removes the values and subkeys of a driver key.
 func empty(key registry.Key) error {
 	for _, name := range subkeys {
 		if err := registry.DeleteKey(key, name); err != nil && !errors.Is(err, registry.ErrNotExist) {
@@ -88,8 +88,7 @@ func empty(key registry.Key) error {
 
 var procRegSetValueEx = windows.NewLazySystemDLL("advapi32.dll").NewProc("RegSetValueExW")
 
-// write sets a value of any type and content; package registry has no way to set
-// one that is wrong.
+// write sets a value. Package registry cannot set one whose content does not match its type.
 func write(key registry.Key, v hardware.Value) error {
 	if v.Subkey != "" {
 		subkey, _, err := registry.CreateKey(key, v.Subkey, registry.SET_VALUE)

@@ -11,8 +11,7 @@ import (
 	"directx-nri/test/windows/hardware"
 )
 
-// event is one line for the double of cfgmgr32.dll, which tells of it:
-// ../doubles/cfgmgr32.c.
+// event is a line for the double of cfgmgr32.dll: ../doubles/cfgmgr32.c.
 type event string
 
 // action is a CM_NOTIFY_ACTION.
@@ -36,7 +35,7 @@ const (
 
 func instanceEvent(a action, id string) event { return event(fmt.Sprintf("%d 0 %s\n", a, id)) }
 
-// interfaceEvent is the event of a device of class.
+// interfaceEvent returns the event of the interface of a device of that class.
 func interfaceEvent(a action, class, id string) event {
 	guid := displayArrival
 	if strings.EqualFold(class, hardware.ClassComputeAccelerator) {
@@ -46,8 +45,8 @@ func interfaceEvent(a action, class, id string) event {
 	return event(fmt.Sprintf("%d %s %s\n", a, guid, link))
 }
 
-// tell has the double tell of events, if there is one in some process.
-func tell(events []event) (err error) {
+// report makes the double report events, if a process has loaded it.
+func report(events []event) (err error) {
 	var lines strings.Builder
 	for _, e := range events {
 		lines.WriteString(string(e))
@@ -66,7 +65,7 @@ func tell(events []event) (err error) {
 	}
 	happened, err := windows.OpenEvent(windows.EVENT_MODIFY_STATE, false, name)
 	if errors.Is(err, windows.ERROR_FILE_NOT_FOUND) {
-		return nil // There is none.
+		return nil // No process has loaded it.
 	}
 	if err != nil {
 		return fmt.Errorf("OpenEvent: %w", err)

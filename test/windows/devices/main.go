@@ -1,12 +1,10 @@
 //go:build windows
 
-// The command devices makes Windows have the devices that a file describes
-// (package hardware), and no others, through Windows' own APIs for drivers'
-// installers. A device that stays is changed in place. Those that Wine makes up
-// go as well: among them is a GPU.
+// The command devices creates the devices that a file describes (package hardware) and
+// removes all others, including Wine's own, through Windows' APIs for installers. Existing
+// devices are changed in place.
 //
-// It has declarations of its own: those of the product are what it is there to
-// test.
+// It has its own declarations of Windows' APIs, because those of the product are tested.
 package main
 
 import (
@@ -48,5 +46,5 @@ func run(args []string) error {
 		}
 		events = append(events, more...)
 	}
-	return tell(events)
+	return report(events)
 }

@@ -19,8 +19,8 @@ const (
 	typeStringList = 0x2012
 )
 
-// Formats of device property keys: devpkey.h of the Windows SDK, and for the
-// LUID, which that has not, what Windows' own tools read.
+// Formats of device property keys: devpkey.h of the Windows SDK, and for the LUID, which it
+// lacks, what Windows' own tools read.
 const (
 	deviceFormat = "{a45c254e-df1c-4efd-8020-67d146a850e0}"
 	statusFormat = "{4340a6c5-93fa-4706-972c-7b648008a5a7}"
@@ -29,8 +29,7 @@ const (
 	gpuFormat    = "{60b193cb-5276-4d0f-96fc-f173abad3ec6}"
 )
 
-// properties returns a device's properties, those that it has not with no type,
-// so that they are deleted.
+// properties returns a device's properties. Those without a type are deleted.
 func properties(d hardware.Device) []hardware.Property {
 	var driver hardware.Driver
 	if d.Driver != nil {
@@ -57,7 +56,7 @@ func text(format string, id uint32, text string) hardware.Property {
 	if text == "" {
 		return hardware.Property{Format: format, ID: id, Type: typeEmpty}
 	}
-	// Without the list's end it is one string.
+	// A string lacks the list's end.
 	data := hardware.MultiString(text)
 	return hardware.Property{Format: format, ID: id, Type: typeString, Data: data[:len(data)-2]}
 }

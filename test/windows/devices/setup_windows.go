@@ -46,7 +46,7 @@ func newDevInfoData() *devInfoData {
 // set is a device information set.
 type set windows.Handle
 
-// call calls a function that tells success by TRUE.
+// call calls a function that returns TRUE on success.
 func call(proc *windows.LazyProc, args ...uintptr) error {
 	if ok, _, err := proc.Call(args...); ok == 0 {
 		return fmt.Errorf("%s: %w", proc.Name, err)
@@ -67,7 +67,7 @@ func (s set) close() { _, _, _ = procDestroyDeviceInfoList.Call(uintptr(s)) }
 
 const allClasses = 4 // DIGCF_ALLCLASSES
 
-// removeOthers removes the devices that are not among keep.
+// removeOthers removes the devices that are not in keep.
 func removeOthers(keep []hardware.Device) (events []event, err error) {
 	s, err := openSet(procGetClassDevs, 0, 0, 0, allClasses)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s set) instanceID(info *devInfoData) (string, error) {
 	return windows.UTF16ToString(buffer[:]), err
 }
 
-// install makes a device, or changes the one with that instance ID.
+// install creates a device, or changes the one with its instance ID.
 func install(d hardware.Device) ([]event, error) {
 	guid, err := windows.GUIDFromString(d.Class)
 	if err != nil {
@@ -143,7 +143,7 @@ func install(d hardware.Device) ([]event, error) {
 		}
 	}
 	if isNew {
-		// From here on it is present, and can have a driver key.
+		// Only a registered device is present and can have a driver key.
 		if err := call(procRegisterDeviceInfo, uintptr(s), uintptr(unsafe.Pointer(info)), 0, 0, 0, 0); err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (s set) setProperty(info *devInfoData, p hardware.Property) error {
 	err = call(procSetDeviceProperty, uintptr(s), uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&key)), uintptr(p.Type), uintptr(unsafe.Pointer(data)), uintptr(len(p.Data)), 0)
 	runtime.KeepAlive(p.Data)
 	if p.Type == typeEmpty && errors.Is(err, windows.ERROR_NOT_FOUND) {
-		return nil // What is not there need not be deleted.
+		return nil // There is nothing to delete.
 	}
 	if err != nil {
 		return fmt.Errorf("property %s %d: %w", p.Format, p.ID, err)

@@ -1,13 +1,12 @@
 //go:build windows
 
-// The command discover runs the product's discovery in a process of its own,
-// and prints what it finds as JSON:
+// The command discover runs the product's discovery and prints the result as JSON:
 //
 //	discover list            the devices
-//	discover identified      the same with what NVIDIA's driver tells of them
-//	discover find ID...      those of them, as for a pod's container
-//	discover watch           the devices, and again after each change, a line each
-//	discover rounds N        what N rounds of discovery cost, and what they leave
+//	discover identified      the devices with the UUIDs of NVIDIA's driver
+//	discover find ID...      a lookup, as for a pod's container
+//	discover watch           the devices now and after each change, a line each
+//	discover rounds N        the time and the resources of N rounds of discovery
 package main
 
 import (
@@ -71,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 	}
 }
 
-// watch prints the devices now and after each change, until it is killed.
+// watch prints the devices now and after each change.
 func watch(ctx context.Context, source discovery.Source) error {
 	changes := make(chan struct{}, 1)
 	changes <- struct{}{}
@@ -83,7 +82,7 @@ func watch(ctx context.Context, source discovery.Source) error {
 		cancel(source.Watch(ctx, func() {
 			select {
 			case changes <- struct{}{}:
-			default: // One is due already.
+			default: // One is pending.
 			}
 		}))
 	})

@@ -13,7 +13,7 @@ import (
 	"directx-nri/discovery/pnp"
 )
 
-// result is what rounds of discovery cost and leave.
+// result has the time and the resources of rounds of discovery.
 type result struct {
 	Rounds  int
 	Devices int
@@ -23,19 +23,18 @@ type result struct {
 	Before, After usage
 }
 
-// usage is what the process holds.
+// usage is what the process holds. Memory is in bytes.
 type usage struct {
 	Handles    uintptr
 	Goroutines int
-	// Private is the memory of the process, and Heap the part of it that Go's
-	// collector holds, in bytes.
+	// Private is the memory of the process, and Heap the part of Go's collector.
 	Private, Heap uint64
-	// Objects are the living objects of the dxcore.dll double.
+	// Objects are the objects of the dxcore.dll double.
 	Objects int32
 }
 
-// rounds discovers n times, and finds by ID in each tenth. What is made once and kept, such as libraries, is
-// made beforehand.
+// rounds discovers n times, with a lookup in each tenth round, after some rounds that load
+// libraries.
 func rounds(ctx context.Context, system pnp.System, n int) (result, error) {
 	r := result{Rounds: n}
 	round := func(i int) error {
@@ -83,7 +82,7 @@ type memoryCounters struct {
 	size     uint32
 	faults   uint32
 	others   [6]uintptr
-	pagefile uintptr // What is the process' own.
+	pagefile uintptr // private memory
 	peak     uintptr
 }
 
@@ -108,14 +107,13 @@ func measure() (usage, error) {
 	return u, err
 }
 
-// handles tells how many handles the process has, or no fewer: Wine 8 does not
-// tell, and gives out the lowest that is free. There are more of them than of
-// those that are freed only now and then.
+// handles returns an upper bound of the number of handles: Wine 8 does not report it, and
+// allocates the lowest free one. Some are freed with a delay.
 func handles() (uintptr, error) {
 	var events []windows.Handle
 	defer func() {
 		for _, event := range events {
-			_ = windows.CloseHandle(event) // Made here.
+			_ = windows.CloseHandle(event)
 		}
 	}()
 	for range 16 {

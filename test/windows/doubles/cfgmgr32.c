@@ -5,7 +5,7 @@
 // What happens stands in C:\notify.txt, a line for each event; who has written some sets the event directx-nri-notify:
 //   ACTION CLASS NAME
 // ACTION is a number of CM_NOTIFY_ACTION, CLASS the interface's GUID in braces or 0 for an event of a device instance,
-// NAME a symbolic link or an instance ID. What was there before the first registration is nobody's.
+// NAME a symbolic link or an instance ID. Lines from before the first registration are ignored.
 //
 // As in Windows, a filter that is not well formed is refused, callbacks come on a thread that is not the registrar's, and
 // who unregisters waits for a callback that is under way. C:\notify.log has a line for each registration and callback.
@@ -41,8 +41,8 @@ static BOOL wants(const struct registration *r, const GUID *class, const WCHAR *
            ((r->filter.Flags & CM_NOTIFY_FILTER_FLAG_ALL_DEVICE_INSTANCES) || !lstrcmpiW(name, r->filter.u.DeviceInstance.InstanceId));
 }
 
-// tell calls back everybody who wants to know of the event in the line.
-static void tell(char *line) {
+// notify calls the callbacks that are registered for the event in the line.
+static void notify(char *line) {
     int action, begin = 0;
     char class_text[64];
     GUID class, *is_interface = NULL;
@@ -66,7 +66,7 @@ static void tell(char *line) {
     for (struct registration *r = registrations; r; r = r->next) {
         if (!wants(r, is_interface, name)) continue;
         DWORD answer = r->callback((HCMNOTIFICATION)r, r->context, action, &event.data, size);
-        note("told %s %d\n", class_text, answer ? -1 : action);
+        note("event %s %d\n", class_text, answer ? -1 : action);
     }
 }
 
@@ -77,7 +77,7 @@ static DWORD WINAPI serve(void *happened) {
         if (file) {
             char line[4096];
             fseek(file, position, SEEK_SET);
-            while (fgets(line, sizeof line, file)) tell(line);
+            while (fgets(line, sizeof line, file)) notify(line);
             position = ftell(file);
             fclose(file);
         }
@@ -86,7 +86,7 @@ static DWORD WINAPI serve(void *happened) {
     return 1;
 }
 
-// begin starts the thread that tells, once.
+// begin starts the thread that notifies, once.
 static BOOL begin(void) {
     static HANDLE thread;
     if (thread) return TRUE;

@@ -1,4 +1,4 @@
-// A stand-in for what the Host Compute Service tells of itself (computecore.dll), which Wine does not have. The
+// A double of the queries of the Host Compute Service (computecore.dll), which Wine does not have. The
 // declaration is that of MinGW's header. Build:
 //   x86_64-w64-mingw32-gcc -shared -o computecore.dll computecore.c
 //

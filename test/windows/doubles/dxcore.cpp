@@ -2,14 +2,14 @@
 // caller that reaches them has their layout right. Build:
 //   x86_64-w64-mingw32-g++ -shared -static -idirafter /usr/include -o dxcore.dll dxcore.cpp -luuid
 //
-// C:\dxcore.txt says which adapters there are, a line for each. It is read anew for each list. Numbers are hexadecimal:
+// C:\dxcore.txt has a line for each adapter. It is read for each list. Numbers are hexadecimal:
 //   LUID ATTRIBUTES PROPERTIES MEMORY REFUSED DESCRIPTION
 // ATTRIBUTES is 1 for Direct3D 11 graphics, 2 for Direct3D 12 graphics, 4 for Direct3D 12 core compute, added up;
 // PROPERTIES 1 for hardware, 2 for integrated, 4 for detachable. The property of the number REFUSED is said to be
 // supported and cannot be read. Without the file DXCore fails.
 //
 // As in Windows, a list holds the adapters that have every attribute asked for, each object counts its references, and
-// a buffer that is too small is refused. DXCoreDoubleObjects tells how many objects are alive.
+// a buffer that is too small is refused. DXCoreDoubleObjects returns the number of objects.
 #include <windows.h>
 #include <initguid.h>
 #include <directx/dxcore.h>
@@ -33,7 +33,7 @@ struct Description {
     std::string text;
 };
 
-// read puts the file's adapters into the list, and tells whether there is a file.
+// read adds the file's adapters to the list, and returns whether the file exists.
 static bool read(std::vector<Description> &list) {
     FILE *file = fopen("C:\\dxcore.txt", "r");
     if (!file) return false;
@@ -138,7 +138,7 @@ public:
     HRESULT STDMETHODCALLTYPE SetState(DXCoreAdapterState, size_t, const void *, size_t, const void *) override { return DXGI_UNSUPPORTED; }
     HRESULT STDMETHODCALLTYPE GetFactory(REFIID iid, void **factory) override;
 
-    // has tells whether an adapter has an attribute.
+    // has returns whether an adapter has an attribute.
     static bool has(const Description &d, REFGUID attribute) {
         if (attribute == DXCORE_ADAPTER_ATTRIBUTE_D3D11_GRAPHICS) return d.attributes & 1;
         if (attribute == DXCORE_ADAPTER_ATTRIBUTE_D3D12_GRAPHICS) return d.attributes & 2;

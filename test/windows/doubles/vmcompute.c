@@ -18,12 +18,12 @@
 #define NOT_THERE ((HRESULT)0xC037010E) // HCS_E_SYSTEM_NOT_FOUND
 #define NOT_DONE ((HRESULT)0x80004001)  // E_NOTIMPL
 
-// What a caller is told by. https://learn.microsoft.com/virtualization/api/hcs/reference/hcs_notifications
+// Notifications. https://learn.microsoft.com/virtualization/api/hcs/reference/hcs_notifications
 #define SYSTEM_EXITED 0x00000001
 #define PROCESS_EXITED 0x00010000
 typedef void(CALLBACK *notify)(DWORD type, void *context, HRESULT status, const wchar_t *data);
 
-// An event with a name is one for all processes, so whoever ends a system tells all who have it open.
+// A named event is shared by all processes, so that the end of a system reaches all that have it open.
 struct system {
     wchar_t id[160];
     HANDLE exited;
@@ -118,7 +118,7 @@ static void *watch(DWORD type, notify callback, void *context, HANDLE exited, HA
     return w;
 }
 
-// As on Windows, nothing is told any more when it has returned.
+// As on Windows, there are no notifications after it has returned.
 static void unwatch(struct watch *w) {
     SetEvent(w->events[0]);
     WaitForSingleObject(w->thread, INFINITE);

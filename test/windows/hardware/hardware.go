@@ -1,6 +1,5 @@
-// Package hardware describes the devices of a Windows node, for the Windows
-// suite: the suite writes a [Node] as JSON, and ../devices makes Windows agree
-// with it.
+// Package hardware describes the devices of a Windows node: the suite writes a [Node] as
+// JSON, and ../devices creates its devices.
 package hardware
 
 import (
@@ -17,12 +16,12 @@ const (
 	ClassComputeAccelerator = "{f01a9d53-3ff6-48d2-9f97-c8a7004be10c}"
 )
 
-// What CM_Get_DevNode_Status answers for usual devices, as Windows 10 does.
+// Results of CM_Get_DevNode_Status on Windows 10.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 const (
-	// Running is a device that works: its driver is loaded and it is started.
+	// Running is a device that is started.
 	Running = 0x0180200A
-	// Stopped is one with a problem, which is told beside it.
+	// Stopped is a device with a problem.
 	Stopped = 0x01802400
 )
 
@@ -33,13 +32,12 @@ const (
 	Failed   = 43 // CM_PROB_FAILED_POST_START
 )
 
-// Node is everything that Windows is to know.
+// Node has all devices.
 type Node struct {
 	Devices []Device
 }
 
-// Device is one device of Plug and Play. What is the zero value or nil is not
-// told to Windows.
+// Device is a Plug and Play device. Fields with the zero value are not set.
 type Device struct {
 	InstanceID    string
 	Class         string
@@ -51,16 +49,15 @@ type Device struct {
 	NUMANode      *uint32
 	BusNumber     *uint32
 	Address       *uint32
-	// Status and Problem are what CM_Get_DevNode_Status answers.
+	// Status and Problem are the results of CM_Get_DevNode_Status.
 	Status, Problem uint32
-	// Driver is nil for a device that has none.
+	// Driver is nil for a device without one.
 	Driver *Driver
-	// Odd are properties whose type or content is not what it should be. They
-	// are set last.
+	// Odd are properties with a wrong type or content. They are set last.
 	Odd []Property
 }
 
-// Property is a device property, by the names that Windows has for it.
+// Property is a device property.
 type Property struct {
 	// Format and ID are the key, as {a45c254e-…} and 37.
 	Format string
@@ -69,17 +66,17 @@ type Property struct {
 	Data   []byte
 }
 
-// Driver is what Windows knows of a device's driver.
+// Driver is a device's driver.
 type Driver struct {
 	Version string
 	INF     string
-	// Values are in the driver key, in the order in which they are set.
+	// Values of the driver key are set in order.
 	Values []Value
 }
 
 // Value is a registry value.
 type Value struct {
-	// Subkey is "" for the driver key's own values.
+	// Subkey is empty for the driver key itself.
 	Subkey, Name string
 	// Type is one of the REG_ types.
 	Type uint32
@@ -109,8 +106,7 @@ func Binary(subkey, name string, data []byte) Value {
 	return Value{subkey, name, regBinary, data}
 }
 
-// MultiString returns texts as Windows holds a list of them: each ends with a
-// zero, and so does the list.
+// MultiString returns texts as a REG_MULTI_SZ: each ends with a zero, and so does the list.
 func MultiString(texts ...string) []byte {
 	var b strings.Builder
 	for _, text := range texts {
@@ -119,7 +115,7 @@ func MultiString(texts ...string) []byte {
 	return wide(b.String() + "\x00")
 }
 
-// wide returns text in UTF-16, without an end.
+// wide returns text in UTF-16.
 func wide(text string) []byte {
 	var data []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
@@ -128,8 +124,7 @@ func wide(text string) []byte {
 	return data
 }
 
-// Adapter is what DXCore says about an adapter. The double of dxcore.dll reads
-// it as [Adapter.Line].
+// Adapter is an adapter of DXCore.
 type Adapter struct {
 	LUID        uint64
 	Description string
@@ -139,13 +134,12 @@ type Adapter struct {
 	Hardware, Integrated, Detachable bool
 	// DedicatedMemory is in bytes.
 	DedicatedMemory uint64
-	// Refuses is a property that cannot be read, by its number in
-	// DXCoreAdapterProperty, nil for none.
+	// Refuses is the DXCoreAdapterProperty that cannot be read, nil for none.
 	Refuses *uint32
 }
 
-// Line returns the adapter as the double of dxcore.dll reads it: numbers in
-// hexadecimal, and then the description to the end of the line.
+// Line returns the adapter's line for the double of dxcore.dll: hexadecimal numbers and the
+// description.
 func (a Adapter) Line() string {
 	refuses := ^uint32(0)
 	if a.Refuses != nil {
@@ -156,7 +150,7 @@ func (a Adapter) Line() string {
 	return fmt.Sprintf("%x %x %x %x %x %s\n", a.LUID, attributes, properties, a.DedicatedMemory, refuses, a.Description)
 }
 
-// bits returns a number with the first flag as its lowest bit.
+// bits returns the flags as bits, the first as the lowest.
 func bits(flags ...bool) (n uint32) {
 	for i, flag := range flags {
 		if flag {

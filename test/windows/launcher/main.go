@@ -1,23 +1,19 @@
 //go:build windows
 
-// The launcher stands in front of the real containerd-shim-runhcs-v1.exe, in
-// the folder real beside it, under Wine alone: there the first connection to a
-// new shim's pipe is lost, so the launcher makes that one. It runs runhcs with
-// the arguments, input and environment that it was given, and prints its answer
-// on when the pipe is ready.
+// The launcher runs the real containerd-shim-runhcs-v1.exe, in the directory real beside
+// it, with its own arguments, input and environment. Under Wine the first connection to a
+// new shim's pipe is lost, so the launcher connects once before it prints runhcs' answer.
 //
-// It goes by the name containerd-shim-runhcs-v1.exe, and as
-// containerd-shim-plain-v1.exe it is the runtime io.containerd.plain.v1: what a
-// node without this project does.
+// It is installed as containerd-shim-runhcs-v1.exe, and as containerd-shim-plain-v1.exe
+// for the runtime io.containerd.plain.v1, which is runhcs without the product.
 //
-// It notes in the folder launcher beside it what it was called with, and
-// stands still when a test wants to look at a start that does not end:
+// In the directory launcher beside it, it records its calls and waits on request:
 //
 //	launcher\calls.log             a line of JSON for each call
-//	launcher\config-ID.json        the config.json that runhcs was started on
-//	launcher\hang-before-ID        wait before runhcs is run, until it is removed
-//	launcher\hang-after-ID         wait before runhcs' answer is printed on
-//	launcher\hanging-ID            is there while it waits
+//	launcher\config-ID.json        the config.json of a start
+//	launcher\hang-before-ID        wait before runhcs is run, until the file is removed
+//	launcher\hang-after-ID         wait before runhcs' answer is printed
+//	launcher\hanging-ID            exists while it waits
 package main
 
 import (
@@ -34,8 +30,6 @@ import (
 	"time"
 )
 
-const runhcs = "containerd-shim-runhcs-v1.exe"
-
 func main() {
 	status, err := run(os.Args[1:])
 	if err != nil {
@@ -45,61 +39,64 @@ func main() {
 	os.Exit(status)
 }
 
-// run does what the launcher is for, and returns the exit status.
+// run returns the exit status.
 func run(args []string) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
-	l := launcher{
-		runhcs: filepath.Join(filepath.Dir(self), "real", runhcs),
-		notes:  filepath.Join(filepath.Dir(self), "launcher"),
-		args:   args,
-		id:     flagValue(args, "-id"),
+	dir := filepath.Dir(self)
+	l := launcher{runhcs: filepath.Join(dir, "real", "containerd-shim-runhcs-v1.exe"), records: filepath.Join(dir, "launcher"), args: args}
+	if i := slices.Index(args, "-id"); i >= 0 && i+1 < len(args) {
+		l.id = args[i+1]
 	}
-	cmd := exec.Command(l.runhcs, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if !slices.Contains(args, "start") {
-		if err := l.note(nil); err != nil {
+	if slices.Contains(args, "start") {
+		return l.start()
+	}
+	if err := l.record(nil); err != nil {
+		return 0, err
+	}
+	return l.exec(os.Stdin, os.Stdout)
+}
+
+// launcher is a call of the program.
+type launcher struct {
+	runhcs, records string
+	args            []string
+	id              string
+}
+
+// exec runs runhcs and returns its exit status, or an error if it cannot be started.
+func (l launcher) exec(stdin io.Reader, stdout io.Writer) (status int, err error) {
+	// On a busy machine Wine sometimes fails to start a program.
+	for range 4 {
+		cmd := exec.Command(l.runhcs, l.args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, os.Stderr
+		var exit *exec.ExitError
+		if err = cmd.Run(); errors.As(err, &exit) {
+			return exit.ExitCode(), nil
+		}
+		if err == nil || cmd.Process != nil {
 			return 0, err
 		}
-		return exitStatus(cmd.Run())
 	}
-	return l.start(cmd)
+	return 0, err
 }
 
-// launcher is one call of the program.
-type launcher struct {
-	runhcs, notes string
-	args          []string
-	id            string
-}
-
-// start runs runhcs' start and wakes the pipe that it answers with.
-func (l launcher) start(cmd *exec.Cmd) (int, error) {
-	stdin, err := io.ReadAll(os.Stdin)
+// start runs runhcs' start and connects to the pipe of its answer.
+func (l launcher) start() (int, error) {
+	options, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return 0, fmt.Errorf("read the runtime's options: %w", err)
 	}
-	if err := l.note(stdin); err != nil {
-		return 0, err
-	}
-	if err := l.hang("before"); err != nil {
+	if err := errors.Join(l.record(options), l.hang("before")); err != nil {
 		return 0, err
 	}
 	var answer bytes.Buffer
-	cmd.Stdin, cmd.Stdout = bytes.NewReader(stdin), &answer
-	status, err := exitStatus(cmd.Run())
-	// On a busy machine Wine sometimes fails to start a program.
-	for try := 0; err != nil && cmd.Process == nil && try < 3; try++ {
-		cmd = exec.Command(l.runhcs, l.args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &answer, os.Stderr
-		status, err = exitStatus(cmd.Run())
-	}
-	if status != 0 || err != nil {
+	if status, err := l.exec(bytes.NewReader(options), &answer); status != 0 || err != nil {
 		return status, err
 	}
-	// The serving process opens its pipe before runhcs' start ends.
+	// The shim's process opens its pipe before start ends.
 	if pipe, err := os.OpenFile(answer.String(), os.O_RDWR, 0); err == nil {
 		_ = pipe.Close()
 	}
@@ -110,29 +107,23 @@ func (l launcher) start(cmd *exec.Cmd) (int, error) {
 	return 0, err
 }
 
-// call is what is noted of a call.
+// call is the record of a call.
 type call struct {
 	ID    string   `json:"id"`
 	Args  []string `json:"args"`
 	Stdin []byte   `json:"stdin"`
-	Dir   string   `json:"dir"`
-	Env   []string `json:"env"`
 }
 
-// note writes the call down, and keeps a start's config.json.
-func (l launcher) note(stdin []byte) error {
-	if err := os.MkdirAll(l.notes, 0o700); err != nil {
+// record records the call, and config.json for a start.
+func (l launcher) record(stdin []byte) error {
+	if err := os.MkdirAll(l.records, 0o700); err != nil {
 		return err
 	}
-	dir, err := os.Getwd()
+	line, err := json.Marshal(call{ID: l.id, Args: l.args, Stdin: stdin})
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(call{ID: l.id, Args: l.args, Stdin: stdin, Dir: dir, Env: os.Environ()})
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(l.notes, "calls.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(l.records, "calls.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -147,12 +138,12 @@ func (l launcher) note(stdin []byte) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(l.notes, "config-"+l.id+".json"), config, 0o600)
+	return os.WriteFile(filepath.Join(l.records, "config-"+l.id+".json"), config, 0o600)
 }
 
-// hang waits as long as the test's file is there.
+// hang waits while the test's file exists.
 func (l launcher) hang(when string) error {
-	order, sign := filepath.Join(l.notes, "hang-"+when+"-"+l.id), filepath.Join(l.notes, "hanging-"+l.id)
+	order, sign := filepath.Join(l.records, "hang-"+when+"-"+l.id), filepath.Join(l.records, "hanging-"+l.id)
 	if _, err := os.Stat(order); err != nil {
 		return nil
 	}
@@ -165,22 +156,4 @@ func (l launcher) hang(when string) error {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// flagValue returns what follows name among args, "" when nothing does.
-func flagValue(args []string, name string) string {
-	i := slices.Index(args, name)
-	if i < 0 || i+1 >= len(args) {
-		return ""
-	}
-	return args[i+1]
-}
-
-// exitStatus tells a program's failure from one to run it.
-func exitStatus(err error) (int, error) {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
 }

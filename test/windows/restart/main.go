@@ -1,9 +1,7 @@
 //go:build windows
 
-// The command restart restarts a node's containerd, for dxctl's
-// --restart-command. containerd is a child of the suite, which waits for it, so
-// that restart only asks the suite at the address that it is given and ends as
-// that answers.
+// The command restart restarts a node's containerd, for dxctl's --restart-command. It
+// requests the restart from the suite, whose child containerd is.
 package main
 
 import (
