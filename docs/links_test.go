@@ -68,7 +68,7 @@ func pages(t *testing.T) []page {
 	return found
 }
 
-// lines splits a page, and tells which lines are in fenced blocks. The fences are
+// lines splits a page, with the fenced block of each line. The fences are
 // left out.
 func lines(text string) []line {
 	var list []line
@@ -191,7 +191,7 @@ func TestSlug(t *testing.T) {
 // root, and of PowerShell.
 var prompts = []string{"$ ", "# ", "> "}
 
-// command is one that a page tells a person to run.
+// command is one that a page shows.
 type command struct {
 	place string
 	words []string
@@ -290,8 +290,8 @@ var ours = []string{"dxctl", "directx-advertiser", "directx-nri"}
 func TestCommandsOfOurs(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
-	folder := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", folder+"/")
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/")
 	for _, program := range ours {
 		build.Args = append(build.Args, "directx-nri/cmd/"+program)
 	}
@@ -317,7 +317,7 @@ func TestCommandsOfOurs(t *testing.T) {
 		at.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			if problem := try(folder, strings.Split(words, "\x00")); problem != "" {
+			if problem := try(dir, strings.Split(words, "\x00")); problem != "" {
 				t.Errorf("%s: %s: %s", strings.Join(places[words], ", "), strings.ReplaceAll(words, "\x00", " "), problem)
 			}
 		})
@@ -359,13 +359,13 @@ var commandGroup = regexp.MustCompile(`(?m)^  (.*) \[command\]$`)
 // try has a program parse its arguments, and returns what is wrong with them. Flags
 // are parsed before help is given. It is asked for twice: a flag at the end, whose
 // value a text leaves out, takes the first for it.
-func try(folder string, words []string) string {
+func try(dir string, words []string) string {
 	args := words[1:]
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
 	}
-	ask := exec.Command(filepath.Join(folder, words[0]), append(slices.Clone(args), "--help", "--help")...)
-	ask.Dir = folder
+	ask := exec.Command(filepath.Join(dir, words[0]), append(slices.Clone(args), "--help", "--help")...)
+	ask.Dir = dir
 	out, err := ask.CombinedOutput()
 	if err != nil {
 		return strings.TrimSpace(string(out))
@@ -420,7 +420,7 @@ func TestMakeTargets(t *testing.T) {
 }
 
 // Each file of the repository that a command names is there: from the repository's
-// root, or from the page's folder.
+// root, or from the page's dir.
 func TestFilesInCommands(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {
@@ -479,7 +479,7 @@ func TestChartValuesInCommands(t *testing.T) {
 	}
 }
 
-// has tells whether the values have a key. What is below an empty table is the
+// has reports whether the values have a key. What is below an empty table is the
 // user's.
 func has(values map[string]any, key []string) bool {
 	value, ok := values[key[0]]

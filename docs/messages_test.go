@@ -50,7 +50,7 @@ func checkMessages(t *testing.T, code, table string) int {
 			count++
 			for piece := range strings.SplitSeq(match[1], "…") {
 				if piece = strings.TrimSpace(piece); !written(code, piece) {
-					t.Errorf("nobody writes %q", piece)
+					t.Errorf("no program writes %q", piece)
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func checkMessages(t *testing.T, code, table string) int {
 	return count
 }
 
-// written tells whether a piece of a message stands in the code: as it is, or in
+// written reports whether a piece of a message stands in the code: as it is, or in
 // up to three parts, such as a text, a constant and the error behind it.
 func written(code, piece string) bool {
 	if slices.Contains(notOurs, piece) {
