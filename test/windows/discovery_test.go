@@ -24,7 +24,7 @@ func TestDiscovery(t *testing.T) {
 	if skip != "" {
 		t.Skip(skip)
 	}
-	parts(t, false, []part{
+	for _, part := range []part{
 		{"four Tesla T4", testFourT4},
 		{"kinds of devices", testKinds},
 		{"runtime files", testRuntimeFiles},
@@ -37,7 +37,9 @@ func TestDiscovery(t *testing.T) {
 		{"single devices or the class", testAssignment},
 		{"example programs", testExamples},
 		{"unit tests", testUnits},
-	})
+	} {
+		t.Run(part.name, part.run)
+	}
 }
 
 // pointer returns a pointer to v.

@@ -42,13 +42,15 @@ func TestPolicy(t *testing.T) {
 	)
 	p := &policy{node: start(t, bed.Options{Name: "policy", Inventory: inventory})}
 	p.pod = p.sandbox(t, bed.Directx, p.name("pod"))
-	parts(t, false, []part{
+	for _, part := range []part{
 		{"the class of all GPUs and the files of one", p.testClass},
 		{"runtime files that the configuration adds and removes", p.testRuntimeFiles},
 		{"extra mounts", p.testExtraMounts},
 		{"visibility hints", p.testHints},
 		{"an invalid file changes nothing", p.testInvalid},
-	})
+	} {
+		t.Run(part.name, part.run)
+	}
 }
 
 func readFile(t *testing.T, path string) string {

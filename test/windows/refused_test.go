@@ -15,7 +15,7 @@ import (
 // testRefused has containers that do not start. A forged token is in testChain.
 func (n node) testRefused(t *testing.T) {
 	pod := n.sandbox(t, bed.Directx, "refused")
-	parts(t, true, []part{
+	for _, part := range []part{
 		{"another container's token", func(t *testing.T) {
 			token := n.Record(t, bed.Display, n.gpus[0].Replica(10))
 			if err := n.allocated(t, pod, "refused-holder", "holder", token); err != nil {
@@ -56,7 +56,12 @@ func (n node) testRefused(t *testing.T) {
 			bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, n.gpus[0].Replica(12)))
 			n.mustRefuse(t, id, n.Run(t, bed.Directx, id, bed.JSON(t, spec)), "DIRECTX_VISIBLE_DEVICES")
 		}},
-	})
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			part.run(t)
+		})
+	}
 }
 
 // TestBroken removes and damages the node policy. Containers without a request start

@@ -16,7 +16,12 @@ import (
 // TestRuntime runs 'dxctl.exe runtime'.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
-	parts(t, true, []part{{"install", testInstall}, {"configure", testConfigure}, {"restart", testRestartCommand}})
+	for _, part := range []part{{"install", testInstall}, {"configure", testConfigure}, {"restart", testRestartCommand}} {
+		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			part.run(t)
+		})
+	}
 }
 
 // dxctl runs 'dxctl.exe runtime' and fails the test unless it exits with that status and

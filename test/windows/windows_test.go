@@ -44,19 +44,6 @@ func start(t *testing.T, options bed.Options) node {
 // name returns an ID that no other node of the prefix has: they share one HCS.
 func (n node) name(suffix string) string { return n.Name() + "-" + suffix }
 
-// parts runs subtests in order.
-func parts(t *testing.T, parallel bool, parts []part) {
-	t.Helper()
-	for _, p := range parts {
-		t.Run(p.name, func(t *testing.T) {
-			if parallel {
-				t.Parallel()
-			}
-			p.run(t)
-		})
-	}
-}
-
 type part struct {
 	name string
 	run  func(*testing.T)
@@ -68,14 +55,19 @@ func TestNode(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "main"})
 	n.ImportImage(t)
-	parts(t, true, []part{
+	for _, part := range []part{
 		{"the main chain", n.testChain},
 		{"containers of pods", n.testPods},
 		{"standalone containers", n.testStandalone},
 		{"refused containers", n.testRefused},
 		{"containers without a request", n.testUntouched},
 		{"flags of dxctl", n.testFlags},
-	})
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			part.run(t)
+		})
+	}
 }
 
 // TestVersions runs the main chain with other releases.
