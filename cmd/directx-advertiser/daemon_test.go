@@ -36,10 +36,10 @@ func (o *output) String() string {
 
 // program is a running directx-advertiser without a kubelet.
 type program struct {
-	t                           *testing.T
-	dir, stateDir, address      string
-	configFile, inventory, more string
-	log                         *output
+	t                      *testing.T
+	dir, stateDir, address string
+	configFile, inventory  string
+	log                    *output
 }
 
 const inventoryText = `apiVersion: directx.microsoft.com/v1alpha1
