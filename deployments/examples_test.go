@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"directx-nri/nri/extramounts"
 )
 
 // example is one manifest of the examples.
@@ -23,6 +25,8 @@ type example struct {
 	file string // relative to the directory examples, with slashes
 	meta metav1.ObjectMeta
 	pod  corev1.PodSpec
+
+	annotations map[string]string // the pod's
 }
 
 func (e example) linux() bool { return strings.HasPrefix(e.file, "linux/") }
@@ -48,11 +52,11 @@ func examples(t *testing.T) []example {
 		case "v1 Pod":
 			var pod corev1.Pod
 			err = yaml.UnmarshalStrict(text, &pod)
-			e.meta, e.pod = pod.ObjectMeta, pod.Spec
+			e.meta, e.pod, e.annotations = pod.ObjectMeta, pod.Spec, pod.Annotations
 		case "batch/v1 Job":
 			var job batchv1.Job
 			err = yaml.UnmarshalStrict(text, &job)
-			e.meta, e.pod = job.ObjectMeta, job.Spec.Template.Spec
+			e.meta, e.pod, e.annotations = job.ObjectMeta, job.Spec.Template.Spec, job.Spec.Template.Annotations
 		default:
 			err = fmt.Errorf("unexpected kind %s", kind.Kind)
 		}
@@ -112,6 +116,11 @@ func TestExamples(t *testing.T) { //nolint:tparallel // The subtests share a map
 				t.Errorf("%s has the same name", other)
 			}
 			names[e.meta.Name] = e.file
+			for name, text := range e.annotations {
+				if _, err := extramounts.Parse(name, text); err != nil {
+					t.Error(err)
+				}
+			}
 			for _, c := range e.pod.Containers {
 				checkExampleContainer(t, e, c)
 			}

@@ -28,9 +28,6 @@ func CheckFile(path string) error {
 	return checkWriters(path, info, err, ErrUntrusted, "go-w")
 }
 
-// CheckOwner is [CheckFile] on Unix.
-func CheckOwner(path string) error { return CheckFile(path) }
-
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)

@@ -1,18 +1,13 @@
 package service
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"directx-nri/internal/winpath"
 )
 
-// ErrNotNative means that a Windows service runs containerd through another
-// program.
-var ErrNotNative = errors.New("containerd is not a native service")
-
-// checkNative returns [ErrNotNative] unless the command line of a Windows service
+// checkNative returns an error unless the command line of a Windows service
 // runs containerd.exe. A service manager such as nssm sends Ctrl-C to every process
 // of the service's console when the service stops. containerd starts shims in its
 // own console, and containerd-shim-runhcs-v1 does not handle Ctrl-C, so a restart
@@ -23,8 +18,8 @@ func checkNative(service, commandLine string) error {
 	if winpath.IsAbs(program) && strings.EqualFold(winpath.Base(program), "containerd.exe") {
 		return nil
 	}
-	return fmt.Errorf("%w: the service %s runs %s, and its restart can stop every container of this node, this one included. "+
-		"Drain the node, run the command without --restart, and reboot the node; or name a command that restarts containerd with --restart-command", ErrNotNative, service, program)
+	return fmt.Errorf("containerd is not a native service: the service %s runs %s, and its restart can stop every container of this node, this one included. "+
+		"Drain the node, run the command without --restart, and reboot the node; or name a command that restarts containerd with --restart-command", service, program)
 }
 
 // programOf returns the program of a command line. A path without quotation marks
