@@ -43,7 +43,7 @@ func newAllocationsCommand() *cobra.Command {
   held     its pod is on this node
   stale    its pod no longer exists; the record ends soon
   waiting  its container has not been created yet
-  unknown  neither the kubelet nor containerd lists the node's pods
+  unknown  the node's pods cannot be listed
 
 Requires root or an administrator.`,
 		Example: `  dxctl allocations -n render-farm -o json`,

@@ -26,9 +26,8 @@ func newCapabilitiesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
-		Long: `Shows how containers are assigned GPUs, the versions of containerd and of the shim,
-whether NRI is enabled, which runtime handlers use the shim, and on Windows the
-schemas of the Host Compute Service.`,
+		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
+whether NRI is enabled, which runtime handlers use the shim, and the schemas of HCS.`,
 		Example: `  dxctl capabilities -o json`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}

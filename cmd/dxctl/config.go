@@ -34,11 +34,9 @@ func newConfigApplyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
-		Long: `Compiles the configuration file and its inventory into the state directory, where the
-runtime shim and directx-nri read them. If one is invalid, or others than
-administrators can write it, nothing changes.
-
-directx-advertiser does the same, so use this on nodes without it.`,
+		Long: `Compiles the configuration file and its inventory for the runtime shim and directx-nri,
+on nodes without directx-advertiser, which does the same. If one is invalid, or others
+than administrators can write it, nothing changes.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 	}
@@ -98,14 +96,10 @@ func newConfigCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file or an inventory",
-		Long: `Reads a configuration file as directx-advertiser does and prints each error with
-its line and key.
+		Long: `Prints each error of a configuration file with its line and key.
 
-Without FILE it checks this node's own, the inventory that it names, and that only
-administrators can write both. A file that is named can be anyone's, so that you can
-check it before it is on a node; its inventory is checked with --inventory.
-
-Exit status: 0 if the file is valid, 1 if it is not or cannot be read.`,
+Without FILE, checks this node's file and the inventory that it names, and that only
+administrators can write both.`,
 		Example: `  dxctl config check
   dxctl config check config.yaml --inventory gpus.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -153,9 +147,8 @@ func newConfigShowCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show",
 		Short: "Show the node policy in force",
-		Long: `Shows the policy that this node's programs act on, with the defaults of the keys
-that are not set, and the files that it was compiled from. On standard error it
-reports files that have changed since.`,
+		Long: `Shows the policy that this node's programs act on, with its defaults and the files that
+it was compiled from, and warns about files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if output != outputYAML && output != outputJSON {

@@ -42,17 +42,13 @@ shim (runtime_path) and pass on the annotations directx.microsoft.com/*. On Linu
 NRI is enabled. With --add-handler, a handler is added instead, for pods with its
 RuntimeClass.
 
-The rest of the file is preserved, and a copy with the suffix ` + backupSuffix + `
-is kept until 'dxctl runtime unconfigure'. With --restart, containerd is restarted if
+The rest of the file is preserved. With --restart, containerd is restarted if
 necessary; if it does not come back, the old file is restored, and the same change is
 not tried again for an hour.
 
-A pod on Linux cannot reach systemd: --restart-mode signal sends SIGTERM to
-containerd, which its supervisor starts again. The pod requires hostPID: true and
-appArmorProfile: {type: Unconfined}.
-
-k3s and RKE2 generate the file: pass their template, config.toml.tmpl or
-config-v3.toml.tmpl, as --config.`,
+In a pod on Linux, use --restart-mode signal: containerd gets SIGTERM, and its supervisor
+starts it again. This needs hostPID: true and appArmorProfile: {type: Unconfined}.
+`,
 		Example: `  dxctl runtime configure --dry-run
   dxctl runtime configure --restart
   dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml`,

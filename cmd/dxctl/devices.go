@@ -38,8 +38,8 @@ DIRECTX_VISIBLE_DEVICES; it changes if a GPU is added or removed.
 With the index, location path, LUID or instance ID of a GPU, prints its details and
 whether the files that containers get exist.
 
-JSON and YAML have everything, and their field names are stable; name prints the
-location path or instance ID only. With --watch -o json, each line is an object.`,
+The field names of JSON and YAML are stable; name prints the location path or instance
+ID. With --watch -o json, each line is an object.`,
 		Example: `  dxctl devices 0
   dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
   dxctl devices --watch

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -71,54 +72,58 @@ func cliPage() string {
 	var page strings.Builder
 	page.WriteString(`# dxctl
 
-Generated from the commands' help by ` + "`make generate`" + `. The defaults are those on Linux.
+Generated from the commands' help, with the defaults on Linux.
 `)
 	commands := everyCommand(newCommand())
-	shared := sharedFlags(commands)
+	common, users := commonFlags(commands)
 	for _, command := range commands {
-		describe(&page, command, shared)
+		describe(&page, command, common)
 		if command.Name() == "devices" {
 			for _, object := range deviceObjects {
-				page.WriteString("\n" + object.title + "\n\n| field | meaning |\n|---|---|\n")
+				page.WriteString("\n" + object.title + "\n\n```text\n")
+				table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
 				for _, name := range fields(object.of) {
-					fmt.Fprintf(&page, "| `%s` | %s |\n", name, object.meaning[name])
+					fmt.Fprintf(table, "%s\t%s\n", name, object.meaning[name])
 				}
+				table.Flush()
+				page.WriteString("```\n")
 			}
 		}
 	}
-	page.WriteString("\n## Common flags\n")
-	for _, users := range slices.Sorted(maps.Keys(shared)) {
-		fmt.Fprintf(&page, "\n%s:\n\n```text\n%s```\n", users, shared[users].FlagUsages())
+	page.WriteString("\n## Common flags\n\n```text\n")
+	table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+	for _, key := range slices.Sorted(maps.Keys(common)) {
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.AddFlag(common[key])
+		flag, usage, _ := strings.Cut(strings.TrimSpace(flags.FlagUsages()), "   ")
+		if common[key].Name == "config" {
+			usage += ": " + strings.Join(users[key], ", ")
+		}
+		fmt.Fprintf(table, "%s\t%s\n", flag, usage)
 	}
+	table.Flush()
+	page.WriteString("```\n")
 	return page.String()
 }
 
-// sharedFlags returns the flags that several commands have, by the names of these
-// commands.
-func sharedFlags(commands []*cobra.Command) map[string]*pflag.FlagSet {
-	users := map[string][]string{}
+// commonFlags returns the flags that several commands have with the same meaning, and
+// the names of these commands, by flagKey.
+func commonFlags(commands []*cobra.Command) (common map[string]*pflag.Flag, users map[string][]string) {
+	common, users = map[string]*pflag.Flag{}, map[string][]string{}
 	for _, command := range commands {
 		command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-			users[f.Name+f.Usage+f.DefValue] = append(users[f.Name+f.Usage+f.DefValue], "`"+strings.TrimPrefix(command.CommandPath(), "dxctl ")+"`")
-		})
-	}
-	shared := map[string]*pflag.FlagSet{}
-	for _, command := range commands {
-		command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-			list := users[f.Name+f.Usage+f.DefValue]
-			if names := strings.Join(list, ", "); len(list) > 1 && f.Name != "output" && f.Name != "help" {
-				if shared[names] == nil {
-					shared[names] = pflag.NewFlagSet(names, pflag.ContinueOnError)
-					shared[names].SortFlags = false
-				}
-				if shared[names].Lookup(f.Name) == nil {
-					shared[names].AddFlag(f)
-				}
+			key := flagKey(f)
+			users[key] = append(users[key], strings.TrimPrefix(command.CommandPath(), "dxctl "))
+			if len(users[key]) > 1 && f.Name != "output" && f.Name != "help" {
+				common[key] = f
 			}
 		})
 	}
-	return shared
+	return common, users
 }
+
+// flagKey identifies flags of the same name and meaning.
+func flagKey(f *pflag.Flag) string { return f.Name + " " + f.Usage }
 
 // fields returns the names of a struct's fields in JSON; not those of another one
 // within it.
@@ -142,13 +147,13 @@ var deviceObjects = []struct {
 		"index":           "place in the list, from 0",
 		"instanceID":      "Plug and Play device instance ID",
 		"description":     "name",
-		"kind":            "`display`, `compute` or `none`",
+		"kind":            "display, compute or none",
 		"resource":        "extended resource that offers it",
 		"replicas":        "number of containers that can share it",
 		"notOffered":      "why no resource offers it",
 		"display":         "whether it has the full WDDM driver model",
 		"compute":         "whether it supports compute",
-		"health":          "`healthy`, or the problem",
+		"health":          "healthy, or the problem",
 		"notes":           "what is unknown; the GPU can be used",
 		"vendor":          "PCI vendor, or its ID in hexadecimal",
 		"manufacturer":    "manufacturer according to the driver",
@@ -161,20 +166,20 @@ var deviceObjects = []struct {
 		"numaNode":        "closest NUMA node",
 		"busNumber":       "PCI bus",
 		"address":         "PCI device (upper 16 bits) and function",
-		"status":          "Plug and Play `DN_` bits",
+		"status":          "Plug and Play DN_ bits",
 		"problem":         "Plug and Play problem code, or 0",
-		"driverKey":       "driver's key below `HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class`",
+		"driverKey":       "key below HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class",
 		"driverVersion":   "version of the driver package",
 		"driverStorePath": "directory of the driver package",
-		"system32":        "driver's 64-bit files: from `driverStorePath` to System32",
-		"sysWOW64":        "driver's 32-bit files: from `driverStorePath` to SysWOW64",
+		"system32":        "64-bit driver files, for System32",
+		"sysWOW64":        "32-bit driver files, for SysWOW64",
 		"deviceNodes":     "device nodes for Linux containers",
 		"libraries":       "files and directories for Linux containers",
 	}},
 	{"Fields of a file:", fileReport{}, map[string]string{
 		"source":      "path on the node",
 		"destination": "path in the container",
-		"missing":     "`true` if it does not exist (one GPU only)",
+		"missing":     "whether it does not exist (one GPU only)",
 		"problem":     "why that is unknown (one GPU only)",
 	}},
 	{"One GPU by itself also has:", deviceDetail{}, map[string]string{
@@ -182,9 +187,9 @@ var deviceObjects = []struct {
 	}},
 	{"Fields of each line of `--watch -o json`:", deviceEvent{}, map[string]string{
 		"time":    "RFC 3339",
-		"event":   "`listed` (at the start), `added`, `removed` or `changed`",
+		"event":   "listed (at the start), added, removed or changed",
 		"device":  "the GPU, as above",
-		"changes": "list of `field`, `from` and `to`",
+		"changes": "list of field, from and to",
 	}},
 }
 
@@ -199,10 +204,7 @@ func TestEachFieldOfADeviceIsExplained(t *testing.T) {
 }
 
 // describe writes a command's section.
-func describe(page *strings.Builder, command *cobra.Command, shared map[string]*pflag.FlagSet) {
-	block := func(text string) {
-		fmt.Fprintf(page, "\n```text\n%s\n```\n", strings.Trim(text, "\n"))
-	}
+func describe(page *strings.Builder, command *cobra.Command, common map[string]*pflag.Flag) {
 	if command.HasParent() {
 		if !command.Runnable() {
 			return
@@ -211,31 +213,31 @@ func describe(page *strings.Builder, command *cobra.Command, shared map[string]*
 	}
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(command.Long), "\n\n") {
 		if strings.HasPrefix(paragraph, "  ") {
-			block(paragraph)
+			fmt.Fprintf(page, "\n```text\n%s\n```\n", paragraph)
 			continue
 		}
 		fmt.Fprintf(page, "\n%s\n", strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`).Replace(paragraph))
 	}
-	if command.HasExample() {
-		block(command.Example)
-	}
-	own, common := pflag.NewFlagSet("", pflag.ContinueOnError), []string(nil)
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false
+	elsewhere := map[string][]string{}
 	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		for _, flags := range shared {
-			if flags.Lookup(f.Name) != nil && flags.Lookup(f.Name).Usage == f.Usage {
-				common = append(common, "`--"+f.Name+"`")
-				return
-			}
+		var place string
+		switch {
+		case common[flagKey(f)] != nil:
+			place = "[Common flags](#common-flags)"
+		case strings.Contains(f.Usage, "(key "):
+			place = "[Keys](configuration.md#keys) of the configuration"
+		default:
+			own.AddFlag(f)
+			return
 		}
-		own.AddFlag(f)
+		elsewhere[place] = append(elsewhere[place], "`--"+f.Name+"`")
 	})
-	if own.HasAvailableFlags() {
-		page.WriteString("\nFlags:\n")
-		block(own.FlagUsages())
-	}
-	if len(common) > 0 {
-		fmt.Fprintf(page, "\n[Common flags](#common-flags): %s\n", strings.Join(common, ", "))
+	block := strings.Trim(command.Example+"\n\n"+own.FlagUsages(), "\n")
+	fmt.Fprintf(page, "\n```text\n%s\n```\n", block)
+	for _, place := range slices.Sorted(maps.Keys(elsewhere)) {
+		fmt.Fprintf(page, "\n%s: %s\n", place, strings.Join(elsewhere[place], ", "))
 	}
 }
 

@@ -28,8 +28,7 @@ func newInstallCommand() *cobra.Command {
 		Use:   "install",
 		Short: "Install the runtime shim beside containerd",
 		Long: `Copies the runtime shim to a directory in which containerd finds it, and tests it. If
-that fails, the old file is restored. Running containers are not affected. For pods,
-run 'dxctl runtime configure' next.`,
+that fails, the old file is restored. For pods, run 'dxctl runtime configure' next.`,
 		Example: `  dxctl runtime install --to "C:\Program Files\containerd"`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}

@@ -42,7 +42,7 @@ func (t *target) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&t.config, "config", places.ContainerdConfig, "containerd's configuration `FILE`")
 	flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: that of the running one, or of the file)")
+	flags.IntVar(&t.major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: the running one's)")
 }
 
 // Ways to restart containerd.
