@@ -11,27 +11,27 @@ type File struct {
 	APIVersion string `yaml:"apiVersion" jsonschema:"required"`
 	// Kind of the file.
 	Kind string `yaml:"kind" jsonschema:"required"`
-	// Inventory file that describes this node's GPUs: an absolute path. Without one, the GPUs are discovered, on Windows only.
+	// Absolute path of the inventory file, which describes this node's GPUs. Without one, GPUs are discovered, on Windows only.
 	Inventory string `yaml:"inventory,omitempty" jsonschema:"example=/etc/directx-nri/gpus.yaml"`
-	// Preset defines resources and assignmentMode as another device plugin does. It excludes resources.
+	// Resources and assignmentMode of another device plugin. It excludes resources.
 	Preset string `yaml:"preset,omitempty" jsonschema:"enum=,enum=tensorworks,enum=microsoft,enum=alibaba"`
-	// Replicas is the number of containers that can share a GPU, for rules that set no other.
+	// Number of containers that can share a GPU, for rules that set no other.
 	Replicas integer `yaml:"replicas,omitempty" jsonschema:"default=1,minimum=1,maximum=1024"`
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
 	Resources []rule `yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
-	// AssignmentMode is how Windows containers are assigned devices: location-path for single ones, class-guid for all of the node, auto for what the node supports.
+	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
 	AssignmentMode string `yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
-	// Injection is how GPUs get into containers: by the runtime (the NRI plugin or the runtime shim), or by the kubelet where containerd cannot be reconfigured.
+	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet where containerd cannot be reconfigured.
 	Injection string `yaml:"injection,omitempty" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
-	// ServedBy is the component that adds GPUs to containers if injection is runtime: nri (the default on Linux) or shim (the default on Windows).
+	// With injection runtime, what adds GPUs to containers. The default is nri on Linux and shim on Windows.
 	ServedBy string `yaml:"servedBy,omitempty" jsonschema:"enum=nri,enum=shim"`
-	// VisibilityHints adds environment variables to containers that name their GPUs.
+	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `yaml:"visibilityHints,omitempty" jsonschema:"default=true"`
 	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
 	ExtraMounts extraMounts `yaml:"extraMounts,omitempty"`
 	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE.
 	RuntimeFiles map[string]vendorFiles `yaml:"runtimeFiles,omitempty"`
-	// FailOnInitError makes the advertiser exit with an error if there is no GPU when it starts, instead of waiting for one.
+	// Makes the advertiser exit with an error if there is no GPU when it starts.
 	FailOnInitError bool `yaml:"failOnInitError,omitempty" jsonschema:"default=false"`
 	// Shim configures the runtime shim.
 	Shim shim `yaml:"shim,omitempty"`
@@ -42,79 +42,79 @@ type File struct {
 }
 
 type rule struct {
-	// Name of the extended resource that pods request. Several rules can have the same name.
+	// Extended resource that pods request.
 	Name string `yaml:"name" jsonschema:"required,maxLength=308,example=example.com/t4"`
-	// Match selects the rule's GPUs: those that match all of its keys. Without keys it matches every GPU.
+	// Match selects the rule's GPUs: those that match all of its keys.
 	Match match `yaml:"match,omitempty"`
-	// Replicas is the number of containers that can share each of the rule's GPUs. The default is the top-level replicas.
+	// Number of containers that can share each of the rule's GPUs. The default is the top-level replicas.
 	Replicas *integer `yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
-	// AllocationPolicy is the order in which GPUs are allocated: distributed prefers the GPU with the fewest replicas in use, packed the one with the most that has enough left.
+	// Which GPU is allocated first: the one with the fewest replicas in use, or the one with the most that has enough left (packed).
 	AllocationPolicy string `yaml:"allocationPolicy,omitempty" jsonschema:"enum=distributed,enum=packed,default=distributed"`
-	// MaxPerContainer limits the replicas that a container can request.
+	// Limits the replicas that a container can request.
 	MaxPerContainer *integer `yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
-	// MixedDrivers allows or refuses requests that only GPUs of different vendors or driver versions can meet. Their files have the same names.
+	// Whether a container can have GPUs of different vendors or driver versions, whose files have the same names.
 	MixedDrivers string `yaml:"mixedDrivers,omitempty" jsonschema:"enum=refuse,enum=allow,default=refuse"`
 }
 
 type match struct {
-	// Kind is display for GPUs with the full WDDM driver model, or compute for compute-only devices (MCDM).
+	// GPUs with the full WDDM driver model (display), or compute-only devices (MCDM).
 	Kind string `yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
-	// Vendor is amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE; or a list, of which one must match.
+	// amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE; or a list, of which one must match.
 	Vendor texts `yaml:"vendor,omitempty"`
-	// Description is a pattern for the GPU's name, with * and ?, without regard to case; or a list, of which one must match.
+	// Pattern for the GPU's name, with * and ?, in any case; or a list.
 	Description texts `yaml:"description,omitempty" jsonschema:"example=NVIDIA Tesla T4*"`
-	// DedicatedMemory bounds the GPU's own memory, in bytes or with a unit such as Gi.
+	// DedicatedMemory bounds the GPU's own memory.
 	DedicatedMemory memoryBounds `yaml:"dedicatedMemory,omitempty"`
-	// DriverVersion bounds the version of the driver. A GPU whose version is unknown does not match.
+	// DriverVersion bounds the version of the driver. An unknown one does not match.
 	DriverVersion versionBounds `yaml:"driverVersion,omitempty"`
-	// Integrated matches GPUs that share the processor's memory, or those that do not.
+	// Whether the GPU shares the processor's memory.
 	Integrated *bool `yaml:"integrated,omitempty"`
-	// Detachable matches GPUs that can be unplugged while the node runs, or those that cannot.
+	// Whether the GPU can be unplugged while the node runs.
 	Detachable *bool `yaml:"detachable,omitempty"`
-	// LocationPath is a pattern for the GPU's PCIe location path, with * and ?; or a list, of which one must match.
+	// Pattern for the GPU's PCIe location path; or a list.
 	LocationPath texts `yaml:"locationPath,omitempty" jsonschema:"example=PCIROOT(0)#*"`
 }
 
 type memoryBounds struct {
-	// Min is the least memory that matches.
+	// Least memory that matches, in bytes or with a unit such as Gi.
 	Min string `yaml:"min,omitempty" jsonschema:"oneof_type=string;integer,example=15Gi"`
-	// Max is the most memory that matches.
+	// Most memory that matches.
 	Max string `yaml:"max,omitempty" jsonschema:"oneof_type=string;integer,example=16Gi"`
 }
 
 type versionBounds struct {
-	// Min is the lowest version that matches. Numbers that are left out are 0.
+	// Lowest version that matches.
 	Min string `yaml:"min,omitempty" jsonschema:"oneof_type=string;number,example=31.0.15.5222"`
-	// Max is the highest version that matches. Numbers that are left out are 65535, so 31 includes all of 31.x.
+	// Highest version that matches: 31 includes all of 31.x.
 	Max string `yaml:"max,omitempty" jsonschema:"oneof_type=string;number,example=31"`
 }
 
 type extraMounts struct {
-	// Sources is where the files can come from: off for nowhere, driver-store, or host-directories for the driver store and hostDirectories.
+	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories).
 	Sources string `yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
-	// HostDirectories are the node's directories that files can come from, with everything below them. Directories that contain, or are part of, the node's secrets are refused.
+	// Directories of the node that files can come from, with everything below them.
 	HostDirectories []string `yaml:"hostDirectories,omitempty" jsonschema:"maxItems=64"`
-	// Destinations are a container's directories that files can be mounted into, with everything below them. The default is System32 and SysWOW64.
+	// Directories of a container that files can be mounted into, with everything below them. The default is System32 and SysWOW64.
 	Destinations []string `yaml:"destinations,omitempty" jsonschema:"minItems=1,maxItems=64"`
-	// Max is the largest number of extra mounts of a container.
+	// Largest number of extra mounts of a container.
 	Max integer `yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
 }
 
 type vendorFiles struct {
-	// Defaults adds the built-in files: for nvidia nvidia-smi.exe, vulkaninfo-x64.exe as vulkaninfo.exe, and vulkaninfo-x86.exe as vulkaninfo.exe for 32-bit programs.
+	// Adds the built-in files: for nvidia, nvidia-smi.exe and the 64-bit and 32-bit vulkaninfo.exe.
 	Defaults *bool `yaml:"defaults,omitempty" jsonschema:"default=true"`
-	// Remove are patterns, with * and ?, of files that are left out, as paths below the driver store path.
+	// Files that are left out: patterns of paths below the driver store path.
 	Remove []string `yaml:"remove,omitempty" jsonschema:"maxItems=64"`
 	// Add are additional files: paths, or mappings with source, directory and destination.
 	Add []addedFile `yaml:"add,omitempty" jsonschema:"maxItems=64"`
 }
 
 type addedFile struct {
-	// Source is the file's path below the driver store path, with * and ?.
+	// Path or pattern below the driver store path.
 	Source string `yaml:"source" jsonschema:"required,example=bin/*.dll"`
-	// Directory of the container: System32, or SysWOW64 for 32-bit programs.
+	// Directory of the container; SysWOW64 is for 32-bit programs.
 	Directory string `yaml:"directory,omitempty" jsonschema:"enum=System32,enum=SysWOW64,default=System32"`
-	// Destination is the file's name there. The default is the name of the source.
+	// Name there. The default is the name of the source.
 	Destination string `yaml:"destination,omitempty" jsonschema:"example=vulkaninfo.exe"`
 }
 
@@ -129,21 +129,21 @@ func (a *addedFile) UnmarshalYAML(node *yaml.Node) error {
 }
 
 type shim struct {
-	// Runtime is the real shim: an absolute path, or a file name that is looked up beside our shim and on PATH. The default is the system's usual one.
+	// The real shim: an absolute path, or a name that is looked up beside our shim and on PATH. The default is the system's usual one.
 	Runtime string `yaml:"runtime,omitempty" jsonschema:"example=containerd-shim-runc-v2"`
-	// Log is the shim's log file. The default is shim.log in the state directory.
+	// Log file of the shim. The default is shim.log in the state directory.
 	Log string `yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
 }
 
 type logging struct {
-	// Level is the least severe level that is logged.
+	// Least severe level that directx-advertiser logs.
 	Level string `yaml:"level,omitempty" jsonschema:"enum=error,enum=warn,enum=info,enum=debug,default=info"`
 	// Format of the log on standard error.
 	Format string `yaml:"format,omitempty" jsonschema:"enum=text,enum=json,default=text"`
 }
 
 type metrics struct {
-	// Address is the host:port of the endpoints. Without one they are disabled.
+	// host:port of the metrics and health endpoints. Without one they are disabled.
 	Address string `yaml:"address,omitempty" jsonschema:"example=127.0.0.1:9400"`
 }
 

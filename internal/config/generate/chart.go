@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -56,17 +57,27 @@ func parseMapping(prefix string, mapping *yaml.Node) ([]value, error) {
 	return values, nil
 }
 
+// valuesTable returns a row for each value. One that is the same for both operating
+// systems has a single row.
 func valuesTable(values []value) (string, error) {
-	rows := &strings.Builder{}
-	rows.WriteString("| value | default | |\n|---|---|---|\n")
-	err := writeRows(rows, values)
-	return rows.String(), err
+	var rows []string
+	if err := appendRows(&rows, values); err != nil {
+		return "", err
+	}
+	all := "\n" + strings.Join(rows, "\n") + "\n"
+	for _, row := range rows {
+		suffix, ok := strings.CutPrefix(row, "| `windows.")
+		if linux := "\n| `linux." + suffix + "\n"; ok && strings.Contains(all, linux) {
+			all = strings.Replace(strings.Replace(all, linux, "\n", 1), row, "| `OS."+suffix, 1)
+		}
+	}
+	return "| value | default | |\n|---|---|---|" + all, nil
 }
 
-func writeRows(rows *strings.Builder, values []value) error {
+func appendRows(rows *[]string, values []value) error {
 	for _, v := range values {
 		if v.children != nil {
-			if err := writeRows(rows, v.children); err != nil {
+			if err := appendRows(rows, v.children); err != nil {
 				return err
 			}
 			continue
@@ -85,7 +96,11 @@ func writeRows(rows *strings.Builder, values []value) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(rows, "| `%s` | `%s` | %s |\n", v.name, strings.Join(strings.Fields(string(text)), " "), strings.ReplaceAll(v.description, "|", `\|`))
+		ownDefault := "`" + strings.Join(strings.Fields(string(text)), " ") + "`"
+		if slices.Contains([]string{"`''`", "`{}`", "`[]`", "`null`"}, ownDefault) {
+			ownDefault = ""
+		}
+		*rows = append(*rows, fmt.Sprintf("| `%s` | %s | %s |", v.name, ownDefault, strings.ReplaceAll(v.description, "|", `\|`)))
 	}
 	return nil
 }

@@ -147,32 +147,11 @@ func fieldComments(file string) (map[string]string, error) {
 }
 
 // row is a key in a table.
-type row struct{ path, schemaDefault, example, description string }
+type row struct{ path, values, description string }
 
 // rows returns the keys of a schema, with [] for each item of a list and VENDOR for
-// a vendor's name.
+// a vendor's name. Keys with other keys below them are left to the text.
 func rows(path string, s *jsonschema.Schema) (list []row) {
-	if strings.HasSuffix(path, "[]") || path == "runtimeFiles.VENDOR" || path == "" {
-		// The item is described with its list.
-	} else {
-		r := row{path: path, description: s.Description}
-		if s.Default != nil {
-			r.schemaDefault = fmt.Sprint(s.Default)
-		}
-		if len(s.Examples) > 0 {
-			r.example = fmt.Sprint(s.Examples[0])
-		}
-		var enum []string
-		for _, value := range s.Enum {
-			if value != "" {
-				enum = append(enum, fmt.Sprint(value))
-			}
-		}
-		if r.example == "" {
-			r.example = strings.Join(enum, "`, `")
-		}
-		list = append(list, r)
-	}
 	if s.Properties != nil {
 		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
 			list = append(list, rows(strings.TrimPrefix(path+"."+pair.Key, "."), pair.Value)...)
@@ -189,25 +168,40 @@ func rows(path string, s *jsonschema.Schema) (list []row) {
 			list = append(list, rows(path, alternative)...)
 		}
 	}
-	return list
+	if len(list) > 0 || s.Const != nil || strings.HasSuffix(path, "[]") {
+		return list
+	}
+	return append(list, row{path, values(s), s.Description})
+}
+
+// values returns the values of a key with its default in bold, or else an example.
+func values(s *jsonschema.Schema) string {
+	var list []string
+	for _, value := range s.Enum {
+		if value != "" && value != s.Default {
+			list = append(list, fmt.Sprintf("`%v`", value))
+		}
+	}
+	switch {
+	case s.Default != nil:
+		list = append([]string{fmt.Sprintf("**`%v`**", s.Default)}, list...)
+	case len(list) == 0 && len(s.Examples) > 0:
+		return fmt.Sprintf("*`%v`*", s.Examples[0])
+	}
+	return strings.Join(list, ", ")
 }
 
 // tables returns the tables of docs/configuration.md. Three have the keys below one
 // key, the first has the others.
 func tables(all []row) map[string]string {
-	const head = "| key | default | values or example | flag | description |\n|---|---|---|---|---|\n"
+	const head = "| key | values | description |\n|---|---|---|\n"
 	tables := map[string]string{"settings": head, "resources": head, "runtimeFiles": head, "extraMounts": head}
-	flags := config.FlagNames()
 	for _, r := range all {
 		name, _, _ := strings.Cut(strings.ReplaceAll(r.path, "[", "."), ".")
 		if tables[name] == "" {
 			name = "settings"
 		}
-		flag := flags[r.path]
-		if flag != "" {
-			flag = "--" + flag
-		}
-		tables[name] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", r.path, code(r.schemaDefault), code(r.example), code(flag), strings.ReplaceAll(r.description, "|", `\|`))
+		tables[name] += fmt.Sprintf("| `%s` | %s | %s |\n", r.path, r.values, strings.ReplaceAll(r.description, "|", `\|`))
 	}
 	return tables
 }
@@ -242,11 +236,4 @@ func fill(page string, tables map[string]string) (string, error) {
 		page = before + begin + table + end + after
 	}
 	return page, nil
-}
-
-func code(text string) string {
-	if text == "" {
-		return ""
-	}
-	return "`" + strings.ReplaceAll(text, "|", `\|`) + "`"
 }
