@@ -268,7 +268,7 @@ func (n *Node) Recover(t testing.TB, inventory *Inventory) {
 func (n *Node) DumpLogs(t testing.TB) {
 	t.Helper()
 	for _, p := range n.Processes() {
-		t.Log(p.Tail(15))
+		t.Log(p.Tail(8)) // .ci/run prints 60 lines of a failed test.
 	}
 }
 

@@ -39,13 +39,12 @@ func (p page) get(path string) (status int, text string, err error) {
 	return response.StatusCode, string(body), err
 }
 
-// numbers returns the metrics by name and labels.
+// read returns the metrics by name and labels.
 // https://prometheus.io/docs/instrumenting/exposition_formats/
-func (p page) numbers(t *testing.T) map[string]float64 {
-	t.Helper()
+func (p page) read() (map[string]float64, error) {
 	status, text, err := p.get("/metrics")
 	if err != nil || status != http.StatusOK {
-		t.Fatalf("metrics of %s: status %d, %v", p, status, err)
+		return nil, fmt.Errorf("metrics of %s: status %d, %w", p, status, err)
 	}
 	numbers := map[string]float64{}
 	for line := range strings.Lines(text) {
@@ -54,27 +53,36 @@ func (p page) numbers(t *testing.T) map[string]float64 {
 		if strings.HasPrefix(line, "#") || space < 0 {
 			continue
 		}
-		number, err := strconv.ParseFloat(line[space+1:], 64)
-		if err != nil {
-			t.Fatalf("metric %s: %v", line, err)
+		if numbers[line[:space]], err = strconv.ParseFloat(line[space+1:], 64); err != nil {
+			return nil, err
 		}
-		numbers[line[:space]] = number
+	}
+	return numbers, nil
+}
+
+// numbers returns the metrics of a daemon that serves them now.
+func (p page) numbers(t *testing.T) map[string]float64 {
+	t.Helper()
+	numbers, err := p.read()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return numbers
 }
 
-// waitFor waits until these metrics have these values.
+// waitFor waits until these metrics have these values. A changed configuration
+// restarts the advertiser's server, so it may not serve for a moment.
 func (p page) waitFor(t *testing.T, want map[string]float64) {
 	t.Helper()
 	bed.Eventually(t, 30*time.Second, fmt.Sprintf("metrics %v", want), func() error {
-		got := p.numbers(t)
+		got, err := p.read()
 		for name, value := range want {
 			// A counter appears with its first event.
-			if got[name] != value {
-				return fmt.Errorf("%s is %v\nof %v", name, got[name], ours(got))
+			if err == nil && got[name] != value {
+				err = fmt.Errorf("%s is %v\nof %v", name, got[name], ours(got))
 			}
 		}
-		return nil
+		return err
 	})
 }
 
@@ -191,10 +199,6 @@ func TestMetrics(t *testing.T) {
 		advertiser.waitFor(t, map[string]float64{refused: before[refused] + 1, applied: before[applied], good: 0})
 		mustBe(t, advertiser)
 		n.WriteConfig(t, settings+"visibilityHints: off\n")
-		bed.Eventually(t, 30*time.Second, "the advertiser serves metrics after its restart", func() error {
-			_, _, err := advertiser.get("/metrics")
-			return err
-		})
 		advertiser.waitFor(t, map[string]float64{refused: before[refused] + 1, applied: before[applied] + 1, good: 1})
 		n.WaitOffered(t)
 	})
