@@ -2,6 +2,9 @@
 package docs
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,7 +14,8 @@ import (
 )
 
 // Each line of the page on hostile pods names the tests that hold it, and they
-// exist.
+// exist: with package, function and row, or with the row of the function that a
+// paragraph names.
 func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("hostile-pod.md")
@@ -19,18 +23,31 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)[A-Za-z0-9]+)(?:/([^`]+))?`")
+	table := regexp.MustCompile("The rows are those of `([a-z0-9/]+) (Test[A-Za-z0-9]+)`")
+	var dir, function string
 	lines := 0
 	for number, line := range strings.Split(string(page), "\n") {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what the author tries |") {
+		switch of := table.FindStringSubmatch(line); {
+		case of != nil:
+			dir, function = of[1], of[2]
+		case strings.HasPrefix(line, "#"):
+			dir, function = "", ""
+		}
+		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, " test |") || strings.HasSuffix(line, " rows |") {
 			continue
 		}
 		lines++
 		tests := named.FindAllStringSubmatch(line, -1)
+		if cells := strings.Split(line, " | "); function != "" {
+			for _, row := range inCode.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+				tests = append(tests, []string{row[0], dir, function, row[1]})
+			}
+		}
 		if len(tests) == 0 {
 			t.Errorf("line %d names no test: %s", number+1, line)
 		}
 		for _, test := range tests {
-			if !exists(t, filepath.Join("..", test[1]), test[2], test[3]) {
+			if !hasTest(t, filepath.Join("..", test[1]), test[2], test[3]) {
 				t.Errorf("line %d: there is no %s", number+1, test[0])
 			}
 		}
@@ -40,30 +57,34 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 	}
 }
 
-// exists reports whether a package has a test, with a row of that name if one is
-// given. Rows that are commented out do not count.
-func exists(t *testing.T, dir, test, row string) bool {
+// hasTest reports whether a package has a test, with a row of that name if one is
+// given: the key of a composite literal in its code.
+func hasTest(t *testing.T, dir, test, row string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := false
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, body, found := strings.Cut(string(data), "\nfunc "+test+"(")
-		if !found {
-			continue
-		}
-		body, _, _ = strings.Cut(body, "\n}\n")
-		for line := range strings.Lines(body) {
-			line = strings.TrimSpace(line)
-			if row == "" || strings.Contains(line, strconv.Quote(row)+":") && !strings.HasPrefix(line, "//") {
-				return true
+		for _, declaration := range parsed.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok || function.Name.Name != test {
+				continue
 			}
+			found = found || row == ""
+			ast.Inspect(function, func(node ast.Node) bool {
+				if pair, ok := node.(*ast.KeyValueExpr); ok {
+					key, ok := pair.Key.(*ast.BasicLit)
+					found = found || ok && key.Value == strconv.Quote(row)
+				}
+				return true
+			})
 		}
 	}
-	return false
+	return found
 }
