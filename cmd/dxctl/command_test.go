@@ -195,7 +195,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	b := newBed(t, mine)
 	before := b.names(t)
 	stdout, _ := b.must(t, "configure", "--dry-run")
-	for _, want := range []string{"--- " + b.config + "\n", " version = 2 # mine\n", "\n+  runtime_path = \"" + b.shim + "\"\n"} {
+	for _, want := range []string{"--- " + b.config + "\n", " version = 2 # mine\n", "\n+  runtime_path = '" + b.shim + "'\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -218,9 +218,8 @@ func (n *nodeFacts) queryContainerd(ctx context.Context, c *doctor.Containerd) {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	c.Err = call(ctx, n.criSocket, func(connection *grpc.ClientConn) (err error) {
-		if c.Version, err = containerdconfig.RunningVersion(ctx, connection); err == nil {
-			c.Loaded, err = containerdconfig.LoadedHandlers(ctx, connection)
-		}
+		loaded, err := containerdconfig.Load(ctx, connection)
+		c.Version, c.Loaded = loaded.Version, loaded.Handlers
 		c.WithoutCRI = status.Code(err) == codes.Unimplemented
 		return err
 	})

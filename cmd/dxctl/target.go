@@ -95,9 +95,8 @@ func (t *target) node(ctx context.Context) containerdconfig.Node {
 	}
 	defer connection.Close()
 	// Without an answer, the version of the file decides.
-	if version, err := containerdconfig.RunningVersion(ctx, connection); err == nil {
-		node.Major = containerdconfig.Major(version)
-	}
+	loaded, _ := containerdconfig.Load(ctx, connection)
+	node.Major = loaded.Major
 	return node
 }
 
@@ -108,7 +107,8 @@ func (t *target) loaded(ctx context.Context) ([]containerdconfig.Handler, error)
 		return nil, err
 	}
 	defer connection.Close()
-	return containerdconfig.LoadedHandlers(ctx, connection)
+	loaded, err := containerdconfig.Load(ctx, connection)
+	return loaded.Handlers, err
 }
 
 // errOverridden is the error of [target.imports] about a valid file.

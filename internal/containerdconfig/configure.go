@@ -1,12 +1,12 @@
 package containerdconfig
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // Settings are the wanted settings of a configuration.
@@ -45,7 +45,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 	if version, err := e.doc.version(); err != nil {
 		return Result{}, err
 	} else if version == 0 {
-		if err := e.set(nil, "version", strconv.Itoa(max(s.Version, newFileVersion))); err != nil {
+		if err := e.set(nil, "version", max(s.Version, newFileVersion)); err != nil {
 			return Result{}, err
 		}
 	}
@@ -66,7 +66,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 		if e.doc.disables(nriPlugin(f.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s: remove it there to turn NRI on", nriPlugin(f.Version))
 		}
-		if err := e.set([]string{"plugins", nriPlugin(f.Version)}, "disable", "false"); err != nil {
+		if err := e.set([]string{"plugins", nriPlugin(f.Version)}, "disable", false); err != nil {
 			return Result{}, err
 		}
 	}
@@ -111,7 +111,7 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 			if kind == "" {
 				return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
 			}
-			if err := e.set(h.path, "runtime_type", quoted(kind)); err != nil {
+			if err := e.set(h.path, "runtime_type", kind); err != nil {
 				return err
 			}
 		}
@@ -126,21 +126,18 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 	return nil
 }
 
-func (e *editor) has(path []string) bool {
-	_, ok := lookup(e.doc.values, path...)
-	return ok
-}
+func (e *editor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
 
 func (e *editor) routeOne(h Handler, shim string) error {
 	if h.RuntimePath != shim {
-		if err := e.set(h.path, "runtime_path", quoted(shim)); err != nil {
+		if err := e.set(h.path, "runtime_path", shim); err != nil {
 			return err
 		}
 	}
-	if err := e.include(h.path, "pod_annotations", h.PodAnnotations, []string{AnnotationPattern}); err != nil {
+	if err := e.includePattern(h.path, "pod_annotations", h.PodAnnotations); err != nil {
 		return err
 	}
-	return e.include(h.path, "container_annotations", h.ContainerAnnotations, []string{AnnotationPattern})
+	return e.includePattern(h.path, "container_annotations", h.ContainerAnnotations)
 }
 
 func named(name string) func(Handler) bool { return func(h Handler) bool { return h.Name == name } }
@@ -221,52 +218,14 @@ func (e *editor) addHandler(f File, s Settings) error {
 	return e.setAll(table, values)
 }
 
-// setAll writes a table, with nested tables last.
+// setAll writes a table.
 func (e *editor) setAll(table []string, values map[string]any) error {
-	var nested []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if _, ok := values[name].(map[string]any); ok {
-			nested = append(nested, name)
-			continue
-		}
-		raw, err := encode(values[name])
-		if err != nil {
-			return fmt.Errorf("%s: %w", dotted(append(slices.Clone(table), name)), err)
-		}
-		if err := e.set(table, name, raw); err != nil {
-			return err
-		}
-	}
-	for _, name := range nested {
-		if err := e.setAll(append(slices.Clone(table), name), values[name].(map[string]any)); err != nil {
+		if err := e.set(table, name, values[name]); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-var errNoScalar = errors.New("a value of this kind cannot be copied: write the handler by hand")
-
-func encode(value any) (string, error) {
-	switch v := value.(type) {
-	case string:
-		return quoted(v), nil
-	case bool:
-		return strconv.FormatBool(v), nil
-	case int64:
-		return strconv.FormatInt(v, 10), nil
-	case []any:
-		var raws []string
-		for _, item := range v {
-			raw, err := encode(item)
-			if err != nil {
-				return "", err
-			}
-			raws = append(raws, raw)
-		}
-		return "[" + strings.Join(raws, ", ") + "]", nil
-	}
-	return "", errNoScalar
 }
 
 // Remove removes our shim's runtime_path and our annotation patterns from text, without
@@ -284,16 +243,8 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 		if !h.Ours() {
 			continue
 		}
-		path := append(slices.Clone(h.path), "runtime_path")
-		entry := e.doc.entry(path)
-		if entry == nil || entry.inline {
-			return nil, nil, fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(path))
-		}
-		if err := e.replace(entry.line, ""); err != nil {
-			return nil, nil, err
-		}
-		for _, name := range []string{"pod_annotations", "container_annotations"} {
-			if err := e.removePattern(append(slices.Clone(h.path), name)); err != nil {
+		for _, name := range []string{"runtime_path", "pod_annotations", "container_annotations"} {
+			if err := e.remove(append(slices.Clone(h.path), name)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -305,13 +256,16 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 	return e.doc.bytes(e.doc.text), notes, nil
 }
 
-func (e *editor) removePattern(path []string) error {
+// remove removes the key at path, or only our pattern from a list with more.
+func (e *editor) remove(path []string) error {
 	entry := e.doc.entry(path)
-	if entry == nil || len(entry.strings) == 0 {
+	switch {
+	case entry == nil:
 		return nil
+	case entry.kind == unstable.Array && (entry.inline || entry.mixed || len(entry.strings) != 1 || entry.strings[0].text != AnnotationPattern):
+		return e.removeItems(Edit{Path: path, Items: []string{AnnotationPattern}})
+	case entry.inline:
+		return fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(path))
 	}
-	if len(entry.strings) == 1 && entry.strings[0].text == AnnotationPattern && !entry.inline {
-		return e.replace(entry.line, "")
-	}
-	return e.removeItems(Edit{Op: opItem, Path: path, Items: []string{AnnotationPattern}})
+	return e.replace(entry.line, "")
 }

@@ -23,6 +23,7 @@
 package containerdconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -152,21 +153,13 @@ func (d *document) read(node Node) (File, error) {
 		return File{}, err
 	}
 	f := File{Version: version, NRI: node.merges(version)}
-	if disable, ok := lookup(d.values, "plugins", nriPlugin(version), "disable"); ok {
+	if disable := lookup(d.values, "plugins", nriPlugin(version), "disable"); disable != nil {
 		f.NRI = disable == false
 	}
-	if d.disables(nriPlugin(version)) {
-		f.NRI = false
-	}
-	if list, ok := d.values["imports"].([]any); ok {
-		f.Imports = stringsOf(list)
-	}
-	if name, ok := lookup(d.values, "plugins", criPlugin(version), "containerd", "default_runtime_name"); ok {
-		f.defaultHandler, _ = name.(string)
-	}
-	if f.defaultHandler == "" {
-		f.defaultHandler = defaultHandler(node.OS)
-	}
+	f.NRI = f.NRI && !d.disables(nriPlugin(version))
+	f.Imports = stringsOf(d.values, "imports")
+	name := get[string](d.values, "plugins", criPlugin(version), "containerd", "default_runtime_name")
+	f.defaultHandler = cmp.Or(name, defaultHandler(node.OS))
 	f.Handlers, err = d.handlers(version, node)
 	return f, err
 }
@@ -195,14 +188,13 @@ func (d *document) version() (int, error) {
 }
 
 func (d *document) disables(plugin string) bool {
-	list, _ := d.values["disabled_plugins"].([]any)
-	return slices.Contains(stringsOf(list), plugin)
+	return slices.Contains(stringsOf(d.values, "disabled_plugins"), plugin)
 }
 
 func (d *document) handlers(version int, node Node) ([]Handler, error) {
 	containerd := []string{"plugins", criPlugin(version), "containerd"}
 	runtimes := append(slices.Clone(containerd), "runtimes")
-	value, _ := lookup(d.values, runtimes...)
+	value := lookup(d.values, runtimes...)
 	inFile, isTable := value.(map[string]any)
 	if value != nil && !isTable {
 		return nil, fmt.Errorf("%s is not a table", dotted(runtimes))
@@ -227,9 +219,8 @@ func (d *document) handlers(version int, node Node) ([]Handler, error) {
 	}
 	// Deprecated tables of 1.x that define handlers.
 	for table, name := range map[string]string{"default_runtime": "default", "untrusted_workload_runtime": "untrusted"} {
-		values, _ := lookup(d.values, append(slices.Clone(containerd), table)...)
-		old, ok := values.(map[string]any)
-		if !ok || node.merges(version) || old["runtime_type"] == nil || old["runtime_type"] == "" {
+		old := get[map[string]any](d.values, append(slices.Clone(containerd), table)...)
+		if node.merges(version) || get[string](old, "runtime_type") == "" {
 			continue
 		}
 		h := newHandler(name, containerd, old)
@@ -241,21 +232,18 @@ func (d *document) handlers(version int, node Node) ([]Handler, error) {
 }
 
 func newHandler(name string, runtimes []string, values map[string]any) Handler {
-	h := Handler{Name: name, path: append(slices.Clone(runtimes), name), values: values}
-	h.RuntimeType, _ = values["runtime_type"].(string)
-	h.RuntimePath, _ = values["runtime_path"].(string)
-	pod, _ := values["pod_annotations"].([]any)
-	h.PodAnnotations = stringsOf(pod)
-	container, _ := values["container_annotations"].([]any)
-	h.ContainerAnnotations = stringsOf(container)
-	isolation, _ := lookup(values, "options", "SandboxIsolation")
-	h.SandboxIsolation, _ = isolation.(int64)
-	return h
+	return Handler{
+		Name: name, path: append(slices.Clone(runtimes), name), values: values,
+		RuntimeType: get[string](values, "runtime_type"), RuntimePath: get[string](values, "runtime_path"),
+		PodAnnotations: stringsOf(values, "pod_annotations"), ContainerAnnotations: stringsOf(values, "container_annotations"),
+		SandboxIsolation: get[int64](values, "options", "SandboxIsolation"),
+	}
 }
 
-func stringsOf(list []any) []string {
+// stringsOf returns the strings in the list at a key.
+func stringsOf(values map[string]any, name string) []string {
 	var all []string
-	for _, item := range list {
+	for _, item := range get[[]any](values, name) {
 		if s, ok := item.(string); ok {
 			all = append(all, s)
 		}
@@ -323,7 +311,7 @@ func Overrides(imported []byte, version int, node Node) ([]string, error) {
 		if node.merges(version) && i < 3 {
 			path = append(path, "containerd", "runtimes")
 		}
-		if _, ok := lookup(d.values, path...); ok {
+		if lookup(d.values, path...) != nil {
 			tables = append(tables, dotted(path))
 		}
 	}

@@ -137,7 +137,7 @@ func TestConfigureWrites(t *testing.T) {
 	major2 := linux
 	major2.Major = 2
 	onlyNRI := Settings{Node: Node{OS: "linux"}, NRI: true}
-	const p = `"directx.microsoft.com/*"`
+	const p = `'directx.microsoft.com/*'`
 	for name, test := range map[string]struct {
 		text string
 		s    Settings
@@ -145,69 +145,63 @@ func TestConfigureWrites(t *testing.T) {
 	}{
 		"a missing file on Linux": {"", linux, `version = 2
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-  runtime_path = "` + linuxShim + `"
+[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+  runtime_path = '` + linuxShim + `'
   pod_annotations = [` + p + `]
   container_annotations = [` + p + `]
 
-[plugins."io.containerd.nri.v1.nri"]
+[plugins.'io.containerd.nri.v1.nri']
   disable = false
 `},
 		"a missing file on Windows keeps every built-in handler": {"", windows, `version = 2
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runhcs-wcow-hypervisor]
-  container_annotations = ["io.microsoft.container.*"]
-  pod_annotations = ["io.microsoft.virtualmachine.*"]
-  runtime_type = "io.containerd.runhcs.v1"
+[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runhcs-wcow-hypervisor]
+  container_annotations = ['io.microsoft.container.*']
+  options = {SandboxIsolation = 1, ScaleCpuLimitsToSandbox = true, ScrubLogs = true}
+  pod_annotations = ['io.microsoft.virtualmachine.*']
+  runtime_type = 'io.containerd.runhcs.v1'
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runhcs-wcow-hypervisor.options]
-  SandboxIsolation = 1
-  ScaleCpuLimitsToSandbox = true
-  ScrubLogs = true
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runhcs-wcow-process]
-  container_annotations = ["io.microsoft.container.*", ` + p + `]
-  runtime_type = "io.containerd.runhcs.v1"
+[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runhcs-wcow-process]
+  container_annotations = ['io.microsoft.container.*', ` + p + `]
+  options = {ScrubLogs = true}
+  runtime_type = 'io.containerd.runhcs.v1'
   runtime_path = '` + windowsShim + `'
   pod_annotations = [` + p + `]
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runhcs-wcow-process.options]
-  ScrubLogs = true
 `},
 		"version 3 inherits what is built in, lists included": {"version = 3\n", windows, `version = 3
 
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runhcs-wcow-process]
-  runtime_type = "io.containerd.runhcs.v1"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runhcs-wcow-process]
+  runtime_type = 'io.containerd.runhcs.v1'
   runtime_path = '` + windowsShim + `'
   pod_annotations = [` + p + `]
-  container_annotations = ["io.microsoft.container.*", ` + p + `]
+  container_annotations = ['io.microsoft.container.*', ` + p + `]
 `},
-		"only NRI":                   {"version = 2\n", onlyNRI, "version = 2\n\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false\n"},
+		"only NRI":                   {"version = 2\n", onlyNRI, "version = 2\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n"},
 		"NRI in a file of version 1": {"root = \"/x\"\n", onlyNRI, "root = \"/x\"\n\n[plugins.nri]\n  disable = false\n"},
 		"NRI turned off by hand": {
 			"version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true # why\n", onlyNRI,
 			"version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false # why\n",
 		},
 		"NRI is on in containerd 2": {"version = 3\n", onlyNRI, "version = 3\n"},
-		"no end of line at the end": {"version = 2", onlyNRI, "version = 2\n\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false"},
+		"no end of line at the end": {"version = 2", onlyNRI, "version = 2\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false"},
 		"lists keep what they have": {
 			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = ''\npod_annotations = [\n  'a', # one\n  \"b\",\n]\ncontainer_annotations = []\n", linux,
-			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = \"" + linuxShim + "\"\npod_annotations = [\n  'a', # one\n  \"b\", " + p + ",\n]\ncontainer_annotations = [" + p + "]\n",
+			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '" + linuxShim + "'\npod_annotations = [\n  'a', # one\n  \"b\", " + p + ",\n]\ncontainer_annotations = [" + p + "]\n",
 		},
 		"inline tables": {
 			"version = 2\nplugins = { 'io.containerd.grpc.v1.cri' = { containerd.runtimes.runc = { runtime_type = \"io.containerd.runc.v2\" } }, 'io.containerd.nri.v1.nri' = {} }\n", linux,
-			"version = 2\nplugins = { 'io.containerd.grpc.v1.cri' = { containerd.runtimes.runc = { runtime_type = \"io.containerd.runc.v2\", runtime_path = \"" + linuxShim + "\", pod_annotations = [" + p + "], container_annotations = [" + p + "] } }, 'io.containerd.nri.v1.nri' = { disable = false } }\n",
+			"version = 2\nplugins = { 'io.containerd.grpc.v1.cri' = { containerd.runtimes.runc = { runtime_type = \"io.containerd.runc.v2\", runtime_path = '" + linuxShim + "', pod_annotations = [" + p + "], container_annotations = [" + p + "] } }, 'io.containerd.nri.v1.nri' = { disable = false } }\n",
 		},
 		"dotted keys": {
 			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n", linux,
-			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\nplugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.runtime_path = \"" + linuxShim + "\"\nplugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.pod_annotations = [" + p + "]\nplugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.container_annotations = [" + p + "]\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
+			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_path = '" + linuxShim + "'\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.pod_annotations = [" + p + "]\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.container_annotations = [" + p + "]\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
 		},
 		"a version 2 file that containerd 2 reads": {"version = 2\n", major2, `version = 2
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-  runtime_path = "` + linuxShim + `"
+[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+  runtime_path = '` + linuxShim + `'
   pod_annotations = [` + p + `]
   container_annotations = [` + p + `]
 `},
@@ -292,11 +286,11 @@ func TestUndoKeepsWhatOthersChanged(t *testing.T) {
 			return strings.Replace(s, "version = 2\n", "version = 2\n[debug]\n  level = \"debug\"\n", 1)
 		}, ""},
 		"text at the end":      {"disable = false\n", "disable = false\n# end\n[x]\n", func(s string) string { return s + "# end\n[x]\n" }, ""},
-		"a longer list":        {`["a", "directx.microsoft.com/*"]`, `["a", "directx.microsoft.com/*", "b"]`, func(s string) string { return strings.Replace(s, `["a"]`, `["a", "b"]`, 1) }, ""},
-		"an item less":         {`["a", "directx.microsoft.com/*"]`, `["directx.microsoft.com/*"]`, func(s string) string { return strings.Replace(s, `["a"]`, `[]`, 1) }, ""},
-		"another runtime_path": {linuxShim, "/opt/other", func(s string) string { return strings.Replace(s, "/opt/shim", "/opt/other", 1) }, "was changed since"},
-		"a key in our table":   {"disable = false\n", "disable = false\n  socket_path = \"/x\"\n", func(s string) string { return s + "\n[plugins.\"io.containerd.nri.v1.nri\"]\n  socket_path = \"/x\"\n" }, "has further keys"},
-		"our table gone":       {"\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false\n", "", func(s string) string { return s }, ""},
+		"a longer list":        {`["a", 'directx.microsoft.com/*']`, `["a", 'directx.microsoft.com/*', "b"]`, func(s string) string { return strings.Replace(s, `["a"]`, `["a", "b"]`, 1) }, ""},
+		"an item less":         {`["a", 'directx.microsoft.com/*']`, `['directx.microsoft.com/*']`, func(s string) string { return strings.Replace(s, `["a"]`, `[]`, 1) }, ""},
+		"another runtime_path": {linuxShim, "/opt/other", func(s string) string { return strings.Replace(s, `"/opt/shim"`, "'/opt/other'", 1) }, "was changed since"},
+		"a key in our table":   {"disable = false\n", "disable = false\n  socket_path = \"/x\"\n", func(s string) string { return s + "\n[plugins.'io.containerd.nri.v1.nri']\n  socket_path = \"/x\"\n" }, "has further keys"},
+		"our table gone":       {"\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n", "", func(s string) string { return s }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -383,10 +377,10 @@ func TestOverrides(t *testing.T) {
 		want    []string
 	}{
 		"nothing of ours":        {"version = 2\n[plugins.x]\n", 2, linux, nil},
-		"1.x replaces a section": {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, linux, []string{`plugins."io.containerd.grpc.v1.cri"`}},
+		"1.x replaces a section": {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, linux, []string{"plugins.'io.containerd.grpc.v1.cri'"}},
 		"2.x merges it":          {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, two, nil},
-		"handlers":               {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.x]\n", 3, linux, []string{`plugins."io.containerd.cri.v1.runtime".containerd.runtimes`}},
-		"NRI":                    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\n", 3, linux, []string{`plugins."io.containerd.nri.v1.nri"`}},
+		"handlers":               {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.x]\n", 3, linux, []string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes"}},
+		"NRI":                    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
 	} {
 		got, err := Overrides([]byte(test.text), test.version, test.node)
 		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {

@@ -1,9 +1,9 @@
 package containerdconfig
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -212,61 +212,40 @@ func hasPrefix(path, prefix []string) bool {
 	return len(path) >= len(prefix) && slices.Equal(path[:len(prefix)], prefix)
 }
 
-// lookup returns the value at path.
-func lookup(values map[string]any, path ...string) (any, bool) {
+// lookup returns the value at path, or nil.
+func lookup(values map[string]any, path ...string) any {
 	var value any = values
 	for _, name := range path {
-		table, ok := value.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if value, ok = table[name]; !ok {
-			return nil, false
-		}
+		table, _ := value.(map[string]any)
+		value = table[name]
 	}
-	return value, true
+	return value
+}
+
+// get is [lookup] for values of one type: others count as missing.
+func get[T any](values map[string]any, path ...string) T {
+	value, _ := lookup(values, path...).(T)
+	return value
 }
 
 // dotted returns path as a TOML key.
 func dotted(path []string) string {
-	var b bytes.Buffer
+	keys := make([]string, len(path))
 	for i, name := range path {
-		if i > 0 {
-			b.WriteByte('.')
-		}
-		bare := name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""
-		if bare {
-			b.WriteString(name)
-		} else {
-			b.WriteString(basicString(name))
+		if keys[i] = name; !bareKey.MatchString(name) {
+			keys[i] = encode(name)
 		}
 	}
-	return b.String()
+	return strings.Join(keys, ".")
 }
 
-// quoted returns s as a TOML string: a literal one if that avoids escapes, as in
-// Windows paths.
-func quoted(s string) string {
-	if strings.Contains(s, `\`) && !strings.ContainsFunc(s, func(r rune) bool { return r == '\'' || r < ' ' || r == 0x7f }) {
-		return "'" + s + "'"
-	}
-	return basicString(s)
-}
+var bareKey = regexp.MustCompile("^[A-Za-z0-9_-]+$")
 
-func basicString(s string) string {
+// encode returns a value of a document as TOML, on one line.
+func encode(value any) string {
 	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
+	if err := toml.NewEncoder(&b).SetTablesInline(true).Encode(map[string]any{"v": value}); err != nil {
+		return "" // Not TOML: the edit is refused.
 	}
-	b.WriteByte('"')
-	return b.String()
+	return strings.TrimSuffix(strings.TrimPrefix(b.String(), "v = "), "\n")
 }

@@ -64,9 +64,9 @@ func (e *editor) record(edit Edit, s span, text string) error {
 	return nil
 }
 
-// set sets a key of a table to the TOML value raw.
-func (e *editor) set(table []string, name, raw string) error {
-	d := e.doc
+// set sets a key of a table.
+func (e *editor) set(table []string, name string, value any) error {
+	d, raw := e.doc, encode(value)
 	path := slices.Concat(table, []string{name})
 	if d.inList(table) {
 		return fmt.Errorf("%s is a list of tables and should be a table", dotted(table))
@@ -119,24 +119,17 @@ func (d *document) lastBelow(path []string) *entry {
 	return nil
 }
 
-// keyIndent returns the indentation of a new key in section i: that of its other keys,
-// or the usual one of the text.
+// keyIndent returns the indentation of a new key in section i.
 func (d *document) keyIndent(i int) string {
-	for j := len(d.entries) - 1; j >= 0; j-- {
-		if d.entries[j].section == i && !d.entries[j].inline {
-			return d.indent(d.entries[j].key)
+	for _, e := range slices.Backward(d.entries) {
+		if e.section == i && !e.inline {
+			return d.indent(e.key)
 		}
 	}
 	if i == 0 {
 		return ""
 	}
-	header := d.indent(d.sections[i].header.start)
-	for _, e := range d.entries {
-		if e.section > 0 && !e.inline && d.indent(e.key) == d.indent(d.sections[e.section].header.start) {
-			return header
-		}
-	}
-	return header + "  "
+	return d.indent(d.sections[i].header.start) + "  "
 }
 
 // addLine adds a key to section i at offset at, the end of a line.
@@ -173,81 +166,36 @@ func (e *editor) addInline(table *entry, path []string, raw string) error {
 	return e.record(Edit{Op: opInline, Path: path, New: raw, Text: text}, span{last, last}, text)
 }
 
-// addHeader adds the header of a table near related tables.
+// addHeader adds the header of a table at the end.
 func (e *editor) addHeader(table []string) error {
 	d := e.doc
-	at, indent := len(d.text), ""
-	for n := len(table) - 1; n > 0; n-- {
-		i := lastIndex(d.sections, func(s section) bool { return len(s.path) > 0 && hasPrefix(s.path, table[:n]) })
-		if i < 0 {
-			continue
-		}
-		near := d.sections[i]
-		at, indent = near.end, d.indent(near.header.start)
-		if len(near.path) < len(table) && indent != "" {
-			indent += "  "
-		}
-		for _, s := range d.sections {
-			if len(s.path) == len(table) && hasPrefix(s.path, table[:n]) && n == len(table)-1 {
-				indent = d.indent(s.header.start)
-			}
-		}
-		break
-	}
-	text := d.asLine(at, indent+"["+dotted(table)+"]")
-	before := d.text[:at]
-	if before != "" && !strings.HasSuffix(before, "\n\n") && !strings.HasSuffix(before, "\n\r\n") {
+	text := d.asLine(len(d.text), "["+dotted(table)+"]")
+	if d.text != "" && !strings.HasSuffix(d.text, d.eol+d.eol) {
 		text = d.eol + text
 	}
-	return e.record(Edit{Op: opHeader, Path: table, Text: text}, span{at, at}, text)
+	return e.record(Edit{Op: opHeader, Path: table, Text: text}, span{len(d.text), len(d.text)}, text)
 }
 
-func lastIndex[T any](list []T, match func(T) bool) int {
-	for i := len(list) - 1; i >= 0; i-- {
-		if match(list[i]) {
-			return i
-		}
-	}
-	return -1
-}
-
-// include adds missing items to the list at a table's key. A new list starts with
-// inherited.
-func (e *editor) include(table []string, name string, inherited, items []string) error {
+// includePattern adds our pattern to the list at a table's key. A new list starts
+// with inherited.
+func (e *editor) includePattern(table []string, name string, inherited []string) error {
 	path := slices.Concat(table, []string{name})
-	list := e.doc.entry(path)
-	if list == nil {
-		var raws []string
-		all := slices.Clone(inherited)
-		for _, item := range items {
-			if !slices.Contains(all, item) {
-				all = append(all, item)
-			}
-		}
-		for _, item := range all {
-			raws = append(raws, quoted(item))
-		}
-		if err := e.set(table, name, "["+strings.Join(raws, ", ")+"]"); err != nil {
+	list, items := e.doc.entry(path), []string{AnnotationPattern}
+	switch {
+	case list == nil:
+		if err := e.set(table, name, slices.Concat(inherited, items)); err != nil {
 			return err
 		}
 		e.edits[len(e.edits)-1].Items = items
 		return nil
+	case list.kind != unstable.Array || list.mixed:
+		return fmt.Errorf("line %d: %s should be a list of strings", e.doc.line(list.key), dotted(path))
+	case slices.ContainsFunc(list.strings, func(x element) bool { return x.text == AnnotationPattern }):
+		return nil
 	}
-	for _, item := range items {
-		list := e.doc.entry(path)
-		if list.kind != unstable.Array || list.mixed {
-			return fmt.Errorf("line %d: %s should be a list of strings", e.doc.line(list.key), dotted(path))
-		}
-		if slices.ContainsFunc(list.strings, func(x element) bool { return x.text == item }) {
-			continue
-		}
-		at, text := list.value.start+len("["), quoted(item)
-		if n := len(list.strings); n > 0 {
-			at, text = list.strings[n-1].span.end, ", "+text
-		}
-		if err := e.record(Edit{Op: opItem, Path: path, Text: text, Items: []string{item}}, span{at, at}, text); err != nil {
-			return err
-		}
+	at, text := list.value.start+len("["), encode(AnnotationPattern)
+	if n := len(list.strings); n > 0 {
+		at, text = list.strings[n-1].span.end, ", "+text
 	}
-	return nil
+	return e.record(Edit{Op: opItem, Path: path, Text: text, Items: items}, span{at, at}, text)
 }

@@ -22,8 +22,9 @@ type Loaded struct {
 	Handlers []Handler
 	// OS is containerd's operating system, as in runtime.GOOS.
 	OS string
-	// Major is containerd's major version.
-	Major int
+	// Version is containerd's version, such as "v1.7.35", and Major its first number, or 0.
+	Version string
+	Major   int
 }
 
 // serves reports whether containers of h get their GPUs from the runtime shim.
@@ -71,46 +72,23 @@ func Dial(address string) (*grpc.ClientConn, error) {
 	return connection, nil
 }
 
-// Load returns the configuration and the major version of a running containerd.
+// Load returns the configuration of a running containerd. With an error, it may return
+// its version alone.
 func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
-	loaded, err := loadConfiguration(ctx, connection)
+	client := cri.NewRuntimeServiceClient(connection)
+	version, err := client.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
-		return Loaded{}, err
+		return Loaded{}, fmt.Errorf("get containerd's version: %w", err)
 	}
-	version, err := RunningVersion(ctx, connection)
+	loaded := Loaded{OS: runtime.GOOS, Version: version.GetRuntimeVersion(), Major: Major(version.GetRuntimeVersion())}
+	status, err := client.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
-		return Loaded{}, err
+		return loaded, fmt.Errorf("get containerd's CRI status: %w", err)
 	}
-	loaded.Major = Major(version)
-	return loaded, nil
-}
-
-// LoadedHandlers returns the handlers of a running containerd.
-func LoadedHandlers(ctx context.Context, connection grpc.ClientConnInterface) ([]Handler, error) {
-	loaded, err := loadConfiguration(ctx, connection)
-	return loaded.Handlers, err
-}
-
-// loadConfiguration reads containerd's verbose CRI status.
-func loadConfiguration(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
-	status, err := cri.NewRuntimeServiceClient(connection).Status(ctx, &cri.StatusRequest{Verbose: true})
-	if err != nil {
-		return Loaded{}, fmt.Errorf("get containerd's CRI status: %w", err)
-	}
-	loaded, err := parseStatus(status.GetInfo()["config"], runtime.GOOS)
-	if err != nil {
-		return Loaded{}, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
+	if loaded.Handlers, err = parseStatus(status.GetInfo()["config"]); err != nil {
+		return loaded, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
 	}
 	return loaded, nil
-}
-
-// RunningVersion returns the version of a running containerd, such as "v1.7.35".
-func RunningVersion(ctx context.Context, connection grpc.ClientConnInterface) (string, error) {
-	version, err := cri.NewRuntimeServiceClient(connection).Version(ctx, &cri.VersionRequest{})
-	if err != nil {
-		return "", fmt.Errorf("get containerd's version: %w", err)
-	}
-	return version.GetRuntimeVersion(), nil
 }
 
 // Major returns the major number of a version, 0 if it has none.
@@ -122,9 +100,9 @@ func Major(version string) int {
 	return major
 }
 
-func parseStatus(config, os string) (Loaded, error) {
+func parseStatus(config string) ([]Handler, error) {
 	if config == "" {
-		return Loaded{}, errors.New("no configuration; is this containerd?")
+		return nil, errors.New("no configuration; is this containerd?")
 	}
 	var status struct {
 		Containerd struct {
@@ -140,17 +118,17 @@ func parseStatus(config, os string) (Loaded, error) {
 		} `json:"containerd"`
 	}
 	if err := json.Unmarshal([]byte(config), &status); err != nil {
-		return Loaded{}, err
+		return nil, err
 	}
-	loaded := Loaded{OS: os}
+	var handlers []Handler
 	for name, r := range status.Containerd.Runtimes {
-		loaded.Handlers = append(loaded.Handlers, Handler{
+		handlers = append(handlers, Handler{
 			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation),
 			PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations,
 		})
 	}
-	slices.SortFunc(loaded.Handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
-	return loaded, nil
+	slices.SortFunc(handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
+	return handlers, nil
 }
 
 // Pod is a pod that containerd has a sandbox of.

@@ -37,7 +37,11 @@ func selfTest(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	for try := 0; ; try++ {
-		stdout, stderr, err := runSelfTest(ctx, path)
+		command := exec.CommandContext(ctx, path, SelfTestFlag)
+		command.Env = append(os.Environ(), SelfTestParent+"="+filepath.Dir(path))
+		command.WaitDelay = time.Second
+		stdout, err := command.Output()
+		var exit *exec.ExitError
 		switch {
 		// A process that was forked while the file was written has it open for a
 		// moment longer: https://go.dev/issue/22315.
@@ -45,24 +49,16 @@ func selfTest(ctx context.Context, path string) error {
 			time.Sleep(busyPause)
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, context.Cause(ctx))
+		case errors.As(err, &exit):
+			return fmt.Errorf("%w: %s: %w: %s", ErrSelfTest, path, err, excerpt(append(stdout, exit.Stderr...)))
 		case err != nil:
-			return fmt.Errorf("%w: %s: %w: %s", ErrSelfTest, path, err, excerpt(append(stdout, stderr...)))
+			return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, err)
 		case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
 			return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, Base)
 		default:
 			return nil
 		}
 	}
-}
-
-func runSelfTest(ctx context.Context, path string) (stdout, stderr []byte, err error) {
-	command := exec.CommandContext(ctx, path, SelfTestFlag)
-	command.Env = append(os.Environ(), SelfTestParent+"="+filepath.Dir(path))
-	command.WaitDelay = time.Second
-	var out, errs bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errs
-	err = command.Run()
-	return out.Bytes(), errs.Bytes(), err
 }
 
 // excerpt returns the beginning of a program's output, on one line.

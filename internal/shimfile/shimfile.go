@@ -146,21 +146,13 @@ func put(ctx context.Context, path string, data []byte, test bool) (err error) {
 
 // writeProgram writes a program to path, synced and closed.
 func writeProgram(path string, data []byte) error {
-	if err := durable.Remove(path); err != nil {
-		return err
-	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, programPerm)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(programPerm) // The umask may have removed bits.
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	// The umask may have removed bits.
+	return errors.Join(err, f.Chmod(programPerm), f.Sync(), f.Close())
 }
 
 // removeLeftovers removes what earlier installations and self-tests left beside
