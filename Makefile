@@ -64,8 +64,9 @@ release: $(PLATFORMS:%=build-%) bin ## write everything that is released into ou
 	rm -rf out/help && mkdir -p out/help/completions
 	TZ=UTC bin/dxctl man out/help/man
 	for shell in bash fish powershell zsh; do bin/dxctl completion $$shell >out/help/completions/dxctl.$$shell || exit; done
-	$(call release,release,$(PLATFORMS))
-	cd out/release && LC_ALL=C sha256sum * >SHA256SUMS
+	$(call release,documents,$(PLATFORMS))
+	$(call release,images,$(IMAGE_PLATFORMS))
+	tools/release/archives.sh "$(VERSION)" $(PLATFORMS)
 
 .PHONY: release-test
 release-test: helm ## make a release twice, compare the two, and look into all of it

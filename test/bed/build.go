@@ -68,7 +68,7 @@ func Build(dir, version string, programs ...string) error {
 
 // BuildImage builds the programs of a version for a platform, such as linux-amd64, into bin/PLATFORM of dir,
 // with further flags, and an archive of their image into dir. It returns the archive's path. root is the
-// repository. The image for Windows is on a stand-in for Microsoft's base image.
+// repository. The image for Windows has no base image.
 func BuildImage(ctx context.Context, root, dir, version, platform string, flags ...string) (string, error) {
 	programs := filepath.Join(dir, "bin", platform)
 	if err := os.MkdirAll(programs, 0o755); err != nil {
@@ -80,8 +80,8 @@ func BuildImage(ctx context.Context, root, dir, version, platform string, flags 
 	if err := runGo(ctx, root, []string{"GOOS=" + system, "GOARCH=" + architecture, "CGO_ENABLED=0"}, args...); err != nil {
 		return "", err
 	}
-	args = []string{"run", "./testbase", "go", "run", ".", "-version", version, "-bin", filepath.Dir(programs), "-out", dir, "-platforms", platform, "images"}
-	err := runGo(ctx, filepath.Join(root, "tools/release"), nil, args...)
+	args = []string{"run", ".", "-version", version, "-bin", filepath.Dir(programs), "-out", dir, "-platforms", platform, "images"}
+	err := runGo(ctx, filepath.Join(root, "tools/release"), []string{"WINDOWS_BASE_IMAGE=scratch"}, args...)
 	return filepath.Join(dir, "directx-nri-image-"+version+"-"+platform+".tar"), err
 }
 

@@ -1,11 +1,9 @@
-// Command release writes the images and archives of directx-nri for `make images` and `make release`.
+// Command release writes the images and the licenses of directx-nri for `make images` and `make documents`.
 package main
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,14 +11,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing/fstest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"golang.org/x/mod/semver"
 )
 
 func main() {
@@ -79,37 +74,8 @@ func run(args []string) error {
 		return err
 	case "images":
 		return r.writeImages(builds)
-	case "release":
-		inImage := slices.DeleteFunc(slices.Clone(builds), func(b build) bool { return b.platform() == "windows-arm64" })
-		return errors.Join(r.writeArchives(builds), r.writeImages(inImage))
 	}
-	return fmt.Errorf("unknown command %q: documents, images or release", flags.Arg(0))
-}
-
-// writeArchives writes an archive with the programs for each platform, and the chart.
-func (r release) writeArchives(builds []build) error {
-	if semver.Canonical(r.version) != r.version {
-		return fmt.Errorf("%q is not the version of a release: make release VERSION=v0.1.0", r.version)
-	}
-	chart, chartErr := r.read(root+"/deployments/helm", "directx-nri")
-	shared, err := r.read(root, "*.md", "Dockerfile*", "docs", "deployments/README.md", "deployments/config", "deployments/inventory",
-		"deployments/examples", "deployments/manifests")
-	help, helpErr := r.read(root+"/out", "help")
-	if err := errors.Join(chartErr, err, helpErr, setVersion(chart, shared, r.version)); err != nil {
-		return err
-	}
-	shared = below("", shared, help, below("deployments/helm", chart))
-	for _, b := range builds {
-		dir := "directx-nri-" + r.version + "-" + b.platform()
-		pack, suffix := r.tarGz, ".tar.gz"
-		if b.os == "windows" {
-			pack, suffix = zipped, ".zip"
-		}
-		data, packErr := pack(below(dir, b.programs, b.documents, shared))
-		err = errors.Join(err, packErr, r.write(dir+suffix, data))
-	}
-	data, packErr := r.tarGz(chart)
-	return errors.Join(err, packErr, r.write("directx-nri-"+r.version[1:]+".tgz", data))
+	return fmt.Errorf("unknown command %q: documents or images", flags.Arg(0))
 }
 
 // write writes a file into the output directory.
@@ -130,7 +96,7 @@ func (r release) newFile(data []byte) *fstest.MapFile {
 	return &fstest.MapFile{Data: data, Mode: mode, ModTime: r.created}
 }
 
-// read reads what matches patterns in root, with all that is in directories, but no hidden files and Go sources.
+// read reads what matches patterns in root, with all that is in directories.
 func (r release) read(root string, patterns ...string) (tree, error) {
 	files := tree{}
 	for _, pattern := range patterns {
@@ -140,7 +106,7 @@ func (r release) read(root string, patterns ...string) (tree, error) {
 		}
 		for _, name := range names {
 			err := fs.WalkDir(os.DirFS(root), name, func(name string, entry fs.DirEntry, err error) error {
-				if err != nil || entry.IsDir() || entry.Name()[0] == '.' || path.Ext(name) == ".go" {
+				if err != nil || entry.IsDir() {
 					return err
 				}
 				data, err := os.ReadFile(path.Join(root, name))
@@ -153,23 +119,6 @@ func (r release) read(root string, patterns ...string) (tree, error) {
 		}
 	}
 	return files, nil
-}
-
-// setVersion sets the version that the chart and the manifests install.
-func setVersion(chart, shared tree, version string) error {
-	lines := regexp.MustCompile(`(?m)^version: .+\nappVersion: (.+)$`)
-	info := chart["directx-nri/Chart.yaml"]
-	if info == nil || !lines.Match(info.Data) {
-		return errors.New("no lines version and appVersion in Chart.yaml")
-	}
-	old := lines.FindSubmatch(info.Data)[1]
-	info.Data = lines.ReplaceAll(info.Data, fmt.Appendf(nil, "version: %s\nappVersion: %s", version[1:], version))
-	for name, f := range shared {
-		if path.Dir(name) == "deployments/manifests" {
-			f.Data = bytes.ReplaceAll(f.Data, old, []byte(version))
-		}
-	}
-	return nil
 }
 
 // below returns the files of trees in one directory.
@@ -201,21 +150,5 @@ func (r release) tar(files tree, change func(*tar.Header)) ([]byte, error) {
 		return errors.Join(err, writeErr)
 	})
 	err = errors.Join(err, t.Close())
-	return b.Bytes(), err
-}
-
-func (r release) tarGz(files tree) ([]byte, error) {
-	data, err := r.tar(files, func(*tar.Header) {})
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, writeErr := z.Write(data)
-	err = errors.Join(err, writeErr, z.Close())
-	return b.Bytes(), err
-}
-
-func zipped(files tree) ([]byte, error) {
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	err := errors.Join(z.AddFS(files), z.Close())
 	return b.Bytes(), err
 }

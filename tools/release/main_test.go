@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -133,55 +132,6 @@ func TestNoBaseImage(t *testing.T) {
 	}
 }
 
-func TestSetVersion(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, chart, manifest         string
-		wantChart, wantManifest, fail string
-	}{
-		{
-			name:  "released",
-			chart: "# Both:\nversion: 0.1.0\nappVersion: v0.1.0\nkubeVersion: x\n", manifest: "image: directx-nri:v0.1.0\n",
-			wantChart: "# Both:\nversion: 0.2.0-rc.1\nappVersion: v0.2.0-rc.1\nkubeVersion: x\n", wantManifest: "image: directx-nri:v0.2.0-rc.1\n",
-		},
-		{name: "no version", chart: "version: 0.1.0\n", wantChart: "version: 0.1.0\n", fail: "no lines version and appVersion"},
-	} {
-		chart := tree{"directx-nri/Chart.yaml": {Data: []byte(tt.chart)}}
-		shared := tree{"deployments/manifests/linux.yaml": {Data: []byte(tt.manifest)}, "docs/install.md": {Data: []byte("v0.1.0")}}
-		err := setVersion(chart, shared, testVersion)
-		if (err != nil) != (tt.fail != "") || err != nil && !strings.Contains(err.Error(), tt.fail) {
-			t.Errorf("%s: error %v, want %q", tt.name, err, tt.fail)
-		}
-		if got := string(chart["directx-nri/Chart.yaml"].Data); got != tt.wantChart {
-			t.Errorf("%s: Chart.yaml is %q", tt.name, got)
-		}
-		if got := string(shared["deployments/manifests/linux.yaml"].Data); got != tt.wantManifest {
-			t.Errorf("%s: the manifest is %q", tt.name, got)
-		}
-		if got := string(shared["docs/install.md"].Data); got != "v0.1.0" {
-			t.Errorf("%s: the page is %q", tt.name, got)
-		}
-	}
-}
-
-func TestRead(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	err := os.CopyFS(dir, fstest.MapFS{
-		"docs/a.md": {Data: []byte("a")}, "docs/a_test.go": {}, "docs/.hidden": {}, "docs/run.sh": {Data: []byte("#!/bin/sh")}, "other": {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := newRelease(t).read(dir, "d*")
-	if err != nil || len(files) != 2 || files["docs/a.md"].Mode != 0o644 || files["docs/run.sh"].Mode != 0o755 {
-		t.Errorf("files %v, %v", files, err)
-	}
-	if _, err := newRelease(t).read(dir, "*.txt"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v, want one for a pattern that matches nothing", err)
-	}
-}
-
 // TestLoad loads this test's own program, which contains modules.
 func TestLoad(t *testing.T) {
 	t.Parallel()
@@ -250,10 +200,5 @@ func TestArguments(t *testing.T) {
 		if err := run(tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q in it", tt.name, err, tt.want)
 		}
-	}
-	r := newRelease(t)
-	r.version = "baseline-13"
-	if err := r.writeArchives(nil); err == nil || !strings.Contains(err.Error(), "make release VERSION=v0.1.0") {
-		t.Errorf("error %v, want one for the version", err)
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"archive/zip"
 	"bytes"
 	"cmp"
 	"debug/buildinfo"
@@ -56,7 +55,7 @@ func TestRelease(t *testing.T) {
 			checkImage(t, index, manifest.Manifests[i], platform)
 		}
 	})
-	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.zip", "windows-arm64.zip"} {
+	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.tar.gz", "windows-arm64.tar.gz"} {
 		t.Run(archive, func(t *testing.T) { checkArchive(t, first, archive) })
 	}
 	t.Run("chart", func(t *testing.T) {
@@ -204,20 +203,8 @@ func checkProgram(t *testing.T, name string, data []byte, platform string) {
 func checkArchive(t *testing.T, release, archive string) {
 	t.Helper()
 	dir := t.TempDir()
-	platform, isZip := strings.CutSuffix(archive, ".zip")
-	if isZip {
-		r, err := zip.OpenReader(filepath.Join(release, "directx-nri-"+testVersion+"-"+archive))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		if err := os.CopyFS(dir, r); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		platform = strings.TrimSuffix(archive, ".tar.gz")
-		output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, "directx-nri-"+testVersion+"-"+archive))
-	}
+	platform := strings.TrimSuffix(archive, ".tar.gz")
+	output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, "directx-nri-"+testVersion+"-"+archive))
 	dir = filepath.Join(dir, "directx-nri-"+testVersion+"-"+platform)
 	for _, program := range programs(platform) {
 		checkProgram(t, program, read(t, dir, program), platform)
