@@ -131,26 +131,10 @@ func (m *machine) exec(id, script string) (string, error) {
 // dump logs the state of the cluster after a failure.
 func (m *machine) dump(t testing.TB, namespaces ...string) {
 	t.Helper()
-	show := func(args ...string) {
-		out, err := m.try(kubectl, "", args...)
-		if err != nil {
-			out = err.Error()
-		}
-		t.Logf("---- kubectl %s\n%s", strings.Join(args, " "), out)
-	}
-	show("get", "pods", "--all-namespaces", "--output", "wide")
 	for _, namespace := range namespaces {
-		pods, err := m.pods(namespace)
-		if err != nil {
-			t.Log(err)
-		}
-		for _, pod := range pods {
-			lines := "10"
-			if running(pod) != nil {
-				show("describe", "pod", "--namespace", namespace, pod.Name)
-				lines = "60"
-			}
-			show("logs", "--namespace", namespace, pod.Name, "--all-containers", "--prefix", "--ignore-errors", "--tail", lines)
+		for _, command := range []string{"get pods --output wide", "describe pods", "logs --selector app.kubernetes.io/name --all-containers --prefix --ignore-errors --tail 60"} {
+			out, err := m.try(kubectl, "", append(strings.Fields(command), "--namespace", namespace)...)
+			t.Logf("---- kubectl %s (%v)\n%s", command, err, out)
 		}
 	}
 	t.Log(m.containerd.Tail(25))

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 
 	"directx-nri/test/bed"
@@ -49,9 +50,7 @@ func (m *machine) importImage(t testing.TB, archive string) {
 type image struct {
 	version string // also its tag
 	dir     string
-	built   chan struct{} // closed when file or err is set
-	file    string
-	err     error
+	build   func() (archive string, err error)
 }
 
 // images differ in their version only. They are built in the background.
@@ -64,17 +63,20 @@ func buildImages(t testing.TB) *images {
 		t.Fatal(err)
 	}
 	newImage := func(version string) *image {
-		return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version), built: make(chan struct{})}
+		dir := filepath.Join(bed.RunDir(), "images", version)
+		// The test's context ends before its cleanup, which waits for this.
+		return &image{version, dir, sync.OnceValues(func() (string, error) {
+			return bed.BuildImage(context.Background(), parts.Root, dir, version, platform)
+		})}
 	}
 	both := &images{older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
+	built := make(chan struct{})
 	go func() {
-		for _, i := range []*image{both.older, both.newer} {
-			// The test's context ends before its cleanup, which waits for this.
-			i.file, i.err = bed.BuildImage(context.Background(), parts.Root, i.dir, i.version, platform)
-			close(i.built)
-		}
+		defer close(built)
+		_, _ = both.older.build() // archive reports the error.
+		_, _ = both.newer.build()
 	}()
-	t.Cleanup(func() { <-both.newer.built })
+	t.Cleanup(func() { <-built })
 	return both
 }
 
@@ -84,9 +86,9 @@ func (i *image) program(name string) string { return filepath.Join(i.dir, "bin",
 // archive waits for the image and returns its archive.
 func (i *image) archive(t testing.TB) string {
 	t.Helper()
-	<-i.built
-	if i.err != nil {
-		t.Fatalf("build image %s: %v", i.version, i.err)
+	file, err := i.build()
+	if err != nil {
+		t.Fatalf("build image %s: %v", i.version, err)
 	}
-	return i.file
+	return file
 }

@@ -71,13 +71,10 @@ func (s *suite) testWindows(t *testing.T) {
 		})
 	}
 	t.Run("all objects", func(t *testing.T) {
-		s.apply(t, podMonitors)
-		t.Cleanup(func() { s.kubectl(t, "delete", "crd", "podmonitors.monitoring.coreos.com") })
-		s.kubectl(t, "wait", "--for=condition=established", "crd/podmonitors.monitoring.coreos.com")
 		rendered := s.helm(t, "template", release, chart, "--namespace", namespace, "--set", "image.repository="+repository,
 			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--set", "linux.shim.enabled=true", "--values", s.values(t, pools),
-			"--set", "metrics.enabled=true", "--set", "metrics.podMonitor.enabled=true", "--set", "runtimeClass.enabled=true")
-		mustContain(t, "the chart", rendered, "kind: PodMonitor", "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
+			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true")
+		mustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
 		s.apply(t, rendered, "--dry-run=server", "--validate=strict")
 	})
 	t.Run("namespace that does not admit the pods", func(t *testing.T) {
@@ -136,23 +133,3 @@ func target(pod corev1.Pod) string {
 	}
 	return pod.Spec.NodeName
 }
-
-// podMonitors defines the Prometheus operator's kind PodMonitor.
-const podMonitors = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: podmonitors.monitoring.coreos.com}
-spec:
-  group: monitoring.coreos.com
-  scope: Namespaced
-  names: {kind: PodMonitor, plural: podmonitors, singular: podmonitor}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
-`
