@@ -1,6 +1,7 @@
 package containerdconfig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -96,6 +97,11 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 	if err != nil || len(chosen) == 0 {
 		return err
 	}
+	for _, h := range f.Handlers {
+		if err := h.CheckEligible(s.OS); err != nil && h.Sandboxer != "" && len(s.Handlers) == 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%v: it is left unchanged", err))
+		}
+	}
 	if err := e.writeBuiltins(f, s); err != nil {
 		return err
 	}
@@ -152,7 +158,7 @@ func choose(f File, s Settings) ([]Handler, error) {
 			}
 		}
 		if len(chosen) == 0 {
-			return nil, fmt.Errorf("no runtime handler can have GPUs among %s: choose with --handler", names(f.Handlers))
+			return nil, fmt.Errorf("no runtime handler can have GPUs: %s", whyNone(f.Handlers, s.OS))
 		}
 		return chosen, nil
 	}
@@ -160,6 +166,9 @@ func choose(f File, s Settings) ([]Handler, error) {
 		i := slices.IndexFunc(f.Handlers, named(name))
 		if i < 0 {
 			return nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(f.Handlers))
+		}
+		if err := f.Handlers[i].CheckEligible(s.OS); err != nil && f.Handlers[i].RuntimeType != "" {
+			return nil, fmt.Errorf("its containers cannot have GPUs: %w", err)
 		}
 		if !slices.ContainsFunc(chosen, named(name)) {
 			chosen = append(chosen, f.Handlers[i])
@@ -177,6 +186,17 @@ func names(handlers []Handler) string {
 		return "none at all"
 	}
 	return strings.Join(all, ", ")
+}
+
+// whyNone says why none of the handlers can have GPUs.
+func whyNone(handlers []Handler, os string) string {
+	var reasons []string
+	for _, h := range handlers {
+		if err := h.CheckEligible(os); err != nil {
+			reasons = append(reasons, err.Error())
+		}
+	}
+	return cmp.Or(strings.Join(reasons, ", "), "there is none")
 }
 
 // writeBuiltins writes the built-in handlers to the file if containerd would otherwise
@@ -204,7 +224,7 @@ func (e *editor) addHandler(f File, s Settings) error {
 		i = slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Eligible(s.OS) })
 	}
 	if i < 0 {
-		return fmt.Errorf("no runtime handler can have GPUs among %s: there is none to make %s from", names(f.Handlers), s.AddHandler)
+		return fmt.Errorf("no runtime handler can have GPUs: %s: there is none to make %s from", whyNone(f.Handlers, s.OS), s.AddHandler)
 	}
 	values := maps.Clone(f.Handlers[i].values)
 	values["runtime_path"] = s.Shim

@@ -41,6 +41,7 @@ const AnnotationPattern = "directx.microsoft.com/*"
 const (
 	runhcsType = "io.containerd.runhcs.v1"
 	runcType   = "io.containerd.runc.v2"
+	podSandbox = "podsandbox" // the default sandboxer
 
 	// newFileVersion is the version of a new file, which all releases read.
 	newFileVersion = 2
@@ -91,7 +92,10 @@ type Handler struct {
 	RuntimeType string `json:"runtimeType"`
 	RuntimePath string `json:"runtimePath,omitempty"`
 	// SandboxIsolation is an option of runhcs: 0 for process isolation, 1 for Hyper-V.
-	SandboxIsolation     int64    `json:"sandboxIsolation,omitempty"`
+	SandboxIsolation int64 `json:"sandboxIsolation,omitempty"`
+	// Sandboxer is sandboxer of containerd 2.x or sandbox_mode of 1.7, "" for the
+	// default.
+	Sandboxer            string   `json:"sandboxer,omitempty"`
 	PodAnnotations       []string `json:"podAnnotations,omitempty"`
 	ContainerAnnotations []string `json:"containerAnnotations,omitempty"`
 
@@ -102,13 +106,28 @@ type Handler struct {
 // Ours reports whether the handler uses our shim.
 func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
 
-// Eligible reports whether containers of the handler can have GPUs: on Windows those
-// of runhcs with process isolation, on Linux those of runc.
-func (h Handler) Eligible(os string) bool {
+// Eligible reports whether containers of the handler can have GPUs.
+func (h Handler) Eligible(os string) bool { return h.CheckEligible(os) == nil }
+
+// CheckEligible returns nil if containers of the handler can have GPUs: on Windows those
+// of runhcs with process isolation, on Linux those of runc. With a sandboxer other than
+// podsandbox, containerd leaves a pod's containers to that and runs no shim binary.
+// https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
+// https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
+func (h Handler) CheckEligible(os string) error {
+	runtimeType := runcType
 	if os == "windows" {
-		return h.RuntimeType == runhcsType && h.SandboxIsolation == 0
+		runtimeType = runhcsType
 	}
-	return h.RuntimeType == runcType
+	switch {
+	case h.RuntimeType != runtimeType:
+		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
+	case os == "windows" && h.SandboxIsolation != 0:
+		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
+	case h.Sandboxer != "" && h.Sandboxer != podSandbox:
+		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
+	}
+	return nil
 }
 
 // PassesAnnotations reports whether the handler passes on our annotations.
@@ -237,6 +256,7 @@ func newHandler(name string, runtimes []string, values map[string]any) Handler {
 		RuntimeType: get[string](values, "runtime_type"), RuntimePath: get[string](values, "runtime_path"),
 		PodAnnotations: stringsOf(values, "pod_annotations"), ContainerAnnotations: stringsOf(values, "container_annotations"),
 		SandboxIsolation: get[int64](values, "options", "SandboxIsolation"),
+		Sandboxer:        cmp.Or(get[string](values, "sandboxer"), get[string](values, "sandbox_mode")),
 	}
 }
 

@@ -134,8 +134,6 @@ func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 func TestConfigureWrites(t *testing.T) {
 	t.Parallel()
 	linux, windows := settings("linux"), settings("windows")
-	major2 := linux
-	major2.Major = 2
 	onlyNRI := Settings{Node: Node{OS: "linux"}, NRI: true}
 	const p = `'directx.microsoft.com/*'`
 	for name, test := range map[string]struct {
@@ -197,14 +195,6 @@ func TestConfigureWrites(t *testing.T) {
 			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n", linux,
 			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_path = '" + linuxShim + "'\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.pod_annotations = [" + p + "]\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.container_annotations = [" + p + "]\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
 		},
-		"a version 2 file that containerd 2 reads": {"version = 2\n", major2, `version = 2
-
-[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
-  runtime_type = 'io.containerd.runc.v2'
-  runtime_path = '` + linuxShim + `'
-  pod_annotations = [` + p + `]
-  container_annotations = [` + p + `]
-`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,18 +229,19 @@ func TestConfigureRefuses(t *testing.T) {
 		s    Settings
 		want string
 	}{
-		"not TOML":            {"version = 2\n[plugins\n", settings("linux"), "2:"},
-		"a table twice":       {"version = 2\n[a]\n[a]\n", settings("linux"), "3:"},
-		"too new":             {"version = 5\n", settings("linux"), "version 5 is newer"},
-		"version is a string": {"version = \"2\"\n", settings("linux"), "unsupported version"},
-		"BOM in version 3":    {bom + "version = 3\n", settings("linux"), "byte order mark"},
-		"no such handler":     {"version = 2\n", chosen, `no runtime handler "kata" among runc`},
-		"nothing to choose":   {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n", settings("linux"), "choose with --handler"},
-		"CRI is disabled":     {"disabled_plugins = ['cri']\n", settings("linux"), "disabled_plugins has cri"},
-		"NRI is disabled":     {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", settings("linux"), "disabled_plugins has io.containerd.nri.v1.nri"},
-		"handler is no table": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = 1\n", settings("linux"), "is not a table"},
-		"list of tables":      {"version = 3\n[[plugins]]\n", settings("linux"), "list of tables"},
-		"list of numbers":     {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\npod_annotations = [1]\n", settings("linux"), "list of strings"},
+		"not TOML":               {"version = 2\n[plugins\n", settings("linux"), "2:"},
+		"a table twice":          {"version = 2\n[a]\n[a]\n", settings("linux"), "3:"},
+		"too new":                {"version = 5\n", settings("linux"), "version 5 is newer"},
+		"version is a string":    {"version = \"2\"\n", settings("linux"), "unsupported version"},
+		"BOM in version 3":       {bom + "version = 3\n", settings("linux"), "byte order mark"},
+		"no such handler":        {"version = 2\n", chosen, `no runtime handler "kata" among runc`},
+		"nothing to choose":      {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n", settings("linux"), `no runtime handler can have GPUs: runtime handler kata has runtime_type "io.containerd.kata.v2"`},
+		"a sandboxer of its own": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", chosen, "runtime handler kata has the sandboxer shim, not podsandbox"},
+		"CRI is disabled":        {"disabled_plugins = ['cri']\n", settings("linux"), "disabled_plugins has cri"},
+		"NRI is disabled":        {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", settings("linux"), "disabled_plugins has io.containerd.nri.v1.nri"},
+		"handler is no table":    {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = 1\n", settings("linux"), "is not a table"},
+		"list of tables":         {"version = 3\n[[plugins]]\n", settings("linux"), "list of tables"},
+		"list of numbers":        {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\npod_annotations = [1]\n", settings("linux"), "list of strings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -338,11 +329,22 @@ func TestRemoveWithoutRecord(t *testing.T) {
 	}
 }
 
-func TestRunningPathIsWarnedAbout(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	t.Parallel()
-	r := configure(t, "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '/opt/other'\n", settings("linux"))
-	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "/opt/other") {
-		t.Errorf("warnings %q", r.Warnings)
+	const table = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
+	for text, want := range map[string]string{
+		table + "runc]\nruntime_path = '/opt/other'\n":                                       "/opt/other",
+		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n":       "runtime handler other has the sandboxer shim, not podsandbox: it is left unchanged",
+		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n":    "the sandboxer shim",
+		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n": notForPods,
+	} {
+		r := configure(t, text, settings("linux"))
+		if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], want) {
+			t.Errorf("%s: warnings %q, want %q", text, r.Warnings, want)
+		}
+		if ours := handler(t, r.Text, Node{OS: "linux"}, r.Handlers[0]).Ours(); !ours || strings.Contains(want, "unchanged") && len(r.Handlers) != 1 {
+			t.Errorf("%s: handlers %q", text, r.Handlers)
+		}
 	}
 }
 

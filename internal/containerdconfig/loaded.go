@@ -1,6 +1,7 @@
 package containerdconfig
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,7 @@ func (l Loaded) Check() error {
 	}
 	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.Eligible(l.OS) })
 	if i < 0 {
-		return fmt.Errorf("%w: no runtime handler can have GPUs; add one to containerd's configuration, or %s", ErrNotRouted, Fix)
+		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrNotRouted, whyNone(l.Handlers, l.OS), Fix)
 	}
 	path := l.Handlers[i].RuntimePath
 	if path == "" {
@@ -109,6 +110,8 @@ func parseStatus(config string) ([]Handler, error) {
 			Runtimes map[string]struct {
 				RuntimeType          string   `json:"runtimeType"`
 				RuntimePath          string   `json:"runtimePath"`
+				Sandboxer            string   `json:"sandboxer"`   // 2.x
+				SandboxMode          string   `json:"sandboxMode"` // 1.7
 				PodAnnotations       []string `json:"PodAnnotations"`
 				ContainerAnnotations []string `json:"ContainerAnnotations"`
 				Options              struct {
@@ -124,7 +127,7 @@ func parseStatus(config string) ([]Handler, error) {
 	for name, r := range status.Containerd.Runtimes {
 		handlers = append(handlers, Handler{
 			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation),
-			PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations,
+			PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations, Sandboxer: cmp.Or(r.Sandboxer, r.SandboxMode),
 		})
 	}
 	slices.SortFunc(handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })

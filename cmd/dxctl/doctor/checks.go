@@ -391,6 +391,9 @@ func (e *examination) handlers() {
 	routed := false
 	for _, h := range c.File.Handlers {
 		routed = routed || h.Ours()
+		if err := h.CheckEligible(e.OS); err != nil && h.Ours() {
+			e.report(entry{true, CheckHandlers, h.Name, fmt.Sprintf("%v, and uses our shim", err), "its containers get no GPU", "remove its runtime_path in {containerd}"})
+		}
 		if h.Ours() && !h.PassesAnnotations() {
 			silent = append(silent, h.Name)
 		}

@@ -66,6 +66,7 @@ func soundWindows() Facts {
 	f.GPUs = GPUs{List: []GPU{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}}
 	f.NRI = NRI{PluginErr: readiness.ErrNotRunning}
 	f.Containerd.File.NRI = false
+	f.Containerd.File.Handlers[0].RuntimeType = "io.containerd.runhcs.v1"
 	f.Kubelet.Allocatable = map[string][]string{display: {"pci-0::0"}}
 	return f
 }
@@ -221,6 +222,7 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *Facts) {
 			f.Containerd.File.Handlers[0].RuntimePath, f.Containerd.Loaded[0].RuntimePath, f.Kubelet.Allocatable = "", "", nil
 		}),
+		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *Facts) { f.Containerd.File.Handlers[0].Sandboxer = "shim" }),
 		linux(CheckHandlers, "runc does not pass on", func(f *Facts) { f.Containerd.File.Handlers[0].PodAnnotations = nil }),
 		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *Facts) { f.Containerd.Loaded[0].RuntimePath = "" }),
 		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *Facts) { f.Containerd.File.Handlers[0].RuntimePath = "" }),
