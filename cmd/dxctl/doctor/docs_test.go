@@ -51,20 +51,19 @@ func TestTroubleshootingPage(t *testing.T) {
 	}
 }
 
-// findingsPage returns a table with an example of each finding.
+// findingsPage returns an example of each finding, with its remedy below it.
 func findingsPage() string {
 	var page strings.Builder
-	escape := strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "|", `\|`).Replace
-	page.WriteString("\n| finding | remedy |\n|---|---|\n")
+	page.WriteString("\n```text\n")
 	written := map[string]bool{}
 	files, causes := regexp.MustCompile(`(/[a-z.][\w.-]*){2,}`), regexp.MustCompile(`: (stat|query|list): .*`)
 	for _, node := range brokenNodes() {
 		f := Examine(node.facts).Findings[0]
 		problem, fix := causes.ReplaceAllString(files.ReplaceAllString(f.Problem, "FILE"), ""), files.ReplaceAllString(f.Fix, "FILE")
 		if !written[fix] {
-			fmt.Fprintf(&page, "| %s | %s |\n", escape(problem), escape(fix))
+			fmt.Fprintf(&page, "%s\n    %s\n", problem, fix)
 		}
 		written[fix] = true
 	}
-	return page.String() + "\n"
+	return page.String() + "```\n\n"
 }
