@@ -5,15 +5,20 @@ package deployments
 import (
 	"bytes"
 	"cmp"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 const chart = "helm/directx-nri"
@@ -81,6 +86,27 @@ func valueFiles(t *testing.T) []string {
 	return files
 }
 
+// renderValues renders the files of testdata/values, once.
+func renderValues(t *testing.T) map[string][]byte {
+	t.Helper()
+	renderedValues.once.Do(func() {
+		renderedValues.texts = map[string][]byte{}
+		for _, file := range append(valueFiles(t), "examples/linux/values.yaml") {
+			stdout, stderr, err := helm(t, "template", "directx-nri", chart, "--namespace", "directx-nri", "--set", "image.repository=directx-nri", "--values", file)
+			if err != nil || stderr != "" {
+				t.Fatalf("%s: %v: %s", file, err, stderr)
+			}
+			renderedValues.texts[filepath.Base(file)] = []byte(stdout)
+		}
+	})
+	return renderedValues.texts
+}
+
+var renderedValues struct {
+	once  sync.Once
+	texts map[string][]byte
+}
+
 func TestLint(t *testing.T) {
 	t.Parallel()
 	for _, file := range valueFiles(t) {
@@ -91,17 +117,14 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// A changed template shows in the files that are rendered from it.
-func TestRenderedFilesAreCurrent(t *testing.T) {
+func TestManifestsAreCurrent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if out, err := exec.Command("sh", "helm/render.sh", helmProgram(t), dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, files := range []string{"manifests", "helm/testdata/golden"} {
-		if out, err := exec.Command("diff", "-u", "--exclude=kustomization.yaml", "--exclude=namespace.yaml", files, filepath.Join(dir, files)).CombinedOutput(); err != nil {
-			t.Errorf("run `make generate`: %s", out)
-		}
+	if out, err := exec.Command("diff", "-u", "--exclude=kustomization.yaml", "--exclude=namespace.yaml", "manifests", dir).CombinedOutput(); err != nil {
+		t.Errorf("run `make generate`: %s", out)
 	}
 }
 
@@ -179,13 +202,17 @@ func TestTemplatesRefuse(t *testing.T) {
 	}
 }
 
-// A null value removes a default. A chart that includes this one can set global values,
-// and enabled as a condition.
-func TestOtherValues(t *testing.T) {
+// A null value removes a default.
+func TestNullValues(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"nodeSelector", "tolerations", "affinity", "handlers", "resources", "updateStrategy", "podAnnotations", "podLabels", "config", "inventory"} {
 		rendered[*appsv1.DaemonSet](t, "image: {repository: a}\nwindows:\n  "+key+":\n")
 	}
+}
+
+// A chart that includes this one can set global values, and enabled as a condition.
+func TestSubchart(t *testing.T) {
+	t.Parallel()
 	rendered[*appsv1.DaemonSet](t, "global: {a: b}\nenabled: true\nimage: {repository: a}")
 }
 
@@ -228,6 +255,18 @@ func TestPrecedence(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The node's own directory is mounted only if the advertiser reads files there.
+func TestNodeFiles(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]bool{"nodefiles.yaml": true, "linux-k3s.yaml": true, "linux-shim.yaml": false, "manifests/linux.yaml": false} {
+		for _, s := range sets(t) {
+			if s.file == file && !s.windows() && slices.ContainsFunc(s.pod().Volumes, func(v corev1.Volume) bool { return v.Name == "node-settings" }) != want {
+				t.Errorf("%s: volumes %v", s, s.pod().Volumes)
+			}
+		}
 	}
 }
 
@@ -283,5 +322,88 @@ func TestKubernetesVersions(t *testing.T) {
 	}
 	if _, stderr, err := template(t, "image: {repository: a}", "--kube-version", "1.27.0"); err == nil || !strings.Contains(stderr, ">=1.28.0-0") {
 		t.Errorf("%v: %s", err, stderr)
+	}
+}
+
+// The chart's requirements for nodes are in each term of the user's affinity.
+func TestAffinity(t *testing.T) {
+	t.Parallel()
+	const (
+		release2022 = `"node.kubernetes.io/windows-build" NotIn [10.0.17763 10.0.18362 10.0.18363 10.0.19041 10.0.19042]`
+		release2019 = `"node.kubernetes.io/windows-build" NotIn [10.0.18362 10.0.18363 10.0.19041 10.0.19042]`
+		group, zone = `"eks.amazonaws.com/nodegroup" `, `, "zone" In [a]`
+	)
+	want := map[string][]string{ // the terms by file and DaemonSet
+		"server2019.yaml directx-nri-windows":                {release2019},
+		"metrics.yaml directx-nri-windows":                   {release2022},
+		"metrics.yaml directx-nri-linux":                     nil,
+		"pools.yaml directx-nri-windows":                     {release2022 + ", " + group + "NotIn [plain render-A render-B]" + zone, release2022 + ", " + group + "NotIn [plain render-A render-B]"},
+		"pools.yaml directx-nri-windows-render":              {release2022 + ", " + group + "In [render-A render-B]" + zone, release2022 + ", " + group + "In [render-A render-B]"},
+		"pools.yaml directx-nri-linux":                       {group + "NotIn [plain train]"},
+		"pools.yaml directx-nri-linux-train":                 {group + "In [train]"},
+		"manifests/restore-windows.yaml directx-nri-windows": {release2019},
+	}
+	for _, s := range sets(t) {
+		var got []string
+		if affinity := s.pod().Affinity; affinity != nil {
+			for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+				var parts []string
+				for _, e := range term.MatchExpressions {
+					parts = append(parts, fmt.Sprintf("%q %s %v", e.Key, e.Operator, e.Values))
+				}
+				got = append(got, strings.Join(parts, ", "))
+			}
+		}
+		if want, ok := want[s.file+" "+s.Name]; ok && !slices.Equal(got, want) {
+			t.Errorf("%s: affinity\n%q, want\n%q", s, got, want)
+		}
+	}
+}
+
+// Service, PodMonitor and NetworkPolicy name the ports of the pods.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	const file = "metrics.yaml"
+	all := objects(t)
+	ports := map[string]int32{}
+	for _, s := range sets(t) {
+		for _, c := range s.containers() {
+			for _, port := range c.Ports {
+				if s.file == file {
+					ports[port.Name] = port.ContainerPort
+				}
+			}
+		}
+	}
+	if want := map[string]int32{"metrics": 9500, "plugin-metrics": 9501}; !maps.Equal(ports, want) {
+		t.Fatalf("ports are %v, want %v", ports, want)
+	}
+	got := map[string][]string{}
+	for s, in := range ofType[corev1.Service](all) {
+		for _, port := range s.Spec.Ports {
+			got["Service of "+in] = append(got["Service of "+in], port.TargetPort.StrVal)
+		}
+	}
+	for m, in := range ofType[podMonitor](all) {
+		for _, e := range m.Spec.PodMetricsEndpoints {
+			got["PodMonitor of "+in] = append(got["PodMonitor of "+in], e.Port)
+		}
+	}
+	for p, in := range ofType[networkingv1.NetworkPolicy](all) {
+		for _, rule := range p.Spec.Ingress {
+			for _, port := range rule.Ports {
+				got["NetworkPolicy of "+in] = append(got["NetworkPolicy of "+in], port.Port.StrVal)
+			}
+		}
+		if len(p.Spec.Egress) > 0 {
+			t.Errorf("%s: egress %v", in, p.Spec.Egress)
+		}
+	}
+	want := map[string][]string{}
+	for _, kind := range []string{"Service of ", "PodMonitor of ", "NetworkPolicy of "} {
+		want[kind+file] = []string{"metrics", "plugin-metrics"}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("ports are %v, want %v", got, want)
 	}
 }

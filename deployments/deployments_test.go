@@ -1,8 +1,8 @@
 //go:build unix
 
 // Package deployments has the Helm chart and the manifests that are rendered from it.
-// Its tests check the rendered files against the programs; with the tag chart, also that
-// these files are current, and what the chart refuses.
+// Its tests check rendered objects against the programs: without a build tag those of the
+// committed manifests, with the tag chart also those of testdata/values.
 package deployments
 
 import (
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -82,33 +83,34 @@ func decode(text []byte) ([]any, error) {
 
 // object is one document of a file.
 type object struct {
-	file string // such as manifests/linux.yaml, or the name of a file of testdata/golden
+	file string // such as manifests/linux.yaml, or the name of a file of testdata/values
 	any
 }
 
 func objects(t *testing.T) []object {
 	t.Helper()
-	var found []object
-	for _, pattern := range []string{"manifests/*.yaml", "helm/testdata/golden/*.yaml"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, files, err)
+	texts := map[string][]byte{}
+	files, err := filepath.Glob("manifests/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("manifests: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
 		}
-		for _, file := range files {
-			if filepath.Base(file) == "kustomization.yaml" {
-				continue
-			}
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			decoded, err := decode(text)
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			for _, o := range decoded {
-				found = append(found, object{strings.TrimPrefix(file, "helm/testdata/golden/"), o})
-			}
+		if texts[file], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	maps.Copy(texts, renderValues(t))
+	var found []object
+	for file, text := range texts {
+		decoded, err := decode(text)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, o := range decoded {
+			found = append(found, object{file, o})
 		}
 	}
 	return found
@@ -324,6 +326,55 @@ func TestVolumes(t *testing.T) {
 		}
 		if len(used) != len(volumes) {
 			t.Errorf("%s: volumes %v, used %v", s, volumes, used)
+		}
+	}
+}
+
+// A node offers GPUs only after the steps that let it provide them.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	const (
+		windows = "install configure | advertiser"
+		linux   = "configure | nri advertiser"
+		shim    = "install configure | nri advertiser"
+		restore = "unconfigure uninstall | done"
+	)
+	want := map[string][2]string{ // of Linux and Windows
+		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
+		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
+		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
+		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", "install | advertiser"}, "pools.yaml": {linux, windows},
+		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
+		"values.yaml": {linux},
+	}
+	names := func(list []corev1.Container) string {
+		var names []string
+		for _, c := range list {
+			names = append(names, c.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	for _, s := range sets(t) {
+		system := 0
+		if s.windows() {
+			system = 1
+		}
+		if got := names(s.pod().InitContainers) + " | " + names(s.pod().Containers); got != want[s.file][system] {
+			t.Errorf("%s: containers %q, want %q", s, got, want[s.file][system])
+		}
+		for _, c := range s.containers() {
+			switch {
+			case c.Name == "advertiser":
+				if shim := flag(c, "served-by") == "shim"; shim != (s.windows() && s.file != "kubelet.yaml") {
+					t.Errorf("%s: %s: arguments %q", s, c.Name, c.Args)
+				}
+			case c.Name == "configure" && !slices.Contains(c.Args, "--restart"), c.Name == "unconfigure" && s.windows() && !slices.Contains(c.Args, "--restart"):
+				t.Errorf("%s: %s does not restart containerd: %q", s, c.Name, c.Args)
+			case s.file == "runtimeclass.yaml" && c.Name == "configure" && flag(c, "add-handler") != "gpu":
+				t.Errorf("%s: %s adds no handler: %q", s, c.Name, c.Args)
+			case c.Name == "done" && !slices.Contains(c.Args, "--hold"):
+				t.Errorf("%s: %s does not wait: %q", s, c.Name, c.Args)
+			}
 		}
 	}
 }

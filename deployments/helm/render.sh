@@ -1,5 +1,5 @@
 #!/bin/sh
-# Renders the plain manifests of deployments/manifests from the chart, and what the tests expect of other values.
+# Renders the plain manifests of deployments/manifests from the chart.
 #
 #   deployments/helm/render.sh HELM [OUTPUT-DIRECTORY]
 set -eu
@@ -10,8 +10,7 @@ set -eu
 }
 here=$(cd "$(dirname "$0")" && pwd)
 helm=$1
-out=${2:-$here/..}
-mkdir -p "$out/manifests" "$out/helm/testdata/golden"
+out=${2:-$here/../manifests}
 
 for file in "$here"/manifests/*.yaml; do
 	name=${file##*/}
@@ -28,10 +27,6 @@ for file in "$here"/manifests/*.yaml; do
 		# Without what refers to helm.
 		"$helm" template directx-nri "$here/directx-nri" --namespace directx-nri --values "$file" "$@" |
 			sed -e '/^# Source: /d' -e '/^ *app.kubernetes.io\/managed-by: /d' -e '/^ *helm.sh\/chart: /d' -e '1{/^---$/d;}'
-	} >"$out/manifests/$name.new"
-	mv "$out/manifests/$name.new" "$out/manifests/$name"
-done
-for file in "$here"/testdata/values/*.yaml "$here/../examples/linux/values.yaml"; do
-	"$helm" template directx-nri "$here/directx-nri" --namespace directx-nri --set image.repository=directx-nri --values "$file" |
-		sed -e '/^# Source: /d' >"$out/helm/testdata/golden/${file##*/}"
+	} >"$out/$name.new"
+	mv "$out/$name.new" "$out/$name"
 done
