@@ -1,4 +1,5 @@
-// Package docs has the tests of what the pages say.
+//go:build unix
+
 package docs
 
 import (
@@ -39,7 +40,7 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 		lines++
 		tests := named.FindAllStringSubmatch(line, -1)
 		if cells := strings.Split(line, " | "); function != "" {
-			for _, row := range inCode.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+			for _, row := range inlineCode.FindAllStringSubmatch(cells[len(cells)-1], -1) {
 				tests = append(tests, []string{row[0], dir, function, row[1]})
 			}
 		}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package docs
 
 import (
@@ -7,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +18,6 @@ import (
 // notOurs are the parts of messages that the kubelet and the scheduler write.
 var notOurs = []string{"UnexpectedAdmissionError", "GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display"}
 
-var inCode = regexp.MustCompile("`([^`]+)`")
-
 // Each message that the page on troubleshooting explains is one that the programs
 // can write: each piece of it stands in their code.
 func TestMessages(t *testing.T) {
@@ -27,11 +26,18 @@ func TestMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := strings.Join(literals(t), "\x00")
-	count := 0
-	for i, table := range strings.Split(string(text), "<!-- messages: checked by TestMessages -->\n") {
-		if table, _, found := strings.Cut(table, "<!-- end -->\n"); i > 0 && found {
-			count += checkMessages(t, code, table)
+	_, table, _ := strings.Cut(string(text), "<!-- messages: checked by TestMessages -->\n")
+	table, _, _ = strings.Cut(table, "<!-- end -->\n")
+	code, count := literals(t), 0
+	for _, row := range strings.Split(table, "\n") {
+		message, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		for _, match := range inlineCode.FindAllStringSubmatch(message, -1) {
+			count++
+			for piece := range strings.SplitSeq(match[1], "…") {
+				if piece = strings.TrimSpace(piece); !slices.Contains(notOurs, piece) && !written(code, piece) {
+					t.Errorf("no program writes %q", piece)
+				}
+			}
 		}
 	}
 	if count < 15 {
@@ -39,69 +45,24 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// checkMessages checks the first column of a table, and returns how many messages
-// it has.
-func checkMessages(t *testing.T, code, table string) int {
-	t.Helper()
-	count := 0
-	for _, row := range strings.Split(table, "\n") {
-		said, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
-		for _, match := range inCode.FindAllStringSubmatch(said, -1) {
-			count++
-			for piece := range strings.SplitSeq(match[1], "…") {
-				if piece = strings.TrimSpace(piece); !written(code, piece) {
-					t.Errorf("no program writes %q", piece)
-				}
-			}
-		}
-	}
-	return count
-}
-
 // written reports whether a piece of a message stands in the code: as it is, or in
-// up to three parts, such as a text, a constant and the error behind it.
+// up to three parts of at least 8 bytes, such as a text, a constant and the error
+// behind it.
 func written(code, piece string) bool {
-	if slices.Contains(notOurs, piece) {
-		return true
-	}
 	for range 3 {
-		rest := piece
-		for rest != "" && !strings.Contains(code, rest) {
-			rest = rest[:strings.LastIndex(" "+rest, " ")]
-			rest = strings.TrimRight(rest, " :")
+		part := piece
+		for part != "" && !strings.Contains(code, part) {
+			part = strings.TrimRight(part[:strings.LastIndex(" "+part, " ")], " :")
 		}
-		if piece = strings.TrimLeft(piece[len(rest):], " :"); piece == "" {
-			return true
-		}
-		if len(rest) < shortest {
-			return false
+		if piece = strings.TrimLeft(piece[len(part):], " :"); piece == "" || len(part) < 8 {
+			return piece == ""
 		}
 	}
 	return false
 }
 
-// shortest is how long a part has to be to be told from any other text.
-const shortest = 8
-
-func TestWritten(t *testing.T) {
-	t.Parallel()
-	const code = "was allocated and %w\x00it is gone from here"
-	for piece, want := range map[string]bool{
-		"was allocated":                            true,
-		"was allocated and it is gone":             true,
-		"was allocated and: it is gone":            true,
-		"was allocated and was forgotten":          false,
-		"something else":                           false,
-		"was allocated and it is gone or the like": false,
-	} {
-		if got := written(code, piece); got != want {
-			t.Errorf("%q: %t", piece, got)
-		}
-	}
-}
-
-// literals returns all texts of the programs' code.
-func literals(t *testing.T) []string {
+// literals returns all strings of the programs' code.
+func literals(t *testing.T) string {
 	t.Helper()
 	var texts []string
 	for _, root := range []string{"advertiser", "cmd", "discovery", "internal", "nri", "ocispec"} {
@@ -114,11 +75,8 @@ func literals(t *testing.T) []string {
 				return err
 			}
 			ast.Inspect(file, func(node ast.Node) bool {
-				literal, ok := node.(*ast.BasicLit)
-				if !ok || literal.Kind != token.STRING {
-					return true
-				}
-				if text, err := strconv.Unquote(literal.Value); err == nil {
+				if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					text, _ := strconv.Unquote(literal.Value)
 					texts = append(texts, text)
 				}
 				return true
@@ -129,5 +87,5 @@ func literals(t *testing.T) []string {
 			t.Fatal(err)
 		}
 	}
-	return texts
+	return strings.Join(texts, "\x00")
 }
