@@ -3,12 +3,12 @@ package advertiser
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,7 +23,6 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
@@ -32,47 +31,16 @@ func computeGPU(id string) discovery.Device {
 	return discovery.Device{InstanceID: id, SupportsCompute: true}
 }
 
-func TestNew(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name    string
-		change  func(*Config)
-		wantErr string
-	}{
-		{name: "nothing", change: func(*Config) {}},
-		{name: "no replica", change: func(c *Config) { c.Resources = twoKinds(0) }, wantErr: "must be 1 to 1024"},
-		{name: "fewer than none", change: func(c *Config) { c.Resources = twoKinds(-1) }, wantErr: "must be 1 to 1024"},
-		{name: "too many", change: func(c *Config) { c.Resources = twoKinds(1025) }, wantErr: "must be 1 to 1024"},
-		{name: "as many as possible", change: func(c *Config) { c.Resources = twoKinds(1024) }},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			config := testConfig(t, t.TempDir(), newSource())
-			test.change(&config)
-			_, err := New(config)
-			if test.wantErr == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
-				t.Errorf("error %v, want one with %q", err, test.wantErr)
-			}
-		})
-	}
-}
-
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	run(t, testConfig(t, dir, newSource(displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})))
-	k.await(ResourceDisplay, "D::0 D::1")
-	k.await(ResourceCompute, "C::0 C::1")
+	k.await(displayResource, "D::0 D::1")
+	k.await(computeResource, "C::0 C::1")
 
 	want := map[string]*v1beta1.RegisterRequest{}
-	for resource, name := range map[string]string{ResourceDisplay: "directx-display.sock", ResourceCompute: "directx-compute.sock"} {
+	for resource, name := range map[string]string{displayResource: "directx-display.sock", computeResource: "directx-compute.sock"} {
 		want[resource] = &v1beta1.RegisterRequest{Version: "v1beta1", Endpoint: name, ResourceName: resource, Options: &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}}
 		got, err := k.client(resource).GetDevicePluginOptions(t.Context(), &v1beta1.Empty{})
 		if diff := cmp.Diff(want[resource].GetOptions(), got, protocmp.Transform()); err != nil || diff != "" {
@@ -97,25 +65,25 @@ func TestDeviceChanges(t *testing.T) {
 	k := startKubelet(t, dir)
 	source := newSource()
 	r := run(t, testConfig(t, dir, source))
-	k.await(ResourceDisplay, "")
-	k.await(ResourceCompute, "")
+	k.await(displayResource, "")
+	k.await(computeResource, "")
 
 	source.set(nil, displayGPU("A"), displayGPU("B"))
-	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
+	k.await(displayResource, "A::0 A::1 B::0 B::1")
 	unhealthy := displayGPU("A")
 	unhealthy.Health.Reason = "driver stopped"
 	source.set(nil, unhealthy, displayGPU("B"))
-	k.await(ResourceDisplay, "A::0! A::1! B::0 B::1")
+	k.await(displayResource, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
 	// After a second failed call, the first failure was handled.
 	eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
-	if p, _ := r.pools[ResourceDisplay].current(); offered(p) != "A! B" {
+	if p, _ := r.servers[displayResource].current(); offered(p) != "A! B" {
 		t.Errorf("the GPUs cannot be listed, and %q is offered, want what was before", offered(p))
 	}
 	source.set(nil, displayGPU("B"), computeGPU("C"))
-	k.await(ResourceCompute, "C::0 C::1")
-	k.await(ResourceDisplay, "B::0 B::1")
-	if got := k.client(ResourceCompute).count(); got != 2 {
+	k.await(computeResource, "C::0 C::1")
+	k.await(displayResource, "B::0 B::1")
+	if got := k.client(computeResource).count(); got != 2 {
 		t.Errorf("the kubelet got %d lists of compute, want one at once and one for the change", got)
 	}
 }
@@ -130,14 +98,14 @@ func TestMissingGPUs(t *testing.T) {
 	recorder, pods := &memoryRecorder{}, &memoryPods{}
 	config.Recorder, config.Pods = recorder, pods.tracker()
 	r := run(t, config)
-	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
-	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
+	k.await(displayResource, "A::0 A::1 B::0 B::1")
+	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
 		t.Fatal(err)
 	}
 
 	source.set(nil)
-	k.await(ResourceDisplay, "A::0! A::1!")
-	_, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+	k.await(displayResource, "A::0! A::1!")
+	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), faultMissing) {
 		t.Errorf("allocated a missing GPU: %v", err)
 	}
@@ -145,57 +113,18 @@ func TestMissingGPUs(t *testing.T) {
 	// Another process finds the GPU in the record only.
 	r.stop(t)
 	run(t, config)
-	k.await(ResourceDisplay, "A::0! A::1!")
+	k.await(displayResource, "A::0! A::1!")
 	recorder.bind()
 	pods.set(nil, "name-of-a")
 	recorder.awaitLooks(t)
 	pods.set(errors.New("no such socket"))
 	recorder.awaitLooks(t)
-	k.await(ResourceDisplay, "A::0! A::1!")
+	k.await(displayResource, "A::0! A::1!")
 
 	pods.set(nil, "another")
-	k.await(ResourceDisplay, "")
+	k.await(displayResource, "")
 	source.set(nil, displayGPU("A"))
-	k.await(ResourceDisplay, "A::0 A::1")
-}
-
-// TestMissingGPUsWhenTheKubeletRestarts: for a while the new kubelet lists no pod, and
-// still needs the replicas in its checkpoint.
-func TestMissingGPUsWhenTheKubeletRestarts(t *testing.T) {
-	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	source := newSource(displayGPU("A"))
-	config := testConfig(t, dir, source)
-	recorder, pods := &memoryRecorder{}, &memoryPods{}
-	config.Recorder, config.Pods = recorder, pods.tracker()
-	run(t, config)
-	k.await(ResourceDisplay, "A::0 A::1")
-	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
-		t.Fatal(err)
-	}
-	recorder.bind()
-	pods.set(nil, "name-of-a")
-	recorder.awaitLooks(t)
-	source.set(nil)
-	k.await(ResourceDisplay, "A::0! A::1!")
-
-	// The new kubelet lists pods before it replaces the old one's socket.
-	pods.set(errors.New("connection refused"))
-	k.stop()
-	recorder.awaitLooks(t)
-	pods.set(nil)
-	recorder.awaitLooks(t)
-	k = startKubelet(t, dir)
-	k.await(ResourceDisplay, "A::0! A::1!")
-	k.await(ResourceCompute, "")
-	recorder.awaitLooks(t)
-	k.await(ResourceDisplay, "A::0! A::1!")
-
-	pods.set(nil, "name-of-a")
-	recorder.awaitLooks(t)
-	pods.set(nil)
-	k.await(ResourceDisplay, "")
+	k.await(displayResource, "A::0 A::1")
 }
 
 // TestListTooLarge: a list that is too large for the kubelet does not replace the last.
@@ -217,12 +146,12 @@ func TestListTooLarge(t *testing.T) {
 		return strings.Join(ids, " ")
 	}
 	ofA := listOf("A")
-	k.await(ResourceDisplay, ofA)
+	k.await(displayResource, ofA)
 
 	source.set(nil, append(bigNode(64), computeGPU("C"))...)
-	k.await(ResourceCompute, listOf("C"))
+	k.await(computeResource, listOf("C"))
 	recorder.awaitLooks(t)
-	k.await(ResourceDisplay, ofA)
+	k.await(displayResource, ofA)
 	const complaint = "Cannot offer the GPUs"
 	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
 		t.Errorf("logged %q, want one line with the remedy", lines)
@@ -233,7 +162,7 @@ func TestListTooLarge(t *testing.T) {
 
 	source.set(nil, displayGPU("A"), computeGPU("C"))
 	eventually(t, "end of the error", func() bool { return len(log.with("offered again")) == 1 })
-	k.await(ResourceDisplay, ofA)
+	k.await(displayResource, ofA)
 }
 
 func TestStart(t *testing.T) {
@@ -258,19 +187,15 @@ func TestStart(t *testing.T) {
 			config := testConfig(t, dir, test.source)
 			config.FailOnInitError = test.fail
 			if test.wantErr != "" {
-				a, err := New(config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				if err := New(config).Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("error %v, want one with %q", err, test.wantErr)
 				}
 				return
 			}
 			run(t, config)
-			k.client(ResourceDisplay)
+			k.client(displayResource)
 			test.source.set(nil, displayGPU("A"))
-			k.await(ResourceDisplay, "A::0 A::1")
+			k.await(displayResource, "A::0 A::1")
 		})
 	}
 }
@@ -283,11 +208,11 @@ func TestRecheckDevices(t *testing.T) {
 	source := newSource()
 	source.err = errors.New("no file")
 	run(t, testConfig(t, dir, source))
-	k.await(ResourceDisplay, "")
+	k.await(displayResource, "")
 	source.mu.Lock()
 	source.devices, source.err = []discovery.Device{displayGPU("A")}, nil
 	source.mu.Unlock()
-	k.await(ResourceDisplay, "A::0 A::1")
+	k.await(displayResource, "A::0 A::1")
 }
 
 func TestBackgroundFailureEndsRun(t *testing.T) {
@@ -305,13 +230,13 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 			k := startKubelet(t, dir)
 			source := newSource(displayGPU("A"))
 			r := run(t, testConfig(t, dir, source))
-			k.await(ResourceDisplay, "A::0 A::1")
+			k.await(displayResource, "A::0 A::1")
 			source.broken <- test.err
 			if err := r.wait(t); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Run returned %v, want an error with %q", err, test.want)
 			}
 			r.ended <- nil
-			for resource := range r.pools {
+			for resource := range r.servers {
 				if _, err := os.Lstat(filepath.Join(dir, SocketName(resource))); !os.IsNotExist(err) {
 					t.Errorf("%s still exists: %v", SocketName(resource), err)
 				}
@@ -326,14 +251,14 @@ func TestEnd(t *testing.T) {
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A")))
 	entered := make(chan struct{})
-	config.Ready = func(ctx context.Context, _ Start) error {
+	config.Ready = func(ctx context.Context, _ string, _ []string) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	r := run(t, config, func(a *Advertiser) { a.timing.stop = 10 * time.Millisecond })
-	c := k.client(ResourceDisplay)
-	k.await(ResourceDisplay, "A::0 A::1")
+	c := k.client(displayResource)
+	k.await(displayResource, "A::0 A::1")
 	called := make(chan error, 1)
 	go func() {
 		_, err := c.PreStartContainer(context.Background(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
@@ -360,9 +285,9 @@ func TestEndClosesStreamsCleanly(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
-	k.await(ResourceDisplay, "A::0 A::1")
+	k.await(displayResource, "A::0 A::1")
 	r.stop(t)
-	c := k.client(ResourceDisplay)
+	c := k.client(displayResource)
 	eventually(t, "end of the stream", func() bool { return c.end() != nil })
 	if !errors.Is(c.end(), io.EOF) {
 		t.Errorf("the stream ended with %v, want its regular end", c.end())
@@ -378,8 +303,8 @@ func TestKubeletRestarts(t *testing.T) {
 	r := run(t, testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C"))))
 	registered := func() {
 		t.Helper()
-		k.await(ResourceDisplay, "A::0 A::1")
-		k.await(ResourceCompute, "C::0 C::1")
+		k.await(displayResource, "A::0 A::1")
+		k.await(computeResource, "C::0 C::1")
 	}
 	registered()
 	atFirst, filesAtFirst := runtime.NumGoroutine(), openFiles(t)
@@ -453,12 +378,12 @@ func TestRegistersAgain(t *testing.T) {
 			k := startKubelet(t, dir)
 			source := newSource(displayGPU("A"))
 			run(t, testConfig(t, dir, source))
-			k.await(ResourceDisplay, "A::0 A::1")
-			k.await(ResourceCompute, "")
+			k.await(displayResource, "A::0 A::1")
+			k.await(computeResource, "")
 			k = test.happen(t, k)
 			source.set(nil, displayGPU("B"), displayGPU("A"), computeGPU("C"))
-			k.await(ResourceDisplay, "B::0 B::1 A::0 A::1")
-			k.await(ResourceCompute, "C::0 C::1")
+			k.await(displayResource, "B::0 B::1 A::0 A::1")
+			k.await(computeResource, "C::0 C::1")
 		})
 	}
 }
@@ -470,14 +395,6 @@ func sockets(t *testing.T, dir string) int {
 		t.Fatal(err)
 	}
 	return len(found)
-}
-
-func TestWaitsForKubeletDirectory(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(testutil.ShortDir(t), "kubelet", "dp")
-	run(t, testConfig(t, dir, newSource(displayGPU("A"))))
-	k := startKubelet(t, dir)
-	k.await(ResourceDisplay, "A::0 A::1")
 }
 
 // TestFrozenKubelet: connections are accepted by the kernel and nothing is
@@ -500,7 +417,7 @@ func TestFrozenKubelet(t *testing.T) {
 			accepted <- conn
 		}
 	}()
-	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))), func(a *Advertiser) { a.timing.call = time.Hour })
+	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
 	first, second := <-accepted, <-accepted
 	r.stop(t)
 	_ = listener.Close()
@@ -517,7 +434,7 @@ func TestTwoAdvertisers(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	first := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
-	k.await(ResourceDisplay, "A::0 A::1")
+	k.await(displayResource, "A::0 A::1")
 	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -528,17 +445,9 @@ func TestTwoAdvertisers(t *testing.T) {
 	if now, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
 		t.Errorf("the first one's socket was taken away: %v", err)
 	}
-	k.await(ResourceDisplay, "A::0 A::1")
+	k.await(displayResource, "A::0 A::1")
 	first.stop(t)
-	k.await(ResourceDisplay, "B::0 B::1")
-}
-
-func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
-	request := &v1beta1.AllocateRequest{}
-	for _, ids := range containers {
-		request.ContainerRequests = append(request.ContainerRequests, &v1beta1.ContainerAllocateRequest{DevicesIds: ids})
-	}
-	return request
+	k.await(displayResource, "B::0 B::1")
 }
 
 // TestAllocationToPod runs the calls of one pod's admission and start over the
@@ -560,9 +469,9 @@ func TestAllocationToPod(t *testing.T) {
 	config := testConfig(t, k.dir, newSource(displayGPU("A"), displayGPU("B")))
 	config.Recorder = recorder
 	var down atomic.Bool
-	config.Ready = func(_ context.Context, start Start) error {
-		if diff := cmp.Diff(Start{Resource: ResourceDisplay, ReplicaIDs: []string{"A::1"}}, start); diff != "" {
-			t.Error(diff)
+	config.Ready = func(_ context.Context, resource string, replicaIDs []string) error {
+		if resource != displayResource || !slices.Equal(replicaIDs, []string{"A::1"}) {
+			t.Error(resource, replicaIDs)
 		}
 		if down.Load() {
 			return errors.New("the NRI plugin is not running")
@@ -570,7 +479,7 @@ func TestAllocationToPod(t *testing.T) {
 		return nil
 	}
 	run(t, config)
-	c := k.client(ResourceDisplay)
+	c := k.client(displayResource)
 
 	preferred, err := c.GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{
 		{AvailableDeviceIDs: []string{"B::1", "A::1", "A::0", "B::0"}, AllocationSize: 2},
@@ -609,7 +518,7 @@ func TestAllocationToPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, record.Replicas); diff != "" || record.Resource != ResourceDisplay {
+		if diff := cmp.Diff(want, record.Replicas); diff != "" || record.Resource != displayResource {
 			t.Errorf("recorded for %s: %s", record.Resource, diff)
 		}
 	}
@@ -626,90 +535,5 @@ func TestAllocationToPod(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say %q", err, part)
 		}
-	}
-}
-
-func TestAllocateErrors(t *testing.T) {
-	t.Parallel()
-	full := fmt.Errorf("write /var/lib/x.json: %w", errors.New("no space left on device"))
-	for _, test := range []struct {
-		name       string
-		containers [][]string
-		fail       func(n int) error
-		wantCode   codes.Code
-		wantErr    string
-		discarded  int
-	}{
-		{name: "no container", containers: nil, wantCode: codes.OK},
-		{name: "bad ID in the last container", containers: [][]string{{"A::0"}, {"A::1", "X::0"}}, wantCode: codes.InvalidArgument, wantErr: `"X::0"`},
-		{name: "container without ID", containers: [][]string{{"A::0"}, {}}, wantCode: codes.InvalidArgument, wantErr: "without replicas"},
-		{name: "disk full", containers: [][]string{{"A::0"}}, fail: func(int) error { return full }, wantCode: codes.Internal, wantErr: "/var/lib/x.json"},
-		{name: "second record fails", containers: [][]string{{"A::0"}, {"A::1"}}, fail: func(n int) error {
-			if n == 1 {
-				return errors.New("disk /dev/x broke")
-			}
-			return nil
-		}, wantCode: codes.Internal, wantErr: "disk /dev/x broke", discarded: 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			recorder := &memoryRecorder{fail: test.fail}
-			s := testService(recorder, displayGPU("A"))
-			_, err := s.Allocate(t.Context(), allocateRequest(test.containers...))
-			if status.Code(err) != test.wantCode || err != nil && !strings.Contains(err.Error(), test.wantErr) {
-				t.Errorf("error %v, want %s with %q", err, test.wantCode, test.wantErr)
-			}
-			if len(recorder.live) != 0 || len(recorder.discarded) != test.discarded {
-				t.Errorf("%d records are left and %d taken back, want none and %d", len(recorder.live), len(recorder.discarded), test.discarded)
-			}
-		})
-	}
-}
-
-func TestAllocateCanceled(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	recorder := &memoryRecorder{fail: func(int) error { cancel(); return nil }}
-	if _, err := testService(recorder, displayGPU("A")).Allocate(ctx, allocateRequest([]string{"A::0"})); status.Code(err) != codes.Canceled {
-		t.Errorf("got %v", err)
-	}
-	if len(recorder.live) != 0 {
-		t.Error("the record is still there")
-	}
-}
-
-func TestPreferredAllocationErrors(t *testing.T) {
-	t.Parallel()
-	_, err := testService(&memoryRecorder{}, displayGPU("A")).GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{
-		ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: []string{"A::0"}, AllocationSize: 2}}})
-	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestPreStartIsBounded(t *testing.T) {
-	t.Parallel()
-	s := testService(&memoryRecorder{}, displayGPU("A"))
-	s.config.Ready = func(ctx context.Context, _ Start) error {
-		deadline, ok := ctx.Deadline()
-		if !ok || time.Until(deadline) > readyTimeout {
-			t.Errorf("deadline %v, %v", deadline, ok)
-		}
-		return nil
-	}
-	if _, err := s.PreStartContainer(t.Context(), &v1beta1.PreStartContainerRequest{}); err != nil {
-		t.Error(err)
-	}
-}
-
-func testService(recorder Recorder, devices ...discovery.Device) *service {
-	config := Config{
-		Recorder: recorder, Ready: func(context.Context, Start) error { return nil },
-		Observer: (*metrics.Metrics)(nil), Log: testutil.Quiet(),
-	}
-	return &service{
-		resource: ResourceDisplay, pools: newBroadcaster(poolOf(4, devices...)), config: &config,
-		status: newStatusTracker(), log: config.Log, allocated: func() {},
-		stopping: make(chan struct{}), watchers: newWatchers(),
 	}
 }

@@ -76,8 +76,8 @@ func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.De
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
 	config.Resources, config.Recorder = twoKinds(replicas), recorder
-	run(b, config, func(a *Advertiser) { a.timing = defaultTiming() })
-	return k.client(ResourceDisplay)
+	run(b, config, func(a *Advertiser) { a.timing = New(config).timing })
+	return k.client(displayResource)
 }
 
 func benchAllocate(b *testing.B, c v1beta1.DevicePluginClient, ids []string) {

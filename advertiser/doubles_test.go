@@ -20,9 +20,13 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
+)
+
+const (
+	displayResource = "directx.microsoft.com/display"
+	computeResource = "directx.microsoft.com/compute"
 )
 
 // testTimeout bounds waits of tests.
@@ -97,17 +101,15 @@ func (s *memorySource) set(err error, devices ...discovery.Device) {
 
 // memoryRecorder is a recorder without files.
 type memoryRecorder struct {
-	mu        sync.Mutex
-	live      []allocation.LiveRecord
-	discarded []allocation.Token
+	mu   sync.Mutex
+	live []allocation.Entry
 	// fail, if set, returns the error of the nth record, from 0.
 	fail func(n int) error
-	made int
-	// read is the number of calls of Live.
-	read int
+	// made and ended count records, and read the calls of Live.
+	made, ended, read int
 }
 
-func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
+func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica, injected bool) (allocation.Token, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.made
@@ -118,19 +120,8 @@ func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []a
 		}
 	}
 	token := allocation.Token(fmt.Sprintf("%032x", n))
-	record := allocation.LiveRecord{Record: allocation.Record{ID: token.ID(), Resource: resource, Replicas: replicas}}
-	r.live = append(r.live, record)
+	r.live = append(r.live, allocation.Entry{Record: allocation.Record{ID: token.ID(), Resource: resource, Replicas: replicas, Injected: injected}})
 	return token, nil
-}
-
-func (r *memoryRecorder) RecordInjected(ctx context.Context, resource string, replicas []allocation.Replica) (allocation.Token, error) {
-	token, err := r.Record(ctx, resource, replicas)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil {
-		r.live[len(r.live)-1].Injected = true
-	}
-	return token, err
 }
 
 func (r *memoryRecorder) Attribute(id allocation.ID, namespace, pod, container string) error {
@@ -147,19 +138,12 @@ func (r *memoryRecorder) Attribute(id allocation.ID, namespace, pod, container s
 func (r *memoryRecorder) End(id allocation.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.live = slices.DeleteFunc(r.live, func(record allocation.LiveRecord) bool { return record.ID == id })
+	r.ended++
+	r.live = slices.DeleteFunc(r.live, func(record allocation.Entry) bool { return record.ID == id })
 	return nil
 }
 
-func (r *memoryRecorder) Discard(token allocation.Token) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.discarded = append(r.discarded, token)
-	r.live = slices.DeleteFunc(r.live, func(record allocation.LiveRecord) bool { return record.ID == token.ID() })
-	return nil
-}
-
-func (r *memoryRecorder) Live() []allocation.LiveRecord {
+func (r *memoryRecorder) Live() []allocation.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read++
@@ -415,13 +399,10 @@ type running struct {
 // fastTiming makes everything happen soon. Nothing below depends on how soon.
 func fastTiming() timing {
 	return timing{
-		poll:          50 * time.Millisecond,
+		poll:          20 * time.Millisecond,
 		recheck:       20 * time.Millisecond,
 		afterAllocate: time.Millisecond,
 		patience:      60 * time.Millisecond,
-		firstRetry:    time.Millisecond,
-		lastRetry:     20 * time.Millisecond,
-		call:          5 * time.Second,
 		watch:         500 * time.Millisecond,
 		stop:          time.Second,
 	}
@@ -431,8 +412,8 @@ func fastTiming() timing {
 // drivers may be mixed.
 func twoKinds(replicas int) []policy.Resource {
 	return []policy.Resource{
-		{Name: ResourceDisplay, Match: policy.Match{Kind: "display"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
-		{Name: ResourceCompute, Match: policy.Match{Kind: "compute"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
+		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
+		{Name: computeResource, Match: policy.Match{Kind: "compute"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
 	}
 }
 
@@ -443,18 +424,15 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Recorder:   &memoryRecorder{},
 		Resources:  twoKinds(2),
 		KubeletDir: dir,
-		Ready:      func(context.Context, Start) error { return nil },
-		Observer:   (*metrics.Metrics)(nil),
+		Ready:      func(context.Context, string, []string) error { return nil },
+		Pods:       (&memoryPods{}).tracker(),
 		Log:        testutil.Quiet(),
 	}
 }
 
 func run(t testing.TB, config Config, change ...func(*Advertiser)) *running {
 	t.Helper()
-	a, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := New(config)
 	a.timing = fastTiming()
 	for _, c := range change {
 		c(a)

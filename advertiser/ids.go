@@ -3,6 +3,7 @@ package advertiser
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -28,27 +29,31 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 		return "", 0, false
 	}
 	digits := id[i+len(idSeparator):]
-	if len(digits) == 0 || len(digits) > len("1023") || digits[0] == '0' && len(digits) > 1 {
+	// No resource has more than 1024, 10 bits, replicas of a GPU.
+	n, err := strconv.ParseUint(digits, 10, 10)
+	if err != nil || len(digits) > 1 && digits[0] == '0' {
 		return "", 0, false
 	}
-	for _, c := range []byte(digits) {
-		if c < '0' || c > '9' {
-			return "", 0, false
+	return id[:i], int(n), true
+}
+
+// InstanceIDs returns the GPUs of replicas, each once.
+func InstanceIDs(replicaIDs []string) (ids []string) {
+	for _, replica := range replicaIDs {
+		if id, _, ok := ParseReplicaID(replica); ok && !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
-		number = 10*number + int(c-'0')
 	}
-	return id[:i], number, true
+	return ids
 }
 
 // SocketName returns the name of a resource's socket in the kubelet's device plugin
 // directory. It is short because the whole path is limited to 107 bytes.
 func SocketName(resource string) string {
-	switch resource {
-	case ResourceDisplay:
-		return "directx-display.sock"
-	case ResourceCompute:
-		return "directx-compute.sock"
+	name, ours := strings.CutPrefix(resource, "directx.microsoft.com/")
+	if !ours || len(name) > 10 {
+		digest := sha256.Sum256([]byte(resource))
+		name = hex.EncodeToString(digest[:5])
 	}
-	digest := sha256.Sum256([]byte(resource))
-	return "directx-" + hex.EncodeToString(digest[:5]) + ".sock"
+	return "directx-" + name + ".sock"
 }

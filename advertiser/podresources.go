@@ -2,10 +2,8 @@ package advertiser
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -45,12 +43,12 @@ type ContainerDevices struct {
 	Replicas map[string][]string
 }
 
-// holdsAny reports whether c holds one of the replicas of a resource.
-func (c ContainerDevices) holdsAny(resource string, ids []string) bool {
+// Holds reports whether c holds one of the replicas of a resource.
+func (c ContainerDevices) Holds(resource string, ids []string) bool {
 	return slices.ContainsFunc(c.Replicas[resource], func(id string) bool { return slices.Contains(ids, id) })
 }
 
-// Containers returns all containers of the kubelet's active pods. It does not list
+// Containers returns all containers of the kubelet's active pods, nil with an error. It does not list
 // ordinary init containers.
 func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error) {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
@@ -62,17 +60,14 @@ func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error
 	defer func() { _ = conn.Close() }()
 	client := podresources.NewPodResourcesListerClient(conn)
 	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
-	for status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryDelay):
-			list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
-		}
+	for status.Code(err) == codes.ResourceExhausted {
+		time.Sleep(retryDelay)
+		list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", p.Socket, err)
 	}
-	var containers []ContainerDevices
+	containers := []ContainerDevices{}
 	for _, pod := range list.GetPodResources() {
 		for _, container := range pod.GetContainers() {
 			c := ContainerDevices{Pod: Pod{pod.GetNamespace(), pod.GetName()}, Container: container.GetName(), Replicas: map[string][]string{}}
@@ -83,48 +78,4 @@ func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error
 		}
 	}
 	return containers, nil
-}
-
-// Held returns the replica IDs that containers hold, by resource.
-func (p PodResources) Held(ctx context.Context) (map[string][]string, error) {
-	containers, err := p.Containers(ctx)
-	held := map[string][]string{}
-	for _, c := range containers {
-		for resource, ids := range c.Replicas {
-			held[resource] = append(held[resource], ids...)
-		}
-	}
-	return held, err
-}
-
-// Start is the start of a container. The kubelet does not name the container.
-type Start struct {
-	Resource string
-	// ReplicaIDs are the replicas of the resource that the container holds.
-	ReplicaIDs []string
-}
-
-// String returns the replicas, for messages.
-func (s Start) String() string {
-	return fmt.Sprintf("%s %s", s.Resource, strings.Join(s.ReplicaIDs, ", "))
-}
-
-// ErrNoHolder is returned when the kubelet names no container, or several, as the
-// holder of replicas. It does not name ordinary init containers.
-var ErrNoHolder = errors.New("the kubelet does not name one container")
-
-// Together returns all replicas of the container that starts, by resource. The error
-// matches [ErrNoHolder] if the kubelet names no container, or several. It may be called
-// from [Config.Ready]: the kubelet holds no lock while it waits for PreStartContainer
-// (callPreStartContainerIfNeeded in pkg/kubelet/cm/devicemanager, v1.34).
-func (p PodResources) Together(ctx context.Context, start Start) (map[string][]string, error) {
-	containers, err := p.Containers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("find the holder of %s: %w", start, err)
-	}
-	found := slices.DeleteFunc(containers, func(c ContainerDevices) bool { return !c.holdsAny(start.Resource, start.ReplicaIDs) })
-	if len(found) != 1 {
-		return nil, fmt.Errorf("find the holder of %s: %w, as with replicas of init containers", start, ErrNoHolder)
-	}
-	return found[0].Replicas, nil
 }

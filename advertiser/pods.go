@@ -1,6 +1,7 @@
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -57,21 +58,18 @@ func NewPodTracker(r PodResources) *PodTracker {
 
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
-func (t *PodTracker) update(ctx context.Context, live []allocation.LiveRecord, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, over []allocation.ID, err error) {
+func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, over []allocation.ID, err error) {
 	before, err := kubelet()
+	if err == nil {
+		containers, err = t.list(ctx)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if containers, err = t.list(ctx); err != nil {
-		return nil, nil, err
+	if after, err := kubelet(); err != nil || !after.Same(before) {
+		return nil, nil, cmp.Or(err, errors.New("the kubelet was restarted while it listed its pods"))
 	}
-	after, err := kubelet()
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case !after.Same(before):
-		return nil, nil, errors.New("the kubelet was restarted while it listed its pods")
-	case !before.Same(t.kubelet):
+	if !before.Same(t.kubelet) {
 		t.kubelet, t.listsAPIPods, t.owners = before, false, nil
 	}
 	pods := map[Pod]bool{}
@@ -85,7 +83,15 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.LiveRecord, k
 		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
 			o = owner{pod: pod}
 		}
-		o = t.next(o, pods[o.pod])
+		switch {
+		case pods[o.pod]:
+			o.listed, o.missed = true, 0
+		case o.pod != Pod{} && (o.listed || t.listsAPIPods):
+			if o.missed == 0 {
+				o.missedSince = t.now()
+			}
+			o.missed++
+		}
 		owners[record.ID] = o
 		if o.missed >= enoughMissed && (o.listed || t.now().Sub(o.missedSince) >= unlistedLimit) {
 			over = append(over, record.ID)
@@ -93,20 +99,6 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.LiveRecord, k
 	}
 	t.owners = owners
 	return containers, over, nil
-}
-
-// next returns o after a list that has its pod or not.
-func (t *PodTracker) next(o owner, listed bool) owner {
-	switch {
-	case listed:
-		o.listed, o.missed = true, 0
-	case o.pod != Pod{} && (o.listed || t.listsAPIPods):
-		if o.missed == 0 {
-			o.missedSince = t.now()
-		}
-		o.missed++
-	}
-	return o
 }
 
 // hasAPIPod reports whether one of pods is certainly from the API server. The names
@@ -123,30 +115,32 @@ func hasAPIPod(pods map[Pod]bool) bool {
 // ownerOf returns the pod of a record: its holder, and before the record is bound the
 // pod that the kubelet lists with one of its replicas. If that is another pod, the
 // record's own pod no longer exists.
-func ownerOf(record allocation.LiveRecord, containers []ContainerDevices) (Pod, bool) {
+func ownerOf(record allocation.Entry, containers []ContainerDevices) (Pod, bool) {
 	if h := record.Holder; h != nil {
 		return Pod{h.PodNamespace, h.PodName}, h.PodName != ""
 	}
-	i := slices.IndexFunc(containers, func(c ContainerDevices) bool { return c.holdsAny(record.Resource, replicaIDs(record)) })
-	if i < 0 {
-		return Pod{}, false
+	for _, c := range containers {
+		if c.Holds(record.Resource, replicaIDs(record)) {
+			return c.Pod, true
+		}
 	}
-	return containers[i].Pod, true
+	return Pod{}, false
 }
 
-func replicaIDs(record allocation.LiveRecord) []string {
-	ids := make([]string, 0, len(record.Replicas))
+// replicaIDs returns the sorted IDs of a record's replicas.
+func replicaIDs(record allocation.Entry) (ids []string) {
 	for _, r := range record.Replicas {
 		ids = append(ids, r.ID)
 	}
+	slices.Sort(ids)
 	return ids
 }
 
 // soleHolder returns the one container that holds exactly the replicas of record. A
 // replica that an init container had is listed with the container that took it over,
 // whose own record names it too, and perhaps others.
-func soleHolder(containers []ContainerDevices, record allocation.LiveRecord) (ContainerDevices, bool) {
-	want := slices.Sorted(slices.Values(replicaIDs(record)))
+func soleHolder(containers []ContainerDevices, record allocation.Entry) (ContainerDevices, bool) {
+	want := replicaIDs(record)
 	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
 		return !slices.Equal(want, slices.Sorted(slices.Values(c.Replicas[record.Resource])))
 	})

@@ -15,16 +15,16 @@ import (
 
 func TestPodTracker(t *testing.T) {
 	t.Parallel()
-	withID := func(id allocation.ID, record allocation.LiveRecord) allocation.LiveRecord {
+	withID := func(id allocation.ID, record allocation.Entry) allocation.Entry {
 		record.ID = id
 		return record
 	}
-	unbound := []allocation.LiveRecord{withID("r", held(ResourceDisplay, "A::0"))}
-	mine := []allocation.LiveRecord{bound("a", unbound[0])}
-	nameless := []allocation.LiveRecord{mine[0]}
+	unbound := []allocation.Entry{withID("r", held(displayResource, "A::0"))}
+	mine := []allocation.Entry{bound("a", unbound[0])}
+	nameless := []allocation.Entry{mine[0]}
 	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
 	type step struct {
-		live []allocation.LiveRecord
+		live []allocation.Entry
 		// listed are pods, with a replica after a colon.
 		listed string
 		// after is the time since the last step.
@@ -84,7 +84,7 @@ func TestPodTracker(t *testing.T) {
 				}
 				for _, word := range strings.Fields(now.listed) {
 					pod, replica, _ := strings.Cut(word, ":")
-					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, Replicas: map[string][]string{ResourceDisplay: {replica}}})
+					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, Replicas: map[string][]string{displayResource: {replica}}})
 				}
 				return containers, now.err
 			}}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -21,7 +21,9 @@ import (
 // immutable; [pool.next] derives the following one.
 type pool struct {
 	resource string
-	terms    terms
+	// rule is the first one of the resource, the zero value if there is none: the rules
+	// of one name have all but Match and Replicas in common.
+	rule policy.Resource
 	// gpus are in the order of the source. Those that the source does not list for
 	// this resource are at the end.
 	gpus []gpu
@@ -34,7 +36,7 @@ type gpu struct {
 	// to the kubelet a replica ID in another spelling is another device.
 	instanceID string
 	// name is for messages.
-	name string
+	name, locationPath string
 	// uuid is the driver's identifier, "" if unknown.
 	uuid   string
 	driver driver
@@ -71,10 +73,16 @@ func (g gpu) healthy() int {
 	return min(g.replicas, g.listed)
 }
 
-// share is a device that is offered by a resource.
-type share struct {
-	device   discovery.Device
-	replicas int
+// newGPU returns a device that is offered as replicas.
+func newGPU(d discovery.Device, replicas int) gpu {
+	g := gpu{
+		instanceID: d.InstanceID, name: d.Name(), locationPath: d.LocationPath, uuid: d.UUID,
+		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: d.NUMANode, replicas: replicas,
+	}
+	if !d.Health.OK() {
+		g.fault = d.Health.Reason
+	}
+	return g
 }
 
 // holding is what live records hold of a GPU.
@@ -86,7 +94,7 @@ type holding struct {
 
 // holdings returns what live records hold of each GPU as resource, by normalized
 // instance ID.
-func holdings(live []allocation.LiveRecord, resource string) map[string]holding {
+func holdings(live []allocation.Entry, resource string) map[string]holding {
 	held := map[string]holding{}
 	for _, record := range live {
 		if record.Resource != resource {
@@ -96,83 +104,57 @@ func holdings(live []allocation.LiveRecord, resource string) map[string]holding 
 			_, number, _ := ParseReplicaID(replica.ID)
 			key := normalizeID(replica.InstanceID)
 			h := held[key]
-			held[key] = holding{cmp.Or(h.instanceID, replica.InstanceID), min(max(h.replicas, number+1), policy.MaxReplicas)}
+			held[key] = holding{cmp.Or(h.instanceID, replica.InstanceID), max(h.replicas, number+1)}
 		}
 	}
 	return held
 }
 
-// next returns the pool that follows p, with the devices of shares. What live
-// records hold stays listed, and cannot be allocated if it is not in shares.
+// next returns the pool that follows p, with the GPUs that are offered now. What live
+// records hold stays listed, and cannot be allocated if it is not offered.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it
 // has allocated is not in the list, both when Allocate returns
 // (allocateContainerResources) and when it finds a container running after a restart
 // (GetTopologyHints). So a replica is removed from the list when no record has held
 // it for as long as patience.
-func (p *pool) next(shares []share, held map[string]holding, now time.Time, patience time.Duration) *pool {
-	next := &pool{resource: p.resource, terms: p.terms, gpus: make([]gpu, 0, len(shares))}
+func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, patience time.Duration) *pool {
+	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(offered))}
 	before := make(map[string]gpu, len(p.gpus))
+	all := slices.Clone(offered)
 	for _, g := range p.gpus {
 		before[normalizeID(g.instanceID)] = g
+		g.fault = faultMissing
+		all = append(all, g)
 	}
-	added := make(map[string]bool, len(shares))
-	add := func(g gpu, key string, needed int) {
+	for _, key := range slices.Sorted(maps.Keys(held)) {
+		all = append(all, gpu{instanceID: held[key].instanceID, name: held[key].instanceID, fault: faultMissing})
+	}
+	added := make(map[string]bool, len(all))
+	for i, g := range all {
+		key := normalizeID(g.instanceID)
 		if added[key] {
-			return
+			continue
 		}
 		added[key] = true
 		old := before[key]
 		g.instanceID = cmp.Or(old.instanceID, held[key].instanceID, g.instanceID)
-		g.needed, g.since = needed, old.since
-		if needed != old.needed {
+		g.needed, g.since = held[key].replicas, old.since
+		if i < len(offered) {
+			g.needed = max(g.needed, g.replicas)
+		}
+		if g.needed != old.needed {
 			g.since = now
 		}
-		if g.listed = max(needed, old.listed); now.Sub(g.since) >= patience {
-			g.listed = needed
+		if g.listed = max(g.needed, old.listed); now.Sub(g.since) >= patience {
+			g.listed = g.needed
 		}
 		if g.listed > 0 {
+			next.index[g.instanceID] = len(next.gpus)
 			next.gpus = append(next.gpus, g)
 		}
 	}
-	for _, s := range shares {
-		key := normalizeID(s.device.InstanceID)
-		g := gpu{
-			instanceID: s.device.InstanceID, name: s.device.Name(), uuid: s.device.UUID,
-			driver:   driver{vendor: s.device.VendorID, version: s.device.DriverVersion},
-			numaNode: s.device.NUMANode, replicas: s.replicas,
-		}
-		if !s.device.Health.OK() {
-			g.fault = s.device.Health.Reason
-		}
-		add(g, key, max(s.replicas, held[key].replicas))
-	}
-	for _, g := range p.gpus {
-		g.fault = faultMissing
-		key := normalizeID(g.instanceID)
-		add(g, key, held[key].replicas)
-	}
-	for _, key := range slices.Sorted(maps.Keys(held)) {
-		id := held[key].instanceID
-		add(gpu{name: id, fault: faultMissing}, key, held[key].replicas)
-	}
-	next.index = make(map[string]int, len(next.gpus))
-	for i, g := range next.gpus {
-		next.index[g.instanceID] = i
-	}
 	return next
-}
-
-// checkOfferable returns why a device can never be offered: its instance ID would
-// not survive the way to the kubelet and back.
-func checkOfferable(d discovery.Device) error {
-	switch {
-	case d.InstanceID == "":
-		return errors.New("it has no instance ID")
-	case !utf8.ValidString(d.InstanceID):
-		return errors.New("its instance ID is not valid UTF-8")
-	}
-	return nil
 }
 
 // sameList reports whether the kubelet's lists of p and other are equal.
@@ -230,7 +212,7 @@ func (p *pool) mostReplicas() (most int) {
 // as opposed to a failure on the node.
 var ErrInvalidRequest = errors.New("invalid request")
 
-// find returns the index of a replica's GPU, and the replica's number.
+// find returns the index of the GPU of a replica that can be allocated, and its number.
 func (p *pool) find(id string) (i, number int, err error) {
 	instanceID, number, ok := ParseReplicaID(id)
 	if !ok {
@@ -241,17 +223,12 @@ func (p *pool) find(id string) (i, number int, err error) {
 		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again", ErrInvalidRequest, id, p.resource)
 	}
 	switch g := p.gpus[i]; {
-	case number < g.replicas:
-		return i, number, nil
 	case !g.usable():
-		return 0, 0, g.unhealthyError(id)
-	default:
+		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", ErrInvalidRequest, id, g.name, g.fault)
+	case number >= g.replicas:
 		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas", ErrInvalidRequest, id, g.replicas)
 	}
-}
-
-func (g gpu) unhealthyError(id string) error {
-	return fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", ErrInvalidRequest, id, g.name, g.fault)
+	return i, number, nil
 }
 
 // validate returns the replicas of one container's request, or an error that matches
@@ -273,18 +250,44 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 		if err != nil {
 			return nil, err
 		}
-		g := p.gpus[i]
-		if !g.usable() {
-			return nil, g.unhealthyError(id)
-		}
 		if seen[id] {
 			return nil, fmt.Errorf("%w: %q is named twice for one container: delete the pod, so that it is scheduled again", ErrInvalidRequest, id)
 		}
 		seen[id], chosen[i] = true, true
-		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.instanceID, UUID: g.uuid})
+		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})
 	}
-	if err := p.checkDrivers(chosen, len(ids)); err != nil {
-		return nil, err
+	first := p.gpus[slices.Index(chosen, true)]
+	for i, g := range p.gpus {
+		if chosen[i] && g.driver != first.driver && !p.rule.MixedDrivers {
+			return nil, p.mixedError(chosen, len(ids))
+		}
 	}
 	return replicas, nil
+}
+
+// checkCount refuses more replicas than one container may have.
+//
+// The rule is checked twice, in GetPreferredAllocation and in Allocate: the kubelet
+// does not ask for a preference when the replicas of an init container, or those of
+// a NUMA node, are just enough (devicesToAllocate in pkg/kubelet/cm/devicemanager,
+// v1.34). Either error ends the pod's admission, and its text is the pod's status.
+func (p *pool) checkCount(n int) error {
+	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
+		return fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d: request fewer, or raise maxPerContainer of that resource in the configuration",
+			ErrInvalidRequest, n, p.resource, limit)
+	}
+	return nil
+}
+
+// mixedError is the error of a request for n replicas that only the chosen GPUs, of
+// different drivers, could meet.
+func (p *pool) mixedError(chosen []bool, n int) error {
+	var names []string
+	for i, g := range p.gpus {
+		if chosen[i] {
+			names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor, cmp.Or(g.driver.version, "unknown")))
+		}
+	}
+	return fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s. Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration",
+		ErrInvalidRequest, n, p.resource, strings.Join(names, ", "))
 }

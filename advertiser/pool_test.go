@@ -1,13 +1,14 @@
 package advertiser
 
 import (
-	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/discovery"
@@ -27,44 +28,41 @@ func displayGPU(id string) discovery.Device {
 // testPatience is the patience of the tests' pools.
 const testPatience = 20 * time.Second
 
-func emptyPool(on terms) *pool { return &pool{resource: ResourceDisplay, terms: on} }
+func emptyPool(rule policy.Resource) *pool { return &pool{resource: displayResource, rule: rule} }
 
 func poolOf(replicas int, devices ...discovery.Device) *pool {
-	return emptyPool(mixing).next(sharesOf(replicas, devices...), nil, t0, testPatience)
+	return emptyPool(mixing).next(gpusOf(replicas, devices...), nil, t0, testPatience)
 }
 
-func heldBy(live ...allocation.LiveRecord) map[string]holding { return holdings(live, ResourceDisplay) }
+func heldBy(live ...allocation.Entry) map[string]holding { return holdings(live, displayResource) }
 
-// mixing are the terms of the tests that are about something else.
-var mixing = terms{policy: policy.Distributed, mixed: true}
+// mixing is the rule of the tests that are about something else.
+var mixing = policy.Resource{Policy: policy.Distributed, MixedDrivers: true}
 
-func sharesOf(replicas int, devices ...discovery.Device) []share {
-	shares := make([]share, 0, len(devices))
+func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 	for _, d := range devices {
-		if checkOfferable(d) == nil {
-			shares = append(shares, share{device: d, replicas: replicas})
-		}
+		gpus = append(gpus, newGPU(d, replicas))
 	}
-	return shares
+	return gpus
 }
 
 // merge returns the pool after p with devices of 4 replicas, and nothing held.
 func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
-	return p.next(sharesOf(4, devices...), nil, now, testPatience)
+	return p.next(gpusOf(4, devices...), nil, now, testPatience)
 }
 
 // held is a live record of replicas, given by their IDs.
-func held(resource string, ids ...string) allocation.LiveRecord {
+func held(resource string, ids ...string) allocation.Entry {
 	record := allocation.Record{Resource: resource}
 	for _, id := range ids {
 		instanceID, _, _ := ParseReplicaID(id)
 		record.Replicas = append(record.Replicas, allocation.Replica{ID: id, InstanceID: instanceID})
 	}
-	return allocation.LiveRecord{Record: record}
+	return allocation.Entry{Record: record}
 }
 
 // bound is record as a container of pod "default/NAME-OF-UID" has presented it.
-func bound(uid string, record allocation.LiveRecord) allocation.LiveRecord {
+func bound(uid string, record allocation.Entry) allocation.Entry {
 	record.Holder = &allocation.Holder{PodUID: uid, Container: "main", PodNamespace: "default", PodName: "name-of-" + uid}
 	return record
 }
@@ -148,7 +146,7 @@ func TestNext(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name  string
-		live  []allocation.LiveRecord
+		live  []allocation.Entry
 		steps []step
 	}{
 		{name: "comes and stays", steps: []step{
@@ -206,16 +204,16 @@ func TestNext(t *testing.T) {
 		}},
 		{
 			name: "known from records in another spelling",
-			live: []allocation.LiveRecord{held(ResourceDisplay, "Pci-a::1"), held(ResourceDisplay, "PCI-A::5")},
+			live: []allocation.Entry{held(displayResource, "Pci-a::1"), held(displayResource, "PCI-A::5")},
 			steps: []step{
 				{devices: []discovery.Device{displayGPU("PCI-A"), b}, held: map[string]int{"PCI-A": 6}, want: "Pci-a+2 B"},
 			},
 		},
 		{
 			name: "known from records after a restart",
-			live: []allocation.LiveRecord{
-				held(ResourceDisplay, "Z::1", "A::0"),
-				held(ResourceCompute, "M::0"),
+			live: []allocation.Entry{
+				held(displayResource, "Z::1", "A::0"),
+				held(computeResource, "M::0"),
 			},
 			steps: []step{
 				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?+2"},
@@ -223,9 +221,9 @@ func TestNext(t *testing.T) {
 		},
 		{
 			name: "number of replicas lowered while a high one is held",
-			live: []allocation.LiveRecord{
-				held(ResourceDisplay, "A::9"),
-				held(ResourceDisplay, "A::2"),
+			live: []allocation.Entry{
+				held(displayResource, "A::9"),
+				held(displayResource, "A::2"),
 			},
 			steps: []step{
 				{devices: []discovery.Device{a, b}, held: map[string]int{"A": 10}, want: "A+6 B"},
@@ -236,7 +234,7 @@ func TestNext(t *testing.T) {
 		},
 		{
 			name: "vanishes when its high replicas have been free for a while",
-			live: []allocation.LiveRecord{held(ResourceDisplay, "A::9")},
+			live: []allocation.Entry{held(displayResource, "A::9")},
 			steps: []step{
 				{devices: []discovery.Device{a}, held: map[string]int{"A": 3}, want: "A+6"},
 				{at: 20, want: "A?+6"},
@@ -244,16 +242,7 @@ func TestNext(t *testing.T) {
 				{at: 40, want: ""},
 			},
 		},
-		{
-			name: "a record of a number that was never possible",
-			live: []allocation.LiveRecord{held(ResourceDisplay, "A::9999")},
-			steps: []step{
-				{devices: []discovery.Device{a}, held: map[string]int{"A": 10000}, want: "A+1020"},
-			},
 		},
-		{name: "what cannot be offered", steps: []step{
-			{devices: []discovery.Device{a, a, displayGPU(""), displayGPU("\xff"), b}, want: "A B"},
-		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -261,9 +250,9 @@ func TestNext(t *testing.T) {
 			for i, step := range test.steps {
 				held := map[string]holding{}
 				for id, n := range step.held {
-					held[id] = holding{id, min(n, policy.MaxReplicas)}
+					held[id] = holding{id, n}
 				}
-				next := p.next(sharesOf(4, step.devices...), held, at(step.at), testPatience)
+				next := p.next(gpusOf(4, step.devices...), held, at(step.at), testPatience)
 				if got := offered(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
 				}
@@ -294,7 +283,7 @@ func TestReplicasChange(t *testing.T) {
 		{replicas: 4, changed: true, health: "++++"},
 		{replicas: 5, changed: true, health: "+++++"},
 	} {
-		next := p.next(sharesOf(step.replicas, gpus...), nil, t0, testPatience)
+		next := p.next(gpusOf(step.replicas, gpus...), nil, t0, testPatience)
 		if changed := !next.sameList(p); changed != step.changed {
 			t.Errorf("%d replicas: there is a new list: %t, want %t", step.replicas, changed, step.changed)
 		}
@@ -312,7 +301,7 @@ func TestReplicasChange(t *testing.T) {
 func TestHoldings(t *testing.T) {
 	t.Parallel()
 	want := map[string]holding{"A": {"A", 1}, "B": {"B", 4}}
-	got := heldBy(held(ResourceDisplay, "A::0", "B::3"), held(ResourceDisplay, "b::1"), held(ResourceCompute, "C::0"))
+	got := heldBy(held(displayResource, "A::0", "B::3"), held(displayResource, "b::1"), held(computeResource, "C::0"))
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(holding{})); diff != "" {
 		t.Error(diff)
 	}
@@ -320,19 +309,19 @@ func TestHoldings(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	unhealthy := displayGPU("FAULTY")
-	unhealthy.Health.Reason = "driver stopped (code 43)"
-	p := poolOf(4, displayGPU("A"), displayGPU("B"), displayGPU("GONE"), unhealthy).
-		merge([]discovery.Device{displayGPU("A"), displayGPU("B"), unhealthy}, t0)
+	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+	one, limited := policy.Resource{Policy: policy.Distributed}, policy.Resource{Policy: policy.Distributed, MaxPerContainer: 1}
 	for _, test := range []struct {
 		name    string
+		rule    policy.Resource // mixing, if empty
 		ids     []string
 		want    []allocation.Replica
-		wantErr string // beside the offending ID
+		wantErr string
 	}{
-		{name: "one", ids: []string{"A::3"}, want: []allocation.Replica{{ID: "A::3", InstanceID: "A"}}},
-		{name: "several, in the kubelet's order", ids: []string{"B::0", "A::0", "B::2"}, want: []allocation.Replica{
-			{ID: "B::0", InstanceID: "B"}, {ID: "A::0", InstanceID: "A"}, {ID: "B::2", InstanceID: "B"}}},
+		// The source of a container's start does not ask drivers for UUIDs.
+		{name: "one", ids: []string{"A::3"}, want: []allocation.Replica{{ID: "A::3", InstanceID: "A", UUID: uuid}}},
+		{name: "several, in the kubelet's order", ids: []string{"B::0", "E::0", "B::2"}, want: []allocation.Replica{
+			{ID: "B::0", InstanceID: "B"}, {ID: "E::0", InstanceID: "E"}, {ID: "B::2", InstanceID: "B"}}},
 		{name: "none", ids: nil, wantErr: "without replicas"},
 		{name: "empty ID", ids: []string{"A::0", ""}, wantErr: `"" is not a replica of`},
 		{name: "no number", ids: []string{"A"}, wantErr: `"A" is not a replica of`},
@@ -342,22 +331,68 @@ func TestValidate(t *testing.T) {
 		{name: "fault", ids: []string{"FAULTY::0"}, wantErr: `"FAULTY::0" cannot be allocated: GPU FAULTY is unhealthy (driver stopped (code 43))`},
 		{name: "missing", ids: []string{"GONE::0"}, wantErr: "belongs to another resource"},
 		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is named twice`},
+		// The kubelet does not always ask what it should allocate.
+		{name: "one driver", rule: one, ids: []string{"A::0", "B::0"}, want: []allocation.Replica{{ID: "A::0", InstanceID: "A", UUID: uuid}, {ID: "B::0", InstanceID: "B"}}},
+		{name: "mixed drivers", rule: one, ids: []string{"A::0", "E::0"}, wantErr: "A (NVIDIA, driver 1), E (NVIDIA, driver unknown). Request"},
+		{name: "too many", rule: limited, ids: []string{"A::0", "A::1"}, wantErr: "raise maxPerContainer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := p.validate(test.ids)
-			if test.wantErr != "" {
-				if !errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), test.wantErr) {
-					t.Errorf("error %v, want one with %q", err, test.wantErr)
-				}
-				return
+			a, e, unhealthy := displayGPU("A"), displayGPU("E"), displayGPU("FAULTY")
+			a.UUID, e.DriverVersion, unhealthy.Health.Reason = uuid, "", "driver stopped (code 43)"
+			now := gpusOf(4, a, displayGPU("B"), e, unhealthy)
+			if test.rule.Policy == "" {
+				test.rule = mixing
 			}
-			if err != nil {
-				t.Fatal(err)
+			p := emptyPool(test.rule).next(append(now, gpusOf(4, displayGPU("GONE"))...), nil, t0, testPatience).next(now, nil, t0, testPatience)
+			got, err := p.validate(test.ids)
+			if checkError(t, err, test.wantErr) {
+				return
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	zero, far := displayGPU("A"), displayGPU("B")
+	zero.NUMANode, far.NUMANode = new(int), new(int)
+	*far.NUMANode = 300
+	stopped := displayGPU("S")
+	stopped.Health.Reason = "driver stopped"
+	p := emptyPool(mixing).next(append(gpusOf(1, zero, far, stopped), gpusOf(2, displayGPU("C"))...), heldBy(held(displayResource, "B::1", "Z::0")), t0, testPatience)
+	node := func(n int64) *v1beta1.TopologyInfo {
+		return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: n}}}
+	}
+	want := []*v1beta1.Device{
+		{ID: "A::0", Health: v1beta1.Healthy, Topology: node(0)},
+		{ID: "B::0", Health: v1beta1.Healthy, Topology: node(300)}, {ID: "B::1", Health: v1beta1.Unhealthy, Topology: node(300)},
+		{ID: "S::0", Health: v1beta1.Unhealthy},
+		{ID: "C::0", Health: v1beta1.Healthy}, {ID: "C::1", Health: v1beta1.Healthy},
+		{ID: "Z::0", Health: v1beta1.Unhealthy},
+	}
+	if diff := cmp.Diff(want, p.list().GetDevices(), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheckSize(t *testing.T) {
+	t.Parallel()
+	p, _ := bigPool(64, 1024)
+	err := p.checkSize()
+	if err == nil || !strings.Contains(err.Error(), "lower replicas in the configuration to ") {
+		t.Fatalf("error %v has no remedy", err)
+	}
+	_, number, _ := strings.Cut(err.Error(), "configuration to ")
+	lower, err := strconv.Atoi(number)
+	if err != nil || lower < 400 {
+		t.Fatalf("the remedy is %d replicas, %v", lower, err)
+	}
+	p, _ = bigPool(64, lower)
+	if err := p.checkSize(); err != nil {
+		t.Errorf("with the remedy: %v", err)
 	}
 }

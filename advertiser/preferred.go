@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+
+	"directx-nri/internal/policy"
 )
 
 // prefer chooses size of the available replicas for one container. An earlier rule
@@ -14,13 +16,11 @@ import (
 //  2. all GPUs have one vendor and driver version: that of mustInclude's GPUs, and
 //     without any the one whose choice is best by the later rules. When no driver has
 //     enough replicas available, or mustInclude's GPUs already have several and not
-//     enough, drivers are mixed if the terms allow it; otherwise it is an error;
+//     enough, drivers are mixed if the rule allows it; otherwise it is an error;
 //  3. as many different GPUs as possible, whatever the policy: a container gets no
 //     more of a GPU by two of its replicas;
-//  4. the GPUs with the fewest replicas in use, or the most if the policy is packed.
-//     In use are the replicas that are not available. Once every GPU has given one,
-//     each further replica comes from the GPU with the fewest (the most) in use, those
-//     chosen here included;
+//  4. the GPUs with the fewest replicas in use, those chosen here included, or with the
+//     most if the policy is packed. In use are the replicas that are not available;
 //  5. GPUs of one NUMA node, known nodes before unknown ones;
 //  6. the order of the source, and of one GPU the lowest numbers.
 //
@@ -32,88 +32,140 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	if err := p.checkCount(size); err != nil {
 		return nil, err
 	}
-	c := newChoice(p)
-	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && p.gpus[i].usable() {
-			c.open[i].set(number)
+	c, err := p.newChoice(available, mustInclude)
+	if err != nil {
+		return nil, err
+	}
+	need, free := size-len(mustInclude), 0
+	for _, g := range c.gpus {
+		free += g.free
+	}
+	switch {
+	case need < 0:
+		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", ErrInvalidRequest, size, p.resource, len(mustInclude))
+	case need > free:
+		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", ErrInvalidRequest, size, p.resource, free+len(mustInclude))
+	}
+	sets := c.candidates(need)
+	if len(sets) == 0 {
+		usable := make([]bool, len(c.gpus))
+		for i, g := range c.gpus {
+			usable[i] = g.free+g.given > 0
 		}
+		return nil, p.mixedError(usable, size)
+	}
+	best := c.plan(sets[0], need)
+	for _, set := range sets[1:] {
+		// The sets are in the order of the source: on a tie the earlier one is better.
+		other := c.plan(set, need)
+		if cmp.Or(cmp.Compare(best.different, other.different), p.byUse(other.load, best.load), cmp.Compare(other.nodes, best.nodes)) < 0 {
+			best = other
+		}
+	}
+	chosen := append(make([]string, 0, size), mustInclude...)
+	for i, g := range c.gpus {
+		for number, n := 0, best.gpus[i].given-g.given; n > 0; number++ {
+			if g.open.has(number) {
+				chosen = append(chosen, replicaID(p.gpus[i].instanceID, number))
+				n--
+			}
+		}
+	}
+	return chosen, nil
+}
+
+// choice is one request for a preferred allocation. It has a candidate for each GPU of
+// the pool.
+type choice struct {
+	pool *pool
+	gpus []candidate
+}
+
+// candidate is a GPU in one request.
+type candidate struct {
+	// isGiven are the replicas in mustInclude, open those that can still be chosen.
+	isGiven, open bitset
+	// given and free are their numbers, used is how many containers have.
+	given, free, used int
+}
+
+func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
+	c := &choice{pool: p, gpus: make([]candidate, len(p.gpus))}
+	words := (p.mostReplicas() + 63) / 64
+	bits := make(bitset, 2*words*len(p.gpus))
+	for i := range c.gpus {
+		c.gpus[i].isGiven, c.gpus[i].open, bits = bits[:words], bits[words:2*words], bits[2*words:]
 	}
 	for _, id := range mustInclude {
 		i, number, err := p.find(id)
 		if err != nil {
 			return nil, fmt.Errorf("replica to include: %w", err)
 		}
-		if c.taken[i].has(number) {
+		if c.gpus[i].isGiven.has(number) {
 			return nil, fmt.Errorf("%w: %q must be included twice", ErrInvalidRequest, id)
 		}
-		c.open[i].set(number)
-		c.taken[i].set(number)
+		c.gpus[i].isGiven.set(number)
+		c.gpus[i].given++
 	}
-	total := 0
-	for i := range p.gpus {
-		c.free[i] = c.open[i].count() - c.taken[i].count()
-		c.inUse[i] = p.gpus[i].replicas - c.open[i].count()
-		c.given[i] = c.taken[i].count()
-		total += c.open[i].count()
-	}
-	switch {
-	case size < len(mustInclude):
-		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", ErrInvalidRequest, size, p.resource, len(mustInclude))
-	case size > total:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", ErrInvalidRequest, size, p.resource, total)
-	}
-	best, err := c.best(size)
-	if err != nil {
-		return nil, err
-	}
-	chosen := make([]string, 0, size)
-	chosen = append(chosen, mustInclude...)
-	for i, n := range best.picks {
-		chosen = append(chosen, c.lowest(i, n)...)
-	}
-	return chosen, nil
-}
-
-// choice is one request for a preferred allocation. Its slices have one element for
-// each GPU of the pool.
-type choice struct {
-	pool *pool
-	// open are the replicas that may be chosen, taken those that must be.
-	open, taken []bitset
-	// free is how many can still be chosen, inUse how many containers have, given
-	// how many of them mustInclude has.
-	free, inUse, given []int
-}
-
-func newChoice(p *pool) *choice {
-	n := len(p.gpus)
-	c := &choice{pool: p, open: make([]bitset, n), taken: make([]bitset, n), free: make([]int, n), inUse: make([]int, n), given: make([]int, n)}
-	words := (p.mostReplicas() + 63) / 64
-	backing := make(bitset, 2*n*words)
-	for i := range n {
-		c.open[i], backing = backing[:words:words], backing[words:]
-		c.taken[i], backing = backing[:words:words], backing[words:]
-	}
-	return c
-}
-
-// lowest returns the n lowest-numbered replicas of GPU i that may be chosen.
-func (c *choice) lowest(i, n int) []string {
-	ids := make([]string, 0, n)
-	for number := 0; len(ids) < n; number++ {
-		if c.open[i].has(number) && !c.taken[i].has(number) {
-			ids = append(ids, replicaID(c.pool.gpus[i].instanceID, number))
+	for _, id := range available {
+		if i, number, err := p.find(id); err == nil && !c.gpus[i].isGiven.has(number) {
+			c.gpus[i].open.set(number)
 		}
 	}
-	return ids
+	for i := range c.gpus {
+		g := &c.gpus[i]
+		g.free = g.open.count()
+		g.used = p.gpus[i].replicas - g.free - g.given
+	}
+	return c, nil
+}
+
+// candidates returns the sets of GPUs of which one provides all of need replicas: by
+// rule 2 the GPUs of each driver, and otherwise, if drivers can be mixed, all GPUs.
+func (c *choice) candidates(need int) [][]int {
+	var all []int
+	var drivers, required []driver
+	for i, g := range c.pool.gpus {
+		all = append(all, i)
+		if !slices.Contains(drivers, g.driver) {
+			drivers = append(drivers, g.driver)
+		}
+		if c.gpus[i].given > 0 && !slices.Contains(required, g.driver) {
+			required = append(required, g.driver)
+		}
+	}
+	groups := slices.Collect(slices.Chunk(drivers, 1))
+	switch {
+	case len(required) > 1 && !c.pool.rule.MixedDrivers:
+		return nil
+	case len(required) > 0:
+		groups = [][]driver{required}
+	}
+	var enough [][]int
+	for _, group := range groups {
+		set, free := make([]int, 0, len(all)), 0
+		for i, g := range c.pool.gpus {
+			if slices.Contains(group, g.driver) {
+				set = append(set, i)
+				free += c.gpus[i].free
+			}
+		}
+		if free >= need {
+			enough = append(enough, set)
+		}
+	}
+	if len(enough) == 0 && (c.pool.rule.MixedDrivers || need == 0) {
+		return [][]int{all}
+	}
+	return enough
 }
 
 // plan is one way to choose, and how good it is.
 type plan struct {
-	// picks is the number of replicas chosen of each GPU of the pool.
-	picks []int
-	// gpus is the number of different GPUs, mustInclude's among them.
-	gpus int
+	// gpus are the candidates after the choice: given has grown by what is chosen.
+	gpus []candidate
+	// different is the number of different GPUs, mustInclude's among them.
+	different int
 	// load is the sum, over the replicas chosen, of how many of their GPU were in
 	// use before.
 	load int
@@ -121,114 +173,34 @@ type plan struct {
 	nodes int
 }
 
-// best returns the best plan for a request of size replicas, mustInclude's included.
-func (c *choice) best(size int) (plan, error) {
-	need := size
-	for _, n := range c.given {
-		need -= n
-	}
-	sets := c.candidates(need)
-	if len(sets) == 0 {
-		available := make([]bool, len(c.pool.gpus))
-		for i := range available {
-			available[i] = c.free[i]+c.given[i] > 0
-		}
-		return plan{}, c.pool.mixedError(available, size)
-	}
-	best := c.plan(sets[0], need)
-	for _, set := range sets[1:] {
-		// The sets are in the order of the source: on a tie the earlier one is better.
-		if p := c.plan(set, need); c.compare(p, best) < 0 {
-			best = p
-		}
-	}
-	return best, nil
-}
-
-// compare is negative when a is a better plan than b.
-func (c *choice) compare(a, b plan) int {
-	return cmp.Or(
-		-cmp.Compare(a.gpus, b.gpus),
-		c.pool.terms.byUse(a.load, b.load),
-		cmp.Compare(a.nodes, b.nodes),
-	)
-}
-
-// candidates returns the sets of GPUs of which one provides all of need replicas: by
-// rule 2 the GPUs of each driver, and otherwise, if drivers can be mixed, all GPUs.
-func (c *choice) candidates(need int) [][]int {
-	var drivers []driver
-	sets := map[driver][]int{}
-	required := map[driver]bool{}
-	all := make([]int, 0, len(c.pool.gpus))
-	for i, g := range c.pool.gpus {
-		all = append(all, i)
-		if _, ok := sets[g.driver]; !ok {
-			drivers = append(drivers, g.driver)
-		}
-		sets[g.driver] = append(sets[g.driver], i)
-		if c.given[i] > 0 {
-			required[g.driver] = true
-		}
-	}
-	var enough [][]int
-	switch {
-	case len(required) > 1 && !c.pool.terms.mixed:
-		return nil
-	case len(required) > 0:
-		set := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !required[c.pool.gpus[i].driver] })
-		if c.freeOf(set) >= need {
-			enough = append(enough, set)
-		}
-	default:
-		for _, d := range drivers {
-			if c.freeOf(sets[d]) >= need {
-				enough = append(enough, sets[d])
-			}
-		}
-	}
-	if len(enough) == 0 && (c.pool.terms.mixed || need == 0) {
-		return [][]int{all}
-	}
-	return enough
-}
-
-func (c *choice) freeOf(set []int) (free int) {
-	for _, i := range set {
-		free += c.free[i]
-	}
-	return free
-}
-
 // plan chooses need replicas of the GPUs in set, which has enough, one at a time by
 // rules 3 to 6.
 func (c *choice) plan(set []int, need int) plan {
-	p := plan{picks: make([]int, len(c.pool.gpus))}
-	used := func(i int) int { return c.inUse[i] + c.given[i] + p.picks[i] }
-	fresh := func(i int) bool { return c.given[i]+p.picks[i] == 0 }
+	p := plan{gpus: slices.Clone(c.gpus)}
 	onNode := map[int]int{} // the number of GPUs in use by NUMA node
-	count := func(i int) {
-		p.gpus++
+	add := func(i int) {
+		p.different++
 		if node := c.pool.gpus[i].numaNode; node == nil {
 			p.nodes++
 		} else {
 			onNode[*node]++
 		}
 	}
-	for i, given := range c.given {
-		if given > 0 {
-			count(i)
+	for i, g := range c.gpus {
+		if g.given > 0 {
+			add(i)
 		}
 	}
 	for ; need > 0; need-- {
 		var best []int // equally good but for their NUMA nodes
 		for _, i := range set {
-			if p.picks[i] == c.free[i] {
+			if p.gpus[i].free == 0 {
 				continue
 			}
 			order := -1
 			if len(best) > 0 {
-				order = cmp.Or(preferTrue(fresh(i), fresh(best[0])), c.pool.terms.byUse(used(i), used(best[0])))
+				a, b := p.gpus[i], p.gpus[best[0]]
+				order = cmp.Or(cmp.Compare(min(a.given, 1), min(b.given, 1)), c.pool.byUse(a.used+a.given, b.used+b.given))
 			}
 			if order < 0 {
 				best = best[:0]
@@ -238,26 +210,16 @@ func (c *choice) plan(set []int, need int) plan {
 			}
 		}
 		i := best[0]
-		if fresh(i) {
+		if p.gpus[i].given == 0 {
 			i = c.nearest(best, onNode, need)
-			count(i)
+			add(i)
 		}
-		p.load += used(i)
-		p.picks[i]++
+		p.load += p.gpus[i].used + p.gpus[i].given
+		p.gpus[i].given++
+		p.gpus[i].free--
 	}
 	p.nodes += len(onNode)
 	return p
-}
-
-// preferTrue is negative if only a is true, and positive if only b is.
-func preferTrue(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // nearest returns the GPU that keeps a choice on few NUMA nodes: one on the node with most
@@ -269,16 +231,27 @@ func (c *choice) nearest(gpus []int, onNode map[int]int, need int) int {
 			available[*node]++
 		}
 	}
-	return slices.MinFunc(gpus, func(a, b int) int {
-		nodeA, nodeB := c.pool.gpus[a].numaNode, c.pool.gpus[b].numaNode
-		if nodeA == nil || nodeB == nil {
-			return preferTrue(nodeA != nil, nodeB != nil)
+	rank := func(i int) (inUse, provides int) {
+		node := c.pool.gpus[i].numaNode
+		if node == nil {
+			return -1, 0
 		}
-		return cmp.Or(
-			-cmp.Compare(onNode[*nodeA], onNode[*nodeB]),
-			-cmp.Compare(min(available[*nodeA], need), min(available[*nodeB], need)),
-		)
+		return onNode[*node], min(available[*node], need)
+	}
+	return slices.MinFunc(gpus, func(a, b int) int {
+		inUseA, providesA := rank(a)
+		inUseB, providesB := rank(b)
+		return cmp.Or(cmp.Compare(inUseB, inUseA), cmp.Compare(providesB, providesA))
 	})
+}
+
+// byUse compares GPUs with a and b replicas in use: it is negative when the first is
+// the better one to allocate from.
+func (p *pool) byUse(a, b int) int {
+	if p.rule.Policy == policy.Packed {
+		return cmp.Compare(b, a)
+	}
+	return cmp.Compare(a, b)
 }
 
 // bitset is a set of small numbers.

@@ -11,21 +11,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/policy"
 )
 
-// gpuSpec writes a device as "ID driver [node]".
-func gpuSpec(spec string) discovery.Device {
-	d := discovery.Device{SupportsDisplay: true, VendorID: discovery.VendorNVIDIA}
-	node := -1
-	if n, _ := fmt.Sscan(spec, &d.InstanceID, &d.DriverVersion, &node); n == 3 {
+// gpuSpec returns a GPU written as "ID driver [node][*replicas]", with 4 replicas.
+func gpuSpec(spec string) gpu {
+	d := discovery.Device{VendorID: discovery.VendorNVIDIA}
+	device, times, _ := strings.Cut(spec, "*")
+	node, replicas := -1, 4
+	if n, _ := fmt.Sscan(device, &d.InstanceID, &d.DriverVersion, &node); n == 3 {
 		d.NUMANode = &node
 	}
-	return d
+	_, _ = fmt.Sscan(times, &replicas)
+	return newGPU(d, replicas)
 }
 
-// free returns the IDs of the n highest-numbered of a GPU's replicas, written
-// as "ID n".
-func free(t *testing.T, replicas int, specs ...string) (ids []string) {
+// poolBy returns a pool of GPUs as of gpuSpec.
+func poolBy(rule policy.Resource, specs ...string) *pool {
+	var gpus []gpu
+	for _, spec := range specs {
+		gpus = append(gpus, gpuSpec(spec))
+	}
+	return emptyPool(rule).next(gpus, nil, t0, testPatience)
+}
+
+// free returns the IDs of the n highest-numbered replicas of GPUs, written as "ID n".
+func free(t *testing.T, p *pool, specs ...string) (ids []string) {
 	t.Helper()
 	for _, spec := range specs {
 		var id string
@@ -33,6 +44,7 @@ func free(t *testing.T, replicas int, specs ...string) (ids []string) {
 		if _, err := fmt.Sscan(spec, &id, &n); err != nil {
 			t.Fatal(err)
 		}
+		replicas := p.gpus[p.index[id]].replicas
 		for number := replicas - n; number < replicas; number++ {
 			ids = append(ids, replicaID(id, number))
 		}
@@ -40,16 +52,29 @@ func free(t *testing.T, replicas int, specs ...string) (ids []string) {
 	return ids
 }
 
+// checkError reports whether err is expected to be one with want, "" for none.
+func checkError(t *testing.T, err error, want string) (expected bool) {
+	t.Helper()
+	if want != "" && (!errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), want)) || want == "" && err != nil {
+		t.Fatalf("error %v, want one with %q", err, want)
+	}
+	return want != ""
+}
+
 func TestPrefer(t *testing.T) {
 	t.Parallel()
+	packed := policy.Resource{Policy: policy.Packed, MixedDrivers: true}
+	one := policy.Resource{Policy: policy.Distributed}
+	limited := policy.Resource{Policy: policy.Distributed, MaxPerContainer: 2}
 	for _, test := range []struct {
 		name      string
+		rule      policy.Resource // mixing, if empty
 		gpus      []string
 		available []string // as for free
 		more      []string // further available IDs, as they are
 		must      []string
 		size      int
-		want      string // the IDs, of 4 replicas each
+		want      string
 		wantErr   string
 	}{
 		{name: "one from two idle: source order", gpus: []string{"B d", "A d"}, available: []string{"A 4", "B 4"}, size: 1, want: "B::0"},
@@ -94,23 +119,38 @@ func TestPrefer(t *testing.T) {
 		{name: "negative", gpus: []string{"A d"}, available: []string{"A 2"}, size: -1, wantErr: "-1 replicas"},
 		{name: "no GPU", size: 1, wantErr: "0 available"},
 		{name: "no GPU, none wanted", size: 0, want: ""},
+
+		{name: "packed, one: most in use", rule: packed, gpus: []string{"A d", "B d", "C d"}, available: []string{"A 4", "B 1", "C 2"}, size: 1, want: "B::3"},
+		{name: "packed, one: a full GPU has none", rule: packed, gpus: []string{"A d", "B d"}, available: []string{"A 4"}, size: 1, want: "A::0"},
+		{name: "packed, one of idle GPUs: source order", rule: packed, gpus: []string{"B d", "A d"}, available: []string{"A 4", "B 4"}, size: 1, want: "B::0"},
+		{name: "packed, two: different GPUs, those most in use", rule: packed, gpus: []string{"A d", "B d", "C d"}, available: []string{"A 4", "B 1", "C 2"}, size: 2, want: "B::3 C::2"},
+		{name: "packed, more than there are GPUs: the rest from the most used", rule: packed, gpus: []string{"A d", "B d"}, available: []string{"A 3", "B 4"}, size: 4, want: "A::1 A::2 A::3 B::0"},
+		{name: "packed, must include", rule: packed, gpus: []string{"A d", "B d", "C d"}, available: []string{"A 4", "B 4", "C 3"}, must: []string{"A::0"}, size: 2, want: "A::0 C::1"},
+		{name: "packed: the busier of two drivers", rule: packed, gpus: []string{"A d", "B e"}, available: []string{"A 4", "B 3"}, size: 1, want: "B::1"},
+		{name: "packed: of GPUs alike, those of one NUMA node", rule: packed, gpus: []string{"A d 0", "B d 1", "C d 1"}, available: []string{"A 3", "B 3", "C 3"}, size: 2, want: "B::1 C::1"},
+
+		{name: "different replicas: fewest in use, counted", gpus: []string{"A d*8", "B d*2"}, available: []string{"A 6", "B 1"}, size: 1, want: "B::1"},
+		{name: "different replicas: a full small GPU gives none", gpus: []string{"A d*1", "B d*8"}, available: []string{"B 5"}, size: 2, want: "B::3 B::4"},
+		{name: "different replicas: packed passes a full one over", rule: packed, gpus: []string{"A d*8", "B d*2"}, available: []string{"A 7"}, size: 2, want: "A::1 A::2"},
+		{name: "different replicas: each has its own numbers", gpus: []string{"A d*1", "B d*3"}, available: []string{"A 1", "B 3"}, size: 4, want: "A::0 B::0 B::1 B::2"},
+
+		{name: "one driver has enough", rule: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
+		{name: "no driver has enough", rule: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
+		{name: "must include mixes drivers", rule: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 2", "B 2"}, must: []string{"A::0", "B::0"}, size: 2, wantErr: "mixedDrivers"},
+		{name: "must include's driver has too few", rule: one, gpus: []string{"A d*2", "B e"}, available: []string{"A 2", "B 4"}, must: []string{"A::0"}, size: 3, wantErr: "mixedDrivers"},
+
+		{name: "as many as one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 2, want: "A::0 A::1"},
+		{name: "more than one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 3, wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2: request fewer, or raise maxPerContainer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var devices []discovery.Device
-			for _, spec := range test.gpus {
-				devices = append(devices, gpuSpec(spec))
+			if test.rule.Policy == "" {
+				test.rule = mixing
 			}
-			p := poolOf(4, devices...)
-			got, err := p.prefer(append(free(t, 4, test.available...), test.more...), test.must, test.size)
-			if test.wantErr != "" {
-				if !errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), test.wantErr) {
-					t.Errorf("error %v, want one with %q", err, test.wantErr)
-				}
+			p := poolBy(test.rule, test.gpus...)
+			got, err := p.prefer(append(free(t, p, test.available...), test.more...), test.must, test.size)
+			if checkError(t, err, test.wantErr) {
 				return
-			}
-			if err != nil {
-				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
 				t.Error(diff)
@@ -121,53 +161,58 @@ func TestPrefer(t *testing.T) {
 
 func TestPreferSkipsFaults(t *testing.T) {
 	t.Parallel()
-	unhealthy := gpuSpec("A d")
-	unhealthy.Health.Reason = "driver stopped"
-	p := poolOf(4, unhealthy, gpuSpec("B d"))
-	got, err := p.prefer(free(t, 4, "A 4", "B 2"), nil, 2)
+	p := poolBy(mixing, "A d", "B d")
+	p.gpus[0].fault = "driver stopped"
+	got, err := p.prefer(free(t, p, "A 4", "B 2"), nil, 2)
 	if err != nil || strings.Join(got, " ") != "B::2 B::3" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if _, err := p.prefer(free(t, 4, "A 4", "B 2"), nil, 3); !errors.Is(err, ErrInvalidRequest) {
+	if _, err := p.prefer(free(t, p, "A 4", "B 2"), nil, 3); !errors.Is(err, ErrInvalidRequest) {
 		t.Errorf("a GPU with a fault was counted: %v", err)
 	}
 }
 
-// TestPreferProperties checks for random requests what must hold for every one.
+// TestPreferProperties checks for random requests what must hold for every one. Where a
+// small request is refused, no choice of the GPUs would do.
 func TestPreferProperties(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3000) {
+	for seed := range uint64(4000) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		replicas := 1 + random.IntN(70)
-		var devices []discovery.Device
-		for i := range 1 + random.IntN(6) {
+		small := seed%2 == 0
+		rule := mixing
+		most := 70
+		if small {
+			rule = policy.Resource{Policy: pick(random, []policy.AllocationPolicy{policy.Distributed, policy.Packed}), MixedDrivers: random.IntN(3) == 0, MaxPerContainer: max(0, random.IntN(16)-11)}
+			most = 4
+		}
+		var specs, available, must []string
+		for i := range 1 + random.IntN(4) {
 			spec := fmt.Sprintf("G%d d%d", i, random.IntN(3))
 			if random.IntN(3) > 0 {
 				spec += fmt.Sprintf(" %d", random.IntN(2))
 			}
-			devices = append(devices, gpuSpec(spec))
-		}
-		p := poolOf(replicas, devices...)
-		var available, must []string
-		for _, d := range devices {
+			replicas := 1 + random.IntN(most)
+			specs = append(specs, fmt.Sprintf("%s*%d", spec, replicas))
 			chance := random.Float64()
 			for n := range replicas {
-				if random.Float64() > chance {
-					continue
+				if random.Float64() < chance {
+					available = append(available, replicaID(fmt.Sprintf("G%d", i), n))
 				}
-				available = append(available, replicaID(d.InstanceID, n))
 			}
 		}
-		random.Shuffle(len(available), func(i, j int) { available[i], available[j] = available[j], available[i] })
 		if len(available) == 0 {
 			continue
 		}
+		random.Shuffle(len(available), func(i, j int) { available[i], available[j] = available[j], available[i] })
 		size := 1 + random.IntN(min(len(available), 12))
-		if random.IntN(2) == 0 {
-			must = available[:random.IntN(size+1)]
+		if small {
+			size = min(size, 5)
 		}
-		if problem := checkPreferred(p, available, must, size, random); problem != "" {
-			t.Fatalf("seed %d: %d GPUs of %d replicas, %d available, %d of %v: %s", seed, len(devices), replicas, len(available), size, must, problem)
+		if random.IntN(2) == 0 {
+			must = slices.Clone(available[:random.IntN(min(size, 2)+1)])
+		}
+		if problem := checkPreferred(poolBy(rule, specs...), available, must, size, random); problem != "" {
+			t.Fatalf("seed %d: %v of %v, must include %v, rule %+v: %s", seed, size, specs, must, rule, problem)
 		}
 	}
 }
@@ -175,26 +220,24 @@ func TestPreferProperties(t *testing.T) {
 func checkPreferred(p *pool, available, must []string, size int, random *rand.Rand) string {
 	got, err := p.prefer(available, must, size)
 	if err != nil {
-		return err.Error()
+		if ids := anyAllocatable(p, available, must, size); ids != nil {
+			return fmt.Sprintf("refused (%v), and %v would do", err, ids)
+		}
+		return ""
 	}
 	again := slices.Clone(available)
 	random.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
 	if other, _ := p.prefer(again, must, size); !slices.Equal(got, other) {
 		return fmt.Sprintf("it depends on the order of the available ones: %v or %v", got, other)
 	}
-	if len(got) != size {
-		return fmt.Sprintf("%d chosen: %v", len(got), got)
+	if _, err := p.validate(got); err != nil || len(got) != size || !slices.Equal(got[:len(must)], must) {
+		return fmt.Sprintf("%v chosen: %v", got, err)
 	}
-	if !slices.Equal(got[:len(must)], must) {
-		return fmt.Sprintf("must-include is not first in %v", got)
-	}
-	seen := map[string]bool{}
 	taken := map[string]int{}
 	for _, id := range got {
-		if seen[id] || !slices.Contains(available, id) {
-			return fmt.Sprintf("%s is chosen twice or not available", id)
+		if !slices.Contains(available, id) {
+			return id + " is not available"
 		}
-		seen[id] = true
 		instance, _, _ := ParseReplicaID(id)
 		taken[instance]++
 	}
@@ -223,6 +266,9 @@ func checkPreferred(p *pool, available, must []string, size int, random *rand.Ra
 		instance, _, _ := ParseReplicaID(id)
 		mustOf[instance]++
 	}
+	if p.rule.Policy == policy.Packed {
+		return ""
+	}
 	load := func(g gpu) int { return g.replicas - open[g.instanceID] }
 	for _, from := range p.gpus {
 		chosen := taken[from.instanceID] - mustOf[from.instanceID]
@@ -244,6 +290,26 @@ func checkPreferred(p *pool, available, must []string, size int, random *rand.Ra
 		}
 	}
 	return ""
+}
+
+// anyAllocatable looks for size of the available IDs, must among them, that can
+// be allocated together.
+func anyAllocatable(p *pool, available, chosen []string, size int) []string {
+	if len(chosen) == size {
+		if _, err := p.validate(chosen); err != nil {
+			return nil
+		}
+		return chosen
+	}
+	for i, id := range available {
+		if slices.Contains(chosen, id) {
+			continue
+		}
+		if ids := anyAllocatable(p, available[i+1:], append(slices.Clone(chosen), id), size); ids != nil {
+			return ids
+		}
+	}
+	return nil
 }
 
 func BenchmarkPrefer(b *testing.B) {

@@ -19,7 +19,6 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
@@ -128,31 +127,22 @@ func (w *world) newSocket() {
 
 // startAdvertiser begins a new run.
 func (w *world) startAdvertiser() {
-	for {
-		a, err := New(Config{
-			Source: w.source, Recorder: w.recorder, Resources: w.rules, KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker,
-			Ready: func(context.Context, Start) error { return nil }, Observer: (*metrics.Metrics)(nil),
-		})
-		if err != nil {
-			w.fail("%v", err)
-		}
-		a.now = func() time.Time { return w.now }
-		w.a = a
-		w.setWatching(w.watching)
-		_, err = a.start(w.t.Context())
-		if err == nil {
-			break
-		}
+	w.a = New(Config{Source: w.source, Recorder: w.recorder, Resources: w.rules, KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker})
+	w.a.now = func() time.Time { return w.now }
+	if err := w.a.start(w.t.Context()); err != nil {
 		w.fail("start: %v", err)
 	}
+	w.setWatching(w.watching)
 	w.lists = map[string]map[string]bool{}
 }
 
 func (w *world) setWatching(watching bool) {
 	w.watching = watching
-	w.a.status.watchers = map[string]int{}
-	if watching {
-		w.a.status.addWatcher(ResourceDisplay, 1)
+	for _, s := range w.a.servers {
+		s.streams = 0
+		if watching {
+			s.streams = 1
+		}
 	}
 }
 
@@ -254,7 +244,7 @@ func (w *world) changeRules() {
 }
 
 func (w *world) receive() {
-	for resource := range w.a.pools {
+	for resource := range w.a.servers {
 		if w.watching && w.random.IntN(2) == 0 {
 			list := map[string]bool{}
 			for _, d := range w.pool(resource).list().GetDevices() {
@@ -266,7 +256,7 @@ func (w *world) receive() {
 }
 
 func (w *world) pool(resource string) *pool {
-	p, _ := w.a.pools[resource].current()
+	p, _ := w.a.servers[resource].current()
 	return p
 }
 
@@ -306,10 +296,9 @@ func (w *world) admit() {
 		return
 	}
 	ids := available[:size]
-	serve := func() *service { return w.a.endpoint(resource).service(make(chan struct{}), newWatchers()) }
 	// With NUMA hints it may not ask.
 	if w.random.IntN(4) > 0 {
-		answer, err := serve().GetPreferredAllocation(w.t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
+		answer, err := w.a.servers[resource].GetPreferredAllocation(w.t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
 			AvailableDeviceIDs: available, AllocationSize: int32(size)}}})
 		if err != nil {
 			w.refused++
@@ -320,7 +309,7 @@ func (w *world) admit() {
 	if w.random.IntN(5) == 0 {
 		w.log = append(w.log, "rules change before Allocate")
 		w.changeRules()
-		if w.a.pools[resource] == nil {
+		if w.a.servers[resource] == nil {
 			return
 		}
 	}
@@ -329,12 +318,12 @@ func (w *world) admit() {
 	initOnly := w.random.IntN(8) == 0
 	for n := range count {
 		p := w.pool(resource)
-		answer, err := serve().Allocate(w.t.Context(), allocateRequest(ids))
+		answer, err := w.a.servers[resource].Allocate(w.t.Context(), allocateRequest(ids))
 		if err != nil {
 			w.refused++
 			break
 		}
-		w.checkTerms(p, ids)
+		w.checkRule(p, ids)
 		token := answer.GetContainerResponses()[0].GetEnvs()[allocation.EnvKey(resource)]
 		pod.containers = append(pod.containers, standInContainer{resource: resource, ids: ids, token: allocation.Token(token), init: n+1 < count || initOnly})
 		w.log = append(w.log, fmt.Sprintf("  pod %s has %v of %s", pod.uid, ids, resource))
@@ -344,7 +333,7 @@ func (w *world) admit() {
 	}
 }
 
-func (w *world) checkTerms(p *pool, ids []string) {
+func (w *world) checkRule(p *pool, ids []string) {
 	drivers := map[driver]bool{}
 	for _, id := range ids {
 		i, _, err := p.find(id)
@@ -353,10 +342,10 @@ func (w *world) checkTerms(p *pool, ids []string) {
 		}
 		drivers[p.gpus[i].driver] = true
 	}
-	if len(drivers) > 1 && !p.terms.mixed {
+	if len(drivers) > 1 && !p.rule.MixedDrivers {
 		w.fail("%v mix drivers", ids)
 	}
-	if limit := p.terms.maxPerContainer; limit > 0 && len(ids) > limit {
+	if limit := p.rule.MaxPerContainer; limit > 0 && len(ids) > limit {
 		w.fail("%v are more than %d", ids, limit)
 	}
 }
@@ -392,7 +381,7 @@ func (w *world) check() {
 			rule[d.Device.InstanceID] = d.Rule.Name
 		}
 	}
-	for resource := range w.a.pools {
+	for resource := range w.a.servers {
 		for _, g := range w.pool(resource).gpus {
 			if !g.usable() {
 				continue
@@ -409,7 +398,7 @@ func (w *world) check() {
 	replicaOf, gpuAs := map[string]string{}, map[string]string{}
 	for _, pod := range w.pods {
 		for _, c := range pod.containers {
-			i := slices.IndexFunc(w.recorder.live, func(r allocation.LiveRecord) bool { return r.ID == c.token.ID() })
+			i := slices.IndexFunc(w.recorder.live, func(r allocation.Entry) bool { return r.ID == c.token.ID() })
 			if i < 0 {
 				w.fail("the record of pod %s is lost", pod.uid)
 			}
@@ -431,7 +420,7 @@ func (w *world) check() {
 				}
 				gpuAs[instance] = c.resource
 				// The kubelet looks up what it has allocated.
-				if w.a.pools[c.resource] == nil {
+				if w.a.servers[c.resource] == nil {
 					w.fail("pod %s holds %s, which is not served", pod.uid, c.resource)
 				}
 				p := w.pool(c.resource)
@@ -458,17 +447,19 @@ func (w *world) end() {
 		}
 	}
 	w.check()
-	wanted := resources.Names(w.rules)
+	var wanted []string
+	for _, rule := range w.rules {
+		wanted = append(wanted, rule.Name)
+	}
 	for _, record := range w.recorder.live {
 		if record.Holder != nil {
 			w.fail("the record of %s does not end", record.Holder)
 		}
-		if !slices.Contains(wanted, record.Resource) {
-			wanted = append(wanted, record.Resource)
-		}
+		wanted = append(wanted, record.Resource)
 	}
 	slices.Sort(wanted)
-	if names := slices.Sorted(maps.Keys(w.a.pools)); !slices.Equal(names, wanted) {
+	wanted = slices.Compact(wanted)
+	if names := slices.Sorted(maps.Keys(w.a.servers)); !slices.Equal(names, wanted) {
 		w.fail("%v are served at the end, want %v", names, wanted)
 	}
 	for _, d := range resources.Assign(w.source.devices, w.rules) {
@@ -509,7 +500,7 @@ func (w *world) randomDevices() []discovery.Device {
 }
 
 func (w *world) randomRules() []policy.Resource {
-	names := []string{ResourceDisplay, ResourceCompute, "example.com/gpu", "example.com/other"}
+	names := []string{displayResource, computeResource, "example.com/gpu", "example.com/other"}
 	on := map[string]policy.Resource{}
 	for _, name := range names {
 		on[name] = policy.Resource{

@@ -23,8 +23,8 @@ func TestRestartWithOtherRules(t *testing.T) {
 	recorder, pods := &memoryRecorder{}, &memoryPods{}
 	config.Recorder, config.Pods = recorder, pods.tracker()
 	r := run(t, config)
-	k.await(ResourceDisplay, "A::0 A::1 B::0 B::1")
-	if _, err := k.client(ResourceDisplay).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err != nil {
+	k.await(displayResource, "A::0 A::1 B::0 B::1")
+	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err != nil {
 		t.Fatal(err)
 	}
 	r.stop(t)
@@ -32,7 +32,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	config.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
 	r = run(t, config)
 	k.await(renamed, "B::0 B::1 B::2")
-	k.await(ResourceDisplay, "A::0")
+	k.await(displayResource, "A::0")
 	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err == nil {
 		t.Error("allocated under two names")
 	}
@@ -62,10 +62,10 @@ func TestRestartOnRuleChange(t *testing.T) {
 	config := testConfig(t, dir, source)
 	config.Resources = []policy.Resource{
 		{Name: renamed, Replicas: 1, Match: policy.Match{MinDriver: policy.DriverVersion{2}}},
-		{Name: ResourceDisplay, Replicas: 1},
+		{Name: displayResource, Replicas: 1},
 	}
 	r := run(t, config)
-	k.await(ResourceDisplay, "A::0")
+	k.await(displayResource, "A::0")
 	gpu.DriverVersion = "2.0.0.0"
 	source.set(nil, gpu)
 	if err := r.wait(t); !errors.Is(err, ErrRestart) {
@@ -74,22 +74,22 @@ func TestRestartOnRuleChange(t *testing.T) {
 	r.ended <- nil
 	run(t, config)
 	k.await(renamed, "A::0")
-	k.await(ResourceDisplay, "")
+	k.await(displayResource, "")
 }
 
 // TestHeldAs: records decide on the name only if none is under the name of the rule.
 func TestHeldAs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		live []allocation.LiveRecord
+		live []allocation.Entry
 		want string
 	}{
 		"no record":          {nil, ""},
-		"another GPU's":      {[]allocation.LiveRecord{held("old", "B::0")}, ""},
-		"the rule's name":    {[]allocation.LiveRecord{held("new", "A::0")}, ""},
-		"another name":       {[]allocation.LiveRecord{held("old", "B::0", "a::0")}, "old"},
-		"both names":         {[]allocation.LiveRecord{held("old", "A::0"), held("new", "A::1")}, ""},
-		"several other ones": {[]allocation.LiveRecord{held("old", "A::0"), held("older", "A::1")}, "old"},
+		"another GPU's":      {[]allocation.Entry{held("old", "B::0")}, ""},
+		"the rule's name":    {[]allocation.Entry{held("new", "A::0")}, ""},
+		"another name":       {[]allocation.Entry{held("old", "B::0", "a::0")}, "old"},
+		"both names":         {[]allocation.Entry{held("old", "A::0"), held("new", "A::1")}, ""},
+		"several other ones": {[]allocation.Entry{held("old", "A::0"), held("older", "A::1")}, "old"},
 	} {
 		if got, ok := heldAs(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
 			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
@@ -106,7 +106,7 @@ func TestNotOffered(t *testing.T) {
 	recorder, log := &memoryRecorder{}, &lineLog{}
 	config.Recorder, config.Log = recorder, log.logger()
 	run(t, config)
-	k.await(ResourceDisplay, "A::0 A::1")
+	k.await(displayResource, "A::0 A::1")
 	recorder.awaitLooks(t)
 	lines := log.with("Device is not offered")
 	if len(lines) != 2 || !strings.Contains(strings.Join(lines, ""), "not valid UTF-8") {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -20,42 +19,24 @@ import (
 // 30 seconds.
 const readyTimeout = 4 * time.Second
 
-// service is the device plugin of one resource.
-type service struct {
-	v1beta1.UnimplementedDevicePluginServer
-
-	resource string
-	pools    *broadcaster
-	config   *Config
-	status   *statusTracker
-	log      logrus.FieldLogger
-	// allocated is called after each allocation.
-	allocated func()
-	// stopping is closed when streams must end.
-	stopping <-chan struct{}
-	watchers *watchers
-}
-
-// options returns the options for registration, and for GetDevicePluginOptions: the
-// kubelet uses the latter.
-func (c *Config) options() *v1beta1.DevicePluginOptions {
-	return &v1beta1.DevicePluginOptions{PreStartRequired: c.Ready != nil, GetPreferredAllocationAvailable: true}
+// options are for registration, and for GetDevicePluginOptions: the kubelet uses the
+// latter.
+func options() *v1beta1.DevicePluginOptions {
+	return &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
-func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
-	return s.config.options(), nil
+func (s *server) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
+	return options(), nil
 }
 
 // ListAndWatch implements v1beta1.DevicePluginServer.
-func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
-	s.watchers.add(1)
-	s.status.addWatcher(s.resource, 1)
-	defer s.watchers.add(-1)
-	defer s.status.addWatcher(s.resource, -1)
+func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
+	s.addStreams(1)
+	defer s.addStreams(-1)
 	var sent *pool
 	for {
-		pool, changed := s.pools.current()
+		pool, changed := s.current()
 		if sent == nil || !pool.sameList(sent) {
 			if err := stream.Send(pool.list()); err != nil {
 				return fmt.Errorf("send the list of %s: %w", s.resource, err)
@@ -73,8 +54,8 @@ func (s *service) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServ
 }
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
-func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	pool, _ := s.pools.current()
+func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
@@ -93,29 +74,29 @@ func (s *service) GetPreferredAllocation(_ context.Context, request *v1beta1.Pre
 // The answer has a token and an interlock and no GPU: the NRI plugin or the runtime
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
-func (s *service) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	response, tokens, err := s.allocate(ctx, request)
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("allocate %s: %w", s.resource, context.Cause(ctx))
 	}
 	if err != nil {
 		for _, token := range tokens {
-			err = errors.Join(err, s.config.Recorder.Discard(token))
+			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
-		s.config.Observer.Allocated(s.resource)
+		s.config.Metrics.Allocated(s.resource)
 	}
-	s.allocated()
+	signal(s.allocated)
 	return response, nil
 }
 
 // allocate validates the whole request before it records anything. It returns the
 // tokens of all records, also with an error.
-func (s *service) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.Token, error) {
-	pool, _ := s.pools.current()
+func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.Token, error) {
+	pool, _ := s.current()
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
 		replicas, err := pool.validate(container.GetDevicesIds())
@@ -125,19 +106,15 @@ func (s *service) allocate(ctx context.Context, request *v1beta1.AllocateRequest
 		containers = append(containers, replicas)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
-	for _, replicas := range containers {
-		record := s.config.Recorder.Record
-		if s.config.Inject != nil {
-			record = s.config.Recorder.RecordInjected
-		}
-		token, err := record(ctx, s.resource, replicas)
+	for i, replicas := range containers {
+		token, err := s.config.Recorder.Record(ctx, s.resource, replicas, s.config.Inject != nil)
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		tokens = append(tokens, token)
 		answer := answerWithToken(s.resource, token, s.config.Windows)
 		if s.config.Inject != nil {
-			if answer, err = s.config.Inject(ctx, s.resource, instanceIDs(replicas)); err != nil {
+			if answer, err = s.config.Inject(ctx, s.resource, InstanceIDs(request.GetContainerRequests()[i].GetDevicesIds())); err != nil {
 				return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 			}
 		}
@@ -146,30 +123,15 @@ func (s *service) allocate(ctx context.Context, request *v1beta1.AllocateRequest
 	return response, tokens, nil
 }
 
-// instanceIDs returns the GPUs of replicas, each once.
-func instanceIDs(replicas []allocation.Replica) []string {
-	var ids []string
-	for _, r := range replicas {
-		if !slices.Contains(ids, r.InstanceID) {
-			ids = append(ids, r.InstanceID)
-		}
-	}
-	return ids
-}
-
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
 // fails.
-func (s *service) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
-	if s.config.Ready == nil {
-		// The kubelet may still have the options of an earlier run.
-		return &v1beta1.PreStartContainerResponse{}, nil
-	}
+func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
-	err := s.config.Ready(ctx, Start{Resource: s.resource, ReplicaIDs: request.GetDevicesIds()})
-	s.config.Observer.StartChecked(s.resource, time.Since(began), err == nil)
+	err := s.config.Ready(ctx, s.resource, request.GetDevicesIds())
+	s.config.Metrics.StartChecked(s.resource, time.Since(began), err == nil)
 	if err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")
 		return nil, status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %v", err)
@@ -179,10 +141,10 @@ func (s *service) PreStartContainer(ctx context.Context, request *v1beta1.PreSta
 
 // refuse logs and counts a request that failed with err, and returns the error for
 // the kubelet.
-func (s *service) refuse(err error) error {
+func (s *server) refuse(err error) error {
 	reason, code := classify(err)
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
-	s.config.Observer.AllocationFailed(s.resource, reason)
+	s.config.Metrics.AllocationFailed(s.resource, reason)
 	return status.Error(code, err.Error())
 }
 
@@ -193,10 +155,8 @@ func classify(err error) (reason string, code codes.Code) {
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotInjectable):
 		return "not_injectable", codes.InvalidArgument
-	case errors.Is(err, context.Canceled):
-		return "canceled", codes.Canceled
-	case errors.Is(err, context.DeadlineExceeded):
-		return "canceled", codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "canceled", status.FromContextError(err).Code()
 	}
 	return "other", codes.Internal
 }

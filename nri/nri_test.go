@@ -123,7 +123,7 @@ func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
 	for i, n := range gpus {
 		replicas = append(replicas, allocation.Replica{ID: `VMBUS\` + n + "::" + string(rune('0'+i)), InstanceID: `VMBUS\` + n})
 	}
-	token, err := b.recorder.Record(context.Background(), resource, replicas)
+	token, err := b.recorder.Record(context.Background(), resource, replicas, false)
 	if err != nil {
 		t.Fatal(err)
 	}

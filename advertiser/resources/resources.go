@@ -4,8 +4,8 @@ package resources
 
 import (
 	"slices"
-	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/policy"
@@ -21,46 +21,36 @@ type Assigned struct {
 	Reason string
 }
 
-// Reasons why a device belongs to no resource.
-const (
-	ReasonSoftware = "it is a software renderer"
-	ReasonNoKind   = "it supports neither display nor compute"
-	ReasonNoRule   = "none of the configuration's resources is for it"
-)
-
 // Assign returns the devices, in their order, each with the first of rules that matches
 // it.
 func Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
-		all = append(all, assign(d, rules))
+		a := Assigned{Device: d, Reason: reason(d)}
+		if a.Reason == "" {
+			if i := slices.IndexFunc(rules, func(r policy.Resource) bool { return Matches(d, r.Match) }); i >= 0 {
+				a.Rule = &rules[i]
+			} else {
+				a.Reason = "none of the configuration's resources is for it"
+			}
+		}
+		all = append(all, a)
 	}
 	return all
 }
 
-func assign(d discovery.Device, rules []policy.Resource) Assigned {
+// reason returns why a device can belong to no resource, "" if it can.
+func reason(d discovery.Device) string {
 	switch {
 	case d.Software:
-		return Assigned{Device: d, Reason: ReasonSoftware}
+		return "it is a software renderer"
 	case d.Kind() == discovery.KindNone:
-		return Assigned{Device: d, Reason: ReasonNoKind}
+		return "it supports neither display nor compute"
+	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
+		// The ID would not survive the way to the kubelet and back.
+		return "its instance ID is empty or not valid UTF-8"
 	}
-	i := slices.IndexFunc(rules, func(r policy.Resource) bool { return Matches(d, r.Match) })
-	if i < 0 {
-		return Assigned{Device: d, Reason: ReasonNoRule}
-	}
-	return Assigned{Device: d, Rule: &rules[i]}
-}
-
-// Names returns the names of the rules without repetitions.
-func Names(rules []policy.Resource) []string {
-	var names []string
-	for _, r := range rules {
-		if !slices.Contains(names, r.Name) {
-			names = append(names, r.Name)
-		}
-	}
-	return names
+	return ""
 }
 
 // Matches reports whether d meets all conditions of m.
@@ -87,22 +77,6 @@ func inBounds(version string, from, to policy.DriverVersion) bool {
 	if from == none && to == none {
 		return true
 	}
-	v, ok := parseVersion(version)
-	return ok && slices.Compare(v[:], from[:]) >= 0 && (to == none || slices.Compare(v[:], to[:]) <= 0)
-}
-
-// parseVersion parses the version of a Windows driver, such as 31.0.15.1234.
-func parseVersion(text string) (version policy.DriverVersion, ok bool) {
-	parts := strings.Split(text, ".")
-	if len(parts) != len(version) {
-		return version, false
-	}
-	for i, part := range parts {
-		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil {
-			return version, false
-		}
-		version[i] = uint16(n)
-	}
-	return version, true
+	v, err := policy.ParseDriverVersion(version, 0)
+	return err == nil && strings.Count(version, ".") == 3 && !v.Less(from) && (to == none || !to.Less(v))
 }

@@ -128,9 +128,6 @@ func TestAssign(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff([]string{"x/gpu", "x/rest"}, Names([]policy.Resource{small, all, big})); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // written describes what was assigned in short.
@@ -141,11 +138,11 @@ func written(all []Assigned) string {
 		switch {
 		case a.Rule != nil:
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
-		case a.Reason == ReasonSoftware:
+		case strings.Contains(a.Reason, "software"):
 			word += ":software"
-		case a.Reason == ReasonNoKind:
+		case strings.Contains(a.Reason, "neither"):
 			word += ":neither"
-		case a.Reason == ReasonNoRule:
+		case strings.Contains(a.Reason, "none of"):
 			word += ":rule"
 		}
 		words = append(words, word)

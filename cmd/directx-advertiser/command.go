@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"io"
 	"runtime"
 
@@ -77,7 +77,7 @@ be restarted at any time.`,
 		return newDaemon(o, config.Compiler{
 			File: configFile, Required: set.Changed("config"), StateDir: o.stateDir,
 			OwnDirs: []string{o.runtimeDir, o.kubeletDir}, NodeOS: o.nodeOS, Flags: flags,
-		}, command.ErrOrStderr()).run(command.Context())
+		}, command.ErrOrStderr()).main(command.Context())
 	}
 	return command
 }
@@ -89,7 +89,7 @@ func newDaemon(o options, compiler config.Compiler, stderr io.Writer) *daemon {
 	}
 	d.pods = advertiser.NewPodTracker(d.kubelet)
 	d.log.SetOutput(stderr)
-	d.setState(nil, fmt.Errorf("the advertiser is starting"))
+	d.run.Store(&run{problem: errors.New("the advertiser is starting")})
 	d.metrics.CollectNode(d.node)
 	return d
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -44,9 +43,12 @@ type daemon struct {
 	started bool
 	// refused is the configuration's last error.
 	refused string
+	run     atomic.Pointer[run]
+}
 
-	mu sync.Mutex
-	// device is the current run, nil if there is none because of problem.
+// run is the current state of the daemon.
+type run struct {
+	// device is nil if nothing can be offered because of problem.
 	device  *advertiser.Advertiser
 	problem error
 	// ready checks that containers can be given GPUs.
@@ -61,8 +63,8 @@ type changed struct {
 
 func (*changed) Error() string { return "the configuration has changed" }
 
-// run advertises until ctx ends.
-func (d *daemon) run(ctx context.Context) (err error) {
+// main advertises until ctx ends.
+func (d *daemon) main(ctx context.Context) (err error) {
 	defer func() {
 		if d.recorder != nil {
 			err = errors.Join(err, d.recorder.Close())
@@ -71,49 +73,57 @@ func (d *daemon) run(ctx context.Context) (err error) {
 			err = nil
 		}
 	}()
-	p, devices, err := d.load(ctx)
-	if err != nil {
-		return err
+	p, devices, problem := d.load(ctx)
+	if flag := (*config.FlagError)(nil); errors.As(problem, &flag) {
+		return cli.Usage("%w", flag)
 	}
 	d.log.WithField("version", cli.Version(version)).Info("directx-advertiser starts")
 	defer d.log.Info("directx-advertiser ends")
 	for {
-		err := d.serve(ctx, p, devices)
+		err := d.serve(ctx, p, devices, problem)
 		var next *changed
 		if !errors.As(err, &next) {
 			return err
 		}
-		p, devices = next.policy, next.devices
+		p, devices, problem = next.policy, next.devices, nil
 		d.metrics.Reloaded(time.Now(), nil)
 		d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	}
 }
 
 // load compiles the configuration. If it is invalid, or cannot be written, the policy
-// of an earlier run stays in force. Without one load waits: the defaults could offer
-// GPUs that the configuration excludes.
-func (d *daemon) load(ctx context.Context) (policy.Policy, []discovery.Device, error) {
-	p, devices, err := d.compiler.Compile()
-	if flag := (*config.FlagError)(nil); errors.As(err, &flag) {
-		return p, nil, cli.Usage("%w", flag)
+// of an earlier run stays in force. Without one the problem is returned with the policy
+// of the flags, and no GPU can be offered: the defaults could offer GPUs that the
+// configuration excludes.
+func (d *daemon) load(ctx context.Context) (p policy.Policy, devices []discovery.Device, problem error) {
+	p, devices, problem = d.compiler.Compile()
+	if flag := (*config.FlagError)(nil); errors.As(problem, &flag) {
+		return p, nil, problem
 	}
-	if err == nil {
-		err = config.Install(d.stateDir, p, devices)
+	if problem == nil {
+		problem = config.Install(d.stateDir, p, devices)
 	}
-	d.report(err)
-	if err == nil {
+	d.report(problem)
+	if problem == nil {
 		return p, devices, nil
 	}
 	if _, missing := os.Lstat(policy.Path(d.stateDir)); missing == nil {
-		if p, err = policy.Read(d.stateDir); err == nil && p.Inventory {
+		last, err := policy.Read(d.stateDir)
+		if err == nil && last.Inventory {
 			devices, err = compiled.Open(d.stateDir).Devices(ctx)
 		}
 		if err == nil {
-			return p, devices, nil
+			return last, devices, nil
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
-	return d.compiler.Watch(ctx, policy.Policy{}, nil, d.report)
+	byFlags := d.compiler
+	byFlags.File, byFlags.Required = "", false
+	p, _, err := byFlags.Compile()
+	if flag := (*config.FlagError)(nil); errors.As(err, &flag) {
+		problem = err
+	}
+	return p, nil, problem
 }
 
 // report logs and counts the result of a compilation, if it differs from the last.
@@ -130,8 +140,8 @@ func (d *daemon) report(err error) {
 }
 
 // serve runs everything by one policy until ctx ends, or the configuration changes:
-// the error is *changed then.
-func (d *daemon) serve(ctx context.Context, p policy.Policy, devices []discovery.Device) error {
+// the error is *changed then. With a problem it offers nothing.
+func (d *daemon) serve(ctx context.Context, p policy.Policy, devices []discovery.Device, problem error) error {
 	if err := cli.ConfigureLog(d.log, p.Log.Level, p.Log.Format); err != nil {
 		return err
 	}
@@ -141,9 +151,15 @@ func (d *daemon) serve(ctx context.Context, p policy.Policy, devices []discovery
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error { return d.advertise(ctx, p) })
+	inForce := p
+	if problem != nil {
+		d.run.Store(&run{problem: problem})
+		inForce = policy.Policy{}
+	} else {
+		group.Go(func() error { return d.advertise(ctx, p) })
+	}
 	group.Go(func() error {
-		next, nextDevices, err := d.compiler.Watch(ctx, p, devices, d.report)
+		next, nextDevices, err := d.compiler.Watch(ctx, inForce, devices, d.report)
 		if err != nil {
 			return nil // ctx has ended.
 		}
@@ -168,52 +184,36 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	c := advertiser.Config{
 		Source:   discovery.ByClass(source, !assignment.Individual),
 		Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.kubeletDir, Pods: d.pods,
-		Windows: d.nodeOS == "windows", Observer: d.metrics, Log: d.log,
+		Windows: d.nodeOS == "windows", Metrics: d.metrics, Log: d.log,
 		FailOnInitError: p.FailOnInitError && !d.started,
 	}
-	closeServer, err := d.setServer(&c, p, !assignment.Individual)
-	if err != nil {
-		return err
-	}
-	defer closeServer()
-	for {
-		device, err := advertiser.New(c)
+	ready := func(context.Context) error { return nil }
+	switch {
+	case p.Injection == policy.InjectByKubelet:
+		injector := newInjector(d, &c, p, !assignment.Individual)
+		c.Inject, c.Ready = injector.Inject, injector.Ready
+	case p.ServedBy == policy.ServedByShim:
+		gate, err := newShimGate(d.criSocket)
 		if err != nil {
 			return err
 		}
-		d.setState(device, nil)
+		defer gate.Close()
+		ready = gate.Check
+		c.Source = &gatedSource{Source: c.Source, check: gate.Check, log: d.log}
+	default:
+		ready = d.checkPlugin
+	}
+	if c.Ready == nil {
+		c.Ready = func(ctx context.Context, _ string, _ []string) error { return ready(ctx) }
+	}
+	for {
+		device := advertiser.New(c)
+		d.run.Store(&run{device: device, ready: ready})
 		d.started, c.FailOnInitError = true, false
 		if err := device.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
 		}
 	}
-}
-
-// setServer completes c with the component that gives containers their GPUs. close
-// must be called at the end.
-func (d *daemon) setServer(c *advertiser.Config, p policy.Policy, byClass bool) (closeServer func(), err error) {
-	closeServer = func() {}
-	ready := func(context.Context) error { return nil }
-	switch {
-	case p.Injection == policy.InjectByKubelet:
-		injector := newInjector(d, c, p, byClass)
-		c.Inject, c.Ready = injector.Inject, injector.Ready
-	case p.ServedBy == policy.ServedByShim:
-		gate, err := newShimGate(d.criSocket)
-		if err != nil {
-			return nil, err
-		}
-		closeServer, ready = gate.Close, gate.Check
-		c.Ready = func(ctx context.Context, _ advertiser.Start) error { return gate.Check(ctx) }
-		c.Source = &gatedSource{Source: c.Source, check: gate.Check, log: d.log}
-	default:
-		ready = d.checkPlugin
-		c.Ready = func(ctx context.Context, _ advertiser.Start) error { return d.checkPlugin(ctx) }
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ready = ready
-	return closeServer, nil
 }
 
 // openRecorder opens the allocation records, and waits while that is not possible.
@@ -228,7 +228,7 @@ func (d *daemon) openRecorder(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		d.setState(nil, err)
+		d.run.Store(&run{problem: err})
 		if err.Error() != last {
 			last = err.Error()
 			d.log.WithError(err).Error("Cannot use the allocation records, and no GPU is offered until that is possible")
@@ -242,21 +242,9 @@ func (d *daemon) openRecorder(ctx context.Context) error {
 	return nil
 }
 
-func (d *daemon) setState(device *advertiser.Advertiser, problem error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.device, d.problem = device, problem
-}
-
-func (d *daemon) state() (*advertiser.Advertiser, func(context.Context) error, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.device, d.ready, d.problem
-}
-
 // checkAlive returns an error if the process hangs.
 func (d *daemon) checkAlive(context.Context) error {
-	if device, _, _ := d.state(); device != nil {
+	if device := d.run.Load().device; device != nil {
 		return device.Alive()
 	}
 	return nil
@@ -264,48 +252,24 @@ func (d *daemon) checkAlive(context.Context) error {
 
 // checkReady returns an error if containers cannot be given GPUs now.
 func (d *daemon) checkReady(ctx context.Context) error {
-	device, ready, problem := d.state()
-	if device == nil {
-		return problem
+	now := d.run.Load()
+	if now.device == nil {
+		return now.problem
 	}
-	return errors.Join(device.Registered(), ready(ctx))
+	return errors.Join(now.device.Registered(), now.ready(ctx))
 }
 
 // node returns what the metrics report about the node.
-func (d *daemon) node(ctx context.Context) (n metrics.Node) {
-	device, _, _ := d.state()
+func (d *daemon) node(ctx context.Context) metrics.Node {
+	device := d.run.Load().device
 	if device == nil {
-		return n
+		return metrics.Node{}
 	}
-	status := device.Status()
-	for _, s := range status.Devices {
-		n.Devices = append(n.Devices, metrics.Device{Kind: cmp.Or(string(s.Kind), "none"), Healthy: s.Healthy})
+	containers, err := d.kubelet.Containers(ctx)
+	if err != nil {
+		containers = nil
 	}
-	held, err := d.kubelet.Held(ctx)
-	for _, r := range status.Resources {
-		inUse := map[string]int{}
-		for _, id := range held[r.Name] {
-			instanceID, _, _ := advertiser.ParseReplicaID(id)
-			inUse[instanceID]++
-		}
-		names := map[string]int{}
-		for _, g := range r.GPUs {
-			names[g.LocationPath]++
-		}
-		resource := metrics.Resource{Name: r.Name, Registered: r.Registered}
-		for _, g := range r.GPUs {
-			gpu := metrics.GPU{Name: g.LocationPath, Replicas: g.Replicas}
-			if g.LocationPath == "" || names[g.LocationPath] > 1 {
-				gpu.Name = g.InstanceID
-			}
-			if n := inUse[g.InstanceID]; err == nil {
-				gpu.InUse = &n
-			}
-			resource.GPUs = append(resource.GPUs, gpu)
-		}
-		n.Resources = append(n.Resources, resource)
-	}
-	return n
+	return device.Node(containers)
 }
 
 // checkPlugin returns an error if the NRI plugin cannot adjust containers now.

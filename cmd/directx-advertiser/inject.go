@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,8 +26,8 @@ type injector struct {
 	os      ocispec.OS
 	log     logrus.FieldLogger
 	options ocispec.Options
-	// together returns the replicas of a container that starts, by resource.
-	together func(ctx context.Context, start advertiser.Start) (map[string][]string, error)
+	// containers lists the kubelet's containers.
+	containers func(context.Context) ([]advertiser.ContainerDevices, error)
 	// resources returns how many resources have GPUs.
 	resources func() int
 }
@@ -42,11 +41,10 @@ func newInjector(d *daemon, c *advertiser.Config, p policy.Policy, byClass bool)
 	}
 	return &injector{
 		source: c.Source, files: hostfiles.Root(d.hostRoot), os: ocispec.OS(d.nodeOS), log: d.log,
-		options:  decision.PolicyOf(p, byClass).Options,
-		together: d.kubelet.Together,
+		options:    decision.PolicyOf(p, byClass).Options,
+		containers: d.kubelet.Containers,
 		resources: func() (n int) {
-			device, _, _ := d.state()
-			for _, r := range device.Status().Resources {
+			for _, r := range d.run.Load().device.Node(nil).Resources {
 				if len(r.GPUs) > 0 {
 					n++
 				}
@@ -138,46 +136,35 @@ func hostNode(devices []discovery.Device, path string) (string, error) {
 // Ready refuses the start of a container whose GPUs belong to several resources and
 // whose answers clash: the kubelet drops one of each pair, and the container would
 // start with less than it requested.
-func (i *injector) Ready(ctx context.Context, start advertiser.Start) error {
-	held, err := i.together(ctx, start)
-	if err != nil {
-		i.log.WithError(err).Warn("Cannot find out whether a container holds GPUs of several resources; it is started")
+//
+// The kubelet holds no lock while it waits for PreStartContainer
+// (callPreStartContainerIfNeeded in pkg/kubelet/cm/devicemanager, v1.34).
+func (i *injector) Ready(ctx context.Context, resource string, replicaIDs []string) error {
+	containers, err := i.containers(ctx)
+	found := slices.DeleteFunc(containers, func(c advertiser.ContainerDevices) bool { return !c.Holds(resource, replicaIDs) })
+	switch {
+	case err != nil || len(found) != 1:
+		i.log.WithError(err).WithField("replicas", replicaIDs).
+			Warn("A container is started without knowing whether it holds GPUs of several resources: the kubelet does not name one container, as with replicas of init containers")
+		return nil
+	case len(found[0].Replicas) < 2:
 		return nil
 	}
-	if len(held) < 2 {
-		return nil
-	}
-	answers := map[string]*v1beta1.ContainerAllocateResponse{}
-	for resource, replicas := range held {
-		var ids []string
-		for _, replica := range replicas {
-			if id, _, ok := advertiser.ParseReplicaID(replica); ok && !slices.Contains(ids, id) {
-				ids = append(ids, id)
-			}
-		}
+	taken := map[string]string{}
+	for _, resource := range slices.Sorted(maps.Keys(found[0].Replicas)) {
+		ids := advertiser.InstanceIDs(found[0].Replicas[resource])
 		if len(ids) == 0 {
 			continue // another device plugin's
 		}
 		// The container's own answers have no hints: see Inject.
-		if answers[resource], err = i.answer(ctx, resource, ids, false); err != nil {
+		answer, err := i.answer(ctx, resource, ids, false)
+		if err != nil {
 			return err
 		}
-	}
-	return checkClash(answers)
-}
-
-var errClash = errors.New("the kubelet would pass on only one of them")
-
-// checkClash returns an error if the kubelet would drop a part of one of the answers
-// for a container, which are by resource.
-func checkClash(answers map[string]*v1beta1.ContainerAllocateResponse) error {
-	taken := map[string]string{}
-	names := slices.Sorted(maps.Keys(answers))
-	for _, resource := range names {
-		for key, value := range mergeKeys(answers[resource]) {
+		for key, value := range mergeKeys(answer) {
 			if other, ok := taken[key]; ok && other != value {
-				return fmt.Errorf("the container holds GPUs of %s, which both set the %s: %w; request GPUs of one resource, or set injection: runtime in the configuration",
-					strings.Join(names, " and "), key, errClash)
+				return fmt.Errorf("the container holds GPUs of %s and another resource, which both set the %s: the kubelet would pass on only one of them; request GPUs of one resource, or set injection: runtime in the configuration",
+					resource, key)
 			}
 			taken[key] = value
 		}

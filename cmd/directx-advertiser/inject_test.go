@@ -167,6 +167,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		os      ocispec.OS
 		options ocispec.Options
 		held    map[string][]string
+		more    []advertiser.ContainerDevices
 		err     error
 		want    string
 	}{
@@ -177,14 +178,19 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		"by class, two drivers":       {os: "windows", options: ocispec.Options{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
 		"another plugin's":            {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
 		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
-		"the kubelet names none":      {os: "windows", err: advertiser.ErrNoHolder},
+		"no kubelet":                  {os: "windows", err: errors.New("refused")},
+		"the kubelet names none":      {os: "windows"},
+		"the kubelet names two":       {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, more: []advertiser.ContainerDevices{{Replicas: map[string][]string{"x/a": ids(a)}}}},
 		"a GPU of it cannot be given": {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := testInjector(test.os, test.options, a, b, other, linuxGPU("0"), linuxGPU("1"))
-			i.together = func(context.Context, advertiser.Start) (map[string][]string, error) { return test.held, test.err }
-			err := i.Ready(t.Context(), advertiser.Start{})
+			i.containers = func(context.Context) ([]advertiser.ContainerDevices, error) {
+				other := advertiser.ContainerDevices{Replicas: map[string][]string{"x/a": {"another"}}}
+				return append(test.more, other, advertiser.ContainerDevices{Replicas: test.held}), test.err
+			}
+			err := i.Ready(t.Context(), "x/a", test.held["x/a"])
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}

@@ -88,15 +88,15 @@ func (g *shimGate) query(ctx context.Context) error {
 	return nil
 }
 
-// gatedSource lists the GPUs of its source while containers can be given them.
+// gatedSource lists the GPUs of its source while containers can be given them. Devices is
+// called by one goroutine.
 type gatedSource struct {
 	discovery.Source
 	check func(context.Context) error
 	log   logrus.FieldLogger
 
-	mu sync.Mutex
-	// open is the last certain answer, withdrawn reports that it was open before.
-	open, withdrawn bool
+	// open is the last certain answer, opened reports whether it was ever true.
+	open, opened bool
 }
 
 // Devices implements [discovery.Source]. Before the first certain answer it returns
@@ -104,22 +104,18 @@ type gatedSource struct {
 // containerd, the last one is used.
 func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	err := s.check(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
-	case err == nil:
-		if !s.open {
-			s.log.Info("containerd starts containers with the runtime shim; GPUs are offered")
-		}
-		s.open, s.withdrawn = true, false
+	case err == nil && !s.open:
+		s.log.Info("containerd starts containers with the runtime shim; GPUs are offered")
+		s.open, s.opened = true, true
 	case s.open && (errors.Is(err, containerdconfig.ErrNotRouted) || errors.Is(err, errShimMissing)):
 		s.log.WithError(err).Error("GPUs are no longer offered, because containers would not start with them")
-		s.open, s.withdrawn = false, true
+		s.open = false
 	}
 	switch {
 	case s.open:
 		return s.Source.Devices(ctx)
-	case s.withdrawn:
+	case s.opened:
 		return nil, nil
 	}
 	return nil, fmt.Errorf("no GPU is offered, because containers would not start with it: %w", err)

@@ -115,7 +115,7 @@ func holding(t *testing.T) (state string) {
 	defer recorder.Close()
 	for number, pod := range []string{"a", "b", ""} {
 		id := firstGPU + "::" + string(rune('0'+number))
-		token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: id, InstanceID: firstGPU}})
+		token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: id, InstanceID: firstGPU}}, false)
 		if err != nil {
 			t.Fatal(err)
 		}

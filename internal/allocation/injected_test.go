@@ -15,7 +15,7 @@ func inject(t *testing.T, r *Recorder, ids ...string) ID {
 	for _, id := range ids {
 		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
-	token, err := r.RecordInjected(context.Background(), display, replicas)
+	token, err := r.Record(context.Background(), display, replicas, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,20 +97,5 @@ func TestAttributeRefusesOtherRecords(t *testing.T) {
 	}
 	if err := r.Attribute("none", "team", "web", "main"); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
-	}
-}
-
-func TestDiscardInjected(t *testing.T) {
-	t.Parallel()
-	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
-	token, err := r.RecordInjected(context.Background(), display, []Replica{{ID: "a::0", InstanceID: "a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Discard(token); err != nil {
-		t.Fatal(err)
-	}
-	if got := live(t, r); len(got) != 0 {
-		t.Error(got)
 	}
 }

@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +69,7 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 			entries = append(entries, entry)
 		}
 	}
-	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(entries, bySequence)
 	return entries, problems, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,6 +69,12 @@ func shorten(s string, n int) string {
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
+
+// nameInPlace is the prefix of a UID that stands for the pod's name.
+const nameInPlace = "name:"
+
+// NameOnly reports whether the UID is not known and the pod's name stands for it.
+func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameInPlace) }
 
 // Replica is one replica of one GPU.
 type Replica struct {
@@ -140,9 +147,6 @@ type envelope struct {
 	SHA256     string          `json:"sha256"`
 }
 
-// errContent is the error of a file with wrong or damaged content.
-var errContent = errors.New("content cannot be used")
-
 func encode(kind string, body any) ([]byte, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -155,59 +159,47 @@ func encode(kind string, body any) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
+// decode decodes a file, and refuses content that is damaged or not as encoded.
 func decode(data []byte, kind string, body any) error {
 	if len(data) > maxFileBytes {
-		return fmt.Errorf("%w: it is longer than %d bytes", errContent, maxFileBytes)
+		return fmt.Errorf("it is longer than %d bytes", maxFileBytes)
 	}
 	var e envelope
-	if err := strictJSON(data, &e); err != nil {
-		return fmt.Errorf("%w: %w", errContent, err)
-	}
+	err := strictJSON(data, &e)
 	switch {
-	case e.Kind != kind:
-		return fmt.Errorf("%w: kind %q, want %q", errContent, e.Kind, kind)
-	case e.APIVersion != apiVersion:
-		return fmt.Errorf("%w: apiVersion %q, want %q", errContent, e.APIVersion, apiVersion)
+	case err != nil:
+		return err
+	case e.Kind != kind || e.APIVersion != apiVersion:
+		return fmt.Errorf("it is a %q of version %q, want %q of %q", e.Kind, e.APIVersion, kind, apiVersion)
 	case e.SHA256 != checksum(e.Body):
-		return fmt.Errorf("%w: its checksum does not match", errContent)
+		return errors.New("its checksum does not match")
 	}
-	if err := strictJSON(e.Body, body); err != nil {
-		return fmt.Errorf("%w: %w", errContent, err)
-	}
-	return nil
+	return strictJSON(e.Body, body)
 }
 
-func decodeRecord(data []byte, id ID) (Record, error) {
-	var r Record
-	if err := decode(data, kindRecord, &r); err != nil {
-		return Record{}, err
+func decodeRecord(data []byte, id ID) (r Record, err error) {
+	incomplete := func(r Replica) bool { return r.ID == "" || r.InstanceID == "" }
+	err = decode(data, kindRecord, &r)
+	switch {
+	case err != nil:
+	case r.ID != id:
+		err = fmt.Errorf("it is the record of another allocation (%s)", shorten(string(r.ID), 40))
+	case r.Resource == "" || len(r.Replicas) == 0 || slices.ContainsFunc(r.Replicas, incomplete):
+		err = errors.New("it names no resource or no replica")
 	}
-	if r.ID != id {
-		return Record{}, fmt.Errorf("%w: it is the record of another allocation (%s)", errContent, shorten(string(r.ID), 40))
-	}
-	if r.Resource == "" || len(r.Replicas) == 0 {
-		return Record{}, fmt.Errorf("%w: it names no resource or no replica", errContent)
-	}
-	for _, replica := range r.Replicas {
-		if replica.ID == "" || replica.InstanceID == "" {
-			return Record{}, fmt.Errorf("%w: it has a replica without an ID", errContent)
-		}
-	}
-	return r, nil
+	return r, err
 }
 
-func decodeBinding(data []byte, id ID) (binding, error) {
-	var b binding
-	if err := decode(data, kindBinding, &b); err != nil {
-		return binding{}, err
+func decodeBinding(data []byte, id ID) (b binding, err error) {
+	err = decode(data, kindBinding, &b)
+	switch {
+	case err != nil:
+	case b.ID != id:
+		err = fmt.Errorf("it is the binding of another allocation (%s)", shorten(string(b.ID), 40))
+	case b.Holder.PodUID == "" || b.Holder.Container == "":
+		err = errors.New("it names no pod or no container")
 	}
-	if b.ID != id {
-		return binding{}, fmt.Errorf("%w: it is the binding of another allocation (%s)", errContent, shorten(string(b.ID), 40))
-	}
-	if b.Holder.PodUID == "" || b.Holder.Container == "" {
-		return binding{}, fmt.Errorf("%w: it names no pod or no container", errContent)
-	}
-	return b, nil
+	return b, err
 }
 
 func checksum(data []byte) string {

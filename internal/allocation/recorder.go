@@ -39,8 +39,8 @@ type Recorder struct {
 	mu       sync.Mutex
 	sequence uint64
 	// byReplica lists the records that have not ended by replica, oldest first.
-	byReplica map[replicaKey][]*entry
-	byID      map[ID]*entry
+	byReplica map[replicaKey][]*Entry
+	byID      map[ID]*Entry
 }
 
 // lockRetry is the interval of attempts to take a lock that another process has.
@@ -49,12 +49,6 @@ const lockRetry = 200 * time.Millisecond
 // replicaKey identifies a replica. The kubelet counts replicas by resource: one that
 // moves to another resource is allocated independently in both.
 type replicaKey struct{ resource, id string }
-
-type entry struct {
-	record Record
-	// holder is nil as long as no binding was seen.
-	holder *Holder
-}
 
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
 // cannot be read are logged and kept, and files with other names are ignored.
@@ -69,8 +63,8 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 		store:     OpenStore(dir),
 		lock:      flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600)),
 		log:       log,
-		byReplica: map[replicaKey][]*entry{},
-		byID:      map[ID]*entry{},
+		byReplica: map[replicaKey][]*Entry{},
+		byID:      map[ID]*Entry{},
 	}
 	if err := r.acquire(ctx); err != nil {
 		return nil, fmt.Errorf("open allocation records in %s: %w", dir, err)
@@ -98,19 +92,11 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // Record writes a record of the allocation of replicas to a container, and returns the
 // token for the container. The record is on disk when it returns. Records of the same
 // replicas that have ended are removed.
-func (r *Recorder) Record(ctx context.Context, resource string, replicas []Replica) (Token, error) {
-	return r.write(ctx, resource, replicas, false)
-}
-
-// RecordInjected is [Recorder.Record] for a container that gets its devices from the
-// kubelet. Its token is for [Recorder.Discard] only: no container presents it. The
-// record ends when all of its replicas are in newer records, or [Recorder.Attribute]
-// bound it and another pod's record is newer.
-func (r *Recorder) RecordInjected(ctx context.Context, resource string, replicas []Replica) (Token, error) {
-	return r.write(ctx, resource, replicas, true)
-}
-
-func (r *Recorder) write(ctx context.Context, resource string, replicas []Replica, injected bool) (Token, error) {
+//
+// No container presents the token of an injected record. It ends when all of its
+// replicas are in newer records, or [Recorder.Attribute] bound it and another pod's
+// record is newer.
+func (r *Recorder) Record(ctx context.Context, resource string, replicas []Replica, injected bool) (Token, error) {
 	if resource == "" || len(replicas) == 0 {
 		return "", errors.New("record allocation: no resource or no replica")
 	}
@@ -141,29 +127,34 @@ func (r *Recorder) write(ctx context.Context, resource string, replicas []Replic
 	if err := durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
-	r.add(&entry{record: record})
+	r.add(&Entry{Record: record})
 	for _, key := range replicaKeys(record) {
 		r.endSuperseded(key)
 	}
 	return token, nil
 }
 
-// Discard removes a record whose token no container has.
-func (r *Recorder) Discard(token Token) error {
+// Attribute binds an injected record to the container that the kubelet names as
+// its holder. The kubelet names no UID, so the pod's name stands for it: a pod
+// that is recreated under the same name counts as the same. Its errors are those
+// of [Store.Bind].
+func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok := r.byID[token.ID()]
-	if !ok {
-		return fmt.Errorf("discard allocation %s: %w", token.ID(), ErrNotFound)
+	e, ok := r.byID[id]
+	if !ok || !e.Injected {
+		return fmt.Errorf("attribute allocation %s: %w", id, ErrNotFound)
 	}
-	if err := r.end(e); err != nil {
-		return fmt.Errorf("discard allocation %s: %w", token.ID(), err)
+	holder := Holder{PodUID: nameInPlace + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
+	if err := r.store.bind(id, holder); err != nil {
+		return fmt.Errorf("attribute allocation %s: %w", id, err)
 	}
+	e.Holder = &holder
 	return nil
 }
 
-// End removes a record whose pod no longer exists. It does nothing if the record has
-// ended already.
+// End removes a record whose token no container will present any more. It does nothing
+// if the record has ended already.
 func (r *Recorder) End(id ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,39 +168,29 @@ func (r *Recorder) End(id ID) error {
 	return nil
 }
 
-// LiveRecord is a record that has not ended.
-type LiveRecord struct {
-	Record
-	// Holder is the container that the record is bound to, nil if none has presented
-	// its token yet, or the binding cannot be read.
-	Holder *Holder
-}
-
 // Live returns the records that have not ended, oldest first.
-func (r *Recorder) Live() []LiveRecord {
+func (r *Recorder) Live() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.byReplica {
 		r.endSuperseded(key)
 	}
-	records := make([]LiveRecord, 0, len(r.byID))
+	entries := make([]Entry, 0, len(r.byID))
 	for _, e := range r.byID {
-		live := LiveRecord{Record: e.record}
-		live.Replicas = slices.Clone(live.Replicas)
-		if e.holder != nil {
-			holder := *e.holder
-			live.Holder = &holder
-		}
-		records = append(records, live)
+		entries = append(entries, *e)
 	}
-	slices.SortFunc(records, func(a, b LiveRecord) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	return records
+	slices.SortFunc(entries, bySequence)
+	return entries
+}
+
+func bySequence(a, b Entry) int {
+	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
 }
 
 // endSuperseded removes the records of replica that have ended. A failure is logged,
 // and the next call tries again.
 func (r *Recorder) endSuperseded(replica replicaKey) {
-	var known []*entry
+	var known []*Entry
 	for _, e := range r.byReplica[replica] {
 		if r.readHolder(e) {
 			known = append(known, e)
@@ -217,15 +198,24 @@ func (r *Recorder) endSuperseded(replica replicaKey) {
 	}
 	gone := ended(known)
 	for _, e := range known {
-		if r.handedOn(e) && !slices.Contains(gone, e) {
-			gone = append(gone, e)
+		if !r.handedOn(e) && !slices.Contains(gone, e) {
+			continue
 		}
-	}
-	for _, e := range gone {
 		if err := r.end(e); err != nil {
-			r.log.WithError(err).WithField("allocation", e.record.ID).Warn("Cannot remove an allocation record that has ended, retrying later")
+			r.log.WithError(err).WithField("allocation", e.ID).Warn("Cannot remove an allocation record that has ended, retrying later")
 		}
 	}
+}
+
+// handedOn reports whether each of e's replicas is in a later injected record. Some are
+// not enough: a main container may have a part of its init container's replicas.
+func (r *Recorder) handedOn(e *Entry) bool {
+	for _, key := range replicaKeys(e.Record) {
+		if !slices.ContainsFunc(r.byReplica[key], func(later *Entry) bool { return later.Injected && later.Sequence > e.Sequence }) {
+			return false
+		}
+	}
+	return true
 }
 
 // ended returns those of one replica's records, oldest first, whose tokens no container
@@ -238,82 +228,77 @@ func (r *Recorder) endSuperseded(replica replicaKey) {
 // the older record (a recreated static pod keeps its UID). A pod's containers present
 // their tokens in the order of admission, so a record that is unbound when a newer one
 // is bound has ended too.
-func ended(entries []*entry) []*entry {
-	var gone []*entry
+func ended(entries []*Entry) []*Entry {
+	var gone []*Entry
 	unbound := 0
 	// newer are the holders of the newer records.
 	var newer []Holder
 	for _, e := range slices.Backward(entries) {
-		if e.holder == nil {
+		if e.Holder == nil {
 			unbound++
 			if len(newer) > 0 || unbound > maxUnbound {
 				gone = append(gone, e)
 			}
 			continue
 		}
-		if slices.ContainsFunc(newer, func(n Holder) bool { return n.PodUID != e.holder.PodUID || n.Same(*e.holder) }) {
+		if slices.ContainsFunc(newer, func(n Holder) bool { return n.PodUID != e.Holder.PodUID || n.Same(*e.Holder) }) {
 			gone = append(gone, e)
 			continue
 		}
-		newer = append(newer, *e.holder)
+		newer = append(newer, *e.Holder)
 	}
 	return gone
 }
 
 // readHolder updates e's holder, and reports whether it is known. A record whose binding
 // cannot be read is kept.
-func (r *Recorder) readHolder(e *entry) (known bool) {
-	if e.holder != nil {
+func (r *Recorder) readHolder(e *Entry) (known bool) {
+	if e.Holder != nil {
 		return true
 	}
-	holder, ok, err := r.store.holder(e.record.ID)
+	b, ok, err := r.store.binding(e.ID)
 	if err != nil {
-		r.log.WithError(err).WithField("allocation", e.record.ID).Warn("Cannot read the binding of an allocation; its record is kept")
+		r.log.WithError(err).WithField("allocation", e.ID).Warn("Cannot read the binding of an allocation; its record is kept")
 		return false
 	}
 	if ok {
-		e.holder = &holder
+		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
 	}
 	return true
 }
 
-func (r *Recorder) add(e *entry) {
-	r.byID[e.record.ID] = e
-	for _, key := range replicaKeys(e.record) {
-		r.byReplica[key] = append(r.byReplica[key], e)
+// add adds e, which is newer than all others.
+func (r *Recorder) add(e *Entry) {
+	r.byID[e.ID] = e
+	for _, key := range replicaKeys(e.Record) {
+		if !slices.Contains(r.byReplica[key], e) {
+			r.byReplica[key] = append(r.byReplica[key], e)
+		}
 	}
 }
 
 // end removes e's files, the record before its binding: a record without a binding could
 // be bound again, and a binding without a record grants nothing.
-func (r *Recorder) end(e *entry) error {
+func (r *Recorder) end(e *Entry) error {
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
-		if err := os.Remove(r.store.path(e.record.ID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(r.store.path(e.ID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	delete(r.byID, e.record.ID)
-	for _, key := range replicaKeys(e.record) {
-		rest := slices.DeleteFunc(r.byReplica[key], func(other *entry) bool { return other == e })
-		if len(rest) == 0 {
+	delete(r.byID, e.ID)
+	for _, key := range replicaKeys(e.Record) {
+		r.byReplica[key] = slices.DeleteFunc(r.byReplica[key], func(other *Entry) bool { return other == e })
+		if len(r.byReplica[key]) == 0 {
 			delete(r.byReplica, key)
-			continue
 		}
-		r.byReplica[key] = rest
 	}
 	return nil
 }
 
-// replicaKeys returns the replicas of record, each once.
 func replicaKeys(record Record) []replicaKey {
 	keys := make([]replicaKey, 0, len(record.Replicas))
-	seen := make(map[replicaKey]bool, len(record.Replicas))
 	for _, replica := range record.Replicas {
-		key := replicaKey{record.Resource, replica.ID}
-		if !seen[key] {
-			seen[key] = true
-			keys = append(keys, key)
-		}
+		keys = append(keys, replicaKey{record.Resource, replica.ID})
 	}
 	return keys
 }
@@ -323,46 +308,35 @@ func (r *Recorder) load() error {
 	if err != nil {
 		return err
 	}
-	var entries []*entry
-	var bindings []ID
-	records := map[ID]bool{}
+	remove := func(path string) {
+		if err := os.Remove(path); err != nil {
+			r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
+		}
+	}
+	var entries []Entry
 	for _, file := range files {
-		name := file.Name()
-		if durable.IsTemp(name) {
+		id, suffix, ok := splitName(file.Name())
+		switch {
+		case durable.IsTemp(file.Name()):
 			// There is no other writer of records, and bindings are tried again.
-			if err := os.Remove(filepath.Join(r.store.dir, name)); err != nil {
-				r.log.WithError(err).Warn("Cannot remove an unfinished file of an earlier run")
+			remove(filepath.Join(r.store.dir, file.Name()))
+		case ok && suffix == bindingSuffix:
+			if _, err := os.Lstat(r.store.path(id, recordSuffix)); errors.Is(err, fs.ErrNotExist) {
+				remove(r.store.path(id, bindingSuffix)) // of an allocation that has ended
 			}
-			continue
+		case ok:
+			record, err := r.store.get(id)
+			if err != nil {
+				r.log.WithError(err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
+				continue
+			}
+			entries = append(entries, Entry{Record: record})
 		}
-		id, suffix, ok := splitName(name)
-		if !ok {
-			continue
-		}
-		if suffix == bindingSuffix {
-			bindings = append(bindings, id)
-			continue
-		}
-		records[id] = true
-		record, err := r.store.get(id)
-		if err != nil {
-			r.log.WithError(err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
-			continue
-		}
-		entries = append(entries, &entry{record: record})
 	}
-	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.record.Sequence, b.record.Sequence) })
+	slices.SortFunc(entries, bySequence)
 	for _, e := range entries {
-		r.add(e)
-		r.sequence = max(r.sequence, e.record.Sequence)
-	}
-	for _, id := range bindings {
-		if records[id] {
-			continue
-		}
-		if err := os.Remove(r.store.path(id, bindingSuffix)); err != nil {
-			r.log.WithError(err).Warn("Cannot remove the binding of an ended allocation")
-		}
+		r.add(&e)
+		r.sequence = max(r.sequence, e.Sequence)
 	}
 	return nil
 }

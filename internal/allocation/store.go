@@ -55,10 +55,8 @@ func (s *Store) get(id ID) (Record, error) {
 
 // Holder returns the container that token's record is bound to; ok is false
 // when no container has presented it yet.
-func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) { return s.holder(token.ID()) }
-
-func (s *Store) holder(id ID) (holder Holder, ok bool, err error) {
-	b, ok, err := s.binding(id)
+func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) {
+	b, ok, err := s.binding(token.ID())
 	return b.Holder, ok, err
 }
 
@@ -99,45 +97,41 @@ func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, er
 // Bind binds the record that token stands for to holder, unless an earlier call
 // did, in this process or in another. Its errors are those of [Store.Check].
 func (s *Store) Bind(token Token, holder Holder) error {
-	bound, err := s.bind(token.ID(), holder)
-	if err != nil {
+	if err := s.bind(token.ID(), holder); err != nil {
 		return err
 	}
-	if !bound.Same(holder) {
-		return fmt.Errorf("%w: %s", ErrHeld, bound)
-	}
 	// The recorder may have ended the record meanwhile.
-	_, err = s.Get(token)
+	_, err := s.Get(token)
 	return err
 }
 
-// bind returns the record's holder, and binds it to holder if it is unbound.
-func (s *Store) bind(id ID, holder Holder) (Holder, error) {
-	bound, ok, err := s.holder(id)
-	if err != nil || ok {
-		return bound, err
+func (s *Store) bind(id ID, holder Holder) error {
+	for {
+		b, bound, err := s.binding(id)
+		switch {
+		case err != nil:
+			return err
+		case bound && b.Holder.Same(holder):
+			return nil
+		case bound:
+			return fmt.Errorf("%w: %s", ErrHeld, b.Holder)
+		}
+		// Do not bind a record that does not exist.
+		if _, err := s.get(id); err != nil {
+			return err
+		}
+		data, err := encode(kindBinding, binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
+		if err == nil {
+			err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrExist):
+			return fmt.Errorf("bind allocation %s: %w", id, err)
+		}
+		// Another process has bound it meanwhile.
 	}
-	// Do not bind a record that does not exist.
-	if _, err := s.get(id); err != nil {
-		return Holder{}, err
-	}
-	data, err := encode(kindBinding, binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
-	if err != nil {
-		return Holder{}, fmt.Errorf("bind allocation %s: %w", id, err)
-	}
-	err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
-	switch {
-	case err == nil:
-		return holder, nil
-	case !errors.Is(err, fs.ErrExist):
-		return Holder{}, fmt.Errorf("bind allocation %s: %w", id, err)
-	}
-	// Another process has bound it meanwhile.
-	bound, ok, err = s.holder(id)
-	if err == nil && !ok {
-		err = fmt.Errorf("bind allocation %s: it ended meanwhile: %w", id, ErrNotFound)
-	}
-	return bound, err
 }
 
 func (s *Store) path(id ID, suffix string) string {

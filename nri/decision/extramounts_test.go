@@ -165,7 +165,7 @@ func TestVisibilityHints(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer recorder.Close()
-	known, err := recorder.Record(t.Context(), compute, []allocation.Replica{{ID: "x::0", InstanceID: devices[1].InstanceID, UUID: uuid}})
+	known, err := recorder.Record(t.Context(), compute, []allocation.Replica{{ID: "x::0", InstanceID: devices[1].InstanceID, UUID: uuid}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

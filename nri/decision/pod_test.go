@@ -46,7 +46,7 @@ func recorded(t *testing.T, source discovery.Source, records map[string][]string
 		for _, id := range ids {
 			replicas = append(replicas, allocation.Replica{ID: id + "::0", InstanceID: id})
 		}
-		token, err := recorder.Record(t.Context(), resource, replicas)
+		token, err := recorder.Record(t.Context(), resource, replicas, false)
 		if err != nil {
 			t.Fatal(err)
 		}

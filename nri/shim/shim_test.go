@@ -206,7 +206,7 @@ func (b *bed) allocate() string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	token, err := recorder.Record(context.Background(), "directx.microsoft.com/display", []allocation.Replica{{ID: `VMBUS\0::0`, InstanceID: `VMBUS\0`}})
+	token, err := recorder.Record(context.Background(), "directx.microsoft.com/display", []allocation.Replica{{ID: `VMBUS\0::0`, InstanceID: `VMBUS\0`}}, false)
 	if err != nil {
 		b.t.Fatal(err)
 	}

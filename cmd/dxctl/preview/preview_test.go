@@ -33,7 +33,7 @@ func node(t *testing.T) (Node, allocation.Token, *int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = recorder.Close() })
-	token, err := recorder.Record(t.Context(), "directx.microsoft.com/compute", []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}})
+	token, err := recorder.Record(t.Context(), "directx.microsoft.com/compute", []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

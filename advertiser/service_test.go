@@ -1,0 +1,126 @@
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/metrics"
+	"directx-nri/internal/testutil"
+)
+
+func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
+	request := &v1beta1.AllocateRequest{}
+	for _, ids := range containers {
+		request.ContainerRequests = append(request.ContainerRequests, &v1beta1.ContainerAllocateRequest{DevicesIds: ids})
+	}
+	return request
+}
+
+// testServer returns a server of GPUs with 4 replicas that is not run.
+func testServer(t testing.TB, recorder Recorder, devices ...discovery.Device) *server {
+	t.Helper()
+	config := testConfig(t, "", nil)
+	config.Recorder = recorder
+	return New(config).newServer(poolOf(4, devices...))
+}
+
+// TestCalls makes one call each of a server that has one GPU. A refused request leaves
+// no record, is logged and counted.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	type call func(context.Context, *server) error
+	allocate := func(containers ...[]string) call {
+		return func(ctx context.Context, s *server) error {
+			_, err := s.Allocate(ctx, allocateRequest(containers...))
+			return err
+		}
+	}
+	prefer := func(ctx context.Context, s *server) error {
+		_, err := s.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: []string{"A::0"}, AllocationSize: 2},
+		}})
+		return err
+	}
+	start := func(ctx context.Context, s *server) error {
+		_, err := s.PreStartContainer(ctx, &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
+		return err
+	}
+	fails := func(err error) Inject {
+		return func(context.Context, string, []string) (*v1beta1.ContainerAllocateResponse, error) { return nil, err }
+	}
+	failed := func(reason string) string {
+		return `allocation_failures_total{reason="` + reason + `",resource="directx.microsoft.com/display"} 1`
+	}
+	for name, test := range map[string]struct {
+		call   call
+		record func(n int, cancel func()) error
+		inject Inject
+		ready  error
+		code   codes.Code
+		want   string // in the error and in the log
+		metric string
+		ended  int // the number of records
+	}{
+		"no container":                 {call: allocate()},
+		"two containers":               {call: allocate([]string{"A::0"}, []string{"A::0"}), metric: "allocations_total{"},
+		"bad ID in the last container": {call: allocate([]string{"A::0"}, []string{"A::1", "X::0"}), code: codes.InvalidArgument, want: "X::0", metric: failed("invalid_request")},
+		"container without ID":         {call: allocate([]string{"A::0"}, nil), code: codes.InvalidArgument, want: "without replicas", metric: failed("invalid_request")},
+		"second record fails": {call: allocate([]string{"A::0"}, []string{"A::1"}), record: func(n int, _ func()) error {
+			if n == 1 {
+				return errors.New("write /var/lib/x.json: no space left on device")
+			}
+			return nil
+		}, code: codes.Internal, want: "/var/lib/x.json", metric: failed("other"), ended: 1},
+		"canceled": {call: allocate([]string{"A::0"}), record: func(_ int, cancel func()) error { cancel(); return nil },
+			code: codes.Canceled, want: "canceled", metric: failed("canceled"), ended: 1},
+		"injection, the request's fault": {call: allocate([]string{"A::0"}), inject: fails(fmt.Errorf("two GPUs: %w", ErrNotInjectable)),
+			code: codes.InvalidArgument, want: "two GPUs", metric: failed("not_injectable"), ended: 1},
+		"injection, the node's fault": {call: allocate([]string{"A::0"}), inject: fails(errors.New("no driver")),
+			code: codes.Internal, want: "no driver", metric: failed("other"), ended: 1},
+		// This ends the pod's admission, and no call of Allocate follows.
+		"preferred allocation": {call: prefer, code: codes.InvalidArgument, want: "2 replicas of directx.microsoft.com/display requested and 1 available", metric: failed("invalid_request")},
+		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
+		"start refused": {call: start, ready: errors.New("the plugin is missing"), code: codes.FailedPrecondition, want: "the plugin is missing",
+			metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="refused"} 1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			recorder, lines := &memoryRecorder{}, &lineLog{}
+			if test.record != nil {
+				recorder.fail = func(n int) error { return test.record(n, cancel) }
+			}
+			s := testServer(t, recorder, displayGPU("A"))
+			s.log, s.config.Inject, s.config.Metrics = lines.logger(), test.inject, metrics.New("p", "v")
+			s.config.Ready = func(ctx context.Context, _ string, _ []string) error {
+				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
+					t.Errorf("deadline %v, %t", deadline, ok)
+				}
+				return test.ready
+			}
+			err := test.call(ctx, s)
+			if status.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %s with %q", err, test.code, test.want)
+			}
+			if err != nil && (len(recorder.live) != 0 || recorder.ended != test.ended || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
+				t.Errorf("%d records are left, %d ended, want %d; logged %q", len(recorder.live), recorder.ended, test.ended, lines.lines)
+			}
+			page := httptest.NewRecorder()
+			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+			if !strings.Contains(page.Body.String(), test.metric) {
+				t.Errorf("no %s in the metrics", test.metric)
+			}
+		})
+	}
+}
