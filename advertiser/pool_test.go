@@ -242,7 +242,6 @@ func TestNext(t *testing.T) {
 				{at: 40, want: ""},
 			},
 		},
-		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

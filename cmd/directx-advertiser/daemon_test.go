@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -62,9 +63,10 @@ func newProgram(t *testing.T) *program {
 	return p
 }
 
+// write replaces a file at once, so that the program never reads a part of it.
 func (p *program) write(path, text string) {
 	p.t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
 		p.t.Fatal(err)
 	}
 }
