@@ -709,7 +709,7 @@ func (n *Node) AwaitHang(t testing.TB, id string) {
 // Record writes an allocation record and returns its token.
 func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Replica) allocation.Token {
 	t.Helper()
-	token, err := n.Recorder.Record(t.Context(), resource, replicas)
+	token, err := n.Recorder.Record(t.Context(), resource, replicas, false)
 	if err != nil {
 		t.Fatal(err)
 	}
