@@ -4,19 +4,27 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
+	"directx-nri/nri/extramounts"
+	"directx-nri/ocispec"
 )
 
 const (
@@ -27,48 +35,22 @@ const (
 	computeKey = "DIRECTX_ALLOCATION_COMPUTE"
 )
 
-// fixedSource is a list of devices, or an error, or one that never answers.
-type fixedSource struct {
-	devices []discovery.Device
-	err     error
-	asked   chan struct{}
-	block   chan struct{}
+// hangingSource announces each lookup, and answers when block is closed.
+type hangingSource struct {
+	discovery.Static
+	asked, block chan struct{}
 }
 
-func (s fixedSource) Devices(context.Context) ([]discovery.Device, error) {
-	if s.asked != nil {
-		s.asked <- struct{}{}
-	}
-	if s.block != nil {
-		<-s.block
-	}
-	return s.devices, s.err
+func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	s.asked <- struct{}{}
+	<-s.block
+	return s.Static.Find(ctx, instanceIDs)
 }
 
-func (s fixedSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	devices, err := s.Devices(ctx)
-	return discovery.Select(devices, instanceIDs), err
-}
+// nodeFiles has every file, and device nodes that are numbered by their names.
+type nodeFiles struct{ hostfiles.Assumed }
 
-func (s fixedSource) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
-}
-
-// allFiles has every file, and every device node as a character device.
-type allFiles struct{}
-
-func (allFiles) ResolveAll(paths []string) ([]string, []error) {
-	return paths, make([]error, len(paths))
-}
-
-func (allFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
-
-func (allFiles) Final(path string) (string, bool, error) { return path, true, nil }
-
-func (allFiles) SameContent(string, string) (bool, error) { return false, nil }
-
-func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+func (nodeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	if strings.Contains(path, "missing") {
 		return specs.LinuxDevice{}, &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
 	}
@@ -102,7 +84,7 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Cleanup(func() { _ = recorder.Close() })
 	b := &bed{
 		Decider: &decision.Decider{
-			Source: fixedSource{devices: devices}, Store: allocation.OpenStore(dir), Files: allFiles{}, Log: testutil.Quiet(),
+			Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
 		},
 		observer: &recordingObserver{}, recorder: recorder, dir: dir,
 	}
@@ -268,47 +250,14 @@ func TestAdjustRefuses(t *testing.T) {
 
 func TestAnnotationsWithoutRecordAreIgnored(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, gpu("0"))
 	container := testContainer("DIRECTX_VISIBLE_DEVICES=all")
 	container.Annotations = map[string]string{
 		"directx.microsoft.com/allocation.display": string(allocation.NewToken()),
 		"directx.microsoft.com/allocation.other":   "0",
 		"directx.microsoft.com/extra-mounts":       `C:\`,
 	}
-	if got, err := b.adjust(testPod(), container); got != nil || err != nil {
+	if got, err := newBed(t, gpu("0")).adjust(testPod(), container); got != nil || err != nil {
 		t.Errorf("adjustment %v, error %v; want neither", got, err)
-	}
-}
-
-func TestAdjustWithoutDevices(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.Source = fixedSource{err: errors.New("inventory.yaml:3: unknown key")}
-	_, err := b.adjust(testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
-	if err == nil || !strings.Contains(err.Error(), "inventory.yaml:3") {
-		t.Errorf("error %v, want the source's", err)
-	}
-	if got, err := b.adjust(testPod(), testContainer()); got != nil || err != nil {
-		t.Errorf("a container without a request: %v, %v; a broken source must not touch it", got, err)
-	}
-}
-
-func TestCreateContainerAnswersInTime(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	block := make(chan struct{})
-	b.Source = fixedSource{block: block}
-	p := b.plugin
-	p.timeout = 20 * time.Millisecond
-	_, _, err := p.CreateContainer(context.Background(), testPod(), testContainer(displayKey+"="+b.allocate(t, display, "0")))
-	if !errors.Is(err, errTooSlow) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
-		t.Errorf("error %v, want errTooSlow with the container's name", err)
-	}
-	close(block)
-	p.timeout = time.Minute
-	p.Drain()
-	if n := len(p.slots); n > 0 {
-		t.Errorf("%d workers are left", n)
 	}
 }
 
@@ -316,30 +265,29 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	block := make(chan struct{})
-	b.Source = fixedSource{block: block}
+	b.Source = hangingSource{asked: make(chan struct{}, maxWorkers), block: block}
 	p := b.plugin
-	p.timeout = time.Millisecond
+	p.timeout = 20 * time.Millisecond
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
 	for i := range maxWorkers + 1 {
 		want := errTooSlow
 		if i == maxWorkers {
 			want = errStuck
 		}
-		if _, _, err := p.CreateContainer(context.Background(), testPod(), container); !errors.Is(err, want) {
+		if alive := p.Alive() == nil; alive != (i < maxWorkers) {
+			t.Errorf("with %d hooks at work, alive is %t", i, alive)
+		}
+		_, err := b.adjust(testPod(), container)
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
-	}
-	// A container that requests nothing needs no worker.
-	if _, _, err := p.CreateContainer(context.Background(), testPod(), testContainer()); err != nil {
-		t.Errorf("a container without a request, while all workers hang: %v", err)
 	}
 	p.Drain() // does not wait for what hangs
 	close(block)
 	p.timeout = time.Minute
 	p.Drain()
-	p.timeout = hookTimeout
-	if _, _, err := p.CreateContainer(context.Background(), testPod(), testContainer()); err != nil {
-		t.Errorf("when the disk is back: %v", err)
+	if n := len(p.slots); n > 0 || p.Alive() != nil {
+		t.Errorf("%d workers are left", n)
 	}
 }
 
@@ -441,5 +389,70 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 	p.Drain() // A worker answers before it ends.
 	if len(p.slots) > 0 {
 		t.Errorf("%d workers are left", len(p.slots))
+	}
+}
+
+// recordingObserver records events.
+type recordingObserver struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (o *recordingObserver) add(event string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, event)
+}
+
+func (o *recordingObserver) HookDone(hook string, _ time.Duration) { o.add(hook) }
+func (o *recordingObserver) Refused(by, reason string)             { o.add("refused by " + by + ": " + reason) }
+
+func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
+	t.Parallel()
+	log, logged := logtest.NewNullLogger()
+	b := newBed(t)
+	b.plugin.log = log
+	_, err := b.adjust(testPod(), testContainer(displayKey+"=0123456789abcdef0123456789abcdef"))
+	if err == nil || len(logged.AllEntries()) != 1 {
+		t.Fatalf("error %v, logged %v", err, logged.AllEntries())
+	}
+	entry := logged.LastEntry()
+	want := logrus.Fields{"pod": "default/web", "container": "main", "reason": "no_record", "error": err}
+	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
+		t.Errorf("logged %v", entry)
+	}
+	if diff := cmp.Diff([]string{"refused by nri: no_record", "CreateContainer"}, b.observer.events); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The pod's annotations reach the decision, and a changed policy applies to the
+// next container.
+func TestPodAnnotationsAndPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	pod := testPod()
+	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "[/opt/gpu/tool]"}
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	if a, err := b.adjust(pod, container); !errors.Is(err, extramounts.ErrOff) || a != nil {
+		t.Fatalf("without a policy: %v, error %v", a, err)
+	}
+	b.Policy = decision.Policy{
+		ExtraMounts: policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
+		Options:     ocispec.Options{VisibilityHints: true},
+	}
+	adjustment, err := b.adjust(pod, container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources []string
+	for _, m := range adjustment.GetMounts()[1:] { // after the removal of the interlock
+		sources = append(sources, m.GetSource())
+	}
+	if got := strings.Join(sources, " "); got != "/lib/d3d12.so /opt/gpu/tool" {
+		t.Errorf("mounts %s", got)
+	}
+	if env := adjustment.GetEnv(); len(env) != 1 || env[0].GetKey() != "DIRECTX_DEVICES" {
+		t.Errorf("variables %v", env)
 	}
 }

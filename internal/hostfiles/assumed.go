@@ -15,24 +15,11 @@ type Assumed struct{}
 
 // ResolveAll returns paths.
 func (Assumed) ResolveAll(paths []string) (resolved []string, errs []error) {
-	resolved = make([]string, len(paths))
-	for i, path := range paths {
-		resolved[i] = clean(path)
-	}
-	return resolved, make([]error, len(paths))
-}
-
-func clean(path string) string {
-	if winpath.IsAbs(path) {
-		return winpath.Clean(path)
-	}
-	return path
+	return paths, make([]error, len(paths))
 }
 
 // Final returns path, as a regular file.
-func (Assumed) Final(path string) (final string, regular bool, err error) {
-	return clean(path), true, nil
-}
+func (Assumed) Final(path string) (final string, regular bool, err error) { return path, true, nil }
 
 // SameContent returns true.
 func (Assumed) SameContent(string, string) (bool, error) { return true, nil }

@@ -3,17 +3,20 @@
 package hostfiles
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
+
 	"directx-nri/internal/winpath"
 )
 
-// final follows links as the node would, without leaving the root. A Windows path
-// with a link that leads out of the drives becomes a Linux path.
+// final follows links without leaving the root. A Windows path with a link that
+// leads out of the drives becomes a Linux path.
 func (r Root) final(path string) (final string, regular bool, err error) {
-	here, err := r.visible(path)
+	here, err := r.here(path)
 	if err != nil {
 		return "", false, err
 	}
@@ -26,45 +29,28 @@ func (r Root) final(path string) (final string, regular bool, err error) {
 		return "", false, err
 	}
 	final = filepath.Join("/", relative)
-	if winpath.IsAbs(path) {
-		if windows := strings.ReplaceAll(relative, "/", `\`); winpath.IsAbs(windows) {
-			final = windows
-		}
+	if windows := winpath.Clean(relative + "/"); winpath.IsAbs(path) && winpath.IsAbs(windows) {
+		final = windows
 	}
 	return final, info.Mode().IsRegular(), nil
 }
 
-// visible returns where this process sees the node's path, with links followed
+// here returns where this process sees the node's path, with links followed
 // without leaving the root.
-func (r Root) visible(path string) (string, error) {
-	if !winpath.IsAbs(path) {
-		return r.here(path)
+func (r Root) here(path string) (string, error) {
+	here, err := securejoin.SecureJoin(string(r), slashes(path))
+	if err != nil {
+		return "", fmt.Errorf("resolve %s: %w", path, err)
 	}
-	// Names are case-insensitive on simulated Windows nodes too.
-	spelled := "/"
-	for _, name := range strings.Split(winpath.Clean(path), `\`) {
-		dir, err := r.here(spelled)
-		if err != nil {
-			return "", err
-		}
-		spelled = filepath.Join(spelled, spelling(dir, name))
-	}
-	return r.here(spelled)
+	return here, nil
 }
 
-// spelling returns name in the case that dir has it in.
-func spelling(dir, name string) string {
-	if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-		return name
+// local returns where this process sees the node's path, without links.
+func (r Root) local(path string) string { return filepath.Join(string(r), slashes(path)) }
+
+func slashes(path string) string {
+	if winpath.IsAbs(path) {
+		return strings.ReplaceAll(winpath.Clean(path), `\`, "/")
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return name
-	}
-	for _, entry := range entries {
-		if winpath.Equal(entry.Name(), name) {
-			return entry.Name()
-		}
-	}
-	return name
+	return path
 }

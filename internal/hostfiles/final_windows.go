@@ -57,5 +57,5 @@ func finalName(handle windows.Handle) (string, error) {
 	return path, nil
 }
 
-// visible returns where this process sees the node's path.
-func (r Root) visible(path string) (string, error) { return path, nil }
+// local returns where this process sees the node's path.
+func (r Root) local(path string) string { return path }

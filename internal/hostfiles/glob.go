@@ -15,7 +15,7 @@ import (
 // dir that match pattern: a relative Windows path with * and ? in its elements.
 // No match is no error. Wildcards do not match links to directories.
 func (r Root) Glob(dir, pattern string, limit int) ([]string, error) {
-	if !winpath.IsAbs(dir) || !winpath.IsLocalGlob(pattern) {
+	if !winpath.IsLocalGlob(pattern) {
 		return nil, nil
 	}
 	found, err := glob(r.local(dir), "", winpath.Elements(pattern), limit)

@@ -3,14 +3,12 @@
 package hostfiles
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
-
-	securejoin "github.com/cyphar/filepath-securejoin"
 
 	"directx-nri/internal/winpath"
 )
@@ -19,36 +17,24 @@ import (
 // on Windows) for a program on the node itself, a mount point in a container. All
 // paths that its methods take and return are the node's own.
 //
-// On Linux, a Windows path C:\dir is looked up as Root/C:/dir, for simulated
-// Windows nodes.
+// On Linux, a Windows path C:\dir is looked up as Root/C:/dir: the disk of a
+// Windows node can be mounted there.
 type Root string
 
-// Resolve returns path with all symbolic links followed as the node would follow
-// them. The error matches [fs.ErrNotExist] if there is no file.
-func (r Root) Resolve(path string) (string, error) {
-	switch {
-	case runtime.GOOS == "windows":
-		return filepath.EvalSymlinks(path)
-	case winpath.IsAbs(path):
-		_, err := os.Stat(r.local(path))
-		return winpath.Clean(path), err
-	}
-	here, err := r.here(path)
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Lstat(here); err != nil {
-		return "", err
-	}
-	relative, err := filepath.Rel(string(r), here)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join("/", relative), nil
-}
+var errNotRegular = errors.New("not a regular file")
 
-// ResolveAll is [Root.Resolve] for each of paths. It resolves a directory once,
-// and looks at each file once.
+// maxCompared is the largest size in bytes of files that are compared: a
+// container's start waits for it.
+const maxCompared = 16 << 20
+
+// Final returns path with all symbolic links, junctions and mount points followed
+// as the node would follow them, and short (8.3) names replaced by long ones.
+// regular reports whether it is a regular file. The error matches
+// [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
+func (r Root) Final(path string) (final string, regular bool, err error) { return r.final(path) }
+
+// ResolveAll is [Root.Final] for each of paths. It resolves a directory once, and
+// looks at each file once.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
 		path string
@@ -57,45 +43,55 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	dirs := map[string]result{}
 	resolved, errs = make([]string, len(paths)), make([]error, len(paths))
 	for i, path := range paths {
-		if runtime.GOOS != "windows" && winpath.IsAbs(path) {
-			resolved[i], errs[i] = r.Resolve(path)
-			continue
+		dir, name, join := filepath.Dir(path), filepath.Base(path), filepath.Join
+		if winpath.IsAbs(path) {
+			dir, name, join = winpath.Dir(path), winpath.Base(path), winpath.Join
 		}
-		dir, name := filepath.Split(filepath.Clean(path))
 		parent, known := dirs[dir]
 		if !known {
-			parent.path, parent.err = r.Resolve(dir)
+			parent.path, _, parent.err = r.final(dir)
 			dirs[dir] = parent
 		}
 		if errs[i] = parent.err; errs[i] != nil {
 			continue
 		}
-		resolved[i] = filepath.Join(parent.path, name)
-		info, err := os.Lstat(filepath.Join(string(r), resolved[i]))
+		resolved[i] = join(parent.path, name)
+		info, err := os.Lstat(r.local(resolved[i]))
 		switch {
 		case err != nil:
 			errs[i] = err
 		case info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0:
-			resolved[i], errs[i] = r.Resolve(path)
+			resolved[i], _, errs[i] = r.final(path)
 		}
 	}
 	return resolved, errs
 }
 
-// here returns where this process sees the node's path, with links followed
-// without leaving the root.
-func (r Root) here(path string) (string, error) {
-	here, err := securejoin.SecureJoin(string(r), path)
+// SameContent reports whether two files have the same content. Large files are
+// considered different.
+func (r Root) SameContent(a, b string) (bool, error) {
+	x, err := r.content(a)
 	if err != nil {
-		return "", fmt.Errorf("resolve %s: %w", path, err)
+		return false, err
 	}
-	return here, nil
+	y, err := r.content(b)
+	return x != nil && y != nil && bytes.Equal(x, y), err
 }
 
-// local returns where this process sees the node's Windows path.
-func (r Root) local(path string) string {
-	if runtime.GOOS == "windows" {
-		return path
+// content returns the content of a regular file (a FIFO would block), nil if it has
+// more than maxCompared bytes.
+func (r Root) content(path string) ([]byte, error) {
+	final, regular, err := r.final(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !regular:
+		return nil, fmt.Errorf("%s: %w", path, errNotRegular)
 	}
-	return filepath.Join(append([]string{string(r)}, strings.Split(winpath.Clean(path), `\`)...)...)
+	here := r.local(final)
+	info, err := os.Stat(here)
+	if err != nil || info.Size() > maxCompared {
+		return nil, err
+	}
+	return os.ReadFile(here)
 }

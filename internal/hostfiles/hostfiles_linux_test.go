@@ -48,7 +48,7 @@ func TestResolve(t *testing.T) {
 		`C:\Windows\System32\b.dll`:      "",
 	}
 	for path, want := range resolves {
-		got, err := Root(root).Resolve(path)
+		got, _, err := Root(root).Final(path)
 		if want == "" {
 			if !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s resolves to %q, error %v; want fs.ErrNotExist", path, got, err)

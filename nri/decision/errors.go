@@ -18,28 +18,17 @@ type Reason string
 
 // The reasons.
 const (
-	// ReasonNoRecord: no allocation is recorded for the token.
-	ReasonNoRecord Reason = "no_record"
-	// ReasonHeld: the allocation belongs to another container.
-	ReasonHeld Reason = "held"
-	// ReasonDeviceGone: a GPU does not exist or cannot be used.
-	ReasonDeviceGone Reason = "device_gone"
-	// ReasonUnreadable: a record cannot be read or trusted.
-	ReasonUnreadable Reason = "unreadable"
-	// ReasonWrongVariable: the container's own variables break the token.
-	ReasonWrongVariable Reason = "wrong_variable"
-	// ReasonPolicy: the node policy does not allow an extra mount.
-	ReasonPolicy Reason = "policy"
-	// ReasonHyperV: the container is isolated by Hyper-V.
-	ReasonHyperV Reason = "hyperv"
-	// ReasonRequest: the request of a standalone container cannot be met.
-	ReasonRequest Reason = "request"
-	// ReasonConfig: the node policy cannot be used.
-	ReasonConfig Reason = "config"
-	// ReasonSlow: the node's disk or discovery did not respond in time.
-	ReasonSlow Reason = "slow"
-	// ReasonOther: anything else.
-	ReasonOther Reason = "other"
+	ReasonNoRecord      Reason = "no_record"      // no allocation is recorded for the token
+	ReasonHeld          Reason = "held"           // the allocation belongs to another container
+	ReasonDeviceGone    Reason = "device_gone"    // a GPU does not exist or cannot be used
+	ReasonUnreadable    Reason = "unreadable"     // a record cannot be read or trusted
+	ReasonWrongVariable Reason = "wrong_variable" // the container's own variables break the token
+	ReasonPolicy        Reason = "policy"         // the node policy does not allow an extra mount
+	ReasonHyperV        Reason = "hyperv"         // the container is isolated by Hyper-V
+	ReasonRequest       Reason = "request"        // the request of a standalone container cannot be met
+	ReasonConfig        Reason = "config"         // the node policy cannot be used
+	ReasonSlow          Reason = "slow"           // the node's disk or discovery did not respond in time
+	ReasonOther         Reason = "other"
 )
 
 // Errors of decisions, in addition to those of records.

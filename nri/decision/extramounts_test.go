@@ -13,6 +13,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/winpath"
 	"directx-nri/nri/extramounts"
@@ -20,7 +21,7 @@ import (
 )
 
 // storeFiles has every file of the driver store, and nothing else.
-type storeFiles struct{ allFiles }
+type storeFiles struct{ hostfiles.Assumed }
 
 func (storeFiles) Final(path string) (string, bool, error) {
 	if !winpath.Within(`C:\store`, path) {
@@ -71,7 +72,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			devices := testDevices()
-			d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
+			d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
 			c.PodAnnotations, c.Annotations = test.pod, test.own
@@ -98,7 +99,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 
 func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 	t.Parallel()
-	d, _ := recorded(t, &finder{}, nil)
+	d, _ := recorded(t, discovery.Static{}, nil)
 	d.Policy = permissive()
 	for name, text := range map[string]string{"a file": "[a.exe]", "what would be refused": `['..\x']`} {
 		c := ofPod(ExtraMountsVariable + "=" + text)
@@ -128,7 +129,7 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 		"without a GPU":   {variable: "[a.exe]", untouched: true},
 		"refused":         {variable: `['C:\x']`, gpus: "0", err: extramounts.ErrSource},
 	} {
-		d := decider(t, fixed{devices: testDevices()})
+		d := decider()
 		d.Files, d.Policy = storeFiles{}, permissive()
 		c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + test.gpus, strings.ToLower(ExtraMountsVariable) + "=" + test.variable}}
 		if test.annotation != "" {
@@ -156,7 +157,7 @@ func TestVisibilityHints(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	devices[0].VendorID, devices[1].VendorID = discovery.VendorNVIDIA, discovery.VendorNVIDIA
-	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {devices[0].InstanceID}})
+	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 	d.Policy = permissive()
 	// The UUID is known from the record, not from the lookup.
 	dir := filepath.Join(t.TempDir(), "allocations")
@@ -195,7 +196,7 @@ func TestByClass(t *testing.T) {
 	hidden.InstanceID = `VMBUS\GPU`
 	hidden.Health = discovery.Health{Reason: "it has no location path", ByPathOnly: true}
 	devices = append(devices, hidden)
-	d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}}, map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
+	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, ErrDeviceFailed) {
 		t.Errorf("by location path: %v", err)
@@ -207,7 +208,7 @@ func TestByClass(t *testing.T) {
 		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
 	}
 	// Standalone runs are given their GPUs in the same way.
-	alone := decider(t, fixed{devices: devices})
+	alone := decider(devices...)
 	alone.Policy.ByClass = true
 	edits, _, err = alone.Decide(context.Background(), Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}})
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -9,26 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/testutil"
 	"directx-nri/ocispec"
 )
-
-// finder finds single devices, and has the whole list too.
-type finder struct {
-	fixed
-	found [][]string // what was looked for, call by call
-	err   error
-}
-
-func (f *finder) Find(_ context.Context, ids []string) ([]discovery.Device, error) {
-	f.found = append(f.found, ids)
-	return slices.DeleteFunc(slices.Clone(f.devices), func(d discovery.Device) bool {
-		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, d.InstanceID) })
-	}), f.err
-}
 
 // recorded returns a decider over source whose store has records, and their
 // tokens.
@@ -52,7 +39,7 @@ func recorded(t *testing.T, source discovery.Source, records map[string][]string
 		}
 		tokens[resource] = string(token)
 	}
-	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: allFiles{}, Log: testutil.Quiet()}, tokens
+	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, tokens
 }
 
 const (
@@ -68,7 +55,7 @@ func ofPod(env ...string) Container {
 func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
-	source := &finder{fixed: fixed{devices: devices, err: errors.New("the whole list was read")}}
+	source := &source{Static: devices, listErr: errors.New("the whole list was read")}
 	d, tokens := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
 	})
@@ -92,6 +79,7 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 		d.InstanceID, d.Software, d.SupportsDisplay, d.SupportsCompute = id, strings.Contains(id, "SOFTWARE"), false, false
 		devices = append(devices, d)
 	}
+	devices = append(devices, discovery.Device{InstanceID: `ROOT\1`, SupportsDisplay: true})
 	for name, test := range map[string]struct {
 		id   string
 		err  error
@@ -102,11 +90,12 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 		"failed":            {id: devices[2].InstanceID, want: ErrDeviceFailed, says: "code 10"},
 		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: ErrDeviceFailed, says: "neither graphics nor compute"},
 		"software":          {id: `ROOT\SOFTWARE\0`, want: ErrDeviceFailed, says: "software renderer"},
+		"not assignable":    {id: `ROOT\1`, want: ocispec.ErrNotAssignable, says: "dxctl devices"},
 		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, tokens := recorded(t, &finder{fixed: fixed{devices: devices}, err: test.err}, map[string][]string{display: {test.id}})
+			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
 			edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%+v, error %v", edits, err)
@@ -120,28 +109,42 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	}
 }
 
-// A token without a record is refused before devices are looked up.
-func TestNoLookupForUnknownToken(t *testing.T) {
+// A preview is the same decision without effects.
+func TestPreviewBindsNothing(t *testing.T) {
 	t.Parallel()
-	source := &finder{}
-	d, _ := recorded(t, source, nil)
-	if _, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+string(allocation.NewToken()))); !errors.Is(err, allocation.ErrNotFound) {
-		t.Errorf("error %v", err)
+	devices := testDevices()
+	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
+	log, logged := logtest.NewNullLogger()
+	d.Log = log
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	outcome, ok, err := d.Preview(t.Context(), c)
+	if err != nil || !ok || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
+		t.Fatalf("%+v, ok %t, error %v", outcome, ok, err)
 	}
-	if len(source.found) > 0 {
-		t.Errorf("looked for %v", source.found)
+	token := allocation.Token(tokens[display])
+	if holder, bound, err := d.Store.Holder(token); bound || err != nil {
+		t.Errorf("it is bound to %s, error %v", holder, err)
 	}
-}
+	if entry := logged.LastEntry(); entry != nil {
+		t.Errorf("logged %v", entry)
+	}
 
-// Outside of a pod the request is matched against the whole list.
-func TestStandaloneListsAllDevices(t *testing.T) {
-	t.Parallel()
-	source := &finder{fixed: fixed{devices: testDevices()}}
-	d, _ := recorded(t, source, nil)
-	c := ask("1")
-	c.OS = ocispec.Windows
 	edits, ok, err := d.Decide(t.Context(), c)
-	if got, _ := gpusOf(edits); err != nil || !ok || !slices.Equal(got, []string{path1}) || len(source.found) > 0 {
-		t.Errorf("%v, ok %t, error %v, looked for %v", got, ok, err, source.found)
+	if err != nil || !ok {
+		t.Fatalf("ok %t, error %v", ok, err)
+	}
+	if diff := cmp.Diff(outcome.Edits, edits); diff != "" {
+		t.Errorf("the decision is another (-preview +decision):\n%s", diff)
+	}
+	if _, bound, err := d.Store.Holder(token); !bound || err != nil {
+		t.Errorf("the decision binds nothing, error %v", err)
+	}
+	if logged.LastEntry() == nil {
+		t.Error("the decision is not logged")
+	}
+	// What a decision has bound, a preview respects.
+	c.Name = "another"
+	if _, _, err := d.Preview(t.Context(), c); !errors.Is(err, allocation.ErrHeld) {
+		t.Errorf("another container: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,44 +12,34 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/testutil"
 	"directx-nri/ocispec"
 )
 
-// fixed is a list of devices, or an error.
-type fixed struct {
-	devices []discovery.Device
-	err     error
+// source is a list of devices that cannot be read if listErr is set, and records
+// which of them are looked up.
+type source struct {
+	discovery.Static
+	listErr, findErr error
+	found            [][]string // by call
 }
 
-func (s fixed) Devices(context.Context) ([]discovery.Device, error) { return s.devices, s.err }
-
-func (s fixed) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	devices, err := s.Devices(ctx)
-	return discovery.Select(devices, instanceIDs), err
+func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
+	if s.listErr != nil {
+		return nil, s.listErr
+	}
+	return s.Static.Devices(ctx)
 }
 
-func (s fixed) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
-}
-
-// allFiles has every file that is asked for.
-type allFiles struct{}
-
-func (allFiles) ResolveAll(paths []string) ([]string, []error) {
-	return paths, make([]error, len(paths))
-}
-
-func (allFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
-
-func (allFiles) Final(path string) (string, bool, error) { return path, true, nil }
-
-func (allFiles) SameContent(string, string) (bool, error) { return false, nil }
-
-func (allFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
-	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: 125}, nil
+func (s *source) Find(ctx context.Context, ids []string) ([]discovery.Device, error) {
+	s.found = append(s.found, ids)
+	if s.findErr != nil {
+		return nil, s.findErr
+	}
+	return s.Static.Find(ctx, ids)
 }
 
 const (
@@ -74,9 +65,12 @@ func testDevices() []discovery.Device {
 	return []discovery.Device{windowsGPU(path0, 0xA0), windowsGPU(path1, 0x1_0000_00A1), failed, basic}
 }
 
-func decider(t testing.TB, source fixed) *Decider {
-	t.Helper()
-	return &Decider{Source: source, Store: allocation.OpenStore(filepath.Join(t.TempDir(), "none")), Files: allFiles{}, Log: testutil.Quiet()}
+// decider returns a decider without records over devices, or over those of testDevices.
+func decider(devices ...discovery.Device) *Decider {
+	if devices == nil {
+		devices = testDevices()
+	}
+	return &Decider{Source: discovery.Static(devices), Store: allocation.OpenStore("/none"), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}
 }
 
 func gpusOf(edits ocispec.Edits) (devices, files []string) {
@@ -131,7 +125,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 			if !RequestsGPU(c) {
 				t.Error("RequestsGPU is false")
 			}
-			edits, ok, err := decider(t, fixed{devices: testDevices()}).Decide(context.Background(), c)
+			edits, ok, err := decider().Decide(context.Background(), c)
 			if err != nil || !ok {
 				t.Fatalf("ok %t, error %v", ok, err)
 			}
@@ -174,7 +168,7 @@ func TestStandaloneThatIsNotTouched(t *testing.T) {
 			if got := RequestsGPU(test.c); got != test.requests {
 				t.Errorf("RequestsGPU: %t, want %t", got, test.requests)
 			}
-			edits, ok, err := decider(t, fixed{devices: testDevices()}).Decide(context.Background(), test.c)
+			edits, ok, err := decider().Decide(context.Background(), test.c)
 			if err != nil || ok {
 				t.Errorf("ok %t, %+v, error %v", ok, edits, err)
 			}
@@ -187,7 +181,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 	lists := []string{"0 " + path0, "1 " + path1, "NVIDIA Tesla T4", "0x00000001_0x000000A1", "code 10"}
 	for name, test := range map[string]struct {
 		c      Container
-		source fixed
+		source discovery.Source
 		want   error
 		says   []string
 	}{
@@ -203,23 +197,24 @@ func TestStandaloneIsRefused(t *testing.T) {
 		"none in a list":    {c: ask("0,none"), want: errBadRequest},
 		"empty element":     {c: ask("0,,1"), want: errBadRequest},
 		"only a comma":      {c: ask(","), want: errBadRequest},
-		"all of no GPU":     {c: ask("all"), source: fixed{devices: []discovery.Device{}}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
+		"all of no GPU":     {c: ask("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
 		"Hyper-V":           {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
-		"GPUs not known":    {c: ask("0"), source: fixed{err: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "DIRECTX_VISIBLE_DEVICES=none"}},
-		"own, not known":    {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: fixed{err: errors.New("no")}, want: errUnknownGPUs},
+		"GPUs not known":    {c: ask("0"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "DIRECTX_VISIBLE_DEVICES=none"}},
+		"own, not known":    {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
 		"token":             {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod, says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
 		"token and request": {c: Container{Env: []string{"DIRECTX_ALLOCATION=x", VisibleVariable + "=none"}}, want: errOutsidePod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.c.OS, test.c.ID = ocispec.Windows, "c1"
-			if test.source.devices == nil && test.source.err == nil {
-				test.source.devices = testDevices()
+			d := decider()
+			if test.source != nil {
+				d.Source = test.source
 			}
 			if !RequestsGPU(test.c) {
 				t.Error("RequestsGPU is false")
 			}
-			edits, ok, err := decider(t, test.source).Decide(context.Background(), test.c)
+			edits, ok, err := d.Decide(context.Background(), test.c)
 			if err == nil || !errors.Is(err, test.want) {
 				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
 			}
@@ -235,13 +230,46 @@ func TestStandaloneIsRefused(t *testing.T) {
 	}
 }
 
-func ask(request string) Container { return Container{Env: []string{VisibleVariable + "=" + request}} }
+func ask(request string) Container {
+	return Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + request}}
+}
+
+// TestStandaloneRequestsByIndex uses the compiled inventory without its whole list.
+func TestStandaloneRequestsByIndex(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := compiled.Write(dir, testDevices()); err != nil {
+		t.Fatal(err)
+	}
+	d := decider()
+	d.Source = lookups{compiled.Open(dir)}
+	for request, want := range map[string][]string{"0": {path0}, "1, 0,1": {path1, path0}} {
+		edits, _, err := d.Decide(t.Context(), ask(request))
+		if got, _ := gpusOf(edits); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", request, got, err)
+		}
+	}
+	// Errors list all GPUs.
+	d.Source = compiled.Open(dir)
+	for request, want := range map[string]error{"2": ErrDeviceFailed, "7": errNoSuchGPU} {
+		if _, _, err := d.Decide(t.Context(), ask(request)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", request, err, want)
+		}
+	}
+}
+
+// lookups fails if the whole list is read.
+type lookups struct{ *compiled.Source }
+
+func (lookups) Devices(context.Context) ([]discovery.Device, error) {
+	return nil, errors.New("the whole list is read")
+}
 
 func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
-	if _, _, err := decider(t, fixed{devices: testDevices()}).Decide(context.Background(), c); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
+	if _, _, err := decider().Decide(context.Background(), c); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -250,10 +278,9 @@ func FuzzChoose(f *testing.F) {
 	for _, seed := range []string{"", "all", "none", "0,1", path0, "0x00000001_0x000000A1", "0x", "99999999999999999999", "0,,", "\x00", "٣"} {
 		f.Add(seed)
 	}
-	present := testDevices()
 	f.Fuzz(func(t *testing.T, request string) {
 		c := Container{OS: ocispec.Windows, ID: "c", Env: []string{VisibleVariable + "=" + request}}
-		edits, ok, err := decider(t, fixed{devices: present}).Decide(context.Background(), c)
+		edits, ok, err := decider().Decide(context.Background(), c)
 		if err != nil {
 			return
 		}

@@ -1,19 +1,16 @@
+//go:build linux
+
 package shim
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
-	"directx-nri/internal/policy"
 )
 
 // libraries is how many runtime files the benchmarks' GPU has.
@@ -22,7 +19,7 @@ const libraries = 20
 // BenchmarkPrepare measures what a start does in this process before the real
 // shim runs, without the time that a program takes to be there at all.
 func BenchmarkPrepare(b *testing.B) {
-	bundle, stateDir := benchNode(b)
+	node := benchNode(b)
 	for _, row := range []struct {
 		name    string
 		request string
@@ -36,68 +33,50 @@ func BenchmarkPrepare(b *testing.B) {
 		{"20 mounts/4MB", "DIRECTX_VISIBLE_DEVICES=all", 4 << 20},
 	} {
 		spec := benchSpec(b, row.request, row.size)
-		path := filepath.Join(bundle, specName)
 		b.Run(row.name, func(b *testing.B) {
 			b.SetBytes(int64(len(spec)))
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				if err := os.WriteFile(path, spec, 0o644); err != nil {
-					b.Fatal(err)
-				}
+				node.write("bundle/config.json", spec)
 				b.StartTimer()
 				s := newShim(Call{
-					Self: "/none", Args: []string{"-id", "bench", "start"}, Bundle: bundle, StateDir: stateDir, Stderr: io.Discard,
+					Self: "/none", Args: []string{"-id", "bench", "start"}, Bundle: node.path("bundle"), StateDir: node.path("state"), Stderr: io.Discard,
 				})
 				if err := s.prepare(); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.StopTimer()
-			after, err := os.ReadFile(path)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if edited := strings.Contains(string(after), "library19"); edited != (row.request != "A=B") {
+			if edited := strings.Contains(node.read("bundle/config.json"), "library19"); edited != (row.request != "A=B") {
 				b.Errorf("the spec was edited: %t", edited)
 			}
 		})
 	}
 }
 
-// benchNode returns a bundle and the state directory of a node with one GPU.
-func benchNode(b *testing.B) (bundle, stateDir string) {
+// benchNode returns a node whose GPU has many libraries.
+func benchNode(b *testing.B) *bed {
 	b.Helper()
-	if runtime.GOOS != "linux" {
-		b.Skip("device nodes and libraries need Linux")
-	}
-	dir := b.TempDir()
-	bundle, stateDir = filepath.Join(dir, "bundle"), filepath.Join(dir, "state")
-	if err := os.Mkdir(bundle, 0o700); err != nil {
-		b.Fatal(err)
-	}
+	node := newBed(b)
 	gpu := discovery.Device{
 		InstanceID: "BENCH", SupportsDisplay: true,
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}},
 	}
 	for i := range libraries {
-		name := fmt.Sprintf("library%02d.so", i)
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			b.Fatal(err)
-		}
-		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: filepath.Join(dir, name), Destination: "/usr/lib/wsl/" + name})
+		name := fmt.Sprintf("lib/library%02d.so", i)
+		node.write(name, "")
+		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: node.path(name), Destination: "/usr/lib/wsl/" + name})
 	}
-	p := policy.Default()
-	p.Inventory = true
-	if err := errors.Join(compiled.Write(stateDir, []discovery.Device{gpu}), policy.Write(stateDir, p)); err != nil {
+	if err := compiled.Write(node.path("state"), []discovery.Device{gpu}); err != nil {
 		b.Fatal(err)
 	}
-	return bundle, stateDir
+	return node
 }
 
 // benchSpec returns a container's spec with as many variables as make it size
 // bytes long, as a cluster's services do.
-func benchSpec(b *testing.B, request string, size int) []byte {
+func benchSpec(b *testing.B, request string, size int) string {
 	b.Helper()
 	env := []string{request}
 	for i, length := 0, 0; length < size; i++ {
@@ -112,5 +91,5 @@ func benchSpec(b *testing.B, request string, size int) []byte {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return data
+	return string(data)
 }

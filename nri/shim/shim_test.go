@@ -367,6 +367,53 @@ func TestPodStart(t *testing.T) {
 	b.refused(b.start(standalone(variable)), "outside Kubernetes")
 }
 
+// containerd passes a pod's annotations on to its containers if the runtime's
+// pod_annotations has directx.microsoft.com/*.
+func TestPodRequestsExtraMounts(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.configure(func(p *policy.Policy) {
+		p.ExtraMounts = policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/usr/lib"}, Max: 16}
+	})
+	annotations := podAnnotations("container", "u1")
+	annotations["directx.microsoft.com/extra-mounts"] = "[/usr/lib/os-release]"
+	b.started(b.start(specOf(annotations, "DIRECTX_ALLOCATION_DISPLAY="+b.allocate())))
+	once := b.read("bundle/config.json")
+	if !strings.Contains(once, `"/usr/lib/wsl/lib/os-release"`) || !strings.Contains(once, "DIRECTX_DEVICES=[{") {
+		t.Error(once)
+	}
+	b.started(b.start(once))
+	if b.read("bundle/config.json") != once {
+		t.Error("the second time changed it again")
+	}
+}
+
+func TestRefusalIsLoggedInOneLine(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		shim, spec string
+		says       []string
+	}{
+		"standalone":     {ourName, standalone("DIRECTX_VISIBLE_DEVICES=7"), []string{"container=c1", "reason=request"}},
+		"pod":            {ourName, specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY=x"), []string{"container=main", "pod=default/web", "reason=wrong_variable"}},
+		"no config.json": {ourName, "{", []string{"container=c1", "reason=other"}},
+		"panic":          {brokenName, standalone("DIRECTX_VISIBLE_DEVICES=all"), []string{"internal error in directx-nri", "stack=", "panicking"}},
+	} {
+		b := newBed(t)
+		b.shim = b.program("bin/" + test.shim)
+		b.refused(b.start(test.spec))
+		log := b.read("state/shim.log")
+		if strings.Count(log, `level=error msg="Container refused"`) != 1 {
+			t.Errorf("%s: %s", name, log)
+		}
+		for _, text := range append(test.says, "error=") {
+			if !strings.Contains(log, text) {
+				t.Errorf("%s: %s does not say %s", name, log, text)
+			}
+		}
+	}
+}
+
 func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 	t.Parallel()
 	request := standalone("DIRECTX_VISIBLE_DEVICES=all")
@@ -460,40 +507,31 @@ func TestJobKindOfHostProcesses(t *testing.T) {
 
 func TestLogIsRotated(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "shim.log")
-	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), maxLog+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
+	for name, test := range map[string]struct {
+		stuck         bool // it cannot be renamed, as when another start has it open on Windows
+		before, after int64
+	}{
+		"small":                  {before: maxLog, after: maxLog + 5},
+		"large":                  {before: maxLog + 1, after: 5},
+		"large, in use":          {stuck: true, before: maxLog + 1, after: maxLog + 6},
+		"twice as large, in use": {stuck: true, before: 2*maxLog + 1, after: 2*maxLog + 1},
+	} {
+		path := filepath.Join(t.TempDir(), "shim.log")
+		if err := os.WriteFile(path, make([]byte, test.before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if test.stuck {
+			if err := os.MkdirAll(path+".1/x", 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
 		l := &logFile{path: path}
-		if _, err := l.Write([]byte("line\n")); err != nil {
-			t.Fatal(err)
-		}
-		_ = l.file.Close()
-	}
-	data, err := os.ReadFile(path)
-	if err != nil || string(data) != "line\nline\n" {
-		t.Errorf("%q, %v", data, err)
-	}
-	if old, err := os.Stat(path + ".1"); err != nil || old.Size() != maxLog+1 {
-		t.Errorf("the log before: %v", err)
-	}
-	// As when another start has it open, on Windows.
-	stuck := filepath.Join(t.TempDir(), "shim.log")
-	if err := os.MkdirAll(stuck+".1/x", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for before, after := range map[int]int64{maxLog + 1: maxLog + 6, 2*maxLog + 1: 2*maxLog + 1} {
-		if err := os.WriteFile(stuck, make([]byte, before), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l := &logFile{path: stuck}
 		if n, err := l.Write([]byte("line\n")); n != 5 || err != nil {
-			t.Errorf("%d, %v", n, err)
+			t.Errorf("%s: %d, %v", name, n, err)
 		}
-		_ = l.file.Close() // nil when it was dropped
-		if info, err := os.Stat(stuck); err != nil || info.Size() != after {
-			t.Errorf("a log of %d bytes that cannot be renamed has %d bytes, %v", before, info.Size(), err)
+		_ = l.file.Close() // nil when the line was dropped
+		if info, err := os.Stat(path); err != nil || info.Size() != test.after {
+			t.Errorf("%s: %d bytes, want %d, %v", name, info.Size(), test.after, err)
 		}
 	}
 	lost := &logFile{path: "/dev/null/x"}
