@@ -21,7 +21,7 @@ type Spec struct {
 
 // ParseSpec parses a spec. Its error matches [ErrSpec].
 func ParseSpec(data []byte) (Spec, error) {
-	root, err := parseObject(data)
+	root, err := parseObject(string(data))
 	if err != nil {
 		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)
 	}
@@ -70,12 +70,16 @@ func (s Spec) facts() (f Facts, err error) {
 	if f.HyperV, err = windows.has("hyperv"); err != nil {
 		return Facts{}, wrap("windows", err)
 	}
-	if f.Env, err = process.texts("env"); err != nil {
+	env, err := list[string](process, "env")
+	if err != nil {
 		return Facts{}, wrap("process", err)
 	}
-	return f, errors.Join(
-		s.root.get("annotations", &f.Annotations),
-		wrap("windows", windows.get("devices", &f.Devices)))
+	devices, err := list[specs.WindowsDevice](windows, "devices")
+	if err != nil {
+		return Facts{}, wrap("windows", err)
+	}
+	f.Env, f.Devices = env.values, devices.values
+	return f, s.root.get("annotations", &f.Annotations)
 }
 
 // Apply returns the spec with edits applied. Everything else stays as it is,
@@ -95,9 +99,11 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	if !changed {
 		return s.data, false, nil
 	}
-	return s.root.bytes(), true, nil
+	return s.root.appendTo(make([]byte, 0, len(s.data)+8<<10)), true, nil
 }
 
+// applyEnv replaces variables. Those that have their values already stay where they
+// are.
 func applyEnv(root *object, edits Edits) (bool, error) {
 	if len(edits.Env) == 0 {
 		return false, nil
@@ -106,73 +112,26 @@ func applyEnv(root *object, edits Edits) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	env, err := process.list("env")
+	env, err := list[string](process, "env")
 	if err != nil {
 		return false, wrap("process", err)
 	}
-	env, changed, err := overrideEnv(env, edits.Env)
+	var names, variables []string
+	for i, variable := range edits.Env {
+		sameName := func(other string) bool { return envName(other) == envName(variable) }
+		if !slices.ContainsFunc(edits.Env[i+1:], sameName) && !slices.Contains(env.values, variable) { // The last one of a name wins.
+			names, variables = append(names, envName(variable)), append(variables, variable)
+		}
+	}
+	changed, err := merge(process, "env", env, names, variables, envName)
 	if err != nil || !changed {
-		return false, wrap("process: env", err)
+		return false, wrap("process", err)
 	}
-	return true, errors.Join(process.set("env", json.RawMessage(env)), root.set("process", process))
+	return true, root.set("process", process, "")
 }
 
-// overrideEnv returns the JSON array env in which variables, NAME=value, replace
-// those of the same names. The environment is most of a spec: other variables
-// are copied as they are.
-func overrideEnv(env []byte, variables []string) (edited []byte, changed bool, err error) {
-	type entry struct {
-		begin    int
-		variable string
-	}
-	var same []entry // with the same names
-	err = eachElement(env, func(begin, end int) error {
-		variable, err := text(env[begin:end])
-		if err == nil && hasNameOf(variables, variable) {
-			same = append(same, entry{begin, string(variable)})
-		}
-		return err
-	})
-	if err != nil {
-		return nil, false, err
-	}
-	var missing []string
-	var added [][]byte
-	for i, variable := range variables {
-		// The last one of a name wins.
-		if hasNameOf(variables[i+1:], []byte(variable)) || slices.ContainsFunc(same, func(e entry) bool { return e.variable == variable }) {
-			continue
-		}
-		raw, err := marshal(variable)
-		if err != nil {
-			return nil, false, err
-		}
-		missing, added = append(missing, variable), append(added, raw)
-	}
-	if len(missing) == 0 {
-		return env, false, nil
-	}
-	replaced := slices.DeleteFunc(same, func(e entry) bool { return !hasNameOf(missing, []byte(e.variable)) })
-	if len(replaced) == 0 {
-		return appended(env, added...), true, nil
-	}
-	var kept [][]byte
-	err = eachElement(env, func(begin, end int) error {
-		if !slices.ContainsFunc(replaced, func(e entry) bool { return e.begin == begin }) {
-			kept = append(kept, env[begin:end])
-		}
-		return nil
-	})
-	return appended([]byte("[]"), append(kept, added...)...), true, err
-}
-
-// hasNameOf reports whether one of variables has the same name as variable.
-func hasNameOf(variables []string, variable []byte) bool {
-	return slices.ContainsFunc(variables, func(v string) bool {
-		name := strings.IndexByte(v, '=') + 1
-		return len(variable) >= name && string(variable[:name]) == v[:name]
-	})
-}
+// envName returns the name of a variable with its "=", "" for what is no variable.
+func envName(variable string) string { return variable[:strings.IndexByte(variable, '=')+1] }
 
 func applyWindowsDevices(root *object, edits Edits) (bool, error) {
 	if len(edits.WindowsDevices)+len(edits.RemoveWindowsDevices) == 0 {
@@ -190,7 +149,7 @@ func applyWindowsDevices(root *object, edits Edits) (bool, error) {
 	if err != nil || !changed {
 		return false, wrap("windows", err)
 	}
-	return true, root.set("windows", windows)
+	return true, root.set("windows", windows, "")
 }
 
 // windowsDeviceKey returns the same value for all spellings of a device.
@@ -226,14 +185,14 @@ func applyLinuxDevices(root *object, edits Edits) (bool, error) {
 		return false, wrap("linux: resources", err)
 	}
 	if changedRules {
-		if err := linux.set("resources", resources); err != nil {
+		if err := linux.set("resources", resources, ""); err != nil {
 			return false, wrap("linux", err)
 		}
 	}
 	if !changedNodes && !changedRules {
 		return false, nil
 	}
-	return true, root.set("linux", linux)
+	return true, root.set("linux", linux, "")
 }
 
 // access returns the access to a device that NRI's generator grants, so that a
@@ -245,23 +204,10 @@ func access(d specs.LinuxDevice) string {
 	return "rw"
 }
 
-// deviceRule is a comparable [specs.LinuxDeviceCgroup].
-type deviceRule struct {
-	allow              bool
-	kind, access       string
-	hasMajor, hasMinor bool
-	major, minor       int64
-}
-
-func deviceRuleKey(rule specs.LinuxDeviceCgroup) deviceRule {
-	key := deviceRule{allow: rule.Allow, kind: rule.Type, access: rule.Access}
-	if rule.Major != nil {
-		key.hasMajor, key.major = true, *rule.Major
-	}
-	if rule.Minor != nil {
-		key.hasMinor, key.minor = true, *rule.Minor
-	}
-	return key
+// deviceRuleKey returns the same text for equal rules.
+func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
+	key, _ := json.Marshal(rule) // It has no value that cannot be encoded.
+	return string(key)
 }
 
 func applyMounts(root *object, edits Edits) (bool, error) {
@@ -295,52 +241,40 @@ func containerOS(root *object) (OS, error) {
 	return Linux, nil
 }
 
-// update removes the entries of the list at key whose keys are in remove, then
-// appends those of add whose keys no entry has. It reports whether the list
+// update removes the elements of the list at key whose keys are in remove, then
+// appends those of add whose keys no element has. It reports whether the list
 // changed.
-func update[T any, K comparable](o *object, key string, remove []K, add []T, keyOf func(T) K) (bool, error) {
-	list, err := o.list(key)
+func update[T any, K comparable](o *object, key string, remove []K, add []T, keyOf func(T) K) (changed bool, err error) {
+	l, err := list[T](o, key)
 	if err != nil {
 		return false, err
 	}
-	var known []K
-	var kept [][]byte
-	count := 0
-	err = eachElement(list, func(begin, end int) error {
-		var entry T
-		if err := json.Unmarshal(list[begin:end], &entry); err != nil {
-			return fmt.Errorf("%s[%d]: %w", key, count, err)
+	changed, err = merge(o, key, l, remove, add, keyOf)
+	return changed, wrap(key, err)
+}
+
+// merge is update for a list that has been read.
+func merge[T any, K comparable](o *object, key string, l elements[T], remove []K, add []T, keyOf func(T) K) (changed bool, err error) {
+	known, kept := make([]K, 0, len(l.values)+len(add)), make([]string, 0, len(l.values)+len(add))
+	for i, value := range l.values {
+		if k := keyOf(value); !slices.Contains(remove, k) {
+			known, kept = append(known, k), append(kept, l.raw[i])
 		}
-		count++
-		if k := keyOf(entry); !slices.Contains(remove, k) {
-			known, kept = append(known, k), append(kept, list[begin:end])
-		}
-		return nil
-	})
-	if err != nil {
-		return false, err
 	}
-	var added [][]byte
-	for _, entry := range add {
-		k := keyOf(entry)
+	changed = len(kept) < len(l.raw)
+	for _, value := range add {
+		k := keyOf(value)
 		if slices.Contains(known, k) {
 			continue
 		}
-		raw, err := marshal(entry)
+		raw, err := marshal(value)
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", key, err)
+			return false, err
 		}
-		known, added = append(known, k), append(added, raw)
+		known, kept, changed = append(known, k), append(kept, raw), true
 	}
-	if len(kept) == count && len(added) == 0 {
+	if !changed {
 		return false, nil
 	}
-	return true, o.set(key, json.RawMessage(appended([]byte("[]"), append(kept, added...)...)))
-}
-
-func wrap(where string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", where, err)
+	return true, o.set(key, nil, "["+strings.Join(kept, ",")+"]")
 }

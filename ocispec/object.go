@@ -1,7 +1,6 @@
 package ocispec
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,14 +18,14 @@ type object struct {
 // member is one member of an object. name and value are JSON.
 type member struct {
 	key         string
-	name, value []byte
-	// object is the parsed value. It replaces value where that is nil.
+	name, value string
+	// object is the parsed value. It replaces value where that is "".
 	object *object
 }
 
-func (m member) json() []byte {
-	if m.value == nil {
-		return m.object.bytes()
+func (m member) json() string {
+	if m.value == "" {
+		return string(m.object.appendTo(nil))
 	}
 	return m.value
 }
@@ -41,7 +40,7 @@ var (
 // not validate values: containerd writes valid JSON, and the runtime decodes the
 // spec again and refuses everything else. They never read beyond the data.
 
-func skipSpace(data []byte, i int) int {
+func skipSpace(data string, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
 		i++
 	}
@@ -49,7 +48,7 @@ func skipSpace(data []byte, i int) int {
 }
 
 // byteAt returns the byte at i, 0 after the end.
-func byteAt(data []byte, i int) byte {
+func byteAt(data string, i int) byte {
 	if i < len(data) {
 		return data[i]
 	}
@@ -58,9 +57,9 @@ func byteAt(data []byte, i int) byte {
 
 // stringEnd returns the position after the string that begins at i, -1 if it
 // does not end.
-func stringEnd(data []byte, i int) int {
+func stringEnd(data string, i int) int {
 	for begin := i; ; {
-		next := bytes.IndexByte(data[i+1:], '"')
+		next := strings.IndexByte(data[i+1:], '"')
 		if next < 0 {
 			return -1
 		}
@@ -77,7 +76,7 @@ func stringEnd(data []byte, i int) int {
 
 // valueEnd returns the position after the value that begins at i, -1 if there is
 // none.
-func valueEnd(data []byte, i int) int {
+func valueEnd(data string, i int) int {
 	for depth := 0; i < len(data); {
 		switch data[i] {
 		case '"':
@@ -109,9 +108,8 @@ func valueEnd(data []byte, i int) int {
 	return -1
 }
 
-// eachElement calls do with the position and end of each value of the JSON array
-// data.
-func eachElement(data []byte, do func(begin, end int) error) error {
+// eachElement calls do with each value of the JSON array data.
+func eachElement(data string, do func(raw string) error) error {
 	if byteAt(data, 0) != '[' {
 		return errNoList
 	}
@@ -124,7 +122,7 @@ func eachElement(data []byte, do func(begin, end int) error) error {
 		if end < 0 {
 			return errMalformed
 		}
-		if err := do(i, end); err != nil {
+		if err := do(data[i:end]); err != nil {
 			return err
 		}
 		i = skipSpace(data, end)
@@ -140,7 +138,7 @@ func eachElement(data []byte, do func(begin, end int) error) error {
 }
 
 // parseObject parses the JSON object data.
-func parseObject(data []byte) (*object, error) {
+func parseObject(data string) (*object, error) {
 	o := &object{}
 	i := skipSpace(data, 0)
 	if byteAt(data, i) != '{' {
@@ -165,11 +163,9 @@ func parseObject(data []byte) (*object, error) {
 			return nil, errMalformed
 		}
 		m := member{name: data[i:nameEnd], value: data[begin:end]}
-		key, err := text(m.name)
-		if err != nil {
+		if err := decode(m.name, &m.key); err != nil {
 			return nil, err
 		}
-		m.key = string(key)
 		o.members = append(o.members, m)
 		i = skipSpace(data, end)
 		switch byteAt(data, i) {
@@ -184,7 +180,7 @@ func parseObject(data []byte) (*object, error) {
 }
 
 // endOfData returns an error if there is more than white space from i on.
-func endOfData(data []byte, i int) error {
+func endOfData(data string, i int) error {
 	if skipSpace(data, i) < len(data) {
 		return errMalformed
 	}
@@ -211,7 +207,7 @@ func (o *object) find(key string) (int, error) {
 // member returns the member of key, nil if there is none or its value is null.
 func (o *object) member(key string) (*member, error) {
 	i, err := o.find(key)
-	if err != nil || i < 0 || string(o.members[i].value) == "null" {
+	if err != nil || i < 0 || o.members[i].value == "null" {
 		return nil, err
 	}
 	return &o.members[i], nil
@@ -223,10 +219,7 @@ func (o *object) get(key string, v any) error {
 	if err != nil || m == nil {
 		return err
 	}
-	if err := json.Unmarshal(m.json(), v); err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	return nil
+	return wrap(key, json.Unmarshal([]byte(m.json()), v))
 }
 
 // has reports whether there is a value of key that is not null.
@@ -235,79 +228,43 @@ func (o *object) has(key string) (bool, error) {
 	return m != nil, err
 }
 
-// list returns the JSON array at key, an empty one if there is none or null.
-func (o *object) list(key string) ([]byte, error) {
+// elements are the elements of a list, decoded and as JSON.
+type elements[T any] struct {
+	values []T
+	raw    []string
+}
+
+// list returns the elements of the JSON array at key, none if there is no value or
+// null.
+func list[T any](o *object, key string) (l elements[T], err error) {
 	m, err := o.member(key)
 	if err != nil || m == nil {
-		return []byte("[]"), err
+		return l, err
 	}
-	data := m.json()
-	if data[0] != '[' {
-		return nil, fmt.Errorf("%s: %w", key, errNoList)
-	}
-	return data, nil
+	text := m.json()
+	count := strings.Count(text, `",`) + 1 // for a list of strings
+	l = elements[T]{make([]T, 0, count), make([]string, 0, count)}
+	err = eachElement(text, func(raw string) error {
+		i := len(l.values)
+		l.values, l.raw = append(l.values, *new(T)), append(l.raw, raw)
+		if err := decode(raw, &l.values[i]); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+		return nil
+	})
+	return l, wrap(key, err)
 }
 
-// texts is get for a list of strings. It is for the environment, most of a spec,
-// whose strings share one copy.
-func (o *object) texts(key string) ([]string, error) {
-	data, err := o.list(key)
-	if err != nil {
-		return nil, err
-	}
-	all := string(data)
-	list := make([]string, 0, strings.Count(all, `",`)+1)
-	err = eachElement(data, func(begin, end int) error {
-		if _, ok := plainText(data[begin:end]); ok {
-			list = append(list, all[begin+1:end-1])
+// decode is json.Unmarshal, but faster for strings: the environment is most of a
+// spec.
+func decode(raw string, v any) error {
+	if s, ok := v.(*string); ok && raw[0] == '"' {
+		*s = raw[1 : len(raw)-1]
+		if strings.IndexByte(*s, '\\') < 0 && utf8.ValidString(*s) {
 			return nil
 		}
-		decoded, err := text(data[begin:end])
-		list = append(list, string(decoded))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return list, nil
-}
-
-// plainText returns the text of the JSON value raw if it is a string without
-// escapes.
-func plainText(raw []byte) (text []byte, ok bool) {
-	if raw[0] != '"' {
-		return nil, false
-	}
-	text = raw[1 : len(raw)-1]
-	return text, bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text)
-}
-
-// text returns the text of the JSON string raw, an empty one for null.
-func text(raw []byte) ([]byte, error) {
-	if plain, ok := plainText(raw); ok {
-		return plain, nil
-	}
-	var decoded string
-	err := json.Unmarshal(raw, &decoded)
-	return []byte(decoded), err
-}
-
-// appended returns the JSON array data with the JSON values more at its end.
-func appended(data []byte, more ...[]byte) []byte {
-	size := len(data)
-	for _, raw := range more {
-		size += len(",") + len(raw)
-	}
-	own := bytes.TrimRight(data[:len(data)-1], " \t\r\n")
-	empty := len(own) == 1
-	list := append(make([]byte, 0, size), own...)
-	for _, raw := range more {
-		if !empty {
-			list = append(list, ',')
-		}
-		list, empty = append(list, raw...), false
-	}
-	return append(list, ']')
+	return json.Unmarshal([]byte(raw), v)
 }
 
 // child returns the object at key, an empty one if there is none or null.
@@ -318,15 +275,13 @@ func (o *object) child(key string) (*object, error) {
 		return &object{}, err
 	}
 	if m.object == nil {
-		if m.object, err = parseObject(m.value); err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
-		}
+		m.object, err = parseObject(m.value)
 	}
-	return m.object, nil
+	return m.object, wrap(key, err)
 }
 
-// set sets the value of key to v: an [object] or JSON.
-func (o *object) set(key string, v any) error {
+// set sets the value of key to v, or to JSON if v is nil.
+func (o *object) set(key string, v *object, json string) error {
 	i, err := o.find(key)
 	if err != nil {
 		return err
@@ -334,38 +289,16 @@ func (o *object) set(key string, v any) error {
 	if i < 0 {
 		name, err := marshal(key)
 		if err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+			return wrap(key, err)
 		}
 		i = len(o.members)
 		o.members = append(o.members, member{key: key, name: name})
 	}
-	m := &o.members[i]
-	switch v := v.(type) {
-	case *object:
-		m.value, m.object = nil, v
-	case json.RawMessage:
-		m.value, m.object = v, nil
-	}
+	o.members[i].value, o.members[i].object = json, v
 	return nil
 }
 
-// bytes returns o as JSON.
-func (o *object) bytes() []byte { return o.appendTo(make([]byte, 0, o.size())) }
-
-// size returns at least the length of o as JSON.
-func (o *object) size() int {
-	size := len("{}")
-	for _, m := range o.members {
-		size += len(m.name) + len(":,")
-		if m.value == nil {
-			size += m.object.size()
-		} else {
-			size += len(m.value)
-		}
-	}
-	return size
-}
-
+// appendTo appends o as JSON to b.
 func (o *object) appendTo(b []byte) []byte {
 	b = append(b, '{')
 	for i, m := range o.members {
@@ -373,7 +306,7 @@ func (o *object) appendTo(b []byte) []byte {
 			b = append(b, ',')
 		}
 		b = append(append(b, m.name...), ':')
-		if m.value == nil {
+		if m.value == "" {
 			b = m.object.appendTo(b)
 		} else {
 			b = append(b, m.value...)
@@ -383,12 +316,17 @@ func (o *object) appendTo(b []byte) []byte {
 }
 
 // marshal is json.Marshal without HTML escapes, so that "&" stays readable.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
+func marshal(v any) (string, error) {
+	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
+	err := e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+func wrap(where string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return fmt.Errorf("%s: %w", where, err)
 }

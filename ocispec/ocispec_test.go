@@ -283,7 +283,7 @@ func TestApply(t *testing.T) {
 		"environment, none": {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
 		"environment, as it was written": {
 			env, "{\"process\":{ \"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\" ]}}",
-			"{\"process\":{\"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\",\"A=new\"]}}",
+			"{\"process\":{\"env\":[\"B=\\u0031\",\"A2=x\",null,\"A\",\"C=\xff\",\"A=new\"]}}",
 		},
 		"environment, replaced": {
 			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=\u0031",null,"A=new"]}}`,
