@@ -282,10 +282,10 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
 	}
-	p.Drain() // does not wait for what hangs
+	p.drain() // does not wait for what hangs
 	close(block)
 	p.timeout = time.Minute
-	p.Drain()
+	p.drain()
 	if n := len(p.slots); n > 0 || p.Alive() != nil {
 		t.Errorf("%d workers are left", n)
 	}
@@ -386,7 +386,7 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	p.Drain() // A worker answers before it ends.
+	p.drain() // A worker answers before it ends.
 	if len(p.slots) > 0 {
 		t.Errorf("%d workers are left", len(p.slots))
 	}

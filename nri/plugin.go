@@ -66,22 +66,6 @@ func NewPlugin(decider func() (*decision.Decider, error), observer Observer, log
 	return &Plugin{decider: decider, observer: observer, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
 }
 
-// Hooks returns the plugin for one registration with the runtime. synchronized is
-// called when the runtime has accepted it.
-func (p *Plugin) Hooks(synchronized func()) any { return &hooks{p, synchronized} }
-
-type hooks struct {
-	*Plugin
-	synchronized func()
-}
-
-// Synchronize implements the interface of the stub. Existing containers need
-// nothing: the interlock keeps those from starting that were not adjusted.
-func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	h.synchronized()
-	return nil, nil
-}
-
 // CreateContainer returns the adjustment of a container that has an allocation. A
 // container that requests nothing depends on neither files nor workers.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -166,9 +150,9 @@ func (p *Plugin) Alive() error {
 	return nil
 }
 
-// Drain waits until no hook is at work, so that the runtime gets its answers
+// drain waits until no hook is at work, so that the runtime gets its answers
 // before the connection closes, but no longer than a hook can take.
-func (p *Plugin) Drain() {
+func (p *Plugin) drain() {
 	for deadline := time.Now().Add(p.timeout); len(p.slots) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

@@ -22,11 +22,7 @@ type Runner struct {
 	// Name and Index identify the plugin. The runtime calls plugins in the order of
 	// their indices, 00 to 99.
 	Name, Index string
-	// Hooks returns the plugin for one registration, a value with methods of the stub
-	// package's interfaces. Synchronize is one of them and calls synchronized.
-	Hooks func(synchronized func()) any
-	// Drain waits a limited time until no hook is at work.
-	Drain func()
+	Plugin      *Plugin
 	// Serving is called with true when the plugin is registered and synchronized, and
 	// with false when it no longer is.
 	Serving func(bool)
@@ -85,10 +81,10 @@ func (r *Runner) session(ctx context.Context) error {
 	defer conn.Close()
 	// The stub passes the context of Start to hooks. A hook that is at work when ctx
 	// ends must still answer.
-	hooks, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	hookContext, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	synchronized, lost := make(chan struct{}), make(chan struct{})
-	plugin, err := stub.New(r.Hooks(sync.OnceFunc(func() { close(synchronized) })),
+	plugin, err := stub.New(&hooks{r.Plugin, sync.OnceFunc(func() { close(synchronized) })},
 		stub.WithConnection(conn),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
 		stub.WithOnClose(sync.OnceFunc(func() { close(lost) })),
@@ -102,7 +98,7 @@ func (r *Runner) session(ctx context.Context) error {
 	// Start never returns if the runtime leaves before it calls Configure. It is left
 	// behind then, with its connection closed.
 	started := make(chan error, 1)
-	go func() { started <- plugin.Start(hooks) }()
+	go func() { started <- plugin.Start(hookContext) }()
 	select {
 	case err = <-started:
 	case <-time.After(cmp.Or(r.startTimeout, 15*time.Second)):
@@ -127,10 +123,24 @@ func (r *Runner) session(ctx context.Context) error {
 		r.Serving(false)
 	case <-ctx.Done():
 		r.Serving(false)
-		r.Drain()
+		r.Plugin.drain()
 		time.Sleep(flushTime) // The stub sends an answer after the hook has returned.
 	}
 	return nil
+}
+
+// hooks are the plugin's for one registration.
+type hooks struct {
+	*Plugin
+	synchronized func()
+}
+
+// Synchronize implements the interface of the stub. The runtime has accepted the
+// plugin. Existing containers need nothing: the interlock keeps those from starting
+// that were not adjusted.
+func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	h.synchronized()
+	return nil, nil
 }
 
 // stubLogger logs the stub's messages. Informational ones are for debugging:

@@ -70,7 +70,7 @@ func startRunner(t testing.TB, socket string, p *Plugin) (states serving, stop f
 	states = make(serving, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	runner := &Runner{
-		Socket: socket, Name: "directx", Index: "50", Hooks: p.Hooks, Drain: p.Drain, Log: testutil.Quiet(),
+		Socket: socket, Name: "directx", Index: "50", Plugin: p, Log: testutil.Quiet(),
 		Serving: func(on bool) { states <- on },
 		// Short, so that the watchdog is seen at work.
 		startTimeout: 500 * time.Millisecond,
@@ -252,9 +252,9 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	hooks := newBed(t).plugin.Hooks
+	plugin := newBed(t).plugin
 	for i := range 60 {
-		runner := &Runner{Socket: silent, Name: "directx", Index: "50", Hooks: hooks, Log: testutil.Quiet()}
+		runner := &Runner{Socket: silent, Name: "directx", Index: "50", Plugin: plugin, Log: testutil.Quiet()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
 		ended := make(chan error, 1)
 		go func() { ended <- runner.Run(ctx) }()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
@@ -250,6 +250,7 @@ func TestApply(t *testing.T) {
 	windows := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
 	linux := editsFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
 	env := Edits{Env: []string{"A=new"}}
+	class := Edits{WindowsDevices: []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}}
 
 	for name, test := range map[string]struct {
 		edits    Edits
@@ -293,6 +294,11 @@ func TestApply(t *testing.T) {
 			Edits{Env: []string{"A=1", "B=<&>", "C=x", "A=2"}}, `{"process":{"env":["C=x","B="]}}`, `{"process":{"env":["C=x","B=<&>","A=2"]}}`,
 		},
 		"nothing": {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"class":   {class, `{"windows":{}}`, `{"windows":{"devices":[{"id":"` + DisplayClass + `","idType":"class"}]}}`},
+		"class, in other words": {
+			class, `{"windows":{"devices":[{"id":"{5b45201d-f2f2-4f3b-85bb-30ff1f953599}","idType":"vpci-class-guid"}]}}`,
+			`{"windows":{"devices":[{"id":"{5b45201d-f2f2-4f3b-85bb-30ff1f953599}","idType":"vpci-class-guid"}]}}`,
+		},
 		"removal of a mount": {
 			Edits{RemoveMounts: []string{"/proc/interlock"}},
 			`{"linux":{}, "mounts": [{"destination":"/proc","new":1}, {"destination":"/proc//interlock"} ,{"destination":"/data"}], "x": 1}`,
@@ -330,24 +336,6 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyAfterNRI applies edits to a spec that containerd has applied
-// it to already. What NRI's generator writes of a device is given here by hand:
-// AdjustDevices of nri v0.8 to v0.12, pkg/runtime-tools/generate.
-func TestApplyAfterNRI(t *testing.T) {
-	t.Parallel()
-	edits := editsFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
-	mounts, err := json.Marshal(edits.Mounts[:1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := []byte(`{"linux":{"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}],` +
-		`"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}]}},` +
-		`"mounts":` + string(mounts) + `}`)
-	if got, err := apply(done, edits); err != nil || !bytes.Equal(got, done) {
-		t.Errorf("%v\nNRI    %s\nthen us %s", err, done, got)
-	}
-}
-
 func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
 
 func TestApplyRefuses(t *testing.T) {
@@ -358,7 +346,7 @@ func TestApplyRefuses(t *testing.T) {
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
 		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`,
 		`{"mounts":[}`, `{"mounts":[{"destination":"/a"`, `{"mounts" []}`, `{"mounts":[] "a":1}`, `{"mounts":]}`, `{"a":"b`, `{"a":\"b}`, `{,}`,
-		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":[],"Env":[]}}`,
+		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":"A=B"}}`, `{"process":{"env":[],"Env":[]}}`,
 	} {
 		if got, err := apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
 			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
@@ -379,180 +367,138 @@ func TestDestinationKey(t *testing.T) {
 	}
 }
 
-func TestParseOS(t *testing.T) {
-	t.Parallel()
-	for name, ok := range map[string]bool{"windows": true, "linux": true, "Windows": false, "": false, "darwin": false} {
-		if _, err := ParseOS(name); (err == nil) != ok {
-			t.Errorf("ParseOS(%q): %v", name, err)
-		}
-	}
-}
-
-// environment reads a spec's environment as the runtimes do.
-func environment(spec []byte) ([]string, error) {
-	var typed struct{ Process struct{ Env []string } }
-	err := json.Unmarshal(spec, &typed)
-	return typed.Process.Env, err
-}
-
-func TestFactsEnvironment(t *testing.T) {
-	t.Parallel()
-	for _, env := range []string{
-		`null`, `[]`, ` [ ]`, `["A=B"]`, `["A=B" , "C=\"D\"", "E=F"]`, "[\n\t\"A=]\",\"\\u0041=[\"\r\n]", `["Ü=ß","\ud800"]`, "[\"A=\xff\"]", `["A",null]`, `["\\"]`, `["",""]`,
-	} {
-		data := []byte(`{"process":{"env":` + env + `}}`)
-		want, err := environment(data)
-		if err != nil {
-			t.Fatalf("%s: %v", env, err)
-		}
-		spec, err := ParseSpec(data)
-		if err != nil {
-			t.Fatalf("%s: %v", env, err)
-		}
-		facts, err := spec.Facts()
-		if err != nil || !slices.Equal(facts.Env, want) {
-			t.Errorf("%s: %q, %v, want %q", env, facts.Env, err, want)
-		}
-	}
-	for _, env := range []string{`{}`, `"A=B"`, `["A",1]`, `[["A"]]`, `[{}]`, `1`} {
-		spec, err := ParseSpec([]byte(`{"process":{"env":` + env + `}}`))
-		if err != nil {
-			t.Fatalf("%s: %v", env, err)
-		}
-		if facts, err := spec.Facts(); !errors.Is(err, ErrSpec) {
-			t.Errorf("%s: %q, error %v, want ErrSpec", env, facts.Env, err)
-		}
-	}
-}
-
-func FuzzFacts(f *testing.F) {
-	for _, env := range []string{`null`, `["A=B","C=D"]`, `["\"",1]`, `{"a":"]"}`, ` [ "A\\" , null ] `} {
-		f.Add([]byte(`{"process":{"env":` + env + `},"annotations":{"a":"b"}}`))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, err := ParseSpec(data)
-		if err != nil {
-			return
-		}
-		facts, err := spec.Facts()
-		if err != nil {
-			return
-		}
-		// The runtimes refuse invalid JSON.
-		if want, err := environment(data); json.Valid(data) && (err != nil || !slices.Equal(facts.Env, want)) {
-			t.Errorf("%q, want %q, %v", facts.Env, want, err)
-		}
-	})
-}
-
-// FuzzApplyEnvironment adds two variables to an environment: the runtimes then read
-// the others as before, followed by these.
-func FuzzApplyEnvironment(f *testing.F) {
-	for _, env := range []string{`null`, `["A=1","C=D","A=x"]`, `["\"",null]`, ` [ "A\\" , "\u0041=x","B=2" ] `, "[\"A=\xff\"]", `[]`} {
-		f.Add([]byte(`{"process":{"cwd":"/","env":` + env + `}}`))
-	}
-	edits := Edits{Env: []string{"A=x", "B=y"}}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		spec, err := ParseSpec(data)
-		if err != nil || !json.Valid(data) {
-			return
-		}
-		if _, err := spec.Facts(); err != nil {
-			return
-		}
-		before, err := environment(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		edited, changed, err := spec.Apply(edits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := before
-		for _, variable := range edits.Env {
-			if !slices.Contains(before, variable) {
-				want = append(slices.DeleteFunc(slices.Clone(want), func(v string) bool { return strings.HasPrefix(v, variable[:2]) }), variable)
-			}
-		}
-		if got, err := environment(edited); err != nil || !slices.Equal(got, want) {
-			t.Fatalf("%q, want %q, %v", got, want, err)
-		}
-		if changed == slices.Equal(before, want) {
-			t.Fatalf("changed: %t\n%s", changed, edited)
-		}
-	})
-}
-
-func FuzzApply(f *testing.F) {
+// FuzzSpec compares with the runtimes, which decode specs with Go's package json:
+// they read the same facts, and an edited spec as the edited one. What they refuse
+// does not matter, and neither does what is refused here.
+func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{
-		`{}`, `{"mounts":null,"linux":null,"windows":null}`, `{"windows":{"devices":[{"id":"x","idType":"class"}]}}`,
+		`{}`, `{"mounts":null,"linux":null,"windows":null}`, `{"windows":{"hyperv":{},"devices":[{"id":"x","idType":"class"}]}}`,
 		`{"linux":{"devices":[],"resources":{"devices":[{"allow":false,"access":"rwm"}]}},"mounts":[{"destination":"/x","source":"y"}]}`,
 		`{"mounts":[{"destination":"/interlock"}],"windows":{"devices":[{"id":"interlock","idType":"ours"}]}}`, `{"mounts":[`, `{"a":"\\`,
-		`{"\u006dounts":[],"MOUNTS":[]}`, `{"a":1e999,"b":"\ud800"}`,
+		`{"\u006dounts":[],"MOUNTS":[]}`, `{"a":1e9,"b":"\ud800"}`, `{"annotationſ":{"a":"b"},"annotations":{"a":"c","a":"d"}}`, `{"windows":{"devices":[{"ID":"x","id":"y","IDTYPE":"class"},null]}}`,
+		`{"process":{"env":null}}`, ` { "process" : {"cwd":"/", "env":[ "A\\" , null, "\u0041=x","B=2", "A=]" ] } } `, "{\"process\":{\"env\":[\"A=\xff\",\"A\",\"\"]}}",
+		`{"process":{"env":["\"",1]}}`, `{"process":{"env":{"a":"]"}}}`, `{"process":{"env":["A=1","C=D","A=x"]}}`, `{"process":{"env":[],"Env":["A=1"]}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	windows := editsFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
 	linux := editsFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
-	f.Fuzz(func(t *testing.T, spec []byte) {
-		removal := Edits{RemoveMounts: []string{"/interlock"}, RemoveWindowsDevices: []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}}
-		for _, edits := range []Edits{windows, linux, removal, {}} {
-			once, err := apply(spec, edits)
+	windows.RemoveWindowsDevices, linux.RemoveMounts = []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, []string{"/interlock"}
+	environment := Edits{Env: []string{"A=x", "B=y"}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var read specs.Spec
+		readErr := json.Unmarshal(data, &read)
+		for _, edits := range []Edits{windows, linux, environment, {}} {
+			spec, err := ParseSpec(data)
 			if err != nil {
-				if !errors.Is(err, ErrSpec) {
-					t.Fatalf("error %v does not match ErrSpec", err)
-				}
+				return
+			}
+			facts, err := spec.Facts()
+			if err != nil {
+				return
+			}
+			once, changed, err := spec.Apply(edits)
+			if err != nil && !errors.Is(err, ErrSpec) {
+				t.Fatalf("error %v does not match ErrSpec", err)
+			}
+			if err != nil || readErr != nil {
 				continue
 			}
-			if !json.Valid(spec) {
-				continue // The runtimes refuse it, edited or not.
+			if want := factsOf(read); !cmp.Equal(facts, want, cmpopts.EquateEmpty()) {
+				t.Fatalf("%+v, the runtimes read %+v", facts, want)
 			}
-			twice, err := apply(once, edits)
-			if err != nil || !bytes.Equal(once, twice) {
-				t.Fatalf("applied twice: %v\nonce  %s\ntwice %s", err, once, twice)
+			var edited specs.Spec
+			if err := json.Unmarshal(once, &edited); err != nil {
+				t.Fatalf("%v\n%s", err, once)
+			}
+			if diff := cmp.Diff(typed(read, edits), edited, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("as edited (-want +got):\n%s", diff)
+			}
+			if twice, err := apply(once, edits); err != nil || !bytes.Equal(once, twice) || changed == bytes.Equal(once, data) {
+				t.Fatalf("changed: %t, applied twice: %v\nonce  %s\ntwice %s", changed, err, once, twice)
 			}
 			var before, after map[string]json.RawMessage
-			if err := json.Unmarshal(spec, &before); err != nil {
-				t.Fatalf("accepted what is no JSON object: %v", err)
-			}
-			if err := json.Unmarshal(once, &after); err != nil {
-				t.Fatalf("made invalid JSON: %v\n%s", err, once)
+			if err := errors.Join(json.Unmarshal(data, &before), json.Unmarshal(once, &after)); err != nil {
+				t.Fatal(err)
 			}
 			for key := range before {
 				if _, ok := after[key]; !ok {
 					t.Fatalf("%q was lost", key)
 				}
 			}
-			var typed specs.Spec
-			if json.Unmarshal(spec, &typed) == nil {
-				if err := json.Unmarshal(once, &typed); err != nil {
-					t.Fatalf("made a spec that the runtimes cannot read: %v", err)
-				}
-			}
 		}
 	})
 }
 
-func BenchmarkBuildEdits(b *testing.B) {
-	devices := []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store)}
-	files := onDisk(store)
-	for b.Loop() {
-		if _, _, err := BuildEdits(Windows, devices, nil, files, Options{}); err != nil {
-			b.Fatal(err)
-		}
+// factsOf returns the facts of a decoded spec.
+func factsOf(s specs.Spec) Facts {
+	f := Facts{OS: Linux, Annotations: s.Annotations, Windows: s.Windows != nil}
+	if s.Windows != nil && s.Linux == nil {
+		f.OS = Windows
 	}
+	if s.Windows != nil {
+		f.Devices, f.HyperV = s.Windows.Devices, s.Windows.HyperV != nil
+	}
+	if s.Process != nil {
+		f.Env = s.Process.Env
+	}
+	return f
 }
 
-func BenchmarkApply(b *testing.B) {
-	edits := editsFor(b, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	var mounts []string
-	for i := range 30 {
-		mounts = append(mounts, fmt.Sprintf(`{"destination":"C:\\m%d","source":"C:\\s%d"}`, i, i))
-	}
-	spec := []byte(`{"windows":{"layerFolders":["C:\\l"]},"mounts":[` + strings.Join(mounts, ",") + `]}`)
-	for b.Loop() {
-		if _, err := apply(spec, edits); err != nil {
-			b.Fatal(err)
+// typed returns a decoded spec with edits applied.
+func typed(s specs.Spec, edits Edits) specs.Spec {
+	os := factsOf(s).OS
+	if len(edits.Env) > 0 {
+		process := specs.Process{}
+		if s.Process != nil {
+			process = *s.Process
 		}
+		for _, variable := range edits.Env {
+			if !slices.Contains(factsOf(s).Env, variable) {
+				process.Env = append(slices.DeleteFunc(slices.Clone(process.Env), func(v string) bool { return strings.HasPrefix(v, variable[:2]) }), variable)
+			}
+		}
+		s.Process = &process
 	}
+	if len(edits.WindowsDevices) > 0 {
+		windows := specs.Windows{}
+		if s.Windows != nil {
+			windows = *s.Windows
+		}
+		windows.Devices = without(windows.Devices, edits.RemoveWindowsDevices, windowsDeviceKey)
+		windows.Devices = with(windows.Devices, edits.WindowsDevices, windowsDeviceKey)
+		s.Windows = &windows
+	}
+	if len(edits.LinuxDevices) > 0 {
+		linux, resources := specs.Linux{}, specs.LinuxResources{}
+		if s.Linux != nil {
+			linux = *s.Linux
+		}
+		if linux.Resources != nil {
+			resources = *linux.Resources
+		}
+		linux.Devices = with(linux.Devices, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
+		for _, d := range edits.LinuxDevices {
+			rule := specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: "rw"}
+			resources.Devices = with(resources.Devices, []specs.LinuxDeviceCgroup{rule}, deviceRuleKey)
+		}
+		linux.Resources, s.Linux = &resources, &linux
+		os = Linux
+	}
+	key := func(m specs.Mount) string { return DestinationKey(os, m.Destination) }
+	for _, destination := range edits.RemoveMounts {
+		s.Mounts = without(s.Mounts, []specs.Mount{{Destination: destination}}, key)
+	}
+	s.Mounts = with(s.Mounts, edits.Mounts, key)
+	return s
+}
+
+func without[T any, K comparable](list, remove []T, keyOf func(T) K) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(e T) bool {
+		return slices.ContainsFunc(remove, func(r T) bool { return keyOf(r) == keyOf(e) })
+	})
+}
+
+func with[T any, K comparable](list, add []T, keyOf func(T) K) []T {
+	return append(slices.Clone(list), without(add, list, keyOf)...)
 }

@@ -34,28 +34,6 @@ func TestByClassGivesOneEntryForAllDevices(t *testing.T) {
 	}
 }
 
-func TestApplyingTheClassAgainChangesNothing(t *testing.T) {
-	t.Parallel()
-	edits := Edits{WindowsDevices: []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}}
-	for name, device := range map[string]string{
-		"as it was applied": fmt.Sprintf(`{"id":%q,"idType":"class"}`, DisplayClass),
-		"in other words":    fmt.Sprintf(`{"id":"{%s}","idType":"vpci-class-guid"}`, strings.ToLower(DisplayClass)),
-	} {
-		spec := `{"windows":{"devices":[` + device + `]}}`
-		got, err := apply([]byte(spec), edits)
-		if err != nil || string(got) != spec {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-	}
-	got, err := apply([]byte(`{"windows":{}}`), edits)
-	if err != nil || !strings.Contains(string(got), DisplayClass) {
-		t.Fatalf("%s, %v", got, err)
-	}
-	if again, err := apply(got, edits); err != nil || string(again) != string(got) {
-		t.Errorf("again: %s, %v", again, err)
-	}
-}
-
 // driver has files that no driver lists.
 func driver(names ...string) fakeFiles {
 	f := onDisk(store)
@@ -174,8 +152,6 @@ func TestTooManyRuntimeFilesAreCut(t *testing.T) {
 	}
 }
 
-func uint32p(n uint32) *uint32 { return &n }
-
 const uuid0, uuid1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-11111111-2222-3333-4444-555555555555"
 
 func TestHints(t *testing.T) {
@@ -245,7 +221,7 @@ func TestDevicesVariableHasTheFacts(t *testing.T) {
 	devices := []discovery.Device{
 		{
 			LocationPath: "PCIROOT(0)#PCI(1B00)", LUID: 0xC2F5, UUID: uuid0, Description: `NVIDIA "T4" <a>`,
-			BusNumber: uint32p(0x11B), Address: uint32p(3<<16 | 1),
+			BusNumber: number(0x11B), Address: number(3<<16 | 1),
 		},
 		{InstanceID: "x"},
 	}

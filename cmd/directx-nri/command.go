@@ -93,8 +93,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}, m, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{
-		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex,
-		Hooks: plugin.Hooks, Drain: plugin.Drain, Log: log,
+		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
 		Serving: func(serving bool) {
 			ready.SetServing(serving)
 			registered.Store(serving)

@@ -141,7 +141,14 @@ func (d *Decider) checkOverridden(c Container, presented []token) error {
 // a refused container takes nothing from another one.
 func (d *Decider) resolveRecords(tokens []token, holder allocation.Holder) (records []allocation.Record, unbound []token, err error) {
 	for _, t := range tokens {
-		record, bound, err := d.checkRecord(t, holder)
+		parsed, err := allocation.ParseToken(t.value)
+		if err != nil {
+			return nil, nil, explain(t.variable, err)
+		}
+		record, bound, err := d.Store.Check(parsed, holder)
+		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
+			err = fmt.Errorf("%w: it belongs in %s", ErrWrongVariable, want)
+		}
 		if err != nil {
 			return nil, nil, explain(t.variable, err)
 		}
@@ -151,22 +158,6 @@ func (d *Decider) resolveRecords(tokens []token, holder allocation.Holder) (reco
 		records = append(records, record)
 	}
 	return records, unbound, nil
-}
-
-// checkRecord returns the record of t and whether it is already bound to holder.
-func (d *Decider) checkRecord(t token, holder allocation.Holder) (allocation.Record, bool, error) {
-	parsed, err := allocation.ParseToken(t.value)
-	if err != nil {
-		return allocation.Record{}, false, err
-	}
-	record, bound, err := d.Store.Check(parsed, holder)
-	if err != nil {
-		return allocation.Record{}, false, err
-	}
-	if want := allocation.EnvKey(record.Resource); want != t.variable {
-		return allocation.Record{}, false, fmt.Errorf("%w: it belongs in %s", ErrWrongVariable, want)
-	}
-	return record, bound, nil
 }
 
 // recordedDevices returns the devices of records.

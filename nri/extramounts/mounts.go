@@ -121,38 +121,30 @@ func (p Policy) destination(request Request, from plainPath) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("destination: %w", err)
 	}
-	path := to.path
+	path, dirs := to.path, p.defaultDirs()
 	switch {
 	case request.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
 		return "", ErrDirectory
 	case !to.absolute && to.elements > 1:
 		return "", fmt.Errorf("destination %s: %w", quote(text), ErrDestination)
+	case request.Directory == policy.SysWOW64:
+		path = join(p.OS, dirs[1], to.path)
 	case !to.absolute:
-		path = join(p.OS, p.defaultDir(request.Directory), to.path)
+		path = join(p.OS, dirs[0], to.path)
 	}
-	if !slices.ContainsFunc(p.allowed(), func(dir string) bool { return below(p.OS, dir, path) }) {
+	if len(p.Destinations) > 0 {
+		dirs = p.Destinations
+	}
+	if !slices.ContainsFunc(dirs, func(dir string) bool { return below(p.OS, dir, path) }) {
 		return "", fmt.Errorf("destination %s: %w", quote(path), ErrDestination)
 	}
 	return path, nil
 }
 
-// defaultDir returns the directory of a destination that is a file name.
-func (p Policy) defaultDir(name string) string {
-	switch {
-	case p.OS == ocispec.Linux:
-		return linuxDir
-	case name == policy.SysWOW64:
-		return sysWOW64
-	}
-	return system32
-}
-
-// allowed returns the directories that files can be mounted into.
-func (p Policy) allowed() []string {
-	switch {
-	case len(p.Destinations) > 0:
-		return p.Destinations
-	case p.OS == ocispec.Linux:
+// defaultDirs returns the directories for destinations that are file names. On
+// Windows the second one is [policy.SysWOW64].
+func (p Policy) defaultDirs() []string {
+	if p.OS == ocispec.Linux {
 		return []string{linuxDir}
 	}
 	return []string{system32, sysWOW64}

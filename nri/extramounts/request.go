@@ -29,11 +29,8 @@ type Request struct {
 	Directory string
 }
 
-const (
-	maxBytes    = 64 << 10 // of a list
-	maxRequests = 256
-	maxPath     = 1024 // bytes
-)
+// maxBytes limits a list.
+const maxBytes = 64 << 10
 
 // ErrMalformed means that a request cannot be parsed.
 var ErrMalformed = errors.New("not a list of files")
@@ -60,15 +57,10 @@ func Parse(name, text string) ([]Request, error) {
 }
 
 func check(requests []Request) error {
-	if len(requests) > maxRequests {
-		return fmt.Errorf("more than %d files", maxRequests)
-	}
 	for _, r := range requests {
 		switch {
 		case r.Source == "":
 			return errors.New("an entry has no source")
-		case len(r.Source) > maxPath || len(r.Destination) > maxPath:
-			return fmt.Errorf("a path has more than %d bytes", maxPath)
 		case r.Directory != "" && r.Directory != policy.System32 && r.Directory != policy.SysWOW64:
 			return fmt.Errorf("directory %s is neither %s nor %s", quote(r.Directory), policy.System32, policy.SysWOW64)
 		}
@@ -76,25 +68,21 @@ func check(requests []Request) error {
 	return nil
 }
 
-func parse(text string) ([]Request, error) {
+func parse(text string) (requests []Request, err error) {
 	if len(text) > maxBytes {
 		return nil, fmt.Errorf("more than %d bytes", maxBytes)
 	}
-	p := parser{rest: strings.ReplaceAll(text, "\r\n", "\n")}
-	p.skip()
-	if !strings.HasPrefix(p.rest, "[") {
-		return parseBlock(strings.ReplaceAll(text, "\r\n", "\n"))
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	p := parser{rest: text}
+	if p.skip(); !strings.HasPrefix(p.rest, "[") {
+		return parseBlock(text)
 	}
-	var requests []Request
-	err := p.flow('[', ']', func() error {
+	err = p.flow('[', ']', func() error {
 		r, err := p.item()
 		requests = append(requests, r)
 		return err
 	})
-	if p.skip(); err == nil && p.rest != "" {
-		err = p.unexpected()
-	}
-	return requests, err
+	return requests, p.end(err)
 }
 
 // parseBlock parses a list with a line for each entry or key.
@@ -122,10 +110,7 @@ func parseBlock(text string) (requests []Request, err error) {
 		} else {
 			*last, err = p.item()
 		}
-		if p.skip(); err == nil && p.rest != "" {
-			err = p.unexpected()
-		}
-		if err != nil {
+		if err := p.end(err); err != nil {
 			return nil, err
 		}
 	}
@@ -159,6 +144,14 @@ func (p *parser) skip() {
 		}
 		_, p.rest, _ = strings.Cut(p.rest, "\n")
 	}
+}
+
+// end returns err, or an error if there is anything left.
+func (p *parser) end(err error) error {
+	if p.skip(); err == nil && p.rest != "" {
+		return p.unexpected()
+	}
+	return err
 }
 
 func (p *parser) unexpected() error {
@@ -228,19 +221,15 @@ func (p *parser) member(r *Request, key string) (err error) {
 func (p *parser) scalar() (text string, err error) {
 	switch {
 	case strings.HasPrefix(p.rest, "'"):
-		end := 1
-		for ; end < len(p.rest); end++ {
-			if p.rest[end] == '\'' {
-				if end+1 == len(p.rest) || p.rest[end+1] != '\'' {
-					break
-				}
-				end++
+		// Two quotation marks stand for one.
+		for more := true; more; more = strings.HasPrefix(p.rest, "'") {
+			part, rest, ok := strings.Cut(p.rest[1:], "'")
+			if !ok {
+				return "", errors.New("a quotation mark is missing")
 			}
+			text, p.rest = text+part+"'", rest
 		}
-		if end >= len(p.rest) {
-			return "", errors.New("a quotation mark is missing")
-		}
-		text, p.rest = strings.ReplaceAll(p.rest[1:end], "''", "'"), p.rest[end+1:]
+		text = strings.TrimSuffix(text, "'")
 	case strings.HasPrefix(p.rest, `"`):
 		decoder := json.NewDecoder(strings.NewReader(p.rest))
 		if err := decoder.Decode(&text); err != nil {

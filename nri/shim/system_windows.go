@@ -57,7 +57,10 @@ func (s *shim) exec(path string) (int, error) {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, release(job)))
 	}
 	if jobErr == nil && s.jobKind == jobLoose {
-		jobErr = assign(job, command.Process.Pid)
+		err := command.Process.WithHandle(func(process uintptr) {
+			jobErr = windows.AssignProcessToJobObject(job, windows.Handle(process))
+		})
+		jobErr = errors.Join(err, jobErr)
 	}
 	if jobErr != nil {
 		s.log().WithError(jobErr).Warn("The real shim runs without a job object: it goes on if containerd ends this start")
@@ -102,14 +105,6 @@ func limit(job windows.Handle, flags uint32) error {
 		return fmt.Errorf("set limits of job object: %w", err)
 	}
 	return nil
-}
-
-func assign(job windows.Handle, pid int) error {
-	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", pid, err)
-	}
-	return errors.Join(windows.AssignProcessToJobObject(job, process), windows.CloseHandle(process))
 }
 
 // release lets the processes of job outlive this one.
