@@ -3,9 +3,9 @@
 // (package policy) by the program that compiles the configuration, and read by
 // the programs that look GPUs up.
 //
-// The file has a header, an index with a line for each GPU, and then a line for each
-// GPU, all in JSON. A lookup searches the index for the normalized instance ID and
-// reads that GPU's line alone, so its cost hardly depends on the number of GPUs.
+// The file has a header and then a line for each GPU, all in JSON. A line begins with
+// the normalized instance ID, so that a lookup decodes one GPU alone and its cost hardly
+// depends on the number of GPUs.
 //
 //	source := compiled.Open(stateDir) // if policy.Policy.Inventory
 //	devices, err := source.Find(ctx, []string{instanceID})
@@ -31,8 +31,8 @@ import (
 const (
 	fileName = "devices.jsonl"
 	format   = 1
-	// maxSize in bytes is more than an inventory of the largest size compiles to.
-	maxSize = 64 << 20
+	// maxLine in bytes is more than a device of an inventory of the largest size has.
+	maxLine = 16 << 20
 )
 
 // Path returns the path of the compiled inventory in the state directory.
@@ -41,18 +41,15 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // header is the first line of the file.
 type header struct {
 	Format int `json:"format"`
-	// Index and Devices are the sizes, in bytes, of the index and of what follows it.
-	// They detect a damaged file.
-	Index   int `json:"index"`
+	// Devices is the number of further lines, to detect a damaged file.
 	Devices int `json:"devices"`
 }
 
-// entry is a line of the index: where a GPU's line is. Its JSON begins with the key,
-// which [Source.Find] searches for.
+// entry is the line of a GPU. Its JSON begins with the key, which [Source.Find] searches
+// for.
 type entry struct {
-	Key  string `json:"key"`
-	At   int    `json:"at"` // from the end of the index
-	Size int    `json:"size"`
+	Key    string           `json:"key"`
+	Device discovery.Device `json:"device"`
 }
 
 // Write replaces the compiled inventory in the state directory, which it creates
@@ -75,20 +72,16 @@ func Write(stateDir string, devices []discovery.Device) error {
 func Remove(stateDir string) error { return durable.Remove(Path(stateDir)) }
 
 func encode(devices []discovery.Device) ([]byte, error) {
-	var index, body []byte
+	var lines []byte
 	for _, d := range devices {
-		text, err := marshal(d)
+		line, err := marshal(entry{Key(d.InstanceID), d})
 		if err != nil {
 			return nil, err
 		}
-		line, err := marshal(entry{Key(d.InstanceID), len(body), len(text)})
-		if err != nil {
-			return nil, err
-		}
-		index, body = append(index, line...), append(body, text...)
+		lines = append(lines, line...)
 	}
-	head, err := marshal(header{format, len(index), len(body)})
-	return slices.Concat(head, index, body), err
+	head, err := marshal(header{format, len(devices)})
+	return append(head, lines...), err
 }
 
 // marshal returns v as one line. "&", which is in each PCI instance ID, is not escaped.
@@ -110,41 +103,47 @@ var _ discovery.Source = (*Source)(nil)
 func Open(stateDir string) *Source { return &Source{stateDir} }
 
 // Devices implements [discovery.Source]. The order is that of the inventory.
-func (s *Source) Devices(context.Context) (devices []discovery.Device, err error) {
-	err = s.read(func(f *file) error {
-		devices = []discovery.Device{}
-		for line := range bytes.Lines(f.index) {
-			d, err := f.device(line)
-			if err != nil {
-				return err
-			}
-			devices = append(devices, d)
-		}
-		return nil
-	})
-	return devices, err
+func (s *Source) Devices(context.Context) ([]discovery.Device, error) {
+	return s.read(func(int, []byte) bool { return true })
 }
 
 // At returns the devices with the given indices in the order of [Source.Devices],
 // and reports whether all of them exist.
 func (s *Source) At(indices []int) (devices []discovery.Device, ok bool, err error) {
-	err = s.read(func(f *file) error {
-		lines := bytes.SplitAfter(f.index, []byte("\n"))
-		lines = lines[:len(lines)-1]
-		for _, i := range indices {
-			if i < 0 || i >= len(lines) {
-				return nil
-			}
-			d, err := f.device(lines[i])
-			if err != nil {
-				return err
-			}
-			devices = append(devices, d)
+	place := map[int]int{} // of a device among the wanted ones
+	wanted, err := s.read(func(n int, _ []byte) bool {
+		want := slices.Contains(indices, n)
+		if want {
+			place[n] = len(place)
 		}
-		ok = true
-		return nil
+		return want
 	})
-	return devices, ok, err
+	for _, i := range indices {
+		if at, exists := place[i]; exists && err == nil {
+			devices = append(devices, wanted[at])
+		}
+	}
+	return devices, len(devices) == len(indices), err
+}
+
+// Find implements [discovery.Source].
+func (s *Source) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return s.read(wantIDs(instanceIDs))
+}
+
+// wantIDs returns a function that reports whether a line is that of one of the devices.
+// No other text can look like the beginning of a line: JSON has no line break in a
+// string.
+func wantIDs(instanceIDs []string) func(int, []byte) bool {
+	var prefixes [][]byte
+	for _, id := range instanceIDs {
+		if key, err := marshal(Key(id)); err == nil {
+			prefixes = append(prefixes, slices.Concat([]byte(`{"key":`), bytes.TrimSpace(key), []byte(",")))
+		}
+	}
+	return func(_ int, line []byte) bool {
+		return slices.ContainsFunc(prefixes, func(prefix []byte) bool { return bytes.HasPrefix(line, prefix) })
+	}
 }
 
 // Watch implements [discovery.Source]. It returns when ctx ends and never calls
@@ -155,130 +154,58 @@ func (s *Source) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// Find implements [discovery.Source].
-func (s *Source) Find(_ context.Context, instanceIDs []string) (devices []discovery.Device, err error) {
-	err = s.read(func(f *file) error {
-		found := map[string]bool{}
-		for _, id := range instanceIDs {
-			key := Key(id)
-			line, err := f.find(key)
-			if err != nil {
-				return err
-			}
-			if line == nil || found[key] {
-				continue
-			}
-			d, err := f.device(line)
-			if err != nil {
-				return err
-			}
-			found[key], devices = true, append(devices, d)
+// read returns the devices of the lines that are wanted, by number and content.
+func (s *Source) read(want func(n int, line []byte) bool) (devices []discovery.Device, err error) {
+	path := Path(s.stateDir)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read compiled inventory %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
 		}
-		return nil
-	})
-	return devices, err
+	}()
+	if err := durable.CheckPrivate(s.stateDir); err != nil {
+		return nil, err
+	}
+	f, err := durable.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return decode(f, want)
 }
 
-// read calls look with the open file.
-func (s *Source) read(look func(*file) error) error {
-	err := durable.CheckPrivate(s.stateDir)
-	if err == nil {
-		err = readFile(Path(s.stateDir), look)
-	}
-	if err != nil {
-		return fmt.Errorf("read compiled inventory %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(s.stateDir), err)
-	}
-	return nil
-}
-
-func readFile(path string, look func(*file) error) (err error) {
-	opened, err := durable.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
-	info, err := opened.Stat()
-	if err != nil {
-		return err
-	}
-	f, err := open(opened, info.Size())
-	if err != nil {
-		return err
-	}
-	return look(f)
-}
-
-// file is a compiled inventory whose header and index have been read.
-type file struct {
-	content io.ReaderAt
-	index   []byte
-	devices int64 // offset of the first GPU's line
-	size    int64 // of these lines
-}
-
-func open(content io.ReaderAt, size int64) (*file, error) {
-	if size > maxSize {
-		return nil, fmt.Errorf("larger than %d bytes", maxSize)
-	}
-	reader := bufio.NewReader(io.NewSectionReader(content, 0, size))
-	head, err := reader.ReadSlice('\n')
-	if err != nil {
-		return nil, fmt.Errorf("header: %w", err)
-	}
+// decode reads one line at a time, so that a large inventory takes no memory.
+func decode(content io.Reader, want func(n int, line []byte) bool) ([]discovery.Device, error) {
+	lines := bufio.NewScanner(content)
+	lines.Buffer(nil, maxLine)
+	lines.Scan()
 	var h header
-	if err := json.Unmarshal(head, &h); err != nil {
+	if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
 	if h.Format != format {
 		return nil, fmt.Errorf("format %d, want %d", h.Format, format)
 	}
-	f := &file{content: content, devices: int64(len(head) + h.Index), size: int64(h.Devices)}
-	if h.Index < 0 || h.Devices < 0 || f.devices+f.size != size {
-		return nil, fmt.Errorf("%d bytes: the file is damaged", size)
+	devices, n := []discovery.Device{}, 0
+	for ; lines.Scan(); n++ {
+		if !want(n, lines.Bytes()) {
+			continue
+		}
+		var e entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, err
+		}
+		if e.Device.InstanceID == "" || Key(e.Device.InstanceID) != e.Key {
+			return nil, fmt.Errorf("the key of device %q is %q", e.Device.InstanceID, e.Key)
+		}
+		devices = append(devices, e.Device)
 	}
-	f.index = make([]byte, h.Index)
-	_, err = io.ReadFull(reader, f.index)
-	return f, err
-}
-
-// find returns the index's line with the key, or nil. No other text in the index can
-// look like the beginning of a line: JSON has no line break in a string.
-func (f *file) find(key string) ([]byte, error) {
-	prefix, err := marshal(key)
-	if err != nil {
+	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	prefix = slices.Concat([]byte("\n{\"key\":"), bytes.TrimSpace(prefix), []byte(","))
-	start := 0
-	if !bytes.HasPrefix(f.index, prefix[1:]) {
-		if start = bytes.Index(f.index, prefix) + 1; start == 0 {
-			return nil, nil
-		}
+	if n != h.Devices {
+		return nil, fmt.Errorf("%d devices, want %d: the file is damaged", n, h.Devices)
 	}
-	line, _, _ := bytes.Cut(f.index[start:], []byte("\n"))
-	return line, nil
-}
-
-// device returns the GPU of a line of the index.
-func (f *file) device(line []byte) (d discovery.Device, err error) {
-	var e entry
-	if err := json.Unmarshal(line, &e); err != nil {
-		return d, fmt.Errorf("index: %w", err)
-	}
-	if e.At < 0 || e.Size < 0 || int64(e.At) > f.size-int64(e.Size) {
-		return d, fmt.Errorf("index: invalid place of %q", e.Key)
-	}
-	text := make([]byte, e.Size)
-	if _, err := f.content.ReadAt(text, f.devices+int64(e.At)); err != nil {
-		return d, fmt.Errorf("%q: %w", e.Key, err)
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		return d, fmt.Errorf("%q: %w", e.Key, err)
-	}
-	if d.InstanceID == "" || Key(d.InstanceID) != e.Key {
-		return d, fmt.Errorf("the index has %q where the device is %q", e.Key, d.InstanceID)
-	}
-	return d, nil
+	return devices, nil
 }
 
 // Key returns a string that is the same for all instance IDs that

@@ -13,36 +13,6 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// FuzzText checks that strings are valid and encode to a prefix of the value.
-func FuzzText(f *testing.F) {
-	for _, data := range [][]byte{
-		nil, {0}, {0, 0}, {'a', 0}, {0, 0xD8}, {0, 0xDC, 'a', 0}, utf16le("a\x00b\x00\x00"), utf16le("\x00a\x00"), utf16le("𝄞\x00\x00"),
-	} {
-		f.Add(uint32(regMultiString), data)
-		f.Add(uint32(regString), data)
-		f.Add(uint32(3), data)
-	}
-	f.Fuzz(func(t *testing.T, kind uint32, data []byte) {
-		list, err := Value{Type: kind, Data: data}.text()
-		if err != nil {
-			if list != nil || strings.ContainsFunc(err.Error(), unicode.IsControl) {
-				t.Errorf("%q, error %q", list, err)
-			}
-			return
-		}
-		var again []byte
-		for _, text := range list {
-			if text == "" || strings.Contains(text, "\x00") || !utf8.ValidString(text) {
-				t.Errorf("string %q", text)
-			}
-			again = append(again, utf16le(text+"\x00")...)
-		}
-		if n := min(len(again), len(data)); !slices.Equal(again[:n], data[:n]) {
-			t.Errorf("%q is not a prefix of % x", list, data)
-		}
-	})
-}
-
 // FuzzDevices checks the devices' invariants, that a bad device does not hide a good
 // one, and that the order does not depend on Windows'.
 func FuzzDevices(f *testing.F) {

@@ -1,15 +1,14 @@
 package pnp
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"directx-nri/internal/win32"
 )
 
 // The REG_ types that hold text.
@@ -20,35 +19,21 @@ const (
 
 var errNotText = errors.New("is not valid UTF-16")
 
-// text returns the strings of a REG_SZ or REG_MULTI_SZ value, up to the first empty
-// one. The registry does not enforce terminators, so they may be missing.
+// text returns the strings of a REG_SZ or REG_MULTI_SZ value.
 func (v Value) text() ([]string, error) {
 	if v.Type != regString && v.Type != regMultiString {
 		return nil, fmt.Errorf("has registry type %d, want REG_SZ (%d) or REG_MULTI_SZ (%d)", v.Type, regString, regMultiString)
 	}
-	if len(v.Data)%2 != 0 {
-		return nil, fmt.Errorf("has %d bytes, want an even number", len(v.Data))
+	list, err := win32.Strings(v.Data)
+	if err != nil {
+		return nil, fmt.Errorf("has %w", err)
 	}
-	units := make([]uint16, len(v.Data)/2)
-	for i := range units {
-		units[i] = binary.LittleEndian.Uint16(v.Data[2*i:])
+	if v.Type == regString {
+		list = list[:min(len(list), 1)]
 	}
-	var list []string
-	for len(units) > 0 && units[0] != 0 {
-		end := slices.Index(units, 0)
-		if end < 0 {
-			end = len(units)
-		}
-		text := string(utf16.Decode(units[:end]))
-		// A replacement character would name another file.
-		if strings.ContainsRune(text, utf8.RuneError) {
-			return nil, errNotText
-		}
-		list = append(list, text)
-		if v.Type == regString || end == len(units) {
-			break
-		}
-		units = units[end+1:]
+	// A replacement character would name another file.
+	if strings.ContainsRune(strings.Join(list, ""), utf8.RuneError) {
+		return nil, errNotText
 	}
 	return list, nil
 }

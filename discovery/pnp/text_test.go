@@ -9,7 +9,6 @@ import (
 
 func TestText(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("a", 5000)
 	for name, test := range map[string]struct {
 		kind    uint32
 		data    []byte
@@ -17,27 +16,15 @@ func TestText(t *testing.T) {
 		wantErr string
 	}{
 		"list":                      {regMultiString, utf16le("a\x00b\x00\x00"), []string{"a", "b"}, ""},
-		"list of one":               {regMultiString, utf16le("a\x00\x00"), []string{"a"}, ""},
-		"without terminators":       {regMultiString, utf16le("a\x00b"), []string{"a", "b"}, ""},
-		"with one terminator":       {regMultiString, utf16le("a\x00b\x00"), []string{"a", "b"}, ""},
-		"empty second string":       {regMultiString, utf16le("a\x00\x00\x00"), []string{"a"}, ""},
-		"ends at the empty string":  {regMultiString, utf16le("a\x00\x00b\x00\x00"), []string{"a"}, ""},
 		"empty first string":        {regMultiString, utf16le("\x00b\x00\x00"), nil, ""},
-		"empty list":                {regMultiString, utf16le("\x00"), nil, ""},
-		"no data":                   {regMultiString, nil, nil, ""},
-		"10 kB":                     {regMultiString, utf16le(long + "\x00b\x00\x00"), []string{long, "b"}, ""},
 		"beyond the basic plane":    {regMultiString, utf16le("𝄞\x00\x00"), []string{"𝄞"}, ""},
 		"string":                    {regString, utf16le("a b\x00"), []string{"a b"}, ""},
-		"string without terminator": {regString, utf16le("a"), []string{"a"}, ""},
 		"string with more after it": {regString, utf16le("a\x00b\x00"), []string{"a"}, ""},
 		"empty string":              {regString, utf16le("\x00"), nil, ""},
 		"odd size":                  {regMultiString, []byte{'a', 0, 'b'}, nil, "3 bytes"},
-		"high surrogate at the end": {regMultiString, []byte{'a', 0, 0x00, 0xD8}, nil, "UTF-16"},
 		"high surrogate alone":      {regMultiString, []byte{0x00, 0xD8, 'a', 0}, nil, "UTF-16"},
-		"low surrogate alone":       {regMultiString, []byte{0x00, 0xDC}, nil, "UTF-16"},
 		"number":                    {4, []byte{1, 0, 0, 0}, nil, "registry type 4"},
 		"expanded string":           {2, utf16le("%x%\x00"), nil, "registry type 2"},
-		"no type":                   {0, utf16le("a\x00"), nil, "registry type 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

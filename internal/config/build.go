@@ -1,53 +1,33 @@
 package config
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/policy"
 )
 
-const maxRules = 256
-
-// build returns the policy of f and adds its problems to d.
+// build returns the policy of f, which has the schema, and adds its problems to d.
 func (c Compiler) build(d *document, f File) policy.Policy {
-	known := presets()
-	preset, found := known[f.Preset]
-	if !found {
-		d.fail("preset", "%q is not one of %s", f.Preset, strings.Join(slices.Sorted(maps.Keys(known))[1:], ", "))
-		return policy.Policy{}
-	}
-	if f.AssignmentMode == "" {
-		f.AssignmentMode = string(preset.assignment)
-	}
-	if f.ServedBy == "" {
-		f.ServedBy = string(policy.DefaultServedBy(c.NodeOS))
-	}
+	preset := presets()[f.Preset]
 	p := policy.Policy{
 		Source:          policy.Source{Inventory: f.Inventory},
-		Assignment:      oneOf(d, "assignmentMode", f.AssignmentMode, policy.Assignments()...),
-		Injection:       oneOf(d, "injection", f.Injection, policy.Injections()...),
-		ServedBy:        oneOf(d, "servedBy", f.ServedBy, policy.Servers()...),
+		Assignment:      cmp.Or(policy.Assignment(f.AssignmentMode), preset.assignment),
+		Injection:       policy.Injection(f.Injection),
+		ServedBy:        cmp.Or(policy.ServedBy(f.ServedBy), policy.DefaultServedBy(c.NodeOS)),
 		ExtraMounts:     c.extraMounts(d, f.ExtraMounts),
 		VisibilityHints: f.VisibilityHints, FailOnInitError: f.FailOnInitError,
-		MetricsAddress: f.Metrics.Address, Shim: policy.Shim(f.Shim),
-		Log: policy.Log{
-			Level:  oneOf(d, "log.level", f.Log.Level, "error", "warn", "info", "debug"),
-			Format: oneOf(d, "log.format", f.Log.Format, "text", "json"),
-		},
+		MetricsAddress: f.Metrics.Address, Shim: policy.Shim(f.Shim), Log: policy.Log(f.Log),
+		RuntimeFiles: runtimeFiles(d, f.RuntimeFiles),
+		Resources:    resources(d, f, preset),
 	}
-	inRange(d, "replicas", f.Replicas, policy.MaxReplicas)
-	d.check("metrics.address", checkAddress(f.Metrics.Address))
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
 		if value != "" && !filepath.IsAbs(value) {
 			d.fail(path, "%q is not an absolute path", value)
@@ -56,36 +36,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	if r := f.Shim.Runtime; r != "" && !filepath.IsAbs(r) && filepath.Base(r) != r {
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
 	}
-	p.RuntimeFiles = runtimeFiles(d, f.RuntimeFiles)
-	p.Resources = resources(d, f, preset)
 	return p
-}
-
-func oneOf[T ~string](d *document, path, value string, choices ...T) T {
-	if !slices.Contains(choices, T(value)) {
-		d.fail(path, "%q is not one of %s", value, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(choices), "[]")), ", "))
-	}
-	return T(value)
-}
-
-func inRange(d *document, path string, n integer, most int) int {
-	if n < 1 || int(n) > most {
-		d.fail(path, "%d is out of range: use 1 to %d", n, most)
-	}
-	return int(n)
-}
-
-// checkAddress checks host:port. The host may be empty.
-func checkAddress(address string) error {
-	if address == "" {
-		return nil
-	}
-	host, port, err := net.SplitHostPort(address)
-	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 ||
-		host != "" && net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
-		return fmt.Errorf("%q is not host:port: use 127.0.0.1:9400, or :9400 for all addresses of the node", address)
-	}
-	return nil
 }
 
 // presets returns the presets by name. "" is that of a node without one.
@@ -119,92 +70,55 @@ type preset struct {
 
 // resources returns the rules, with their replicas set.
 func resources(d *document, f File, preset preset) []policy.Resource {
-	var rules []policy.Resource
-	switch {
-	case f.Resources == nil:
-		rules = preset.resources
-	case f.Preset != "":
-		d.fail("resources", "resources and preset exclude each other: remove one of them")
-	case len(f.Resources) == 0:
-		d.fail("resources", "the list is empty, so no GPU is offered: add a rule, or remove the key for the defaults")
-	case len(f.Resources) > maxRules:
-		d.fail("resources", "%d rules: at most %d are allowed", len(f.Resources), maxRules)
-	default:
+	rules := preset.resources
+	if f.Resources != nil {
+		rules = nil
+		if f.Preset != "" {
+			d.fail("preset", "resources and preset exclude each other: remove one of them")
+		}
 		for i, r := range f.Resources {
 			rules = append(rules, r.resource(d, fmt.Sprintf("resources[%d]", i)))
 		}
 		checkRules(d, rules)
 	}
 	for i := range rules {
-		if rules[i].Replicas == 0 {
-			rules[i].Replicas = int(f.Replicas)
-		}
+		rules[i].Replicas = cmp.Or(rules[i].Replicas, f.Replicas)
 	}
 	return rules
 }
 
 func (r rule) resource(d *document, path string) policy.Resource {
-	resource := policy.Resource{Name: r.Name, Match: r.Match.match(d, path+".match"), Policy: policy.Distributed}
 	d.check(join(path, "name"), checkResourceName(r.Name))
-	if r.Replicas != nil {
-		resource.Replicas = inRange(d, path+".replicas", *r.Replicas, policy.MaxReplicas)
+	return policy.Resource{
+		Name: r.Name, Match: r.Match.match(d, path+".match"), Replicas: r.Replicas, Policy: cmp.Or(policy.AllocationPolicy(r.AllocationPolicy), policy.Distributed),
+		MaxPerContainer: r.MaxPerContainer, MixedDrivers: r.MixedDrivers == "allow",
 	}
-	if r.AllocationPolicy != "" {
-		resource.Policy = oneOf(d, path+".allocationPolicy", r.AllocationPolicy, policy.Distributed, policy.Packed)
-	}
-	if r.MaxPerContainer != nil {
-		resource.MaxPerContainer = inRange(d, path+".maxPerContainer", *r.MaxPerContainer, 1<<20)
-	}
-	if r.MixedDrivers != "" {
-		resource.MixedDrivers = oneOf(d, path+".mixedDrivers", r.MixedDrivers, "refuse", "allow") == "allow"
-	}
-	return resource
 }
 
 func (m match) match(d *document, path string) policy.Match {
-	p := policy.Match{Descriptions: m.Description, LocationPaths: m.LocationPath, Integrated: m.Integrated, Detachable: m.Detachable}
-	if m.Kind != "" {
-		p.Kind = oneOf(d, path+".kind", m.Kind, "display", "compute")
-	}
+	p := policy.Match{Kind: m.Kind, Descriptions: m.Description, LocationPaths: m.LocationPath, Integrated: m.Integrated, Detachable: m.Detachable}
 	for _, text := range m.Vendor {
 		if id, err := parseVendor(text); d.check(path+".vendor", err) && !slices.Contains(p.Vendors, id) {
 			p.Vendors = append(p.Vendors, id)
 		}
 	}
-	for key, patterns := range map[string]texts{"description": m.Description, "locationPath": m.LocationPath} {
-		for _, pattern := range patterns {
-			if strings.TrimSpace(pattern) != pattern || len(pattern) > 256 {
-				d.fail(path+"."+key, "%q is not a pattern of at most 256 bytes without white space at its ends", pattern)
-			}
+	var err error
+	memory := func(key string, bound scalar) (n uint64) {
+		if bound != "" {
+			n, err = parseMemory(string(bound))
+			d.checkBound(path+".dedicatedMemory."+key, err, n == 0)
 		}
+		return n
 	}
-	for _, bound := range []struct {
-		key, text string
-		to        *uint64
-	}{{"min", m.DedicatedMemory.Min, &p.MinMemory}, {"max", m.DedicatedMemory.Max, &p.MaxMemory}} {
-		if bound.text != "" {
-			n, err := parseMemory(bound.text)
-			if err == nil && n == 0 {
-				err = errors.New("0 is not a bound: remove the key")
-			}
-			d.check(path+".dedicatedMemory."+bound.key, err)
-			*bound.to = n
+	version := func(key string, bound scalar, missing uint16) (v policy.DriverVersion) {
+		if bound != "" {
+			v, err = policy.ParseDriverVersion(string(bound), missing)
+			d.checkBound(path+".driverVersion."+key, err, v == policy.DriverVersion{})
 		}
+		return v
 	}
-	for _, bound := range []struct {
-		key, text string
-		missing   uint16
-		to        *policy.DriverVersion
-	}{{"min", m.DriverVersion.Min, 0, &p.MinDriver}, {"max", m.DriverVersion.Max, 1<<16 - 1, &p.MaxDriver}} {
-		if bound.text != "" {
-			version, err := policy.ParseDriverVersion(bound.text, bound.missing)
-			if err == nil && version == (policy.DriverVersion{}) {
-				err = errors.New("0 is not a bound: remove the key")
-			}
-			d.check(path+".driverVersion."+bound.key, err)
-			*bound.to = version
-		}
-	}
+	p.MinMemory, p.MaxMemory = memory("min", m.DedicatedMemory.Min), memory("max", m.DedicatedMemory.Max)
+	p.MinDriver, p.MaxDriver = version("min", m.DriverVersion.Min, 0), version("max", m.DriverVersion.Max, 1<<16-1)
 	if p.MaxMemory != 0 && p.MaxMemory < p.MinMemory {
 		d.fail(path+".dedicatedMemory", "max is less than min")
 	}
@@ -212,6 +126,13 @@ func (m match) match(d *document, path string) policy.Match {
 		d.fail(path+".driverVersion", "max is less than min")
 	}
 	return p
+}
+
+// checkBound adds err, or that the bound is 0, as a problem with the key at path.
+func (d *document) checkBound(path string, err error, zero bool) {
+	if d.check(path, err) && zero {
+		d.fail(path, "0 is not a bound: remove the key")
+	}
 }
 
 // parseMemory returns the number of bytes of a Kubernetes quantity, which may have
@@ -315,10 +236,7 @@ func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.Runtime
 func (a addedFile) added(d *document, path string) policy.AddedFile {
 	source, err := cleanSource(a.Source)
 	d.check(path, err)
-	file := policy.AddedFile{Source: source, Directory: policy.System32, Destination: a.Destination}
-	if a.Directory != "" {
-		file.Directory = oneOf(d, path+".directory", a.Directory, policy.System32, policy.SysWOW64)
-	}
+	file := policy.AddedFile{Source: source, Directory: cmp.Or(a.Directory, policy.System32), Destination: a.Destination}
 	if a.Destination != "" {
 		d.check(path+".destination", checkFileName(a.Destination))
 		if strings.ContainsAny(a.Source, "*?") {
@@ -329,10 +247,7 @@ func (a addedFile) added(d *document, path string) policy.AddedFile {
 }
 
 func (c Compiler) extraMounts(d *document, m extraMounts) policy.ExtraMounts {
-	p := policy.ExtraMounts{
-		Sources: oneOf(d, "extraMounts.sources", m.Sources, policy.AllMountSources()...),
-		Max:     inRange(d, "extraMounts.max", m.Max, 1024),
-	}
+	p := policy.ExtraMounts{Sources: policy.MountSources(m.Sources), Max: m.Max}
 	for i, dir := range m.HostDirectories {
 		clean, err := cleanDirectory(c.NodeOS, dir)
 		if err == nil {
@@ -345,9 +260,6 @@ func (c Compiler) extraMounts(d *document, m extraMounts) policy.ExtraMounts {
 		clean, err := cleanDirectory(c.NodeOS, dir)
 		d.check(fmt.Sprintf("extraMounts.destinations[%d]", i), err)
 		p.Destinations = append(p.Destinations, clean)
-	}
-	if m.Destinations != nil && len(m.Destinations) == 0 {
-		d.fail("extraMounts.destinations", "the list is empty: remove the key for the defaults, or set extraMounts.sources: off")
 	}
 	if p.Sources == policy.MountHostDirectories && len(p.HostDirectories) == 0 {
 		d.fail("extraMounts.sources", "%s needs extraMounts.hostDirectories", p.Sources)

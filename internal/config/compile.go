@@ -43,6 +43,9 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
 	"directx-nri/internal/filewatch"
@@ -80,18 +83,7 @@ type Compiler struct {
 
 // Flags are the command-line flags for keys of config.yaml, which take precedence
 // over the file. Add them to a command with [Flags.Add].
-type Flags struct {
-	set    FlagSet
-	values File
-}
-
-// FlagSet is the part of [github.com/spf13/pflag.FlagSet] that Flags needs.
-type FlagSet interface {
-	StringVar(p *string, name, value, usage string)
-	IntVar(p *int, name string, value int, usage string)
-	BoolVar(p *bool, name string, value bool, usage string)
-	Changed(name string) bool
-}
+type Flags struct{ set *pflag.FlagSet }
 
 // FlagError is a flag with an invalid value.
 type FlagError struct {
@@ -105,23 +97,20 @@ func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Err.Error()
 // Unwrap returns the cause.
 func (e *FlagError) Unwrap() error { return e.Err }
 
-// flag is a flag for a key of config.yaml. Its value returns a pointer into a File.
-type flag struct {
-	name, key, usage string
-	value            func(*File) any
-}
+// flag is a flag for a key of config.yaml.
+type flag struct{ name, key, usage string }
 
 func flags() []flag {
 	return []flag{
-		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered, on Windows only", func(f *File) any { return &f.Inventory }},
-		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them", func(f *File) any { return &f.Preset }},
-		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other", func(f *File) any { return &f.Replicas }},
-		{"injection", "injection", "how GPUs get into containers: runtime or kubelet", func(f *File) any { return &f.Injection }},
-		{"served-by", "servedBy", "component that adds GPUs to containers if injection is runtime: nri (default on Linux) or shim (default on Windows)", func(f *File) any { return &f.ServedBy }},
-		{"log-level", "log.level", "least severe `LEVEL` to log: error, warn, info or debug", func(f *File) any { return &f.Log.Level }},
-		{"log-format", "log.format", "log `FORMAT`: text or json", func(f *File) any { return &f.Log.Format }},
-		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled", func(f *File) any { return &f.Metrics.Address }},
-		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one", func(f *File) any { return &f.FailOnInitError }},
+		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered, on Windows only"},
+		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
+		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other"},
+		{"injection", "injection", "how GPUs get into containers: runtime or kubelet"},
+		{"served-by", "servedBy", "component that adds GPUs to containers if injection is runtime: nri (default on Linux) or shim (default on Windows)"},
+		{"log-level", "log.level", "least severe `LEVEL` to log: error, warn, info or debug"},
+		{"log-format", "log.format", "log `FORMAT`: text or json"},
+		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled"},
+		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one"},
 	}
 }
 
@@ -135,32 +124,43 @@ func FlagNames() map[string]string {
 }
 
 // Add adds the flags to set. [Compiler.Compile] validates their values.
-func (f *Flags) Add(set FlagSet) {
-	f.set, f.values = set, defaultFile()
+func (f *Flags) Add(set *pflag.FlagSet) {
+	f.set = set
+	defaults := defaultFile()
 	for _, flag := range flags() {
 		usage := flag.usage + " (key " + flag.key + ")"
-		switch p := flag.value(&f.values).(type) {
-		case *string:
-			set.StringVar(p, flag.name, *p, usage)
-		case *integer:
-			set.IntVar((*int)(p), flag.name, int(*p), usage)
-		case *bool:
-			set.BoolVar(p, flag.name, *p, usage)
+		switch flag.key {
+		case "replicas":
+			set.Int(flag.name, defaults.Replicas, usage)
+		case "failOnInitError":
+			set.Bool(flag.name, false, usage)
+		default:
+			set.String(flag.name, map[string]string{"injection": defaults.Injection, "log.level": defaults.Log.Level, "log.format": defaults.Log.Format}[flag.key], usage)
 		}
 	}
 }
 
-// apply sets the keys of file whose flags were given.
-func (f Flags) apply(file *File) (err error) {
+// apply sets the keys of the document whose flags were given, and returns the flags'
+// names by these keys.
+func (f Flags) apply(d *document) (map[string]string, error) {
+	given := map[string]string{}
 	for _, flag := range flags() {
-		if f.set != nil && f.set.Changed(flag.name) {
-			reflect.ValueOf(flag.value(file)).Elem().Set(reflect.ValueOf(flag.value(&f.values)).Elem())
-			if flag.name == "inventory" && file.Inventory != "" {
-				file.Inventory, err = filepath.Abs(file.Inventory)
+		if f.set == nil || d.root == nil || !f.set.Changed(flag.name) {
+			continue
+		}
+		set := f.set.Lookup(flag.name).Value
+		value := set.String()
+		if flag.key == "inventory" && value != "" {
+			var err error
+			if value, err = filepath.Abs(value); err != nil {
+				return nil, err
 			}
 		}
+		tag := map[string]string{"int": "!!int", "bool": "!!bool", "string": "!!str"}[set.Type()]
+		d.set(flag.key, &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value})
+		given[flag.key] = flag.name
 	}
-	return err
+	return given, nil
 }
 
 // Compile returns the policy and, if the configuration names an inventory, its
@@ -184,35 +184,31 @@ func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 }
 
 // configuration compiles config.yaml and the flags.
-func (c Compiler) configuration() (policy.Policy, error) {
+func (c Compiler) configuration() (p policy.Policy, err error) {
 	data, err := c.read(c.File, "config.yaml", maxConfig)
-	missing := errors.Is(err, fs.ErrNotExist) && !c.Required
-	if err != nil && !missing {
+	hash := SHA256(data)
+	if errors.Is(err, fs.ErrNotExist) && !c.Required {
+		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
+	}
+	if err != nil {
 		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
 	}
-	file, hash, d := defaultFile(), "", &document{name: "flags"}
-	if !missing {
-		hash = SHA256(data)
-		parsed := parseDocument(c.File, data, maxConfig, Kind, mayBeEmpty()...)
-		if parsed.decode(&file); len(parsed.problems) == 0 {
-			c.build(parsed, file)
-		}
-		if err := parsed.err(); err != nil {
-			return policy.Policy{}, fmt.Errorf("configuration: %w", err)
-		}
-	}
-	if err := c.Flags.apply(&file); err != nil {
+	d := parseDocument(c.File, data, maxConfig)
+	given, err := c.Flags.apply(d)
+	if err != nil {
 		return policy.Policy{}, err
 	}
-	p := c.build(d, file)
-	if len(d.problems) > 0 {
-		// The file alone is valid.
-		problem := d.problems[0]
-		name, ok := FlagNames()[problem.Path]
-		if !ok {
-			name = "preset" // It excludes resources.
+	file := defaultFile()
+	if d.decode("config.schema.json", &file); len(d.problems) == 0 {
+		p = c.build(d, file)
+	}
+	for _, problem := range d.problems {
+		if name, ok := given[problem.Path]; ok {
+			return policy.Policy{}, &FlagError{name, errors.New(problem.Text)}
 		}
-		return policy.Policy{}, &FlagError{name, errors.New(problem.Text)}
+	}
+	if err := d.err(); err != nil {
+		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
 	return p, nil

@@ -3,17 +3,23 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // KeyError is one error in a YAML file.
@@ -55,19 +61,22 @@ func (p KeyErrors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// document is a YAML file that is read strictly, with the problems found so far.
+// schemas are the JSON schemas of the two files, which command generate derives from
+// [File] and [Inventory].
+//
+//go:embed config.schema.json inventory.schema.json
+var schemas embed.FS
+
+// document is a YAML file, with the problems found so far.
 type document struct {
 	name     string
-	data     []byte
-	root     *yaml.Node   // nil if the file cannot be parsed
-	fileType reflect.Type // that the document is decoded into
+	root     *yaml.Node // nil if the file cannot be parsed
 	problems KeyErrors
 }
 
-// parseDocument parses a file that has a single YAML document of the given kind.
-// Values that mayBeEmpty does not list by their path must not be empty.
-func parseDocument(name string, data []byte, maxSize int, kind string, mayBeEmpty ...string) *document {
-	d := &document{name: name, data: data}
+// parseDocument parses a file that has a single YAML document.
+func parseDocument(name string, data []byte, maxSize int) *document {
+	d := &document{name: name}
 	if len(data) > maxSize {
 		d.fail("", "larger than %d bytes", maxSize)
 		return d
@@ -76,48 +85,162 @@ func parseDocument(name string, data []byte, maxSize int, kind string, mayBeEmpt
 	var first, second yaml.Node
 	switch err := decoder.Decode(&first); {
 	case errors.Is(err, io.EOF):
-		d.fail("", "the file is empty: it needs apiVersion: %s and kind: %s", APIVersion, kind)
+		d.fail("", "the file is empty: it needs apiVersion: %s and kind", APIVersion)
 		return d
 	case err != nil:
 		d.yamlError(err)
 		return d
 	}
-	root := first.Content[0]
-	if root.Kind != yaml.MappingNode {
-		d.fail("", "not a mapping: it needs apiVersion: %s and kind: %s", APIVersion, kind)
-		return d
-	}
-	d.root = root
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		d.fail("", "more than one YAML document")
 		return d
 	}
-	// Errors in a file of another kind or version mean nothing.
-	for _, head := range []struct{ key, want string }{{"apiVersion", APIVersion}, {"kind", kind}} {
-		if got := child(root, head.key); got == nil {
-			d.fail("", "%s is missing: want %s", head.key, head.want)
-		} else if got.Value != head.want {
-			d.fail(head.key, "%q is not supported: want %s", got.Value, head.want)
-		}
+	var content any // Aliases are bounded, and keys unique.
+	if err := first.Decode(&content); err != nil {
+		d.yamlError(err)
+		return d
 	}
-	if len(d.problems) == 0 {
-		d.checkScalars(root, "", mayBeEmpty)
-	}
+	d.root = first.Content[0]
 	return d
 }
 
-// decode decodes the document into v and refuses unknown keys, unless there are
-// problems already.
-func (d *document) decode(v any) {
+// decode decodes the document into v, unless there are problems already or it does not
+// have the schema.
+func (d *document) decode(schema string, v any) {
 	if len(d.problems) > 0 {
 		return
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(d.data))
-	decoder.KnownFields(true)
-	d.fileType = reflect.TypeOf(v)
-	if err := decoder.Decode(v); err != nil {
-		d.yamlError(err)
+	content := d.value(d.root)
+	if err := d.validate(schema, content); err != nil {
+		d.fail("", "%v", err)
 	}
+	if len(d.problems) == 0 {
+		d.yamlError(d.root.Decode(v))
+	}
+}
+
+// value returns what the schema applies to. A scalar that package yaml would change,
+// such as 010 or 31.10, is a string.
+func (d *document) value(node *yaml.Node) any {
+	switch node.Kind {
+	case yaml.AliasNode:
+		return d.value(node.Alias)
+	case yaml.MappingNode:
+		mapping := map[string]any{}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			key, value := node.Content[i], d.value(node.Content[i+1])
+			if merged, ok := value.(map[string]any); ok && key.ShortTag() == "!!merge" {
+				maps.Copy(mapping, merged)
+				continue
+			}
+			mapping[key.Value] = value
+		}
+		return mapping
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, item := range node.Content {
+			list = append(list, d.value(item))
+		}
+		return list
+	}
+	switch node.ShortTag() {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return strings.EqualFold(node.Value, "true")
+	case "!!int":
+		if n, err := strconv.Atoi(node.Value); err == nil && strconv.Itoa(n) == node.Value {
+			return n
+		}
+	}
+	if node.ShortTag() == "!!binary" || strings.ContainsFunc(node.Value, unicode.IsControl) {
+		d.problems = append(d.problems, KeyError{File: d.name, Line: node.Line, Text: "not a single line of text"})
+	}
+	return node.Value
+}
+
+// validate adds what the schema says about the content. Its own error is about the
+// schema.
+func (d *document) validate(name string, content any) error {
+	data, err := schemas.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var resource any
+	if err := json.Unmarshal(data, &resource); err != nil {
+		return err
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(name, resource); err != nil {
+		return err
+	}
+	schema, err := compiler.Compile(name)
+	if err != nil {
+		return err
+	}
+	invalid := (*jsonschema.ValidationError)(nil)
+	if err := schema.Validate(content); !errors.As(err, &invalid) {
+		return err
+	}
+	for _, e := range leaves(invalid) {
+		path := ""
+		for _, name := range e.InstanceLocation {
+			if _, err := strconv.Atoi(name); err == nil {
+				path += "[" + name + "]"
+			} else {
+				path = join(path, name)
+			}
+		}
+		refused, err := compiler.Compile(e.SchemaURL)
+		if err != nil {
+			return err
+		}
+		d.schemaError(path, e.ErrorKind, refused)
+	}
+	return nil
+}
+
+// leaves returns the errors without causes.
+func leaves(e *jsonschema.ValidationError) (list []*jsonschema.ValidationError) {
+	if len(e.Causes) == 0 {
+		return []*jsonschema.ValidationError{e}
+	}
+	for _, cause := range e.Causes {
+		list = append(list, leaves(cause)...)
+	}
+	return list
+}
+
+// schemaError adds an error of the value at path, with the schema of that value.
+func (d *document) schemaError(path string, err jsonschema.ErrorKind, schema *jsonschema.Schema) {
+	text := err.LocalizedString(message.NewPrinter(language.English))
+	switch err := err.(type) {
+	case *kind.AdditionalProperties:
+		for _, key := range err.Properties {
+			text := fmt.Sprintf("unknown key %q: want one of %s", key, strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
+			d.problems = append(d.problems, KeyError{File: d.name, Line: d.node(join(path, key)).Line, Path: path, Text: text})
+		}
+		return
+	case *kind.Pattern:
+		text = fmt.Sprintf("%q is not valid", err.Got)
+		if len(schema.Examples) > 0 {
+			text += fmt.Sprintf(": use a value such as %v", schema.Examples[0])
+		}
+	case *kind.Minimum:
+		text = fmt.Sprintf("%s is out of range: use %s or more", err.Got.RatString(), err.Want.RatString())
+	case *kind.Maximum:
+		text = fmt.Sprintf("%s is out of range: use %s or less", err.Got.RatString(), err.Want.RatString())
+	case *kind.MinLength:
+		text = "no value: set one, or remove the key"
+	case *kind.Type:
+		if slices.Contains([]string{"on", "off", "yes", "no"}, d.node(path).Value) && slices.Equal(err.Want, []string{"boolean"}) {
+			return // Package yaml decodes them.
+		}
+		if err.Got == "null" {
+			text = "no value: set one, or remove the key"
+		}
+	}
+	d.fail(path, "%s", text)
 }
 
 // err returns the problems, or nil.
@@ -131,7 +254,11 @@ func (d *document) err() error {
 
 // fail adds a problem with the key at path.
 func (d *document) fail(path, format string, args ...any) {
-	d.problems = append(d.problems, KeyError{File: d.name, Line: d.line(path), Path: path, Text: fmt.Sprintf(format, args...)})
+	line := 0
+	if path != "" {
+		line = d.node(path).Line
+	}
+	d.problems = append(d.problems, KeyError{File: d.name, Line: line, Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
 // check adds err, if there is one, as a problem with the key at path, and reports
@@ -143,21 +270,34 @@ func (d *document) check(path string, err error) bool {
 	return err == nil
 }
 
-// line returns the line of the key at path, or of the nearest that contains it.
-func (d *document) line(path string) int {
+// node returns the value of the key at path, or of the nearest key that contains it.
+func (d *document) node(path string) *yaml.Node {
 	node := d.root
-	if node == nil {
-		return 0
-	}
-	line := 0
 	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		next := child(node, name)
 		if next == nil {
 			break
 		}
-		node, line = next, next.Line
+		node = next
 	}
-	return line
+	return node
+}
+
+// set sets the key at path, which has no list in it.
+func (d *document) set(path string, value *yaml.Node) {
+	node := d.root
+	names := strings.Split(path, ".")
+	for i, name := range names {
+		next := child(node, name)
+		if next == nil {
+			next = &yaml.Node{Kind: yaml.MappingNode}
+			node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, next)
+		}
+		if i == len(names)-1 {
+			*next = *value
+		}
+		node = next
+	}
 }
 
 // child returns the value of a mapping's key, or the item of a sequence, or nil.
@@ -180,28 +320,6 @@ func child(node *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// checkScalars refuses values that decoding would accept and guess: null, binary
-// data, empty strings, and texts of more than one line.
-func (d *document) checkScalars(node *yaml.Node, path string, mayBeEmpty []string) {
-	switch node.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			d.checkScalars(node.Content[i+1], join(path, node.Content[i].Value), mayBeEmpty)
-		}
-	case yaml.SequenceNode:
-		for i, item := range node.Content {
-			d.checkScalars(item, fmt.Sprintf("%s[%d]", path, i), mayBeEmpty)
-		}
-	case yaml.ScalarNode:
-		switch tag := node.ShortTag(); {
-		case tag == "!!null" || node.Value == "" && !slices.Contains(mayBeEmpty, path):
-			d.fail(path, "no value: set one, or remove the key")
-		case tag == "!!binary" || strings.ContainsFunc(node.Value, unicode.IsControl):
-			d.fail(path, "not a single line of text")
-		}
-	}
-}
-
 func join(path, key string) string {
 	if path == "" {
 		return key
@@ -209,116 +327,29 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-var (
-	yamlLine     = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
-	unknownField = regexp.MustCompile(`^field (.*) not found in type (.+)$`)
-	wrongType    = regexp.MustCompile("^cannot unmarshal !!(\\w+)( `.*`)? into \\S+$")
-)
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
-// yamlError adds the errors of package yaml, in which types of Go mean nothing.
+// yamlError adds the errors of package yaml.
 func (d *document) yamlError(err error) {
+	if err == nil {
+		return
+	}
 	texts := []string{err.Error()}
 	if several := (*yaml.TypeError)(nil); errors.As(err, &several) {
 		texts = several.Errors
 	}
 	for _, text := range texts {
-		text = strings.ReplaceAll(text, "\n", " ")
-		match := yamlLine.FindStringSubmatch(text)
+		match := yamlLine.FindStringSubmatch(strings.ReplaceAll(text, "\n", " "))
 		line, _ := strconv.Atoi(match[1])
-		text = match[2]
-		if field := unknownField.FindStringSubmatch(text); field != nil {
-			text = unknownKey(field[1], keysOf(d.fileType, field[2]))
-		}
-		text = wrongType.ReplaceAllString(text, "wrong type: this key does not accept a !!$1$2")
-		d.problems = append(d.problems, KeyError{File: d.name, Line: line, Text: text})
+		d.problems = append(d.problems, KeyError{File: d.name, Line: line, Text: match[2]})
 	}
 }
 
-// unknownKey returns the error for a key, with a hint for keys of earlier versions.
-func unknownKey(key string, known []string) string {
-	hints := map[string]string{
-		"folder": "it is called directory", "hostFolders": "it is called hostDirectories",
-		"stateDir": "use the flag --state-dir", "runtimeDir": "use the flag --runtime-dir", "hostRoot": "use the flag --host-root",
-		"containerOS": "use the flag --node-os", "kubelet": "use the flags --kubelet-dir and --pod-resources-socket",
-		"containerd":        "use the flags --nri-socket, --nri-index and --cri-socket",
-		"pluginAddress":     "use the flag --metrics-address of directx-nri",
-		"exclusiveRequests": "it was removed: for whole GPUs use a rule with replicas: 1",
-	}
-	hint, ok := hints[key]
-	if !ok {
-		hint = "want one of " + strings.Join(known, ", ")
-	}
-	return fmt.Sprintf("unknown key %q: %s", key, hint)
-}
-
-// keysOf returns the keys of the struct with the given name in or below t.
-func keysOf(t reflect.Type, name string) []string {
-	switch t.Kind() {
-	case reflect.Map, reflect.Pointer, reflect.Slice:
-		return keysOf(t.Elem(), name)
-	case reflect.Struct:
-	default:
+// stringOr decodes a string into text, or a mapping into v.
+func stringOr(node *yaml.Node, text *string, v any) error {
+	if node.Kind == yaml.ScalarNode {
+		*text = node.Value
 		return nil
-	}
-	var keys, below []string
-	for i := range t.NumField() {
-		if key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ","); key != "" {
-			keys = append(keys, key)
-			below = append(below, keysOf(t.Field(i).Type, name)...)
-		}
-	}
-	if t.String() == name {
-		return keys
-	}
-	return below
-}
-
-// typeError returns an error that package yaml collects with those of other keys.
-func typeError(node *yaml.Node, format string, args ...any) error {
-	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: ", node.Line) + fmt.Sprintf(format, args...)}}
-}
-
-// decodeKnown decodes a mapping into the struct v. It refuses keys other than
-// known, which [yaml.Node.Decode] accepts.
-func decodeKnown(node *yaml.Node, v any, known ...string) error {
-	if node.Kind != yaml.MappingNode {
-		return typeError(node, "wrong type: use a string, or a mapping with %s", strings.Join(known, ", "))
-	}
-	for i := 0; i < len(node.Content); i += 2 {
-		if key := node.Content[i]; !slices.Contains(known, key.Value) {
-			return typeError(key, "%s", unknownKey(key.Value, known))
-		}
 	}
 	return node.Decode(v)
-}
-
-// integer is a whole number. Package yaml alone would cut the fraction off 1.5.
-type integer int
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (n *integer) UnmarshalYAML(node *yaml.Node) error {
-	value, err := strconv.Atoi(node.Value)
-	if node.ShortTag() != "!!int" || err != nil || strconv.Itoa(value) != node.Value {
-		return typeError(node, "%q is not a whole number", node.Value)
-	}
-	*n = integer(value)
-	return nil
-}
-
-// texts is a list of strings, or a single one.
-type texts []string
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (t *texts) UnmarshalYAML(node *yaml.Node) error {
-	if node.Kind == yaml.ScalarNode {
-		*t = texts{node.Value}
-		return nil
-	}
-	if err := node.Decode((*[]string)(t)); err != nil {
-		return err
-	}
-	if len(*t) == 0 {
-		return typeError(node, "the list is empty, so nothing matches: add a value, or remove the key")
-	}
-	return nil
 }

@@ -1,8 +1,6 @@
 package config
 
-import (
-	"go.yaml.in/yaml/v3"
-)
+import "go.yaml.in/yaml/v3"
 
 // File is the content of config.yaml. The comments of its fields are the
 // descriptions in the JSON schema and in docs/configuration.md.
@@ -12,11 +10,11 @@ type File struct {
 	// Kind of the file.
 	Kind string `yaml:"kind" jsonschema:"required"`
 	// Absolute path of the inventory file, which describes this node's GPUs. Without one, GPUs are discovered, on Windows only.
-	Inventory string `yaml:"inventory,omitempty" jsonschema:"example=/etc/directx-nri/gpus.yaml"`
+	Inventory string `yaml:"inventory,omitempty" jsonschema:"minLength=0,example=/etc/directx-nri/gpus.yaml"`
 	// Resources and assignmentMode of another device plugin. It excludes resources.
 	Preset string `yaml:"preset,omitempty" jsonschema:"enum=,enum=tensorworks,enum=microsoft,enum=alibaba"`
 	// Number of containers that can share a GPU, for rules that set no other.
-	Replicas integer `yaml:"replicas,omitempty" jsonschema:"default=1,minimum=1,maximum=1024"`
+	Replicas int `yaml:"replicas,omitempty" jsonschema:"default=1,minimum=1,maximum=1024"`
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
 	Resources []rule `yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
 	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
@@ -47,11 +45,11 @@ type rule struct {
 	// Match selects the rule's GPUs: those that match all of its keys.
 	Match match `yaml:"match,omitempty"`
 	// Number of containers that can share each of the rule's GPUs. The default is the top-level replicas.
-	Replicas *integer `yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
+	Replicas int `yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
 	// Which GPU is allocated first: the one with the fewest replicas in use, or the one with the most that has enough left (packed).
 	AllocationPolicy string `yaml:"allocationPolicy,omitempty" jsonschema:"enum=distributed,enum=packed,default=distributed"`
 	// Limits the replicas that a container can request.
-	MaxPerContainer *integer `yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
+	MaxPerContainer int `yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
 	// Whether a container can have GPUs of different vendors or driver versions, whose files have the same names.
 	MixedDrivers string `yaml:"mixedDrivers,omitempty" jsonschema:"enum=refuse,enum=allow,default=refuse"`
 }
@@ -77,16 +75,16 @@ type match struct {
 
 type memoryBounds struct {
 	// Least memory that matches, in bytes or with a unit such as Gi.
-	Min string `yaml:"min,omitempty" jsonschema:"oneof_type=string;integer,example=15Gi"`
+	Min scalar `yaml:"min,omitempty" jsonschema:"example=15Gi"`
 	// Most memory that matches.
-	Max string `yaml:"max,omitempty" jsonschema:"oneof_type=string;integer,example=16Gi"`
+	Max scalar `yaml:"max,omitempty" jsonschema:"example=16Gi"`
 }
 
 type versionBounds struct {
 	// Lowest version that matches.
-	Min string `yaml:"min,omitempty" jsonschema:"oneof_type=string;number,example=31.0.15.5222"`
+	Min scalar `yaml:"min,omitempty" jsonschema:"example=31.0.15.5222"`
 	// Highest version that matches: 31 includes all of 31.x.
-	Max string `yaml:"max,omitempty" jsonschema:"oneof_type=string;number,example=31"`
+	Max scalar `yaml:"max,omitempty" jsonschema:"example=31"`
 }
 
 type extraMounts struct {
@@ -97,7 +95,7 @@ type extraMounts struct {
 	// Directories of a container that files can be mounted into, with everything below them. The default is System32 and SysWOW64.
 	Destinations []string `yaml:"destinations,omitempty" jsonschema:"minItems=1,maxItems=64"`
 	// Largest number of extra mounts of a container.
-	Max integer `yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
+	Max int `yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
 }
 
 type vendorFiles struct {
@@ -120,17 +118,13 @@ type addedFile struct {
 
 // UnmarshalYAML implements [yaml.Unmarshaler].
 func (a *addedFile) UnmarshalYAML(node *yaml.Node) error {
-	if node.Kind == yaml.ScalarNode {
-		*a = addedFile{Source: node.Value}
-		return nil
-	}
 	type plain addedFile
-	return decodeKnown(node, (*plain)(a), "source", "directory", "destination")
+	return stringOr(node, &a.Source, (*plain)(a))
 }
 
 type shim struct {
 	// The real shim: an absolute path, or a name that is looked up beside our shim and on PATH. The default is the system's usual one.
-	Runtime string `yaml:"runtime,omitempty" jsonschema:"example=containerd-shim-runc-v2"`
+	Runtime string `yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim. The default is shim.log in the state directory.
 	Log string `yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
 }
@@ -144,7 +138,7 @@ type logging struct {
 
 type metrics struct {
 	// host:port of the metrics and health endpoints. Without one they are disabled.
-	Address string `yaml:"address,omitempty" jsonschema:"example=127.0.0.1:9400"`
+	Address string `yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
 // defaultFile returns the content that stands for keys that are not set.
@@ -156,7 +150,14 @@ func defaultFile() File {
 	}
 }
 
-// mayBeEmpty are the keys of which "" is a value.
-func mayBeEmpty() []string {
-	return []string{"inventory", "preset", "shim.runtime", "metrics.address"}
+// scalar is a string that may be written as a number.
+type scalar string
+
+// texts is a list of strings, or a single one.
+type texts []string
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (t *texts) UnmarshalYAML(node *yaml.Node) error {
+	*t = make(texts, 1)
+	return stringOr(node, &(*t)[0], (*[]string)(t))
 }

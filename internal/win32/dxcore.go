@@ -23,17 +23,11 @@ const (
 	adapterSlots                    = 13
 )
 
-func iidDXCoreAdapterFactory() GUID {
-	return GUID{0x78ee5945, 0xc36e, 0x4b13, [8]byte{0xa6, 0x69, 0x00, 0x5d, 0xd1, 0x1c, 0x0f, 0x06}}
-}
+func iidDXCoreAdapterFactory() GUID { return parseGUID("78ee5945-c36e-4b13-a669-005dd11c0f06") }
 
-func iidDXCoreAdapterList() GUID {
-	return GUID{0x526c7776, 0x40e9, 0x459b, [8]byte{0xb7, 0x11, 0xf3, 0x2a, 0xd7, 0x6d, 0xfc, 0x28}}
-}
+func iidDXCoreAdapterList() GUID { return parseGUID("526c7776-40e9-459b-b711-f32ad76dfc28") }
 
-func iidDXCoreAdapter() GUID {
-	return GUID{0xf0db4c7f, 0xfe5a, 0x42a2, [8]byte{0xbd, 0x62, 0xf2, 0xa6, 0xcf, 0x6f, 0xc8, 0x3e}}
-}
+func iidDXCoreAdapter() GUID { return parseGUID("f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e") }
 
 // AdapterAttribute is a capability of adapters.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
@@ -46,17 +40,17 @@ func (a AdapterAttribute) String() string { return a.name }
 
 // D3D11Graphics is Direct3D 11 graphics.
 func D3D11Graphics() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 11 graphics", GUID{0x8c47866b, 0x7583, 0x450d, [8]byte{0xf0, 0xf0, 0x6b, 0xad, 0xa8, 0x95, 0xaf, 0x4b}}}
+	return AdapterAttribute{"Direct3D 11 graphics", parseGUID("8c47866b-7583-450d-f0f0-6bada895af4b")}
 }
 
 // D3D12Graphics is Direct3D 12 graphics.
 func D3D12Graphics() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 12 graphics", GUID{0x0c9ece4d, 0x2f6e, 0x4f01, [8]byte{0x8c, 0x96, 0xe8, 0x9e, 0x33, 0x1b, 0x47, 0xb1}}}
+	return AdapterAttribute{"Direct3D 12 graphics", parseGUID("0c9ece4d-2f6e-4f01-8c96-e89e331b47b1")}
 }
 
 // D3D12CoreCompute is Direct3D 12 core compute, with or without graphics.
 func D3D12CoreCompute() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 12 core compute", GUID{0x248e2800, 0xa793, 0x4724, [8]byte{0xab, 0xaa, 0x23, 0xa6, 0xde, 0x1b, 0xe0, 0x90}}}
+	return AdapterAttribute{"Direct3D 12 core compute", parseGUID("248e2800-a793-4724-abaa-23a6de1be090")}
 }
 
 // AdapterProperty is a DXCoreAdapterProperty.

@@ -92,34 +92,6 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-func TestGUIDs(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		got  GUID
-		want string
-	}{
-		{DisplayClass(), "{4d36e968-e325-11ce-bfc1-08002be10318}"},
-		{ComputeAcceleratorClass(), "{f01a9d53-3ff6-48d2-9f97-c8a7004be10c}"},
-		{DisplayInterface(), "{1ca05180-a699-450a-9a0c-de4fbe3ddd89}"},
-		{ComputeInterface(), "{1024e4c9-47c9-48d3-b4a8-f9df78523b53}"},
-		{iidDXCoreAdapterFactory(), "{78ee5945-c36e-4b13-a669-005dd11c0f06}"},
-		{iidDXCoreAdapterList(), "{526c7776-40e9-459b-b711-f32ad76dfc28}"},
-		{iidDXCoreAdapter(), "{f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e}"},
-		{D3D11Graphics().id, "{8c47866b-7583-450d-f0f0-6bada895af4b}"},
-		{D3D12Graphics().id, "{0c9ece4d-2f6e-4f01-8c96-e89e331b47b1}"},
-		{D3D12CoreCompute().id, "{248e2800-a793-4724-abaa-23a6de1be090}"},
-		{GPULUID.Key().Category, "{60b193cb-5276-4d0f-96fc-f173abad3ec6}"},
-		{LocationPaths.Key().Category, "{a45c254e-df1c-4efd-8020-67d146a850e0}"},
-		{NUMANode.Key().Category, "{540b947e-8b40-45bc-a8a2-6a0b894cbda2}"},
-		{DriverINF.Key().Category, "{a8b865dd-2e3d-4094-ad97-e593a70c75d6}"},
-		{ProblemCode.Key().Category, "{4340a6c5-93fa-4706-972c-7b648008a5a7}"},
-	} {
-		if test.got.String() != test.want {
-			t.Errorf("%s, want %s", test.got, test.want)
-		}
-	}
-}
-
 func TestPropertyKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[PropertyKey]PropertyName{}

@@ -2,8 +2,8 @@ package win32
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"strings"
 )
 
 // PropertyKey identifies a property of a device: DEVPROPKEY.
@@ -51,39 +51,42 @@ const (
 )
 
 type property struct {
-	name string
-	key  PropertyKey
+	name, category string
+	id             uint32
 }
 
 func (n PropertyName) property() property {
 	// The categories of devpkey.h.
-	var (
-		device  = GUID{0xa45c254e, 0xdf1c, 0x4efd, [8]byte{0x80, 0x20, 0x67, 0xd1, 0x46, 0xa8, 0x50, 0xe0}}
-		status  = GUID{0x4340a6c5, 0x93fa, 0x4706, [8]byte{0x97, 0x2c, 0x7b, 0x64, 0x80, 0x08, 0xa5, 0xa7}}
-		places  = GUID{0x540b947e, 0x8b40, 0x45bc, [8]byte{0xa8, 0xa2, 0x6a, 0x0b, 0x89, 0x4c, 0xbd, 0xa2}}
-		drivers = GUID{0xa8b865dd, 0x2e3d, 0x4094, [8]byte{0xad, 0x97, 0xe5, 0x93, 0xa7, 0x0c, 0x75, 0xd6}}
-		gpu     = GUID{0x60b193cb, 0x5276, 0x4d0f, [8]byte{0x96, 0xfc, 0xf1, 0x73, 0xab, 0xad, 0x3e, 0xc6}}
+	const (
+		device  = "a45c254e-df1c-4efd-8020-67d146a850e0"
+		status  = "4340a6c5-93fa-4706-972c-7b648008a5a7"
+		places  = "540b947e-8b40-45bc-a8a2-6a0b894cbda2"
+		drivers = "a8b865dd-2e3d-4094-ad97-e593a70c75d6"
+		gpu     = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
 	)
 	return [...]property{
-		DeviceDesc:    {"DEVPKEY_Device_DeviceDesc", PropertyKey{device, 2}},
-		HardwareIDs:   {"DEVPKEY_Device_HardwareIds", PropertyKey{device, 3}},
-		Driver:        {"DEVPKEY_Device_Driver", PropertyKey{device, 11}},
-		Manufacturer:  {"DEVPKEY_Device_Manufacturer", PropertyKey{device, 13}},
-		BusNumber:     {"DEVPKEY_Device_BusNumber", PropertyKey{device, 23}},
-		Address:       {"DEVPKEY_Device_Address", PropertyKey{device, 30}},
-		LocationPaths: {"DEVPKEY_Device_LocationPaths", PropertyKey{device, 37}},
-		DriverVersion: {"DEVPKEY_Device_DriverVersion", PropertyKey{drivers, 3}},
-		DriverINF:     {"DEVPKEY_Device_DriverInfPath", PropertyKey{drivers, 5}},
-		NUMANode:      {"DEVPKEY_Device_Numa_Node", PropertyKey{places, 3}},
-		DevNodeStatus: {"DEVPKEY_Device_DevNodeStatus", PropertyKey{status, 2}},
-		ProblemCode:   {"DEVPKEY_Device_ProblemCode", PropertyKey{status, 3}},
-		IsPresent:     {"DEVPKEY_Device_IsPresent", PropertyKey{places, 5}},
-		GPULUID:       {"DEVPKEY_Gpu_Luid", PropertyKey{gpu, 2}},
+		DeviceDesc:    {"DEVPKEY_Device_DeviceDesc", device, 2},
+		HardwareIDs:   {"DEVPKEY_Device_HardwareIds", device, 3},
+		Driver:        {"DEVPKEY_Device_Driver", device, 11},
+		Manufacturer:  {"DEVPKEY_Device_Manufacturer", device, 13},
+		BusNumber:     {"DEVPKEY_Device_BusNumber", device, 23},
+		Address:       {"DEVPKEY_Device_Address", device, 30},
+		LocationPaths: {"DEVPKEY_Device_LocationPaths", device, 37},
+		DriverVersion: {"DEVPKEY_Device_DriverVersion", drivers, 3},
+		DriverINF:     {"DEVPKEY_Device_DriverInfPath", drivers, 5},
+		NUMANode:      {"DEVPKEY_Device_Numa_Node", places, 3},
+		DevNodeStatus: {"DEVPKEY_Device_DevNodeStatus", status, 2},
+		ProblemCode:   {"DEVPKEY_Device_ProblemCode", status, 3},
+		IsPresent:     {"DEVPKEY_Device_IsPresent", places, 5},
+		GPULUID:       {"DEVPKEY_Gpu_Luid", gpu, 2},
 	}[n]
 }
 
 // Key returns the property's key.
-func (n PropertyName) Key() PropertyKey { return n.property().key }
+func (n PropertyName) Key() PropertyKey {
+	p := n.property()
+	return PropertyKey{parseGUID(p.category), p.id}
+}
 
 func (n PropertyName) String() string { return n.property().name }
 
@@ -95,29 +98,18 @@ type Property struct {
 
 // Text decodes a [TypeText] property.
 func (p Property) Text() (string, error) {
-	if err := p.check(TypeText, 0); err != nil {
-		return "", err
-	}
-	s, _, err := cutText(p.Data)
-	return s, err
+	list, err := p.strings(TypeText)
+	return strings.Join(list[:min(len(list), 1)], ""), err
 }
 
 // TextList decodes a [TypeTextList] property, which an empty text ends.
-func (p Property) TextList() ([]string, error) {
-	if err := p.check(TypeTextList, 0); err != nil {
+func (p Property) TextList() ([]string, error) { return p.strings(TypeTextList) }
+
+func (p Property) strings(kind PropertyType) ([]string, error) {
+	if err := p.check(kind, 0); err != nil {
 		return nil, err
 	}
-	var list []string
-	for rest := p.Data; ; {
-		s, next, err := cutText(rest)
-		if err != nil {
-			return nil, fmt.Errorf("text %d of the list: %w", len(list)+1, err)
-		}
-		if s == "" {
-			return list, nil
-		}
-		list, rest = append(list, s), next
-	}
+	return Strings(p.Data)
 }
 
 // Uint32 decodes a [TypeUint32] property.
@@ -161,28 +153,4 @@ func (p Property) check(want PropertyType, size int) error {
 		return fmt.Errorf("%d bytes, want %d", len(p.Data), size)
 	}
 	return nil
-}
-
-// cutText returns the NUL-terminated UTF-16 text at the start of data, and the rest.
-func cutText(data []byte) (s string, rest []byte, err error) {
-	if len(data)%2 != 0 {
-		return "", nil, fmt.Errorf("%d bytes of UTF-16 text", len(data))
-	}
-	for i := 0; i < len(data); i += 2 {
-		if data[i] == 0 && data[i+1] == 0 {
-			return text(units(data[:i])), data[i+2:], nil
-		}
-	}
-	return "", nil, errors.New("text without terminator")
-}
-
-// guid decodes the first 16 bytes of data.
-func guid(data []byte) GUID {
-	g := GUID{
-		Data1: binary.LittleEndian.Uint32(data),
-		Data2: binary.LittleEndian.Uint16(data[4:]),
-		Data3: binary.LittleEndian.Uint16(data[6:]),
-	}
-	copy(g.Data4[:], data[8:16])
-	return g
 }

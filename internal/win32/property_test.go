@@ -26,11 +26,15 @@ func TestDecodedProperties(t *testing.T) {
 	}{
 		"text":                       {Property{TypeText, wide("NVIDIA Tesla T4\x00")}, decodeText, "NVIDIA Tesla T4"},
 		"text beyond 16 bits":        {Property{TypeText, wide("GPU 😀\x00")}, decodeText, "GPU 😀"},
+		"text without terminator":    {Property{TypeText, wide("abc")}, decodeText, "abc"},
 		"empty text":                 {Property{TypeText, wide("\x00")}, decodeText, ""},
 		"text with more after it":    {Property{TypeText, wide("a\x00b\x00")}, decodeText, "a"},
 		"half a surrogate pair":      {Property{TypeText, []byte{0x3D, 0xD8, 0, 0}}, decodeText, "\uFFFD"},
 		"list":                       {Property{TypeTextList, wide("a\x00bc\x00\x00")}, decodeList, "a|bc"},
 		"empty list":                 {Property{TypeTextList, wide("\x00")}, decodeList, ""},
+		"list without terminators":   {Property{TypeTextList, wide("a\x00b")}, decodeList, "a|b"},
+		"list with one terminator":   {Property{TypeTextList, wide("a\x00b\x00")}, decodeList, "a|b"},
+		"no data":                    {Property{TypeTextList, nil}, decodeList, ""},
 		"list ends at an empty text": {Property{TypeTextList, wide("a\x00\x00b\x00\x00")}, decodeList, "a"},
 		"number":                     {Property{TypeUint32, []byte{1, 2, 3, 4}}, decodeUint32, uint32(0x04030201)},
 		"64-bit number":              {Property{TypeUint64, []byte{1, 0, 0, 0, 2, 0, 0, 0}}, decodeUint64, uint64(2<<32 | 1)},
@@ -51,20 +55,16 @@ func TestInvalidProperties(t *testing.T) {
 		decode   func(Property) (any, error)
 		says     string
 	}{
-		"text of another type":    {Property{TypeTextList, wide("a\x00\x00")}, decodeText, "type 0x2012, want 0x12"},
-		"empty":                   {Property{TypeText, nil}, decodeText, "without terminator"},
-		"text without terminator": {Property{TypeText, wide("abc")}, decodeText, "without terminator"},
-		"text of odd length":      {Property{TypeText, []byte{'a', 0, 0}}, decodeText, "3 bytes of UTF-16"},
-		"list of another type":    {Property{TypeText, wide("a\x00\x00")}, decodeList, "type 0x12, want 0x2012"},
-		"empty list data":         {Property{TypeTextList, nil}, decodeList, "text 1 of the list: text without terminator"},
-		"list without terminator": {Property{TypeTextList, wide("a\x00b\x00")}, decodeList, "text 3 of the list: text without terminator"},
-		"list of odd length":      {Property{TypeTextList, append(wide("a\x00"), 0)}, decodeList, "text 1 of the list: 5 bytes"},
-		"short number":            {Property{TypeUint32, []byte{1, 2, 3}}, decodeUint32, "3 bytes, want 4"},
-		"long number":             {Property{TypeUint32, []byte{1, 2, 3, 4, 5}}, decodeUint32, "5 bytes, want 4"},
-		"number of another type":  {Property{TypeUint64, make([]byte, 8)}, decodeUint32, "type 0x9, want 0x7"},
-		"short 64-bit number":     {Property{TypeUint64, make([]byte, 4)}, decodeUint64, "4 bytes, want 8"},
-		"neither true nor false":  {Property{TypeBoolean, []byte{1}}, decodeBool, "0x01 is neither"},
-		"empty bool":              {Property{TypeBoolean, nil}, decodeBool, "0 bytes, want 1"},
+		"text of another type":   {Property{TypeTextList, wide("a\x00\x00")}, decodeText, "type 0x2012, want 0x12"},
+		"text of odd length":     {Property{TypeText, []byte{'a', 0, 0}}, decodeText, "3 bytes of UTF-16"},
+		"list of another type":   {Property{TypeText, wide("a\x00\x00")}, decodeList, "type 0x12, want 0x2012"},
+		"list of odd length":     {Property{TypeTextList, append(wide("a\x00"), 0)}, decodeList, "5 bytes of UTF-16"},
+		"short number":           {Property{TypeUint32, []byte{1, 2, 3}}, decodeUint32, "3 bytes, want 4"},
+		"long number":            {Property{TypeUint32, []byte{1, 2, 3, 4, 5}}, decodeUint32, "5 bytes, want 4"},
+		"number of another type": {Property{TypeUint64, make([]byte, 8)}, decodeUint32, "type 0x9, want 0x7"},
+		"short 64-bit number":    {Property{TypeUint64, make([]byte, 4)}, decodeUint64, "4 bytes, want 8"},
+		"neither true nor false": {Property{TypeBoolean, []byte{1}}, decodeBool, "0x01 is neither"},
+		"empty bool":             {Property{TypeBoolean, nil}, decodeBool, "0 bytes, want 1"},
 	} {
 		got, err := test.decode(test.property)
 		if err == nil || !strings.Contains(err.Error(), test.says) {

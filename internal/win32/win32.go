@@ -16,48 +16,40 @@ import (
 	"fmt"
 	"slices"
 	"unicode/utf16"
+
+	"github.com/Microsoft/go-winio/pkg/guid"
 )
 
 // GUID is a globally unique identifier.
-// https://learn.microsoft.com/windows/win32/api/guiddef/ns-guiddef-guid
-type GUID struct {
-	Data1 uint32
-	Data2 uint16
-	Data3 uint16
-	Data4 [8]byte
-}
+type GUID = guid.GUID
 
-// String returns g in the registry's notation: in braces and lower case.
-func (g GUID) String() string {
-	return fmt.Sprintf("{%08x-%04x-%04x-%x-%x}", g.Data1, g.Data2, g.Data3, g.Data4[:2], g.Data4[2:])
+// parseGUID parses a constant.
+func parseGUID(text string) GUID {
+	g, err := guid.FromString(text)
+	if err != nil {
+		panic(err)
+	}
+	return g
 }
 
 // DisplayClass is the setup class of display adapters.
 // https://learn.microsoft.com/windows-hardware/drivers/install/system-defined-device-setup-classes-available-to-vendors
-func DisplayClass() GUID {
-	return GUID{0x4d36e968, 0xe325, 0x11ce, [8]byte{0xbf, 0xc1, 0x08, 0x00, 0x2b, 0xe1, 0x03, 0x18}}
-}
+func DisplayClass() GUID { return parseGUID("4d36e968-e325-11ce-bfc1-08002be10318") }
 
 // ComputeAcceleratorClass is the setup class of compute accelerators.
 // https://learn.microsoft.com/windows-hardware/drivers/install/system-defined-device-setup-classes-available-to-vendors
-func ComputeAcceleratorClass() GUID {
-	return GUID{0xf01a9d53, 0x3ff6, 0x48d2, [8]byte{0x9f, 0x97, 0xc8, 0xa7, 0x00, 0x4b, 0xe1, 0x0c}}
-}
+func ComputeAcceleratorClass() GUID { return parseGUID("f01a9d53-3ff6-48d2-9f97-c8a7004be10c") }
 
 // DisplayInterface is the interface class of all adapters, compute-only ones included:
 // GUID_DISPLAY_DEVICE_ARRIVAL.
 // https://learn.microsoft.com/windows-hardware/drivers/install/guid-display-device-arrival
-func DisplayInterface() GUID {
-	return GUID{0x1ca05180, 0xa699, 0x450a, [8]byte{0x9a, 0x0c, 0xde, 0x4f, 0xbe, 0x3d, 0xdd, 0x89}}
-}
+func DisplayInterface() GUID { return parseGUID("1ca05180-a699-450a-9a0c-de4fbe3ddd89") }
 
 // ComputeInterface is the interface class of adapters that compute:
 // GUID_COMPUTE_DEVICE_ARRIVAL of the Windows Driver Kit's d3dkmthk.h, which is not
 // documented.
 // https://github.com/winsiderss/systeminformer (phnt's d3dkmthk.h)
-func ComputeInterface() GUID {
-	return GUID{0x1024e4c9, 0x47c9, 0x48d3, [8]byte{0xb4, 0xa8, 0xf9, 0xdf, 0x78, 0x52, 0x3b, 0x53}}
-}
+func ComputeInterface() GUID { return parseGUID("1024e4c9-47c9-48d3-b4a8-f9df78523b53") }
 
 // deviceInfo is SP_DEVINFO_DATA.
 // https://learn.microsoft.com/windows/win32/api/setupapi/ns-setupapi-sp_devinfo_data
@@ -114,6 +106,22 @@ func text(units []uint16) string {
 		units = units[:end]
 	}
 	return string(utf16.Decode(units))
+}
+
+// Strings decodes NUL-terminated UTF-16 strings up to the first empty one or the end of
+// data. Terminators may be missing. Invalid UTF-16 becomes [utf8.RuneError].
+func Strings(data []byte) (list []string, err error) {
+	if len(data)%2 != 0 {
+		return nil, fmt.Errorf("%d bytes of UTF-16 text", len(data))
+	}
+	for rest := units(data); len(rest) > 0 && rest[0] != 0; {
+		end := slices.Index(rest, 0)
+		if end < 0 {
+			end = len(rest)
+		}
+		list, rest = append(list, text(rest[:end])), rest[min(end+1, len(rest)):]
+	}
+	return list, nil
 }
 
 // units returns little-endian data as UTF-16 code units.

@@ -1,5 +1,5 @@
-// Command generate writes, from the types of config.yaml, docs/config.schema.json and
-// the tables of docs/configuration.md; and from the chart's values.yaml, the table in
+// Command generate writes, from the types of config.yaml and the inventory, their JSON
+// schemas and the tables of docs/configuration.md; and from the chart's values.yaml, the table in
 // its README.md and values.schema.json. It runs in the directory of package config.
 package main
 
@@ -43,11 +43,16 @@ func run() error {
 
 // generate returns the content of the generated files by their paths.
 func generate() (map[string][]byte, error) {
-	schema, err := buildSchema()
+	comments, err := fieldComments("file.go")
 	if err != nil {
 		return nil, err
 	}
+	schema := buildSchema("config", config.File{}, comments)
 	text, err := encode(schema)
+	if err != nil {
+		return nil, err
+	}
+	inventory, err := encode(buildSchema("inventory", config.Inventory{}, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +78,7 @@ func generate() (map[string][]byte, error) {
 	}
 	valuesSchema, err := buildChartSchema(values, chartSchema, text)
 	return map[string][]byte{
-		docs + "config.schema.json": text, docs + "configuration.md": page,
+		"config.schema.json": text, "inventory.schema.json": inventory, docs + "configuration.md": page,
 		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
 	}, err
 }
@@ -87,38 +92,60 @@ func encode(v any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// buildSchema returns the JSON schema of config.yaml. Conditions between several
-// keys are left to the programs.
-func buildSchema() (*jsonschema.Schema, error) {
+// buildSchema returns the JSON schema of a file. Conditions between several keys are
+// left to the programs.
+func buildSchema(name string, file any, comments map[string]string) *jsonschema.Schema {
 	reflector := jsonschema.Reflector{
 		Anonymous: true, DoNotReference: true, ExpandedStruct: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
+		LookupComment: func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
 	}
-	comments, err := fieldComments("file.go")
-	if err != nil {
-		return nil, err
-	}
-	reflector.LookupComment = func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] }
 	plain := reflector
 	// What UnmarshalYAML methods accept besides the type itself.
 	reflector.Mapper = func(t reflect.Type) *jsonschema.Schema {
 		switch t.Name() {
+		case "scalar":
+			return &jsonschema.Schema{Extras: types("string", "number")}
 		case "texts":
-			one := &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string", MinLength: ptr(1), MaxLength: ptr(256)}, {Type: "integer", Minimum: "1", Maximum: "65535"}}}
-			return &jsonschema.Schema{AnyOf: append(one.AnyOf[:2:2], &jsonschema.Schema{Type: "array", MinItems: ptr(1), Items: one})}
-		case "addedFile":
+			one := jsonschema.Schema{Extras: types("string", "integer"), MinLength: ptr(1), MaxLength: ptr(256), Pattern: `^\S(.*\S)?$`, Minimum: "1", Maximum: "65535"}
+			list := one
+			list.Extras, list.MinItems, list.Items = types("string", "integer", "array"), ptr(1), &one
+			return &list
+		case "addedFile", "filePair", "nodePair":
 			mapping := plain.ReflectFromType(t)
-			mapping.Version = ""
-			return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string", MinLength: ptr(1)}, mapping}}
+			mapping.Version, mapping.Type, mapping.Extras, mapping.MinLength, mapping.MaxLength = "", "", types("string", "object"), ptr(1), ptr(4095)
+			return mapping
 		}
 		return nil
 	}
-	schema := reflector.Reflect(config.File{})
-	schema.ID, schema.Title = "https://directx.microsoft.com/schemas/directx-nri/v1alpha1/config.schema.json", "directx-nri configuration"
-	for key, value := range map[string]string{"apiVersion": config.APIVersion, "kind": config.Kind} {
+	schema := reflector.Reflect(file)
+	kind := map[string]string{"config": config.Kind, "inventory": config.InventoryKind}[name]
+	schema.ID = jsonschema.ID("https://directx.microsoft.com/schemas/directx-nri/v1alpha1/" + name + ".schema.json")
+	schema.Title = "directx-nri " + strings.ToLower(kind)
+	for key, value := range map[string]string{"apiVersion": config.APIVersion, "kind": kind} {
 		property, _ := schema.Properties.Get(key)
 		property.Const = value
 	}
-	return schema, nil
+	refuseEmpty(schema)
+	return schema
+}
+
+func types(names ...string) map[string]any { return map[string]any{"type": names} }
+
+// refuseEmpty sets the minimal length of strings that have none.
+func refuseEmpty(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if _, several := s.Extras["type"]; (s.Type == "string" || several) && s.MinLength == nil && s.Enum == nil && s.Const == nil {
+		s.MinLength = ptr(1)
+	}
+	refuseEmpty(s.Items)
+	refuseEmpty(s.AdditionalProperties)
+	if s.Properties != nil {
+		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
+			refuseEmpty(pair.Value)
+		}
+	}
 }
 
 func ptr(n uint64) *uint64 { return &n }
@@ -162,11 +189,6 @@ func rows(path string, s *jsonschema.Schema) (list []row) {
 	}
 	if s.Items != nil {
 		list = append(list, rows(path+"[]", s.Items)...)
-	}
-	for _, alternative := range s.AnyOf {
-		if alternative.Properties != nil {
-			list = append(list, rows(path, alternative)...)
-		}
 	}
 	if len(list) > 0 || s.Const != nil || strings.HasSuffix(path, "[]") {
 		return list
