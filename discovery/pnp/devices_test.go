@@ -299,20 +299,3 @@ func TestDuplicateDevices(t *testing.T) {
 		t.Errorf("%d devices", len(devices))
 	}
 }
-
-func TestProblemCodes(t *testing.T) {
-	t.Parallel()
-	known := 0
-	for code := range uint32(60) {
-		cause, remedy := problemText(code)
-		if cause == "" || remedy == "" {
-			t.Errorf("code %d: %q, %q", code, cause, remedy)
-		}
-		if unknown, _ := problemText(99); cause != unknown {
-			known++
-		}
-	}
-	if known != 28 {
-		t.Errorf("%d codes are known", known)
-	}
-}

@@ -34,8 +34,6 @@ type state struct {
 	devices []discovery.Device
 	// generation counts the changes of devices; 0 if there never was a good list.
 	generation int
-	// first is the generation after the first read.
-	first int
 	// err is the error of the last read.
 	err error
 }
@@ -106,7 +104,7 @@ func (s *Source) read(ctx context.Context) (*state, error) {
 	}
 	old := s.state.Load()
 	if old == nil {
-		old = &state{first: -1}
+		old = &state{}
 	}
 	next := *old
 	if next.err = err; err != nil {
@@ -114,9 +112,6 @@ func (s *Source) read(ctx context.Context) (*state, error) {
 	} else if devices := Devices(snapshot); old.generation == 0 || !reflect.DeepEqual(old.devices, devices) {
 		next.devices = devices
 		next.generation++
-	}
-	if next.first < 0 {
-		next.first = next.generation
 	}
 	s.logChanges(old, &next)
 	s.state.Store(&next)

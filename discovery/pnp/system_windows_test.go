@@ -87,29 +87,6 @@ func TestSnapshotsKeepNoHandles(t *testing.T) {
 	}
 }
 
-func BenchmarkSnapshot(b *testing.B) {
-	system := NewSystem()
-	for b.Loop() {
-		if _, err := system.Snapshot(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkFindOne(b *testing.B) {
-	system := NewSystem()
-	all, err := system.Snapshot(b.Context())
-	if err != nil || len(all.Devices) == 0 {
-		b.Skipf("no device: %v", err)
-	}
-	ids := []string{all.Devices[len(all.Devices)-1].InstanceID}
-	for b.Loop() {
-		if _, err := system.Find(b.Context(), ids); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // handles returns the number of open handles.
 // https://learn.microsoft.com/windows/win32/api/processthreadsapi/nf-processthreadsapi-getprocesshandlecount
 func handles(t *testing.T) uint32 {

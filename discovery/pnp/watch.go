@@ -20,16 +20,16 @@ type timing struct {
 // Watch implements [discovery.Source]. Changes that Windows does not report, such as
 // an edited list of runtime files, are found within half a minute.
 //
-// It calls changed at once if the list differs from the one that
-// [Source.Devices] returned first, so that no change in between is lost.
+// It calls changed at once if the list differs from the one that [Source.Devices]
+// returned last, so that no change in between is lost.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var notifying sync.WaitGroup
 	defer notifying.Wait()
 	defer cancel()
-	w := &watch{source: s, wake: make(chan struct{}, 1), seen: -1}
+	w := &watch{source: s, wake: make(chan struct{}, 1)}
 	if st := s.state.Load(); st != nil {
-		w.seen = st.first
+		w.seen = st.generation
 	}
 	notifying.Go(func() { w.notify(ctx) })
 	w.run(ctx, changed)
@@ -39,7 +39,7 @@ func (s *Source) Watch(ctx context.Context, changed func()) error {
 // watch is one call of [Source.Watch].
 type watch struct {
 	source *Source
-	// seen is the generation that the caller knows, -1 if it knows none.
+	// seen is the generation that the caller knows, 0 if it knows none.
 	seen int
 	// wake has an element after a notification, and when notifying has changed.
 	wake chan struct{}
@@ -91,7 +91,7 @@ func (w *watch) check(ctx context.Context, changed func()) {
 	if err != nil { // ctx has ended.
 		return
 	}
-	if w.seen >= 0 && w.seen != st.generation {
+	if w.seen != st.generation {
 		changed()
 	}
 	w.seen = st.generation
