@@ -92,6 +92,13 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+func TestGUID(t *testing.T) {
+	t.Parallel()
+	if got := DisplayClass(); got.Data1 != 0x4d36e968 || got.String() != "{4d36e968-e325-11ce-bfc1-08002be10318}" {
+		t.Errorf("%+v, %s", got, got)
+	}
+}
+
 func TestPropertyKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[PropertyKey]PropertyName{}

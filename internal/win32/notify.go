@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
-
-	"github.com/Microsoft/go-winio/pkg/guid"
 )
 
 // The declarations of cfgmgr32.h.
@@ -68,7 +66,7 @@ func parseNotifyEvent(data []byte) (NotifyEvent, error) {
 		if len(union) < 16 {
 			return NotifyEvent{}, fmt.Errorf("interface event of %d bytes", len(data))
 		}
-		return NotifyEvent{Interface: guid.FromWindowsArray([16]byte(union)), Name: text(units(union[16:]))}, nil
+		return NotifyEvent{Interface: decodeGUID(binary.LittleEndian, union), Name: text(units(union[16:]))}, nil
 	case notifyDeviceInstance:
 		return NotifyEvent{Name: text(units(union))}, nil
 	default:

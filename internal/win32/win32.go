@@ -12,24 +12,40 @@ package win32
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf16"
-
-	"github.com/Microsoft/go-winio/pkg/guid"
 )
 
 // GUID is a globally unique identifier.
-type GUID = guid.GUID
+// https://learn.microsoft.com/windows/win32/api/guiddef/ns-guiddef-guid
+type GUID struct {
+	Data1 uint32
+	Data2 uint16
+	Data3 uint16
+	Data4 [8]byte
+}
 
-// parseGUID parses a constant.
+// String returns g in the registry's notation: in braces and lower case.
+func (g GUID) String() string {
+	return fmt.Sprintf("{%08x-%04x-%04x-%x-%x}", g.Data1, g.Data2, g.Data3, g.Data4[:2], g.Data4[2:])
+}
+
+// parseGUID parses a constant. (go-winio's package guid would load crypto into the shim.)
 func parseGUID(text string) GUID {
-	g, err := guid.FromString(text)
+	data, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 	if err != nil {
 		panic(err)
 	}
-	return g
+	return decodeGUID(binary.BigEndian, data)
+}
+
+// decodeGUID decodes the first 16 bytes of data.
+func decodeGUID(order binary.ByteOrder, data []byte) GUID {
+	return GUID{order.Uint32(data), order.Uint16(data[4:]), order.Uint16(data[6:]), [8]byte(data[8:16])}
 }
 
 // DisplayClass is the setup class of display adapters.
