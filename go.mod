@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	al.essio.dev/pkg/shellescape v1.6.1
 	github.com/Microsoft/go-winio v0.6.4
-	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/containerd/containerd/api v1.8.0
 	github.com/containerd/nri v0.12.5
 	github.com/containerd/ttrpc v1.2.10
@@ -19,6 +18,7 @@ require (
 	github.com/opencontainers/runtime-spec v1.3.0
 	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/prometheus/client_golang v1.24.1
+	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/sirupsen/logrus v1.10.2
 	github.com/spf13/cobra v1.10.2

@@ -73,27 +73,27 @@ const (
 type allocationReport struct {
 	// Allocation is the record's ID. Replicas of one resource that were allocated to
 	// one container have the same.
-	Allocation string `json:"allocation" yaml:"allocation"`
-	Resource   string `json:"resource" yaml:"resource"`
+	Allocation string `json:"allocation"`
+	Resource   string `json:"resource"`
 	// Replica is the kubelet's device ID.
-	Replica string `json:"replica" yaml:"replica"`
+	Replica string `json:"replica"`
 	// InstanceID is the GPU's. Description and LocationPath are empty if the node
 	// does not list it.
-	InstanceID   string `json:"instanceID" yaml:"instanceID"`
-	Description  string `json:"description,omitempty" yaml:"description,omitempty"`
-	LocationPath string `json:"locationPath,omitempty" yaml:"locationPath,omitempty"`
+	InstanceID   string `json:"instanceID"`
+	Description  string `json:"description,omitempty"`
+	LocationPath string `json:"locationPath,omitempty"`
 	// State is "held", "stale", "waiting" or "unknown", and Reason is why.
-	State  string `json:"state" yaml:"state"`
-	Reason string `json:"reason,omitempty" yaml:"reason,omitempty"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
 	// Namespace, Pod, PodUID and Container are the holder.
-	Namespace string `json:"namespace,omitempty" yaml:"namespace,omitempty"`
-	Pod       string `json:"pod,omitempty" yaml:"pod,omitempty"`
-	PodUID    string `json:"podUID,omitempty" yaml:"podUID,omitempty"`
-	Container string `json:"container,omitempty" yaml:"container,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	PodUID    string `json:"podUID,omitempty"`
+	Container string `json:"container,omitempty"`
 	// AllocatedAt is the time of the kubelet's allocation; Since that of the
 	// container's creation, or null.
-	AllocatedAt time.Time  `json:"allocatedAt" yaml:"allocatedAt"`
-	Since       *time.Time `json:"since" yaml:"since"`
+	AllocatedAt time.Time  `json:"allocatedAt"`
+	Since       *time.Time `json:"since"`
 }
 
 func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {

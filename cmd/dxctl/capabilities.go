@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 
@@ -14,7 +12,11 @@ import (
 
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/capabilities"
+	"directx-nri/internal/cli"
 )
+
+// exitUnknown is the exit status if something could not be found out.
+const exitUnknown = 2
 
 type capabilitiesOptions struct {
 	nodeFacts
@@ -29,165 +31,129 @@ func newCapabilitiesCommand() *cobra.Command {
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
 whether NRI is enabled, which runtime handlers use the shim, and the schemas of HCS.`,
 		Example: `  dxctl capabilities -o json`,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
-	o.addFlags(command.Flags())
-	command.Flags().StringVarP(&o.output, "output", "o", outputTable, "output format: table, json or yaml")
+	o.addFlags(command)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		_, err := o.run(c.Context(), c.OutOrStdout())
+		return err
+	}
 	return command
+}
+
+func newStatusCommand(goos string) *cobra.Command {
+	o := capabilitiesOptions{nodeFacts: nodeFacts{target: target{os: goos}}}
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether runtime handlers use the shim, and check them",
+		Long: `Prints what 'dxctl capabilities' prints.
+
+Exit status: 0 if the handlers that use the shim work, 1 if not or if there is none,
+2 if that is unknown.`,
+		Example: `  dxctl runtime status -o json`,
+	}
+	o.addFlags(command)
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		f, err := o.run(c.Context(), c.OutOrStdout())
+		findings := doctor.RuntimeFindings(f)
+		switch {
+		case err != nil:
+			return err
+		case f.Containerd.FileErr != nil:
+			return cli.WithStatus(exitUnknown, f.Containerd.FileErr)
+		case f.Containerd.Err != nil:
+			return cli.WithStatus(exitUnknown, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", f.Containerd.Err, o.criSocket))
+		case len(findings) > 0:
+			return fmt.Errorf("%s: %s", findings[0].Problem, findings[0].Fix)
+		}
+		return nil
+	}
+	return command
+}
+
+func (o *capabilitiesOptions) addFlags(command *cobra.Command) {
+	o.nodeFacts.addFlags(command.Flags())
+	command.Flags().StringVarP(&o.output, "output", "o", outputTable, "output format: table, json or yaml")
+}
+
+// run prints the facts of the node and returns them.
+func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) (f doctor.Facts, err error) {
+	if err := errors.Join(checkChoice("output", o.output, outputTable, outputJSON, outputYAML), o.check()); err != nil {
+		return f, err
+	}
+	f = o.gatherRuntime(ctx)
+	r := reportCapabilities(f)
+	if o.output == outputTable {
+		return f, r.print(stdout)
+	}
+	return f, printAs(stdout, o.output, r)
 }
 
 // capabilitiesReport is the output. The names of its fields are stable.
 type capabilitiesReport struct {
-	// OS is "windows" or "linux".
-	OS string `json:"os" yaml:"os"`
-	// Windows is nil on other systems.
-	Windows *windowsReport `json:"windows,omitempty" yaml:"windows,omitempty"`
-	// PolicyError is why the node policy cannot be used.
-	PolicyError string `json:"policyError,omitempty" yaml:"policyError,omitempty"`
-	// AssignmentMode is the configured mode, and Assignment the mode in force:
-	// "location-path", "class-guid" or "unknown". Reason is why.
-	AssignmentMode string `json:"assignmentMode" yaml:"assignmentMode"`
-	Assignment     string `json:"assignment" yaml:"assignment"`
-	Reason         string `json:"reason" yaml:"reason"`
-	// Injection is "runtime" or "kubelet".
-	Injection  string           `json:"injection" yaml:"injection"`
-	Containerd containerdReport `json:"containerd" yaml:"containerd"`
-	Shim       shimReport       `json:"shim" yaml:"shim"`
-}
-
-type windowsReport struct {
-	Version string   `json:"version" yaml:"version"`
-	Build   uint32   `json:"build" yaml:"build"`
-	Server  bool     `json:"server" yaml:"server"`
-	Schemas []string `json:"hcsSchemas,omitempty" yaml:"hcsSchemas,omitempty"`
-	// HCSError is why the Host Compute Service does not report its schemas.
-	HCSError string `json:"hcsError,omitempty" yaml:"hcsError,omitempty"`
-}
-
-type containerdReport struct {
-	Version string `json:"version,omitempty" yaml:"version,omitempty"`
-	Error   string `json:"error,omitempty" yaml:"error,omitempty"`
-	// Config is its configuration file.
-	Config      string `json:"config" yaml:"config"`
-	ConfigError string `json:"configError,omitempty" yaml:"configError,omitempty"`
-	// NRI is "on", "off" or "unknown".
-	NRI string `json:"nri" yaml:"nri"`
-	// Handlers are the runtime handlers that can have GPUs.
-	Handlers []handlerReport `json:"handlers" yaml:"handlers"`
-}
-
-type shimReport struct {
-	Path      string `json:"path" yaml:"path"`
-	Installed bool   `json:"installed" yaml:"installed"`
-	Version   string `json:"version,omitempty" yaml:"version,omitempty"`
-	Error     string `json:"error,omitempty" yaml:"error,omitempty"`
-}
-
-const unknown = "unknown"
-
-func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) error {
-	if err := errors.Join(checkChoice("output", o.output, outputTable, outputJSON, outputYAML), o.check()); err != nil {
-		return err
-	}
-	r := reportCapabilities(o.gatherRuntime(ctx))
-	if o.output != outputTable {
-		return printAs(stdout, o.output, r)
-	}
-	return r.print(stdout)
+	doctor.Facts
+	// Assignment is the assignment mode in force: "location-path", "class-guid" or
+	// "unknown". Reason is why.
+	Assignment string `json:"assignment"`
+	Reason     string `json:"reason"`
+	// Problems are those of the runtime handlers and their shims.
+	Problems []string `json:"problems,omitempty"`
 }
 
 func reportCapabilities(f doctor.Facts) capabilitiesReport {
-	p := f.Config.Policy
-	r := capabilitiesReport{
-		OS: f.OS, PolicyError: errorText(f.Config.Err), AssignmentMode: string(p.Assignment), Injection: string(p.Injection),
-		Containerd: reportContainerd(f), Shim: reportShim(f.Shims),
+	assignment := capabilities.Resolve(f.Config.Policy.Assignment, f.OS, func() (capabilities.Capabilities, error) { return *f.Windows, nil })
+	r := capabilitiesReport{Facts: f, Assignment: string(assignment.Mode()), Reason: assignment.Reason}
+	if f.Windows != nil && errors.Is(f.Windows.SchemasErr, context.DeadlineExceeded) {
+		r.Assignment, r.Reason = "unknown", f.Windows.SchemasErr.Error()
 	}
-	assignment := capabilities.Resolve(p.Assignment, f.OS, func() (capabilities.Capabilities, error) { return *f.Windows, nil })
-	r.Assignment, r.Reason = string(assignment.Mode()), assignment.Reason
-	if w := f.Windows; w != nil {
-		r.Windows = &windowsReport{Version: w.Windows.String(), Build: w.Windows.Build, Server: w.Windows.Server, HCSError: errorText(w.SchemasErr)}
-		for _, schema := range w.Schemas {
-			r.Windows.Schemas = append(r.Windows.Schemas, schema.String())
-		}
-		if errors.Is(w.SchemasErr, context.DeadlineExceeded) {
-			r.Windows.Version, r.Assignment, r.Reason = unknown, unknown, r.Windows.HCSError
-		}
+	for _, finding := range doctor.RuntimeFindings(f) {
+		r.Problems = append(r.Problems, finding.Problem+": "+finding.Fix)
 	}
 	return r
-}
-
-func reportContainerd(f doctor.Facts) containerdReport {
-	c := f.Containerd
-	r := containerdReport{Version: c.Version, Error: errorText(c.Err), Config: c.ConfigPath, ConfigError: errorText(c.FileErr), NRI: unknown, Handlers: []handlerReport{}}
-	if f.NRI.PluginErr == nil || c.FileErr == nil {
-		r.NRI = onOff(f.OS != "windows" && (f.NRI.PluginErr == nil || c.File.NRI))
-	}
-	for _, h := range reportHandlers(f) {
-		if h.Eligible || h.Routed || h.Loaded {
-			r.Handlers = append(r.Handlers, h)
-		}
-	}
-	return r
-}
-
-// reportShim returns the first shim that exists.
-func reportShim(shims []doctor.Shim) shimReport {
-	var r shimReport
-	for _, s := range shims {
-		r = shimReport{Path: s.Path, Version: s.Version, Installed: !errors.Is(s.Err, os.ErrNotExist)}
-		if r.Installed {
-			r.Error = errorText(s.Err)
-			break
-		}
-	}
-	return r
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 func (r capabilitiesReport) print(w io.Writer) error {
 	table := newTable(w)
 	if windows := r.Windows; windows != nil {
-		table.row("Windows", windows.Version)
-		table.row("HCS schemas", cmp.Or(strings.Join(windows.Schemas, ", "), "unknown: "+windows.HCSError))
+		table.row("Windows", windows.Windows.String())
+		table.row("HCS schemas", orError(strings.Trim(fmt.Sprint(windows.Schemas), "[]"), windows.SchemasErr))
 	}
-	if r.PolicyError != "" {
-		table.row("Node policy", r.PolicyError)
+	table.row("Node policy", orError("valid", r.Config.Err))
+	table.row("Assignment", fmt.Sprintf("%s (assignmentMode: %s): %s", r.Assignment, r.Config.Policy.Assignment, r.Reason))
+	table.row("Injection", string(r.Config.Policy.Injection))
+	for _, s := range r.Shims {
+		table.row("Runtime shim", s.Path+": "+orError(s.Version, s.Err))
 	}
-	table.row("Assignment", fmt.Sprintf("%s (assignmentMode: %s): %s", r.Assignment, r.AssignmentMode, r.Reason))
-	table.row("Injection", r.Injection)
 	c := r.Containerd
-	table.row("containerd", cmp.Or(c.Version, "unknown: "+c.Error))
-	table.row("Configuration", strings.TrimSuffix(c.Config+": "+c.ConfigError, ": "))
-	table.row("NRI", c.NRI)
+	table.row("containerd", orError(c.Version, c.Err))
+	table.row("Configuration", orError(c.ConfigPath, c.FileErr))
+	table.row("NRI", yesNo(c.NRI))
+	if len(c.Handlers) > 0 {
+		fmt.Fprintln(table.Writer)
+		table.row("HANDLER", "GPUS", "SHIM", "ANNOTATIONS", "LOADED", "RUNTIME PATH")
+	}
 	for _, h := range c.Handlers {
-		table.row("Handler "+h.Name, h.shimUse())
+		table.row(h.Name, yesNo(h.Eligible), yesNo(h.Routed), yesNo(h.Annotations), yesNo(h.Loaded), h.RuntimePath)
 	}
-	switch {
-	case r.Shim.Error != "":
-		table.row("Runtime shim", r.Shim.Path+": "+r.Shim.Error)
-	case r.Shim.Installed:
-		table.row("Runtime shim", r.Shim.Path+", version "+r.Shim.Version)
-	default:
-		table.row("Runtime shim", "not installed")
+	if err := table.Flush(); err != nil {
+		return err
 	}
-	return table.Flush()
+	for _, problem := range r.Problems {
+		fmt.Fprintf(w, "problem: %s\n", doctor.Printable(problem))
+	}
+	return nil
 }
 
-// shimUse returns whether a handler uses the shim.
-func (h handlerReport) shimUse() string {
-	switch {
-	case h.Routed && h.Loaded:
-		return "uses the shim"
-	case h.Routed:
-		return "uses the shim when containerd has loaded its configuration"
-	case h.Loaded:
-		return "uses the shim until containerd is restarted"
+// orError returns text, or the error's if there is one.
+func orError(text string, err error) string {
+	if err != nil {
+		return err.Error()
 	}
-	return "does not use the shim"
+	return text
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ func windowsFacts() doctor.Facts {
 	const shim = `C:\shim\containerd-shim-directx-v1.exe`
 	p := policy.Default()
 	p.Assignment = policy.AssignAuto
+	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: shim}
 	return doctor.Facts{
 		OS: "windows", Config: doctor.Config{Policy: p},
 		Windows: &capabilities.Capabilities{
@@ -28,10 +30,8 @@ func windowsFacts() doctor.Facts {
 		},
 		Containerd: doctor.Containerd{
 			Version: "v1.7.35", ConfigPath: `C:\config.toml`,
-			File:   containerdconfig.File{Handlers: []containerdconfig.Handler{{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: shim}, {Name: "other"}}},
-			Loaded: []containerdconfig.Handler{{Name: "routed", RuntimePath: shim}, {Name: "removed", RuntimePath: shim}},
+			Handlers: doctor.Handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed}),
 		},
-		NRI:   doctor.NRI{PluginErr: errors.ErrUnsupported},
 		Shims: []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}, {Path: shim, Version: "1.0"}},
 	}
 }
@@ -42,25 +42,22 @@ func TestReportCapabilities(t *testing.T) {
 		change func(*doctor.Facts)
 		want   string // a line of the table
 	}{
-		"Windows":  {nil, "Windows         Windows Server 2022 Datacenter"},
-		"schemas":  {nil, "HCS schemas     1.0, 2.7"},
-		"auto":     {nil, "Assignment      location-path (assignmentMode: auto): HCS supports schema 2.7"},
+		"Windows":  {nil, "Windows Windows Server 2022 Datacenter"},
+		"schemas":  {nil, "HCS schemas 1.0 2.7"},
+		"auto":     {nil, "Assignment location-path (assignmentMode: auto): HCS supports schema 2.7"},
 		"by class": {func(f *doctor.Facts) { f.Config.Policy.Assignment = policy.AssignByClass }, "class-guid (assignmentMode: class-guid)"},
 		"silent Windows": {func(f *doctor.Facts) {
 			f.Windows = &capabilities.Capabilities{SchemasErr: fmt.Errorf("query: %w", context.DeadlineExceeded)}
 		}, "unknown (assignmentMode: auto): query: context deadline exceeded"},
-		"injection":       {func(f *doctor.Facts) { f.Config.Policy.Injection = policy.InjectByKubelet }, "Injection        kubelet"},
-		"policy":          {func(f *doctor.Facts) { f.Config.Err = errors.New("torn") }, "Node policy      torn"},
-		"NRI":             {nil, "NRI             off"},
-		"NRI is unknown":  {func(f *doctor.Facts) { f.Containerd.FileErr = errors.New("config.toml:1:2") }, "NRI             unknown"},
-		"NRI by plugin":   {func(f *doctor.Facts) { f.OS, f.NRI.PluginErr = "linux", nil }, "NRI             on"},
-		"routed":          {nil, "Handler routed   uses the shim"},
-		"not yet loaded":  {func(f *doctor.Facts) { f.Containerd.Loaded = nil }, "uses the shim when containerd has loaded its configuration"},
-		"still loaded":    {nil, "Handler removed  uses the shim until containerd is restarted"},
-		"containerd down": {func(f *doctor.Facts) { f.Containerd.Version, f.Containerd.Err = "", errors.New("refused") }, "containerd       unknown: refused"},
-		"shim":            {nil, `C:\shim\containerd-shim-directx-v1.exe, version 1.0`},
-		"no shim":         {func(f *doctor.Facts) { f.Shims = f.Shims[:1] }, "not installed"},
-		"broken shim":     {func(f *doctor.Facts) { f.Shims[1].Err = errors.New("broken") }, "directx-v1.exe: broken"},
+		"injection":       {func(f *doctor.Facts) { f.Config.Policy.Injection = policy.InjectByKubelet }, "Injection kubelet"},
+		"policy":          {func(f *doctor.Facts) { f.Config.Err = errors.New("torn") }, "Node policy torn"},
+		"NRI":             {func(f *doctor.Facts) { f.Containerd.NRI = true }, "NRI yes"},
+		"routed":          {nil, "routed yes yes no yes C:"},
+		"not routed":      {nil, "other no no no no -"},
+		"problem":         {nil, "problem: runtime handler routed does not pass on"},
+		"containerd down": {func(f *doctor.Facts) { f.Containerd.Version, f.Containerd.Err = "", errors.New("refused") }, "containerd refused"},
+		"shim":            {nil, `C:\shim\containerd-shim-directx-v1.exe: 1.0`},
+		"no shim":         {nil, "none: file does not exist"},
 	} {
 		f := windowsFacts()
 		if test.change != nil {
@@ -71,17 +68,31 @@ func TestReportCapabilities(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Columns are as wide as their content.
-		squeeze := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-		if !strings.Contains(squeeze(out.String()), squeeze(test.want)) {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), test.want) {
 			t.Errorf("%s: no %q in\n%s", name, test.want, &out)
 		}
 	}
 }
 
-func TestReportStatus(t *testing.T) {
+// TestFactsAsJSON checks that errors are printed as text.
+func TestFactsAsJSON(t *testing.T) {
 	t.Parallel()
 	f := windowsFacts()
-	if r := reportStatus(f); len(r.Handlers) != 3 || !r.Handlers[0].Loaded || r.Handlers[1].Routed || len(r.Problems) != 2 || !strings.Contains(strings.Join(r.Problems, " "), "Restart-Service containerd") {
-		t.Errorf("%+v", r)
+	doctor.AsText(&f.Shims[0].Err, &f.Config.Err)
+	var out bytes.Buffer
+	if err := printAs(&out, outputJSON, reportCapabilities(f)); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Windows struct{ HCSSchemas []string }
+		Config  map[string]any
+		Shims   []struct{ Error string }
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Windows.HCSSchemas[1] != "2.7" || got.Shims[0].Error != "file does not exist" || got.Config["error"] != nil {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	var asYAML bytes.Buffer
+	if err := printAs(&asYAML, outputYAML, reportCapabilities(f)); err != nil || !strings.Contains(asYAML.String(), "hcsSchemas:\n    - \"1.0\"\n") {
+		t.Errorf("%v\n%s", err, &asYAML)
 	}
 }

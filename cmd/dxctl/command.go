@@ -29,7 +29,7 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
 		{"containers", "Prepare containers:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
-		{"shell", "Set up your shell:", []*cobra.Command{newCompletionCommand()}},
+		{"shell", "Set up your shell:", nil},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, below := range group.commands {
@@ -39,6 +39,7 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 	}
 	command.AddCommand(newManCommand())
 	command.SetHelpCommandGroupID("shell")
+	command.SetCompletionCommandGroupID("shell")
 	completeFlags(command)
 	return command
 }

@@ -129,29 +129,5 @@ func deviceCompletions(devices []discovery.Device, typed string, form func(disco
 	return completions
 }
 
-// newCompletionCommand replaces cobra's own command, which has one for each shell.
-func newCompletionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:       "completion {bash|zsh|fish|powershell}",
-		Short:     "Print a shell completion script",
-		Long:      "Prints a script that completes commands, flags and this node's GPUs.",
-		Example:   "  source <(dxctl completion bash)\n  dxctl completion powershell | Out-String | Invoke-Expression",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []cobra.Completion{"bash", "zsh", "fish", "powershell"},
-		RunE: func(c *cobra.Command, args []string) error {
-			root, w := c.Root(), c.OutOrStdout()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(w, true)
-			case "zsh":
-				return root.GenZshCompletion(w)
-			case "fish":
-				return root.GenFishCompletion(w, true)
-			}
-			return root.GenPowerShellCompletionWithDesc(w)
-		},
-	}
-}
-
 // queryTimeout limits a query whose answer is optional.
 const queryTimeout = 2 * time.Second

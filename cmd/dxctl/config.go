@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
@@ -151,8 +149,8 @@ func newConfigShowCommand() *cobra.Command {
 it was compiled from, and warns about files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != outputYAML && output != outputJSON {
-				return cli.Usage("--output %q is not one of %s, %s", output, outputYAML, outputJSON)
+			if err := checkChoice("output", output, outputYAML, outputJSON); err != nil {
+				return err
 			}
 			p, err := policy.Read(stateDir)
 			if err != nil {
@@ -161,15 +159,7 @@ it was compiled from, and warns about files that have changed since.`,
 			for _, stale := range config.Stale(p, paths.Default().Config) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s; run 'dxctl config apply', or see the log of directx-advertiser\n", stale)
 			}
-			text, err := json.MarshalIndent(p, "", "  ")
-			if err == nil && output == outputYAML {
-				text, err = yaml.JSONToYAML(text)
-			}
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), strings.TrimSpace(string(text)))
-			return err
+			return printAs(c.OutOrStdout(), output, p)
 		},
 	}
 	flags := command.Flags()

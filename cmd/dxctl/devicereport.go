@@ -19,52 +19,52 @@ import (
 // deviceReport is a device. The names of its fields are stable.
 type deviceReport struct {
 	// Index is the device's place in the list, from 0.
-	Index       int    `json:"index" yaml:"index"`
-	InstanceID  string `json:"instanceID" yaml:"instanceID"`
-	Description string `json:"description" yaml:"description"`
+	Index       int    `json:"index"`
+	InstanceID  string `json:"instanceID"`
+	Description string `json:"description"`
 	// Kind is display, compute or none.
-	Kind    string `json:"kind" yaml:"kind"`
-	Display bool   `json:"display" yaml:"display"`
-	Compute bool   `json:"compute" yaml:"compute"`
+	Kind    string `json:"kind"`
+	Display bool   `json:"display"`
+	Compute bool   `json:"compute"`
 	// Resource is the extended resource that offers the device to Replicas
 	// containers. NotOffered is why there is none.
-	Resource   string `json:"resource,omitempty" yaml:"resource,omitempty"`
-	Replicas   int    `json:"replicas,omitempty" yaml:"replicas,omitempty"`
-	NotOffered string `json:"notOffered,omitempty" yaml:"notOffered,omitempty"`
+	Resource   string `json:"resource,omitempty"`
+	Replicas   int    `json:"replicas,omitempty"`
+	NotOffered string `json:"notOffered,omitempty"`
 	// Health is "healthy" or the problem.
-	Health          string       `json:"health" yaml:"health"`
-	Notes           []string     `json:"notes,omitempty" yaml:"notes,omitempty"`
-	Vendor          string       `json:"vendor" yaml:"vendor"`
-	Manufacturer    string       `json:"manufacturer,omitempty" yaml:"manufacturer,omitempty"`
-	LocationPath    string       `json:"locationPath,omitempty" yaml:"locationPath,omitempty"`
-	LUID            string       `json:"luid,omitempty" yaml:"luid,omitempty"`
-	DedicatedMemory uint64       `json:"dedicatedMemory" yaml:"dedicatedMemory"` // in bytes
-	Integrated      bool         `json:"integrated" yaml:"integrated"`
-	Detachable      bool         `json:"detachable" yaml:"detachable"`
-	Software        bool         `json:"software" yaml:"software"`
-	NUMANode        *int         `json:"numaNode,omitempty" yaml:"numaNode,omitempty"`
-	BusNumber       *uint32      `json:"busNumber,omitempty" yaml:"busNumber,omitempty"`
-	Address         *uint32      `json:"address,omitempty" yaml:"address,omitempty"`
-	Status          uint32       `json:"status" yaml:"status"`
-	Problem         uint32       `json:"problem" yaml:"problem"`
-	DriverKey       string       `json:"driverKey,omitempty" yaml:"driverKey,omitempty"`
-	DriverVersion   string       `json:"driverVersion,omitempty" yaml:"driverVersion,omitempty"`
-	DriverStorePath string       `json:"driverStorePath,omitempty" yaml:"driverStorePath,omitempty"`
+	Health          string       `json:"health"`
+	Notes           []string     `json:"notes,omitempty"`
+	Vendor          string       `json:"vendor"`
+	Manufacturer    string       `json:"manufacturer,omitempty"`
+	LocationPath    string       `json:"locationPath,omitempty"`
+	LUID            string       `json:"luid,omitempty"`
+	DedicatedMemory uint64       `json:"dedicatedMemory"` // in bytes
+	Integrated      bool         `json:"integrated"`
+	Detachable      bool         `json:"detachable"`
+	Software        bool         `json:"software"`
+	NUMANode        *int         `json:"numaNode,omitempty"`
+	BusNumber       *uint32      `json:"busNumber,omitempty"`
+	Address         *uint32      `json:"address,omitempty"`
+	Status          uint32       `json:"status"`
+	Problem         uint32       `json:"problem"`
+	DriverKey       string       `json:"driverKey,omitempty"`
+	DriverVersion   string       `json:"driverVersion,omitempty"`
+	DriverStorePath string       `json:"driverStorePath,omitempty"`
 	System32        []fileReport `json:"system32,omitempty" yaml:"system32,omitempty"`
 	SysWOW64        []fileReport `json:"sysWOW64,omitempty" yaml:"sysWOW64,omitempty"`
-	DeviceNodes     []fileReport `json:"deviceNodes,omitempty" yaml:"deviceNodes,omitempty"`
-	Libraries       []fileReport `json:"libraries,omitempty" yaml:"libraries,omitempty"`
+	DeviceNodes     []fileReport `json:"deviceNodes,omitempty"`
+	Libraries       []fileReport `json:"libraries,omitempty"`
 }
 
 // fileReport is a file on the node, relative to the driver store path if it is one
 // of the driver's, and its path in a container.
 type fileReport struct {
-	Source      string `json:"source" yaml:"source"`
-	Destination string `json:"destination" yaml:"destination"`
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
 	// Missing reports that it does not exist, Problem why that is unknown. Both are
 	// set in the details of a GPU only.
-	Missing bool   `json:"missing,omitempty" yaml:"missing,omitempty"`
-	Problem string `json:"problem,omitempty" yaml:"problem,omitempty"`
+	Missing bool   `json:"missing,omitempty"`
+	Problem string `json:"problem,omitempty"`
 }
 
 // kindNone is the kind of a device that is never offered.
@@ -164,9 +164,9 @@ func (r deviceReport) properties() string {
 
 // deviceDetail is a device and the state of its files.
 type deviceDetail struct {
-	deviceReport `yaml:",inline"`
+	deviceReport
 	// FilesChecked reports whether the files were looked up.
-	FilesChecked bool `json:"filesChecked" yaml:"filesChecked"`
+	FilesChecked bool `json:"filesChecked"`
 }
 
 // checkFiles looks the files up, or returns why that is not possible.

@@ -21,15 +21,8 @@ type deviceEvent struct {
 	// Event is "listed", "added", "removed" or "changed".
 	Event  string       `json:"event"`
 	Device deviceReport `json:"device"`
-	// Changes are the fields of a changed device.
-	Changes []deviceChange `json:"changes,omitempty"`
-}
-
-// deviceChange is a field of [deviceReport] and its values, null for none.
-type deviceChange struct {
-	Field string `json:"field"`
-	From  any    `json:"from"`
-	To    any    `json:"to"`
+	// Changes are the names of the fields that differ, of a changed device.
+	Changes []string `json:"changes,omitempty"`
 }
 
 const (
@@ -54,6 +47,7 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	changed, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		ended <- source.Watch(ctx, func() {
@@ -63,33 +57,25 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 			}
 		})
 	}()
-	stop := func() error {
-		cancel()
-		return <-ended
-	}
-	var err error
-	for err == nil {
+	for {
 		select {
-		case <-ctx.Done():
-			_ = stop()
-			return nil
-		case err = <-ended:
-			interrupted := ctx.Err() != nil
-			cancel()
-			if interrupted {
+		case err := <-ended:
+			if ctx.Err() != nil {
 				return nil
 			}
 			return errors.Join(err, errors.New("the watch of the GPUs ended unexpectedly"))
 		case <-changed:
-			if devices, err = source.Devices(ctx); err == nil {
-				now := reportDevices(devices, o.rules)
-				err = o.printEvents(stdout, deviceEvents(before, now))
-				before = now
+			devices, err := source.Devices(ctx)
+			if err != nil {
+				return err
 			}
+			now := reportDevices(devices, o.rules)
+			if err := o.printEvents(stdout, deviceEvents(before, now)); err != nil {
+				return err
+			}
+			before = now
 		}
 	}
-	_ = stop()
-	return err
 }
 
 // deviceEvents returns the differences of two lists: first the removed devices.
@@ -114,28 +100,17 @@ func deviceEvents(before, now []deviceReport) []deviceEvent {
 	return events
 }
 
-// deviceChanges returns the fields that differ, by their JSON names.
-func deviceChanges(old, now deviceReport) []deviceChange {
-	var changes []deviceChange
+// deviceChanges returns the JSON names of the fields that differ.
+func deviceChanges(old, now deviceReport) []string {
+	var changes []string
 	from, to := reflect.ValueOf(old), reflect.ValueOf(now)
 	for i := range from.NumField() {
-		name, _, _ := strings.Cut(from.Type().Field(i).Tag.Get("json"), ",")
-		if a, b := fieldValue(from.Field(i)), fieldValue(to.Field(i)); !reflect.DeepEqual(a, b) {
-			changes = append(changes, deviceChange{name, a, b})
+		if !reflect.DeepEqual(from.Field(i).Interface(), to.Field(i).Interface()) {
+			name, _, _ := strings.Cut(from.Type().Field(i).Tag.Get("json"), ",")
+			changes = append(changes, name)
 		}
 	}
 	return changes
-}
-
-// fieldValue returns the value of a field, nil if it has none.
-func fieldValue(v reflect.Value) any {
-	switch {
-	case v.Kind() == reflect.Pointer && v.IsNil(), v.Kind() == reflect.Slice && v.Len() == 0:
-		return nil
-	case v.Kind() == reflect.Pointer:
-		return v.Elem().Interface()
-	}
-	return v.Interface()
 }
 
 func (o *devicesOptions) printEvents(stdout io.Writer, events []deviceEvent) error {
@@ -161,31 +136,11 @@ func (e deviceEvent) String() string {
 	if e.Device.Description != "" {
 		line += " (" + e.Device.Description + ")"
 	}
-	if e.Event == eventAdded {
+	if e.Event != eventRemoved {
 		line += ": " + e.Device.Health
 	}
-	for i, change := range e.Changes {
-		separator := ", "
-		if i == 0 {
-			separator = ": "
-		}
-		line += separator + change.String()
+	if len(e.Changes) > 0 {
+		line += "; changed: " + strings.Join(e.Changes, ", ")
 	}
 	return line
-}
-
-func (c deviceChange) String() string {
-	if _, ok := c.From.([]fileReport); ok {
-		return c.Field + " changed"
-	}
-	if _, ok := c.To.([]fileReport); ok {
-		return c.Field + " changed"
-	}
-	text := func(v any) string {
-		if v == nil || v == "" {
-			return "none"
-		}
-		return fmt.Sprint(v)
-	}
-	return fmt.Sprintf("%s %s → %s", c.Field, text(c.From), text(c.To))
 }

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/aymanbagabas/go-udiff"
+	"github.com/rogpeppe/go-internal/diff"
 )
 
 // jsonDiff returns a unified diff of the pretty forms of two JSON documents, "" if
@@ -31,37 +29,8 @@ func jsonDiff(oldName, newName string, before, after []byte) (string, error) {
 
 // textDiff returns a unified diff of two texts, "" if they are the same.
 func textDiff(oldName, newName, before, after string) string {
-	return renumber(udiff.Unified(oldName, newName, before, after))
-}
-
-var hunkHeader = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@$`)
-
-// renumber corrects the lines of the new document in hunk headers, in which udiff
-// ignores the lines between edits that share a hunkHeader.
-func renumber(diff string) string {
-	shift := 0
-	return hunkHeader.ReplaceAllStringFunc(diff, func(head string) string {
-		number := hunkHeader.FindStringSubmatch(head)
-		lines := func(count string) int {
-			if count == "" {
-				return 1
-			}
-			n, _ := strconv.Atoi(count) // The pattern has digits only.
-			return n
-		}
-		begin, before, after := lines(number[1]), lines(number[2]), lines(number[3])
-		now := begin + shift
-		// An empty side has the number of the line before.
-		if before == 0 {
-			now++
-		}
-		if after == 0 {
-			now--
-		}
-		fixed := fmt.Sprintf("@@ -%d,%d +%d,%d @@", begin, before, now, after)
-		shift += after - before
-		return fixed
-	})
+	_, hunks, _ := strings.Cut(string(diff.Diff(oldName, []byte(before), newName, []byte(after))), "\n") // "diff OLD NEW"
+	return hunks
 }
 
 // prettyJSON returns the JSON in data with sorted keys and each element of a list on

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/cmd/dxctl/preview"
 	"directx-nri/cmd/dxctl/runflags"
 )
 
@@ -155,12 +154,6 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	for _, output := range []string{outputText, outputArgs, outputJSON} {
 		if err := printFlags(full{}, output, runflags.Bash, []string{"--device"}); !errors.Is(err, errFull) {
 			t.Errorf("flags -o %s: %v", output, err)
-		}
-	}
-	for _, output := range []string{outputDiff, outputSpec, outputJSON} {
-		o := specOptions{output: output}
-		if err := o.print(full{}, "x", []byte(`{}`), preview.Answer{Spec: []byte(`{"a":1}`)}); !errors.Is(err, errFull) {
-			t.Errorf("spec -o %s: %v", output, err)
 		}
 	}
 }

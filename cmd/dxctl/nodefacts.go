@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -48,7 +47,7 @@ type nodeFacts struct {
 	runtimeDir string
 	timeout    time.Duration
 	// These are for doctor only.
-	nriSocket, kubeletDir, podResources, containerdState string
+	kubeletDir, podResources string
 }
 
 // addFlags adds the flags for containerd and for what uses it.
@@ -56,12 +55,8 @@ func (n *nodeFacts) addFlags(flags *pflag.FlagSet) {
 	places := paths.Default()
 	n.target.addFlags(flags)
 	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
-	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.os)), "runtime shim `FILE`, if containerd finds none")
+	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.os)), "runtime shim `FILE` of ctr and nerdctl")
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
-	n.addTimeout(flags)
-}
-
-func (n *nodeFacts) addTimeout(flags *pflag.FlagSet) {
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
 }
 
@@ -77,14 +72,11 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 	f := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		f.GPUs = within(ctx, n.timeout, func(ctx context.Context) doctor.GPUs { return n.gpus(ctx, f.Config) }, func(late error) doctor.GPUs {
-			return doctor.GPUs{Inventory: f.Config.Policy.Source.Inventory, Err: fmt.Errorf("list the GPUs: %w", late)}
-		})
+		f.GPUs.Inventory = f.Config.Policy.Source.Inventory
+		f.GPUs.List, f.GPUs.Err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.GPU, error) { return n.gpus(ctx, f.Config) })
 	})
-	group.Go(func() { f.Leftovers = n.leftovers(f.Shims) })
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
-	group.Go(func() { f.Records = n.records(ctx) })
-	f.Access = n.access(f.Config)
+	group.Go(func() { f.Files = slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()) })
 	group.Wait()
 	return f
 }
@@ -92,41 +84,49 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 // gatherRuntime returns the facts of the configuration, Windows, containerd, the
 // shim and the NRI plugin.
 func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
-	f := doctor.Facts{OS: n.os, Version: knownVersion(cli.Version(version))}
+	f := doctor.Facts{OS: n.os, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning}
+	if f.Version == "unknown" || f.Version == "(devel)" { // It was built without one.
+		f.Version = ""
+	}
 	var group sync.WaitGroup
-	group.Go(func() { f.Windows = askWindows(ctx, n.timeout) })
-	group.Go(func() { f.NRI = n.nri(ctx) })
-	group.Go(func() { f.Containerd = n.containerd(ctx) })
-	f.Config = within(ctx, n.timeout, func(context.Context) doctor.Config { return n.policyFacts() }, func(late error) doctor.Config {
-		return doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", late)}
+	group.Go(func() {
+		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Ask() })
+		c.SchemasErr = cmp.Or(c.SchemasErr, err)
+		if doctor.AsText(&c.SchemasErr); n.os == "windows" {
+			f.Windows = &c
+		}
 	})
+	group.Go(func() { f.Containerd = n.containerd(ctx) })
+	if n.os != "windows" {
+		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
+	}
+	f.Config = n.policyFacts()
 	group.Wait()
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
+	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr)
 	return f
 }
 
-// within returns the result of query, or of late if query takes too long. A driver,
-// a Windows service or a disk that hangs cannot be interrupted: query continues in
-// the background.
-func within[T any](ctx context.Context, limit time.Duration, query func(context.Context) T, late func(error) T) T {
+// within returns the result of query, unless that takes too long. A driver, a Windows
+// service or a disk that hangs cannot be interrupted: query continues in the background.
+func within[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	result := make(chan T, 1)
-	go func() { result <- query(ctx) }()
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		result, err := query(ctx)
+		answers <- answer{result, err}
+	}()
 	select {
-	case answer := <-result:
-		return answer
+	case a := <-answers:
+		return a.result, a.err
 	case <-ctx.Done():
-		return late(ctx.Err())
+		return result, fmt.Errorf("no answer: %w", ctx.Err())
 	}
-}
-
-// knownVersion returns "" for the version of a program that was built without one.
-func knownVersion(text string) string {
-	if text == "unknown" || text == "(devel)" {
-		return ""
-	}
-	return text
 }
 
 func (n *nodeFacts) policyFacts() doctor.Config {
@@ -143,22 +143,20 @@ func (n *nodeFacts) policyFacts() doctor.Config {
 	return c
 }
 
-func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) doctor.GPUs {
-	g := doctor.GPUs{Inventory: c.Policy.Source.Inventory, Err: c.Err}
-	if g.Err != nil {
-		return g
+func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, error) {
+	if c.Err != nil {
+		return nil, c.Err
 	}
 	source, err := openPolicy(c.Policy, n.stateDir)
 	if err != nil {
-		g.Err = err
-		return g
+		return nil, err
 	}
 	devices, err := source.Devices(ctx)
-	g.Err = err
+	var gpus []doctor.GPU
 	for i, r := range reportDevices(devices, c.Policy.Resources) {
-		g.List = append(g.List, doctor.GPU{Device: devices[i], Resource: r.Resource, Missing: missingFiles(devices[i], r, c.Policy.RuntimeFiles)})
+		gpus = append(gpus, doctor.GPU{Device: devices[i], Resource: r.Resource, Missing: missingFiles(devices[i], r, c.Policy.RuntimeFiles)})
 	}
-	return g
+	return gpus, err
 }
 
 // missingFiles returns the files of a device's containers that do not exist, but for
@@ -178,56 +176,36 @@ func missingFiles(d discovery.Device, r deviceReport, rules []policy.RuntimeFile
 	return missing
 }
 
-// askWindows returns what Windows supports, nil on other systems.
-func askWindows(ctx context.Context, limit time.Duration) *capabilities.Capabilities {
-	return within(ctx, limit, func(context.Context) *capabilities.Capabilities {
-		c, err := capabilities.Ask()
-		if err != nil {
-			return nil
-		}
-		return &c
-	}, func(late error) *capabilities.Capabilities {
-		return &capabilities.Capabilities{SchemasErr: fmt.Errorf("query Windows: %w", late)}
-	})
-}
-
 func (n *nodeFacts) containerd(ctx context.Context) doctor.Containerd {
 	c := doctor.Containerd{ConfigPath: n.config, Socket: n.criSocket}
-	n.queryContainerd(ctx, &c)
-	node := containerdconfig.Node{OS: n.os, Major: cmp.Or(n.major, containerdconfig.Major(c.Version))}
+	var loaded containerdconfig.Loaded
+	c.Err = n.call(ctx, n.criSocket, func(ctx context.Context, connection *grpc.ClientConn) (err error) {
+		loaded, err = containerdconfig.Load(ctx, connection)
+		return err
+	})
+	c.Version = loaded.Version
+	node := containerdconfig.Node{OS: n.os, Major: cmp.Or(n.major, loaded.Major)}
 	text, _, err := readFile(n.config)
 	if err != nil {
 		c.FileErr = err
 		return c
 	}
-	if c.File, err = containerdconfig.Read(text, node); err != nil {
-		c.FileErr = locate(n.config, err)
-		return c
-	}
-	for _, err := range n.imports(c.File, node) {
-		if errors.Is(err, errOverridden) {
-			c.Overrides = append(c.Overrides, err.Error())
-		} else {
-			c.BadImports = append(c.BadImports, err.Error())
+	file, err := containerdconfig.Read(text, node)
+	if c.FileErr = locate(n.config, err); err == nil {
+		c.NRI, c.Imports = file.NRI, n.imports(file, node)
+		for i := range c.Imports {
+			doctor.AsText(&c.Imports[i])
 		}
 	}
+	c.Handlers = doctor.Handlers(n.os, file.Handlers, loaded.Handlers)
 	return c
-}
-
-func (n *nodeFacts) queryContainerd(ctx context.Context, c *doctor.Containerd) {
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	c.Err = call(ctx, n.criSocket, func(connection *grpc.ClientConn) (err error) {
-		loaded, err := containerdconfig.Load(ctx, connection)
-		c.Version, c.Loaded = loaded.Version, loaded.Handlers
-		c.WithoutCRI = status.Code(err) == codes.Unimplemented
-		return err
-	})
 }
 
 // call calls do with a connection to a socket. Its errors match those of [os] and
 // [context].
-func call(ctx context.Context, socket string, do func(*grpc.ClientConn) error) error {
+func (n *nodeFacts) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
 	if err := reach(ctx, socket); err != nil {
 		return err
 	}
@@ -236,14 +214,11 @@ func call(ctx context.Context, socket string, do func(*grpc.ClientConn) error) e
 		return err
 	}
 	defer connection.Close()
-	switch err := do(connection); {
-	case status.Code(err) == codes.DeadlineExceeded:
-		return fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
-	case err != nil && strings.Contains(err.Error(), "Access is denied"):
+	err = do(ctx, connection)
+	if err != nil && strings.Contains(err.Error(), "Access is denied") {
 		return fmt.Errorf("%w: %w", err, fs.ErrPermission)
-	default:
-		return err
 	}
+	return err
 }
 
 // reach returns why no process listens on a Unix socket, which gRPC would hide. For
@@ -254,71 +229,41 @@ func reach(ctx context.Context, address string) error {
 		return nil
 	}
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	switch {
-	case err == nil:
-		return connection.Close()
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
+	if err != nil {
+		return err
 	}
-	return err
+	return connection.Close()
 }
 
 // shims returns the files that containerd runs as our shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
 func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Policy) []doctor.Shim {
-	handlers := map[string][]string{}
-	var order []string
-	for _, h := range slices.Concat(c.File.Handlers, c.Loaded) {
-		if h.Ours() && !slices.Contains(handlers[h.RuntimePath], h.Name) {
-			handlers[h.RuntimePath] = append(handlers[h.RuntimePath], h.Name)
-			order = append(order, h.RuntimePath)
-		}
-	}
-	search := containerdSearchPath(ctx, n.criSocket)
-	byName := n.shim
-	if path, ok := lookIn(search, shimfile.FileName(n.os)); ok {
-		byName = path
-	}
 	var list []doctor.Shim
-	seen := map[string]bool{}
-	for _, path := range append(order, byName) {
-		if !seen[path] {
-			seen[path] = true
-			list = append(list, doctor.Shim{Path: path, Handlers: handlers[path]})
+	add := func(path string, handlers ...string) {
+		i := slices.IndexFunc(list, func(s doctor.Shim) bool { return s.Path == path })
+		if i < 0 {
+			list, i = append(list, doctor.Shim{Path: path}), len(list)
+		}
+		list[i].Handlers = append(list[i].Handlers, handlers...)
+	}
+	for _, h := range c.Handlers {
+		if h.Ours() {
+			add(h.RuntimePath, h.Name)
 		}
 	}
-	var group sync.WaitGroup
+	add(n.shim)
 	for i := range list {
-		group.Go(func() {
-			s := &list[i]
-			s.Version, s.Err = n.shimVersion(ctx, s.Path)
-			name := cmp.Or(p.Shim.Runtime, shim.UsualRuntime)
-			_, s.RealErr = shim.FindRuntime(s.Path, name)
-			if _, ok := lookIn(search, name); ok && !filepath.IsAbs(name) { // containerd's PATH is not ours.
-				s.RealErr = nil
-			}
-		})
+		s := &list[i]
+		s.Version, s.Err = n.shimVersion(ctx, s.Path)
+		_, s.RealErr = shim.FindRuntime(s.Path, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
+		doctor.AsText(&s.Err, &s.RealErr)
 	}
-	group.Wait()
 	return list
-}
-
-func lookIn(dirs []string, name string) (string, bool) {
-	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path, true
-		}
-	}
-	return "", false
 }
 
 // shimVersion runs a shim, unless others could have written it: we may run with
 // all privileges.
 func (n *nodeFacts) shimVersion(ctx context.Context, path string) (string, error) {
-	if _, err := os.Stat(path); err != nil {
-		return "", err
-	}
 	if err := durable.CheckFile(path); err != nil {
 		return "", err
 	}
@@ -326,15 +271,13 @@ func (n *nodeFacts) shimVersion(ctx context.Context, path string) (string, error
 	defer cancel()
 	command := exec.CommandContext(ctx, path, "--version")
 	command.WaitDelay = time.Second
-	var stdout bytes.Buffer
-	command.Stdout = &stdout
-	err := command.Run()
-	fields := strings.Fields(stdout.String())
+	stdout, err := command.Output()
+	fields := strings.Fields(string(stdout))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, context.DeadlineExceeded)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0: // Not a matter of the user.
-		return "", fmt.Errorf("run %s --version: %s: it is not executable, or its disk is mounted noexec", path, err.Error())
+		return "", fmt.Errorf("run it: %v: it is not executable, or its disk is mounted noexec", err)
 	case err != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, err)
 	case len(fields) != 2 || fields[0] != shimfile.Base:
@@ -343,124 +286,89 @@ func (n *nodeFacts) shimVersion(ctx context.Context, path string) (string, error
 	return fields[1], nil
 }
 
-func (n *nodeFacts) nri(ctx context.Context) doctor.NRI {
-	r := doctor.NRI{PluginSocket: filepath.Join(n.runtimeDir, readiness.SocketName), Socket: n.nriSocket, PluginErr: readiness.ErrNotRunning}
-	if n.os == "windows" {
-		return r
+// kubelet returns nil on a node without Kubernetes. The kubelet's directory stays if
+// the kubelet is stopped.
+func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubelet {
+	if _, err := os.Stat(n.kubeletDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	r.Started = exists(r.PluginSocket)
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	// containerd logs each connection without a registration.
-	if r.PluginErr = readiness.Check(ctx, r.PluginSocket); r.PluginErr != nil && n.nriSocket != "" {
-		r.SocketErr = reach(ctx, n.nriSocket)
-	}
-	return r
-}
-
-func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) doctor.Kubelet {
-	k := doctor.Kubelet{Dir: n.kubeletDir, PodResources: n.podResources, Advertiser: map[string]error{}, Allocatable: map[string][]string{}}
-	if _, k.DirErr = os.Stat(n.kubeletDir); k.DirErr != nil {
-		return k
-	}
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	group.Go(func() { k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock")) })
-	group.Go(func() {
-		k.PodResourcesErr = call(ctx, n.podResources, func(connection *grpc.ClientConn) error {
-			answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
-			if status.Code(err) == codes.Unimplemented {
-				return fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
-			}
-			for _, devices := range answer.GetDevices() {
-				k.Allocatable[devices.GetResourceName()] = append(k.Allocatable[devices.GetResourceName()], devices.GetDeviceIds()...)
-			}
-			return err
-		})
+	k := &doctor.Kubelet{Dir: n.kubeletDir, PodResources: n.podResources, Allocatable: map[string][]string{}}
+	k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock"))
+	k.PodResourcesErr = n.call(ctx, n.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
+		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+		if status.Code(err) == codes.Unimplemented {
+			return fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
+		}
+		for _, devices := range answer.GetDevices() {
+			k.Allocatable[devices.GetResourceName()] = append(k.Allocatable[devices.GetResourceName()], devices.GetDeviceIds()...)
+		}
+		return err
 	})
 	for _, resource := range p.Resources {
-		group.Go(func() {
-			err := call(ctx, filepath.Join(n.kubeletDir, advertiser.SocketName(resource.Name)), func(connection *grpc.ClientConn) error {
-				_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
-				return err
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			k.Advertiser[resource.Name] = err
+		err := n.call(ctx, filepath.Join(n.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
+			_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
+			return err
 		})
+		if err != nil {
+			k.AdvertiserErr = fmt.Errorf("%s: %w", resource.Name, err)
+			break
+		}
 	}
-	group.Wait()
 	return k
 }
 
-func (n *nodeFacts) records(ctx context.Context) doctor.Records {
-	r := doctor.Records{Dir: paths.Allocations(n.stateDir)}
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	_, problems, err := allocation.OpenStore(r.Dir).List(ctx)
-	r.Err = err
-	for _, p := range problems {
-		r.Damaged = append(r.Damaged, doctor.FileError{Path: p.Path, Err: p.Err})
-	}
-	return r
-}
-
 // access checks who can write files that decide what containers get.
-func (n *nodeFacts) access(c doctor.Config) []doctor.Access {
-	var list []doctor.Access
-	add := func(path string, dir, optional bool, why string, check func(string) error) {
-		if path != "" && (!optional || exists(path)) {
-			list = append(list, doctor.Access{Path: path, Dir: dir, Err: check(path), Why: why})
+func (n *nodeFacts) access(c doctor.Config) []doctor.File {
+	var list []doctor.File
+	add := func(path, why string, check func(string) error) {
+		if path != "" && exists(path) {
+			list = append(list, doctor.Private(path, why, check(path)))
 		}
 	}
-	add(n.stateDir, true, true, "others can change the node policy and the allocation records", durable.CheckPrivate)
-	add(n.runtimeDir, true, true, "others can pretend to be the NRI plugin", durable.CheckPrivate)
-	add(c.Path, false, true, "the file is refused, because it names a program that runs with all privileges", durable.CheckFile)
-	add(c.Policy.Source.Inventory, false, true, "the file is refused, because it decides what containers get", durable.CheckFile)
+	add(n.stateDir, "others can change the node policy and the allocation records", durable.CheckPrivate)
+	add(n.runtimeDir, "others can pretend to be the NRI plugin", durable.CheckPrivate)
+	add(c.Path, "the file is refused, because it names a program that runs with all privileges", durable.CheckFile)
+	add(c.Policy.Source.Inventory, "the file is refused, because it decides what containers get", durable.CheckFile)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			add(dir, true, false, "users who can write there decide what pods with a GPU get", durable.CheckFile)
+			list = append(list, doctor.HostDirectory(dir, durable.CheckFile(dir)))
 		}
 	}
 	return list
 }
 
-func (n *nodeFacts) leftovers(shims []doctor.Shim) doctor.Leftovers {
-	var l doctor.Leftovers
+func (n *nodeFacts) records(ctx context.Context) []doctor.File {
+	dir := paths.Allocations(n.stateDir)
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	_, problems, err := allocation.OpenStore(dir).List(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	list := []doctor.File{doctor.Record(dir, err)}
+	for _, p := range problems {
+		list = append(list, doctor.Record(p.Path, p.Err))
+	}
+	return list
+}
+
+// leftovers returns the remains of interrupted commands.
+func (n *nodeFacts) leftovers() []doctor.File {
+	var list []doctor.File
 	journal := filepath.Join(n.stateDir, journalName)
 	managed, err := openManaged(n.config, n.stateDir)
 	switch {
-	case err != nil && (exists(journal) || errors.Is(err, fs.ErrPermission)):
-		l.Damaged = append(l.Damaged, doctor.FileError{Path: journal, Err: err})
-	case err != nil: // A finding about containerd's file.
-	case exists(journal):
-		l.Journal, l.Applied = journal, managed.applied()
-	case exists(managed.backupPath()):
-		l.Backup = managed.backupPath()
-	}
-	if path := filepath.Join(n.stateDir, pendingName); exists(path) {
-		l.Pending = path
+	case err != nil && exists(journal):
+		list = append(list, doctor.Journal(journal, err))
+	case err == nil && managed.journal == nil && exists(managed.backupPath()):
+		list = append(list, doctor.Journal(managed.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes")))
 	}
 	failed := attempt{state: n.stateDir}
-	switch last, exists, err := failed.last(); {
-	case err != nil:
-		l.Damaged = append(l.Damaged, doctor.FileError{Path: failed.path(), Err: err})
-	case exists:
-		l.Failed, l.FailedAt, l.FailedCause = failed.path(), last.At, last.Error
+	if last, exists, err := failed.last(); err == nil && exists {
+		list = append(list, doctor.FailedRestart(failed.path(), fmt.Errorf("containerd did not restart with the configuration of 'dxctl runtime configure' at %s: %s", last.At.UTC().Format(time.RFC3339), last.Error)))
 	}
-	for _, s := range shims {
-		if !errors.Is(s.Err, fs.ErrNotExist) {
-			continue
-		}
-		bundles, err := shimfile.FindBundles(n.containerdState, s.Path)
-		if err != nil {
-			continue // Other checks report a lack of permission.
-		}
-		for _, b := range bundles {
-			l.AbandonedBy, l.Abandoned = s.Path, append(l.Abandoned, b.String())
-		}
+	if path := filepath.Join(n.stateDir, pendingName); exists(path) {
+		list = append(list, doctor.Pending(path))
 	}
-	return l
+	return list
 }

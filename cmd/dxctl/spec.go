@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/preview"
-	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/cli"
 	"directx-nri/internal/paths"
 	"directx-nri/nri/decision"
+	"directx-nri/nri/shim"
 	"directx-nri/ocispec"
 )
 
@@ -28,10 +31,8 @@ type specOptions struct {
 	nodeConfig
 	selection
 	nodeFiles
-	token    string
-	hasToken bool
-	id       string
-	output   string
+	id     string
+	output string
 }
 
 func newSpecCommand() *cobra.Command {
@@ -44,7 +45,7 @@ changed spec, or the decision with GPUs, edits and missing files (json). Nothing
 written, and no allocation is bound.
 
 With --all, --index, --luid or --path, the container is a standalone one that
-requests these GPUs; with --token, the one that holds that allocation.
+requests these GPUs.
 
 Exit status: 0 if the container would start, 1 if not or if that is unknown.`,
 		Example: `  # the sample bundle, on a node with other GPUs
@@ -55,14 +56,12 @@ Exit status: 0 if the container would start, 1 if not or if that is unknown.`,
   ctr container info --spec ID | dxctl spec - --all -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			o.hasToken = c.Flags().Changed("token")
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	o.selection.addFlags(flags)
-	flags.StringVar(&o.token, "token", "", "allocation `TOKEN`")
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
 	flags.StringVarP(&o.output, "output", "o", outputDiff, "output format: diff, spec or json")
 	o.nodeConfig.addFlags(flags)
@@ -71,100 +70,138 @@ Exit status: 0 if the container would start, 1 if not or if that is unknown.`,
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	question, err := o.question(name, stdin)
+	err := errors.Join(checkChoice("output", o.output, outputDiff, outputSpec, outputJSON), o.selection.check(), o.nodeFiles.check())
 	if err != nil {
 		return err
 	}
-	node, err := o.node(ctx, stderr)
-	if err != nil {
-		return err
-	}
+	var spec []byte
 	if name == "-" {
 		name = "standard input"
+		spec, err = io.ReadAll(stdin)
+	} else {
+		spec, err = os.ReadFile(name)
 	}
-	answer, err := preview.Ask(ctx, question, node)
+	if err != nil {
+		return err
+	}
+	p, err := o.preview(ctx, stderr, spec)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if answer.Refused != nil {
-		if o.output == outputJSON {
-			err = printAs(stdout, outputJSON, reportDecision(answer))
-		}
-		return errors.Join(err, answer.Refused)
+	if o.output == outputJSON {
+		return errors.Join(printAs(stdout, outputJSON, reportDecision(p)), p.refused)
 	}
-	if o.output != outputJSON {
-		reportNotes(stderr, answer.Outcome.Notes)
-		if answer.Unchanged != "" {
-			fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", answer.Unchanged)
-		}
+	if p.refused != nil {
+		return p.refused
 	}
-	return o.print(stdout, name, question.Spec, answer)
-}
-
-// question checks the flags and reads the spec.
-func (o *specOptions) question(name string, stdin io.Reader) (preview.Question, error) {
-	q := preview.Question{ID: o.id, Request: o.request()}
-	err := errors.Join(checkChoice("output", o.output, outputDiff, outputSpec, outputJSON), o.selection.check(), o.nodeFiles.check())
-	switch {
-	case err != nil:
-		return q, err
-	case o.hasToken && !o.empty():
-		return q, cli.Usage("--token excludes --all, --index, --luid and --path")
-	case o.hasToken:
-		if q.Token, err = allocation.ParseToken(o.token); err != nil {
-			return q, cli.Usage("--token: %w", allocation.ErrMalformedToken)
-		}
+	reportNotes(stderr, p.outcome.Notes)
+	if p.unchanged != "" {
+		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.unchanged)
 	}
-	if name == "-" {
-		q.Spec, err = io.ReadAll(stdin)
-	} else {
-		q.Spec, err = os.ReadFile(name)
-	}
-	return q, err
-}
-
-// node returns the node on which the container would start.
-func (o *specOptions) node(ctx context.Context, stderr io.Writer) (preview.Node, error) {
-	node := preview.Node{Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files()}
-	p, _, err := o.read(stderr)
-	if err != nil {
-		return node, err
-	}
-	node.Policy = func(os ocispec.OS) decision.Policy { return decisionPolicy(p, os) }
-	node.Source = func() (discovery.Source, error) {
-		source, _, err := o.open(io.Discard)
-		return source, err
-	}
-	if o.empty() {
-		return node, nil
-	}
-	// An invalid selection is an error about the flags.
-	source, err := node.Source()
-	if err != nil {
-		return node, err
-	}
-	present, err := source.Devices(ctx)
-	if err == nil {
-		_, err = o.choose(present)
-	}
-	node.Source = func() (discovery.Source, error) { return discovery.Static(present), nil }
-	return node, err
-}
-
-func (o *specOptions) print(stdout io.Writer, name string, before []byte, answer preview.Answer) error {
-	switch o.output {
-	case outputJSON:
-		return printAs(stdout, outputJSON, reportDecision(answer))
-	case outputSpec:
-		_, err := stdout.Write(answer.Spec)
+	if o.output == outputSpec {
+		_, err := stdout.Write(p.spec)
 		return err
 	}
-	text, err := jsonDiff(name, name, before, answer.Spec)
+	text, err := jsonDiff(name, name, spec, p.spec)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(stdout, answer.Redact(text))
+	_, err = io.WriteString(stdout, tokens().ReplaceAllString(text, "$1(token)"))
 	return err
+}
+
+// tokens matches the tokens in a spec's environment variables and annotations.
+func tokens() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
+}
+
+// preview is what the runtime shim would do to a container's spec.
+type preview struct {
+	container decision.Container
+	// unchanged is why the spec is not changed, "" if it is.
+	unchanged string
+	// refused is why the container would not start, or nil.
+	refused error
+	// outcome is what the container gets, even if its spec has it already.
+	outcome decision.Outcome
+	spec    []byte
+}
+
+// Reasons why a spec is not changed.
+const (
+	notEligible = "a pod sandbox or host process gets no GPU"
+	noRequest   = "the container requests no GPU"
+	noGPU       = "the devices of the container are not GPUs of this node"
+	complete    = "it already has everything"
+)
+
+// preview returns what the shim would do, and changes nothing. An error means that
+// this is unknown: the spec is invalid, or the node cannot be read.
+func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte) (preview, error) {
+	spec, err := ocispec.ParseSpec(text)
+	if err != nil {
+		return preview{}, err
+	}
+	facts, err := spec.Facts()
+	if err != nil {
+		return preview{}, err
+	}
+	container, eligible := shim.Describe(facts, o.id)
+	p := preview{container: container, spec: text}
+	if !eligible {
+		p.container, p.unchanged = decision.Container{OS: facts.OS, ID: o.id}, notEligible
+		return p, nil
+	}
+	if request := o.request(); request != "" {
+		p.container = requesting(container, request)
+	}
+	if !decision.RequestsGPU(p.container) {
+		p.unchanged = noRequest
+		return p, nil
+	}
+	source, policy, err := o.open(stderr)
+	if err != nil {
+		return p, err
+	}
+	decider := decision.Decider{
+		Source: source, Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files(), Policy: decisionPolicy(policy, p.container.OS),
+	}
+	outcome, ok, err := decider.Preview(ctx, p.container)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return p, fmt.Errorf("%w; run dxctl as root, or as an administrator on Windows", err)
+	case err != nil:
+		p.refused = err
+		return p, nil
+	case !ok:
+		p.unchanged = noGPU
+		return p, nil
+	}
+	edited, changed, err := spec.Apply(outcome.Edits)
+	if err != nil {
+		p.refused = container.Refuse(err)
+		return p, nil
+	}
+	if !changed {
+		p.unchanged = complete
+	}
+	p.outcome, p.spec = outcome, edited
+	return p, nil
+}
+
+// requesting returns c as a standalone container with the given request only.
+func requesting(c decision.Container, request string) decision.Container {
+	c.Pod, c.Name = nil, ""
+	c.Annotations = maps.Clone(c.Annotations)
+	delete(c.Annotations, decision.VisibleAnnotation)
+	c.Env = slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {
+		if c.OS == ocispec.Windows {
+			variable = strings.ToUpper(variable)
+		}
+		return strings.HasPrefix(variable, decision.VisibleVariable) || strings.HasPrefix(variable, allocation.EnvPrefix)
+	})
+	c.Env = append(c.Env, decision.VisibleVariable+"="+request)
+	return c
 }
 
 // decisionReport is the decision about a container. The names of its fields are
@@ -175,12 +212,13 @@ type decisionReport struct {
 	Pod *podReport `json:"pod,omitempty"`
 	OS  string     `json:"os,omitempty"`
 	// Decision is "given", "untouched" or "refused", and Reason is why.
-	Decision string                 `json:"decision"`
-	Reason   string                 `json:"reason,omitempty"`
-	Devices  []decisionDeviceReport `json:"devices,omitempty"`
-	Edits    *editsReport           `json:"edits,omitempty"`
+	Decision string `json:"decision"`
+	Reason   string `json:"reason,omitempty"`
+	// Devices are location paths or instance IDs.
+	Devices []string     `json:"devices,omitempty"`
+	Edits   *editsReport `json:"edits,omitempty"`
 	// LeftOut are driver files that do not exist.
-	LeftOut []leftOutReport `json:"leftOut,omitempty"`
+	LeftOut []string `json:"leftOut,omitempty"`
 }
 
 type podReport struct {
@@ -188,12 +226,6 @@ type podReport struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Container string `json:"container"`
-}
-
-type decisionDeviceReport struct {
-	InstanceID   string `json:"instanceID"`
-	LocationPath string `json:"locationPath,omitempty"`
-	Description  string `json:"description"`
 }
 
 // editsReport are the edits; those of Remove are the interlock.
@@ -206,31 +238,25 @@ type editsReport struct {
 	Mounts               []specs.Mount         `json:"mounts,omitempty"`
 }
 
-type leftOutReport struct {
-	Device string `json:"device"`
-	Source string `json:"source"`
-	Reason string `json:"reason"`
-}
-
-func reportDecision(a preview.Answer) decisionReport {
-	c := a.Container
+func reportDecision(p preview) decisionReport {
+	c := p.container
 	r := decisionReport{ID: c.ID, OS: string(c.OS), Decision: "given"}
 	if c.Pod != nil {
 		r.Pod = &podReport{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, Container: c.Name}
 	}
 	switch {
-	case a.Refused != nil:
-		r.Decision, r.Reason = "refused", a.Refused.Error()
-	case a.Unchanged != "":
-		r.Decision, r.Reason = "untouched", a.Unchanged
+	case p.refused != nil:
+		r.Decision, r.Reason = "refused", p.refused.Error()
+	case p.unchanged != "":
+		r.Decision, r.Reason = "untouched", p.unchanged
 	}
-	for _, d := range a.Outcome.Devices {
-		r.Devices = append(r.Devices, decisionDeviceReport{d.InstanceID, d.LocationPath, d.Description})
+	for _, d := range p.outcome.Devices {
+		r.Devices = append(r.Devices, d.Name())
 	}
-	for _, n := range a.Outcome.Notes {
-		r.LeftOut = append(r.LeftOut, leftOutReport{n.Device, n.Source, n.Reason})
+	for _, n := range p.outcome.Notes {
+		r.LeftOut = append(r.LeftOut, n.String())
 	}
-	if e := a.Outcome.Edits; len(r.Devices) > 0 {
+	if e := p.outcome.Edits; len(r.Devices) > 0 {
 		r.Edits = &editsReport{e.RemoveMounts, e.RemoveWindowsDevices, e.Env, e.WindowsDevices, e.LinuxDevices, e.Mounts}
 	}
 	return r

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,20 +40,37 @@ func (t table) row(cells ...string) {
 	fmt.Fprintln(t.Writer, strings.Join(cells, "\t"))
 }
 
-// printAs writes v as YAML or JSON.
+// printAs writes v as JSON, or as YAML with the same fields.
 func printAs(w io.Writer, output string, v any) error {
-	if output == outputJSON {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false) // Instance IDs have ampersands.
-		return encoder.Encode(v)
-	}
-	encoder := yaml.NewEncoder(w)
-	encoder.SetIndent(2)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false) // Instance IDs have ampersands.
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	return encoder.Close()
+	if output == outputYAML { // Which JSON is, in another style.
+		var document yaml.Node
+		if err := yaml.Unmarshal(text.Bytes(), &document); err != nil {
+			return err
+		}
+		useBlocks(&document)
+		text.Reset()
+		encoder := yaml.NewEncoder(&text)
+		encoder.SetIndent(2)
+		if err := encoder.Encode(&document); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(text.Bytes())
+	return err
+}
+
+func useBlocks(node *yaml.Node) {
+	node.Style = 0
+	for _, below := range node.Content {
+		useBlocks(below)
+	}
 }
 
 // either returns values as text: a, b or c.

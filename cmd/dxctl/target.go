@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/localgrpc"
@@ -111,11 +114,8 @@ func (t *target) loaded(ctx context.Context) ([]containerdconfig.Handler, error)
 	return loaded.Handlers, err
 }
 
-// errOverridden is the error of [target.imports] about a valid file.
-var errOverridden = errors.New("replaces what is configured there")
-
 // imports returns an error for each imported file that decides what we configure, or
-// that cannot be used.
+// that cannot be used. The former match [doctor.ErrOverridden].
 func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) []error {
 	var problems []error
 	for _, pattern := range f.Imports {
@@ -137,7 +137,7 @@ func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) []
 				problems = append(problems, err)
 			}
 			for _, table := range tables {
-				problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that table to %[2]s", name, t.config, table, errOverridden))
+				problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that table to %[2]s", name, t.config, table, doctor.ErrOverridden))
 			}
 		}
 	}
@@ -184,8 +184,11 @@ func (t *target) isOutdated(ctx context.Context, path string) bool {
 	if err != nil {
 		return false
 	}
-	changed, ok := statusChanged(path)
-	return ok && isBetween(changed, started, time.Now())
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) { // It was removed from there.
+		info, err = os.Stat(filepath.Dir(path))
+	}
+	return err == nil && isBetween(info.ModTime(), started, time.Now())
 }
 
 // isBetween excludes a time in the future, of before the clock was set back.

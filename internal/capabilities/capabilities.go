@@ -20,6 +20,9 @@ type Schema struct {
 
 func (s Schema) String() string { return fmt.Sprintf("%d.%d", s.Major, s.Minor) }
 
+// MarshalText returns String for JSON.
+func (s Schema) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 func (s Schema) compare(other Schema) int {
 	return cmp.Or(cmp.Compare(s.Major, other.Major), cmp.Compare(s.Minor, other.Minor))
 }
@@ -40,14 +43,14 @@ func individual() Schema { return Schema{Major: 2, Minor: 2} }
 
 // Capabilities are those of a Windows.
 type Capabilities struct {
-	Windows win32.Version
+	Windows win32.Version `json:"windows"`
 	// Schemas are those that HCS supports.
-	Schemas []Schema
+	Schemas []Schema `json:"hcsSchemas,omitempty"`
 	// SchemasErr is why HCS did not report them. It matches [errors.ErrUnsupported]
 	// if there is no HCS: the Windows feature Containers is not installed.
-	SchemasErr error
+	SchemasErr error `json:"hcsError,omitempty"`
 	// ByBuild reports whether the build number decides and HCS was not queried.
-	ByBuild bool
+	ByBuild bool `json:"-"`
 }
 
 // Assignment is how containers are assigned devices.

@@ -42,7 +42,6 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	prepare(command)
 	command.SetVersionTemplate("{{.Name}} {{.Version}}\n")

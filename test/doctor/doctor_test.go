@@ -6,11 +6,8 @@
 package doctor
 
 import (
-	"archive/zip"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,7 +38,7 @@ func TestDoctor(t *testing.T) {
 	n.check(err)
 	token := response.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]
 	n.waitHealthy()
-	testBundle(n, token)
+	testReport(n, token)
 	record := "ours/allocations/" + string(allocation.Token(token).ID()) + ".json"
 	for _, b := range breakages(n, record) {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
@@ -190,42 +187,27 @@ func (n *node) signalContainerd(s syscall.Signal) {
 	n.check(syscall.Kill(n.PID(), s))
 }
 
-// testBundle checks that a support bundle has its files, and no secret:
-// there is one in each file that can have one.
-func testBundle(n *node, token string) {
+// testReport checks that the file of --report has its parts, and no secret: there is
+// one in each file that can have one.
+func testReport(n *node, token string) {
 	n.Write("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n", 0o600)
 	defer func() { n.check(os.Remove(n.Path("ours/shim.log"))) }()
-	file := n.Path("bundle.zip")
-	status, _, stderr := n.doctor("--support-bundle", file)
-	if status != 0 || !strings.Contains(stderr, "shim.log") {
+	file := n.Path("report.json")
+	if status, _, stderr := n.doctor("--report", file); status != 0 || !strings.Contains(stderr, file) {
 		n.Fatalf("status %d: %s", status, stderr)
 	}
-	archive, err := zip.OpenReader(file)
+	info, err := os.Stat(file)
 	n.check(err)
-	defer archive.Close()
-	var names []string
-	for _, f := range archive.File {
-		names = append(names, f.Name)
-		r, err := f.Open()
-		n.check(err)
-		data, err := io.ReadAll(r)
-		n.check(err)
-		if text := string(data); strings.Contains(text, "SECRET-") || strings.Contains(text, token) {
-			n.Errorf("%s has a secret:\n%s", f.Name, text)
+	text := n.Read("report.json")
+	if strings.Contains(text, "SECRET-") || strings.Contains(text, token) || info.Mode().Perm() != 0o600 {
+		n.Errorf("mode %v; it has a secret:\n%s", info.Mode(), text)
+	}
+	for _, want := range []string{`"findings": []`, "GPU-0::0", `"servedBy"`, "msg=well", "DIRECTX_SECRET", programVersion} {
+		if !strings.Contains(text, want) {
+			n.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	for _, name := range []string{"doctor.json", "devices.json", "policy.json", "capabilities.json", "allocations.json", "runtime.json", "versions.json", "shim.log", "environment.txt"} {
-		if !slices.Contains(names, name) {
-			n.Errorf("the bundle has no %s: %v", name, names)
-		}
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		n.Errorf("%v, %v", info, err)
-	}
-	if status, _, stderr := n.doctor("--support-bundle", file); status != 2 || !strings.Contains(stderr, "--force") {
+	if status, _, stderr := n.doctor("--report", file); status != 2 || !strings.Contains(stderr, "exists") {
 		n.Errorf("again: status %d: %s", status, stderr)
-	}
-	if status, _, stderr := n.doctor("--support-bundle", file, "--force"); status != 0 {
-		n.Errorf("with --force: status %d: %s", status, stderr)
 	}
 }

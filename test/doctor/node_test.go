@@ -155,8 +155,7 @@ func (n *node) environment() []string {
 func (n *node) doctorArgs(more ...string) []string {
 	return append([]string{
 		"doctor", "--config", n.Path("config.toml"), "--cri-socket", n.Socket(), "--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run"),
-		"--nri-socket", n.Path("nri.sock"), "--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"), "--containerd-state", n.Path("state"),
-		"--shim", n.shim(),
+		"--kubelet-dir", n.Path("kubelet"), "--pod-resources-socket", n.Path("pr.sock"), "--shim", n.shim(),
 	}, more...)
 }
 

@@ -312,11 +312,8 @@ func TestConfigureAndBack(t *testing.T) {
 						t.Errorf("%s (-want +got):\n%s", name, diff)
 					}
 				}
-				var status struct {
-					NRI      bool
-					Problems []string
-				}
-				if err := json.Unmarshal([]byte(n.must("status", "-o", "json")), &status); err != nil || !status.NRI {
+				var status struct{ Containerd struct{ NRI bool } }
+				if err := json.Unmarshal([]byte(n.must("status", "-o", "json")), &status); err != nil || !status.Containerd.NRI {
 					t.Errorf("status %+v, %v", status, err)
 				}
 				if log := n.ContainerdLog()[len(logged):]; strings.Contains(log, nriOff) {

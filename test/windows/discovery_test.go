@@ -742,7 +742,7 @@ func testReports(t *testing.T) {
 
 	type capabilities struct {
 		Windows struct {
-			Build      uint32
+			Windows    struct{ Build uint32 }
 			HCSSchemas []string
 			HCSError   string
 		}
@@ -763,8 +763,8 @@ func testReports(t *testing.T) {
 		if !slices.Equal(got.Windows.HCSSchemas, test.schemas) || got.Assignment != test.assignment || got.Reason == "" || (got.Windows.HCSError != "") != (test.properties == "") {
 			t.Errorf("%s: dxctl reports %+v, want assignment by %s and the schemas %q", test.name, got, test.assignment, test.schemas)
 		}
-		if got.Windows.Build != 18362 { // Wine 8's Windows 10.
-			t.Errorf("the build is %d, want 18362", got.Windows.Build)
+		if build := got.Windows.Windows.Build; build != 18362 { // Wine 8's Windows 10.
+			t.Errorf("the build is %d, want 18362", build)
 		}
 	}
 	var without capabilities

@@ -24,7 +24,7 @@ func TestDoctor(t *testing.T) {
 	expect := func(state string, checks ...string) {
 		t.Helper()
 		status, stdout, stderr := n.Dxctl(t, "doctor", "-o", "json", "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(),
-			"--runtime-dir", n.Path("no-such"), "--kubelet-dir", n.Path("kubelet"), "--containerd-state", n.Path("run"), "--shim", n.Shim())
+			"--runtime-dir", n.Path("no-such"), "--kubelet-dir", n.Path("kubelet"), "--shim", n.Shim())
 		var r doctor.Report
 		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 			t.Fatalf("%v\n%s%s", err, stdout, stderr)

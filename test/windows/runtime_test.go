@@ -191,16 +191,18 @@ func containerdFile(t *testing.T, name string) string {
 func loadedPaths(t *testing.T, out string) map[string]string {
 	t.Helper()
 	var status struct {
-		Handlers []struct {
-			Name, RuntimePath   string
-			Loaded, Annotations bool
+		Containerd struct {
+			Handlers []struct {
+				Name, RuntimePath   string
+				Loaded, Annotations bool
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &status); err != nil {
 		t.Fatalf("dxctl runtime status printed %q: %v", out, err)
 	}
 	paths := map[string]string{}
-	for _, h := range status.Handlers {
+	for _, h := range status.Containerd.Handlers {
 		if !h.Loaded {
 			continue
 		}

@@ -6,7 +6,8 @@
 package doctor
 
 import (
-	"time"
+	"errors"
+	"fmt"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/capabilities"
@@ -14,68 +15,42 @@ import (
 	"directx-nri/internal/policy"
 )
 
-// Role is what a node is used for.
-type Role string
-
-// The roles. RoleAuto stands for the role that the facts indicate.
-const (
-	RoleAuto       Role = "auto"
-	RoleKubernetes Role = "kubernetes"
-	RoleStandalone Role = "standalone"
-)
-
-// ServedBy is the component that adds GPUs to containers.
-type ServedBy string
-
-// The components. ServedByAuto stands for those that the facts indicate.
-const (
-	ServedByAuto    ServedBy = "auto"
-	ServedByNRI     ServedBy = "nri"
-	ServedByShim    ServedBy = "shim"
-	ServedByKubelet ServedBy = "kubelet"
-)
-
 // Facts is the state of a node. What could not be read has an error in its place,
 // which matches [io/fs.ErrNotExist], [io/fs.ErrPermission] or
-// [context.DeadlineExceeded] where that is the cause.
+// [context.DeadlineExceeded] where that is the cause. The names of the fields that
+// 'dxctl capabilities' prints are stable.
 type Facts struct {
 	// OS is "windows" or "linux".
-	OS string
+	OS string `json:"os"`
 	// Version is dxctl's version, "" if unknown.
-	Version string
-	// Role and ServedBy are the caller's choice.
-	Role     Role
-	ServedBy ServedBy
-
-	Config     Config
-	GPUs       GPUs
-	Windows    *capabilities.Capabilities // nil on other systems
-	Containerd Containerd
+	Version    string                     `json:"version,omitempty"`
+	Windows    *capabilities.Capabilities `json:"windows,omitempty"` // nil on other systems
+	Config     Config                     `json:"config"`
+	Containerd Containerd                 `json:"containerd"`
 	// Shims are the files that containerd runs as our runtime shim.
-	Shims   []Shim
-	NRI     NRI
-	Kubelet Kubelet
-	Records Records
-	// Access has the files and directories that only administrators may write.
-	Access []Access
-	// Leftovers are the remains of interrupted commands.
-	Leftovers Leftovers
+	Shims []Shim `json:"shims"`
+	// NRIErr is of [readiness.Check].
+	NRIErr error `json:"nriError,omitempty"`
+	// The rest is not gathered for 'dxctl capabilities'.
+	GPUs    GPUs     `json:"-"`
+	Kubelet *Kubelet `json:"-"` // nil on a node without Kubernetes
+	Files   []File   `json:"-"`
 }
 
 // Config is the node policy and the file that it is compiled from.
 type Config struct {
 	// Path is config.yaml.
-	Path string
+	Path string `json:"path"`
 	// Policy is the node policy in force, or the defaults if Err is not nil.
-	Policy policy.Policy
+	Policy policy.Policy `json:"policy"`
 	// Applied reports whether there is a policy.json.
-	Applied bool
+	Applied bool `json:"applied"`
 	// Err is why policy.json cannot be used.
-	Err error
+	Err error `json:"error,omitempty"`
 	// Stale describes the sources that have changed since the policy was compiled.
-	Stale []string
+	Stale []string `json:"stale,omitempty"`
 	// Invalid is why they cannot be compiled.
-	Invalid error
+	Invalid error `json:"invalid,omitempty"`
 }
 
 // GPUs is the result of discovery.
@@ -97,59 +72,98 @@ type GPU struct {
 
 // Containerd is the configuration file of containerd and the state of the daemon.
 type Containerd struct {
-	ConfigPath string
-	File       containerdconfig.File
-	FileErr    error
-	// Overrides are imported files that replace what is configured in File.
-	Overrides []string
-	// BadImports are imported files that cannot be used.
-	BadImports []string
-
-	Socket  string
-	Version string
-	// Loaded are the handlers of the running daemon.
-	Loaded []containerdconfig.Handler
+	// ConfigPath is the file, and FileErr why it cannot be read.
+	ConfigPath string `json:"config"`
+	FileErr    error  `json:"configError,omitempty"`
+	// NRI reports whether the file enables NRI.
+	NRI bool `json:"nri"`
+	// Imports are the problems of imported files. They match [ErrOverridden] if the
+	// file is valid.
+	Imports []error `json:"imports,omitempty"`
+	Socket  string  `json:"socket"`
+	Version string  `json:"version,omitempty"`
 	// Err is why the daemon does not answer.
-	Err error
-	// WithoutCRI reports whether its CRI plugin is disabled.
-	WithoutCRI bool
+	Err      error     `json:"error,omitempty"`
+	Handlers []Handler `json:"handlers"`
+}
+
+// TextError is an error that JSON has as text.
+type TextError struct{ error }
+
+// MarshalText returns the error's message.
+func (e TextError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+func (e TextError) Unwrap() error                { return e.error }
+
+// AsText makes errors a [TextError].
+func AsText(errs ...*error) {
+	for _, err := range errs {
+		if *err != nil {
+			*err = TextError{*err}
+		}
+	}
+}
+
+// ErrOverridden is the error of an imported file that decides what we configure.
+var ErrOverridden = errors.New("replaces what is configured there")
+
+// Handler is a runtime handler. The names of its fields are stable.
+type Handler struct {
+	containerdconfig.Handler
+	// Eligible reports whether its containers can have GPUs.
+	Eligible bool `json:"eligible"`
+	// Routed reports whether it uses the shim by the configuration file, and
+	// Annotations whether the shim gets our annotations.
+	Routed      bool `json:"routed"`
+	Annotations bool `json:"annotations"`
+	// Loaded reports whether it uses the shim in the running containerd.
+	Loaded bool `json:"loaded"`
+}
+
+// Handlers returns the handlers of containerd's file, and those of the running
+// containerd that use our shim and are not in the file.
+func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
+	running := map[string]containerdconfig.Handler{}
+	for _, h := range loaded {
+		if h.Ours() {
+			running[h.Name] = h
+		}
+	}
+	list := []Handler{}
+	for _, h := range file {
+		now, isLoaded := running[h.Name]
+		delete(running, h.Name)
+		isLoaded = isLoaded && (!h.Ours() || now.RuntimePath == h.RuntimePath)
+		list = append(list, Handler{h, h.Eligible(os), h.Ours(), h.PassesAnnotations(), isLoaded})
+	}
+	for _, h := range loaded {
+		if _, ok := running[h.Name]; ok {
+			list = append(list, Handler{Handler: h, Eligible: h.Eligible(os), Loaded: true})
+		}
+	}
+	return list
 }
 
 // Shim is a file of our runtime shim.
 type Shim struct {
-	Path string
+	Path string `json:"path"`
 	// Handlers are the runtime handlers that use it; none if it is the one that
 	// containerd finds for ctr and nerdctl.
-	Handlers []string
-	Version  string
+	Handlers []string `json:"handlers,omitempty"`
+	Version  string   `json:"version,omitempty"`
 	// Err is why it could not be run.
-	Err error
+	Err error `json:"error,omitempty"`
 	// RealErr is why the real shim that it calls was not found.
-	RealErr error
-}
-
-// NRI is the connection of the NRI plugin with containerd.
-type NRI struct {
-	// PluginSocket is the plugin's readiness socket; Started reports whether it exists.
-	PluginSocket string
-	Started      bool
-	// PluginErr is of [readiness.Check].
-	PluginErr error
-	// Socket is containerd's NRI socket. SocketErr is why containerd does not listen
-	// there; it is looked at only if the plugin is not registered.
-	Socket    string
-	SocketErr error
+	RealErr error `json:"realShimError,omitempty"`
 }
 
 // Kubelet is the kubelet and its connection with the advertiser.
 type Kubelet struct {
-	// Dir is the kubelet's device plugin directory.
-	Dir    string
-	DirErr error
-	// SocketErr is why the kubelet cannot be reached there.
+	// Dir is the kubelet's device plugin directory, and SocketErr why the kubelet
+	// cannot be reached there.
+	Dir       string
 	SocketErr error
-	// Advertiser has, for each resource, why the advertiser does not answer.
-	Advertiser map[string]error
+	// AdvertiserErr is why directx-advertiser does not answer for a resource.
+	AdvertiserErr error
 	// PodResources is the kubelet's PodResources socket.
 	PodResources    string
 	PodResourcesErr error
@@ -157,51 +171,47 @@ type Kubelet struct {
 	Allocatable map[string][]string
 }
 
-// Records is the store of allocation records.
-type Records struct {
-	Dir string
-	Err error
-	// Damaged are records that cannot be used.
-	Damaged []FileError
+// File is a file or directory, and the finding about it unless Err is nil.
+type File struct {
+	Check, Path string
+	Err         error
+	Why, Fix    string
 }
 
-// FileError is a file and its problem.
-type FileError struct {
-	Path string
-	Err  error
+// Private is a directory that others must not write.
+func Private(dir, why string, err error) File {
+	return File{CheckPermissions, dir, err, why, "check the disk"}
 }
 
-// Access is a file or directory that only administrators may write.
-type Access struct {
-	Path string
-	Dir  bool
-	// Err matches [durable.ErrNotPrivate] or [durable.ErrUntrusted] if others can
-	// write it.
-	Err error
-	// Why is the consequence of that.
-	Why string
+// HostDirectory is a directory of extraMounts.hostDirectories.
+func HostDirectory(dir string, err error) File {
+	return File{CheckPermissions, dir, err, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"}
 }
 
-// Leftovers are the remains of interrupted commands. Paths are "" if there is none.
-type Leftovers struct {
-	// Journal is the record of 'dxctl runtime configure'. Applied reports whether its
-	// changes are still in containerd's file.
-	Journal string
-	Applied bool
-	// Backup is a copy of containerd's file without a journal.
-	Backup string
-	// Failed is the record of a restart of containerd that failed at FailedAt.
-	Failed      string
-	FailedAt    time.Time
-	FailedCause string
-	// Damaged are records that cannot be used.
-	Damaged []FileError
-	// Pending reports that containers were handed over to the real shim and
-	// containerd was not restarted afterward.
-	Pending string
-	// Abandoned are containers whose shim, AbandonedBy, is gone.
-	Abandoned   []string
-	AbandonedBy string
+// Record is an allocation record, or the directory of all.
+func Record(path string, err error) File {
+	if err != nil {
+		err = fmt.Errorf("an allocation record cannot be used: %w", err)
+	}
+	return File{CheckRecords, path, err, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
+}
+
+// Journal is the record of 'dxctl runtime configure' that is damaged or lost.
+func Journal(path string, err error) File {
+	return File{CheckLeftovers, path, err, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
+}
+
+// FailedRestart is the record of a restart of containerd that failed.
+func FailedRestart(path string, err error) File {
+	return File{CheckLeftovers, path, err, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}"}
+}
+
+// Pending is the record of containers whose shim changed without a restart of containerd.
+func Pending(path string) File {
+	return File{
+		CheckLeftovers, path, errors.New("containers were handed over to the real shim, but containerd was not restarted"),
+		"the shim cannot be removed", "run 'dxctl runtime uninstall --restart' again",
+	}
 }
 
 // Severity is the certainty of a finding.

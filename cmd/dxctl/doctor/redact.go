@@ -1,16 +1,9 @@
 package doctor
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-
-	"directx-nri/internal/durable"
 )
 
 // Redacted replaces what was removed.
@@ -67,59 +60,11 @@ var quoted = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfie
 // RedactQuotes returns the text of an error without the file content that it quotes.
 func RedactQuotes(text string) string { return quoted.ReplaceAllString(text, "'…'") }
 
-type redactedError struct {
-	text string
-	error
-}
-
-func (e redactedError) Error() string { return e.text }
-func (e redactedError) Unwrap() error { return e.error }
-
-func redactError(err *error) {
-	if *err != nil {
-		*err = redactedError{RedactQuotes((*err).Error()), *err}
+// Redact returns the report with findings that quote no file.
+func (r Report) Redact() Report {
+	r.Findings = slices.Clone(r.Findings)
+	for i := range r.Findings {
+		r.Findings[i].Problem = RedactQuotes(r.Findings[i].Problem)
 	}
-}
-
-// Redact returns the facts with errors that quote no file.
-func (f Facts) Redact() Facts {
-	for _, err := range []*error{&f.Config.Err, &f.Config.Invalid, &f.GPUs.Err, &f.Containerd.FileErr} {
-		redactError(err)
-	}
-	f.Leftovers.FailedCause = RedactQuotes(f.Leftovers.FailedCause)
-	for _, list := range []*[]string{&f.Containerd.Overrides, &f.Containerd.BadImports} {
-		*list = slices.Clone(*list)
-		for i, text := range *list {
-			(*list)[i] = RedactQuotes(text)
-		}
-	}
-	for _, list := range []*[]FileError{&f.Records.Damaged, &f.Leftovers.Damaged} {
-		*list = slices.Clone(*list)
-		for i := range *list {
-			redactError(&(*list)[i].Err)
-		}
-	}
-	return f
-}
-
-// Tail returns the last lines of a file, at most limit bytes.
-func Tail(path string, limit int64) (data []byte, err error) {
-	file, err := durable.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: not a regular file: %w", path, os.ErrInvalid)
-	}
-	offset := max(0, info.Size()-limit)
-	data, err = io.ReadAll(io.NewSectionReader(file, offset, limit))
-	if offset > 0 {
-		_, data, _ = bytes.Cut(data, []byte("\n"))
-	}
-	return data, err
+	return r
 }

@@ -19,18 +19,23 @@ const (
 	NotKnown Result = "unknown"
 )
 
+// The values of [Report.Role].
+const (
+	RoleKubernetes = "kubernetes"
+	RoleStandalone = "standalone"
+)
+
 // Report is the result of an examination. The names of its fields are stable.
 type Report struct {
 	Version string `json:"version"`
 	OS      string `json:"os"`
 	// Result is "sound", "findings" or "unknown".
 	Result Result `json:"result"`
-	Role   Role   `json:"role"`
-	// ServedBy are the components that add GPUs to containers, none if nothing is
-	// set up.
-	ServedBy []ServedBy `json:"servedBy"`
-	// Checks are the names of the performed checks.
-	Checks []string `json:"checks"`
+	// Role is what the node is used for.
+	Role string `json:"role"`
+	// ServedBy are the components that add GPUs to containers ("nri", "shim" or
+	// "kubelet"), none if nothing is set up.
+	ServedBy []string `json:"servedBy"`
 	// Notes are not problems, and may explain one.
 	Notes    []string  `json:"notes,omitempty"`
 	Findings []Finding `json:"findings"`
@@ -68,25 +73,13 @@ func (r Report) Print(w io.Writer) error {
 	if len(r.Findings) > 0 {
 		result = fmt.Sprintf("%d problem(s), %d unknown", problems, len(r.Findings)-problems)
 	}
-	fmt.Fprintf(&text, "%s in %d checks of %s\n", result, len(r.Checks), r.node())
+	node := fmt.Sprintf("a %s node that is not set up", r.Role)
+	if len(r.ServedBy) > 0 {
+		node = fmt.Sprintf("a %s node served by %s", r.Role, strings.Join(r.ServedBy, " and "))
+	}
+	fmt.Fprintf(&text, "%s: %s\n", node, result)
 	_, err := io.WriteString(w, text.String())
 	return err
-}
-
-func (r Report) node() string {
-	node := "a Kubernetes node"
-	if r.Role == RoleStandalone {
-		node = "a node without Kubernetes"
-	}
-	if len(r.ServedBy) == 0 {
-		return node + " that is not set up"
-	}
-	names := map[ServedBy]string{ServedByKubelet: "the kubelet", ServedByNRI: "the NRI plugin", ServedByShim: "the runtime shim"}
-	var by []string
-	for _, s := range r.ServedBy {
-		by = append(by, names[s])
-	}
-	return node + " served by " + strings.Join(by, " and ")
 }
 
 // Printable returns text as one line without control characters, which drivers and
