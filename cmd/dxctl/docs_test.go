@@ -189,7 +189,7 @@ var deviceObjects = []struct {
 		"time":    "RFC 3339",
 		"event":   "listed (at the start), added, removed or changed",
 		"device":  "the GPU, as above",
-		"changes": "list of field, from and to",
+		"changes": "names of the fields that differ",
 	}},
 }
 
