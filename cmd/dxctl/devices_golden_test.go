@@ -154,33 +154,6 @@ func TestNoDevices(t *testing.T) {
 	}
 }
 
-// The index that is listed is the one by which GPUs are selected.
-func TestIndexIsTheSelections(t *testing.T) {
-	t.Parallel()
-	inventory, _, _ := aNode(t)
-	devices, err := config.ReadInventory(inventory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := ask(t, "devices", "--inventory", inventory, "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var reports []deviceReport
-	if err := json.Unmarshal([]byte(out), &reports); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range reports {
-		if !r.Display && !r.Compute || r.Health != "healthy" {
-			continue
-		}
-		chosen, err := (&selection{indices: []uint{uint(r.Index)}}).choose(devices)
-		if err != nil || len(chosen) != 1 || chosen[0].InstanceID != r.InstanceID {
-			t.Errorf("--index %d selects %v, %v, and %s is listed", r.Index, chosen, err, r.InstanceID)
-		}
-	}
-}
-
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	inventory, _, _ := aNode(t)

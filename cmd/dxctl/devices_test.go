@@ -2,16 +2,11 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 )
 
 // isolated returns args without this machine's node policy, unless they have a state
@@ -38,66 +33,13 @@ func ask(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-const twoGPUs = `apiVersion: directx.microsoft.com/v1alpha1
-kind: Inventory
-devices:
-- instanceID: PCI\VEN_10DE&DEV_1EB8\1
-  description: NVIDIA Tesla T4
-  locationPath: PCIROOT(0)#PCI(1B00)
-  luid: 0xC2F5
-  display: true
-  compute: true
-  driver: {storePath: C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1}
-  runtimeFiles: {system32: [{source: nvcuda_loader64.dll, destination: nvcuda.dll}]}
-- instanceID: NPU
-  description: A neural processor
-  compute: true
-  linux: {deviceNodes: [/dev/npu]}
-`
-
-func TestDevices(t *testing.T) {
+// A configuration can name the inventory.
+func TestDevicesByConfiguration(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "gpus.yaml")
-	if err := os.WriteFile(file, []byte(twoGPUs), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	asJSON, err := ask(t, "devices", "--inventory", file, "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(asJSON, `"PCI\\VEN_10DE&DEV_1EB8\\1"`) {
-		t.Errorf("the instance ID cannot be read: %s", asJSON)
-	}
-	var devices []deviceReport
-	if err := json.Unmarshal([]byte(asJSON), &devices); err != nil || len(devices) != 2 {
-		t.Fatalf("%v: %s", err, asJSON)
-	}
-	want := deviceReport{
-		Index: 0, InstanceID: `PCI\VEN_10DE&DEV_1EB8\1`, Description: "NVIDIA Tesla T4", Kind: "display", Display: true, Compute: true, Resource: "directx.microsoft.com/display", Replicas: 1,
-		Health: "healthy", Vendor: "NVIDIA", LocationPath: "PCIROOT(0)#PCI(1B00)", LUID: "0x00000000_0x0000C2F5",
-		DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`,
-		System32:        []fileReport{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}},
-	}
-	if diff := cmp.Diff(want, devices[0]); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if d := devices[1]; d.Index != 1 || d.LUID != "" || d.Kind != "compute" || len(d.DeviceNodes) != 1 || d.DeviceNodes[0].Source != "/dev/npu" {
-		t.Errorf("%+v", d)
-	}
-
-	// A configuration that names the inventory, as YAML.
-	config := configFile(t, "inventory: "+file+"\n")
-	asYAML, err := ask(t, "devices", "--config", config, "-o", "yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var again []deviceReport
-	if err := yaml.Unmarshal([]byte(asYAML), &again); err != nil {
-		t.Fatalf("%v: %s", err, asYAML)
-	}
-	if diff := cmp.Diff(devices, again); diff != "" {
-		t.Errorf("JSON and YAML differ (-json +yaml):\n%s", diff)
+	inventory, _, _ := aNode(t)
+	out, err := ask(t, "devices", "--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json")
+	if err != nil || !strings.Contains(out, `"PCI\\VEN_10DE&DEV_1EB8\\1"`) || !strings.Contains(out, `"replicas": 3`) {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

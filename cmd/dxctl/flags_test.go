@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -139,22 +138,6 @@ func TestFlagsAsJSONAreTheSame(t *testing.T) {
 	without, there := runflags.WithoutVariable(flags, "DIRECTX_DEVICES")
 	if !there || len(without) != 12 || args != strings.Join(without, "\n") || !strings.Contains(said, "left out: environment variable DIRECTX_DEVICES") {
 		t.Errorf("args %q, json %q", args, flags)
-	}
-}
-
-// full is a disk that takes nothing more.
-type full struct{}
-
-var errFull = errors.New("no space left")
-
-func (full) Write([]byte) (int, error) { return 0, errFull }
-
-func TestOutputThatCannotBeWritten(t *testing.T) {
-	t.Parallel()
-	for _, output := range []string{outputText, outputArgs, outputJSON} {
-		if err := printFlags(full{}, output, runflags.Bash, []string{"--device"}); !errors.Is(err, errFull) {
-			t.Errorf("flags -o %s: %v", output, err)
-		}
 	}
 }
 

@@ -138,7 +138,7 @@ func breakages(n *node, record string) []breakage {
 	do, fix = opened("bin/containerd-shim-directx-v1", 0o777)
 	add("others can write the shim", doctor.CheckPermissions, "", do, fix)
 	editLoaded("runtime_path leads nowhere", doctor.CheckShim, "/nowhere/", n.shim(), "/nowhere/containerd-shim-directx-v1")
-	editLoaded("annotations are not handed on", doctor.CheckHandlers, "directx.microsoft.com", `pod_annotations = ["directx.microsoft.com/*"]`, `pod_annotations = []`)
+	editLoaded("annotations are not handed on", doctor.CheckHandlers, "directx.microsoft.com", `pod_annotations = ['directx.microsoft.com/*']`, `pod_annotations = []`)
 	edit("the file is not loaded", doctor.CheckHandlers, "other", "config.toml", "[plugins.\"io.containerd.nri.v1.nri\"]",
 		"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n  runtime_type = \"io.containerd.runc.v2\"\n  runtime_path = \""+n.shim()+"\"\n"+
 			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n[plugins.\"io.containerd.nri.v1.nri\"]")
