@@ -49,10 +49,10 @@ func TestGroupsOfCommands(t *testing.T) {
 	}{
 		"one of the group":     {[]string{"group", "one"}, 0, ""},
 		"own status":           {[]string{"group", "two"}, 7, "prog: not so\n"},
-		"no command":           {nil, 2, "prog: missing command: want group\nTry 'prog --help'.\n"},
+		"no command":           {nil, 2, "prog: missing command: want completion, group\nTry 'prog --help'.\n"},
 		"no command of group":  {[]string{"group"}, 2, "prog: missing command: want one, two\nTry 'prog group --help'.\n"},
-		"unknown command":      {[]string{"nope"}, 2, "prog: unknown command \"nope\": want group\nTry 'prog --help'.\n"},
-		"nearly a command":     {[]string{"gruop"}, 2, "prog: unknown command \"gruop\": want group; did you mean group?\nTry 'prog --help'.\n"},
+		"unknown command":      {[]string{"nope"}, 2, "prog: unknown command \"nope\": want completion, group\nTry 'prog --help'.\n"},
+		"nearly a command":     {[]string{"gruop"}, 2, "prog: unknown command \"gruop\": want completion, group; did you mean group?\nTry 'prog --help'.\n"},
 		"nearly in the group":  {[]string{"group", "on"}, 2, "prog: unknown command \"on\": want one, two; did you mean one?\nTry 'prog group --help'.\n"},
 		"unknown in the group": {[]string{"group", "nope"}, 2, "prog: unknown command \"nope\": want one, two\nTry 'prog group --help'.\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
