@@ -22,8 +22,8 @@
 #                                    and the test doubles of test/windows/doubles
 #             windows-containerd2/   containerd 2, ctr
 #             windows-hcsshim-new/   the newest runhcs shim that builds
-#             packages               wine64, gcc-mingw-w64-x86-64, g++-mingw-w64-x86-64,
-#                                    directx-headers-dev
+#             packages               wine64, gcc, gcc-mingw-w64-x86-64,
+#                                    g++-mingw-w64-x86-64, directx-headers-dev
 #   all       all of them
 #
 # --force builds again what is up to date. DIRECTX_NRI_PARTS names another place
@@ -192,6 +192,7 @@ versions() {
 windows() {
 	missing=
 	have_wine || missing="$missing wine64"
+	command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
 	command -v x86_64-w64-mingw32-gcc >/dev/null || missing="$missing gcc-mingw-w64-x86-64"
 	command -v x86_64-w64-mingw32-g++ >/dev/null || missing="$missing g++-mingw-w64-x86-64"
 	[ -e /usr/include/directx/dxcore.h ] || missing="$missing directx-headers-dev"
@@ -205,10 +206,11 @@ windows() {
 	build hcsshim-new windows "$parts/windows-hcsshim-new" "-s -w" $runhcs
 }
 
-# doubles compiles the stand-ins for Windows' own libraries. It takes a few
-# seconds, so they are compiled each time.
+# doubles compiles the stand-ins for Windows' own libraries, and the one that is
+# preloaded into Wine. It takes a few seconds, so they are compiled each time.
 doubles() {
 	say "compiling the test doubles"
+	gcc -O2 -Wall -shared -fPIC -s -o "$parts/windows/robust.so" "$root/test/windows/doubles/robust.c"
 	for name in vmcompute:-lole32 bcryptprimitives:-ladvapi32 bindfltapi: computenetwork:-lole32 cfgmgr32:-lole32,-luuid computecore: nvml:; do
 		libraries=$(echo "${name#*:}" | tr , ' ') name=${name%%:*}
 		# shellcheck disable=SC2086 # a list of flags

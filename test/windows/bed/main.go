@@ -59,6 +59,8 @@ const (
 	directxExe    = "containerd-shim-directx-v1.exe"
 	dxctlExe      = "dxctl.exe"
 	restartExe    = "restart.exe"
+	stacksExe     = "stacks.exe"
+	robustSo      = "robust.so"
 )
 
 // parts are the programs that the suite runs.
@@ -94,6 +96,9 @@ func findParts() (parts, error) {
 				return p, err
 			}
 		}
+	}
+	if err := p.CheckStock(filepath.Join("..", windowsParts, robustSo), "windows"); err != nil {
+		return p, err
 	}
 	for _, name := range []string{"wine64", "wineserver"} {
 		if _, err := findWine(name); err != nil {

@@ -48,9 +48,14 @@ func (n *Node) Plain() string {
 	return "io.containerd.plain.v1"
 }
 
-// patience limits a single step. On a busy machine the start of a program can take
-// ten seconds, and that of fifty containers three minutes.
-const patience = 10 * time.Minute
+// patience limits a single step, which takes a few seconds on a machine of two cores. A
+// command that takes longer hangs, and its error shows all processes of the prefix.
+const patience = 90 * time.Second
+
+// limitFor limits a step that concerns several containers.
+func limitFor(containers int) time.Duration {
+	return patience + time.Duration(containers)*5*time.Second
+}
 
 // Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
 // seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
@@ -324,7 +329,7 @@ func (n *Node) TrySettings(t testing.TB, settings string) error {
 // Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
 func (n *Node) Apply(t testing.TB) error {
 	t.Helper()
-	_, err := n.run(t, nil, `product\`+dxctlExe, "config", "apply", "--config", n.Path("config.yaml"))
+	_, err := n.run(`product\`+dxctlExe, "config", "apply", "--config", n.Path("config.yaml"))
 	return err
 }
 
@@ -384,9 +389,12 @@ func (n *Node) Log() string {
 
 // run runs a program of the node and returns its standard output. The error has its
 // standard error.
-func (n *Node) run(t testing.TB, stdin []byte, program string, args ...string) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (n *Node) run(program string, args ...string) (string, error) {
+	return n.runWithin(patience, nil, program, args...)
+}
+
+func (n *Node) runWithin(limit time.Duration, stdin []byte, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := n.Command(ctx, n.Path(program), args...)
 	cmd.Stdin = bytes.NewReader(stdin)
@@ -438,19 +446,15 @@ func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
 // Ctr runs ctr.exe. The error has what it printed.
 func (n *Node) Ctr(t testing.TB, args ...string) (string, error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for silent := 0; ; {
-		out, err := n.run(t, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
-		switch {
-		case err == nil || time.Now().After(deadline):
-			return out, err
-		case strings.Contains(err.Error(), "cannot access socket"):
-			// ctr 2 checks that the pipe exists, which fails while another process
-			// connects. It has sent no request yet.
-		case strings.HasSuffix(err.Error(), "exit status 1: ") && silent < 3:
-			// Wine ended the program: ctr prints each error of its own.
-			silent++
-		default:
+	return n.ctr(patience, args...)
+}
+
+func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
+	for deadline := time.Now().Add(limit); ; {
+		out, err := n.runWithin(limit, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
+		// ctr 2 checks that the pipe exists, which fails while another process connects. It
+		// has sent no request yet.
+		if err == nil || !strings.Contains(err.Error(), "cannot access socket") || time.Now().After(deadline) {
 			return out, err
 		}
 	}
@@ -493,7 +497,8 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 		ids = append(ids, c.ID)
 	}
 	t.Cleanup(func() { n.remove(t, namespace, ids...) })
-	out, err := n.run(t, marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers}), clientExe, "run")
+	input := marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers})
+	out, err := n.runWithin(limitFor(len(containers)), input, clientExe, "run")
 	if err != nil {
 		t.Fatalf("start containers with the client: %v", err)
 	}
@@ -527,16 +532,8 @@ func (n *Node) Run(t testing.TB, runtime, id string, spec []byte) error {
 func (n *Node) ctrRun(t testing.TB, id string, args ...string) error {
 	t.Helper()
 	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
-	for try := 0; ; try++ {
-		_, err := n.Ctr(t, args...)
-		// On a busy machine Wine sometimes fails to start a program, here the real shim's
-		// launcher.
-		if err == nil || try == 3 || !strings.Contains(err.Error(), "Internal error.") {
-			return err
-		}
-		t.Logf("started again: %v", err)
-		n.remove(t, defaultNamespace, id)
-	}
+	_, err := n.Ctr(t, args...)
+	return err
 }
 
 // RunArgs returns the arguments of ctr for [Node.Run].
@@ -567,8 +564,12 @@ func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
 
 // remove removes what is left of containers, if anything.
 func (n *Node) remove(t testing.TB, namespace string, ids ...string) {
-	_, _ = n.Ctr(t, append([]string{"--namespace", namespace, "tasks", "rm", "--force"}, ids...)...)
-	_, _ = n.Ctr(t, append([]string{"--namespace", namespace, "containers", "rm"}, ids...)...)
+	for _, command := range [][]string{{"tasks", "rm", "--force"}, {"containers", "rm"}} {
+		_, err := n.ctr(limitFor(len(ids)), slices.Concat([]string{"--namespace", namespace}, command, ids)...)
+		if err != nil && strings.Contains(err.Error(), tookTooLong) {
+			t.Errorf("remove %s: %v", strings.Join(ids, " "), err)
+		}
+	}
 }
 
 // Delete kills and removes a running container.
@@ -637,8 +638,8 @@ func (n *Node) Processes(id string) []Process {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			continue // It has ended.
+		if err != nil || !n.has(filepath.Dir(file)) {
+			continue // It has ended, or belongs to another prefix.
 		}
 		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
 		if !strings.Contains(args[0], "containerd-shim-") || !slices.Contains(args, id) {

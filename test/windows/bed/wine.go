@@ -61,7 +61,7 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 		}
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built,
-		"./test/windows/launcher", "./test/windows/restart", "./test/windows/devices", "./test/windows/discover")
+		"./test/windows/launcher", "./test/windows/restart", "./test/windows/stacks", "./test/windows/devices", "./test/windows/discover")
 	build.Dir = p.Root
 	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -85,8 +85,8 @@ func (w *Wine) Another(t testing.TB) *Wine {
 	return other
 }
 
-// startServer starts the prefix's server. It is killed with this process, and all Wine
-// processes end with it.
+// startServer starts the prefix's server. When this process ends, the server is
+// interrupted and ends all processes of the prefix. They would outlive a killed server.
 func (w *Wine) startServer() error {
 	path, err := findWine("wineserver")
 	if err != nil {
@@ -94,7 +94,7 @@ func (w *Wine) startServer() error {
 	}
 	server := exec.Command(path, "--foreground", "--persistent")
 	server.Env = w.environment()
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
 	started := make(chan error)
 	go func() { // Ends with the server; close waits for it.
 		// The child is killed when the thread that started it ends.
@@ -157,6 +157,8 @@ func (w *Wine) environment() []string {
 	return append(env, usualDoubles,
 		"WINEPREFIX="+w.prefix(),
 		"WINEDEBUG=-all",
+		// Without it some programs hang when they end.
+		"LD_PRELOAD="+w.parts.stock(windowsParts, robustSo),
 		// Go preempts a thread by suspending it. If that meets the end of the process,
 		// Wine 8 deadlocks in NtTerminateProcess.
 		"GODEBUG=asyncpreemptoff=1",
@@ -166,11 +168,18 @@ func (w *Wine) environment() []string {
 	)
 }
 
-// Command returns a command that runs a Windows program.
+// Command returns a command that runs a Windows program. If ctx ends before the program,
+// the program's standard error has the evidence.
 func (w *Wine) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, w.wine64, append([]string{program}, args...)...)
 	cmd.Env = w.environment()
 	cmd.Dir = w.prefix()
+	cmd.Cancel = func() error {
+		if cmd.Stderr != nil {
+			fmt.Fprintf(cmd.Stderr, "%s: %s\n", tookTooLong, w.evidence())
+		}
+		return cmd.Process.Kill()
+	}
 	return cmd
 }
 

@@ -67,18 +67,12 @@ type launcher struct {
 }
 
 // exec runs runhcs and returns its exit status, or an error if it cannot be started.
-func (l launcher) exec(stdin io.Reader, stdout io.Writer) (status int, err error) {
-	// On a busy machine Wine sometimes fails to start a program.
-	for range 4 {
-		cmd := exec.Command(l.runhcs, l.args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, os.Stderr
-		var exit *exec.ExitError
-		if err = cmd.Run(); errors.As(err, &exit) {
-			return exit.ExitCode(), nil
-		}
-		if err == nil || cmd.Process != nil {
-			return 0, err
-		}
+func (l launcher) exec(stdin io.Reader, stdout io.Writer) (int, error) {
+	cmd := exec.Command(l.runhcs, l.args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, os.Stderr
+	err := cmd.Run()
+	if exit := (&exec.ExitError{}); errors.As(err, &exit) {
+		return exit.ExitCode(), nil
 	}
 	return 0, err
 }
