@@ -24,26 +24,29 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)[A-Za-z0-9]+)(?:/([^`]+))?`")
-	table := regexp.MustCompile("The rows are those of `([a-z0-9/]+) (Test[A-Za-z0-9]+)`")
+	list := regexp.MustCompile("The rows are those of `([a-z0-9/]+) (Test[A-Za-z0-9]+)`")
 	var dir, function string
 	lines := 0
 	for number, line := range strings.Split(string(page), "\n") {
-		switch of := table.FindStringSubmatch(line); {
+		switch of := list.FindStringSubmatch(line); {
 		case of != nil:
 			dir, function = of[1], of[2]
 		case strings.HasPrefix(line, "#"):
 			dir, function = "", ""
 		}
-		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, " test |") || strings.HasSuffix(line, " rows |") {
+		var tests [][]string
+		switch {
+		case strings.HasPrefix(line, "| ") && !strings.HasSuffix(line, " test |"):
+			tests = named.FindAllStringSubmatch(line, -1)
+		case strings.HasPrefix(line, "- ") && function != "":
+			_, rows, _ := strings.Cut(line, ": ")
+			for _, row := range inlineCode.FindAllStringSubmatch(rows, -1) {
+				tests = append(tests, []string{row[0], dir, function, row[1]})
+			}
+		default:
 			continue
 		}
 		lines++
-		tests := named.FindAllStringSubmatch(line, -1)
-		if cells := strings.Split(line, " | "); function != "" {
-			for _, row := range inlineCode.FindAllStringSubmatch(cells[len(cells)-1], -1) {
-				tests = append(tests, []string{row[0], dir, function, row[1]})
-			}
-		}
 		if len(tests) == 0 {
 			t.Errorf("line %d names no test: %s", number+1, line)
 		}

@@ -57,27 +57,31 @@ func parseMapping(prefix string, mapping *yaml.Node) ([]value, error) {
 	return values, nil
 }
 
-// valuesTable returns a row for each value. One that is the same for both operating
-// systems has a single row.
-func valuesTable(values []value) (string, error) {
-	var rows []string
-	if err := appendRows(&rows, values); err != nil {
+// valuesList returns each value with its default and, in the next line, its
+// description. A value that is the same for both operating systems is listed once.
+func valuesList(values []value) (string, error) {
+	var entries []string
+	if err := appendEntries(&entries, values); err != nil {
 		return "", err
 	}
-	all := "\n" + strings.Join(rows, "\n") + "\n"
-	for _, row := range rows {
-		suffix, ok := strings.CutPrefix(row, "| `windows.")
-		if linux := "\n| `linux." + suffix + "\n"; ok && strings.Contains(all, linux) {
-			all = strings.Replace(strings.Replace(all, linux, "\n", 1), row, "| `OS."+suffix, 1)
+	var list []string
+	for _, entry := range entries {
+		windows, ok := strings.CutPrefix(entry, "windows.")
+		linux, isLinux := strings.CutPrefix(entry, "linux.")
+		switch {
+		case ok && slices.Contains(entries, "linux."+windows):
+			list = append(list, "OS."+windows)
+		case !isLinux || !slices.Contains(entries, "windows."+linux):
+			list = append(list, entry)
 		}
 	}
-	return "| value | default | |\n|---|---|---|" + all, nil
+	return "```text\n" + strings.Join(list, "\n") + "\n```\n", nil
 }
 
-func appendRows(rows *[]string, values []value) error {
+func appendEntries(entries *[]string, values []value) error {
 	for _, v := range values {
 		if v.children != nil {
-			if err := appendRows(rows, v.children); err != nil {
+			if err := appendEntries(entries, v.children); err != nil {
 				return err
 			}
 			continue
@@ -96,11 +100,11 @@ func appendRows(rows *[]string, values []value) error {
 		if err != nil {
 			return err
 		}
-		ownDefault := "`" + strings.Join(strings.Fields(string(text)), " ") + "`"
-		if slices.Contains([]string{"`''`", "`{}`", "`[]`", "`null`"}, ownDefault) {
-			ownDefault = ""
+		entry := v.name
+		if own := strings.Join(strings.Fields(string(text)), " "); !slices.Contains([]string{"''", "{}", "[]", "null"}, own) {
+			entry += ": " + own
 		}
-		*rows = append(*rows, fmt.Sprintf("| `%s` | %s | %s |", v.name, ownDefault, strings.ReplaceAll(v.description, "|", `\|`)))
+		*entries = append(*entries, entry+"\n    "+v.description)
 	}
 	return nil
 }

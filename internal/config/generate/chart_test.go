@@ -5,17 +5,16 @@ import (
 	"testing"
 )
 
-func TestValuesTable(t *testing.T) {
+func TestValuesList(t *testing.T) {
 	t.Parallel()
-	const heading = "| value | default | |\n|---|---|---|\n"
 	for name, test := range map[string]struct{ values, want, err string }{
 		"keys": {
-			values: "# About all.\n\n# The a | b.\na: 1\nb:\n  # The list.\n  c: [x, {y: 1}]\n",
-			want:   "| `a` | `1` | The a \\| b. |\n| `b.c` | `[x, {y: 1}]` | The list. |\n",
+			values: "# About all.\n\n# The a.\na: 1\nb:\n  # The list.\n  c: [x, {y: 1}]\n",
+			want:   "a: 1\n    The a.\nb.c: [x, {y: 1}]\n    The list.\n",
 		},
-		"comment of two lines":    {values: "# One\n# two.\na: ''\n", want: "| `a` |  | One two. |\n"},
-		"both systems":            {values: "windows:\n  # A.\n  a: 1\n  # B.\n  b: 1\nlinux:\n  # A.\n  a: 1\n  # B.\n  b: 2\n", want: "| `OS.a` | `1` | A. |\n| `windows.b` | `1` | B. |\n| `linux.b` | `2` | B. |\n"},
-		"mapping with a comment":  {values: "# All.\na:\n  b: 1\n", want: "| `a` | `{b: 1}` | All. |\n"},
+		"comment of two lines":    {values: "# One\n# two.\na: ''\n", want: "a\n    One two.\n"},
+		"both systems":            {values: "windows:\n  # A.\n  a: 1\n  # B.\n  b: 1\nlinux:\n  # A.\n  a: 1\n  # B.\n  b: 2\n", want: "OS.a: 1\n    A.\nwindows.b: 1\n    B.\nlinux.b: 2\n    B.\n"},
+		"mapping with a comment":  {values: "# All.\na:\n  b: 1\n", want: "a: {b: 1}\n    All.\n"},
 		"key without a comment":   {values: "a:\n  b: 1\n", err: "a.b has no comment"},
 		"empty without a comment": {values: "a: {}\n", err: "a has no comment"},
 		"invalid YAML":            {values: "a: [\n", err: "line 1"},
@@ -32,8 +31,8 @@ func TestValuesTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := valuesTable(values); err != nil || got != heading+test.want {
-				t.Errorf("%v\n%s\nwant\n%s", err, got, heading+test.want)
+			if got, err := valuesList(values); err != nil || got != "```text\n"+test.want+"```\n" {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, test.want)
 			}
 		})
 	}

@@ -68,11 +68,11 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("values.yaml: %w", err)
 	}
-	table, err := valuesTable(values)
+	list, err := valuesList(values)
 	if err != nil {
 		return nil, err
 	}
-	readme, err := fillFile(chart+"README.md", map[string]string{"values": table})
+	readme, err := fillFile(chart+"README.md", map[string]string{"values": list})
 	if err != nil {
 		return nil, err
 	}
