@@ -173,7 +173,7 @@ func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries
 		pods.kubelet[c.Pod.String()] = true
 	}
 	var runtimeErr error
-	pods.runtime, runtimeErr = o.runtimePods(ctx)
+	pods.runtime, runtimeErr = (&target{criSocket: o.criSocket}).pods(ctx)
 	switch {
 	case err != nil && runtimeErr != nil:
 		fmt.Fprintf(stderr, "The pods of this node are unknown: %v; %v; set --pod-resources-socket and --cri-socket\n", err, runtimeErr)
@@ -181,17 +181,6 @@ func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries
 		fmt.Fprintf(stderr, "The pods are those of containerd: %v\n", err)
 	}
 	return pods
-}
-
-func (o *allocationsOptions) runtimePods(ctx context.Context) (map[string]containerdconfig.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	connection, err := containerdconfig.Dial(o.criSocket)
-	if err != nil {
-		return nil, err
-	}
-	defer connection.Close()
-	return containerdconfig.Pods(ctx, connection)
 }
 
 func podName(h allocation.Holder) string { return h.PodNamespace + "/" + h.PodName }

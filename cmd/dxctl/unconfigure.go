@@ -15,6 +15,7 @@ import (
 type unconfigureOptions struct {
 	target
 	dryRun bool
+	force  bool
 }
 
 func newUnconfigureCommand(goos string) *cobra.Command {
@@ -32,6 +33,7 @@ Exit status: 1 if a runtime handler still uses the shim: do not remove the shim 
 	flags := command.Flags()
 	o.addFlags(flags)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+	addForceFlag(flags, &o.force)
 	o.addChangeFlags(command)
 	return command
 }
@@ -64,6 +66,11 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
 	interrupted := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
 	restart := o.restart && (changed || interrupted || o.isLoaded(ctx, stillOurs))
+	if changed || restart {
+		if err := o.checkHolders(ctx, stderr, o.force); err != nil {
+			return fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
 	if restart {
 		if err := o.service().Check(ctx); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)

@@ -36,6 +36,7 @@ type uninstallOptions struct {
 	runtimeDir      string
 	purge           bool
 	hold            bool
+	force           bool
 }
 
 func newUninstallCommand(goos string) *cobra.Command {
@@ -46,7 +47,8 @@ func newUninstallCommand(goos string) *cobra.Command {
 		Short: "Remove the runtime shim",
 		Long: `Removes the runtime shim and its log, after 'dxctl runtime unconfigure --restart'.
 
-Running containers continue: with --restart, they are handed over to the real shim.`,
+Running containers continue: with --restart, they are handed over to the real shim.
+Containers with GPUs do not start again, so they must be deleted first, or --force set.`,
 		Example: `  dxctl runtime uninstall --restart
 
   # no pod may hold a GPU
@@ -62,6 +64,7 @@ Running containers continue: with --restart, they are handed over to the real sh
 	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
+	addForceFlag(flags, &o.force)
 	flags.BoolVar(&o.hold, "hold", false, "wait for a signal afterward, for the main container of a DaemonSet")
 	o.addChangeFlags(command)
 	return command
@@ -78,6 +81,9 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	// The policy names the real shim and the log.
 	p, policyErr := policy.Read(o.stateDir)
 	hasCRI, err := o.unused(ctx)
+	if err == nil {
+		err = o.checkHolders(ctx, stderr, o.force)
+	}
 	if err == nil {
 		err = o.handOver(ctx, stdout, path, hasCRI, func() (string, error) {
 			if o.runtime == "" && policyErr != nil {

@@ -93,7 +93,7 @@ func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
 // UnconfigureContainerd undoes [Node.ConfigureContainerd].
 func (n *Node) UnconfigureContainerd(t testing.TB) {
 	t.Helper()
-	n.dxctlRuntime(t, []string{"unconfigure"})
+	n.dxctlRuntime(t, []string{"unconfigure", "--force"})
 }
 
 func (n *Node) dxctlRuntime(t testing.TB, args []string) string {

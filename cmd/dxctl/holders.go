@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/paths"
+)
+
+func addForceFlag(flags *pflag.FlagSet, force *bool) {
+	flags.BoolVar(force, "force", false, "go on although running containers with GPUs will not start again")
+}
+
+// checkHolders returns an error that names the running containers with an interlock,
+// which start again only while directx-nri edits them. With force, it prints their names.
+func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool) error {
+	entries, problems, err := allocation.OpenStore(paths.Allocations(t.stateDir)).List(ctx)
+	for _, p := range problems {
+		err = errors.Join(err, p.Err)
+	}
+	var pods map[string]containerdconfig.Pod
+	if err == nil && len(entries) > 0 {
+		pods, err = t.pods(ctx)
+	}
+	names := runningHolders(entries, pods, err != nil)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the containers with GPUs are unknown: %w", err)
+	case len(names) > 0:
+		err = fmt.Errorf("%d running container(s) with GPUs will not start again afterward: %s: delete their pods first", len(names), strings.Join(names, ", "))
+	}
+	if err != nil && force {
+		fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w, or add --force", err)
+	}
+	return nil
+}
+
+// runningHolders returns the containers of entries whose pod runs, or all if that is
+// unknown. Those with GPUs by the kubelet have no interlock.
+func runningHolders(entries []allocation.Entry, pods map[string]containerdconfig.Pod, unknown bool) []string {
+	running := map[string]bool{}
+	for uid, pod := range pods {
+		running[uid] = running[uid] || pod.Ready
+		name := pod.Namespace + "/" + pod.Name
+		running[name] = running[name] || pod.Ready
+	}
+	var names []string
+	for _, e := range entries {
+		h := e.Holder
+		if h == nil || e.Injected || !unknown && !running[h.PodUID] && !running[podName(*h)] {
+			continue
+		}
+		names = append(names, podName(*h)+"/"+h.Container)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// pods returns the pods that containerd has a sandbox of, by UID.
+func (t *target) pods(ctx context.Context) (map[string]containerdconfig.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	connection, err := containerdconfig.Dial(t.criSocket)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	return containerdconfig.Pods(ctx, connection)
+}
