@@ -59,7 +59,7 @@ type match struct {
 	Kind string `yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
 	// amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE; or a list, of which one must match.
 	Vendor texts `yaml:"vendor,omitempty"`
-	// Pattern for the GPU's name, with * and ?, in any case; or a list.
+	// Pattern for the GPU's name, with * and ?, without regard to case; or a list.
 	Description texts `yaml:"description,omitempty" jsonschema:"example=NVIDIA Tesla T4*"`
 	// DedicatedMemory bounds the GPU's own memory.
 	DedicatedMemory memoryBounds `yaml:"dedicatedMemory,omitempty"`

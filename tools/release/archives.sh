@@ -23,6 +23,7 @@ pack() {
 
 mkdir -p "$stage/shared/deployments/helm"
 cp -R -- *.md Dockerfile* docs out/help "$stage/shared"
+cp --parents internal/config/*.schema.json "$stage/shared" # The documentation links to them.
 cp -R deployments/{README.md,config,inventory,examples,manifests} "$stage/shared/deployments"
 cp -R deployments/helm/directx-nri "$stage/shared/deployments/helm"
 chart=$stage/shared/deployments/helm/directx-nri/Chart.yaml

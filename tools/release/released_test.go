@@ -213,7 +213,7 @@ func checkArchive(t *testing.T, release, archive string) {
 	for _, file := range []string{
 		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", "help/completions/dxctl.bash", "help/completions/dxctl.powershell",
 		"help/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
-		"Dockerfile", "Dockerfile.windows",
+		"Dockerfile", "Dockerfile.windows", "internal/config/config.schema.json",
 	} {
 		if len(read(t, dir, file)) == 0 {
 			t.Errorf("%s is empty", file)
