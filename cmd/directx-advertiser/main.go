@@ -3,12 +3,23 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 
 	"directx-nri/internal/cli"
+	"directx-nri/internal/service"
 )
 
 // version is set by the linker.
 var version string
 
-func main() { os.Exit(cli.Main(newCommand())) }
+func main() {
+	status, started := service.Run("directx-advertiser", func(ctx context.Context, log io.Writer) int {
+		return cli.Run(ctx, newCommand(), log)
+	})
+	if !started {
+		status = cli.Main(newCommand())
+	}
+	os.Exit(status)
+}

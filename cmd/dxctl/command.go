@@ -28,7 +28,7 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
 		{"containers", "Prepare containers:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
-		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
 		{"shell", "Set up your shell:", nil},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

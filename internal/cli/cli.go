@@ -34,7 +34,12 @@ func (e usageError) Unwrap() error { return e.error }
 func Main(command *cobra.Command) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	return run(ctx, command, os.Args[1:], os.Stdout, os.Stderr)
+	return Run(ctx, command, os.Stderr)
+}
+
+// Run is [Main] until ctx ends, with stderr as standard error.
+func Run(ctx context.Context, command *cobra.Command, stderr io.Writer) int {
+	return run(ctx, command, os.Args[1:], os.Stdout, stderr)
 }
 
 func run(ctx context.Context, command *cobra.Command, args []string, stdout, stderr io.Writer) int {

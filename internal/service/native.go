@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"directx-nri/internal/winpath"
@@ -35,4 +36,16 @@ func programOf(commandLine string) string {
 		}
 	}
 	return commandLine
+}
+
+// level finds the level in an entry of logrus, as text or JSON.
+var level = regexp.MustCompile(`\blevel"?[=:]"?(\w+)`)
+
+// levelOf returns the level of a log entry. Other lines, such as the cause of the
+// process's end, are errors.
+func levelOf(entry string) string {
+	if match := level.FindStringSubmatch(entry); match != nil {
+		return match[1]
+	}
+	return "error"
 }

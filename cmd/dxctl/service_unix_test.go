@@ -1,0 +1,45 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestService(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // There is no systemctl.
+	dir, unitDir := t.TempDir(), t.TempDir()
+	for _, name := range []string{"directx-nri", "directx-advertiser"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	where := []string{"--unit-dir", unitDir}
+	if out, err := ask(t, append([]string{"service", "install", "--directory", dir}, append(where, "--", "--replicas", "4")...)...); err != nil || strings.Count(out, "\n") != 2 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, want := range map[string]string{"directx-nri": `directx-nri"`, "directx-advertiser": `directx-advertiser" "--replicas" "4"`} {
+		unit, err := os.ReadFile(filepath.Join(unitDir, name+".service"))
+		if err != nil || !strings.Contains(string(unit), want+"\n") {
+			t.Errorf("%v\n%s\nwant %s", err, unit, want)
+		}
+	}
+	if out, err := ask(t, append([]string{"service", "status"}, where...)...); err == nil || out != "directx-nri\tinstalled\ndirectx-advertiser\tinstalled\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := ask(t, append([]string{"service", "uninstall"}, where...)...); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if _, err := ask(t, "service", "install", "--", "x", "--y"); err == nil {
+		t.Error("the programs do not exist")
+	}
+	if _, err := ask(t, "service", "install", "--replicas=3"); err == nil {
+		t.Error("a flag of directx-advertiser without -- is accepted")
+	}
+}

@@ -1,0 +1,59 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"directx-nri/internal/durable"
+)
+
+// Daemon is a program of ours that the service manager of the operating system runs:
+// systemd, or the service control manager of Windows.
+type Daemon struct {
+	Name, Description string
+	// Program is an absolute path.
+	Program string
+	Args    []string
+	// UnitDir is systemd's directory of unit files.
+	UnitDir string
+}
+
+// ErrForeign reports a service of the daemon's name that was not created by Install.
+var ErrForeign = errors.New("it was not created by 'dxctl service install': remove it first")
+
+// Install creates or replaces the service, starts it, and makes it start with the
+// system. The service runs as the system, so others must not be able to write Program.
+func (d Daemon) Install(ctx context.Context) error {
+	err := durable.CheckFile(d.Program)
+	if err == nil && !filepath.IsAbs(d.Program) {
+		err = fmt.Errorf("%s is not an absolute path", d.Program)
+	}
+	if err == nil {
+		err = d.install(ctx)
+	}
+	return d.failed("install", err)
+}
+
+// Uninstall stops and removes the service, if there is one.
+func (d Daemon) Uninstall(ctx context.Context) error { return d.failed("uninstall", d.uninstall(ctx)) }
+
+// Status returns the state of the service in one word or two, such as "running" or
+// "not installed".
+func (d Daemon) Status(ctx context.Context) (string, error) {
+	status, err := d.status(ctx)
+	return status, d.failed("query", err)
+}
+
+func (d Daemon) failed(action string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s the service %s: %w", action, d.Name, err)
+}
+
+// Main is the part of a daemon's main function that a service manager can start. It
+// runs until ctx ends, logs to log, and returns the exit status.
+type Main func(ctx context.Context, log io.Writer) (status int)

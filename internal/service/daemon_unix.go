@@ -1,0 +1,112 @@
+//go:build unix
+
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"directx-nri/internal/durable"
+)
+
+// unitHead is the first line of our unit files.
+const unitHead = "# Written by 'dxctl service install'.\n"
+
+func (d Daemon) unit() string { return filepath.Join(d.UnitDir, d.Name+".service") }
+
+// unitText returns the unit file. The daemons reconnect to containerd and the kubelet by
+// themselves, so the order of starts does not matter.
+func (d Daemon) unitText() string {
+	// https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`)
+	var command []string
+	for _, arg := range append([]string{d.Program}, d.Args...) {
+		command = append(command, `"`+quote.Replace(arg)+`"`)
+	}
+	return unitHead + fmt.Sprintf(`[Unit]
+Description=%s
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart=%s
+Restart=always
+RestartSec=2
+
+[Install]
+WantedBy=multi-user.target
+`, d.Description, strings.Join(command, " "))
+}
+
+// installed reports whether there is a unit file. One of others is [ErrForeign].
+func (d Daemon) installed() (bool, error) {
+	data, err := os.ReadFile(d.unit())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil && !bytes.HasPrefix(data, []byte(unitHead)):
+		err = fmt.Errorf("%s: %w", d.unit(), ErrForeign)
+	}
+	return true, err
+}
+
+func (d Daemon) install(ctx context.Context) error {
+	if _, err := d.installed(); err != nil {
+		return err
+	}
+	if err := durable.Replace(d.unit(), []byte(d.unitText()), 0o644); err != nil {
+		return err
+	}
+	return systemctl(ctx, []string{"daemon-reload"}, []string{"enable", d.Name}, []string{"restart", d.Name})
+}
+
+func (d Daemon) uninstall(ctx context.Context) error {
+	if installed, err := d.installed(); err != nil || !installed {
+		return err
+	}
+	if err := systemctl(ctx, []string{"disable", "--now", d.Name}); err != nil {
+		return err
+	}
+	if err := durable.Remove(d.unit()); err != nil {
+		return err
+	}
+	return systemctl(ctx, []string{"daemon-reload"})
+}
+
+func (d Daemon) status(ctx context.Context) (string, error) {
+	if installed, err := d.installed(); err != nil || !installed {
+		return "not installed", err
+	}
+	if _, err := exec.LookPath("systemctl"); err != nil {
+		return "installed", nil
+	}
+	// Its exit status repeats the state.
+	out, err := exec.CommandContext(ctx, "systemctl", "is-active", d.Name).Output()
+	if state := strings.TrimSpace(string(out)); state != "" {
+		return strings.Replace(state, "active", "running", 1), nil
+	}
+	return "", err
+}
+
+// systemctl runs commands where systemctl exists.
+func systemctl(ctx context.Context, commands ...[]string) error {
+	if _, err := exec.LookPath("systemctl"); err != nil {
+		return nil
+	}
+	for _, args := range commands {
+		if out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+		}
+	}
+	return nil
+}
+
+// Run reports that the process was not started by a service manager that needs
+// answers: systemd needs none.
+func Run(string, Main) (status int, ok bool) { return 0, false }

@@ -1,0 +1,120 @@
+//go:build unix
+
+package service
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// systemd is a directory of units and a systemctl that records its arguments and
+// answers is-active.
+func systemd(t *testing.T) (unitDir string, calls func() string) {
+	t.Helper()
+	bin, unitDir := t.TempDir(), t.TempDir()
+	log := filepath.Join(bin, "log")
+	script := "#!/bin/sh\necho \"$*\" >> " + log + "\n[ \"$1\" != is-active ] || { echo active; exit 0; }\n"
+	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/bin:/usr/bin")
+	return unitDir, func() string {
+		data, _ := os.ReadFile(log)
+		_ = os.Remove(log)
+		return strings.ReplaceAll(string(data), "\n", ";")
+	}
+}
+
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "daemon")
+	if err := os.WriteFile(path, nil, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestUnit(t *testing.T) {
+	unitDir, calls := systemd(t)
+	d := Daemon{Name: "daemon", Description: "A daemon", Program: program(t), Args: []string{"--a", `"b" 100% $C \`}, UnitDir: unitDir}
+	ctx := context.Background()
+	if state, err := d.Status(ctx); err != nil || state != "not installed" || calls() != "" {
+		t.Errorf("before: %q, %v", state, err)
+	}
+	for range 2 {
+		if err := d.Install(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := calls(); got != "daemon-reload;enable daemon;restart daemon;" {
+			t.Errorf("install: systemctl %s", got)
+		}
+	}
+	unit, err := os.ReadFile(filepath.Join(unitDir, "daemon.service"))
+	if want := "ExecStart=\"" + d.Program + `" "--a" "\"b\" 100%% $$C \\"` + "\nRestart=always\n"; err != nil || !strings.Contains(string(unit), want) {
+		t.Errorf("%v\n%s\nwant %s", err, unit, want)
+	}
+	if state, err := d.Status(ctx); err != nil || state != "running" || calls() != "is-active daemon;" {
+		t.Errorf("installed: %q, %v", state, err)
+	}
+	for _, want := range []string{"disable --now daemon;daemon-reload;", ""} {
+		if err := d.Uninstall(ctx); err != nil || calls() != want {
+			t.Errorf("uninstall: %v, want systemctl %s", err, want)
+		}
+	}
+	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+func TestUnitWithoutSystemctl(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	d := Daemon{Name: "daemon", Program: program(t), UnitDir: t.TempDir()}
+	if err := d.Install(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := d.Status(context.Background()); err != nil || state != "installed" {
+		t.Errorf("%q, %v", state, err)
+	}
+}
+
+// A unit file that someone else wrote, and a program that others can change, are
+// refused.
+func TestInstallRefuses(t *testing.T) {
+	unitDir, calls := systemd(t)
+	d := Daemon{Name: "daemon", Program: program(t), UnitDir: unitDir}
+	foreign := filepath.Join(unitDir, "daemon.service")
+	if err := os.WriteFile(foreign, []byte("[Unit]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": d.Uninstall(ctx)} {
+		if !errors.Is(err, ErrForeign) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if data, err := os.ReadFile(foreign); err != nil || string(data) != "[Unit]\n" || calls() != "" {
+		t.Errorf("%s, %v", data, err)
+	}
+	d.Name = "other"
+	if err := os.Chmod(d.Program, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Install(ctx); err == nil || !strings.Contains(err.Error(), "others can write it") {
+		t.Errorf("a program that others can write: %v", err)
+	}
+}
+
+func TestLevelOf(t *testing.T) {
+	t.Parallel()
+	for entry, want := range map[string]string{
+		`time="x" level=warning msg="level=info"`: "warning", `{"level":"info","msg":"x"}`: "info", "directx-advertiser: no": "error",
+	} {
+		if got := levelOf(entry); got != want {
+			t.Errorf("%s: %s", entry, got)
+		}
+	}
+}
