@@ -1,0 +1,149 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc/mgr"
+
+	"directx-nri/internal/testutil"
+)
+
+const testDaemon = "directx-nri-test"
+
+// TestMain is also the main function of the service of TestDaemon.
+func TestMain(m *testing.M) {
+	status, started := Run(testDaemon, func(ctx context.Context, log io.Writer) int {
+		fmt.Fprintln(log, "level=info msg=starts")
+		dir := os.Args[1]
+		f, err := os.OpenFile(filepath.Join(dir, "starts"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = f.WriteString("x")
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return 4
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return 0
+			case <-time.After(50 * time.Millisecond):
+			}
+			if os.Remove(filepath.Join(dir, "crash")) == nil {
+				return 3
+			}
+		}
+	})
+	if !started {
+		status = m.Run()
+	}
+	os.Exit(status)
+}
+
+// It runs on Windows and under Wine, whose service manager does not restart a service.
+func TestDaemon(t *testing.T) {
+	t.Parallel()
+	if !windows.GetCurrentProcessToken().IsElevated() {
+		t.Skip("only administrators can install services")
+	}
+	wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Daemon{Name: testDaemon, Description: "A test", Program: filepath.Join(dir, testDaemon+".exe"), Args: []string{dir}}
+	if err := os.WriteFile(d.Program, data, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	t.Cleanup(func() {
+		if err := d.Uninstall(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	state := func(want string) {
+		t.Helper()
+		testutil.Eventually(t, "state "+want, func() bool {
+			state, err := d.Status(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state == want
+		})
+	}
+	starts := func(want int) {
+		t.Helper()
+		testutil.Eventually(t, fmt.Sprint(want, " starts"), func() bool {
+			data, _ := os.ReadFile(filepath.Join(dir, "starts"))
+			return len(data) == want
+		})
+	}
+	control := func(do func(*mgr.Service) error) {
+		t.Helper()
+		if err := d.open(func(_ *mgr.Mgr, s *mgr.Service) error { return do(s) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state("not installed")
+	for n := 1; n <= 2; n++ { // The second installation replaces the first.
+		if err := d.Install(ctx); err != nil {
+			t.Fatal(err)
+		}
+		state("running")
+		starts(n)
+	}
+	control(func(s *mgr.Service) error { return stop(ctx, s) })
+	state("stopped")
+	control(start)
+	starts(3)
+	if err := os.WriteFile(filepath.Join(dir, "crash"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if wine {
+		state("stopped")
+	} else {
+		starts(4)
+		control(func(s *mgr.Service) error {
+			config, err := s.Config()
+			if !config.DelayedAutoStart {
+				t.Error("no delayed start")
+			}
+			return err
+		})
+	}
+	if err := d.Uninstall(ctx); err != nil {
+		t.Fatal(err)
+	}
+	state("not installed")
+
+	// One that runs another program is left alone.
+	manager, err := mgr.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := manager.CreateService(testDaemon, `C:\k\nssm.exe`, mgr.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": d.Uninstall(ctx)} {
+		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "nssm.exe") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := errors.Join(foreign.Delete(), foreign.Close(), manager.Disconnect()); err != nil {
+		t.Error(err)
+	}
+}
