@@ -69,8 +69,9 @@ type Device struct {
 	// memory, and Detachable one that can be unplugged while the node runs.
 	Software, Integrated, Detachable bool
 
-	// SupportsDisplay marks a device with the full WDDM driver model, SupportsCompute
-	// one that runs compute work. A device with the latter alone is compute-only (MCDM).
+	// SupportsDisplay marks a device with Direct3D 11 or 12 graphics, SupportsCompute one
+	// with Direct3D 12 core compute or machine learning. A device with the latter alone
+	// is compute-only (MCDM).
 	SupportsDisplay, SupportsCompute bool
 
 	// Health is whether containers can use the device now.
@@ -205,7 +206,7 @@ type Kind string
 
 // The kinds of device.
 const (
-	// KindDisplay devices have the full WDDM driver model.
+	// KindDisplay devices have Direct3D 11 or 12 graphics.
 	KindDisplay Kind = "display"
 	// KindCompute devices are compute-only (MCDM).
 	KindCompute Kind = "compute"
@@ -244,14 +245,15 @@ func (d Device) ByClass() Device {
 	return d
 }
 
-// PCIPlace returns d's place on the PCI bus; ok is false if it is unknown. The upper
-// 24 bits of a bus number are the segment.
+// PCIPlace returns d's place on the PCI bus; ok is false if it is unknown. A bus number
+// has 8 bits for the bus, 16 for the segment, and 8 that are reserved.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-address
+// https://learn.microsoft.com/windows-hardware/drivers/ddi/miniport/ns-miniport-_pci_segment_bus_number
 func (d Device) PCIPlace() (segment, bus, device, function uint32, ok bool) {
 	if d.BusNumber == nil || d.Address == nil {
 		return 0, 0, 0, 0, false
 	}
-	return *d.BusNumber >> 8, *d.BusNumber & 0xFF, *d.Address >> 16, *d.Address & 0xFFFF, true
+	return *d.BusNumber >> 8 & 0xFFFF, *d.BusNumber & 0xFF, *d.Address >> 16, *d.Address & 0xFFFF, true
 }
 
 // Clone returns a deep copy of d.

@@ -22,7 +22,7 @@ func TestKind(t *testing.T) {
 
 func TestPCIPlace(t *testing.T) {
 	t.Parallel()
-	bus, address := uint32(0x21B), uint32(3<<16|1)
+	bus, address := uint32(0xFF00021B), uint32(3<<16|1)
 	segment, number, device, function, ok := Device{BusNumber: &bus, Address: &address}.PCIPlace()
 	if !ok || segment != 2 || number != 0x1B || device != 3 || function != 1 {
 		t.Errorf("%X:%X:%X.%X, %t", segment, number, device, function, ok)

@@ -32,7 +32,7 @@ func newCommand() *cobra.Command {
 		Long: `directx-advertiser is a Kubernetes device plugin. Without other rules in config.yaml it
 offers two resources:
 
-  directx.microsoft.com/display   GPUs with the full WDDM driver model
+  directx.microsoft.com/display   GPUs with Direct3D 11 or 12 graphics
   directx.microsoft.com/compute   compute-only devices (MCDM)
 
 It offers --replicas replicas of each GPU and records which of them the kubelet allocates.

@@ -151,7 +151,7 @@ var deviceObjects = []struct {
 		"resource":        "extended resource that offers it",
 		"replicas":        "number of containers that can share it",
 		"notOffered":      "why no resource offers it",
-		"display":         "whether it has the full WDDM driver model",
+		"display":         "whether it has Direct3D 11 or 12 graphics",
 		"compute":         "whether it supports compute",
 		"health":          "healthy, or the problem",
 		"notes":           "what is unknown; the GPU can be used",

@@ -88,9 +88,10 @@ only.`,
 func newServiceUninstallCommand(nodeOS string) *cobra.Command {
 	var unitDir string
 	command := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Stop and remove the services",
-		Long:  "Stops and removes the services. Running containers keep their GPUs.",
+		Use:     "uninstall",
+		Short:   "Stop and remove the services",
+		Long:    "Stops and removes the services. Running containers keep their GPUs.",
+		Example: "  dxctl service uninstall",
 	}
 	addUnitDir(command, nodeOS, &unitDir)
 	command.RunE = func(command *cobra.Command, _ []string) error {
@@ -106,9 +107,10 @@ func newServiceUninstallCommand(nodeOS string) *cobra.Command {
 func newServiceStatusCommand(nodeOS string) *cobra.Command {
 	var unitDir string
 	command := &cobra.Command{
-		Use:   "status",
-		Short: "Show whether the services run",
-		Long:  "Shows whether the services run. The exit status is 1 if one does not.",
+		Use:     "status",
+		Short:   "Show whether the services run",
+		Long:    "Shows whether the services run. The exit status is 1 if one does not.",
+		Example: "  dxctl service status",
 	}
 	addUnitDir(command, nodeOS, &unitDir)
 	command.RunE = func(command *cobra.Command, _ []string) error {

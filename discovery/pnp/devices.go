@@ -14,8 +14,8 @@ import (
 // Devices returns all devices of s, including those that cannot be used, with the
 // reason.
 //
-// The kind of a device comes from DXCore: display from its graphics attributes,
-// compute from its core compute attribute. DXCore does not list a device that has not
+// The kind of a device comes from DXCore: display with Direct3D 11 or 12 graphics,
+// compute with core compute or machine learning alone. DXCore does not list a device that has not
 // started; the setup class then decides, as it does for all devices when there is no
 // DXCore. A started device that DXCore does not list is of no kind: it is a frame
 // buffer, as many virtual machines have beside their GPUs, or a GPU whose driver runs
@@ -196,9 +196,9 @@ func addAdapter(d *discovery.Device, a Adapter) {
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
 	d.DedicatedMemory = a.DedicatedMemory
 	d.SupportsDisplay = a.D3D11Graphics || a.D3D12Graphics
-	d.SupportsCompute = a.D3D12CoreCompute
+	d.SupportsCompute = a.D3D12CoreCompute || a.D3D12GenericML
 	if !d.SupportsDisplay && !d.SupportsCompute {
-		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics nor core compute")
+		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics, core compute nor machine learning")
 	}
 	for _, err := range a.Unread {
 		d.Notes = append(d.Notes, "failed to read a DXCore property: "+oneLine(err.Error()))

@@ -82,8 +82,13 @@ func TestDevices(t *testing.T) {
 		"compute-only, of the display class": {
 			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
 		},
+		"machine learning alone": {
+			raw: same, adapters: adapter(func(a *Adapter) {
+				a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute, a.D3D12GenericML = false, false, false, true
+			}), kind: discovery.KindCompute, compute: true,
+		},
 		"nothing of Direct3D": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics nor core compute",
+			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics, core compute nor machine learning",
 		},
 		"AMD": {
 			raw: gpu(func(r *Raw) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,

@@ -83,8 +83,8 @@ type Adapter struct {
 	Description string
 	// Hardware is false for software renderers.
 	Hardware, Integrated, Detachable bool
-	// D3D11Graphics, D3D12Graphics and D3D12CoreCompute are adapter attributes.
-	D3D11Graphics, D3D12Graphics, D3D12CoreCompute bool
+	// The adapter's attributes.
+	D3D11Graphics, D3D12Graphics, D3D12CoreCompute, D3D12GenericML bool
 	// DedicatedMemory is in bytes.
 	DedicatedMemory uint64
 	// Unread are the errors of properties that could not be read.

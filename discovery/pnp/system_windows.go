@@ -237,7 +237,7 @@ func adapters(devices []Raw) ([]Adapter, error) {
 			all = append(all, a)
 		}
 	}
-	attributes := []win32.AdapterAttribute{win32.D3D11Graphics(), win32.D3D12Graphics(), win32.D3D12CoreCompute()}
+	attributes := []win32.AdapterAttribute{win32.D3D11Graphics(), win32.D3D12Graphics(), win32.D3D12CoreCompute(), win32.D3D12GenericML()}
 	for _, attribute := range attributes {
 		list, err := dxcore.Adapters(attribute)
 		if err != nil {
@@ -290,5 +290,6 @@ func readAdapter(adapter *win32.Adapter) Adapter {
 	a.D3D11Graphics = adapter.Has(win32.D3D11Graphics())
 	a.D3D12Graphics = adapter.Has(win32.D3D12Graphics())
 	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute())
+	a.D3D12GenericML = adapter.Has(win32.D3D12GenericML())
 	return a
 }

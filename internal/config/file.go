@@ -55,7 +55,7 @@ type rule struct {
 }
 
 type match struct {
-	// GPUs with the full WDDM driver model (display), or compute-only devices (MCDM).
+	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
 	// amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE; or a list, of which one must match.
 	Vendor texts `yaml:"vendor,omitempty"`

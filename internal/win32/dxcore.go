@@ -53,6 +53,13 @@ func D3D12CoreCompute() AdapterAttribute {
 	return AdapterAttribute{"Direct3D 12 core compute", parseGUID("248e2800-a793-4724-abaa-23a6de1be090")}
 }
 
+// D3D12GenericML is machine learning with Direct3D 12, which neural processors can have
+// without core compute. It is in the SDK since Windows build 26100.
+// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
+func D3D12GenericML() AdapterAttribute {
+	return AdapterAttribute{"Direct3D 12 machine learning", parseGUID("b71b0d41-1088-422f-a27c-0250b7d3a988")}
+}
+
 // AdapterProperty is a DXCoreAdapterProperty.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/ne-dxcore_interface-dxcoreadapterproperty
 type AdapterProperty uint32

@@ -69,8 +69,8 @@ func (w *Wine) Examples(t testing.TB) func(name string, args ...string) (string,
 }
 
 // UnitTests runs the unit tests of a package, with HCS answering queries, and returns
-// their output. run is a pattern of test names.
-func (w *Wine) UnitTests(t testing.TB, dir, run string) (string, error) {
+// their output. skip is a pattern of the names of tests that are left out, "" for none.
+func (w *Wine) UnitTests(t testing.TB, dir, skip string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -81,7 +81,7 @@ func (w *Wine) UnitTests(t testing.TB, dir, run string) (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the unit tests of %s: %v\n%s", dir, err, out)
 	}
-	cmd := w.Command(ctx, program, "-test.v", "-test.run", run)
+	cmd := w.Command(ctx, program, "-test.v", "-test.skip", skip)
 	cmd.Env = append(cmd.Env, hcsAnswers)
 	cmd.Dir = filepath.Join(w.parts.Root, dir)
 	return w.output(cmd)
