@@ -4,22 +4,41 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
-// FreeAddress returns a local TCP address with a free port. The configuration
-// does not take port 0.
+// Ports of the tests' servers are below those that the kernel assigns by itself
+// (ip_local_port_range), so no other connection takes one between the choice of a
+// port and its use.
+const firstPort, ports = 20000, 12000
+
+var nextPort = func() *atomic.Int64 {
+	var n atomic.Int64
+	n.Store(rand.Int64N(ports))
+	return &n
+}()
+
+// FreeAddress returns a TCP address of 127.0.0.1 that nothing listens at, and that it
+// did not return before. The configuration does not take port 0.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range ports {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+nextPort.Add(1)%ports))
+		if err != nil {
+			continue
+		}
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return listener.Addr().String()
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Fatal("there is no free port")
+	return ""
 }
 
 // Answers gets url and returns why the response does not have the status and all of

@@ -23,32 +23,37 @@ func Skip(t testing.TB, why string) {
 }
 
 // PartsDir returns the directory of a group's programs, as test/parts/build.sh builds
-// them: "bin" for containerd 1.7 and what belongs to it,
-// "containerd2". It skips the test without root, or if a program is missing. The
-// working directory is that of a suite.
+// them: "bin" for containerd 1.7 and what belongs to it, "containerd2". It skips the
+// test without root, or if a program is missing.
 func PartsDir(t testing.TB, group string, programs ...string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		Skip(t, "this suite needs root")
 	}
-	bin := os.Getenv("DIRECTX_NRI_PARTS")
-	if bin == "" {
-		bin = "../../.parts/bin"
-	}
-	bin, err := filepath.Abs(bin)
+	parts, err := FindParts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(filepath.Dir(bin), group)
-	if group == "bin" {
-		dir = bin
-	}
+	dir := filepath.Join(filepath.Dir(parts.dir), group)
 	for _, program := range programs {
 		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
 			Skip(t, fmt.Sprintf("%v: run 'test/parts/build.sh linux versions'", err))
 		}
 	}
 	return dir
+}
+
+// Program returns the path of one of the product's programs, as make bin builds them.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	parts, err := FindParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(parts.Product(name)); err != nil {
+		Skip(t, fmt.Sprintf("%v: run 'make bin'", err))
+	}
+	return parts.Product(name)
 }
 
 // Build builds programs of the product, by their names below cmd/, into dir.
@@ -93,26 +98,4 @@ func runGo(ctx context.Context, dir string, env []string, args ...string) error 
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-// MainWithPrograms builds programs into a temporary directory, runs the tests of m
-// and returns the exit status.
-func MainWithPrograms(m *testing.M, dir *string, build func(dir string) error) int {
-	programs, err := os.MkdirTemp("", "suite")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(programs)
-	// What is started from there may be another user.
-	err = os.Chmod(programs, 0o755)
-	if err == nil {
-		err = build(programs)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	*dir = programs
-	return m.Run()
 }

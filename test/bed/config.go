@@ -9,14 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 
 	"directx-nri/internal/config"
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/testutil"
 )
 
 // containerdConfig is containerd's configuration: its root, state, sockets and
@@ -59,13 +57,13 @@ func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim(), n.nriOff))
+		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim(), n.NRIOff))
 }
 
 // handlerShim is the program that CRI's only runtime handler calls, "" for the
 // usual one.
 func (n *Node) handlerShim() string {
-	if n.withShim && !n.handlerApart {
+	if n.Shim && !n.HandlerApart {
 		return n.ShimFile()
 	}
 	return ""
@@ -117,39 +115,33 @@ func (n *Node) ConfigFile() string { return filepath.Join(n.Dir, "config.yaml") 
 // the node itself needs, and more YAML, whose keys are others.
 func (n *Node) WriteConfig(t testing.TB, more string) {
 	t.Helper()
-	text := fmt.Sprintf("apiVersion: %s\nkind: %s\ninventory: %s\n%s\n", config.APIVersion, config.Kind, n.inventory, more)
-	writeFile(t, n.ConfigFile(), text)
+	writeFile(t, n.ConfigFile(), n.configText(more))
+}
+
+func (n *Node) configText(more string) string {
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\ninventory: %s\n%s\n", config.APIVersion, config.Kind, n.inventory, more)
 }
 
 // ApplyConfig compiles the configuration file and the inventory, on a node whose
 // advertiser does not run.
 func (n *Node) ApplyConfig(t testing.TB) {
 	t.Helper()
-	if !n.configFlags && n.Inventory != nil {
+	if n.Inventory != nil {
 		n.applyConfig(t, n.ConfigFile(), n.StateDir)
 	}
 }
 
 // ShimEnvironment configures the runtime shim for the node's GPUs, with more YAML, in
-// a directory of its own, and returns its environment variables. If configFlags is
-// set, they are of the time when the shim read config.yaml.
-func (n *Node) ShimEnvironment(t testing.TB, configFlags bool, more string) []string {
+// a directory of its own, and returns its environment variable.
+func (n *Node) ShimEnvironment(t testing.TB, more string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(n.Dir, "shim")
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")
-	text := fmt.Sprintf("apiVersion: %s\nkind: %s\ninventory: %s\n%s\n", config.APIVersion, config.Kind, n.inventory, more)
-	if configFlags {
-		text += "stateDir: " + state + "\n"
-	}
-	file := writeFile(t, filepath.Join(dir, "config.yaml"), text)
-	if configFlags {
-		return []string{"DIRECTX_NRI_CONFIG=" + file}
-	}
-	n.applyConfig(t, file, state)
-	return []string{"DIRECTX_NRI_STATE_DIR=" + state}
+	n.applyConfig(t, writeFile(t, filepath.Join(dir, "config.yaml"), n.configText(more)), state)
+	return "DIRECTX_NRI_STATE_DIR=" + state
 }
 
 // applyConfig compiles a configuration file into a state directory.
@@ -211,20 +203,12 @@ registerNode: false
 
 func (n *Node) writeKubeletConfig(t testing.TB) string {
 	t.Helper()
-	n.readOnly = FreeAddress(t)
-	_, port, _ := net.SplitHostPort(FreeAddress(t)) // It is well formed.
+	n.readOnly = testutil.FreeAddress(t)
+	_, port, _ := net.SplitHostPort(testutil.FreeAddress(t)) // It is well formed.
 	_, readOnlyPort, _ := net.SplitHostPort(n.readOnly)
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, path("kubelet.yaml"), fmt.Sprintf(KubeletSettings, n.cgroup)+fmt.Sprintf(kubeletConfig,
 		n.manifests, path(containerdAddress), path("pods"), path("empty"), port, readOnlyPort))
-}
-
-// quickReconnect makes gRPC look again for a service several times a second.
-func quickReconnect() grpc.ConnectParams {
-	return grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.2, MaxDelay: 250 * time.Millisecond},
-		MinConnectTimeout: time.Second,
-	}
 }
 
 // writeFile writes a file in one step, so that no one reads half of it, and

@@ -18,62 +18,37 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// criTimeout bounds a call to containerd. NRI may hold a creation for 2 s for
-// each plugin.
-const criTimeout = 30 * time.Second
-
 // containers returns containerd's containers of a pod, the newest first.
 func (n *Node) containers(pod string) ([]*cri.Container, error) {
-	return n.listContainers(map[string]string{"io.kubernetes.pod.name": staticName(pod)})
-}
-
-func (n *Node) listContainers(labels map[string]string) ([]*cri.Container, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := n.CRI.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: labels}})
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
+	response, err := n.CRI.ListContainers(context.Background(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": staticName(pod)},
+	}})
 	containers := response.GetContainers()
 	slices.SortFunc(containers, func(a, b *cri.Container) int { return int(b.GetCreatedAt() - a.GetCreatedAt()) })
-	return containers, nil
+	return containers, err
 }
 
-// Info is containerd's information about a container.
-type Info struct {
-	PID    int `json:"pid"`
-	Config struct {
-		Envs []struct{ Key, Value string } `json:"envs"`
-	} `json:"config"`
-	// RuntimeSpec is the OCI runtime spec that runc was given.
-	RuntimeSpec json.RawMessage `json:"runtimeSpec"`
-}
-
-// Info returns containerd's information about a container.
-func (n *Node) Info(id string) (Info, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := n.CRI.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
-	if err != nil {
-		return Info{}, fmt.Errorf("ask containerd about container %s: %w", id, err)
+// pid reads a process ID from containerd's information about a container or sandbox.
+func pid(info map[string]string) (int, error) {
+	var parsed struct{ PID int }
+	if err := json.Unmarshal([]byte(info["info"]), &parsed); err != nil {
+		return 0, err
 	}
-	var info Info
-	if err := json.Unmarshal([]byte(response.GetInfo()["info"]), &info); err != nil {
-		return Info{}, fmt.Errorf("read what containerd knows about container %s: %w", id, err)
+	if parsed.PID == 0 {
+		return 0, errors.New("it does not run")
 	}
-	return info, nil
+	return parsed.PID, nil
 }
 
 // Exec runs a shell script in a container and returns its output and exit
 // status.
 func (n *Node) Exec(t testing.TB, id, script string) (output string, status int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := n.CRI.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: []string{"/bin/sh", "-c", script}, Timeout: 20})
+	response, err := n.CRI.ExecSync(context.Background(), &cri.ExecSyncRequest{ContainerId: id, Cmd: []string{"/bin/sh", "-c", script}, Timeout: 20})
 	if err != nil {
 		t.Fatalf("run %q in container %s: %v", script, id, err)
 	}
@@ -108,14 +83,15 @@ func (n *Node) Look(t testing.TB, pod, container string) View {
 
 // view looks at a container by its process's root directory.
 func (n *Node) view(id string) (View, error) {
-	info, err := n.Info(id)
+	response, err := n.CRI.ContainerStatus(context.Background(), &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		return View{}, err
 	}
-	if info.PID == 0 {
-		return View{}, fmt.Errorf("container %s does not run", id)
+	process, err := pid(response.GetInfo())
+	if err != nil {
+		return View{}, fmt.Errorf("container %s: %w", id, err)
 	}
-	return ViewProcess(id, info.PID)
+	return ViewProcess(id, process)
 }
 
 // ViewProcess looks at a container whose first process has the given ID.
@@ -341,9 +317,7 @@ func (n *Node) RemoveDead(t testing.TB, pods ...string) {
 			if c.GetState() != cri.ContainerState_CONTAINER_EXITED {
 				continue
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-			_, err := n.CRI.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: c.GetId()})
-			cancel()
+			_, err := n.CRI.RemoveContainer(context.Background(), &cri.RemoveContainerRequest{ContainerId: c.GetId()})
 			if err != nil {
 				t.Fatalf("remove container %s of pod %s: %v", c.GetId(), pod, err)
 			}
@@ -362,37 +336,27 @@ func (n *Node) KillContainer(t testing.TB, view View) {
 // KillSandbox kills the pause process of a pod's sandbox.
 func (n *Node) KillSandbox(t testing.TB, pod string) {
 	t.Helper()
-	sandboxes, err := n.sandboxes(pod)
-	if err != nil || len(sandboxes) != 1 {
-		t.Fatalf("find the sandbox of pod %s: %d found, %v", pod, len(sandboxes), err)
+	list, err := n.CRI.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": staticName(pod)},
+	}})
+	if err != nil || len(list.GetItems()) != 1 {
+		t.Fatalf("find the sandbox of pod %s: %d found, %v", pod, len(list.GetItems()), err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	status, err := n.CRI.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandboxes[0].GetId(), Verbose: true})
+	status, err := n.CRI.PodSandboxStatus(context.Background(), &cri.PodSandboxStatusRequest{PodSandboxId: list.GetItems()[0].GetId(), Verbose: true})
 	if err != nil {
-		t.Fatalf("ask about the sandbox of pod %s: %v", pod, err)
+		t.Fatal(err)
 	}
-	var info struct{ PID int }
-	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.PID == 0 {
-		t.Fatalf("read the sandbox's process ID of pod %s: %d, %v", pod, info.PID, err)
+	process, err := pid(status.GetInfo())
+	if err == nil {
+		err = syscall.Kill(process, syscall.SIGKILL)
 	}
-	if err := syscall.Kill(info.PID, syscall.SIGKILL); err != nil {
+	if err != nil {
 		t.Fatalf("kill the sandbox of pod %s: %v", pod, err)
 	}
 }
 
-// sandboxes returns a pod's sandboxes that are ready.
-func (n *Node) sandboxes(pod string) ([]*cri.PodSandbox, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	list, err := n.CRI.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
-		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
-		LabelSelector: map[string]string{"io.kubernetes.pod.name": staticName(pod)},
-	}})
-	return list.GetItems(), err
-}
-
 // View looks at the container of a status.
-func (n *Node) View(c ContainerStatus) (View, error) {
+func (n *Node) View(c corev1.ContainerStatus) (View, error) {
 	return n.view(strings.TrimPrefix(c.ContainerID, "containerd://"))
 }

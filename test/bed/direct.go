@@ -41,9 +41,7 @@ func (n *Node) RunSandbox(t testing.TB, name string) *Direct {
 			},
 		},
 	}}
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := n.CRI.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: d.config})
+	response, err := n.CRI.RunPodSandbox(context.Background(), &cri.RunPodSandboxRequest{Config: d.config})
 	if err != nil {
 		t.Fatalf("make a pod sandbox: %v", err)
 	}
@@ -74,25 +72,19 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
 	d.next++
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := d.n.CRI.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: d.id, Config: config, SandboxConfig: d.config})
+	response, err := d.n.CRI.CreateContainer(context.Background(), &cri.CreateContainerRequest{PodSandboxId: d.id, Config: config, SandboxConfig: d.config})
 	return response.GetContainerId(), err
 }
 
 // Start starts a created container.
 func (d *Direct) Start(id string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	_, err := d.n.CRI.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
+	_, err := d.n.CRI.StartContainer(context.Background(), &cri.StartContainerRequest{ContainerId: id})
 	return err
 }
 
 // State returns a container's state.
 func (d *Direct) State(id string) (cri.ContainerState, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := d.n.CRI.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+	response, err := d.n.CRI.ContainerStatus(context.Background(), &cri.ContainerStatusRequest{ContainerId: id})
 	return response.GetStatus().GetState(), err
 }
 
@@ -111,9 +103,7 @@ func (d *Direct) MustHave(t testing.TB, id string, gpus ...int) {
 // RemoveContainer ends and removes a container.
 func (d *Direct) RemoveContainer(t testing.TB, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	if _, err := d.n.CRI.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id}); err != nil {
+	if _, err := d.n.CRI.RemoveContainer(context.Background(), &cri.RemoveContainerRequest{ContainerId: id}); err != nil {
 		t.Errorf("remove container %s: %v", id, err)
 	}
 }
@@ -122,12 +112,10 @@ func (d *Direct) RemoveContainer(t testing.TB, id string) {
 // changes nothing.
 func (d *Direct) Remove(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	if _, err := d.n.CRI.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: d.id}); err != nil {
+	if _, err := d.n.CRI.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: d.id}); err != nil {
 		t.Errorf("stop the pod sandbox: %v", err)
 	}
-	if _, err := d.n.CRI.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: d.id}); err != nil {
+	if _, err := d.n.CRI.RemovePodSandbox(context.Background(), &cri.RemovePodSandboxRequest{PodSandboxId: d.id}); err != nil {
 		t.Errorf("remove the pod sandbox: %v", err)
 	}
 }
@@ -167,9 +155,7 @@ func (n *Node) DevicePlugin(t testing.TB) DevicePlugin {
 
 // Preferred returns which size of the available devices the advertiser prefers.
 func (p DevicePlugin) Preferred(available []string, size int) ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := p.client.GetPreferredAllocation(ctx, &deviceplugin.PreferredAllocationRequest{
+	response, err := p.client.GetPreferredAllocation(context.Background(), &deviceplugin.PreferredAllocationRequest{
 		ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{{
 			AvailableDeviceIDs: available, AllocationSize: int32(size),
 		}},
@@ -185,9 +171,7 @@ func (p DevicePlugin) Preferred(available []string, size int) ([]string, error) 
 
 // Allocate allocates one device.
 func (p DevicePlugin) Allocate(id string) (Answer, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), criTimeout)
-	defer cancel()
-	response, err := p.client.Allocate(ctx, &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
+	response, err := p.client.Allocate(context.Background(), &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
 		DevicesIds: []string{id},
 	}}})
 	if err != nil {

@@ -3,9 +3,9 @@
 package bed
 
 import (
-	"archive/tar"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -66,76 +66,50 @@ func (n *Node) importImages(t testing.TB) {
 // applet and the usual directories. It returns the layer's digest, which with one
 // layer is also the name of its snapshot.
 func WriteImage(path, name string, command []string, busybox []byte) (digest string, err error) {
-	layer, err := writeTar(filepath.Join(filepath.Dir(path), "layer.tar"), func(w *tar.Writer) error {
-		for _, dir := range []string{"bin", "dev", "etc", "proc", "sys", "tmp", "usr/lib", "var"} {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {
-				return err
-			}
-		}
-		if err := addFile(w, "bin/busybox", 0o755, busybox); err != nil {
-			return err
-		}
-		for _, applet := range applets {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox"}); err != nil {
-				return err
-			}
+	script := `mkdir -p rootfs/bin rootfs/dev rootfs/etc rootfs/proc rootfs/sys rootfs/tmp rootfs/usr/lib rootfs/var
+mv busybox rootfs/bin && chmod -R 755 rootfs
+for applet; do ln -s busybox rootfs/bin/$applet; done
+exec tar --create --file layer.tar --directory rootfs .`
+	dir, err := os.MkdirTemp(filepath.Dir(path), "image")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	run := func(name string, args ...string) error {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
-	})
+	}
+	if err := os.WriteFile(filepath.Join(dir, "busybox"), busybox, 0o755); err != nil {
+		return "", err
+	}
+	if err := run("sh", append([]string{"-ec", script, "sh"}, applets...)...); err != nil {
+		return "", err
+	}
+	layer, err := os.ReadFile(filepath.Join(dir, "layer.tar"))
 	if err != nil {
 		return "", err
 	}
 	digest = fmt.Sprintf("sha256:%x", sha256.Sum256(layer))
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH,
-		"os":           "linux",
-		"config":       map[string]any{"Cmd": command, "Env": []string{"PATH=/bin"}},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digest}},
-	})
-	if err != nil {
-		return "", err
-	}
-	manifest, err := json.Marshal([]map[string]any{{
-		"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
-	}})
-	if err != nil {
-		return "", err
-	}
-	_, err = writeTar(path, func(w *tar.Writer) error {
-		for _, file := range []struct {
-			name string
-			data []byte
-		}{{"config.json", config}, {"layer.tar", layer}, {"manifest.json", manifest}} {
-			if err := addFile(w, file.name, 0o644, file.data); err != nil {
-				return err
-			}
+	for file, content := range map[string]any{
+		"config.json": map[string]any{
+			"architecture": runtime.GOARCH,
+			"os":           "linux",
+			"config":       map[string]any{"Cmd": command, "Env": []string{"PATH=/bin"}},
+			"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digest}},
+		},
+		"manifest.json": []map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}},
+	} {
+		data, err := json.Marshal(content)
+		if err != nil {
+			return "", err
 		}
-		return nil
-	})
-	return digest, err
-}
-
-// writeTar writes a tar file and returns its content.
-func writeTar(path string, fill func(*tar.Writer) error) ([]byte, error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, err
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+			return "", err
+		}
 	}
-	defer file.Close()
-	w := tar.NewWriter(file)
-	if err := fill(w); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
-}
-
-func addFile(w *tar.Writer, name string, mode int64, data []byte) error {
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data))}); err != nil {
-		return err
-	}
-	_, err := w.Write(data)
-	return err
+	return digest, run("tar", "--create", "--file", path, "config.json", "layer.tar", "manifest.json")
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -39,7 +40,6 @@ const (
 	DevicePluginDir   = kubeletRoot + "/device-plugins"
 	podResourcesSock  = kubeletRoot + "/pod-resources/kubelet.sock"
 	startTimeout      = 60 * time.Second
-	maxMessage        = 16 << 20
 	containerdAddress = "cd.sock"
 )
 
@@ -47,14 +47,12 @@ const (
 type Options struct {
 	// Replicas is how many times each GPU is offered; 0 leaves it to Config.
 	Replicas int
-	// Offered is what the kubelet is to offer at first, by resource, by default what
-	// follows from the inventory, Replicas and the default rules.
+	// Offered is what the kubelet is to offer, by resource, by default what follows
+	// from the inventory, Replicas and the default rules.
 	Offered map[string]int
 	// NRIOff disables NRI in containerd; our plugin does not run.
 	NRIOff bool
-	// NoPlugin leaves our plugin to the test.
-	NoPlugin bool
-	// Inventory is what the node's GPUs are at first.
+	// Inventory is the inventory file in force.
 	Inventory *Inventory
 	// NoKubelet leaves the kubelet and the product's daemons to the test.
 	NoKubelet bool
@@ -73,10 +71,7 @@ type Options struct {
 	// Containerd2 runs containerd 2 in place of 1.7.
 	Containerd2 bool
 	// Products is the directory of other programs of the product than this tree's.
-	// ConfigFlags gives them the flags and environment variables of the time when
-	// directx-nri and the shim read config.yaml.
-	Products    string
-	ConfigFlags bool
+	Products string
 	// StateDirSize, in bytes, puts the product's state on a file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -84,36 +79,21 @@ type Options struct {
 
 // Node is a running node.
 type Node struct {
+	Options
 	Containerd, Kubelet, Advertiser, Plugin *Process
 
 	// Dir is the node's directory, StateDir and RuntimeDir the product's.
 	Dir, StateDir, RuntimeDir string
 	// NRISocket is containerd's socket for NRI plugins.
 	NRISocket string
-	// Inventory is the inventory file in force.
-	Inventory *Inventory
 
-	// CRI and Images are containerd's services.
-	CRI    cri.RuntimeServiceClient
-	Images cri.ImageServiceClient
-
-	// Offered is what the kubelet is to offer, by resource; nil stands for what
-	// the inventory makes of the default rules.
-	Offered map[string]int
+	// CRI is containerd's service.
+	CRI cri.RuntimeServiceClient
 
 	witness      string // where containers without their GPU write
 	containerd   string // the directory of containerd's programs
-	withShim     bool
-	nriOff       bool
-	noPlugin     bool
-	handlerApart bool
-	advertiser   []string // further flags
-	plugin       []string // further flags
-	configFlags  bool
 	layer        string // the snapshot of the image's one layer
 	cgroup       string // the control group of all containers
-	replicas     int
-	logLevel     string
 	inventory    string // the inventory file
 	manifests    string // the kubelet's static pod directory
 	readOnly     string // the address of the kubelet's read-only port
@@ -142,29 +122,18 @@ func Start(t *testing.T, opts Options) *Node {
 		t.Fatalf("make the node's directory: %v", err)
 	}
 	n := &Node{
+		Options:    opts,
 		witness:    filepath.Join(dir, "witness"),
 		containerd: parts.dir,
 		Dir:        dir,
 		StateDir:   filepath.Join(dir, "state"),
 		RuntimeDir: filepath.Join(dir, "runtime"),
 		NRISocket:  filepath.Join(dir, "nri.sock"),
-		Inventory:  opts.Inventory,
 		cgroup:     cgroupRoot(os.Getenv(dirVar)),
-		replicas:   opts.Replicas,
-		logLevel:   cmp.Or(opts.LogLevel, "debug"),
 		applied:    make(map[string]*applied),
 		inventory:  filepath.Join(dir, "inventory", "inventory.yaml"),
 		manifests:  filepath.Join(dir, "manifests"),
 		parts:      parts,
-		withShim:   opts.Shim,
-		Offered:    opts.Offered,
-		nriOff:     opts.NRIOff,
-		noPlugin:   opts.NoPlugin || opts.NRIOff,
-
-		handlerApart: opts.HandlerApart,
-		configFlags:  opts.ConfigFlags,
-		advertiser:   opts.AdvertiserFlags,
-		plugin:       opts.PluginFlags,
 	}
 	if opts.Products != "" {
 		n.parts.products = opts.Products
@@ -187,15 +156,14 @@ func Start(t *testing.T, opts Options) *Node {
 		MountTmpfs(t, n.StateDir, opts.StateDirSize)
 	}
 	n.WriteConfig(t, opts.Config)
-	if n.withShim {
+	if n.Shim {
 		n.installShim(t)
 	}
 	n.declareProcesses(t)
 	t.Cleanup(func() { n.stop(t) })
 
 	n.Containerd.Start(t)
-	n.CRI = cri.NewRuntimeServiceClient(Dial(t, filepath.Join(n.Dir, containerdAddress)))
-	n.Images = cri.NewImageServiceClient(Dial(t, filepath.Join(n.Dir, containerdAddress)))
+	n.CRI = cri.NewRuntimeServiceClient(Dial(t, n.Address()))
 	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
 	n.importImages(t)
@@ -206,13 +174,13 @@ func Start(t *testing.T, opts Options) *Node {
 		n.ApplyConfig(t)
 		return n
 	}
-	if !n.noPlugin {
+	if !n.NRIOff {
 		n.Plugin.Start(t)
 	}
 	n.Kubelet.Start(t)
 	n.WaitKubelet(t)
 	n.Advertiser.Start(t)
-	if n.noPlugin {
+	if n.NRIOff {
 		n.WaitOffered(t)
 		return n
 	}
@@ -281,12 +249,11 @@ func (n *Node) declareProcesses(t testing.TB) {
 	containerdConfig := n.writeContainerdConfig(t)
 	kubeletConfig := n.writeKubeletConfig(t)
 	places := []string{"--state-dir", n.StateDir, "--runtime-dir", n.RuntimeDir}
-	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", n.logLevel}, n.replicasFlag(), n.advertiser)
-	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket}, n.plugin)
-	if n.configFlags {
-		advertiserFlags = append(advertiserFlags, "--nri-socket", n.NRISocket)
-		pluginFlags = append(pluginFlags, "--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", n.logLevel)
+	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", cmp.Or(n.LogLevel, "debug")}, n.AdvertiserFlags)
+	if n.Replicas > 0 {
+		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
+	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket}, n.PluginFlags)
 	daemon := func(program string, args []string) func() *exec.Cmd {
 		return func() *exec.Cmd { return exec.Command(n.parts.Product(program), args...) }
 	}
@@ -311,19 +278,12 @@ func (n *Node) declareProcesses(t testing.TB) {
 		daemon("directx-nri", pluginFlags))
 }
 
-func (n *Node) replicasFlag() []string {
-	if n.replicas == 0 {
-		return nil
-	}
-	return []string{"--replicas", fmt.Sprint(n.replicas)}
-}
-
 // offered is what the kubelet is to offer.
 func (n *Node) offered() map[string]int {
 	if n.Offered != nil {
 		return n.Offered
 	}
-	return n.Inventory.Offered(n.replicas)
+	return n.Inventory.Offered(n.Replicas)
 }
 
 // registered returns nil when the kubelet has the advertiser's devices of all
@@ -346,9 +306,7 @@ func (n *Node) WaitContainerd(t testing.TB) {
 		if !n.Containerd.Running() {
 			t.Fatalf("containerd ended\n%s", n.Containerd.Tail(30))
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		status, err := n.CRI.Status(ctx, &cri.StatusRequest{})
+		status, err := n.CRI.Status(context.Background(), &cri.StatusRequest{})
 		if err != nil {
 			return err
 		}
@@ -423,9 +381,7 @@ func (n *Node) WaitOffered(t testing.TB) {
 // Allocatable returns how many devices of each resource the kubelet can
 // allocate.
 func (n *Node) Allocatable() (map[string]int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	response, err := n.podResources.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	response, err := n.podResources.GetAllocatableResources(context.Background(), &podresources.AllocatableResourcesRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -449,14 +405,28 @@ func (n *Node) Assigned(t testing.TB, pod, container string) map[string][]string
 	return assigned
 }
 
-// Dial connects to a gRPC service on a Unix socket, whenever it is there.
-func Dial(t testing.TB, socket string) *grpc.ClientConn {
+// callTimeout bounds a call to containerd or the kubelet. NRI may hold a creation for
+// 2 s for each plugin.
+const callTimeout = 30 * time.Second
+
+// Dial connects to a gRPC service on a Unix socket, whenever it is there. A call takes
+// [callTimeout] at most.
+func Dial(t testing.TB, socket string, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+socket,
+	bound := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return invoke(ctx, method, request, reply, conn, options...)
+	}
+	conn, err := grpc.NewClient("unix://"+socket, append(more,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)),
+		grpc.WithChainUnaryInterceptor(bound),
 		// The service is restarted often: look for it again soon.
-		grpc.WithConnectParams(quickReconnect()))
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.2, MaxDelay: 250 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}))...)
 	if err != nil {
 		t.Fatalf("connect to %s: %v", socket, err)
 	}

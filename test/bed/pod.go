@@ -10,10 +10,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -215,41 +217,11 @@ func (n *Node) Remove(t testing.TB, pods ...string) {
 	}
 }
 
-// Status is the kubelet's status of a pod.
-type Status struct {
-	Metadata struct {
-		Name string
-		UID  string
-	}
-	Status struct {
-		Phase                 string
-		Reason                string
-		Message               string
-		ContainerStatuses     []ContainerStatus
-		InitContainerStatuses []ContainerStatus
-	}
-}
+// Status is a pod with the kubelet's status of it.
+type Status struct{ corev1.Pod }
 
-// ContainerStatus is the kubelet's status of a container.
-type ContainerStatus struct {
-	Name         string
-	ContainerID  string
-	RestartCount int
-	State        ContainerState
-	LastState    ContainerState
-}
-
-// ContainerState is a container's state: one of the three is set.
-type ContainerState struct {
-	Waiting    *struct{ Reason, Message string }
-	Running    *struct{ StartedAt time.Time }
-	Terminated *struct {
-		ExitCode        int
-		Reason, Message string
-	}
-}
-
-func (s ContainerState) String() string {
+// state returns a container's state: one of the three is set.
+func state(s corev1.ContainerState) string {
 	switch {
 	case s.Waiting != nil:
 		return fmt.Sprintf("waiting (%s: %s)", s.Waiting.Reason, s.Waiting.Message)
@@ -263,22 +235,20 @@ func (s ContainerState) String() string {
 
 func (s Status) String() string {
 	text := fmt.Sprintf("phase %s %s %s", s.Status.Phase, s.Status.Reason, s.Status.Message)
-	for _, c := range append(append([]ContainerStatus(nil), s.Status.InitContainerStatuses...), s.Status.ContainerStatuses...) {
-		text += fmt.Sprintf("; %s %v, %d restarts", c.Name, c.State, c.RestartCount)
+	for _, c := range slices.Concat(s.Status.InitContainerStatuses, s.Status.ContainerStatuses) {
+		text += fmt.Sprintf("; %s %s, %d restarts", c.Name, state(c.State), c.RestartCount)
 	}
 	return text
 }
 
 // Container returns the status of a container or init container.
-func (s Status) Container(name string) (ContainerStatus, bool) {
-	for _, list := range [][]ContainerStatus{s.Status.ContainerStatuses, s.Status.InitContainerStatuses} {
-		for _, c := range list {
-			if c.Name == name {
-				return c, true
-			}
+func (s Status) Container(name string) (corev1.ContainerStatus, bool) {
+	for _, c := range slices.Concat(s.Status.ContainerStatuses, s.Status.InitContainerStatuses) {
+		if c.Name == name {
+			return c, true
 		}
 	}
-	return ContainerStatus{}, false
+	return corev1.ContainerStatus{}, false
 }
 
 // pods returns the kubelet's pods by name.
@@ -294,7 +264,7 @@ func (n *Node) pods() (map[string]Status, error) {
 	}
 	pods := make(map[string]Status, len(list.Items))
 	for _, pod := range list.Items {
-		pods[pod.Metadata.Name] = pod
+		pods[pod.Name] = pod
 	}
 	return pods, nil
 }

@@ -61,9 +61,7 @@ func (n *Node) Held(t testing.TB) []Holding {
 	var response *podresources.ListPodResourcesResponse
 	// The kubelet limits the rate of calls.
 	Eventually(t, 10*time.Second, "the kubelet says what containers have", func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		response, err = n.podResources.List(ctx, &podresources.ListPodResourcesRequest{})
+		response, err = n.podResources.List(context.Background(), &podresources.ListPodResourcesRequest{})
 		return err
 	})
 	var held []Holding

@@ -15,12 +15,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -44,9 +44,6 @@ const (
 // snapshotter needs nothing of the kernel.
 const snapshotter = "native"
 
-// standaloneTimeout bounds one call, and one ctr.
-const standaloneTimeout = 60 * time.Second
-
 // RuncShim is the program of the real shim.
 func (n *Node) RuncShim() string { return n.parts.Stock("containerd-shim-runc-v2") }
 
@@ -54,7 +51,7 @@ func (n *Node) RuncShim() string { return n.parts.Stock("containerd-shim-runc-v2
 // containers, and returns all that it prints. Unlike most of Node it may be
 // called by tests side by side, as all of this file may.
 func (n *Node) Ctr(args ...string) (output string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), standaloneTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	args = append([]string{"--address", filepath.Join(n.Dir, containerdAddress), "--namespace", DefaultNamespace}, args...)
 	out, err := exec.CommandContext(ctx, n.parts.Stock("ctr"), args...).CombinedOutput()
@@ -106,18 +103,15 @@ type Client struct {
 // Client returns a client of one of containerd's namespaces.
 func (n *Node) Client(t testing.TB, namespace string) *Client {
 	t.Helper()
-	conn := Dial(t, filepath.Join(n.Dir, containerdAddress))
+	conn := Dial(t, n.Address(), grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		return invoke(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), method, request, reply, conn, options...)
+	}))
 	return &Client{
 		namespace: namespace, n: n,
 		containers: containers.NewContainersClient(conn),
 		snapshots:  snapshots.NewSnapshotsClient(conn),
 		tasks:      tasks.NewTasksClient(conn),
 	}
-}
-
-func (c *Client) context() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), standaloneTimeout)
-	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.namespace), cancel
 }
 
 // Standalone is a container that a client of containerd makes.
@@ -133,10 +127,8 @@ type Standalone struct {
 
 // Create makes a container with a file system of its own, and no task.
 func (c *Client) Create(s Standalone) error {
-	ctx, cancel := c.context()
-	defer cancel()
 	// Until the container refers to it, the garbage collector would remove it.
-	_, err := c.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{
+	_, err := c.snapshots.Prepare(context.Background(), &snapshots.PrepareSnapshotRequest{
 		Snapshotter: snapshotter, Key: s.ID, Parent: c.n.layer, Labels: map[string]string{"containerd.io/gc.root": "true"},
 	})
 	if err != nil {
@@ -146,7 +138,7 @@ func (c *Client) Create(s Standalone) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.containers.Create(ctx, &containers.CreateContainerRequest{Container: &containers.Container{
+	_, err = c.containers.Create(context.Background(), &containers.CreateContainerRequest{Container: &containers.Container{
 		ID: s.ID, Labels: s.Labels, Image: Image,
 		Runtime:     &containers.Container_Runtime{Name: s.Runtime},
 		Spec:        &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
@@ -161,32 +153,26 @@ func (c *Client) Create(s Standalone) error {
 // Start makes and starts the task of a container and returns the ID of its
 // process.
 func (c *Client) Start(id string) (pid int, err error) {
-	ctx, cancel := c.context()
-	defer cancel()
-	mounts, err := c.snapshots.Mounts(ctx, &snapshots.MountsRequest{Snapshotter: snapshotter, Key: id})
+	mounts, err := c.snapshots.Mounts(context.Background(), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: id})
 	if err != nil {
 		return 0, err
 	}
-	if _, err = c.tasks.Create(ctx, &tasks.CreateTaskRequest{ContainerID: id, Rootfs: mounts.GetMounts()}); err != nil {
+	if _, err = c.tasks.Create(context.Background(), &tasks.CreateTaskRequest{ContainerID: id, Rootfs: mounts.GetMounts()}); err != nil {
 		return 0, err
 	}
-	started, err := c.tasks.Start(ctx, &tasks.StartRequest{ContainerID: id})
+	started, err := c.tasks.Start(context.Background(), &tasks.StartRequest{ContainerID: id})
 	return int(started.GetPid()), err
 }
 
 // Wait waits until a container's process has ended and returns its status.
 func (c *Client) Wait(id string) (status int, err error) {
-	ctx, cancel := c.context()
-	defer cancel()
-	answer, err := c.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id})
+	answer, err := c.tasks.Wait(context.Background(), &tasks.WaitRequest{ContainerID: id})
 	return int(answer.GetExitStatus()), err
 }
 
 // DeleteTask removes the task of a container whose process has ended.
 func (c *Client) DeleteTask(id string) error {
-	ctx, cancel := c.context()
-	defer cancel()
-	_, err := c.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	_, err := c.tasks.Delete(context.Background(), &tasks.DeleteTaskRequest{ContainerID: id})
 	return err
 }
 
@@ -215,33 +201,29 @@ func (c *Client) Remove(t testing.TB, id string) {
 // Delete ends and removes a container with all that belongs to it. What is not
 // there is removed.
 func (c *Client) Delete(id string) error {
-	ctx, cancel := c.context()
-	defer cancel()
 	var errs []error
 	check := func(what string, err error) {
 		if err != nil && status.Code(err) != codes.NotFound {
 			errs = append(errs, fmt.Errorf("%s of container %s: %w", what, id, err))
 		}
 	}
-	_, err := c.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true})
+	_, err := c.tasks.Kill(context.Background(), &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true})
 	if err == nil {
-		_, err = c.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id})
+		_, err = c.tasks.Wait(context.Background(), &tasks.WaitRequest{ContainerID: id})
 		check("wait for the process", err)
 	}
-	_, err = c.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	_, err = c.tasks.Delete(context.Background(), &tasks.DeleteTaskRequest{ContainerID: id})
 	check("delete the task", err)
-	_, err = c.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id})
+	_, err = c.containers.Delete(context.Background(), &containers.DeleteContainerRequest{ID: id})
 	check("delete the record", err)
-	_, err = c.snapshots.Remove(ctx, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
+	_, err = c.snapshots.Remove(context.Background(), &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
 	check("remove the file system", err)
 	return errors.Join(errs...)
 }
 
 // PID returns the ID of a running container's process.
 func (c *Client) PID(id string) (int, error) {
-	ctx, cancel := c.context()
-	defer cancel()
-	answer, err := c.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id})
+	answer, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id})
 	return int(answer.GetProcess().GetPid()), err
 }
 
@@ -249,9 +231,7 @@ func (c *Client) PID(id string) (int, error) {
 // what containerd writes into its bundle.
 func (c *Client) Given(t testing.TB, id string) []byte {
 	t.Helper()
-	ctx, cancel := c.context()
-	defer cancel()
-	answer, err := c.containers.Get(ctx, &containers.GetContainerRequest{ID: id})
+	answer, err := c.containers.Get(context.Background(), &containers.GetContainerRequest{ID: id})
 	if err != nil {
 		t.Fatalf("ask containerd for container %s: %v", id, err)
 	}
@@ -275,10 +255,8 @@ func (c *Client) Started(t testing.TB, id string) []byte {
 
 // Traces returns what is left of a container: its record, its task, its directories.
 func (c *Client) Traces(id string) []string {
-	ctx, cancel := c.context()
-	defer cancel()
 	var traces []string
-	if _, err := c.containers.Get(ctx, &containers.GetContainerRequest{ID: id}); status.Code(err) != codes.NotFound {
+	if _, err := c.containers.Get(context.Background(), &containers.GetContainerRequest{ID: id}); status.Code(err) != codes.NotFound {
 		traces = append(traces, fmt.Sprintf("its record (%v)", err))
 	}
 	return append(traces, c.TaskTraces(id)...)
@@ -286,10 +264,8 @@ func (c *Client) Traces(id string) []string {
 
 // TaskTraces returns what is left of a container's task.
 func (c *Client) TaskTraces(id string) []string {
-	ctx, cancel := c.context()
-	defer cancel()
 	var traces []string
-	if _, err := c.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); status.Code(err) != codes.NotFound {
+	if _, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id}); status.Code(err) != codes.NotFound {
 		traces = append(traces, fmt.Sprintf("its task (%v)", err))
 	}
 	for _, path := range []string{

@@ -133,7 +133,7 @@ func TestMemory(t *testing.T) {
 func measureMemory(t *testing.T, set products) {
 	const count, replicas = 64, 256
 	inventory := gpus(count)
-	n := bed.Start(t, set.options(bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"}))
+	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info", Products: set.dir})
 	show := func(when string) {
 		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
 			m := p.Memory(t)
@@ -207,12 +207,4 @@ func (p products) suffix() string {
 		return ""
 	}
 	return " (" + p.name + ")"
-}
-
-// options returns the options of a node that runs the set.
-func (p products) options(options bed.Options) bed.Options {
-	if p.dir != "" {
-		options.Products, options.ConfigFlags = p.dir, true
-	}
-	return options
 }

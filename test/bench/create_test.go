@@ -57,7 +57,7 @@ func TestCreateStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
-		n := bed.Start(t, r.set.options(bed.Options{NoKubelet: true, Replicas: 4, Inventory: inventory}))
+		n := bed.Start(t, bed.Options{NoKubelet: true, Replicas: 4, Inventory: inventory, Products: r.set.dir})
 		if err := os.MkdirAll(bed.DevicePluginDir, 0o755); err != nil {
 			t.Fatal(err)
 		}

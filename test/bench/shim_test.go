@@ -150,7 +150,7 @@ func TestShimCalls(t *testing.T) {
 			samples := []*sample{direct, least}
 			for _, set := range productSets() {
 				shim := n.Product(shimfile.Base)
-				env := n.ShimEnvironment(t, set.dir != "", "shim: {runtime: "+nothing+"}")
+				env := []string{n.ShimEnvironment(t, "shim: {runtime: "+nothing+"}")}
 				if set.dir != "" {
 					shim = filepath.Join(set.dir, shimfile.Base)
 				}

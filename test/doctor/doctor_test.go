@@ -15,6 +15,7 @@ import (
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/shimfile"
+	"directx-nri/test/bed"
 )
 
 // break is one way to break a node, and to fix it.
@@ -131,8 +132,11 @@ func breakages(n *node, record string) []breakage {
 	do, fix = moved("bin/containerd-shim-directx-v1")
 	add("the shim is gone", doctor.CheckShim, "runc", do, fix)
 	add("the shim is of another version", doctor.CheckShim, "0.9-test",
-		func(n *node) { n.putShim(filepath.Join(programs, "old")) }, func(n *node) { n.putShim(programs) })
-	add("the shim is damaged", doctor.CheckShim, "", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, func(n *node) { n.putShim(programs) })
+		func(n *node) {
+			n.check(bed.Build(n.Path("old"), "0.9-test", shimfile.Base))
+			n.putShim(n.Path("old/" + shimfile.Base))
+		}, (*node).restoreShim)
+	add("the shim is damaged", doctor.CheckShim, "", func(n *node) { n.rewrite("bin/containerd-shim-directx-v1", "no program") }, (*node).restoreShim)
 	do, fix = opened("bin/containerd-shim-directx-v1", 0o644)
 	add("the shim is not executable", doctor.CheckShim, "executable", do, fix)
 	do, fix = opened("bin/containerd-shim-directx-v1", 0o777)
@@ -174,13 +178,15 @@ func breakages(n *node, record string) []breakage {
 	return all
 }
 
-// putShim installs the shim of a directory, in one step.
-func (n *node) putShim(dir string) {
+// putShim installs a program as the shim, in one step.
+func (n *node) putShim(program string) {
 	n.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, shimfile.Base))
+	data, err := os.ReadFile(program)
 	n.check(err)
 	n.rewrite("bin/"+shimfile.Base, string(data))
 }
+
+func (n *node) restoreShim() { n.putShim(bed.Program(n, shimfile.Base)) }
 
 func (n *node) signalContainerd(s syscall.Signal) {
 	n.Helper()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,20 +18,6 @@ import (
 	"directx-nri/test/bed"
 	"directx-nri/test/bed/fakekubelet"
 )
-
-// programs is the directory of our programs of version 1.0; its subdirectory old
-// has a shim of another version.
-var programs string
-
-const programVersion = "1.0-test"
-
-func TestMain(m *testing.M) {
-	os.Exit(bed.MainWithPrograms(m, &programs, func(dir string) error {
-		return errors.Join(
-			bed.Build(dir, programVersion, "dxctl", "directx-nri", "directx-advertiser", shimfile.Base),
-			bed.Build(filepath.Join(dir, "old"), "0.9-test", shimfile.Base))
-	}))
-}
 
 const containerdConfig = `version = 2
 # mine
@@ -106,7 +91,7 @@ func newNode(t *testing.T) *node {
 // process returns one of our programs, which ends with the test.
 func (n *node) process(name string, args ...string) *bed.Process {
 	p := bed.NewProcess(name, n.Path(name+".log"), func() *exec.Cmd {
-		return exec.Command(filepath.Join(programs, name), append(args, "--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run"))...)
+		return exec.Command(bed.Program(n, name), append(args, "--state-dir", n.Path("ours"), "--runtime-dir", n.Path("run"))...)
 	})
 	n.Cleanup(func() {
 		if n.Failed() {
@@ -140,7 +125,7 @@ func (n *node) startKubelet() {
 // dxctl runs dxctl, which must succeed.
 func (n *node) dxctl(args ...string) {
 	n.Helper()
-	command := exec.Command(filepath.Join(programs, "dxctl"), args...)
+	command := exec.Command(bed.Program(n, "dxctl"), args...)
 	command.Env = n.environment()
 	if status, stdout, stderr := n.Call(command); status != 0 {
 		n.Fatalf("dxctl %v: status %d: %s%s", args, status, stdout, stderr)
@@ -167,7 +152,7 @@ func (n *node) doctor(more ...string) (status int, stdout, stderr string) {
 
 func (n *node) doctorAs(user *syscall.Credential, more ...string) (status int, stdout, stderr string) {
 	n.Helper()
-	command := exec.Command(filepath.Join(programs, "dxctl"), n.doctorArgs(more...)...)
+	command := exec.Command(bed.Program(n, "dxctl"), n.doctorArgs(more...)...)
 	command.Env = n.environment()
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	return n.Call(command)

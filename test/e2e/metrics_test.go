@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
 	"directx-nri/test/bed"
 )
@@ -127,7 +128,7 @@ func mustBe(t *testing.T, pages ...page) {
 // TestMetrics reads the daemons' metrics while pods start, are refused, and the node's
 // other programs restart.
 func TestMetrics(t *testing.T) {
-	advertiser, plugin := page(bed.FreeAddress(t)), page(bed.FreeAddress(t))
+	advertiser, plugin := page(testutil.FreeAddress(t)), page(testutil.FreeAddress(t))
 	settings := fmt.Sprintf("metrics: {address: '%s'}\nextraMounts: {sources: off}\n", advertiser)
 	n := bed.Start(t, bed.Options{
 		Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: settings, PluginFlags: []string{"--metrics-address", string(plugin)},

@@ -14,6 +14,7 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/testutil"
 	"directx-nri/test/bed"
 )
 
@@ -28,7 +29,7 @@ type reloaded struct {
 
 // TestReload changes the configuration file under running daemons.
 func TestReload(t *testing.T) {
-	s := &reloaded{metrics: page(bed.FreeAddress(t))}
+	s := &reloaded{metrics: page(testutil.FreeAddress(t))}
 	s.Node = bed.Start(t, bed.Options{
 		Inventory: bed.NewInventory(2, 0), Config: s.settings("replicas: 4"),
 		Offered: map[string]int{bed.Display: 8},

@@ -25,12 +25,6 @@ import (
 	"directx-nri/test/bed"
 )
 
-var programs string // the directory of dxctl
-
-func TestMain(m *testing.M) {
-	os.Exit(bed.MainWithPrograms(m, &programs, func(dir string) error { return bed.Build(dir, "", "dxctl") }))
-}
-
 // node is a machine with a program in the shim's place, which nothing runs here.
 type node struct{ *bed.Machine }
 
@@ -72,7 +66,7 @@ func (n *node) flags(socket string, args ...string) []string {
 // dxctl runs a command of 'dxctl runtime'.
 func (n *node) dxctl(args ...string) (status int, stdout, stderr string) {
 	n.Helper()
-	return n.Call(exec.Command(filepath.Join(programs, "dxctl"), n.flags(n.Socket(), args...)...))
+	return n.Call(exec.Command(bed.Program(n, "dxctl"), n.flags(n.Socket(), args...)...))
 }
 
 func (n *node) must(args ...string) (stdout string) {
@@ -219,7 +213,7 @@ func TestSignalToAnother(t *testing.T) {
 	}
 	front := n.Path("proxy")
 	proxy(t, front, n.Socket())
-	dxctl := filepath.Join(programs, "dxctl")
+	dxctl := bed.Program(n, "dxctl")
 	status, _, stderr := n.Call(exec.Command(dxctl, append(n.flags(front, "configure"), bySignal...)...))
 	unchanged("runtimeconfig.t", status, stderr)
 

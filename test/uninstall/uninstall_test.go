@@ -24,12 +24,6 @@ import (
 	"directx-nri/test/bed"
 )
 
-var programs string // the directory of dxctl and the shim
-
-func TestMain(m *testing.M) {
-	os.Exit(bed.MainWithPrograms(m, &programs, func(dir string) error { return bed.Build(dir, "", "dxctl", shimfile.Base) }))
-}
-
 const realShim = "containerd-shim-runc-v2"
 
 // original is a containerd configuration with comments.
@@ -104,7 +98,7 @@ func (n *node) dxctl(command string, args ...string) (status int, output string)
 	case "install":
 		n.Write("etc/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.Path("gpus.yaml")+
 			"\nshim: {runtime: "+filepath.Join(n.Parts, realShim)+"}\n", 0o600)
-		n.Must(filepath.Join(programs, "dxctl"), "config", "apply", "--config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"))
+		n.Must(bed.Program(n, "dxctl"), "config", "apply", "--config", n.Path("etc/config.yaml"), "--state-dir", n.Path("ours"))
 		all = append(all, "--to", n.Path("bin"), "--state-dir", n.Path("ours"))
 	case "configure":
 		all = append(append(all, containerd...), "--shim", n.Path("bin/"+shimfile.Base))
@@ -114,7 +108,7 @@ func (n *node) dxctl(command string, args ...string) (status int, output string)
 	default:
 		all = append(all, containerd...)
 	}
-	status, stdout, stderr := n.Call(exec.Command(filepath.Join(programs, "dxctl"), append(all, args...)...))
+	status, stdout, stderr := n.Call(exec.Command(bed.Program(n, "dxctl"), append(all, args...)...))
 	return status, stdout + stderr
 }
 
@@ -259,7 +253,7 @@ func TestUninstallHolds(t *testing.T) {
 	n.Write("volume/config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+n.Path("etc/inventory.yaml")+
 		"\nshim: {runtime: "+filepath.Join(n.Parts, realShim)+", log: "+n.Path("ours/shim.log")+"}\n", 0o644)
 	n.Write("volume/inventory.yaml", n.Read("gpus.yaml"), 0o644)
-	dxctl := filepath.Join(programs, "dxctl")
+	dxctl := bed.Program(n, "dxctl")
 	n.Must(dxctl, "config", "apply", "--config", n.Path("volume/config.yaml"), "--inventory", n.Path("volume/inventory.yaml"), "--state-dir", n.Path("ours"))
 	n.Must(dxctl, "runtime", "install", "--to", n.Path("bin"), "--state-dir", n.Path("ours"))
 	n.mustDxctl("configure", n.RestartFlags()...)
