@@ -107,6 +107,11 @@ e2e-cluster: ## run the suite on a whole Kubernetes cluster of one node: the cha
 	test/parts/build.sh cluster
 	$(GOTEST) -tags e2e -count=1 -timeout 20m ./test/cluster
 
+.PHONY: faults
+faults: bin ## run random pods and faults on real parts and check each container, for 3 minutes or DIRECTX_NRI_FAULTS_TIME (root)
+	test/parts/build.sh linux versions
+	$(GOTEST) -tags e2e -count=1 -v -timeout 24h ./test/faults
+
 .PHONY: e2e-windows
 e2e-windows: build-windows-amd64 ## run the suite for Windows nodes: containerd.exe and runhcs under Wine (root)
 	test/parts/build.sh windows

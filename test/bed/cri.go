@@ -74,15 +74,15 @@ type View struct {
 // Look looks at a container of a pod that runs.
 func (n *Node) Look(t testing.TB, pod, container string) View {
 	t.Helper()
-	view, err := n.view(n.ContainerID(t, pod, container))
+	view, err := n.ViewContainer(n.ContainerID(t, pod, container))
 	if err != nil {
 		t.Fatalf("look into container %s of pod %s: %v", container, pod, err)
 	}
 	return view
 }
 
-// view looks at a container by its process's root directory.
-func (n *Node) view(id string) (View, error) {
+// ViewContainer looks at a container, by its process's root directory.
+func (n *Node) ViewContainer(id string) (View, error) {
 	response, err := n.CRI.ContainerStatus(context.Background(), &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		return View{}, err
@@ -226,28 +226,23 @@ func (n *Node) AssignedGPUs(t testing.TB, pod, container string) []int {
 	var gpus []int
 	for _, ids := range n.Assigned(t, pod, container) {
 		for _, id := range ids {
-			gpus = append(gpus, gpuOfReplica(t, id))
+			gpus = append(gpus, GPUOfReplica(id))
 		}
 	}
 	slices.Sort(gpus)
 	return gpus
 }
 
-// gpuOfReplica returns which GPU a device ID, `<instance ID>::<replica>`,
-// stands for.
-func gpuOfReplica(t testing.TB, id string) int {
-	t.Helper()
-	cut := strings.LastIndex(id, "::")
-	if cut < 0 {
-		t.Fatalf("device ID %q is not of the form <instance ID>::<replica>", id)
-	}
+// GPUOfReplica returns which GPU a device ID, `<instance ID>::<replica>`, stands for,
+// -1 if none.
+func GPUOfReplica(id string) int {
+	instance, _, _ := strings.Cut(id, "::")
 	for index := range 1024 {
-		if (GPU{Index: index}).InstanceID() == id[:cut] {
+		if (GPU{Index: index}).InstanceID() == instance {
 			return index
 		}
 	}
-	t.Fatalf("device ID %q names no GPU of the inventory", id)
-	return 0
+	return -1
 }
 
 // CheckDevices fails the test when a running container of any pod has other
@@ -358,5 +353,5 @@ func (n *Node) KillSandbox(t testing.TB, pod string) {
 
 // View looks at the container of a status.
 func (n *Node) View(c corev1.ContainerStatus) (View, error) {
-	return n.view(strings.TrimPrefix(c.ContainerID, "containerd://"))
+	return n.ViewContainer(strings.TrimPrefix(c.ContainerID, "containerd://"))
 }

@@ -91,7 +91,7 @@ func (d *Direct) State(id string) (cri.ContainerState, error) {
 // MustHave fails the test unless a running container has exactly the given GPUs.
 func (d *Direct) MustHave(t testing.TB, id string, gpus ...int) {
 	t.Helper()
-	view, err := d.n.view(id)
+	view, err := d.n.ViewContainer(id)
 	if err == nil {
 		err = d.n.Compare(view, gpus...)
 	}

@@ -380,7 +380,10 @@ func (n *Node) ContainerID(t testing.TB, pod, container string) string {
 }
 
 // Event is an event of a pod.
-type Event struct{ Type, Reason, Object, Message string }
+type Event struct {
+	At                            time.Time // without a year
+	Type, Reason, Object, Message string
+}
 
 // Events returns the kubelet's events of a pod, the oldest first.
 func (n *Node) Events(pod string) []Event { return n.EventsSince(pod, 0) }
@@ -393,7 +396,9 @@ func (n *Node) EventsSince(pod string, since Mark) []Event {
 		if !found || !strings.Contains(fields, fmt.Sprintf(`object="default/%s"`, staticName(pod))) {
 			continue
 		}
+		at, _ := time.Parse("0102 15:04:05.000000", line[1:min(len(line), 21)]) // klog's header
 		events = append(events, Event{
+			At:      at,
 			Type:    field(fields, "type"),
 			Reason:  field(fields, "reason"),
 			Object:  field(fields, "fieldPath"),

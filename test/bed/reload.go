@@ -56,14 +56,19 @@ type Holding struct {
 }
 
 // Held returns what all containers have, according to the kubelet.
-func (n *Node) Held(t testing.TB) []Holding {
+func (n *Node) Held(t testing.TB) (held []Holding) {
 	t.Helper()
-	var response *podresources.ListPodResourcesResponse
 	// The kubelet limits the rate of calls.
 	Eventually(t, 10*time.Second, "the kubelet says what containers have", func() (err error) {
-		response, err = n.podResources.List(context.Background(), &podresources.ListPodResourcesRequest{})
+		held, err = n.Holdings()
 		return err
 	})
+	return held
+}
+
+// Holdings is Held by one call of the kubelet.
+func (n *Node) Holdings() ([]Holding, error) {
+	response, err := n.podResources.List(context.Background(), &podresources.ListPodResourcesRequest{})
 	var held []Holding
 	for _, p := range response.GetPodResources() {
 		for _, c := range p.GetContainers() {
@@ -71,13 +76,13 @@ func (n *Node) Held(t testing.TB) []Holding {
 				for _, id := range devices.GetDeviceIds() {
 					held = append(held, Holding{
 						Pod: strings.TrimSuffix(p.GetName(), "-"+Name), Container: c.GetName(),
-						Resource: devices.GetResourceName(), Replica: id, GPU: gpuOfReplica(t, id),
+						Resource: devices.GetResourceName(), Replica: id, GPU: GPUOfReplica(id),
 					})
 				}
 			}
 		}
 	}
-	return held
+	return held, err
 }
 
 // Running returns the names of the pods whose containers all run.

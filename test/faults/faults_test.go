@@ -1,0 +1,123 @@
+//go:build e2e && linux
+
+// Package faults runs random sequences of pods and faults on a node of real parts, and
+// checks after each step, from the running containers themselves, that each has exactly
+// the GPUs that it was promised.
+//
+//	DIRECTX_NRI_FAULTS_TIME=2h make faults         new sequences for two hours
+//	DIRECTX_NRI_FAULTS_REPLAY=SEED:STEPS make faults  the first steps of one
+//
+// A sequence is determined by its seed; the moments at which the programs of the node
+// act are not, so a replay may have to be repeated.
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"directx-nri/test/bed"
+)
+
+func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
+
+const (
+	defaultTime = 3 * time.Minute
+	shrinkTime  = 10 * time.Minute
+	// roundSteps is the number of steps between the start of a node and the check that
+	// everything works again.
+	roundSteps = 60
+)
+
+// TestFaults plays sequences until its time is over or one has failed.
+func TestFaults(t *testing.T) {
+	if replay := os.Getenv("DIRECTX_NRI_FAULTS_REPLAY"); replay != "" {
+		var seed uint64
+		var steps int
+		if _, err := fmt.Sscanf(replay, "%d:%d", &seed, &steps); err != nil {
+			t.Fatal(err)
+		}
+		play(t, seed, steps)
+		return
+	}
+	limit := defaultTime
+	if value := os.Getenv("DIRECTX_NRI_FAULTS_TIME"); value != "" {
+		var err error
+		if limit, err = time.ParseDuration(value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var total statistics
+	for start := time.Now(); time.Since(start) < limit; {
+		seed := rand.Uint64N(1e9)
+		r := play(t, seed, roundSteps)
+		total.add(r.statistics)
+		if t.Failed() {
+			shrink(t, seed, r.steps)
+			break
+		}
+	}
+	t.Logf("in all: %v", total)
+	fmt.Printf("faults: %v\n", total)
+}
+
+// shrink looks for the shortest prefix of a sequence that still fails. It assumes that
+// what fails with a prefix fails with a longer one too.
+func shrink(t *testing.T, seed uint64, fails int) {
+	start := time.Now()
+	for works := 0; works+1 < fails && time.Since(start) < shrinkTime; {
+		steps := (works + fails) / 2
+		r := play(t, seed, steps)
+		if r.failed {
+			fails = min(steps, r.steps)
+		} else {
+			works = steps
+		}
+	}
+	t.Errorf("the shortest prefix that was seen to fail: DIRECTX_NRI_FAULTS_REPLAY=%d:%d make faults", seed, fails)
+}
+
+// play plays the first steps of a sequence on a new node, and then checks that
+// everything works again and nothing is left.
+func play(t *testing.T, seed uint64, steps int) (r *round) {
+	r = &round{}
+	t.Run(fmt.Sprintf("%d:%d", seed, steps), func(t *testing.T) {
+		defer func() { r.failed = t.Failed() }()
+		r.t, r.random = t, rand.New(rand.NewPCG(seed, 0))
+		r.start(seed%2 == 1)
+		for r.steps < steps && !t.Failed() {
+			r.steps++
+			r.step()
+			r.check()
+		}
+		if !t.Failed() {
+			r.settle()
+		}
+		t.Log(r.statistics)
+	})
+	return r
+}
+
+// statistics are what was done in some rounds.
+type statistics struct {
+	steps, pods, containers, withGPU, standalone, refused int
+	// slowest is the longest creation of a container that was promised no GPU.
+	slowest time.Duration
+}
+
+func (s *statistics) add(more statistics) {
+	s.steps += more.steps
+	s.pods += more.pods
+	s.containers += more.containers
+	s.withGPU += more.withGPU
+	s.standalone += more.standalone
+	s.refused += more.refused
+	s.slowest = max(s.slowest, more.slowest)
+}
+
+func (s statistics) String() string {
+	return fmt.Sprintf("%d steps, %d pods, %d starts of containers in pods, %d of them with a GPU, %d standalone containers, %d pods refused by the kubelet; slowest creation without a GPU %v",
+		s.steps, s.pods, s.containers, s.withGPU, s.standalone, s.refused, s.slowest.Round(time.Millisecond))
+}

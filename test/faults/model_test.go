@@ -1,0 +1,434 @@
+//go:build e2e && linux
+
+package faults
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/durable"
+	"directx-nri/internal/paths"
+	"directx-nri/test/bed"
+)
+
+const (
+	// nriTimeout is how long containerd waits for an NRI plugin, once.
+	nriTimeout = 2 * time.Second
+	// settleTimeout is how long pods may take to run after the last fault.
+	settleTimeout = 60 * time.Second
+)
+
+// model is what is known about the node independently of the product's programs.
+type model struct {
+	// records are the replicas that each token stands for, by the record's ID. A record
+	// never changes.
+	records map[string][]string
+	reports int64    // how much of the containers' reports was read
+	events  bed.Mark // how much of the kubelet's log was read
+	pulled  map[string]time.Time
+	// healthy is the longest creation of a container without a fault.
+	healthy time.Duration
+
+	// What the node had before the first pod.
+	mounts      int
+	descriptors map[string]int
+}
+
+// container is a running container of a pod.
+type container struct {
+	pod, name string
+	spec      bed.Container
+	view      bed.View
+}
+
+func (r *round) begin() {
+	r.pulled, r.records = map[string]time.Time{}, map[string][]string{}
+	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
+}
+
+// refresh reads the records that are new.
+func (r *round) refresh() {
+	entries, _, err := allocation.OpenStore(paths.Allocations(r.StateDir)).List(context.Background())
+	if err != nil {
+		return // Another step may have made the directory unreadable.
+	}
+	for _, e := range entries {
+		var ids []string
+		for _, replica := range e.Replicas {
+			ids = append(ids, replica.ID)
+		}
+		if len(ids) > 0 {
+			r.records[string(e.ID)] = ids
+		}
+	}
+}
+
+// check compares the model with the running containers.
+func (r *round) check() {
+	r.refresh()
+	r.checkReports()
+	r.checkEvents()
+	r.CheckWitness(r.t)
+	if !r.works(r.Containerd) {
+		return
+	}
+	running, err := r.running()
+	if err != nil {
+		return // containerd has just been restarted.
+	}
+	holders := map[string]string{}
+	for _, c := range running {
+		replicas, err := r.promised(c.spec, c.view.Tokens)
+		if err != nil {
+			r.t.Errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
+			continue
+		}
+		if err := r.Compare(c.view, gpusOf(replicas)...); err != nil {
+			r.t.Errorf("container %s of pod %s, promised %v: %v", c.name, c.pod, replicas, err)
+		}
+		if r.pods[c.pod] == nil {
+			continue // The kubelet frees a static pod's devices before its containers end.
+		}
+		for _, id := range replicas {
+			if other := holders[id]; other != "" && other != c.pod {
+				r.t.Errorf("pods %s and %s run with replica %s", other, c.pod, id)
+			}
+			holders[id] = c.pod
+		}
+	}
+	if r.works(r.Kubelet) {
+		r.checkKubelet(running)
+	}
+}
+
+// checkKubelet compares what the kubelet allocated with the records.
+func (r *round) checkKubelet(running []container) {
+	held, err := r.Holdings()
+	if err != nil {
+		return // It has just been started.
+	}
+	for _, c := range running {
+		var ids []string
+		for _, h := range held {
+			if h.Pod == c.pod && h.Container == c.name {
+				ids = append(ids, h.Replica)
+			}
+		}
+		replicas, err := r.promised(c.spec, c.view.Tokens)
+		if err != nil || len(ids) == 0 || r.pods[c.pod] == nil {
+			continue // Reported already; or the kubelet has not read its checkpoint yet.
+		}
+		slices.Sort(ids)
+		if slices.Sort(replicas); !slices.Equal(ids, replicas) {
+			r.t.Errorf("container %s of pod %s: the kubelet allocated %v, its records are for %v", c.name, c.pod, ids, replicas)
+		}
+	}
+}
+
+// promised returns the replicas of a container's tokens, and an error if they are not
+// what its pod requests.
+func (r *round) promised(spec bed.Container, tokens map[string]string) (replicas []string, err error) {
+	for name, count := range map[string]int{"DISPLAY": spec.Display, "COMPUTE": spec.Compute} {
+		token := tokens["DIRECTX_ALLOCATION_"+name]
+		if (token != "") != (count > 0) {
+			return nil, fmt.Errorf("it requests %d of %s, and its token is %q", count, name, token)
+		}
+		if token == "" {
+			continue
+		}
+		ids := r.records[string(allocation.Token(token).ID())]
+		if len(ids) != count {
+			return nil, fmt.Errorf("it requests %d of %s, and its record is for %v", count, name, ids)
+		}
+		replicas = append(replicas, ids...)
+	}
+	return replicas, nil
+}
+
+func gpusOf(replicas []string) (gpus []int) {
+	for _, id := range replicas {
+		gpus = append(gpus, bed.GPUOfReplica(id))
+	}
+	slices.Sort(gpus)
+	return slices.Compact(gpus)
+}
+
+// lookup returns a pod, deleted or not.
+func (r *round) lookup(name string) *pod {
+	if p := r.pods[name]; p != nil {
+		return p
+	}
+	return r.gone[name]
+}
+
+// spec returns what a pod's container is.
+func (p *pod) spec(name string) (bed.Container, bool) {
+	for _, c := range slices.Concat(p.Init, p.Containers) {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return bed.Container{}, false
+}
+
+// running returns the containers of pods that run.
+func (r *round) running() ([]container, error) {
+	if !r.works(r.Containerd) {
+		return nil, errors.New("containerd does not work")
+	}
+	list, err := r.CRI.ListContainers(context.Background(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	var all []container
+	for _, c := range list.GetContainers() {
+		name := strings.TrimSuffix(c.GetLabels()["io.kubernetes.pod.name"], "-"+bed.Name)
+		p := r.lookup(name)
+		if p == nil {
+			r.t.Errorf("a container of an unknown pod %s runs", name)
+			continue
+		}
+		spec, _ := p.spec(c.GetMetadata().GetName())
+		view, err := r.ViewContainer(c.GetId())
+		if err != nil {
+			continue // It has ended.
+		}
+		if now, err := r.ViewContainer(c.GetId()); err != nil || now.PID != view.PID {
+			continue // It ended while its files were read.
+		}
+		all = append(all, container{name, spec.Name, spec, view})
+	}
+	slices.SortFunc(all, func(a, b container) int { return strings.Compare(a.pod+"/"+a.name, b.pod+"/"+b.name) })
+	return all, nil
+}
+
+// checkReports reads what containers wrote as the first thing that they did.
+func (r *round) checkReports() {
+	data, err := os.ReadFile(filepath.Join(r.Dir, "witness", "reports"))
+	if err != nil {
+		return // No container has started yet.
+	}
+	end := int64(strings.LastIndexByte(string(data), '\n') + 1)
+	for line := range strings.Lines(string(data[r.reports:end])) {
+		fields := strings.Fields(line)
+		podName, name, _ := strings.Cut(fields[0], "/")
+		p := r.lookup(podName)
+		if p == nil || len(fields) < 4 {
+			r.t.Errorf("unknown report %q", line)
+			continue
+		}
+		spec, _ := p.spec(name)
+		tokens := map[string]string{
+			"DIRECTX_ALLOCATION_DISPLAY": strings.TrimPrefix(fields[1], "D="), "DIRECTX_ALLOCATION_COMPUTE": strings.TrimPrefix(fields[2], "C="),
+		}
+		var gpus []int
+		for _, node := range fields[3:] {
+			if i, err := strconv.Atoi(strings.TrimPrefix(node, "/dev/dxg")); err == nil {
+				gpus = append(gpus, i)
+			}
+		}
+		slices.Sort(gpus)
+		r.containers++
+		if len(gpus) > 0 {
+			r.withGPU++
+		}
+		if replicas, err := r.promised(spec, tokens); err != nil {
+			r.t.Errorf("container %s started with GPUs %v: %v", fields[0], gpus, err)
+		} else if want := gpusOf(replicas); !slices.Equal(gpus, want) {
+			r.t.Errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
+		}
+	}
+	r.reports = end
+}
+
+// checkEvents checks that containers that were promised no GPU were neither refused nor
+// delayed by the product: between the kubelet's events Pulled and Created is the call
+// that creates the container.
+func (r *round) checkEvents() {
+	log := r.Kubelet.Log(r.events)
+	end := r.events + bed.Mark(strings.LastIndexByte(log, '\n')+1)
+	for name := range r.allPods() {
+		p := r.lookup(name)
+		for _, e := range r.EventsSince(name, r.events) {
+			_, object, _ := strings.Cut(strings.TrimSuffix(e.Object, "}"), "{")
+			spec, found := p.spec(object)
+			if !found || spec.Display+spec.Compute > 0 {
+				continue
+			}
+			key := name + "/" + object
+			switch e.Reason {
+			case "Failed":
+				if strings.Contains(e.Message, "directx") {
+					r.t.Errorf("container %s, which was promised no GPU, was refused: %s", key, e.Message)
+				}
+			case "Pulled":
+				r.pulled[key] = e.At
+			case "Created":
+				r.checkDelay(key, e.At)
+			}
+		}
+	}
+	r.events = end
+}
+
+func (r *round) checkDelay(key string, created time.Time) {
+	pulled, found := r.pulled[key]
+	delete(r.pulled, key)
+	if !found {
+		return
+	}
+	took := created.Sub(pulled)
+	if time.Since(r.disturbed) < took+5*time.Second {
+		return // The kubelet or containerd did not work meanwhile.
+	}
+	if !r.faulty() {
+		r.healthy = max(r.healthy, took)
+	}
+	r.slowest = max(r.slowest, took)
+	if limit := nriTimeout + time.Second + 2*r.healthy; took > limit {
+		r.t.Errorf("the creation of container %s, which was promised no GPU, took %v, want %v at most", key, took, limit)
+	}
+}
+
+func (r *round) allPods() func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, pods := range []map[string]*pod{r.pods, r.gone} {
+			for name := range pods {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// settle ends all faults. Then every pod that can run must run within 60 s, and when all
+// are deleted nothing must be left.
+func (r *round) settle() {
+	if r.disk != "" {
+		r.repairDisk()
+	}
+	r.restore()
+	r.WriteConfig(r.t, config(replicas))
+	clear(r.frozen)
+	r.Recover(r.t, r.full)
+	r.disturbed = time.Now()
+	names := []string{r.apply("fresh", pod{Pod: bed.GPUPod("", 1)}), r.apply("fresh-plain", pod{Pod: bed.GPUPod("", 0)})}
+	for name := range r.pods {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+			r.Nudge(r.t, name)
+		}
+	}
+	start := time.Now()
+	for _, name := range names {
+		p := r.pods[name]
+		bed.Eventually(r.t, settleTimeout-time.Since(start), "pod "+name+" runs after all faults", func() error {
+			status, err := r.Status(name)
+			switch {
+			case err != nil:
+				return err
+			case status.Status.Phase == "Failed" && !p.faults:
+				r.t.Errorf("the kubelet refused pod %s without a fault: %v", name, status)
+				return nil
+			case status.Status.Phase == "Failed":
+				r.refused++
+				return nil
+			case p.loops:
+				return nil
+			}
+			for _, c := range status.Status.ContainerStatuses {
+				if c.State.Running == nil {
+					return fmt.Errorf("%v", status)
+				}
+			}
+			if len(status.Status.ContainerStatuses) == 0 {
+				return errors.New("no container yet")
+			}
+			return nil
+		})
+	}
+	r.t.Logf("all pods ran %v after the last fault", time.Since(start).Round(time.Millisecond))
+	r.check()
+	for _, name := range names {
+		r.drop(name)
+	}
+	for name := range r.gone {
+		r.Remove(r.t, name)
+	}
+	r.checkLeaks()
+}
+
+// checkLeaks checks that nothing is left of the pods.
+func (r *round) checkLeaks() {
+	// Temporary files of a writer that was killed are removed by the next start.
+	for _, p := range []*bed.Process{r.Advertiser, r.Plugin} {
+		p.Stop(r.t)
+		p.Start(r.t)
+	}
+	r.WaitReady(r.t)
+	bed.Eventually(r.t, settleTimeout, "nothing is left of the pods", func() error {
+		if running, err := r.running(); err != nil || len(running) > 0 {
+			return fmt.Errorf("%d containers run, %w", len(running), err)
+		}
+		if mounts := r.countMounts(); mounts > r.mounts {
+			return fmt.Errorf("there are %d mounts below %s, and were %d", mounts, r.Dir, r.mounts)
+		}
+		for name, count := range r.countDescriptors() {
+			if count > r.descriptors[name]+8 {
+				return fmt.Errorf("%s has %d open files, and had %d", name, count, r.descriptors[name])
+			}
+		}
+		entries, err := os.ReadDir(paths.Allocations(r.StateDir))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if durable.IsTemp(e.Name()) {
+				return fmt.Errorf("temporary file %s", e.Name())
+			}
+		}
+		// A replica has one record that is bound, which ends with the next, and few others.
+		if limit := 3 * replicas * 4; len(entries) > limit {
+			return fmt.Errorf("%d files of records, want %d at most", len(entries), limit)
+		}
+		return nil
+	})
+}
+
+// countMounts counts the mounts below the node's directory.
+func (r *round) countMounts() (count int) {
+	file, err := os.Open("/proc/self/mountinfo")
+	r.must(err)
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(fields[4], r.Dir) {
+			count++
+		}
+	}
+	return count
+}
+
+// countDescriptors counts the open files of the product's daemons.
+func (r *round) countDescriptors() map[string]int {
+	counts := map[string]int{}
+	for _, p := range []*bed.Process{r.Advertiser, r.Plugin} {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
+		r.must(err)
+		counts[p.Name] = len(entries)
+	}
+	return counts
+}
