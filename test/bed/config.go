@@ -235,3 +235,19 @@ func MountTmpfs(t testing.TB, dir string, size int) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // The namespace's end does it too.
 }
+
+// Fill writes a file until its file system is full.
+func Fill(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	// Smaller and smaller pieces, so that no byte is left.
+	for size := 64 << 10; size > 0; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = file.Write(make([]byte, size))
+		}
+	}
+	return nil
+}

@@ -5,7 +5,6 @@ package bed
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,22 +82,6 @@ func (n *Node) Holdings() ([]Holding, error) {
 		}
 	}
 	return held, err
-}
-
-// Running returns the names of the pods whose containers all run.
-func (n *Node) Running() ([]string, error) {
-	all, err := n.pods()
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for name, status := range all {
-		if running(status) == nil {
-			names = append(names, strings.TrimSuffix(name, "-"+Name))
-		}
-	}
-	slices.Sort(names)
-	return names, nil
 }
 
 // Outcome waits until a pod runs or is refused, and returns the reason of the refusal, ""

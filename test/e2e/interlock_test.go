@@ -69,7 +69,6 @@ func TestInterlock(t *testing.T) {
 			s := &suite{inventory: bed.NewInventory(2, 1)}
 			s.Node = bed.Start(t, bed.Options{Replicas: 16, Inventory: s.inventory, Containerd2: version == bed.Containerd2})
 			s.run(t, "each step of a container", s.testInterlockSteps)
-			s.run(t, "pods that come while programs are away", s.testInterlockPods)
 			s.run(t, "a kubelet that was restarted while both are away", s.testInterlockKubelet)
 		})
 	}
@@ -122,68 +121,6 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 			})
 		}
 	}
-}
-
-// testInterlockPods interrupts programs in the middle of a series of pods, some with
-// two resources or init containers.
-func (s *suite) testInterlockPods(t *testing.T) {
-	for _, way := range ways(s.Node) {
-		t.Run(way.name, func(t *testing.T) {
-			const pods, before = 9, 6
-			var names []string
-			for i := range pods {
-				pod := bed.GPUPod("interlock", 1)
-				switch i % 3 {
-				case 1:
-					pod.Containers[0].Compute = 1
-				case 2:
-					pod.Init = []bed.Container{{Name: "first", Display: 1, Script: "ls /dev/dxg[0-9]*"}}
-				}
-				if i == before {
-					way.gone(t)
-				}
-				names = append(names, s.Apply(t, pod))
-				if i == 0 {
-					s.WaitRunning(t, names...) // A busy kubelet may admit the others too late.
-				}
-				time.Sleep(time.Duration(5+3*i) * time.Millisecond) // The moment is what varies here.
-			}
-			// Longer than NRI waits for a plugin.
-			s.holdFor(t, 3*time.Second)
-			s.CheckWitness(t)
-			way.back(t)
-			s.WaitReady(t)
-			s.Nudge(t, names...)
-			ran := 0
-			for _, pod := range names {
-				if refusal := s.Outcome(t, pod); refusal != "" {
-					t.Logf("pod %s is refused: %s", pod, refusal)
-					continue
-				}
-				ran++
-				s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
-			}
-			t.Logf("%d of %d pods ran", ran, pods)
-			// The kubelet refuses a pod for good when the advertiser does not allocate.
-			if onlyPlugin := len(way.which) == 1 && way.which[0] == s.Plugin; ran == 0 || onlyPlugin && ran < pods {
-				t.Errorf("%d of %d pods ran", ran, pods)
-			}
-			s.Remove(t, names...)
-		})
-	}
-}
-
-// holdFor waits, and fails the test if containerd or the kubelet ends.
-func (s *suite) holdFor(t *testing.T, d time.Duration) {
-	t.Helper()
-	bed.Never(t, d, "containerd or the kubelet ends", func() error {
-		for _, p := range []*bed.Process{s.Containerd, s.Kubelet} {
-			if !p.Running() {
-				return fmt.Errorf("%s ended", p.Name)
-			}
-		}
-		return nil
-	})
 }
 
 // testInterlockKubelet crashes a container while both programs are away. The

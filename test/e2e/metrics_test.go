@@ -3,10 +3,9 @@
 package e2e
 
 import (
-	"context"
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -23,39 +22,22 @@ import (
 // page is an address that a daemon serves metrics and health at.
 type page string
 
-// get returns a page's status and text.
-func (p page) get(path string) (status int, text string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(p)+path, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(body), err
-}
-
 // read returns the metrics by name and labels.
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 func (p page) read() (map[string]float64, error) {
-	status, text, err := p.get("/metrics")
-	if err != nil || status != http.StatusOK {
-		return nil, fmt.Errorf("metrics of %s: status %d, %w", p, status, err)
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + string(p) + "/metrics")
+	if err != nil {
+		return nil, err
 	}
+	defer response.Body.Close()
 	numbers := map[string]float64{}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		space := strings.LastIndexByte(line, ' ')
-		if strings.HasPrefix(line, "#") || space < 0 {
-			continue
-		}
-		if numbers[line[:space]], err = strconv.ParseFloat(line[space+1:], 64); err != nil {
-			return nil, err
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		line := lines.Text()
+		if space := strings.LastIndexByte(line, ' '); space > 0 && line[0] != '#' {
+			if numbers[line[:space]], err = strconv.ParseFloat(line[space+1:], 64); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return numbers, nil
@@ -102,12 +84,8 @@ func ours(numbers map[string]float64) []string {
 func (p page) waitStatus(t *testing.T, path string, status int, text string) {
 	t.Helper()
 	bed.Eventually(t, 60*time.Second, fmt.Sprintf("%s%s says %d", p, path, status), func() error {
-		got, body, err := p.get(path)
-		if err != nil {
-			return err
-		}
-		if got != status || !strings.Contains(body, text) {
-			return fmt.Errorf("it says %d: %s", got, body)
+		if problem := testutil.Answers(t, "http://"+string(p)+path, status, text); problem != "" {
+			return errors.New(problem)
 		}
 		return nil
 	})
@@ -118,8 +96,8 @@ func mustBe(t *testing.T, pages ...page) {
 	t.Helper()
 	for _, p := range pages {
 		for _, path := range []string{"/healthz", "/readyz"} {
-			if status, text, err := p.get(path); err != nil || status != http.StatusOK {
-				t.Errorf("%s%s says %d, %q, %v", p, path, status, text, err)
+			if problem := testutil.Answers(t, "http://"+string(p)+path, http.StatusOK); problem != "" {
+				t.Errorf("%s%s: %s", p, path, problem)
 			}
 		}
 	}

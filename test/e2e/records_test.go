@@ -32,83 +32,8 @@ func recordName(token string) string { return string(allocation.Token(token).ID(
 
 // testRecords tests the records when their writer crashes, and when they are damaged.
 func (s *suite) testRecords(t *testing.T) {
-	s.run(t, "the advertiser is killed at any moment while pods come and go", s.testKills)
 	s.run(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
 	s.run(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
-}
-
-// testKills kills the advertiser again and again under pods that come and go.
-func (s *suite) testKills(t *testing.T) {
-	steady := s.Apply(t, bed.GPUPod("steady", 1))
-	s.WaitRunning(t, steady)
-	before := s.Look(t, steady, "main")
-	const kills, atOnce = 16, 6
-	var pods []string
-	var ran, refused int
-	// settle waits until a pod runs or is refused.
-	settle := func(pod string) {
-		s.WaitStatus(t, pod, "it runs with its GPU or is refused", func(status bed.Status) error {
-			if status.Status.Phase == "Failed" {
-				refused++
-				return nil
-			}
-			err := s.runsWithGPU(t, pod)
-			if err == nil {
-				ran++
-			}
-			return err
-		})
-	}
-	for i := range kills {
-		// A pod is refused before Allocate if the kubelet has no devices.
-		s.WaitReady(t)
-		pods = append(pods, s.Apply(t, bed.GPUPod("churn", 1)))
-		if len(pods) > atOnce {
-			oldest := pods[len(pods)-1-atOnce]
-			settle(oldest)
-			s.Delete(t, oldest)
-		}
-		// The kubelet sees the pod and calls Allocate within some 20 ms.
-		time.Sleep(time.Duration(2*i) * time.Millisecond) // The moment is what varies here.
-		s.Advertiser.Kill(t)
-		s.mustReadRecords(t)
-		s.Advertiser.Start(t)
-	}
-	s.WaitReady(t)
-	for _, pod := range pods[len(pods)-atOnce:] {
-		settle(pod)
-	}
-	t.Logf("after %d kills: %d pods ran, %d were refused while the advertiser was away", kills, ran, refused)
-	if ran == 0 {
-		t.Error("no pod ran, so that nothing was seen")
-	}
-	if now := s.MustHave(t, steady, "main", before.GPUs...); now.ID != before.ID {
-		t.Error("the pod that ran all the time was started again")
-	}
-	s.CheckDevices(t)
-	s.Remove(t, pods...)
-	s.crash(t, steady)
-	pod := s.Apply(t, bed.GPUPod("after", 1))
-	s.WaitRunning(t, pod)
-	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
-}
-
-// runsWithGPU returns an error unless container main of a pod runs with the GPUs
-// that the kubelet assigned to it.
-func (s *suite) runsWithGPU(t *testing.T, pod string) error {
-	status, err := s.Status(pod)
-	if err != nil {
-		return err
-	}
-	c, _ := status.Container("main")
-	if c.State.Running == nil {
-		return fmt.Errorf("%v", status)
-	}
-	view, err := s.View(c)
-	if err != nil {
-		return err
-	}
-	return s.Compare(view, s.AssignedGPUs(t, pod, "main")...)
 }
 
 // testKillsInAllocate kills the advertiser under a stream of Allocate calls.
@@ -288,7 +213,7 @@ func TestFullDisk(t *testing.T) {
 		s.WaitNotStarted(t, unbound, "main", mark)
 
 		filler := filepath.Join(s.StateDir, "filler")
-		if err := fill(filler); err != nil {
+		if err := bed.Fill(filler); err != nil {
 			t.Fatal(err)
 		}
 		mark = s.Kubelet.Mark()
@@ -322,22 +247,4 @@ func TestFullDisk(t *testing.T) {
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
 	})
-}
-
-// fill writes a file until the file system is full.
-func fill(path string) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	// Smaller and smaller pieces, so that no byte is left.
-	for size := 64 << 10; size > 0; size /= 2 {
-		for {
-			if _, err := file.Write(make([]byte, size)); err != nil {
-				break
-			}
-		}
-	}
-	return nil
 }

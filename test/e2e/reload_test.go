@@ -4,15 +4,11 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 	"directx-nri/test/bed"
@@ -121,145 +117,6 @@ func (s *reloaded) testRename(t *testing.T) {
 		t.Errorf("the pod has GPU %d, want %d: the other is full", gpus[0], held)
 	}
 	s.waitOffered(t, map[string]int{bed.Display: 0})
-}
-
-// TestReloadUnderLoad changes the configuration file 12 times while 60 pods come
-// and go. GPUs move between two resources; each has one that never does, with room
-// for all of its pods.
-func TestReloadUnderLoad(t *testing.T) {
-	const pods, changes, atOnce = 60, 12, 8
-	rules := func(left, right []int, policy string) string {
-		paths := func(gpus []int) string {
-			var all []string
-			for _, i := range gpus {
-				all = append(all, "'"+bed.GPU{Index: i}.LocationPath()+"'")
-			}
-			return strings.Join(all, ", ")
-		}
-		return fmt.Sprintf(`resources:
-  - {name: example.com/left, match: {locationPath: [%s]}, replicas: 16, allocationPolicy: %s}
-  - {name: example.com/right, match: {locationPath: [%s]}, replicas: 12, allocationPolicy: %[2]s}
-`, paths(left), policy, paths(right))
-	}
-	good := []string{
-		rules([]int{0, 1}, []int{2, 3}, "distributed"),
-		rules([]int{0, 1, 2}, []int{3}, "packed"),
-		rules([]int{0}, []int{1, 2, 3}, "distributed"),
-		rules([]int{0, 2}, []int{1, 3}, "packed"),
-	}
-	bad := []string{"resources: [", "replicas: 0", "unknown: 1"}
-	s := &ruled{bed.Start(t, bed.Options{
-		Inventory: bed.NewInventory(4, 0), Config: good[0],
-		Offered: map[string]int{"example.com/left": 32, "example.com/right": 24},
-	})}
-	steady, _ := s.start(t, "example.com/left", 1)
-	view := s.Look(t, steady, "main")
-
-	var all []string
-	ran := 0
-	settle := func(pod string) {
-		if refusal := s.Outcome(t, pod); refusal != "" {
-			// It came while the advertiser registered again, or its GPU moved after the
-			// kubelet had chosen it.
-			t.Logf("pod %s is refused: %s", pod, refusal)
-			return
-		}
-		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
-		ran++
-	}
-	for i := range pods {
-		pod := s.Apply(t, bed.ResourcePod("load", []string{"example.com/left", "example.com/right"}[i%2], 1))
-		all = append(all, pod)
-		// Every third configuration is bad, and no good one is that in force.
-		switch change := i * changes / pods; {
-		case i*changes%pods != 0:
-		case change%3 == 2:
-			s.WriteConfig(t, bad[change/3%len(bad)])
-		default:
-			s.WriteConfig(t, good[(change+1)%len(good)])
-		}
-		if len(all) > atOnce {
-			oldest := all[len(all)-1-atOnce]
-			settle(oldest)
-			s.mustNotShare(t)
-			s.Delete(t, oldest)
-		}
-	}
-	for _, pod := range all[pods-atOnce:] {
-		settle(pod)
-	}
-	t.Logf("%d of %d pods ran", ran, pods)
-	if ran < pods/2 {
-		t.Errorf("%d of %d pods ran", ran, pods)
-	}
-	s.mustNotShare(t)
-	s.CheckDevices(t)
-	s.mustBeRecorded(t)
-	if now := s.MustHave(t, steady, "main", view.GPUs...); now.ID != view.ID {
-		t.Error("the pod that ran all the time was started again")
-	}
-	s.Crash(t, steady, "main")
-	s.MustHave(t, steady, "main", view.GPUs...)
-}
-
-// mustNotShare fails the test when two containers that run have one replica, or
-// one GPU under two names.
-func (s *ruled) mustNotShare(t *testing.T) {
-	t.Helper()
-	// A pod that ran before the list of devices was read has the same devices in it.
-	running, err := s.Running()
-	if err != nil {
-		t.Fatal(err)
-	}
-	holder, name := map[string]string{}, map[int]bed.Holding{}
-	for _, h := range s.Held(t) {
-		if !slices.Contains(running, h.Pod) {
-			continue
-		}
-		if other, ok := holder[h.Replica]; ok {
-			t.Errorf("pods %s and %s have both replica %s", other, h.Pod, h.Replica)
-		}
-		holder[h.Replica] = h.Pod
-		if other, ok := name[h.GPU]; ok && other.Resource != h.Resource {
-			t.Errorf("GPU %d is pod %s's as %s and pod %s's as %s", h.GPU, other.Pod, other.Resource, h.Pod, h.Resource)
-		}
-		name[h.GPU] = h
-	}
-}
-
-// mustBeRecorded fails the test unless the records of the pods that run say what the
-// kubelet gave to them.
-func (s *ruled) mustBeRecorded(t *testing.T) {
-	t.Helper()
-	running, err := s.Running()
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := s.Held(t)
-	for _, pod := range running {
-		var want []string
-		for _, h := range held {
-			if h.Pod == pod {
-				want = append(want, h.Resource+" "+h.Replica)
-			}
-		}
-		var recorded []string
-		for _, token := range slices.Compact(slices.Sorted(maps.Values(s.Look(t, pod, "main").Tokens))) {
-			record, err := allocation.OpenStore(paths.Allocations(s.StateDir)).Get(allocation.Token(token))
-			if err != nil {
-				t.Errorf("pod %s: %v", pod, err)
-			}
-			for _, replica := range record.Replicas {
-				recorded = append(recorded, record.Resource+" "+replica.ID)
-			}
-		}
-		if slices.Sort(want); !slices.Equal(want, recorded) || len(want) == 0 {
-			t.Errorf("pod %s was given %v, and its record says %v", pod, want, recorded)
-		}
-	}
-	if len(running) == 0 {
-		t.Error("no pod runs")
-	}
 }
 
 // TestBadConfigurationByShim starts containers through the runtime shim while the

@@ -334,7 +334,7 @@ func (r *round) changeDisk() string {
 		return r.repairDisk()
 	case r.random.IntN(2) == 0:
 		r.disk = "full"
-		r.must(fill(filepath.Join(r.StateDir, "filler")))
+		r.must(bed.Fill(filepath.Join(r.StateDir, "filler")))
 	default:
 		r.disk = "read-only"
 		// A mount of its own: the daemons have files open for writing in the other.
@@ -353,21 +353,6 @@ func (r *round) repairDisk() string {
 	}
 	r.disk = ""
 	return "the state directory is repaired"
-}
-
-// fill writes a file until the file system is full.
-func fill(path string) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	for size := 64 << 10; size > 0; size /= 2 {
-		for err = nil; err == nil; {
-			_, err = file.Write(make([]byte, size))
-		}
-	}
-	return nil
 }
 
 // tearOrRestore truncates a record, a binding or the node policy, or restores what was
