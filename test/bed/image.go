@@ -69,7 +69,8 @@ func WriteImage(path, name string, command []string, busybox []byte) (digest str
 	script := `mkdir -p rootfs/bin rootfs/dev rootfs/etc rootfs/proc rootfs/sys rootfs/tmp rootfs/usr/lib rootfs/var
 mv busybox rootfs/bin && chmod -R 755 rootfs
 for applet; do ln -s busybox rootfs/bin/$applet; done
-exec tar --create --file layer.tar --directory rootfs .`
+# Both images have the same layer.
+exec tar --create --sort=name --mtime=@0 --owner=0 --group=0 --file layer.tar --directory rootfs .`
 	dir, err := os.MkdirTemp(filepath.Dir(path), "image")
 	if err != nil {
 		return "", err

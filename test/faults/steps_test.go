@@ -87,12 +87,13 @@ type operation struct {
 }
 
 var operations = []operation{
-	{10, (*round).create},
+	{16, (*round).create},
 	{4, (*round).delete},
-	{4, (*round).crash},
-	{3, (*round).startStandalone},
+	{5, (*round).crash},
+	{4, (*round).startStandalone},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
+	{2, (*round).repairAll},
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
 	{2, (*round).tearOrRestore},
@@ -105,7 +106,7 @@ var operations = []operation{
 func (r *round) step() {
 	sequence := r.random
 	r.random = rand.New(rand.NewPCG(sequence.Uint64(), 0))
-	pause := time.Duration(sequence.IntN(500)) * time.Millisecond
+	pause := time.Duration(sequence.IntN(1000)) * time.Millisecond
 	defer func() { r.random = sequence }()
 	total := 0
 	for _, o := range operations {
@@ -317,6 +318,19 @@ func (r *round) restartSeveral() string {
 		r.launch(p)
 	}
 	return text
+}
+
+// repairAll makes all processes work.
+func (r *round) repairAll() string {
+	for _, p := range r.Processes() { // containerd first
+		r.disturb(p)
+		if r.frozen[p] {
+			p.Thaw(r.t)
+			delete(r.frozen, p)
+		}
+		r.launch(p)
+	}
+	return "all processes work"
 }
 
 // disturb notes that a process is about to be killed, frozen or started.
