@@ -93,7 +93,7 @@ var operations = []operation{
 	{4, (*round).startStandalone},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
-	{2, (*round).repairAll},
+	{5, (*round).repairAll},
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
 	{2, (*round).tearOrRestore},
@@ -245,8 +245,14 @@ func (r *round) startStandalone() string {
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
 }
 
+// pickProcess returns a process, more often than not one that does not work: most of
+// the time most of the node works.
 func (r *round) pickProcess() *bed.Process {
 	all := r.Processes()
+	broken := slices.DeleteFunc(slices.Clone(all), r.works)
+	if len(broken) > 0 && r.random.IntN(4) > 0 {
+		all = broken
+	}
 	return all[r.random.IntN(len(all))]
 }
 
