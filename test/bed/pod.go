@@ -87,15 +87,24 @@ func (n *Node) Apply(t testing.TB, pod Pod) string {
 	t.Helper()
 	n.nextPod++
 	name := fmt.Sprintf("%s-%d", pod.Name, n.nextPod)
-	n.applied[name] = &applied{Pod: pod, uid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n.nextPod)}
+	n.applied[name] = &applied{Pod: pod, t: t, uid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n.nextPod)}
 	n.writeManifest(t, name)
-	t.Cleanup(func() { n.Remove(t, name) })
+	t.Cleanup(func() {
+		for other, a := range n.applied {
+			if a.t == t {
+				n.Delete(t, other) // All at once; each has a clean-up that waits for its end.
+			}
+		}
+		n.Remove(t, name)
+		delete(n.applied, name)
+	})
 	return name
 }
 
 // applied is a pod that was handed to the kubelet.
 type applied struct {
 	Pod
+	t      testing.TB
 	uid    string
 	nudges int
 }

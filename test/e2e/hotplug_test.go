@@ -41,6 +41,7 @@ func (s *suite) testHotplug(t *testing.T) {
 
 		s.WriteInventory(t, s.inventory)
 		s.mustOffer(t, "the GPU is back", bed.Display, 8)
+		s.Nudge(t, pod)
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", gpu.Index)
 	})

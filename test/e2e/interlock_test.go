@@ -169,6 +169,8 @@ func (s *suite) testPluginAway(t *testing.T) {
 		s.MustNotRun(t, gpu)
 
 		s.Plugin.Start(t)
+		s.WaitPlugin(t)
+		s.Nudge(t, gpu, running)
 		s.WaitRunning(t, gpu, running)
 		s.MustHave(t, gpu, "main", s.AssignedGPUs(t, gpu, "main")...)
 		s.MustHave(t, running, "main", view.GPUs...)

@@ -241,6 +241,7 @@ func TestFullDisk(t *testing.T) {
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
+		s.Nudge(t, unbound)
 		s.WaitRunning(t, unbound)
 		s.MustHave(t, unbound, "main", s.AssignedGPUs(t, unbound, "main")...)
 		pod := s.Apply(t, bed.GPUPod("after", 1))

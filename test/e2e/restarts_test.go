@@ -39,10 +39,6 @@ func (s *suite) testRestarts(t *testing.T) {
 		{"the advertiser is restarted", terminate, []*bed.Process{s.Advertiser}},
 		{"the plugin is restarted", terminate, []*bed.Process{s.Plugin}},
 		{"all are restarted", terminate, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
-		{"the kubelet is killed", kill, []*bed.Process{s.Kubelet}},
-		{"containerd is killed", kill, []*bed.Process{s.Containerd}},
-		{"the advertiser is killed", kill, []*bed.Process{s.Advertiser}},
-		{"the plugin is killed", kill, []*bed.Process{s.Plugin}},
 		{"all are killed", kill, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
 	} {
 		s.run(t, row.name, func(t *testing.T) {
