@@ -12,30 +12,32 @@ import (
 	"directx-nri/test/bed"
 )
 
-// ruledResource is the resource of the parts of TestResources that are not about names.
-// They share it, because a GPU moves to another resource only when it is free.
 const ruledResource = "example.com/gpu"
 
-// TestResources changes the resource rules of a node.
-func TestResources(t *testing.T) {
-	s := &ruled{Node: bed.Start(t, bed.Options{
+// startRuled starts a node with GPUs of two models and two drivers.
+func startRuled(t *testing.T, rules string, offered map[string]int) *ruled {
+	t.Helper()
+	return &ruled{Node: bed.Start(t, bed.Options{
 		Inventory: &bed.Inventory{GPUs: []bed.GPU{
 			{Index: 0, Description: "NVIDIA A10-24Q", Memory: 24 << 30},
 			{Index: 1, Description: "NVIDIA Tesla T4", Memory: 15 << 30},
 			{Index: 2, Description: "NVIDIA Tesla T4", Memory: 15 << 30, Driver: "32.0.15.1234"},
 		}},
-		Config: `resources:
-  - name: example.com/a10
-    match: {description: "nvidia a10*", dedicatedMemory: {min: 20Gi}}
-    replicas: 2
-  - name: example.com/t4
-    match: {description: "*Tesla T4", driverVersion: {max: "31"}}
-    replicas: 3
-`,
-		Offered: map[string]int{"example.com/a10": 2, "example.com/t4": 3},
+		Config: "resources: [" + rules + "]", Offered: offered,
 	})}
+}
+
+// TestModels offers GPUs by their model.
+func TestModels(t *testing.T) {
+	s := startRuled(t, `{name: example.com/a10, match: {description: "nvidia a10*", dedicatedMemory: {min: 20Gi}}, replicas: 2},
+  {name: example.com/t4, match: {description: "*Tesla T4", driverVersion: {max: "31"}}, replicas: 3}`,
+		map[string]int{"example.com/a10": 2, "example.com/t4": 3})
 	s.run(t, "pods get a GPU of the model that they ask for", s.testModels)
-	s.run(t, "renamed, and the old name is not there", s.testRenamed)
+}
+
+// TestResources changes the resource rules of a node.
+func TestResources(t *testing.T) {
+	s := startRuled(t, "{name: example.com/gpu, replicas: 3}", map[string]int{ruledResource: 9})
 	s.run(t, "distributed, then packed", s.testPolicies)
 	s.run(t, "more than one container may have", s.testMaxPerContainer)
 	s.run(t, "GPUs of several drivers for one container", s.testMixedDrivers)
@@ -131,23 +133,7 @@ func (s *ruled) testModels(t *testing.T) {
 	}
 }
 
-func (s *ruled) testRenamed(t *testing.T) {
-	s.rules(t, "{name: example.com/gpu, replicas: 2}", map[string]int{ruledResource: 6, "example.com/a10": 0, "example.com/t4": 0})
-	s.start(t, ruledResource, 1)
-	// On a cluster such a pod is not scheduled. A kubelet without a scheduler ignores
-	// resources that it has never had.
-	for _, name := range []string{bed.Display, "example.com/a10"} {
-		pod := bed.ResourcePod("old", name, 1)
-		pod.Containers[0].Script = bed.Wait // It has no GPU.
-		old := s.Apply(t, pod)
-		if refusal := s.Outcome(t, old); refusal == "" {
-			s.MustHave(t, old, "main")
-		}
-	}
-}
-
 func (s *ruled) testPolicies(t *testing.T) {
-	s.rules(t, "{name: example.com/gpu, replicas: 3}", map[string]int{ruledResource: 9})
 	var spread []int
 	for range 3 {
 		_, gpus := s.start(t, ruledResource, 1)
