@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"testing"
 )
 
@@ -68,16 +67,4 @@ func (n *Node) Address() string { return filepath.Join(n.Dir, containerdAddress)
 // CtrRunFlags are the flags of `ctr run` that any container needs here.
 func (n *Node) CtrRunFlags(id string) []string {
 	return []string{"--snapshotter", snapshotter, "--cgroup", n.cgroup + "/" + id}
-}
-
-// KeepDevicePaths rewrites the inventory file with each device node at the
-// same path in the container as on the host, which is all that ctr supports.
-func (n *Node) KeepDevicePaths(t testing.TB) {
-	t.Helper()
-	text, err := os.ReadFile(n.inventory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, n.inventory, regexp.MustCompile(`, containerPath: [^}]+`).ReplaceAllString(string(text), ""))
-	n.ApplyConfig(t)
 }

@@ -4,6 +4,7 @@ package bed
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -178,39 +179,40 @@ func (n *Node) DeviceNode(g GPU) string {
 	return filepath.Join(n.Dir, "gpus", fmt.Sprintf("node%d", g.Index))
 }
 
-// WriteInventory makes what the inventory describes and puts its file in
-// force.
+// WriteInventory makes what the inventory describes and puts its file in force.
 func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\n")
-	if len(inventory.GPUs) == 0 {
-		b.WriteString("devices: []\n")
-	} else {
-		b.WriteString("devices:\n")
-	}
+	type object = map[string]any
+	devices := []object{}
 	for _, g := range inventory.GPUs {
 		n.makeGPU(t, g)
-		fmt.Fprintf(&b, "  - instanceID: '%s'\n", g.InstanceID())
-		fmt.Fprintf(&b, "    description: %s\n", cmp.Or(g.Description, fmt.Sprintf("Simulated GPU %d", g.Index)))
-		fmt.Fprintf(&b, "    vendorID: 0x10DE\n")
-		fmt.Fprintf(&b, "    locationPath: '%s'\n", g.LocationPath())
-		fmt.Fprintf(&b, "    luid: %s\n", g.LUID())
-		fmt.Fprintf(&b, "    driver: {version: %s}\n", cmp.Or(g.Driver, "31.0.15.5222"))
-		fmt.Fprintf(&b, "    dedicatedMemory: %d\n", cmp.Or(g.Memory, 15<<30))
-		fmt.Fprintf(&b, "    display: %t\n", !g.Compute)
-		fmt.Fprintf(&b, "    compute: true\n")
+		node := object{"path": n.DeviceNode(g)}
+		if !n.SameDevicePaths {
+			node["containerPath"] = g.ContainerPath()
+		}
+		var libraries []object
+		for _, m := range g.Mounts(n.Dir) {
+			libraries = append(libraries, object{"source": m.Source, "destination": m.Destination})
+		}
+		device := object{
+			"instanceID": g.InstanceID(), "description": cmp.Or(g.Description, fmt.Sprintf("Simulated GPU %d", g.Index)), "vendorID": "0x10DE",
+			"locationPath": g.LocationPath(), "luid": g.LUID(), "driver": object{"version": cmp.Or(g.Driver, "31.0.15.5222")},
+			"dedicatedMemory": cmp.Or(g.Memory, 15<<30), "display": !g.Compute, "compute": true,
+			"linux": object{"deviceNodes": []object{node}, "libraries": libraries},
+		}
 		if g.UUID != "" {
-			fmt.Fprintf(&b, "    uuid: %s\n", g.UUID)
+			device["uuid"] = g.UUID
 		}
 		if g.Unhealthy != "" {
-			fmt.Fprintf(&b, "    health: {reason: %q}\n", g.Unhealthy)
+			device["health"] = object{"reason": g.Unhealthy}
 		}
-		fmt.Fprintf(&b, "    linux:\n      deviceNodes: [{path: %s, containerPath: %s}]\n      libraries:\n", n.DeviceNode(g), g.ContainerPath())
-		for _, lib := range g.Mounts(n.Dir) {
-			fmt.Fprintf(&b, "        - {source: %s, destination: %s}\n", lib.Source, lib.Destination)
-		}
+		devices = append(devices, device)
 	}
-	writeFile(t, n.inventory, b.String())
+	// JSON is YAML too.
+	text, err := json.MarshalIndent(object{"apiVersion": "directx.microsoft.com/v1alpha1", "kind": "Inventory", "devices": devices}, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, n.inventory, string(text))
 	n.Inventory = inventory
 }

@@ -110,19 +110,10 @@ func (g Ground) preflight() error {
 
 // FindProcess returns the ID of a process with that command name, 0 if there is
 // none.
-func FindProcess(name string) int {
-	comms, _ := filepath.Glob("/proc/[0-9]*/comm") // The pattern is well formed.
-	for _, comm := range comms {
-		data, err := os.ReadFile(comm)
-		if err != nil || strings.TrimSpace(string(data)) != name {
-			continue // It has ended, or is another.
-		}
-		var pid int
-		if _, err := fmt.Sscanf(comm, "/proc/%d/comm", &pid); err == nil {
-			return pid
-		}
-	}
-	return 0
+func FindProcess(name string) (pid int) {
+	out, _ := exec.Command("busybox", "pidof", name).Output() // The status is 1 without a process.
+	_, _ = fmt.Sscan(string(out), &pid)
+	return pid
 }
 
 // tunables are the kernel settings that a kubelet changes for the whole

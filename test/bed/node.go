@@ -54,6 +54,9 @@ type Options struct {
 	NRIOff bool
 	// Inventory is the inventory file in force.
 	Inventory *Inventory
+	// SameDevicePaths gives device nodes the same path in containers as on the host,
+	// which is all that ctr supports.
+	SameDevicePaths bool
 	// NoKubelet leaves the kubelet and the product's daemons to the test.
 	NoKubelet bool
 	// LogLevel is the daemons' log level, by default debug.

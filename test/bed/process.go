@@ -166,33 +166,20 @@ func (p *Process) Tail(n int) string {
 	return fmt.Sprintf("---- %s, the last lines of %s\n%s", p.Name, p.log, bytes.Join(lines, []byte("\n")))
 }
 
-// Memory is what a process keeps in memory, in bytes.
-type Memory struct {
-	// Resident is all of it, Anonymous the part that is not pages of files,
-	// which the kernel can reclaim.
-	Resident, Anonymous uint64
-	// Peak is the most that was resident at any time.
-	Peak uint64
-}
-
-// Memory returns what the process keeps in memory now.
-func (p *Process) Memory(t testing.TB) Memory {
+// Memory returns the bytes that the process keeps in memory: all of it, the part that is
+// not pages of files, which the kernel can reclaim, and the most at any time.
+func (p *Process) Memory(t testing.TB) (resident, anonymous, peak uint64) {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
-		t.Fatalf("read the memory of %s: %v", p.Name, err)
+		t.Fatal(err)
 	}
-	var m Memory
 	for line := range strings.Lines(string(data)) {
-		for name, value := range map[string]*uint64{"VmRSS": &m.Resident, "RssAnon": &m.Anonymous, "VmHWM": &m.Peak} {
-			var kib uint64
-			if _, err := fmt.Sscanf(line, name+": %d kB", &kib); err == nil {
-				*value = kib << 10
+		for name, value := range map[string]*uint64{"VmRSS": &resident, "RssAnon": &anonymous, "VmHWM": &peak} {
+			if _, err := fmt.Sscanf(line, name+": %d kB", value); err == nil {
+				*value <<= 10
 			}
 		}
 	}
-	if m.Resident == 0 {
-		t.Fatalf("read the memory of %s: no VmRSS in its status", p.Name)
-	}
-	return m
+	return resident, anonymous, peak
 }

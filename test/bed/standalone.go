@@ -116,11 +116,11 @@ func (n *Node) Client(t testing.TB, namespace string) *Client {
 
 // Standalone is a container that a client of containerd makes.
 type Standalone struct {
-	ID, Runtime         string
-	Labels, Annotations map[string]string
-	Env                 []string
-	Mounts              []specs.Mount
-	Devices             []specs.LinuxDevice
+	ID, Runtime string
+	Annotations map[string]string
+	Env         []string
+	Mounts      []specs.Mount
+	Devices     []specs.LinuxDevice
 	// Script is what it runs with sh -c, by default a wait without end.
 	Script string
 }
@@ -139,7 +139,7 @@ func (c *Client) Create(s Standalone) error {
 		return err
 	}
 	_, err = c.containers.Create(context.Background(), &containers.CreateContainerRequest{Container: &containers.Container{
-		ID: s.ID, Labels: s.Labels, Image: Image,
+		ID: s.ID, Image: Image,
 		Runtime:     &containers.Container_Runtime{Name: s.Runtime},
 		Spec:        &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
 		Snapshotter: snapshotter, SnapshotKey: s.ID,
@@ -176,20 +176,6 @@ func (c *Client) DeleteTask(id string) error {
 	return err
 }
 
-// Run makes a container, starts it, and removes it when the test ends.
-func (c *Client) Run(t testing.TB, s Standalone) (pid int) {
-	t.Helper()
-	t.Cleanup(func() { c.Remove(t, s.ID) })
-	if err := c.Create(s); err != nil {
-		t.Fatal(err)
-	}
-	pid, err := c.Start(s.ID)
-	if err != nil {
-		t.Fatalf("start container %s: %v", s.ID, err)
-	}
-	return pid
-}
-
 // Remove is [Client.Delete] for clean-ups.
 func (c *Client) Remove(t testing.TB, id string) {
 	t.Helper()
@@ -219,12 +205,6 @@ func (c *Client) Delete(id string) error {
 	_, err = c.snapshots.Remove(context.Background(), &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
 	check("remove the file system", err)
 	return errors.Join(errs...)
-}
-
-// PID returns the ID of a running container's process.
-func (c *Client) PID(id string) (int, error) {
-	answer, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id})
-	return int(answer.GetProcess().GetPid()), err
 }
 
 // Given returns the bytes of the spec that a container was made with, which is
@@ -284,38 +264,27 @@ func (c *Client) TaskTraces(id string) []string {
 }
 
 // FindShim finds the shim process of a container, 0 when there is none.
-func FindShim(namespace, id string) int {
+func FindShim(namespace, id string) (pid int) {
 	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
 	for _, file := range cmdlines {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue // It ended meanwhile.
-		}
-		args := strings.Split(string(data), "\x00")
-		if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") || !follows(args, "-namespace", namespace) || !follows(args, "-id", id) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(file, "/proc/%d/cmdline", &pid); err == nil {
-			return pid
+		data, _ := os.ReadFile(file) // It may have ended.
+		text := strings.ReplaceAll(string(data), "\x00", " ")
+		program, _, _ := strings.Cut(text, " ")
+		if strings.HasPrefix(filepath.Base(program), "containerd-shim-") && strings.Contains(text, " -namespace "+namespace+" ") && strings.Contains(text, " -id "+id+" ") {
+			_, _ = fmt.Sscanf(file, "/proc/%d/cmdline", &pid) // The pattern has it.
 		}
 	}
-	return 0
-}
-
-func follows(args []string, name, value string) bool {
-	i := slices.Index(args, name)
-	return i >= 0 && i+1 < len(args) && args[i+1] == value
+	return pid
 }
 
 // View looks at a container that runs.
 func (c *Client) View(t testing.TB, id string) View {
 	t.Helper()
-	pid, err := c.PID(id)
+	answer, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id})
 	if err != nil {
-		t.Fatalf("look into container %s: %v", id, err)
+		t.Fatal(err)
 	}
-	view, err := ViewProcess(id, pid)
+	view, err := ViewProcess(id, int(answer.GetProcess().GetPid()))
 	if err != nil {
 		t.Fatalf("look into container %s: %v", id, err)
 	}

@@ -136,8 +136,8 @@ func measureMemory(t *testing.T, set products) {
 	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info", Products: set.dir})
 	show := func(when string) {
 		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
-			m := p.Memory(t)
-			fmt.Printf("  %-24s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n", when, p.Name, mb(m.Resident), mb(m.Anonymous), mb(m.Peak))
+			resident, anonymous, peak := p.Memory(t)
+			fmt.Printf("  %-24s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n", when, p.Name, mb(resident), mb(anonymous), mb(peak))
 		}
 	}
 	fmt.Printf("\nmemory at %d GPUs x %d replicas%s\n", count, replicas, set.suffix())

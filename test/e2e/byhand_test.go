@@ -23,7 +23,9 @@ func TestByHand(t *testing.T) {
 	s := &standalone{Node: bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})}
 	s.client = s.Client(t, bed.DefaultNamespace)
 	t.Run("what has no flag is reported, and the shim does it", s.testNoFlag)
-	s.KeepDevicePaths(t)
+	s.SameDevicePaths = true
+	s.WriteInventory(t, s.Inventory)
+	s.ApplyConfig(t)
 	s.WriteNerdctlConfig(t)
 	t.Run("side by side", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){

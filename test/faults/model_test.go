@@ -380,6 +380,8 @@ func (r *round) checkLeaks() {
 		p.Start(r.t)
 	}
 	r.WaitReady(r.t)
+	r.lastFault = time.Time{} // From here on a standalone container must start.
+	r.t.Log(r.startStandalone())
 	bed.Eventually(r.t, settleTimeout, "nothing is left of the pods", func() error {
 		if running, err := r.running(); err != nil || len(running) > 0 {
 			return fmt.Errorf("%d containers run, %w", len(running), err)
