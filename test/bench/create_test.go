@@ -16,7 +16,7 @@ import (
 )
 
 // createRounds is how many containers of each row are measured.
-const createRounds = 120
+var createRounds = rounds(120)
 
 // row is one kind of containers on one kind of node.
 type row struct {

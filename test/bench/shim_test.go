@@ -18,13 +18,14 @@ import (
 	"directx-nri/test/bed"
 )
 
-const (
-	shimRounds = 120 // whole containers of each row
-	callRounds = 400 // calls of each program
-	// pause lets containerd finish after a container's end, with the shim's call for
-	// "delete", before the next is measured.
-	pause = 30 * time.Millisecond
+var (
+	shimRounds = rounds(120) // whole containers of each row
+	callRounds = rounds(400) // calls of each program
 )
+
+// pause lets containerd finish after a container's end, with the shim's call for
+// "delete", before the next is measured.
+const pause = 30 * time.Millisecond
 
 // TestShim measures what the runtime shim adds to whole containers on real parts.
 func TestShim(t *testing.T) {

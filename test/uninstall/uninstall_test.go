@@ -303,22 +303,3 @@ func TestUninstallHolds(t *testing.T) {
 		t.Errorf("it does not end well: %v", err)
 	}
 }
-
-// TestUpgradeUnderContainers makes containerd clean up, through a newer shim,
-// after a container that an older one started.
-func TestUpgradeUnderContainers(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, bed.Containerds(t)[bed.Containerd1])
-	n.mustDxctl("install")
-	n.startOurs("one")
-	newer := n.Path("newer")
-	if err := bed.Build(newer, "newer", shimfile.Base); err != nil {
-		t.Fatal(err)
-	}
-	n.mustDxctl("install", "--from", filepath.Join(newer, shimfile.Base))
-	if n.tasks()["one"] == "" {
-		t.Error("the container has ended")
-	}
-	n.killShim("one")
-	n.startOurs("later")
-}
