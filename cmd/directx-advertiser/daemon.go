@@ -193,7 +193,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		injector := newInjector(d, &c, p, !assignment.Individual)
 		c.Inject, c.Ready = injector.Inject, injector.Ready
 	case p.ServedBy == policy.ServedByShim:
-		gate, err := newShimGate(d.criSocket)
+		gate, err := newShimGate(d.stateDir, d.criSocket)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/shimfile"
 )
 
 const (
@@ -23,14 +24,19 @@ const (
 	gateTimeout = time.Second
 )
 
-var errShimMissing = errors.New("runtime shim not found")
+// Certain reasons why containers would not start with GPUs, beside
+// [containerdconfig.ErrNotRouted].
+var (
+	errShimMissing = errors.New("runtime shim not found")
+	errNotServed   = errors.New("the containers of pods are not served")
+)
 
 // shimGate reports whether the running containerd starts containers with our runtime
 // shim. A pod with another runtime handler is refused by its interlock.
 type shimGate struct {
-	criSocket  string
-	connection *grpc.ClientConn
-	now        func() time.Time
+	stateDir, criSocket string
+	connection          *grpc.ClientConn
+	now                 func() time.Time
 
 	// mu is held during a query of containerd, so that one serves many callers.
 	mu      sync.Mutex
@@ -38,20 +44,19 @@ type shimGate struct {
 	err     error
 }
 
-func newShimGate(criSocket string) (*shimGate, error) {
+func newShimGate(stateDir, criSocket string) (*shimGate, error) {
 	connection, err := containerdconfig.Dial(criSocket)
 	if err != nil {
 		return nil, err
 	}
-	return &shimGate{criSocket: criSocket, connection: connection, now: time.Now}, nil
+	return &shimGate{stateDir: stateDir, criSocket: criSocket, connection: connection, now: time.Now}, nil
 }
 
 // Close closes the connection to containerd.
 func (g *shimGate) Close() { _ = g.connection.Close() }
 
 // Check returns nil if pods of at least one runtime handler get their GPUs from our
-// shim. An error that matches [containerdconfig.ErrNotRouted] or errShimMissing is
-// certain; others mean that it is not known.
+// shim. Errors that are not certain mean that it is not known.
 func (g *shimGate) Check(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,6 +71,12 @@ func (g *shimGate) Check(ctx context.Context) error {
 }
 
 func (g *shimGate) query(ctx context.Context) error {
+	switch mark, found, err := shimfile.ReadNotServed(g.stateDir); {
+	case err != nil:
+		return err
+	case found:
+		return fmt.Errorf("%w: %s", errNotServed, mark)
+	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	loaded, err := containerdconfig.Load(ctx, g.connection)
@@ -88,6 +99,10 @@ func (g *shimGate) query(ctx context.Context) error {
 	return nil
 }
 
+func isCertain(err error) bool {
+	return errors.Is(err, containerdconfig.ErrNotRouted) || errors.Is(err, errShimMissing) || errors.Is(err, errNotServed)
+}
+
 // gatedSource lists the GPUs of its source while containers can be given them. Devices is
 // called by one goroutine.
 type gatedSource struct {
@@ -108,7 +123,7 @@ func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	case err == nil && !s.open:
 		s.log.Info("containerd starts containers with the runtime shim; GPUs are offered")
 		s.open, s.opened = true, true
-	case s.open && (errors.Is(err, containerdconfig.ErrNotRouted) || errors.Is(err, errShimMissing)):
+	case s.open && isCertain(err):
 		s.log.WithError(err).Error("GPUs are no longer offered, because containers would not start with them")
 		s.open = false
 	}

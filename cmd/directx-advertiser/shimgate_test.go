@@ -22,6 +22,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/testutil"
 )
 
 // containerd is one whose only handler has a runtime_path.
@@ -69,7 +70,7 @@ func (c *containerd) serve(t *testing.T, path string) (stop func()) {
 
 func newGate(t *testing.T, socket string) *shimGate {
 	t.Helper()
-	gate, err := newShimGate(socket)
+	gate, err := newShimGate(filepath.Dir(socket), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,10 @@ func (oneGPU) Devices(context.Context) ([]discovery.Device, error) {
 
 func TestGatedSource(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := testutil.ShortDir(t)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	shim, socket := filepath.Join(dir, shimfile.Base), filepath.Join(dir, "s")
 	if err := os.WriteFile(shim, nil, 0o700); err != nil {
 		t.Fatal(err)
@@ -191,6 +195,17 @@ func TestGatedSource(t *testing.T) {
 	check("unconfigured", 0, false)
 	c.set(shim)
 	check("configured again", 1, false)
+	if err := shimfile.WriteNotServed(dir, shimfile.NotServed{Shim: "/bin/other", Version: 3}); err != nil {
+		t.Fatal(err)
+	}
+	check("the real shim keeps ours away", 0, false)
+	if !strings.Contains(lines.String(), "real shim /bin/other answers") {
+		t.Errorf("logged %s", &lines)
+	}
+	if err := shimfile.ClearNotServed(dir); err != nil {
+		t.Fatal(err)
+	}
+	check("served again", 1, false)
 	if err := os.Remove(shim); err != nil {
 		t.Fatal(err)
 	}
