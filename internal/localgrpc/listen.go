@@ -122,7 +122,7 @@ func removeStale(ctx context.Context, path string) error {
 	switch {
 	case err == nil:
 		return errors.Join(ErrInUse, conn.Close())
-	case IsBusy(err):
+	case isBusy(err):
 		return fmt.Errorf("%w and does not accept connections", ErrInUse)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -138,9 +138,15 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// IsBusy reports whether err, of a dial, means that a process listens and does not
+// isRefused reports whether err, of a dial, means that no process listens.
+func isRefused(err error) bool {
+	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, windowsRefused)
+}
+
+// isBusy reports whether err, of a dial, means that a process listens and does not
 // accept connections.
-func IsBusy(err error) bool {
+func isBusy(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, syscall.EAGAIN) || errors.As(err, &timeout) && timeout.Timeout()
 }

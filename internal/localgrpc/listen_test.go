@@ -101,6 +101,9 @@ func TestListenOnTooLongPath(t *testing.T) {
 func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "s.sock")
+	if (Identity{}).Same(Identity{}) {
+		t.Error("two zero identities are the same")
+	}
 	ours, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -140,17 +143,10 @@ func TestIsBusy(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(test.err), func(t *testing.T) {
 			t.Parallel()
-			if got := IsBusy(test.err); got != test.want {
+			if got := isBusy(test.err); got != test.want {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
-	}
-}
-
-func TestZeroIdentity(t *testing.T) {
-	t.Parallel()
-	if (Identity{}).Same(Identity{}) {
-		t.Error("two zero identities are the same")
 	}
 }
 

@@ -15,11 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Errors of [SocketOwner] and [Process.Signal].
+var (
+	// ErrNoListener is returned when no process listens on the socket.
+	ErrNoListener = errors.New("no process listens")
+	// ErrHidden is returned when the process is in another PID namespace.
+	ErrHidden = errors.New("its process is in another PID namespace; in a pod set hostPID: true")
+	// ErrExited is returned when the process has ended.
+	ErrExited = os.ErrProcessDone
+)
+
 // Process refers to a process of this machine. It does not refer to another process
 // that gets the same ID later, on kernels with pidfds. Close it after use.
 type Process struct {
-	PID int
-	fd  int // a pidfd, -1 if the kernel has none
+	PID    int
+	handle *os.Process
 }
 
 // SocketOwner returns the process that listens on socket, a path or unix:// URL. The
@@ -28,7 +38,7 @@ func SocketOwner(ctx context.Context, socket string) (*Process, error) {
 	path, _ := parseAddress(socket)
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, fs.ErrNotExist) || isRefused(err):
 		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNoListener, err)
 	case err != nil:
 		return nil, fmt.Errorf("find the process behind %s: %w", socket, err)
@@ -36,22 +46,17 @@ func SocketOwner(ctx context.Context, socket string) (*Process, error) {
 	// The process cannot have ended while the connection is open.
 	defer connection.Close()
 	pid, err := credentials(connection.(*net.UnixConn))
-	switch {
-	case err != nil:
+	if err == nil && pid == 0 {
+		err = ErrHidden
+	}
+	var handle *os.Process
+	if err == nil {
+		handle, err = os.FindProcess(pid)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("find the process behind %s: %w", socket, err)
-	case pid == 0:
-		return nil, fmt.Errorf("find the process behind %s: %w", socket, ErrHidden)
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	switch {
-	case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM):
-		fd = -1 // Linux before 5.3, or a seccomp profile without the system call.
-	case errors.Is(err, unix.ESRCH):
-		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNoListener, ErrExited)
-	case err != nil:
-		return nil, fmt.Errorf("open process %d: %w", pid, err)
-	}
-	return &Process{PID: pid, fd: fd}, nil
+	return &Process{PID: pid, handle: handle}, nil
 }
 
 // credentials returns the ID of the process at the other end of the connection, 0
@@ -70,26 +75,21 @@ func credentials(connection *net.UnixConn) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Close releases the pidfd.
-func (p *Process) Close() error {
-	if p.fd < 0 {
-		return nil
-	}
-	return unix.Close(p.fd)
+// Close releases the reference to the process.
+func (p *Process) Close() error { return p.handle.Release() }
+
+// readText returns the content of a file of the process without the final newline.
+func (p *Process) readText(name string) (string, error) {
+	text, err := os.ReadFile(p.file(name))
+	return strings.TrimSuffix(string(text), "\n"), err
 }
 
 func (p *Process) file(name string) string { return filepath.Join("/proc", strconv.Itoa(p.PID), name) }
 
-// readText returns the content of a file without the final newline.
-func readText(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	return strings.TrimSuffix(string(text), "\n"), err
-}
-
 // Is reports whether the process runs a program of that name. Every process can read
 // the name, and the path of the program only those that may trace the process.
 func (p *Process) Is(program string) (bool, error) {
-	name, err := readText(p.file("comm"))
+	name, err := p.readText("comm")
 	if err != nil {
 		return false, err
 	}
@@ -102,7 +102,7 @@ func (p *Process) Is(program string) (bool, error) {
 
 // Name returns the kernel's name of the process.
 func (p *Process) Name() string {
-	name, err := readText(p.file("comm"))
+	name, err := p.readText("comm")
 	if err != nil {
 		return "unknown"
 	}
@@ -111,63 +111,50 @@ func (p *Process) Name() string {
 
 // Started returns when the process was started, to a hundredth of a second. The
 // current wall clock is the reference.
+// https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
 func (p *Process) Started() (time.Time, error) {
-	stat, err := readText(p.file("stat"))
+	stat, err := p.readText("stat")
 	if err != nil {
 		return time.Time{}, err
 	}
-	start, err := parseStart(stat)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read %s: %w", p.file("stat"), err)
+	// The second field, the program's name in parentheses, may contain anything.
+	const starttime = 22 - 3 // after the name
+	fields := strings.Fields(stat[strings.LastIndex(stat, ") ")+1:])
+	if len(fields) <= starttime {
+		return time.Time{}, fmt.Errorf("read %s: %q is not in the format of proc_pid_stat(5)", p.file("stat"), stat)
 	}
+	ticks, err := strconv.ParseInt(fields[starttime], 10, 64)
 	var sinceBoot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
-		return time.Time{}, fmt.Errorf("read the time since boot: %w", err)
+	if err = errors.Join(err, unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot)); err != nil {
+		return time.Time{}, fmt.Errorf("start time of process %d: %w", p.PID, err)
 	}
-	return time.Now().Add(start - time.Duration(sinceBoot.Nano())), nil
+	return time.Now().Add(time.Duration(ticks)*(time.Second/100) - time.Duration(sinceBoot.Nano())), nil
 }
 
 // Signal sends a signal. The error matches [ErrExited] when the process has ended.
-func (p *Process) Signal(signal unix.Signal) error {
-	var err error
-	if p.fd >= 0 {
-		err = unix.PidfdSendSignal(p.fd, signal, nil, 0)
-	} else {
-		err = unix.Kill(p.PID, signal)
-	}
-	if errors.Is(err, unix.ESRCH) {
-		return ErrExited
-	}
-	return err
-}
+func (p *Process) Signal(signal unix.Signal) error { return p.handle.Signal(signal) }
 
 // exitPoll is the interval at which [Process.Wait] checks the process.
 const exitPoll = 20 * time.Millisecond
 
 // Wait returns nil when the process has ended, or ctx's error.
 func (p *Process) Wait(ctx context.Context) error {
-	for {
-		exited, err := p.exited()
-		if exited || err != nil {
-			return err
-		}
+	for !p.exited() {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(exitPoll):
 		}
 	}
+	return nil
 }
 
-func (p *Process) exited() (bool, error) {
-	if p.fd < 0 {
-		return errors.Is(p.Signal(0), ErrExited), nil
-	}
-	// A pidfd is readable when the process has ended.
+func (p *Process) exited() (exited bool) {
+	// A pidfd is readable when the process has ended, also before its parent waits for it.
 	// https://man7.org/linux/man-pages/man2/pidfd_open.2.html
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0)
-	if errors.Is(err, unix.EINTR) {
-		return false, nil
-	}
-	return n > 0, err
+	err := p.handle.WithHandle(func(fd uintptr) {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		exited = n > 0
+	})
+	return exited || err != nil && errors.Is(p.Signal(0), ErrExited)
 }

@@ -51,40 +51,32 @@ func TestSocketOwner(t *testing.T) {
 	}
 }
 
-// TestWaitAndSignal refers to processes by pidfd and by ID.
 func TestWaitAndSignal(t *testing.T) {
 	t.Parallel()
-	for name, held := range map[string]bool{"pidfd": true, "ID": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			command := exec.Command("sleep", "1000")
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
-			p := &Process{PID: command.Process.Pid, fd: -1}
-			if held {
-				fd, err := unix.PidfdOpen(p.PID, 0)
-				if err != nil {
-					t.Skip(err)
-				}
-				p.fd = fd
-			}
-			defer p.Close()
-			short, cancel := context.WithTimeout(t.Context(), 3*exitPoll)
-			defer cancel()
-			if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("it runs: %v", err)
-			}
-			if err := p.Signal(unix.SIGTERM); err != nil {
-				t.Error(err)
-			}
-			_ = command.Wait() // Its status is the signal.
-			if err := p.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrExited) {
-				t.Errorf("it has ended: %v", err)
-			}
-		})
+	command := exec.Command("sleep", "1000")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	handle, err := os.FindProcess(command.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{PID: command.Process.Pid, handle: handle}
+	defer p.Close()
+	short, cancel := context.WithTimeout(t.Context(), 3*exitPoll)
+	defer cancel()
+	if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it runs: %v", err)
+	}
+	if err := p.Signal(unix.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	// Its parent, this process, has not waited for it yet.
+	if err := p.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_ = command.Wait() // Its status is the signal.
+	if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrExited) {
+		t.Errorf("it has ended: %v", err)
 	}
 }

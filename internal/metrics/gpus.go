@@ -45,81 +45,44 @@ const scrapeTimeout = 2 * time.Second
 
 // CollectNode adds metrics of the node's state, which look returns at each scrape.
 func (m *Metrics) CollectNode(look func(context.Context) Node) {
-	if m != nil {
-		m.registry.MustRegister(newNodeCollector(look))
-	}
-}
-
-type nodeCollector struct {
-	look                              func(context.Context) Node
-	devices, replicas, inUse, watched *prometheus.Desc
-}
-
-func newNodeCollector(look func(context.Context) Node) *nodeCollector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 	}
-	return &nodeCollector{
-		look:     look,
-		devices:  describe("devices", "Devices of this node by kind and health, offered or not.", "kind", "health"),
-		replicas: describe("replicas", "Number of containers that can share the GPU.", "resource", "gpu"),
-		inUse:    describe("replicas_in_use", "Number of replicas that containers hold, as reported by the kubelet; ordinary init containers are not included.", "resource", "gpu"),
-		watched:  describe("resource_registered", "1 while the kubelet watches the resource's list of GPUs.", "resource"),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *nodeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.devices, c.replicas, c.inUse, c.watched} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *nodeCollector) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	node := c.look(ctx)
-	gauge := func(d *prometheus.Desc, value int, labels ...string) {
-		for i := range labels {
-			labels[i] = text(labels[i])
+	devices := describe("devices", "Devices of this node by kind and health, offered or not.", "kind", "health")
+	replicas := describe("replicas", "Number of containers that can share the GPU.", "resource", "gpu")
+	inUse := describe("replicas_in_use", "Number of replicas that containers hold, as reported by the kubelet; ordinary init containers are not included.", "resource", "gpu")
+	registered := describe("resource_registered", "1 while the kubelet watches the resource's list of GPUs.", "resource")
+	m.registry.MustRegister(prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
+		ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+		defer cancel()
+		node := look(ctx)
+		gauge := func(d *prometheus.Desc, value int, labels ...string) {
+			for i := range labels {
+				labels[i] = text(labels[i])
+			}
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
 		}
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
-	}
-	for device, number := range count(node.Devices) {
-		gauge(c.devices, number, device.Kind, health(device.Healthy))
-	}
-	for _, r := range node.Resources {
-		registered := 0
-		if r.Registered {
-			registered = 1
+		for device, number := range count(node.Devices) {
+			gauge(devices, number, device.Kind, map[bool]string{true: "healthy", false: "unhealthy"}[device.Healthy])
 		}
-		gauge(c.watched, registered, r.Name)
-		for _, g := range r.GPUs {
-			gauge(c.replicas, g.Replicas, r.Name, g.Name)
-			if g.InUse != nil {
-				gauge(c.inUse, *g.InUse, r.Name, g.Name)
+		for _, r := range node.Resources {
+			gauge(registered, map[bool]int{true: 1}[r.Registered], r.Name)
+			for _, g := range r.GPUs {
+				gauge(replicas, g.Replicas, r.Name, g.Name)
+				if g.InUse != nil {
+					gauge(inUse, *g.InUse, r.Name, g.Name)
+				}
 			}
 		}
-	}
+	}))
 }
 
 // count returns the number of devices of each kind and health. Zeros are included, so
 // that no series comes and goes.
 func count(devices []Device) map[Device]int {
-	counts := map[Device]int{}
-	for _, kind := range []string{"display", "compute"} {
-		counts[Device{kind, true}], counts[Device{kind, false}] = 0, 0
-	}
+	counts := map[Device]int{{"display", true}: 0, {"display", false}: 0, {"compute", true}: 0, {"compute", false}: 0}
 	for _, d := range devices {
 		counts[d]++
 	}
 	return counts
-}
-
-func health(healthy bool) string {
-	if healthy {
-		return "healthy"
-	}
-	return "unhealthy"
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
 )
@@ -29,56 +30,41 @@ type Metrics struct {
 	startChecks, hooks              *prometheus.HistogramVec
 	refusals                        *prometheus.CounterVec
 	reloads                         *prometheus.CounterVec
-	lastReload, lastReloadSuccess   prometheus.Gauge
+	lastReload, lastReloadSuccess   *prometheus.GaugeVec
 	assignment, injection           *prometheus.GaugeVec
-}
-
-// hookBuckets are in seconds. A hook may take 1.2, and the runtime gives it 2.
-func hookBuckets() []float64 {
-	return []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2}
 }
 
 // New returns the metrics of a program of that name and version.
 func New(program, version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.allocations = m.counters("allocations_total", "Allocations that were recorded, one for each container and resource.", "resource")
-	m.allocationFailures = m.counters("allocation_failures_total", "Requests for an allocation that were refused or failed.", "resource", "reason")
-	m.startChecks = m.histograms("start_check_duration_seconds", "Duration of the check before a container's start, and whether the container may start.", "resource", "result")
-	m.hooks = m.histograms("hook_duration_seconds", "How long the container runtime waited for an NRI hook.", "hook")
-	m.refusals = m.counters("refusals_total", "Containers that were refused, by component and reason.", "by", "reason")
-	m.reloads = m.counters("config_reloads_total", "Changes of the configuration by result.", "result")
-	m.lastReload = m.gauge("config_last_reload_successful", "1 if the last version of the configuration is in force, 0 if it was refused.")
-	m.lastReloadSuccess = m.gauge("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read.")
-	m.assignment = m.gauges("assignment_mode", "How devices are assigned to containers, and why.", "mode", "reason")
-	m.injection = m.gauges("injection_mode", "What injects GPUs into containers.", "mode")
-	build := m.gauges("build_info", "Version of the program; always 1.", "program", "version", "goversion")
-	build.WithLabelValues(program, version, runtime.Version()).Set(1)
+	named := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: namespace, Name: name, Help: help}
+	}
+	in := promauto.With(m.registry)
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return in.NewCounterVec(prometheus.CounterOpts(named(name, help)), labels)
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return in.NewGaugeVec(prometheus.GaugeOpts(named(name, help)), labels)
+	}
+	histograms := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		// In seconds. A hook may take 1.2, and the runtime gives it 2.
+		buckets := []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2}
+		return in.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	m.allocations = counters("allocations_total", "Allocations that were recorded, one for each container and resource.", "resource")
+	m.allocationFailures = counters("allocation_failures_total", "Requests for an allocation that were refused or failed.", "resource", "reason")
+	m.startChecks = histograms("start_check_duration_seconds", "Duration of the check before a container's start, and whether the container may start.", "resource", "result")
+	m.hooks = histograms("hook_duration_seconds", "How long the container runtime waited for an NRI hook.", "hook")
+	m.refusals = counters("refusals_total", "Containers that were refused, by component and reason.", "by", "reason")
+	m.reloads = counters("config_reloads_total", "Changes of the configuration by result.", "result")
+	m.lastReload = gauges("config_last_reload_successful", "1 if the last version of the configuration is in force, 0 if it was refused.")
+	m.lastReloadSuccess = gauges("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read.")
+	m.assignment = gauges("assignment_mode", "How devices are assigned to containers, and why.", "mode", "reason")
+	m.injection = gauges("injection_mode", "What injects GPUs into containers.", "mode")
+	gauges("build_info", "Version of the program; always 1.", "program", "version", "goversion").WithLabelValues(program, version, runtime.Version()).Set(1)
 	m.registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return m
-}
-
-func (m *Metrics) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
-	m.registry.MustRegister(g)
-	return g
-}
-
-func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	m.registry.MustRegister(c)
-	return c
-}
-
-func (m *Metrics) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	m.registry.MustRegister(g)
-	return g
-}
-
-func (m *Metrics) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: hookBuckets()}, labels)
-	m.registry.MustRegister(h)
-	return h
 }
 
 // Handler serves the metrics. Errors of gathering are logged.
@@ -115,7 +101,8 @@ func (m *Metrics) AllocationFailed(resource, reason string) {
 // the container may start.
 func (m *Metrics) StartChecked(resource string, took time.Duration, passed bool) {
 	if m != nil {
-		m.startChecks.WithLabelValues(text(resource), result(passed)).Observe(took.Seconds())
+		result := map[bool]string{true: "passed", false: "refused"}[passed]
+		m.startChecks.WithLabelValues(text(resource), result).Observe(took.Seconds())
 	}
 }
 
@@ -137,8 +124,8 @@ func (m *Metrics) Refused(by, reason string) {
 // ConfigRead records that a configuration came into force.
 func (m *Metrics) ConfigRead(at time.Time) {
 	if m != nil {
-		m.lastReload.Set(1)
-		m.lastReloadSuccess.Set(float64(at.UnixMilli()) / 1000)
+		m.lastReload.WithLabelValues().Set(1)
+		m.lastReloadSuccess.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
 	}
 }
 
@@ -150,7 +137,7 @@ func (m *Metrics) Reloaded(at time.Time, err error) {
 	}
 	if err != nil {
 		m.reloads.WithLabelValues("refused").Inc()
-		m.lastReload.Set(0)
+		m.lastReload.WithLabelValues().Set(0)
 		return
 	}
 	m.reloads.WithLabelValues("applied").Inc()
@@ -171,13 +158,6 @@ func (m *Metrics) SetInjection(mode string) {
 		m.injection.Reset()
 		m.injection.WithLabelValues(text(mode)).Set(1)
 	}
-}
-
-func result(passed bool) string {
-	if passed {
-		return "passed"
-	}
-	return "refused"
 }
 
 // text returns s as valid UTF-8, which label values must be.

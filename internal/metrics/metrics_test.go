@@ -153,5 +153,4 @@ func TestNil(t *testing.T) {
 	m.Reloaded(time.Now(), nil)
 	m.SetAssignment("m", "r")
 	m.SetInjection("m")
-	m.CollectNode(nil)
 }

@@ -11,13 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
+	"os"
 	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -92,13 +91,12 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	listener, err := localgrpc.Listen(ctx, s.path)
-	if errors.Is(err, localgrpc.ErrInUse) {
+	switch {
+	case errors.Is(err, localgrpc.ErrInUse):
 		return fmt.Errorf("%w: is directx-nri running twice on this node?", err)
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	case ctx.Err() != nil && err != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
@@ -106,17 +104,13 @@ func (s *Server) serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	ticker := time.NewTicker(s.recheck)
-	defer ticker.Stop()
-	for intact := true; intact; intact = listener.Intact() {
+	for ctx.Err() == nil && listener.Intact() {
 		select {
-		case <-ticker.C:
-			continue
+		case <-time.After(s.recheck):
 		case err := <-served:
 			return fmt.Errorf("%s: %w", s.path, errors.Join(err, listener.Close()))
 		case <-ctx.Done():
 		}
-		break
 	}
 	// A graceful stop would wait for clients that watch.
 	server.Stop()
@@ -132,70 +126,28 @@ func (s *Server) serve(ctx context.Context) error {
 // [ErrNoAnswer] if one of them is the cause. It takes at most a second. Each call makes a
 // new connection.
 func Check(ctx context.Context, path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("ask the NRI plugin: %w: run as the account that directx-nri runs as", err)
+	}
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	conn, err := dial(bounded, path)
+	conn, err := localgrpc.Dial(path)
 	if err != nil {
 		return err
 	}
-	// The client closes it too, which is harmless.
 	defer func() { _ = conn.Close() }()
-	state, err := ask(bounded, conn)
+	answer, err := healthpb.NewHealthClient(conn).Check(bounded, &healthpb.HealthCheckRequest{Service: Service})
 	switch {
-	case err == nil && state == healthpb.HealthCheckResponse_SERVING:
+	case err == nil && answer.GetStatus() == healthpb.HealthCheckResponse_SERVING:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w (%s on %s)", ErrNotServing, state, path)
-	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("%w (%s on %s)", ErrNotServing, answer.GetStatus(), path)
+	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
-	case status.Code(err) == codes.DeadlineExceeded || bounded.Err() != nil:
+	case bounded.Err() != nil:
 		return fmt.Errorf("%w within %s on %s", ErrNoAnswer, checkTimeout, path)
 	case status.Code(err) == codes.Unavailable:
-		return fmt.Errorf("%w any more: it closed the connection on %s", ErrNotRunning, path)
+		return fmt.Errorf("%w: %s", ErrNotRunning, status.Convert(err).Message())
 	}
 	return fmt.Errorf("ask the NRI plugin on %s: %w", path, err)
-}
-
-func dial(ctx context.Context, path string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	switch {
-	case err == nil:
-		return conn, nil
-	case errors.Is(ctx.Err(), context.Canceled):
-		return nil, fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("ask the NRI plugin: %w: run as the account that directx-nri runs as", err)
-	case localgrpc.IsBusy(err):
-		return nil, fmt.Errorf("%w: it does not accept connections on %s", ErrNoAnswer, path)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: there is no socket %s", ErrNotRunning, path)
-	}
-	return nil, fmt.Errorf("%w: no process listens on %s", ErrNotRunning, path)
-}
-
-// ask makes one health check over conn.
-func ask(ctx context.Context, conn net.Conn) (healthpb.HealthCheckResponse_ServingStatus, error) {
-	once := make(chan net.Conn, 1)
-	once <- conn
-	client, err := grpc.NewClient("passthrough:///directx-nri",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			select {
-			case conn := <-once:
-				return conn, nil
-			default:
-				return nil, errors.New("the connection is closed")
-			}
-		}))
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = client.Close() }()
-	answer, err := healthpb.NewHealthClient(client).Check(ctx, &healthpb.HealthCheckRequest{Service: Service})
-	if err != nil {
-		return 0, err
-	}
-	return answer.GetStatus(), nil
 }
