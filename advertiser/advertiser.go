@@ -62,9 +62,9 @@ type Config struct {
 	Pods *PodTracker
 	// Inject, if set, makes the answers to the kubelet. Containers get no token then.
 	Inject Inject
-	// Windows reports whether the node's containers run on Windows, which determines
-	// the form of the interlock.
-	Windows bool
+	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
+	// determines which GPUs they can have, and the form of the interlock.
+	NodeOS string
 	// Metrics counts what happens; nil counts nothing.
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
@@ -180,7 +180,7 @@ func (a *Advertiser) start(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	devices, err := a.listDevices(ctx)
-	offered := slices.ContainsFunc(resources.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil })
+	offered := slices.ContainsFunc(resources.Assign(devices, a.config.Resources, a.config.NodeOS), func(d resources.Assigned) bool { return d.Rule != nil })
 	if a.config.FailOnInitError && !offered {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}
@@ -302,7 +302,7 @@ func (a *Advertiser) kubelet() (localgrpc.Identity, error) {
 // GPU's resource is not that of this run. A pool whose list is too large for the
 // kubelet stays as it was.
 func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) error {
-	assigned := resources.Assign(devices, a.config.Resources)
+	assigned := resources.Assign(devices, a.config.Resources, a.config.NodeOS)
 	a.logNotOffered(assigned)
 	offered := map[string][]gpu{}
 	for _, d := range assigned {

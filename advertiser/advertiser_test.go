@@ -28,7 +28,9 @@ import (
 )
 
 func computeGPU(id string) discovery.Device {
-	return discovery.Device{InstanceID: id, SupportsCompute: true}
+	d := displayGPU(id)
+	d.SupportsDisplay = false
+	return d
 }
 
 func TestRegistration(t *testing.T) {

@@ -423,6 +423,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Source:     source,
 		Recorder:   &memoryRecorder{},
 		Resources:  twoKinds(2),
+		NodeOS:     "linux",
 		KubeletDir: dir,
 		Ready:      func(context.Context, string, []string) error { return nil },
 		Pods:       (&memoryPods{}).tracker(),

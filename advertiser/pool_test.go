@@ -22,7 +22,10 @@ var t0 = time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 func at(seconds int) time.Time { return t0.Add(time.Duration(seconds) * time.Second) }
 
 func displayGPU(id string) discovery.Device {
-	return discovery.Device{InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: discovery.VendorNVIDIA, DriverVersion: "1"}
+	return discovery.Device{
+		InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: discovery.VendorNVIDIA, DriverVersion: "1",
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
+	}
 }
 
 // testPatience is the patience of the tests' pools.

@@ -127,7 +127,7 @@ func (w *world) newSocket() {
 
 // startAdvertiser begins a new run.
 func (w *world) startAdvertiser() {
-	w.a = New(Config{Source: w.source, Recorder: w.recorder, Resources: w.rules, KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker})
+	w.a = New(Config{Source: w.source, Recorder: w.recorder, Resources: w.rules, NodeOS: "linux", KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker})
 	w.a.now = func() time.Time { return w.now }
 	if err := w.a.start(w.t.Context()); err != nil {
 		w.fail("start: %v", err)
@@ -376,7 +376,7 @@ func (w *world) remove() {
 func (w *world) check() {
 	usable := map[string]string{}
 	rule := map[string]string{}
-	for _, d := range resources.Assign(w.source.devices, w.rules) {
+	for _, d := range resources.Assign(w.source.devices, w.rules, "linux") {
 		if d.Rule != nil {
 			rule[d.Device.InstanceID] = d.Rule.Name
 		}
@@ -462,7 +462,7 @@ func (w *world) end() {
 	if names := slices.Sorted(maps.Keys(w.a.servers)); !slices.Equal(names, wanted) {
 		w.fail("%v are served at the end, want %v", names, wanted)
 	}
-	for _, d := range resources.Assign(w.source.devices, w.rules) {
+	for _, d := range resources.Assign(w.source.devices, w.rules, "linux") {
 		if d.Rule == nil || !d.Device.Health.OK() {
 			continue
 		}

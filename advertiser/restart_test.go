@@ -97,19 +97,22 @@ func TestHeldAs(t *testing.T) {
 	}
 }
 
-// TestNotOffered logs each device without a resource once.
+// TestNotOffered logs each device without a resource once. A GPU of another operating
+// system's containers is one of them.
 func TestNotOffered(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}))
+	windows := displayGPU("W")
+	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
+	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows))
 	recorder, log := &memoryRecorder{}, &lineLog{}
 	config.Recorder, config.Log = recorder, log.logger()
 	run(t, config)
 	k.await(displayResource, "A::0 A::1")
 	recorder.awaitLooks(t)
 	lines := log.with("Device is not offered")
-	if len(lines) != 2 || !strings.Contains(strings.Join(lines, ""), "not valid UTF-8") {
+	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
 		t.Errorf("logged %q", lines)
 	}
 }

@@ -112,7 +112,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		tokens = append(tokens, token)
-		answer := answerWithToken(s.resource, token, s.config.Windows)
+		answer := answerWithToken(s.resource, token, s.config.NodeOS == "windows")
 		if s.config.Inject != nil {
 			if answer, err = s.config.Inject(ctx, s.resource, InstanceIDs(request.GetContainerRequests()[i].GetDevicesIds())); err != nil {
 				return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)

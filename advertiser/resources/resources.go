@@ -22,11 +22,11 @@ type Assigned struct {
 }
 
 // Assign returns the devices, in their order, each with the first of rules that matches
-// it.
-func Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
+// it. os is that of the node's containers, "" if it does not matter.
+func Assign(devices []discovery.Device, rules []policy.Resource, os string) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
-		a := Assigned{Device: d, Reason: reason(d)}
+		a := Assigned{Device: d, Reason: reason(d, os)}
 		if a.Reason == "" {
 			if i := slices.IndexFunc(rules, func(r policy.Resource) bool { return Matches(d, r.Match) }); i >= 0 {
 				a.Rule = &rules[i]
@@ -40,7 +40,7 @@ func Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 }
 
 // reason returns why a device can belong to no resource, "" if it can.
-func reason(d discovery.Device) string {
+func reason(d discovery.Device, os string) string {
 	switch {
 	case d.Software:
 		return "it is a software renderer"
@@ -49,6 +49,10 @@ func reason(d discovery.Device) string {
 	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
 		// The ID would not survive the way to the kubelet and back.
 		return "its instance ID is empty or not valid UTF-8"
+	case os == "linux" && len(d.DeviceNodes) == 0:
+		return "it has no device node, so Linux containers cannot have it"
+	case os == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
+		return "it has device nodes and no location path, so Windows containers cannot have it"
 	}
 	return ""
 }

@@ -123,10 +123,20 @@ func TestAssign(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing}, test.rules))); diff != "" {
+			if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing}, test.rules, ""))); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestOtherSystem(t *testing.T) {
+	t.Parallel()
+	linux := discovery.Device{InstanceID: "LINUX", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}
+	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path", "linux": "T4:no device node LINUX=x/gpu*1"} {
+		if got := written(Assign([]discovery.Device{t4(), linux}, []policy.Resource{{Name: "x/gpu", Replicas: 1}}, os)); got != want {
+			t.Errorf("%s: %s, want %s", os, got, want)
+		}
 	}
 }
 
@@ -135,15 +145,13 @@ func written(all []Assigned) string {
 	words := make([]string, 0, len(all))
 	for _, a := range all {
 		word := a.Device.InstanceID
-		switch {
-		case a.Rule != nil:
+		if a.Rule != nil {
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
-		case strings.Contains(a.Reason, "software"):
-			word += ":software"
-		case strings.Contains(a.Reason, "neither"):
-			word += ":neither"
-		case strings.Contains(a.Reason, "none of"):
-			word += ":rule"
+		}
+		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path"} {
+			if strings.Contains(a.Reason, reason) {
+				word += ":" + short
+			}
 		}
 		words = append(words, word)
 	}

@@ -184,7 +184,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	c := advertiser.Config{
 		Source:   discovery.ByClass(source, !assignment.Individual),
 		Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.kubeletDir, Pods: d.pods,
-		Windows: d.nodeOS == "windows", Metrics: d.metrics, Log: d.log,
+		NodeOS: d.nodeOS, Metrics: d.metrics, Log: d.log,
 		FailOnInitError: p.FailOnInitError && !d.started,
 	}
 	ready := func(context.Context) error { return nil }

@@ -73,7 +73,7 @@ const kindNone = "none"
 // reportDevices returns the reports of devices that rules assign to resources.
 func reportDevices(devices []discovery.Device, rules []policy.Resource) []deviceReport {
 	reports := make([]deviceReport, len(devices))
-	for i, a := range resources.Assign(devices, rules) {
+	for i, a := range resources.Assign(devices, rules, "") {
 		d := a.Device
 		r := deviceReport{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
