@@ -135,7 +135,7 @@ func (d *daemon) report(err error) {
 	case err.Error() != d.refused:
 		d.refused = err.Error()
 		d.metrics.Reloaded(time.Now(), err)
-		d.log.WithError(err).WithField("config", d.compiler.File).Error("The configuration cannot be used, and the last one stays in force; correct it, no restart is needed")
+		d.log.WithError(err).WithField("config", d.compiler.File).Error("The configuration cannot be used, and the last one, if any, stays in force; correct it, no restart is needed")
 	}
 }
 
@@ -159,11 +159,19 @@ func (d *daemon) serve(ctx context.Context, p policy.Policy, devices []discovery
 		group.Go(func() error { return d.advertise(ctx, p) })
 	}
 	group.Go(func() error {
-		next, nextDevices, err := d.compiler.Watch(ctx, inForce, devices, d.report)
-		if err != nil {
-			return nil // ctx has ended.
+		for ctx.Err() == nil {
+			attempt, cancel := ctx, context.CancelFunc(func() {})
+			if problem != nil {
+				// The state directory can become writable, which is no change of a file.
+				attempt, cancel = context.WithTimeout(ctx, retryInterval)
+			}
+			next, nextDevices, err := d.compiler.Watch(attempt, inForce, devices, d.report)
+			cancel()
+			if err == nil {
+				return &changed{next, nextDevices}
+			}
 		}
-		return &changed{next, nextDevices}
+		return nil
 	})
 	return group.Wait()
 }

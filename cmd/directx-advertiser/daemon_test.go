@@ -183,9 +183,14 @@ func TestFirstConfigurationIsInvalid(t *testing.T) {
 	p := newProgram(t)
 	p.configure("replicas: none")
 	p.start()
-	testutil.Eventually(t, "error", func() bool { return strings.Contains(p.log.String(), "The configuration cannot be used") })
+	p.await("/metrics", 200, "directx_config_last_reload_successful 0")
+	p.await("/healthz", 200, "ok")
+	p.await("/readyz", 503, "not a whole number")
+	if left, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(left) > 0 {
+		t.Errorf("resources are offered: %v, %v", left, err)
+	}
 	p.configure("replicas: 1")
-	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\0"`)
+	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\0"`, "directx_config_last_reload_successful 1")
 }
 
 func TestErrorsAtTheStart(t *testing.T) {

@@ -60,8 +60,9 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 		return nil, fmt.Errorf("open allocation records: %w", err)
 	}
 	r := &Recorder{
-		store:     OpenStore(dir),
-		lock:      flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600)),
+		store: OpenStore(dir),
+		// On a read-only file system the lock cannot be opened, and nothing be recorded.
+		lock:      flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
 		log:       log,
 		byReplica: map[replicaKey][]*Entry{},
 		byID:      map[ID]*Entry{},

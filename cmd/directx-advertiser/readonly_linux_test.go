@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestReadOnlyStateDirectory: the program stays up, says what is wrong, and recovers. The
+// test runs itself in namespaces of its own, where an ordinary user can mount.
+func TestReadOnlyStateDirectory(t *testing.T) {
+	t.Parallel()
+	const variable = "ADVERTISER_TEST_IN_NAMESPACE"
+	if os.Getenv(variable) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestReadOnlyStateDirectory$") //nolint:gosec // This very program.
+		cmd.Env = append(os.Environ(), variable+"=1")
+		cmd.SysProcAttr = &unix.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	for name, ranBefore := range map[string]bool{"first start": false, "later start": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProgram(t)
+			const offered = `directx_replicas{gpu="VMBUS\\0"`
+			if ranBefore {
+				stop := p.start()
+				p.await("/metrics", 200, offered)
+				stop()
+			} else if err := os.Mkdir(p.stateDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			mount := func(flags uintptr) {
+				t.Helper()
+				if err := unix.Mount(p.stateDir, p.stateDir, "", flags, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mount(unix.MS_BIND)
+			t.Cleanup(func() { _ = unix.Unmount(p.stateDir, unix.MNT_DETACH) })
+			mount(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)
+			p.start()
+			p.await("/healthz", 200, "ok")
+			p.await("/readyz", 503, "read-only file system")
+			if left, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(left) > 0 {
+				t.Errorf("resources are offered: %v, %v", left, err)
+			}
+			mount(unix.MS_REMOUNT | unix.MS_BIND)
+			p.await("/metrics", 200, offered, "directx_config_last_reload_successful 1")
+		})
+	}
+}
