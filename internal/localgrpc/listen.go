@@ -76,7 +76,7 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	l := &Listener{UnixListener: listener, path: path}
 	l.close = sync.OnceValue(l.closeAndRemove)
 	if l.identity, err = Identify(path); err == nil {
-		err = os.Chmod(path, 0o600)
+		err = restrict(path)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())

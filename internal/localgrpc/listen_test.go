@@ -71,9 +71,7 @@ func TestListen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("mode %v, error %v, want 0600", info.Mode(), err)
-			}
+			checkRestricted(t, path)
 			if !l.Intact() {
 				t.Error("a new listener is not intact")
 			}

@@ -5,8 +5,17 @@ package localgrpc
 import (
 	"errors"
 	"net"
+	"os"
 	"syscall"
+	"testing"
 )
+
+func checkRestricted(t *testing.T, path string) {
+	t.Helper()
+	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: mode %v, error %v, want 0600", path, info.Mode(), err)
+	}
+}
 
 // shutDown refuses further connections. Closing l alone does not: a process that a
 // parallel test starts has a copy of the descriptor until it executes its program,
