@@ -27,6 +27,7 @@ func abandon(t *testing.T, l *net.UnixListener) {
 
 func TestListen(t *testing.T) {
 	t.Parallel()
+	needsUnixSockets(t)
 	for _, test := range []struct {
 		name    string
 		prepare func(t *testing.T, path string)
@@ -98,6 +99,7 @@ func TestListenOnTooLongPath(t *testing.T) {
 
 func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	t.Parallel()
+	needsUnixSockets(t)
 	path := filepath.Join(testutil.ShortDir(t), "s.sock")
 	if (Identity{}).Same(Identity{}) {
 		t.Error("two zero identities are the same")
@@ -150,6 +152,7 @@ func TestIsBusy(t *testing.T) {
 
 func TestListenWithEndedContext(t *testing.T) {
 	t.Parallel()
+	needsUnixSockets(t)
 	path := filepath.Join(testutil.ShortDir(t), "s.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
