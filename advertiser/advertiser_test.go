@@ -78,7 +78,7 @@ func TestDeviceChanges(t *testing.T) {
 	k.await(displayResource, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
 	// After a second failed call, the first failure was handled.
-	eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
+	testutil.Eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
 	if p, _ := r.servers[displayResource].current(); offered(p) != "A! B" {
 		t.Errorf("the GPUs cannot be listed, and %q is offered, want what was before", offered(p))
 	}
@@ -137,8 +137,9 @@ func TestListTooLarge(t *testing.T) {
 	source := newSource(displayGPU("A"))
 	config := testConfig(t, dir, source)
 	config.Resources = twoKinds(policy.MaxReplicas)
-	recorder, log := &memoryRecorder{}, &lineLog{}
-	config.Recorder, config.Log = recorder, log.logger()
+	recorder := &memoryRecorder{}
+	logger, log := newLog()
+	config.Recorder, config.Log = recorder, logger
 	r := run(t, config)
 	listOf := func(instanceID string) string {
 		var ids []string
@@ -163,7 +164,7 @@ func TestListTooLarge(t *testing.T) {
 	}
 
 	source.set(nil, displayGPU("A"), computeGPU("C"))
-	eventually(t, "end of the error", func() bool { return len(log.with("offered again")) == 1 })
+	testutil.Eventually(t, "end of the error", func() bool { return len(log.with("offered again")) == 1 })
 	k.await(displayResource, ofA)
 }
 
@@ -196,25 +197,13 @@ func TestStart(t *testing.T) {
 			}
 			run(t, config)
 			k.client(displayResource)
-			test.source.set(nil, displayGPU("A"))
+			// A source whose first answer was an error may report no change later.
+			test.source.mu.Lock()
+			test.source.devices, test.source.err = []discovery.Device{displayGPU("A")}, nil
+			test.source.mu.Unlock()
 			k.await(displayResource, "A::0 A::1")
 		})
 	}
-}
-
-// TestRecheckDevices: a source whose first answer was an error may report no change later.
-func TestRecheckDevices(t *testing.T) {
-	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	source := newSource()
-	source.err = errors.New("no file")
-	run(t, testConfig(t, dir, source))
-	k.await(displayResource, "")
-	source.mu.Lock()
-	source.devices, source.err = []discovery.Device{displayGPU("A")}, nil
-	source.mu.Unlock()
-	k.await(displayResource, "A::0 A::1")
 }
 
 func TestBackgroundFailureEndsRun(t *testing.T) {
@@ -275,7 +264,7 @@ func TestEnd(t *testing.T) {
 	if err := <-called; err == nil {
 		t.Error("a call that was cut off succeeded")
 	}
-	eventually(t, "end of the stream", func() bool { return c.end() != nil })
+	testutil.Eventually(t, "end of the stream", func() bool { return c.end() != nil })
 	left, err := filepath.Glob(filepath.Join(dir, "directx-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -290,7 +279,7 @@ func TestEndClosesStreamsCleanly(t *testing.T) {
 	k.await(displayResource, "A::0 A::1")
 	r.stop(t)
 	c := k.client(displayResource)
-	eventually(t, "end of the stream", func() bool { return c.end() != nil })
+	testutil.Eventually(t, "end of the stream", func() bool { return c.end() != nil })
 	if !errors.Is(c.end(), io.EOF) {
 		t.Errorf("the stream ended with %v, want its regular end", c.end())
 	}
@@ -315,12 +304,12 @@ func TestKubeletRestarts(t *testing.T) {
 		k = startKubelet(t, dir)
 		registered()
 	}
-	eventually(t, "no goroutine more than before the restarts", func() bool { return runtime.NumGoroutine() <= atFirst })
-	eventually(t, "no file more than before the restarts", func() bool { return openFiles(t) <= filesAtFirst })
+	testutil.Eventually(t, "no goroutine more than before the restarts", func() bool { return runtime.NumGoroutine() <= atFirst })
+	testutil.Eventually(t, "no file more than before the restarts", func() bool { return openFiles(t) <= filesAtFirst })
 	r.stop(t)
 	k.stop()
-	eventually(t, "no goroutine more than before the start", func() bool { return runtime.NumGoroutine() <= goroutines })
-	eventually(t, "no file more than before the start", func() bool { return openFiles(t) <= files })
+	testutil.Eventually(t, "no goroutine more than before the start", func() bool { return runtime.NumGoroutine() <= goroutines })
+	testutil.Eventually(t, "no file more than before the start", func() bool { return openFiles(t) <= files })
 }
 
 func openFiles(t *testing.T) int {
@@ -348,13 +337,13 @@ func TestRegistersAgain(t *testing.T) {
 		{name: "the directory is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.stop()
 			k.emptyDirectory()
-			eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
+			testutil.Eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
 			return startKubelet(t, k.dir)
 		}},
 		{name: "the directory is removed and created again", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.stop()
 			// The advertiser may put a socket back between the two steps of it.
-			eventually(t, "removal of the directory", func() bool { return os.RemoveAll(k.dir) == nil })
+			testutil.Eventually(t, "removal of the directory", func() bool { return os.RemoveAll(k.dir) == nil })
 			return startKubelet(t, k.dir)
 		}},
 		{name: "our sockets are removed", happen: func(t *testing.T, k *kubelet) *kubelet {

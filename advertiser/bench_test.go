@@ -1,13 +1,10 @@
 package advertiser
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"testing"
 
-	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/internal/allocation"
@@ -41,33 +38,6 @@ func BenchmarkSocket(b *testing.B) {
 			}
 		})
 	}
-	b.Run("BareRoundTrip", func(b *testing.B) {
-		socket := filepath.Join(testutil.ShortDir(b), "bare.sock")
-		listener, err := net.Listen("unix", socket)
-		if err != nil {
-			b.Fatal(err)
-		}
-		server := grpc.NewServer()
-		v1beta1.RegisterDevicePluginServer(server, bare{})
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(listener) }()
-		b.Cleanup(func() { server.Stop(); <-served })
-		conn, err := dialUnix(socket)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = conn.Close() })
-		benchAllocate(b, v1beta1.NewDevicePluginClient(conn), []string{"A::0"})
-	})
-}
-
-// bare answers Allocate with nothing.
-type bare struct {
-	v1beta1.UnimplementedDevicePluginServer
-}
-
-func (bare) Allocate(context.Context, *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	return &v1beta1.AllocateResponse{}, nil
 }
 
 func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.DevicePluginClient {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -28,19 +29,6 @@ const (
 	displayResource = "directx.microsoft.com/display"
 	computeResource = "directx.microsoft.com/compute"
 )
-
-// testTimeout bounds waits of tests.
-const testTimeout = 20 * time.Second
-
-// eventually waits until done returns true.
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testTimeout); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, testTimeout)
-		}
-	}
-}
 
 // memorySource is a source that a test changes.
 type memorySource struct {
@@ -168,7 +156,7 @@ func (r *memoryRecorder) awaitLooks(t testing.TB) {
 		return r.read
 	}
 	before := looks()
-	eventually(t, "further looks at what is held", func() bool { return looks() > before+10 })
+	testutil.Eventually(t, "further looks at what is held", func() bool { return looks() > before+10 })
 }
 
 // memoryPods is the kubelet's list of pods.
@@ -327,7 +315,7 @@ func (k *kubelet) registrations() []*v1beta1.RegisterRequest {
 func (k *kubelet) client(resource string) *client {
 	k.t.Helper()
 	var c *client
-	eventually(k.t, "registration of "+resource, func() bool {
+	testutil.Eventually(k.t, "registration of "+resource, func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		c = k.clients[resource]
@@ -341,7 +329,7 @@ func (k *kubelet) client(resource string) *client {
 func (k *kubelet) await(resource, want string) {
 	k.t.Helper()
 	got := "no list"
-	deadline := time.Now().Add(testTimeout)
+	deadline := time.Now().Add(testutil.Timeout)
 	for got != want {
 		if time.Now().After(deadline) {
 			k.t.Fatalf("%s: got %q, want %q", resource, got, want)
@@ -461,34 +449,26 @@ func (r *running) wait(t testing.TB) error {
 	select {
 	case err := <-r.ended:
 		return err
-	case <-time.After(testTimeout):
+	case <-time.After(testutil.Timeout):
 		t.Fatal("Run does not return")
 		return nil
 	}
 }
 
 // lineLog keeps what is logged.
-type lineLog struct {
-	mu    sync.Mutex
-	lines []string
-}
+type lineLog struct{ hook *logtest.Hook }
 
-func (l *lineLog) logger() *logrus.Logger {
-	log := testutil.Quiet()
-	log.SetOutput(l)
-	return log
-}
-
-func (l *lineLog) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, string(line))
-	return len(line), nil
+func newLog() (*logrus.Logger, lineLog) {
+	log, hook := logtest.NewNullLogger()
+	return log, lineLog{hook}
 }
 
 // with returns the lines that have part in them.
-func (l *lineLog) with(part string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(l.lines), func(line string) bool { return !strings.Contains(line, part) })
+func (l lineLog) with(part string) (lines []string) {
+	for _, entry := range l.hook.AllEntries() {
+		if line, err := entry.String(); err != nil || strings.Contains(line, part) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }

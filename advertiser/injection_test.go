@@ -75,7 +75,7 @@ func TestStatus(t *testing.T) {
 	}
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
-	eventually(t, "registration", func() bool { return r.Registered() == nil })
+	testutil.Eventually(t, "registration", func() bool { return r.Registered() == nil })
 	one, none := 1, 0
 	want := metrics.Node{
 		Devices: []metrics.Device{{Kind: "display", Healthy: true}, {Kind: "display"}, {Kind: "none", Healthy: true}},
@@ -88,7 +88,7 @@ func TestStatus(t *testing.T) {
 		t.Error(diff)
 	}
 	k.stop()
-	eventually(t, "the end of it", func() bool { return r.Registered() != nil })
+	testutil.Eventually(t, "the end of it", func() bool { return r.Registered() != nil })
 	if err := r.Alive(); err != nil {
 		t.Error(err)
 	}
@@ -132,16 +132,18 @@ func TestAttribution(t *testing.T) {
 			{ResourceName: displayResource, DeviceIds: []string{"A::1"}}, {ResourceName: displayResource, DeviceIds: []string{"A::0"}},
 		}}),
 		containersOf("job", containerWith("side"), containerWith("main", "B::0")),
+		containersOf("more", containerWith("main", "C::0", "C::1")), containersOf("less", containerWith("main", "D::0")),
+		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
 	}}}
 	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
+	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E")))
 	config.Recorder, config.Inject, config.Pods = recorder, injectDevices, NewPodTracker(PodResources{lister.serve(t)})
 	run(t, config)
-	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1"}, []string{"B::0"}, []string{"B::1"})); err != nil {
+	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": ""}
-	eventually(t, "holders", func() bool {
+	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}
+	testutil.Eventually(t, "holders", func() bool {
 		got := map[string]string{}
 		for _, r := range recorder.Live() {
 			got[r.Replicas[0].ID] = ""
@@ -151,26 +153,4 @@ func TestAttribution(t *testing.T) {
 		}
 		return cmp.Equal(want, got)
 	})
-}
-
-func TestSoleHolder(t *testing.T) {
-	t.Parallel()
-	record := allocation.Entry{Record: allocation.Record{Resource: displayResource, Replicas: []allocation.Replica{{ID: "A::0"}, {ID: "A::1"}}}}
-	container := func(ids ...string) ContainerDevices {
-		return ContainerDevices{Replicas: map[string][]string{displayResource: ids, "other/thing": {"x"}}}
-	}
-	for name, test := range map[string]struct {
-		containers []ContainerDevices
-		want       bool
-	}{
-		"it":              {[]ContainerDevices{container("A::1", "A::0")}, true},
-		"none":            {nil, false},
-		"some of them":    {[]ContainerDevices{container("A::0")}, false},
-		"more than these": {[]ContainerDevices{container("A::0", "A::1", "A::2")}, false},
-		"two":             {[]ContainerDevices{container("A::0", "A::1"), container("A::0", "A::1")}, false},
-	} {
-		if _, got := soleHolder(test.containers, record); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
 }

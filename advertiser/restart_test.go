@@ -106,8 +106,9 @@ func TestNotOffered(t *testing.T) {
 	windows := displayGPU("W")
 	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows))
-	recorder, log := &memoryRecorder{}, &lineLog{}
-	config.Recorder, config.Log = recorder, log.logger()
+	recorder := &memoryRecorder{}
+	logger, log := newLog()
+	config.Recorder, config.Log = recorder, logger
 	run(t, config)
 	k.await(displayResource, "A::0 A::1")
 	recorder.awaitLooks(t)

@@ -97,12 +97,13 @@ func TestCalls(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			recorder, lines := &memoryRecorder{}, &lineLog{}
+			recorder := &memoryRecorder{}
+			logger, lines := newLog()
 			if test.record != nil {
 				recorder.fail = func(n int) error { return test.record(n, cancel) }
 			}
 			s := testServer(t, recorder, displayGPU("A"))
-			s.log, s.config.Inject, s.config.Metrics = lines.logger(), test.inject, metrics.New("p", "v")
+			s.log, s.config.Inject, s.config.Metrics = logger, test.inject, metrics.New("p", "v")
 			s.config.Ready = func(ctx context.Context, _ string, _ []string) error {
 				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
 					t.Errorf("deadline %v, %t", deadline, ok)
@@ -114,7 +115,7 @@ func TestCalls(t *testing.T) {
 				t.Errorf("error %v, want %s with %q", err, test.code, test.want)
 			}
 			if err != nil && (len(recorder.live) != 0 || recorder.ended != test.ended || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
-				t.Errorf("%d records are left, %d ended, want %d; logged %q", len(recorder.live), recorder.ended, test.ended, lines.lines)
+				t.Errorf("%d records are left, %d ended, want %d; logged %q", len(recorder.live), recorder.ended, test.ended, lines.with(""))
 			}
 			page := httptest.NewRecorder()
 			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
