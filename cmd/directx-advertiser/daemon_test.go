@@ -185,7 +185,7 @@ func TestFirstConfigurationIsInvalid(t *testing.T) {
 	p.start()
 	p.await("/metrics", 200, "directx_config_last_reload_successful 0")
 	p.await("/healthz", 200, "ok")
-	p.await("/readyz", 503, "not a whole number")
+	p.await("/readyz", 503, "config.yaml:3: ")
 	if left, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(left) > 0 {
 		t.Errorf("resources are offered: %v, %v", left, err)
 	}
