@@ -486,3 +486,16 @@ func TestLinkStaysALink(t *testing.T) {
 		t.Errorf("the file is\n%s", b.read(t))
 	}
 }
+
+// The kubelet accepts plugins from everyone who can write its directory.
+func TestDoctorChecksTheKubeletsDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "kubelet"), 0o700), os.Chmod(filepath.Join(dir, "kubelet"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := ask(t, append([]string{"doctor", "--state-dir", filepath.Join(dir, "state")}, emptyNode(dir)...)...)
+	if err == nil || !strings.Contains(out, "problem permissions: "+filepath.Join(dir, "kubelet")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

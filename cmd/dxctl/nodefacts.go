@@ -327,6 +327,7 @@ func (n *nodeFacts) access(c doctor.Config) []doctor.File {
 	}
 	add(n.stateDir, "others can change the node policy and the allocation records", durable.CheckPrivate)
 	add(n.runtimeDir, "others can pretend to be the NRI plugin", durable.CheckPrivate)
+	add(n.kubeletDir, "others can pretend to be the kubelet or directx-advertiser", durable.CheckPrivate)
 	add(c.Path, "the file is refused, because it names a program that runs with all privileges", durable.CheckFile)
 	add(c.Policy.Source.Inventory, "the file is refused, because it decides what containers get", durable.CheckFile)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {

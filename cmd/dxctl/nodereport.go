@@ -27,6 +27,7 @@ const maxLogLines = 500
 type nodeReport struct {
 	Dxctl        string             `json:"dxctl"`
 	Platform     string             `json:"platform"`
+	Claims       []doctor.Claim     `json:"claims,omitempty"`
 	Doctor       doctor.Report      `json:"doctor"`
 	Capabilities capabilitiesReport `json:"capabilities"`
 	Devices      []deviceReport     `json:"devices"`
@@ -43,7 +44,7 @@ func (o *doctorOptions) writeReport(ctx context.Context, stderr io.Writer, facts
 		devices = append(devices, d.Device)
 	}
 	r := nodeReport{
-		Dxctl: cli.Version(version), Platform: runtime.GOOS + "/" + runtime.GOARCH, Doctor: report.Redact(),
+		Dxctl: cli.Version(version), Platform: runtime.GOOS + "/" + runtime.GOARCH, Claims: doctor.Claims(facts, o.observe(ctx, facts)), Doctor: report.Redact(),
 		Capabilities: reportCapabilities(facts), Devices: reportDevices(devices, facts.Config.Policy.Resources),
 		Variables: variableNames(os.Environ()),
 	}

@@ -46,6 +46,11 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	expect("a healthy node")
+	report := n.Path("report.json")
+	n.Dxctl(t, "doctor", "--report", report, "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim", n.Shim())
+	if text := readFile(t, n.Linux(report)); strings.Count(text, `"result": "not checked"`) < 8 || strings.Contains(text, `"result": "holds"`) {
+		t.Errorf("Wine is not real Windows:\n%s", text)
+	}
 
 	shim := n.Linux(n.Shim())
 	must(os.Rename(shim, shim+".away"))

@@ -13,41 +13,51 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-//go:generate go test -run ^TestTroubleshootingPage$ . -update
+//go:generate go test -run Page$ . -update
 
 var update = flag.Bool("update", false, "write the findings into docs/troubleshooting.md")
-
-// The generated part of the page is between these lines.
-const (
-	pageBegin = "<!-- findings: made by `make generate` -->\n"
-	pageEnd   = "<!-- end -->\n"
-)
 
 // TestTroubleshootingPage compares docs/troubleshooting.md with the findings.
 func TestTroubleshootingPage(t *testing.T) {
 	t.Parallel()
+	checkPage(t, "troubleshooting.md", "findings", findingsPage())
+}
+
+// TestLimitsPage compares docs/limits.md with the claims.
+func TestLimitsPage(t *testing.T) {
+	t.Parallel()
+	var page strings.Builder
+	for _, c := range claims() {
+		fmt.Fprintf(&page, "\n- %s", c.text)
+	}
+	checkPage(t, "limits.md", "claims", page.String()+"\n\n")
+}
+
+// checkPage compares the generated part of a page with want.
+func checkPage(t *testing.T, name, part, want string) {
+	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("the page has the messages of Linux")
 	}
-	file := filepath.Join("..", "..", "..", "docs", "troubleshooting.md")
+	begin, end := "<!-- "+part+": made by `make generate` -->\n", "<!-- end -->\n"
+	file := filepath.Join("..", "..", "..", "docs", name)
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, found := strings.Cut(string(page), pageBegin)
-	old, after, closed := strings.Cut(rest, pageEnd)
+	before, rest, found := strings.Cut(string(page), begin)
+	old, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		t.Fatalf("%s has no section from %q to %q", file, pageBegin, pageEnd)
+		t.Fatalf("%s has no section from %q to %q", file, begin, end)
 	}
-	findings := findingsPage()
 	if *update {
-		if err := os.WriteFile(file, []byte(before+pageBegin+findings+pageEnd+after), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if diff := cmp.Diff(old, findings); diff != "" {
-		t.Errorf("%s is out of date; run 'make generate' (-page +findings):\n%s", file, diff)
+	if diff := cmp.Diff(old, want); diff != "" {
+		t.Errorf("%s is out of date; run 'make generate' (-page +%s):\n%s", file, part, diff)
 	}
 }
 

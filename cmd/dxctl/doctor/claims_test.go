@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+)
+
+// realGPU returns a Windows node with a GPU that was discovered.
+func realGPU() Facts {
+	return with(soundWindows(), func(f *Facts) { f.GPUs.List[0].LUID, f.GPUs.List[0].DriverStorePath = 1, `C:\\nv` })
+}
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	links := []Link{{`C:\PROGRA~1`, `C:\Program Files`, `C:\Program Files`}}
+	all := Observations{HostProcess: true, Links: links, ShimStart: 1234 * time.Microsecond}
+	const holds, fails, unchecked = "holds", "does not hold", "not checked"
+	for name, test := range map[string]struct {
+		facts  Facts
+		seen   Observations
+		claim  string
+		result string
+		detail string
+	}{
+		"DXCore":             {realGPU(), all, "DXCore", holds, "found PCIROOT(0)#PCI(1B00)"},
+		"no LUID":            {soundWindows(), all, "DXCore", fails, "has LUID"},
+		"inventory":          {with(realGPU(), func(f *Facts) { f.GPUs.Inventory = "x" }), all, "DXCore", unchecked, "without an inventory"},
+		"no GPU":             {with(realGPU(), func(f *Facts) { f.GPUs.List = nil }), all, "DXCore", unchecked, "with a GPU"},
+		"discovery":          {with(realGPU(), func(f *Facts) { f.GPUs = GPUs{Err: errIO} }), all, "DXCore", fails, "input/output"},
+		"driver store":       {realGPU(), all, "driver store", holds, "all 1 runtime files exist"},
+		"missing file":       {with(realGPU(), func(f *Facts) { f.GPUs.List[0].Missing = []string{"a.dll"} }), all, "driver store", fails, "misses a.dll"},
+		"notifications":      {realGPU(), all, "notifications", unchecked, "dxctl devices --watch"},
+		"kubelet":            {realGPU(), all, "kubelet", holds, "devices of 1 resources"},
+		"no advertiser":      {with(realGPU(), func(f *Facts) { f.Kubelet.AdvertiserErr = fs.ErrNotExist }), all, "kubelet", unchecked, "directx-advertiser"},
+		"deaf advertiser":    {with(realGPU(), func(f *Facts) { f.Kubelet.AdvertiserErr = errors.New("refused") }), all, "kubelet", fails, "refused"},
+		"no kubelet":         {with(realGPU(), func(f *Facts) { f.Kubelet = nil }), all, "kubelet", unchecked, "with the kubelet"},
+		"HostProcess":        {realGPU(), all, "HostProcess", holds, "this is a HostProcess container"},
+		"not in a container": {realGPU(), Observations{}, "HostProcess", unchecked, "kubectl exec"},
+		"nssm":               {realGPU(), all, "nssm", unchecked, "Restart-Service containerd"},
+		"8.3 name":           {realGPU(), all, "8.3", holds, `C:\PROGRA~1 leads to C:\Program Files`},
+		"another path":       {realGPU(), Observations{Links: []Link{{"a", "b", "c"}}}, "8.3", fails, "a leads to c, not b"},
+		"no 8.3 name":        {realGPU(), Observations{}, "8.3", unchecked, "8.3 names"},
+		"time":               {realGPU(), all, "time", holds, "starts in 1.23ms"},
+		"Wine":               {realGPU(), Observations{Wine: true, HostProcess: true}, "HostProcess", unchecked, "kubectl exec"},
+	} {
+		list := Claims(test.facts, test.seen)
+		if len(list) != len(claims()) {
+			t.Fatalf("%s: %d claims", name, len(list))
+		}
+		for _, c := range list {
+			if strings.Contains(c.Claim, test.claim) && (c.Result != test.result || !strings.Contains(c.Detail, test.detail)) {
+				t.Errorf("%s: %+v, want %s and %q", name, c, test.result, test.detail)
+			}
+		}
+	}
+	if list := Claims(sound(), all); list != nil {
+		t.Errorf("claims of a Linux node: %+v", list)
+	}
+}
