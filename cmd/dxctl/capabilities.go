@@ -137,6 +137,11 @@ func (r capabilitiesReport) print(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	for _, h := range c.Handlers {
+		if !h.Eligible {
+			fmt.Fprintf(w, "no GPUs: %s\n", doctor.Printable(h.NotEligible))
+		}
+	}
 	for _, problem := range r.Problems {
 		fmt.Fprintf(w, "problem: %s\n", doctor.Printable(problem))
 	}

@@ -54,6 +54,7 @@ func TestReportCapabilities(t *testing.T) {
 		"NRI":             {func(f *doctor.Facts) { f.Containerd.NRI = true }, "NRI yes"},
 		"routed":          {nil, "routed yes yes no yes C:"},
 		"not routed":      {nil, "other no no no no -"},
+		"not eligible":    {nil, `no GPUs: runtime handler other has runtime_type ""`},
 		"problem":         {nil, "problem: runtime handler routed does not pass on"},
 		"containerd down": {func(f *doctor.Facts) { f.Containerd.Version, f.Containerd.Err = "", errors.New("refused") }, "containerd refused"},
 		"shim":            {nil, `C:\shim\containerd-shim-directx-v1.exe: 1.0`},

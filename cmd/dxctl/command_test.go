@@ -28,6 +28,7 @@ import (
 // file when its restart command has made the file "restarted".
 type bed struct {
 	root, config, state, socket, shim string
+	sandboxes                         []*cri.PodSandbox // set before the first query
 }
 
 // containerd answers for what the file said when it was last restarted, as the
@@ -68,10 +69,14 @@ func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionRe
 	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
 }
 
+func (c *containerd) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{Items: c.bed.sandboxes}, nil
+}
+
 func newBed(t *testing.T, config string) *bed {
 	t.Helper()
 	root := t.TempDir()
-	b := &bed{root, filepath.Join(root, "config.toml"), filepath.Join(root, "state"), filepath.Join(root, "s"), filepath.Join(root, shimfile.Base)}
+	b := &bed{root, filepath.Join(root, "config.toml"), filepath.Join(root, "state"), filepath.Join(root, "s"), filepath.Join(root, shimfile.Base), nil}
 	if err := os.WriteFile(b.shim, []byte("#!/bin/sh\necho "+shimfile.Base+" 1.0\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}

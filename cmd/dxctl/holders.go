@@ -33,7 +33,7 @@ func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool)
 	names := runningHolders(entries, pods, err != nil)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("the containers with GPUs are unknown: %w", err)
+		err = fmt.Errorf("running containers with GPUs will not start again afterward, and which run is unknown (%s): %w", strings.Join(names, ", "), err)
 	case len(names) > 0:
 		err = fmt.Errorf("%d running container(s) with GPUs will not start again afterward: %s: delete their pods first", len(names), strings.Join(names, ", "))
 	}

@@ -15,9 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/testutil"
 )
 
 // place is where a shim is installed on a node.
@@ -269,6 +273,38 @@ func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 	p = newPlace(t, "version = [\n")
 	p.mustInstall(t)
 	p.refuses(t, p.config+":")
+}
+
+// A container with a GPU does not start again after the removal.
+func TestRemovalAsksForForce(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	p.mustInstall(t)
+	p.must(t, "configure")
+	dir := paths.Allocations(p.state)
+	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
+	token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
+	if err == nil {
+		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
+	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first, or add --force"
+	configured := p.read(t)
+	if _, _, err := p.bed.run(t, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.read(t) != configured {
+		t.Errorf("unconfigure: %v", err)
+	}
+	if _, stderr := p.must(t, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
+		t.Errorf("unconfigure --force: %s", stderr)
+	}
+	p.refuses(t, names)
+	p.mustUninstall(t, "--force")
 }
 
 func TestUninstallWhenContainerdDoesNotRun(t *testing.T) {

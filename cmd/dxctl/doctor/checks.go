@@ -74,6 +74,7 @@ func Examine(f Facts) Report {
 	if e.served(byShim) {
 		e.overrides()
 		if f.Kubelet != nil {
+			e.notServed()
 			e.handlers()
 		}
 		e.shims()
@@ -94,12 +95,21 @@ func Examine(f Facts) Report {
 	return e.r
 }
 
+// notServed reports a real shim that keeps ours from containers.
+func (e *examination) notServed() {
+	e.first(entry{
+		e.NotServed != nil, CheckHandlers, "", e.NotServed, "pods with a GPU do not start, and none is offered",
+		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; or set injection: kubelet; docs/limits.md has the third way, which is not built",
+	})
+}
+
 // RuntimeFindings returns the problems of containerd's runtime handlers and of the
 // shims that they use.
 func RuntimeFindings(f Facts) []Finding {
 	f.Version = "" // A shim of another version works.
 	e := &examination{Facts: f}
 	e.overrides()
+	e.notServed()
 	e.handlers()
 	for _, s := range f.Shims {
 		if len(s.Handlers) > 0 {
@@ -315,13 +325,14 @@ func (e *examination) handlers() {
 	if c.FileErr != nil {
 		return
 	}
-	var silent, stale []string
+	var silent, stale, notEligible []string
 	routed := false
 	for _, h := range c.Handlers {
 		routed = routed || h.Routed
-		if err := h.CheckEligible(e.OS); err != nil && h.Routed {
-			e.report(entry{true, CheckHandlers, h.Name, fmt.Sprintf("%v, and uses our shim", err), "its containers get no GPU", "remove its runtime_path in {containerd}"})
+		if !h.Eligible {
+			notEligible = append(notEligible, h.NotEligible)
 		}
+		e.first(entry{h.Routed && !h.Eligible, CheckHandlers, h.Name, h.NotEligible + ", and uses our shim", "its containers get no GPU", "remove its runtime_path in {containerd}"})
 		if h.Routed && !h.Annotations {
 			silent = append(silent, h.Name)
 		}
@@ -334,6 +345,7 @@ func (e *examination) handlers() {
 	names = strings.Join(stale, ", ")
 	e.first([]entry{
 		{names != "", CheckHandlers, names, fmt.Sprintf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath), "the configuration has no effect until containerd is restarted", "{restart}, or set --config"},
+		{!routed && len(notEligible) > 0 && len(notEligible) == len(c.Handlers), CheckHandlers, c.ConfigPath, "no runtime handler can have GPUs: " + strings.Join(notEligible, "; "), "pods with a GPU do not start", "add a handler without a sandboxer to {containerd}, then " + containerdconfig.Fix},
 		{!routed && !e.has(CheckLeftovers), CheckHandlers, c.ConfigPath, "no runtime handler uses our shim", "pods with a GPU do not start", containerdconfig.Fix},
 	}...)
 }

@@ -140,6 +140,9 @@ func TestHandlers(t *testing.T) {
 	}
 	file := []containerdconfig.Handler{handler("used", shimPath), handler("new", shimPath), handler("moved", "/opt"+shimPath), handler("old", ""), handler("other", "/opt/kata")}
 	loaded := []containerdconfig.Handler{handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
+	if h := Handlers("linux", []containerdconfig.Handler{{Name: "a", RuntimeType: "io.containerd.runc.v2", Sandboxer: "shim"}}, nil); h[0].Eligible || !strings.Contains(h[0].NotEligible, "sandboxer") {
+		t.Errorf("%+v", h)
+	}
 	var got []string
 	for _, h := range Handlers("linux", file, loaded) {
 		got = append(got, fmt.Sprint(h.Name, " ", h.Routed, " ", h.Loaded))
@@ -227,7 +230,16 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *Facts) {
 			f.Containerd.Handlers, f.Kubelet.Allocatable = nil, nil
 		}),
-		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *Facts) { f.Containerd.Handlers[0].Sandboxer = "shim" }),
+		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *Facts) {
+			f.Containerd.Handlers[0].Eligible, f.Containerd.Handlers[0].NotEligible = false, "runtime handler runc has the sandboxer shim, not podsandbox"
+		}),
+		onWindows(CheckHandlers, "no runtime handler can have GPUs: runtime handler a has", func(f *Facts) {
+			f.Containerd.Handlers = []Handler{{NotEligible: "runtime handler a has the sandboxer shim, not podsandbox"}}
+			f.Kubelet.Allocatable = nil
+		}),
+		onWindows(CheckHandlers, "bootstrap version 3", func(f *Facts) {
+			f.NotServed, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-process-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
+		}),
 		linux(CheckHandlers, "runc does not pass on", func(f *Facts) { f.Containerd.Handlers[0].Annotations = false }),
 		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *Facts) { f.Containerd.Handlers[0].Loaded = false }),
 		linux(CheckShim, "the shim of runtime handler runc does not exist", func(f *Facts) { f.Shims[0].Err, f.Shims[0].RealErr = errGone, errGone }),

@@ -29,6 +29,8 @@ type Facts struct {
 	Containerd Containerd                 `json:"containerd"`
 	// Shims are the files that containerd runs as our runtime shim.
 	Shims []Shim `json:"shims"`
+	// NotServed is why the real shim keeps ours from containers, nil if it does not.
+	NotServed error `json:"notServed,omitempty"`
 	// NRIErr is of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
 	// The rest is not gathered for 'dxctl capabilities'.
@@ -109,8 +111,9 @@ var ErrOverridden = errors.New("replaces what is configured there")
 // Handler is a runtime handler. The names of its fields are stable.
 type Handler struct {
 	containerdconfig.Handler
-	// Eligible reports whether its containers can have GPUs.
-	Eligible bool `json:"eligible"`
+	// Eligible reports whether its containers can have GPUs, and NotEligible why not.
+	Eligible    bool   `json:"eligible"`
+	NotEligible string `json:"notEligible,omitempty"`
 	// Routed reports whether it uses the shim by the configuration file, and
 	// Annotations whether the shim gets our annotations.
 	Routed      bool `json:"routed"`
@@ -129,15 +132,21 @@ func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
 		}
 	}
 	list := []Handler{}
+	add := func(h containerdconfig.Handler, inFile, isLoaded bool) {
+		handler := Handler{Handler: h, Eligible: true, Routed: inFile && h.Ours(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+		if err := h.CheckEligible(os); err != nil {
+			handler.Eligible, handler.NotEligible = false, err.Error()
+		}
+		list = append(list, handler)
+	}
 	for _, h := range file {
 		now, isLoaded := running[h.Name]
 		delete(running, h.Name)
-		isLoaded = isLoaded && (!h.Ours() || now.RuntimePath == h.RuntimePath)
-		list = append(list, Handler{h, h.Eligible(os), h.Ours(), h.PassesAnnotations(), isLoaded})
+		add(h, true, isLoaded && (!h.Ours() || now.RuntimePath == h.RuntimePath))
 	}
 	for _, h := range loaded {
 		if _, ok := running[h.Name]; ok {
-			list = append(list, Handler{Handler: h, Eligible: h.Eligible(os), Loaded: true})
+			add(h, false, true)
 		}
 	}
 	return list
