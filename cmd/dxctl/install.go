@@ -72,5 +72,5 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	default:
 		fmt.Fprintf(stdout, "%s is up to date\n", path)
 	}
-	return nil
+	return shimfile.ClearNotServed(o.stateDir) // The real shim may be another one.
 }

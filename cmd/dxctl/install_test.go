@@ -113,6 +113,24 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// The next real shim may let ours serve containers.
+func TestInstallClearsNotServed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, mine)
+	p.mustInstall(t)
+	if err := shimfile.WriteNotServed(p.state, shimfile.NotServed{Shim: p.real, Version: 3}); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _, err := execute(t, newStatusCommand("linux"), "--config", p.config, "--cri-socket", p.socket, "--state-dir", p.state)
+	if err == nil || !strings.Contains(stdout, "the real shim "+p.real+" answers with bootstrap version 3") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+	p.mustInstall(t)
+	if _, found, err := shimfile.ReadNotServed(p.state); found || err != nil {
+		t.Errorf("%t, %v", found, err)
+	}
+}
+
 func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return execute(t, newUninstallCommand("linux"), append([]string{

@@ -100,10 +100,11 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 	if n.os != "windows" {
 		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
+	f.NotServed = n.notServed()
 	f.Config = n.policyFacts()
 	group.Wait()
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
-	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr)
+	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
 	return f
 }
 
@@ -127,6 +128,14 @@ func within[T any](ctx context.Context, limit time.Duration, query func(context.
 	case <-ctx.Done():
 		return result, fmt.Errorf("no answer: %w", ctx.Err())
 	}
+}
+
+func (n *nodeFacts) notServed() error {
+	mark, found, err := shimfile.ReadNotServed(n.stateDir)
+	if found {
+		return fmt.Errorf("the real shim %s answers with bootstrap version %d, so containerd does not run our shim for the containers of pods", mark.Shim, mark.Version)
+	}
+	return err
 }
 
 func (n *nodeFacts) policyFacts() doctor.Config {

@@ -96,7 +96,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	removed, err := shimfile.Remove(ctx, path)
-	r := removal{removed: removed, err: err}
+	r := removal{removed: removed, err: errors.Join(err, shimfile.ClearNotServed(o.stateDir))}
 	r.remove(os.Remove, p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
