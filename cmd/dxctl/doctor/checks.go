@@ -99,7 +99,7 @@ func Examine(f Facts) Report {
 func (e *examination) notServed() {
 	e.first(entry{
 		e.NotServed != nil, CheckHandlers, "", e.NotServed, "pods with a GPU do not start, and none is offered",
-		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; or set injection: kubelet; docs/limits.md has the third way, which is not built",
+		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md",
 	})
 }
 
