@@ -138,12 +138,11 @@ func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-// read returns the content of a record or binding file. It fails if other accounts can
-// write to the directory.
+// read returns the content of a record or binding file. It reads nothing if other
+// accounts can write to the directory.
 func (s *Store) read(path string) ([]byte, error) {
-	data, err := durable.Read(path, maxFileBytes+1)
-	if err != nil {
+	if err := durable.CheckPrivate(s.dir); err != nil {
 		return nil, err
 	}
-	return data, durable.CheckPrivate(s.dir)
+	return durable.Read(path, maxFileBytes+1)
 }

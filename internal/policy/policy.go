@@ -194,15 +194,18 @@ func (p Policy) check() error {
 }
 
 func (p Policy) checkValues() error {
-	switch {
-	case !slices.Contains(Assignments(), p.Assignment):
-		return fmt.Errorf("unknown assignment %q", p.Assignment)
-	case !slices.Contains(Injections(), p.Injection):
-		return fmt.Errorf("unknown injection %q", p.Injection)
-	case !slices.Contains(Servers(), p.ServedBy):
-		return fmt.Errorf("unknown servedBy %q", p.ServedBy)
-	case !slices.Contains(AllMountSources(), p.ExtraMounts.Sources):
-		return fmt.Errorf("unknown extraMounts.sources %q", p.ExtraMounts.Sources)
+	for _, value := range []struct {
+		key, value string
+		known      []string
+	}{
+		{"assignment", string(p.Assignment), []string{string(AssignAuto), string(AssignByPath), string(AssignByClass)}},
+		{"injection", string(p.Injection), []string{string(InjectByRuntime), string(InjectByKubelet)}},
+		{"servedBy", string(p.ServedBy), []string{string(ServedByNRI), string(ServedByShim)}},
+		{"extraMounts.sources", string(p.ExtraMounts.Sources), []string{string(MountNothing), string(MountDriverStore), string(MountHostDirectories)}},
+	} {
+		if !slices.Contains(value.known, value.value) {
+			return fmt.Errorf("unknown %s %q", value.key, value.value)
+		}
 	}
 	return nil
 }

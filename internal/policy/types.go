@@ -110,9 +110,6 @@ const (
 	AssignByClass Assignment = "class-guid"
 )
 
-// Assignments returns all assignment modes.
-func Assignments() []Assignment { return []Assignment{AssignAuto, AssignByPath, AssignByClass} }
-
 // Injection is how GPUs get into containers.
 type Injection string
 
@@ -124,9 +121,6 @@ const (
 	InjectByKubelet Injection = "kubelet"
 )
 
-// Injections returns all ways of injection.
-func Injections() []Injection { return []Injection{InjectByRuntime, InjectByKubelet} }
-
 // ServedBy is the component that adds GPUs to containers with [InjectByRuntime].
 type ServedBy string
 
@@ -135,9 +129,6 @@ const (
 	ServedByNRI  ServedBy = "nri"
 	ServedByShim ServedBy = "shim"
 )
-
-// Servers returns all components that add GPUs to containers.
-func Servers() []ServedBy { return []ServedBy{ServedByNRI, ServedByShim} }
 
 // DefaultServedBy returns the component for an operating system: containerd calls
 // NRI plugins on Linux only.
@@ -218,8 +209,3 @@ const (
 	// MountHostDirectories is the driver store and [ExtraMounts.HostDirectories].
 	MountHostDirectories MountSources = "host-directories"
 )
-
-// AllMountSources returns all values of MountSources.
-func AllMountSources() []MountSources {
-	return []MountSources{MountNothing, MountDriverStore, MountHostDirectories}
-}
