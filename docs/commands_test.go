@@ -93,8 +93,9 @@ func TestCommands(t *testing.T) {
 				words := strings.Join(append([]string{program}, c.words[1:]...), "\x00")
 				ours[words] = append(ours[words], c.place)
 			case "make":
-				if target := regexp.MustCompile(`(?m)^` + c.words[1] + `:`); !target.Match(makefile) {
-					t.Errorf("%s: make has no target %s", c.place, c.words[1])
+				target := strings.Join(c.words[1:min(2, len(c.words))], "")
+				if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).Match(makefile) {
+					t.Errorf("%s: make has no target %q", c.place, target)
 				}
 			case "helm":
 				checkValues(t, c, values)
