@@ -107,6 +107,9 @@ func TestBind(t *testing.T) {
 	store := OpenStore(dir)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
+	if _, bound, err := store.Check(token, Holder{PodUID: "thief", Container: "main"}); err != nil || bound {
+		t.Fatal(bound, err)
+	}
 	for again := range 2 { // as after a restart of the container
 		if err := store.Bind(token, first); err != nil {
 			t.Fatalf("time %d: %v", again, err)
@@ -124,57 +127,26 @@ func TestBind(t *testing.T) {
 		{PodUID: "uid-2", Container: "main"},
 		{PodUID: "uid-1", Container: "sidecar"},
 	} {
-		if err := store.Bind(token, other); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "default/a") {
-			t.Errorf("%s: error %v, want ErrHeld with the holder's name", other, err)
+		_, _, checkErr := store.Check(token, other)
+		if err := store.Bind(token, other); !errors.Is(err, ErrHeld) || !errors.Is(checkErr, ErrHeld) || !strings.Contains(err.Error(), "default/a") {
+			t.Errorf("%s: errors %v and %v, want ErrHeld with the holder's name", other, err, checkErr)
 		}
 	}
 	before, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, file := range before {
+		content, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil || strings.Contains(file.Name()+string(content), string(token)) {
+			t.Errorf("%s has the token: %v", file.Name(), err)
+		}
+	}
 	if err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown token: error %v, want ErrNotFound", err)
 	}
 	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
 		t.Errorf("an unknown token leaves files: %v, %v", after, err)
-	}
-}
-
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, dir), "gpu::0")
-	store := OpenStore(dir)
-	thief, owner := Holder{PodUID: "thief", Container: "main"}, Holder{PodUID: "owner", Container: "main"}
-	if _, bound, err := store.Check(token, thief); err != nil || bound {
-		t.Fatal(bound, err)
-	}
-	if err := store.Bind(token, owner); err != nil {
-		t.Errorf("Check bound the record: %v", err)
-	}
-	if _, _, err := store.Check(token, thief); !errors.Is(err, ErrHeld) {
-		t.Errorf("error %v, want ErrHeld", err)
-	}
-}
-
-// TestTokenIsNotOnDisk checks that no file reveals a token.
-func TestTokenIsNotOnDisk(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, dir), "gpu::0")
-	bind(t, dir, token, "pod-a", "main")
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(dir, file.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(file.Name()+string(content), string(token)) {
-			t.Errorf("%s has the token", file.Name())
-		}
 	}
 }
 
@@ -495,31 +467,6 @@ func TestDamagedRecord(t *testing.T) {
 		if got, err := decodeRecord(damaged, token.ID()); err == nil && !cmp.Equal(got, want) {
 			t.Errorf("byte %d changed: read as %+v", i, got)
 		}
-	}
-}
-
-func TestBindWhileRecording(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	tokens := make(chan Token, 64)
-	var group sync.WaitGroup
-	group.Go(func() {
-		defer close(tokens)
-		for i := range 64 {
-			tokens <- record(t, r, fmt.Sprintf("gpu::%d", i))
-		}
-	})
-	for i := range 4 {
-		group.Go(func() {
-			for token := range tokens {
-				bind(t, dir, token, fmt.Sprintf("pod-%d", i), "main")
-			}
-		})
-	}
-	group.Wait()
-	if got := len(live(t, r)); got != 64 {
-		t.Errorf("%d records live, want 64", got)
 	}
 }
 
