@@ -156,7 +156,7 @@ func (r *memoryRecorder) awaitLooks(t testing.TB) {
 		return r.read
 	}
 	before := looks()
-	testutil.Eventually(t, "further looks at what is held", func() bool { return looks() > before+10 })
+	testutil.Eventually(t, "further looks at what is held", func() bool { return looks() > before+5 })
 }
 
 // memoryPods is the kubelet's list of pods.

@@ -109,6 +109,7 @@ func TestInject(t *testing.T) {
 		"no location path":           {os: "windows", ids: []string{`PCI\1E00`}, err: "no location path"},
 		"no location path, by class": {os: "windows", options: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
 		"gone":                       {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},
+		"no source":                  {os: "windows", err: "inventory.yaml:3: no"},
 		"unhealthy":                  {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
 		"Linux": {os: "linux", ids: []string{`VMBUS\0`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rwm"}},
@@ -118,7 +119,11 @@ func TestInject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := testInjector(test.os, test.options, a, b, unhealthy, pathless, linuxGPU("0"), linuxGPU("1")).Inject(t.Context(), "x/y", test.ids)
+			i := testInjector(test.os, test.options, a, b, unhealthy, pathless, linuxGPU("0"), linuxGPU("1"))
+			if test.ids == nil {
+				i.source = fixedSource{err: errors.New("inventory.yaml:3: no")}
+			}
+			got, err := i.Inject(t.Context(), "x/y", test.ids)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
@@ -147,15 +152,6 @@ func TestInjectHints(t *testing.T) {
 		if envs := got.GetEnvs(); err != nil || len(envs) != want || want > 0 && (envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath)) {
 			t.Errorf("%d resources: %v, %v", resources, envs, err)
 		}
-	}
-}
-
-func TestInjectWithoutSource(t *testing.T) {
-	t.Parallel()
-	i := testInjector("windows", ocispec.Options{})
-	i.source = fixedSource{err: errors.New("inventory.yaml:3: no")}
-	if _, err := i.Inject(t.Context(), "x/y", []string{"a"}); err == nil || !strings.Contains(err.Error(), "inventory.yaml:3") {
-		t.Error(err)
 	}
 }
 
