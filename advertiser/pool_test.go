@@ -300,15 +300,6 @@ func TestReplicasChange(t *testing.T) {
 	}
 }
 
-func TestHoldings(t *testing.T) {
-	t.Parallel()
-	want := map[string]holding{"A": {"A", 1}, "B": {"B", 4}}
-	got := heldBy(held(displayResource, "A::0", "B::3"), held(displayResource, "b::1"), held(computeResource, "C::0"))
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(holding{})); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
