@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 )
 
@@ -502,5 +504,28 @@ func TestDoctorChecksTheKubeletsDirectory(t *testing.T) {
 	out, err := ask(t, append([]string{"doctor", "--state-dir", filepath.Join(dir, "state")}, emptyNode(dir)...)...)
 	if err == nil || !strings.Contains(out, "problem permissions: "+filepath.Join(dir, "kubelet")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A disk that hangs does not stop doctor.
+func TestDoctorOnADiskThatHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	pipe := policy.Path(state)
+	if err := errors.Join(os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"doctor", "--state-dir", state}, emptyNode(dir)...)
+	out, err := ask(t, append(args, "--timeout", "300ms")...)
+	if err == nil || !strings.Contains(out, "read node policy: no answer") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // The query in the background ends.
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Error(err)
 	}
 }

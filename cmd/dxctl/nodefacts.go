@@ -76,7 +76,15 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 		f.GPUs.List, f.GPUs.Err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.GPU, error) { return n.gpus(ctx, f.Config) })
 	})
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
-	group.Go(func() { f.Files = slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()) })
+	group.Go(func() {
+		var err error
+		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
+			return slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()), nil
+		})
+		if err != nil {
+			f.Files = []doctor.File{doctor.Private(n.stateDir, "problems of the files there are not detected", err)}
+		}
+	})
 	group.Wait()
 	return f
 }
@@ -100,8 +108,12 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 	if n.os != "windows" {
 		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
-	f.NotServed = n.notServed()
-	f.Config = n.policyFacts()
+	var err error
+	if f.Config, err = within(ctx, n.timeout, func(context.Context) (doctor.Config, error) { return n.policyFacts(), nil }); err != nil {
+		f.Config = doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
+	} else {
+		f.NotServed = n.notServed()
+	}
 	group.Wait()
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
 	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
