@@ -82,10 +82,18 @@ Generated from the commands' help, with the defaults on Linux.
 			for _, object := range deviceObjects {
 				page.WriteString("\n" + object.title + "\n\n```text\n")
 				table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+				var plain []string
 				for _, name := range fields(object.of) {
-					fmt.Fprintf(table, "%s\t%s\n", name, object.meaning[name])
+					if meaning := object.meaning[name]; meaning != "" {
+						fmt.Fprintf(table, "%s\t%s\n", name, meaning)
+					} else {
+						plain = append(plain, name)
+					}
 				}
 				table.Flush()
+				if len(plain) > 0 {
+					fmt.Fprintf(&page, "and %s\n", strings.Join(plain, ", "))
+				}
 				page.WriteString("```\n")
 			}
 		}
@@ -137,7 +145,7 @@ func fields(of any) []string {
 	return names
 }
 
-// deviceObjects are what 'dxctl devices -o json' prints.
+// deviceObjects are what 'dxctl devices -o json' prints. Names without a meaning explain themselves.
 var deviceObjects = []struct {
 	title   string
 	of      any
@@ -146,7 +154,7 @@ var deviceObjects = []struct {
 	{"Fields of a GPU as JSON or YAML:", deviceReport{}, map[string]string{
 		"index":           "place in the list, from 0",
 		"instanceID":      "Plug and Play device instance ID",
-		"description":     "name",
+		"description":     "",
 		"kind":            "display, compute or none",
 		"resource":        "extended resource that offers it",
 		"replicas":        "number of containers that can share it",
@@ -156,25 +164,25 @@ var deviceObjects = []struct {
 		"health":          "healthy, or the problem",
 		"notes":           "what is unknown; the GPU can be used",
 		"vendor":          "PCI vendor, or its ID in hexadecimal",
-		"manufacturer":    "manufacturer according to the driver",
-		"locationPath":    "PCIe location path",
+		"manufacturer":    "",
+		"locationPath":    "",
 		"luid":            "LUID of the adapter; changes at each boot",
 		"dedicatedMemory": "in bytes",
-		"integrated":      "whether it shares the processor's memory",
-		"detachable":      "whether it can be unplugged",
-		"software":        "whether it is a software renderer",
-		"numaNode":        "closest NUMA node",
-		"busNumber":       "PCI bus",
+		"integrated":      "",
+		"detachable":      "",
+		"software":        "",
+		"numaNode":        "",
+		"busNumber":       "",
 		"address":         "PCI device (upper 16 bits) and function",
 		"status":          "Plug and Play DN_ bits",
 		"problem":         "Plug and Play problem code, or 0",
 		"driverKey":       "key below HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class",
-		"driverVersion":   "version of the driver package",
-		"driverStorePath": "directory of the driver package",
+		"driverVersion":   "",
+		"driverStorePath": "",
 		"system32":        "64-bit driver files, for System32",
 		"sysWOW64":        "32-bit driver files, for SysWOW64",
-		"deviceNodes":     "device nodes for Linux containers",
-		"libraries":       "files and directories for Linux containers",
+		"deviceNodes":     "",
+		"libraries":       "",
 	}},
 	{"Fields of a file:", fileReport{}, map[string]string{
 		"source":      "path on the node",
