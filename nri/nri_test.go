@@ -19,6 +19,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
@@ -88,8 +89,51 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 		},
 		observer: &recordingObserver{}, recorder: recorder, dir: dir,
 	}
-	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, b.observer, testutil.Quiet())
+	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, handlers, b.observer, testutil.Quiet())
 	return b
+}
+
+// handlers has one of runc, which is the default, and one of Kata Containers.
+func handlers(context.Context) (containerdconfig.Loaded, error) {
+	return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
+		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
+	}}, nil
+}
+
+func TestRuntimeHandlers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	token := b.allocate(t, display, "0")
+	unknown := func(context.Context) (containerdconfig.Loaded, error) {
+		return containerdconfig.Loaded{}, errors.New("connection refused")
+	}
+	for _, test := range []struct {
+		handler string
+		load    func(context.Context) (containerdconfig.Loaded, error)
+		says    string // the error, "" if the container gets its GPU
+	}{
+		{"kata", unknown, "the runtime handler kata is unknown: connection refused"},
+		{"", unknown, ""},
+		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2; use a runtime class with a handler of runc, or none`},
+		{"gone", nil, `no runtime handler "gone"`}, // They are loaded once.
+		{"runc", nil, ""},
+		{"", nil, ""},
+	} {
+		b.plugin.load = test.load
+		pod := testPod()
+		pod.RuntimeHandler = test.handler
+		if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
+			t.Errorf("%q: a container without a request gets %v, error %v", test.handler, got, err)
+		}
+		got, err := b.adjust(pod, testContainer(displayKey+"="+token))
+		if refused := test.says != ""; refused != (err != nil) || refused && (got != nil || !strings.Contains(err.Error(), test.says) || decision.ReasonOf(err) != decision.ReasonHandler) {
+			t.Errorf("%q: %v, error %v", test.handler, got, err)
+		}
+	}
+	// Another containerd may have other handlers.
+	if _, err := (&hooks{b.plugin, func() {}}).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.loaded != nil {
+		t.Errorf("%v, %v", b.plugin.loaded, err)
+	}
 }
 
 // adjust returns the plugin's answer for a container.
@@ -357,7 +401,7 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	p := NewPlugin(func() (*decision.Decider, error) {
 		t.Error("the policy is read")
 		return nil, errors.New("no policy")
-	}, observer, testutil.Quiet())
+	}, handlers, observer, testutil.Quiet())
 	for range maxWorkers {
 		p.slots <- struct{}{}
 	}
@@ -380,7 +424,7 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 	t.Parallel()
 	p := NewPlugin(func() (*decision.Decider, error) {
 		panic("for a test") //nolint:forbidigo // The plugin must survive it.
-	}, &recordingObserver{}, testutil.Quiet())
+	}, handlers, &recordingObserver{}, testutil.Quiet())
 	for range 2 {
 		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"=x")); !errors.Is(err, decision.ErrInternal) {
 			t.Errorf("error %v", err)

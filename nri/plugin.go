@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 	"directx-nri/ocispec/adjustment"
@@ -53,17 +55,23 @@ const (
 // Plugin has the hooks of the NRI plugin.
 type Plugin struct {
 	decider  func() (*decision.Decider, error)
+	load     func(context.Context) (containerdconfig.Loaded, error)
 	observer Observer
 	log      logrus.FieldLogger
 
 	timeout time.Duration
 	slots   chan struct{} // one element for each worker
+
+	mu     sync.Mutex
+	loaded *containerdconfig.Loaded // by the runtime of this registration, nil if unknown
 }
 
 // NewPlugin returns a plugin. decider returns the decider with the node policy in
-// force; it is called for each container that requests a GPU.
-func NewPlugin(decider func() (*decision.Decider, error), observer Observer, log logrus.FieldLogger) *Plugin {
-	return &Plugin{decider: decider, observer: observer, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
+// force; it is called for each container that requests a GPU. load returns the
+// configuration that the runtime has loaded; it is called once for each
+// registration, and again after an error.
+func NewPlugin(decider func() (*decision.Decider, error), load func(context.Context) (containerdconfig.Loaded, error), observer Observer, log logrus.FieldLogger) *Plugin {
+	return &Plugin{decider: decider, load: load, observer: observer, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
 }
 
 // CreateContainer returns the adjustment of a container that has an allocation. A
@@ -71,7 +79,7 @@ func NewPlugin(decider func() (*decision.Decider, error), observer Observer, log
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	defer func() { p.observer.HookDone(hookCreate, time.Since(began)) }()
-	c := describe(pod, container)
+	c := p.describe(pod, container)
 	if !decision.RequestsGPU(c) {
 		return nil, nil, nil
 	}
@@ -88,7 +96,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 }
 
 // describe returns container as a decision sees it.
-func describe(pod *api.PodSandbox, container *api.Container) decision.Container {
+func (p *Plugin) describe(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
 		OS:             ocispec.Linux,
 		ID:             container.GetId(),
@@ -97,7 +105,35 @@ func describe(pod *api.PodSandbox, container *api.Container) decision.Container 
 		Env:            container.GetEnv(),
 		Annotations:    container.GetAnnotations(),
 		PodAnnotations: pod.GetAnnotations(),
+		CheckHandler:   func(ctx context.Context) error { return p.checkHandler(ctx, pod.GetRuntimeHandler()) },
 	}
+}
+
+// checkHandler returns nil if containers of the runtime handler can have GPUs: a
+// container of Kata Containers or gVisor would run without its GPU. If containerd's
+// handlers are unknown, those of pods without a runtime class can.
+func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.loaded == nil {
+		loaded, err := p.load(ctx)
+		switch {
+		case err != nil && handler == "":
+			p.log.WithError(err).Warn("The runtime handlers of containerd are unknown: pods with a runtime class get no GPU")
+			return nil
+		case err != nil:
+			return fmt.Errorf("the runtime handler %s is unknown: %w", handler, err)
+		}
+		p.loaded = &loaded
+	}
+	return p.loaded.CheckHandler(handler)
+}
+
+// forget makes the next decision load the runtime's configuration again.
+func (p *Plugin) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loaded = nil
 }
 
 // decide decides in a worker, which is left behind when it takes too long:

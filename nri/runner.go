@@ -139,6 +139,7 @@ type hooks struct {
 // plugin. Existing containers need nothing: the interlock keeps those from starting
 // that were not adjusted.
 func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	h.forget()
 	h.synchronized()
 	return nil, nil
 }

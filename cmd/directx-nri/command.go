@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"directx-nri/internal/cli"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
@@ -26,7 +27,7 @@ import (
 // options are the program's flags.
 type options struct {
 	stateDir, runtimeDir, hostRoot string
-	nriSocket, nriIndex            string
+	nriSocket, nriIndex, criSocket string
 	metricsAddress                 string
 }
 
@@ -59,6 +60,7 @@ again whenever containerd restarts.`,
 	flags.StringVar(&o.hostRoot, "host-root", "/", "`DIRECTORY` where the node's root directory is mounted")
 	flags.StringVar(&o.nriSocket, "nri-socket", defaults.NRI, "containerd's NRI `SOCKET`")
 	flags.StringVar(&o.nriIndex, "nri-index", "50", "`INDEX` of the plugin among all NRI plugins, from 00 to 99")
+	flags.StringVar(&o.criSocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET`, to find out which runtime handlers run runc")
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints; \"\" disables them")
 	return command
 }
@@ -90,7 +92,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			return nil, err
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
-	}, m, log)
+	}, o.loadHandlers, m, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
@@ -121,6 +123,20 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	group.Go(func() error { return ready.Run(ctx) })
 	group.Go(func() error { return runner.Run(ctx) })
 	return group.Wait()
+}
+
+// loadHandlers returns the configuration that containerd has loaded.
+func (o options) loadHandlers(ctx context.Context) (containerdconfig.Loaded, error) {
+	connection, err := containerdconfig.Dial(o.criSocket)
+	if err != nil {
+		return containerdconfig.Loaded{}, err
+	}
+	defer connection.Close()
+	loaded, err := containerdconfig.Load(ctx, connection)
+	if err != nil {
+		return loaded, fmt.Errorf("%w; is --cri-socket %s correct?", err, o.criSocket)
+	}
+	return loaded, nil
 }
 
 // newLog returns the log that the node policy configures.

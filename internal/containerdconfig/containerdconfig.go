@@ -41,7 +41,8 @@ const AnnotationPattern = "directx.microsoft.com/*"
 const (
 	runhcsType = "io.containerd.runhcs.v1"
 	runcType   = "io.containerd.runc.v2"
-	podSandbox = "podsandbox" // the default sandboxer
+	shimType   = "io.containerd.directx.v1" // our shim, which runs runc's
+	podSandbox = "podsandbox"               // the default sandboxer
 
 	// newFileVersion is the version of a new file, which all releases read.
 	newFileVersion = 2

@@ -21,6 +21,8 @@ import (
 type Loaded struct {
 	// Handlers are sorted by name.
 	Handlers []Handler
+	// Default is the name of the handler of pods without a runtime class.
+	Default string
 	// OS is containerd's operating system, as in runtime.GOOS.
 	OS string
 	// Version is containerd's version, such as "v1.7.35", and Major its first number, or 0.
@@ -64,6 +66,20 @@ func (l Loaded) Check() error {
 	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, l.Handlers[i].Name, path, Fix)
 }
 
+// CheckHandler returns nil if containers of the named handler, "" for the default one,
+// can have GPUs from the NRI plugin.
+func (l Loaded) CheckHandler(name string) error {
+	name = cmp.Or(name, l.Default)
+	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.Name == name })
+	switch {
+	case i < 0:
+		return fmt.Errorf("containerd has no runtime handler %q", name)
+	case l.Handlers[i].RuntimeType == shimType:
+		return nil
+	}
+	return l.Handlers[i].CheckEligible(l.OS)
+}
+
 // Dial returns a connection to containerd's CRI socket. See [localgrpc.Dial].
 func Dial(address string) (*grpc.ClientConn, error) {
 	connection, err := localgrpc.Dial(address)
@@ -86,7 +102,7 @@ func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, err
 	if err != nil {
 		return loaded, fmt.Errorf("get containerd's CRI status: %w", err)
 	}
-	if loaded.Handlers, err = parseStatus(status.GetInfo()["config"]); err != nil {
+	if loaded.Handlers, loaded.Default, err = parseStatus(status.GetInfo()["config"]); err != nil {
 		return loaded, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
 	}
 	return loaded, nil
@@ -101,13 +117,14 @@ func Major(version string) int {
 	return major
 }
 
-func parseStatus(config string) ([]Handler, error) {
+func parseStatus(config string) (handlers []Handler, defaultHandler string, err error) {
 	if config == "" {
-		return nil, errors.New("no configuration; is this containerd?")
+		return nil, "", errors.New("no configuration; is this containerd?")
 	}
 	var status struct {
 		Containerd struct {
-			Runtimes map[string]struct {
+			DefaultRuntimeName string `json:"defaultRuntimeName"`
+			Runtimes           map[string]struct {
 				RuntimeType          string   `json:"runtimeType"`
 				RuntimePath          string   `json:"runtimePath"`
 				Sandboxer            string   `json:"sandboxer"`   // 2.x
@@ -121,9 +138,8 @@ func parseStatus(config string) ([]Handler, error) {
 		} `json:"containerd"`
 	}
 	if err := json.Unmarshal([]byte(config), &status); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var handlers []Handler
 	for name, r := range status.Containerd.Runtimes {
 		handlers = append(handlers, Handler{
 			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation),
@@ -131,7 +147,7 @@ func parseStatus(config string) ([]Handler, error) {
 		})
 	}
 	slices.SortFunc(handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
-	return handlers, nil
+	return handlers, status.Containerd.DefaultRuntimeName, nil
 }
 
 // Pod is a pod that containerd has a sandbox of.

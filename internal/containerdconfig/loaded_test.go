@@ -112,7 +112,7 @@ func TestLoad(t *testing.T) {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "{", `{"containerd":{"runtimes":[]}}`} {
-		if _, err := parseStatus(bad); err == nil {
+		if _, _, err := parseStatus(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}

@@ -40,6 +40,9 @@ type Container struct {
 	Devices []specs.WindowsDevice
 	// HyperV means that the container has a virtual machine of its own.
 	HyperV bool
+	// CheckHandler returns nil if the runtime handler of the container's pod runs
+	// containers that can have GPUs. It is nil where all handlers do.
+	CheckHandler func(context.Context) error
 }
 
 // Pod identifies a pod. It comes from the runtime and cannot be forged.

@@ -25,6 +25,7 @@ const (
 	ReasonWrongVariable Reason = "wrong_variable" // the container's own variables break the token
 	ReasonPolicy        Reason = "policy"         // the node policy does not allow an extra mount
 	ReasonHyperV        Reason = "hyperv"         // the container is isolated by Hyper-V
+	ReasonHandler       Reason = "handler"        // the pod's runtime handler cannot give GPUs
 	ReasonRequest       Reason = "request"        // the request of a standalone container cannot be met
 	ReasonConfig        Reason = "config"         // the node policy cannot be used
 	ReasonSlow          Reason = "slow"           // the node's disk or discovery did not respond in time

@@ -88,6 +88,11 @@ func (d *Decider) decidePod(ctx context.Context, c Container) (Outcome, bool, er
 	if c.HyperV {
 		return Outcome{}, false, explain("", errHyperV)
 	}
+	if c.CheckHandler != nil {
+		if err := c.CheckHandler(ctx); err != nil {
+			return Outcome{}, false, WithReason(ReasonHandler, fmt.Errorf("%w; use a runtime class with a handler of runc, or none", err))
+		}
+	}
 	holder := allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
 	if holder.PodUID == "" || holder.Container == "" {
 		return Outcome{}, false, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")

@@ -256,7 +256,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	if n.Replicas > 0 {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
-	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket}, n.PluginFlags)
+	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket, "--cri-socket", n.Address()}, n.PluginFlags)
 	daemon := func(program string, args []string) func() *exec.Cmd {
 		return func() *exec.Cmd { return exec.Command(n.parts.Product(program), args...) }
 	}

@@ -54,3 +54,31 @@ func TestHandlerOfItsOwn(t *testing.T) {
 	n.WaitRunning(t, refused, onlyInit, served, plain)
 	n.CheckDevices(t)
 }
+
+// TestForeignHandler runs pods by a handler of another type than runc's, as Kata
+// Containers and gVisor have. The plugin refuses those with a GPU.
+func TestForeignHandler(t *testing.T) {
+	n := bed.Start(t, bed.Options{Inventory: bed.NewInventory(1, 0)})
+	config, err := os.ReadFile(n.ContainerdConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := bytes.Replace(config, []byte(`runtime_type = "io.containerd.runc.v2"`), []byte(`runtime_type = "io.containerd.foreign.v1"`), 1)
+	if err := os.WriteFile(n.ContainerdConfig(), foreign, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.RestartContainerd(t)
+	n.WaitKubelet(t)
+	n.WaitOffered(t)
+	refused, plain := n.Apply(t, bed.GPUPod("refused", 1)), n.Apply(t, bed.GPUPod("plain", 0))
+	mustContain(t, "the event", n.WaitNotStarted(t, refused, "main", 0), `runtime_type "io.containerd.foreign.v1", not io.containerd.runc.v2`)
+	n.WaitRunning(t, plain)
+	if err := os.WriteFile(n.ContainerdConfig(), config, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.RestartContainerd(t)
+	n.WaitKubelet(t)
+	n.Nudge(t, refused)
+	n.WaitRunning(t, refused)
+	n.CheckDevices(t)
+}
