@@ -116,7 +116,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	if o.withShim {
-		return runflags.WithShim(o.request()), nil
+		return runflags.WithShim(os, o.request()), nil
 	}
 	flags, notes, err := runflags.Flags(program, os, devices, o.files(), policy)
 	switch {

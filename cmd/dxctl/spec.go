@@ -193,14 +193,16 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 func requesting(c decision.Container, request string) decision.Container {
 	c.Pod, c.Name = nil, ""
 	c.Annotations = maps.Clone(c.Annotations)
-	delete(c.Annotations, decision.VisibleAnnotation)
 	c.Env = slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {
 		if c.OS == ocispec.Windows {
 			variable = strings.ToUpper(variable)
 		}
 		return strings.HasPrefix(variable, decision.VisibleVariable) || strings.HasPrefix(variable, allocation.EnvPrefix)
 	})
-	c.Env = append(c.Env, decision.VisibleVariable+"="+request)
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[decision.VisibleAnnotation] = request
 	return c
 }
 

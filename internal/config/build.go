@@ -25,8 +25,9 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 		ExtraMounts:     c.extraMounts(d, f.ExtraMounts),
 		VisibilityHints: f.VisibilityHints, FailOnInitError: f.FailOnInitError,
 		MetricsAddress: f.Metrics.Address, Shim: policy.Shim(f.Shim), Log: policy.Log(f.Log),
-		RuntimeFiles: runtimeFiles(d, f.RuntimeFiles),
-		Resources:    resources(d, f, preset),
+		RuntimeFiles:          runtimeFiles(d, f.RuntimeFiles),
+		StandaloneEnvironment: f.Standalone.Environment,
+		Resources:             resources(d, f, preset),
 	}
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
 		if value != "" && !filepath.IsAbs(value) {
@@ -248,6 +249,7 @@ func (a addedFile) added(d *document, path string) policy.AddedFile {
 
 func (c Compiler) extraMounts(d *document, m extraMounts) policy.ExtraMounts {
 	p := policy.ExtraMounts{Sources: policy.MountSources(m.Sources), Max: m.Max}
+	p.Configured = d.root != nil && d.node("extraMounts.sources") != d.node("extraMounts")
 	for i, dir := range m.HostDirectories {
 		clean, err := cleanDirectory(c.NodeOS, dir)
 		if err == nil {

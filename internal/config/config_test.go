@@ -91,6 +91,7 @@ extraMounts:
   destinations: ['C:\app', 'C:\Windows\System32']
   max: 4
 visibilityHints: off
+standalone: {environment: true}
 `
 }
 
@@ -121,9 +122,9 @@ func TestCompileEverything(t *testing.T) {
 			policy.RuntimeFiles{Vendor: 0x8086, Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
 		),
 		ExtraMounts: policy.ExtraMounts{
-			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4,
+			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
-		FailOnInitError: true, MetricsAddress: ":9400",
+		StandaloneEnvironment: true, FailOnInitError: true, MetricsAddress: ":9400",
 		Shim: policy.Shim{Runtime: "other-shim", Log: abs("/shim.log")}, Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

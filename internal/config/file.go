@@ -27,6 +27,8 @@ type File struct {
 	VisibilityHints bool `yaml:"visibilityHints,omitempty" jsonschema:"default=true"`
 	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
 	ExtraMounts extraMounts `yaml:"extraMounts,omitempty"`
+	// Standalone configures containers outside Kubernetes.
+	Standalone standalone `yaml:"standalone,omitempty"`
 	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE.
 	RuntimeFiles map[string]vendorFiles `yaml:"runtimeFiles,omitempty"`
 	// Makes the advertiser exit with an error if there is no GPU when it starts.
@@ -88,7 +90,7 @@ type versionBounds struct {
 }
 
 type extraMounts struct {
-	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories).
+	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only where it is set, the environment of standalone containers can request files.
 	Sources string `yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
 	// Directories of the node that files can come from, with everything below them.
 	HostDirectories []string `yaml:"hostDirectories,omitempty" jsonschema:"maxItems=64"`
@@ -96,6 +98,11 @@ type extraMounts struct {
 	Destinations []string `yaml:"destinations,omitempty" jsonschema:"minItems=1,maxItems=64"`
 	// Largest number of extra mounts of a container.
 	Max int `yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
+}
+
+type standalone struct {
+	// Lets the environment of Linux containers request GPUs, as that of Windows containers does. Images can set it, too.
+	Environment bool `yaml:"environment,omitempty" jsonschema:"default=false"`
 }
 
 type vendorFiles struct {

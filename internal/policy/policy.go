@@ -56,6 +56,9 @@ type Policy struct {
 	// vendor may have several entries.
 	RuntimeFiles []RuntimeFiles `json:"runtimeFiles"`
 	ExtraMounts  ExtraMounts    `json:"extraMounts"`
+	// StandaloneEnvironment lets the environment of a Linux container outside
+	// Kubernetes, which its image can set, request GPUs.
+	StandaloneEnvironment bool `json:"standaloneEnvironment,omitempty"`
 	// VisibilityHints adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `json:"visibilityHints"`
 

@@ -23,9 +23,10 @@ func example() Policy {
 			},
 		}},
 		Assignment: AssignByPath, Injection: InjectByKubelet, ServedBy: ServedByShim,
-		RuntimeFiles:    []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
-		ExtraMounts:     ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3},
-		VisibilityHints: true, FailOnInitError: true, MetricsAddress: ":9400",
+		RuntimeFiles:          []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
+		ExtraMounts:           ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
+		StandaloneEnvironment: true,
+		VisibilityHints:       true, FailOnInitError: true, MetricsAddress: ":9400",
 		Shim: Shim{Runtime: "containerd-shim-runc-v2", Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
 	}
 }

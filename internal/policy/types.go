@@ -188,6 +188,9 @@ func DefaultRuntimeFiles() []RuntimeFiles {
 // ExtraMounts is what pods can request in addition to the driver's files.
 type ExtraMounts struct {
 	Sources MountSources `json:"sources"`
+	// Configured reports that the configuration sets Sources. Then the environment of a
+	// container outside Kubernetes can request files.
+	Configured bool `json:"configured,omitempty"`
 	// HostDirectories are absolute directories of the node that
 	// [MountHostDirectories] allows in addition to the driver store.
 	HostDirectories []string `json:"hostDirectories,omitempty"`

@@ -90,7 +90,7 @@ func RequestsGPU(c Container) bool {
 	if c.Pod != nil {
 		return len(overriddenTokens(c.Annotations, tokens)) > 0
 	}
-	_, request := visibleDevices(c)
+	_, request := visibleDevices(c, true)
 	if strings.EqualFold(request, visibleNone) {
 		return false
 	}
@@ -101,6 +101,8 @@ func RequestsGPU(c Container) bool {
 type Policy struct {
 	ocispec.Options
 	ExtraMounts policy.ExtraMounts
+	// Environment lets the environment of a standalone Linux container request GPUs.
+	Environment bool
 }
 
 // PolicyOf returns the policy of p. byClass is what p.Assignment means on this
@@ -109,6 +111,7 @@ func PolicyOf(p policy.Policy, byClass bool) Policy {
 	return Policy{
 		Options:     ocispec.Options{ByClass: byClass, RuntimeFiles: p.RuntimeFiles, VisibilityHints: p.VisibilityHints},
 		ExtraMounts: p.ExtraMounts,
+		Environment: p.StandaloneEnvironment,
 	}
 }
 
@@ -158,6 +161,8 @@ func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispe
 	}
 	if ok {
 		d.log(container, outcome)
+	} else if container.Pod == nil && RequestsGPU(container) && !d.readsEnvironment(container) {
+		d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
 	}
 	return outcome.Edits, ok, nil
 }

@@ -70,7 +70,7 @@ func errorTable() []knownError {
 	const onlyPlugin = removeVariables + ", and request the GPU in the container's resource limits"
 	return []knownError{
 		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
-		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with " + VisibleVariable},
+		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " + VisibleAnnotation + " or, on Windows, with " + VisibleVariable},
 		{errOverridden, ReasonWrongVariable, removeVariables},
 		{allocation.ErrMalformedToken, ReasonWrongVariable, onlyPlugin},
 		{ErrWrongVariable, ReasonWrongVariable, onlyPlugin},

@@ -14,7 +14,8 @@ import (
 // of a pod is for all of its containers with an allocation; with a dot and a
 // container's name appended it is for that container, which gets the files of both.
 // (Kubernetes limits the name after the slash to 63 characters, so this works for
-// container names of up to 50.) The variable is for standalone containers only.
+// container names of up to 50.) The variable is for standalone containers only,
+// and only under a policy that an administrator has set: images can set it, too.
 const (
 	ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
 	ExtraMountsVariable   = "DIRECTX_EXTRA_MOUNTS"
@@ -23,7 +24,7 @@ const (
 // extraMountsRequest is the text of a request and where it is written.
 type extraMountsRequest struct{ origin, text string }
 
-func extraMountsRequests(c Container) []extraMountsRequest {
+func (d *Decider) extraMountsRequests(c Container) []extraMountsRequest {
 	var requests []extraMountsRequest
 	keys := []string{ExtraMountsAnnotation}
 	if c.Pod != nil && c.Name != "" {
@@ -39,7 +40,7 @@ func extraMountsRequests(c Container) []extraMountsRequest {
 			requests = append(requests, extraMountsRequest{"annotation " + key, text})
 		}
 	}
-	if c.Pod == nil && len(requests) == 0 {
+	if c.Pod == nil && len(requests) == 0 && d.readsEnvironment(c) {
 		if text := c.lookupEnv(ExtraMountsVariable); text != "" {
 			requests = append(requests, extraMountsRequest{ExtraMountsVariable, text})
 		}
@@ -52,7 +53,10 @@ func extraMountsRequests(c Container) []extraMountsRequest {
 func (d *Decider) extraMounts(c Container, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
 	var files []extramounts.Request
 	var origins []string
-	for _, request := range extraMountsRequests(c) {
+	for _, request := range d.extraMountsRequests(c) {
+		if request.origin == ExtraMountsVariable && !d.Policy.ExtraMounts.Configured {
+			return nil, WithReason(ReasonPolicy, fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources; use the annotation %s", ExtraMountsVariable, ExtraMountsAnnotation))
+		}
 		list, err := extramounts.Parse(request.origin, request.text)
 		if err != nil {
 			return nil, WithReason(ReasonPolicy, fmt.Errorf("extra mounts: %w; correct it", err))

@@ -31,7 +31,7 @@ func (storeFiles) Final(path string) (string, bool, error) {
 }
 
 func permissive() Policy {
-	return Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 3}, Options: ocispec.Options{VisibilityHints: true}}
+	return Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Configured: true, Max: 3}, Options: ocispec.Options{VisibilityHints: true}}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.
@@ -136,6 +136,11 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
 		}
 		edits, ok, err := d.Decide(t.Context(), c)
+		if d.Policy.ExtraMounts.Configured = false; test.annotation == "" && test.variable != "" && test.gpus != "" {
+			if _, _, err := d.Decide(t.Context(), c); ReasonOf(err) != ReasonPolicy {
+				t.Errorf("%s, while the policy is the default: %v", name, err)
+			}
+		}
 		if !errors.Is(err, test.err) || test.err == nil && ok == test.untouched || !slices.Equal(mounted(edits), test.want) {
 			t.Errorf("%s: %v, ok %t, error %v", name, mounted(edits), ok, err)
 		}

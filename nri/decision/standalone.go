@@ -15,7 +15,8 @@ import (
 
 // The request of a standalone container: all, none, or a comma-separated list of
 // indices, location paths and LUIDs. The annotation, which no image can set, takes
-// precedence over the variable.
+// precedence over the variable. On Linux, the variable counts only where the policy
+// says so; on Windows always, because ctr 1.7 drops annotations there.
 const (
 	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
 	VisibleAnnotation = "directx.microsoft.com/visible-devices"
@@ -29,7 +30,7 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 	if tokens := tokenEnv(c.OS, c.Env); len(tokens) > 0 {
 		return Outcome{}, false, explain(tokens[0].variable, errOutsidePod)
 	}
-	name, request := visibleDevices(c)
+	name, request := visibleDevices(c, d.readsEnvironment(c))
 	assigned := assignedDevices(c.Devices)
 	switch {
 	case strings.EqualFold(request, visibleNone), request == "" && !assigned.any():
@@ -92,11 +93,20 @@ func (d *Decider) selectByIndex(request string) (devices []discovery.Device, ok 
 	return union(nil, found), ok && err == nil
 }
 
+// readsEnvironment reports whether c, a standalone container, can request GPUs by its
+// environment.
+func (d *Decider) readsEnvironment(c Container) bool {
+	return c.OS == ocispec.Windows || d.Policy.Environment
+}
+
 // visibleDevices returns the request of a standalone container, "" if there is
 // none, and where it is written.
-func visibleDevices(c Container) (name, request string) {
+func visibleDevices(c Container, environment bool) (name, request string) {
 	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
 		return "annotation " + VisibleAnnotation, value
+	}
+	if !environment {
+		return VisibleVariable, ""
 	}
 	return VisibleVariable, strings.TrimSpace(c.lookupEnv(VisibleVariable))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
@@ -227,6 +228,32 @@ func TestStandaloneIsRefused(t *testing.T) {
 				t.Errorf("error %q", err)
 			}
 		})
+	}
+}
+
+// An image can set the environment of a container.
+func TestStandaloneEnvironmentOnLinux(t *testing.T) {
+	t.Parallel()
+	c := Container{OS: ocispec.Linux, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=[a]"}}
+	for _, test := range []struct {
+		annotation string
+		allowed    bool
+		requests   bool
+	}{{"", false, false}, {"0", false, true}, {"", true, true}} {
+		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
+		log, logged := logtest.NewNullLogger()
+		d.Log, d.Policy.Environment = log, test.allowed
+		c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
+		edits, ok, err := d.Decide(t.Context(), c)
+		if test.allowed { // and the extra mounts are not
+			if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), ExtraMountsVariable) {
+				t.Errorf("%+v: %v", test, err)
+			}
+			continue
+		}
+		if err != nil || ok != test.requests || len(edits.Mounts) > 0 || logged.LastEntry() == nil || strings.Contains(logged.LastEntry().Message, "has no effect") == ok {
+			t.Errorf("%+v: %+v, ok %t, error %v, logged %v", test, edits, ok, err, logged.AllEntries())
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ containerd runs it. By hand, use
 Kubernetes: set runtime_path of the runtime handlers to this file, as
 'dxctl runtime configure' does. Without Kubernetes:
 
-  ctr run --runtime %[6]s --env DIRECTX_VISIBLE_DEVICES=all …
+  ctr run --runtime %[6]s --annotation directx.microsoft.com/visible-devices=all …
 
 It runs the real shim, %[3]s, from its own directory or PATH, unless the
 configuration names another one. The node policy is in %[4]s; the

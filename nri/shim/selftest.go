@@ -92,7 +92,8 @@ func prepareSelfTest(self, dir string) error {
 		gpu.DeviceNodes = []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}
 	}
 	p := policy.Default()
-	p.Inventory, p.Shim.Runtime = true, filepath.Join(dir, selfTestShimName+filepath.Ext(self))
+	p.Inventory, p.StandaloneEnvironment = true, true
+	p.Shim.Runtime = filepath.Join(dir, selfTestShimName+filepath.Ext(self))
 	p.Assignment = policy.AssignByPath // on each version of Windows
 	state := filepath.Join(dir, "state")
 	return errors.Join(

@@ -64,7 +64,7 @@ func newBed(t testing.TB) *bed {
 func (b *bed) configure(change func(*policy.Policy)) {
 	b.t.Helper()
 	p := policy.Default()
-	p.Inventory = true
+	p.Inventory, p.StandaloneEnvironment = true, true
 	if change != nil {
 		change(&p)
 	}
@@ -317,6 +317,20 @@ func TestStandaloneStart(t *testing.T) {
 	if log := b.read("state/shim.log"); !strings.Contains(log, "missing.so") || !strings.Contains(log, "Container gets GPUs") {
 		t.Errorf("the log does not report the missing file: %s", log)
 	}
+}
+
+// TestImagesCannotRequest: containerd merges an image's environment into the spec.
+func TestImagesCannotRequest(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.configure(func(p *policy.Policy) { p.StandaloneEnvironment = false })
+	spec := standalone("DIRECTX_VISIBLE_DEVICES=all")
+	b.started(b.start(spec))
+	if b.read("bundle/config.json") != spec || !strings.Contains(b.read("state/shim.log"), "set standalone.environment in the configuration") {
+		t.Error(b.read("bundle/config.json"), b.read("state/shim.log"))
+	}
+	b.started(b.start(specOf(map[string]string{"directx.microsoft.com/visible-devices": "all"})))
+	b.hasGPU()
 }
 
 func TestEditsKeepModeAndAreDoneOnce(t *testing.T) {

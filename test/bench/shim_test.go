@@ -85,7 +85,7 @@ func TestShim(t *testing.T) {
 }
 
 // request is a container that requests the first GPU.
-var request = bed.Standalone{Env: []string{"DIRECTX_VISIBLE_DEVICES=0"}}
+var request = bed.Standalone{Annotations: map[string]string{"directx.microsoft.com/visible-devices": "0"}}
 
 // buildFloor builds a wrapper that only becomes target.
 func buildFloor(t *testing.T, dir, target string) string {

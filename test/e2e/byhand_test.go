@@ -77,7 +77,7 @@ func (s *standalone) testFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", bed.Runc}, flags...)...)
-			s.run(t, "shim-"+id, env(request)...)
+			s.run(t, "shim-"+id, annotation(request)...)
 			s.mustBeAlike(t, "flags-"+id, "shim-"+id)
 		})
 	}
@@ -150,7 +150,7 @@ func (s *standalone) testBash(t *testing.T) {
 
 // testDxctlSpec compares dxctl's preview of a spec with the shim's edit of it.
 func (s *standalone) testDxctlSpec(t *testing.T) {
-	for id, flags := range map[string][]string{"spec-all": env("all"), "spec-one": annotation("1"), "spec-none": nil} {
+	for id, flags := range map[string][]string{"spec-all": annotation("all"), "spec-one": annotation("1"), "spec-none": nil} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			s.run(t, id, flags...)
@@ -179,6 +179,6 @@ func (s *standalone) testNerdctlFlags(t *testing.T) {
 		t.Fatalf("nerdctl run %q: %v\n%s", flags, err, out)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	s.run(t, "nerdctl-shim", env("0,2")...)
+	s.run(t, "nerdctl-shim", annotation("0,2")...)
 	s.mustBeAlike(t, lines[len(lines)-1], "nerdctl-shim")
 }

@@ -209,7 +209,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 // TestExtraMountsByShim requests extra mounts in pods and standalone containers, through
 // the runtime shim alone.
 func TestExtraMountsByShim(t *testing.T) {
-	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, HandlerApart: true, Config: "servedBy: shim\n"})
+	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, HandlerApart: true, Config: "servedBy: shim\nstandalone: {environment: true}\n"})
 	e.ConfigureContainerd(t)
 	t.Run("standalone", e.testStandalone)
 	e.Kubelet.Start(t)

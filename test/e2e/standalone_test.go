@@ -18,7 +18,8 @@ import (
 	"directx-nri/test/bed"
 )
 
-// A standalone container's request, as a flag of `ctr run`.
+// A standalone container's request, as a flag of `ctr run`. The variable has no effect
+// unless the configuration says so.
 func env(request string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + request} }
 func annotation(request string) []string {
 	return []string{"--annotation", "directx.microsoft.com/visible-devices=" + request}
@@ -84,11 +85,11 @@ func (s *standalone) testRequests(t *testing.T) {
 		flags []string
 		want  []int
 	}{
-		"all":                        {env("all"), []int{0, 1, 2}},
-		"index":                      {env("1"), []int{1}},
-		"luid":                       {env(gpus[1].LUID()), []int{1}},
-		"location-path":              {env(gpus[2].LocationPath()), []int{2}},
-		"none":                       {env("none"), nil},
+		"all":                        {annotation("all"), []int{0, 1, 2}},
+		"index":                      {annotation("1"), []int{1}},
+		"luid":                       {annotation(gpus[1].LUID()), []int{1}},
+		"location-path":              {annotation(gpus[2].LocationPath()), []int{2}},
+		"none":                       {annotation("none"), nil},
 		"annotation-before-variable": {append(env("0"), annotation("1")...), []int{1}},
 	} {
 		t.Run(id, func(t *testing.T) {
@@ -109,7 +110,7 @@ cat %[2]s
 echo changed >%[2]s
 mknod /tmp/own c 61 %[3]d && cat /tmp/own
 true`, gpu.ContainerPath(), library.Destination, other.Index)
-	out, err := s.CtrRun("inside", script, append([]string{"--runtime", bed.DirectX}, env("1")...)...)
+	out, err := s.CtrRun("inside", script, append([]string{"--runtime", bed.DirectX}, annotation("1")...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -138,8 +139,8 @@ func (s *standalone) testRefusals(t *testing.T) {
 		flags []string
 		want  []string
 	}{
-		"index":             {env("3"), append(everyGPU, `"3"`)},
-		"token-and-request": {append(env("all"), "--env", displayToken+"="), []string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
+		"index":             {annotation("3"), append(everyGPU, `"3"`)},
+		"token-and-request": {append(annotation("all"), "--env", displayToken+"="), []string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +162,8 @@ func (s *standalone) testRefusals(t *testing.T) {
 func (s *standalone) testUntouched(t *testing.T) {
 	for id, flags := range map[string][]string{
 		"untouched-nothing": nil,
-		"untouched-none":    env("none"),
+		"untouched-none":    annotation("none"),
+		"untouched-image":   env("all"),
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +205,7 @@ func (s *standalone) testOwnMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	destination := s.Inventory.GPUs[0].Mounts(s.Dir)[1].Destination
-	s.run(t, "own-mount", append(env("0"), "--mount", "type=bind,src="+own+",dst="+destination+",options=rbind:ro")...)
+	s.run(t, "own-mount", append(annotation("0"), "--mount", "type=bind,src="+own+",dst="+destination+",options=rbind:ro")...)
 	view := s.client.View(t, "own-mount")
 	if got := view.Files[destination]; got != "the container's own\n" {
 		t.Errorf("%s holds %q, want the container's own", destination, got)
@@ -222,7 +224,7 @@ func (s *standalone) testDeadShim(t *testing.T) {
 		t.Run(runtime, func(t *testing.T) {
 			t.Parallel()
 			id := "dead-shim-" + runtime
-			s.CtrDetach(t, id, append([]string{"--runtime", runtime}, env("all")...)...)
+			s.CtrDetach(t, id, append([]string{"--runtime", runtime}, annotation("all")...)...)
 			view := s.client.View(t, id)
 			if shim := bed.FindShim(bed.DefaultNamespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
 				t.Fatalf("the shim cannot be killed: process %d", shim)
@@ -258,7 +260,7 @@ func (s *standalone) testMissingFile(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s.run(t, "missing", env("0")...)
+	s.run(t, "missing", annotation("0")...)
 	view := s.client.View(t, "missing")
 	if _, found := view.Files[missing.Destination]; found {
 		t.Errorf("%s is there", missing.Destination)
@@ -279,7 +281,7 @@ func (s *standalone) testContainerdRestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := "restart-" + name
-			s.run(t, id, env("all")...)
+			s.run(t, id, annotation("all")...)
 			s.run(t, id+"-plain")
 			before := s.mustHave(t, id, 0, 1, 2)
 			end(t)
@@ -294,7 +296,7 @@ func (s *standalone) testContainerdRestart(t *testing.T) {
 				}
 				s.end(t, id)
 			}
-			s.run(t, id+"-new", env("1")...)
+			s.run(t, id+"-new", annotation("1")...)
 			s.mustHave(t, id+"-new", 1)
 		})
 	}
@@ -322,8 +324,8 @@ func (s *standalone) end(t *testing.T, id string) {
 // testUpgrade installs new builds of the shim while containers run and start, then a
 // broken one, and removes the shim.
 func (s *standalone) testUpgrade(t *testing.T) {
-	s.run(t, "upgrade-long", env("all")...)
-	s.run(t, "upgrade-removed", env("0")...)
+	s.run(t, "upgrade-long", annotation("all")...)
+	s.run(t, "upgrade-removed", annotation("0")...)
 	before := s.mustHave(t, "upgrade-long", 0, 1, 2)
 
 	// Through the client: were ctr started now, it would inherit the new
@@ -363,7 +365,7 @@ func (s *standalone) testUpgrade(t *testing.T) {
 	if now, err := os.ReadFile(s.ShimFile()); err != nil || !bytes.Equal(now, program) {
 		t.Errorf("after the broken one, the shim is not the last build (%v)", err)
 	}
-	s.run(t, "upgrade-after", env("1")...)
+	s.run(t, "upgrade-after", annotation("1")...)
 	s.mustHave(t, "upgrade-after", 1)
 
 	if _, err := shimfile.Remove(t.Context(), s.ShimFile()); err != nil {
@@ -390,7 +392,7 @@ func (s *standalone) startUntil(stop <-chan struct{}, name string) error {
 		var want []int
 		c := bed.Standalone{ID: fmt.Sprintf("%s-%d", name, i), Runtime: bed.DirectX}
 		if i%2 == 0 {
-			c.Env, want = []string{"DIRECTX_VISIBLE_DEVICES=1"}, []int{1}
+			c.Annotations, want = map[string]string{"directx.microsoft.com/visible-devices": "1"}, []int{1}
 		}
 		if err := s.startOnce(c, want); err != nil {
 			return fmt.Errorf("container %s: %w", c.ID, err)

@@ -141,7 +141,7 @@ func (n *node) start(id, runtime string, flags ...string) {
 // startOurs starts a container that gets its GPU from the runtime shim.
 func (n *node) startOurs(id string) {
 	n.Helper()
-	n.start(id, "io.containerd.directx.v1", "--env", "DIRECTX_VISIBLE_DEVICES=all")
+	n.start(id, "io.containerd.directx.v1", "--annotation", "directx.microsoft.com/visible-devices=all")
 	spec, err := os.ReadFile(filepath.Join(n.bundle(id), "config.json"))
 	if err != nil || !strings.Contains(string(spec), "/dev/loop-control") {
 		n.Fatalf("%s has no GPU: %v", id, err)

@@ -30,9 +30,14 @@ const (
 const runtimeName = "io.containerd.directx.v1"
 
 // WithShim returns the flags that run a container with the runtime shim and request
-// GPUs, in the form that [decision.Select] reads.
-func WithShim(request string) []string {
-	return []string{"--runtime", runtimeName, env, decision.VisibleVariable + "=" + request}
+// GPUs, in the form that [decision.Select] reads. Images cannot set annotations. On
+// Windows, ctr 1.7 drops them.
+func WithShim(os ocispec.OS, request string) []string {
+	flags := []string{"--runtime", runtimeName}
+	if os == ocispec.Windows {
+		return append(flags, env, decision.VisibleVariable+"="+request)
+	}
+	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)
 }
 
 // ErrNoFlag is the error of an edit that the program has no flag for.

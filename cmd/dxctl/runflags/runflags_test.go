@@ -158,8 +158,13 @@ func TestWhatHasNoFlag(t *testing.T) {
 
 func TestWithShim(t *testing.T) {
 	t.Parallel()
-	if got, want := WithShim("0,1"), []string{"--runtime", "io.containerd.directx.v1", "--env", "DIRECTX_VISIBLE_DEVICES=0,1"}; !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+	for os, want := range map[ocispec.OS][]string{
+		ocispec.Windows: {"--runtime", "io.containerd.directx.v1", "--env", "DIRECTX_VISIBLE_DEVICES=0,1"},
+		ocispec.Linux:   {"--runtime", "io.containerd.directx.v1", "--annotation", "directx.microsoft.com/visible-devices=0,1"},
+	} {
+		if got := WithShim(os, "0,1"); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", os, got)
+		}
 	}
 }
 
