@@ -94,7 +94,7 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		loaded, err := Load(t.Context(), connection)
-		want := Loaded{OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
+		want := Loaded{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
 			{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, Sandboxer: "podsandbox", PodAnnotations: []string{"a"}},
 			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim"},
 		}}
