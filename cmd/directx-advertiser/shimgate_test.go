@@ -31,6 +31,7 @@ type containerd struct {
 
 	mu      sync.Mutex
 	path    string
+	sandbox string // its sandboxer
 	queries int
 }
 
@@ -38,7 +39,7 @@ func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusRes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queries++
-	config := fmt.Sprintf(`{"containerd": {"defaultRuntimeName": "usual", "runtimes": {"usual": {"runtimeType": "io.containerd.runc.v2", "runtimePath": %q}}}}`, c.path)
+	config := fmt.Sprintf(`{"containerd": {"defaultRuntimeName": "usual", "runtimes": {"usual": {"runtimeType": "io.containerd.runc.v2", "runtimePath": %q, "sandboxMode": %q}}}}`, c.path, c.sandbox)
 	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
 }
 
@@ -89,21 +90,23 @@ func TestShimGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		path  string
-		want  error
-		words string
+		path    string
+		sandbox string
+		want    error
+		words   string
 	}{
-		"routed":        {path: shim},
-		"not routed":    {path: "", want: containerdconfig.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
-		"another shim":  {path: "/usr/bin/other", want: containerdconfig.ErrNotRouted, words: "/usr/bin/other"},
-		"shim is gone":  {path: filepath.Join(dir, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
-		"no containerd": {path: "none", words: "/s right?"},
+		"routed":            {path: shim},
+		"another sandboxer": {path: shim, sandbox: "shim", want: containerdconfig.ErrNotRouted, words: "no runtime handler can have GPUs"},
+		"not routed":        {path: "", want: containerdconfig.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
+		"another shim":      {path: "/usr/bin/other", want: containerdconfig.ErrNotRouted, words: "/usr/bin/other"},
+		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
+		"no containerd":     {path: "none", words: "/s right?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket := filepath.Join(t.TempDir(), "s")
 			if test.path != "none" {
-				(&containerd{path: test.path}).serve(t, socket)
+				(&containerd{path: test.path, sandbox: test.sandbox}).serve(t, socket)
 			}
 			err := newGate(t, socket).Check(t.Context())
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
