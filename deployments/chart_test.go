@@ -150,6 +150,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"label of the chart":                  {"windows: {podLabels: {app.kubernetes.io/name: x}}", "/windows/podLabels"},
 		"annotation of the chart":             {"windows: {podAnnotations: {kubectl.kubernetes.io/default-container: x}}", "/windows/podAnnotations"},
 		"operating system":                    {"windows: {nodeSelector: {kubernetes.io/os: linux}}", "/windows/nodeSelector"},
+		"way to restart containerd":           {"windows: {restart: reboot}", "/windows/restart"},
+		"duration":                            {"restartSpread: soon", "/restartSpread"},
 		"interval":                            {"metrics: {podMonitor: {interval: often}}", "/metrics/podMonitor/interval"},
 		"second pod on a node":                {"windows: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}", "maxSurge"},
 		"empty section":                       {"nodePools:", "nodePools"},

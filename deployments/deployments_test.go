@@ -334,16 +334,16 @@ func TestVolumes(t *testing.T) {
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	const (
-		windows = "install configure | advertiser"
-		linux   = "configure | nri advertiser"
-		shim    = "install configure | nri advertiser"
+		windows = "gpu install configure | advertiser"
+		linux   = "gpu configure | nri advertiser"
+		shim    = "gpu install configure | nri advertiser"
 		restore = "unconfigure uninstall | done"
 	)
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
 		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
-		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", "install | advertiser"}, "pools.yaml": {linux, windows},
+		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", "gpu install | advertiser"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},
 	}

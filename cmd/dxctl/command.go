@@ -49,7 +49,8 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Set up the runtime shim and containerd",
 	}
-	command.AddCommand(newInstallCommand(), newUninstallCommand(runtime.GOOS))
+	command.AddCommand(newWaitCommand(), newInstallCommand(), newUninstallCommand(runtime.GOOS))
 	command.AddCommand(newConfigureCommand(runtime.GOOS), newUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))
+	command.AddCommand(newFinishRestartCommand(runtime.GOOS))
 	return command
 }

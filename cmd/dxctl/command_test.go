@@ -117,20 +117,31 @@ func (b *bed) read(t *testing.T) string {
 func (b *bed) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	command := newStatusCommand("linux")
-	flags := []string{"--config", b.config, "--cri-socket", b.socket}
 	switch args[0] {
 	case "configure":
-		command, flags = newConfigureCommand("linux"), append(flags, "--state-dir", b.state, "--shim", b.shim)
+		command = newConfigureCommand("linux")
 	case "unconfigure":
-		command, flags = newUnconfigureCommand("linux"), append(flags, "--state-dir", b.state)
+		command = newUnconfigureCommand("linux")
 	}
 	command.SilenceErrors, command.SilenceUsage = true, true
 	var out, errs bytes.Buffer
 	command.SetOut(&out)
 	command.SetErr(&errs)
-	command.SetArgs(append(flags, args[1:]...))
+	command.SetArgs(b.arguments(args)[1:])
 	err = command.ExecuteContext(t.Context())
 	return out.String(), errs.String(), err
+}
+
+// arguments returns the command's name and arguments with those for this bed.
+func (b *bed) arguments(args []string) []string {
+	flags := []string{args[0], "--config", b.config, "--cri-socket", b.socket}
+	switch args[0] {
+	case "configure":
+		flags = append(flags, "--state-dir", b.state, "--shim", b.shim)
+	case "unconfigure":
+		flags = append(flags, "--state-dir", b.state)
+	}
+	return append(flags, args[1:]...)
 }
 
 func (b *bed) must(t *testing.T, args ...string) (stdout, stderr string) {
@@ -429,9 +440,10 @@ func TestRestartModeUsage(t *testing.T) {
 		{"linux", "", "", ""},
 		{"linux", restartByService, "true", ""},
 		{"linux", restartBySignal, "", ""},
-		{"linux", "reboot", "", "want service or signal"},
+		{"linux", "reboot", "", "want service, signal, task or onReboot"},
 		{"linux", restartBySignal, "true", "excludes --restart-mode"},
-		{"windows", restartBySignal, "", "is not supported on Windows"},
+		{"windows", restartBySignal, "", "is not supported on windows"},
+		{"linux", restartByTask, "", "is not supported on linux"},
 	} {
 		err := (&target{os: test.os, restart: true, restartMode: test.mode, restartBy: test.by}).check()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

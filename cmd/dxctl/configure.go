@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,10 +30,15 @@ type configureOptions struct {
 	noShim, noNRI bool
 	dryRun        bool
 	fileVersion   int
+	restartSpread time.Duration
 }
 
 func newConfigureCommand(goos string) *cobra.Command {
 	o := configureOptions{target: target{os: goos}}
+	return o.command(goos)
+}
+
+func (o *configureOptions) command(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
@@ -67,6 +72,7 @@ starts it again. This needs hostPID: true and appArmorProfile: {type: Unconfined
 	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	o.addChangeFlags(command)
+	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait for a random part of this `TIME` before the first restart, so that the nodes of a cluster restart one after another")
 	return command
 }
 
@@ -105,10 +111,16 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.check(); err != nil {
 		return err
 	}
+	if !o.dryRun {
+		if err := o.recover(ctx, stderr); err != nil {
+			return err
+		}
+	}
 	file, err := openManaged(o.config, o.stateDir)
 	if err != nil {
 		return err
 	}
+	file.step = o.at
 	settings := containerdconfig.Settings{
 		Node: o.node(ctx), Shim: o.shim, Handlers: o.handlers, AddHandler: o.addHandler,
 		NRI: !o.noNRI && o.os != "windows", Version: o.fileVersion,
@@ -145,19 +157,27 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 // apply writes the result, and restarts containerd if requested and necessary.
 func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
 	changed := !bytes.Equal(file.text, result.Text) || !file.exists
-	restore, err := file.snapshot()
+	pending, err := newPending(file, result.Text, true)
 	if err != nil {
 		return err
 	}
-	ready := o.ready(result.Handlers)
-	restart := o.restart && (changed || !o.isLoaded(ctx, ready) || o.isOutdated(ctx, file.path))
-	tried := attempt{o.stateDir, hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))}
+	pending.Shim, pending.Handlers = o.shim, result.Handlers
+	restart := o.restart && (changed || !o.hasLoaded(ctx, o.restartLimit, pending.ready) || o.isOutdated(ctx, file.path))
 	if restart {
-		if err := o.service().Check(ctx); err != nil {
+		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))
+		if err := o.checkRestart(ctx); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
-		if err := tried.check(time.Now()); err != nil {
+		if err := (attempt{o.stateDir, pending.Attempt}).check(time.Now()); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
+		}
+		if file.journal == nil {
+			if err := o.spread(ctx, stderr); err != nil {
+				return fmt.Errorf("nothing was changed: %w", err)
+			}
+		}
+		if err := o.begin(pending); err != nil {
+			return err
 		}
 	}
 	if changed {
@@ -170,11 +190,8 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	}
 	switch {
 	case restart:
-		if err := o.restartOrRestore(ctx, stderr, ready, restore); err != nil {
-			if ctx.Err() != nil {
-				return err // A signal: the cause is not the file.
-			}
-			return tried.failed(time.Now(), err)
+		if err := o.restartOrRestore(ctx, stderr, pending); err != nil {
+			return err
 		}
 		if err := forgetAttempts(o.stateDir); err != nil {
 			return err
@@ -183,8 +200,10 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 		if err := forgetAttempts(o.stateDir); err != nil {
 			return err
 		}
+	case changed && o.restartMode == restartOnReboot:
+		fmt.Fprintln(stderr, "in force after the node's next reboot")
 	case changed:
-		fmt.Fprintf(stderr, "restart containerd to load the file\n")
+		fmt.Fprintln(stderr, "restart containerd to load the file")
 	}
 	if o.addHandler != "" {
 		fmt.Fprintf(stdout, "%s", runtimeClass(o.addHandler, o.os))
@@ -200,27 +219,20 @@ func handlerList(handlers []string) string {
 	return ": runtime handlers " + strings.Join(handlers, ", ")
 }
 
-// ready returns a function that checks the handlers of the running containerd.
-func (o *configureOptions) ready(names []string) func([]containerdconfig.Handler) error {
-	return func(loaded []containerdconfig.Handler) error {
-		for _, name := range names {
-			i := slices.IndexFunc(loaded, func(h containerdconfig.Handler) bool { return h.Name == name })
-			if i < 0 {
-				return fmt.Errorf("runtime handler %s is not loaded", name)
-			}
-			if loaded[i].RuntimePath != o.shim {
-				return fmt.Errorf("runtime handler %s is loaded with runtime_path %q", name, loaded[i].RuntimePath)
-			}
-		}
+// spread waits for a random part of the time over which a cluster's nodes restart
+// containerd when they are first configured.
+func (o *configureOptions) spread(ctx context.Context, stderr io.Writer) error {
+	if o.restartSpread <= 0 {
 		return nil
 	}
-}
-
-func (o *configureOptions) isLoaded(ctx context.Context, ready func([]containerdconfig.Handler) error) bool {
-	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
-	defer cancel()
-	handlers, err := o.loaded(ctx)
-	return err == nil && ready(handlers) == nil
+	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
+	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pause):
+		return nil
+	}
 }
 
 // runtimeClass returns the manifest of the RuntimeClass for a handler.

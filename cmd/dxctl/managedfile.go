@@ -48,11 +48,13 @@ type managedFile struct {
 	exists  bool
 	perm    fs.FileMode
 	journal *journal // nil if there is none
+	// step is called after each step of a change.
+	step func(name string)
 }
 
 // openManaged reads a configuration file and its journal.
 func openManaged(path, state string) (*managedFile, error) {
-	m := &managedFile{path: path, state: state, perm: newFilePerm}
+	m := &managedFile{path: path, state: state, perm: newFilePerm, step: func(string) {}}
 	resolved, err := filepath.EvalSymlinks(path)
 	switch {
 	case err == nil:
@@ -112,34 +114,6 @@ func hash(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// snapshot returns a function that restores the current file and its journal.
-func (m *managedFile) snapshot() (func() error, error) {
-	var restores []func() error
-	for _, path := range []string{m.path, m.journalPath(), m.backupPath()} {
-		text, exists, err := readFile(path)
-		if err != nil {
-			return nil, err
-		}
-		perm := newFilePerm
-		if info, err := os.Stat(path); err == nil {
-			perm = info.Mode().Perm()
-		}
-		restores = append(restores, func() error {
-			if exists {
-				return durable.Replace(path, text, perm)
-			}
-			return durable.Remove(path)
-		})
-	}
-	return func() error {
-		var errs []error
-		for _, restore := range restores {
-			errs = append(errs, restore())
-		}
-		return errors.Join(errs...)
-	}, nil
-}
-
 // write writes a new text. What is needed to undo it is written before.
 func (m *managedFile) write(r containerdconfig.Result) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o755); err != nil {
@@ -158,6 +132,7 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 		if err := durable.Replace(m.backupPath(), m.text, m.perm); err != nil {
 			return err
 		}
+		m.step("copied")
 	}
 	next.Written = hash(r.Text)
 	next.Edits = append(next.Edits, r.Edits...)
@@ -168,7 +143,12 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 	if err := durable.Replace(m.journalPath(), append(content, '\n'), 0o600); err != nil {
 		return err
 	}
-	return durable.Replace(m.path, r.Text, m.perm)
+	m.step("journaled")
+	if err := durable.Replace(m.path, r.Text, m.perm); err != nil {
+		return err
+	}
+	m.step("written")
+	return nil
 }
 
 // applied reports whether the file has our changes. It does not if it was never

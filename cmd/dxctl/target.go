@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,15 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/paths"
-	"directx-nri/internal/service"
 )
 
 // containerdProgram is the name of containerd's process.
@@ -38,6 +34,8 @@ type target struct {
 	restartMode  string
 	restart      bool
 	restartLimit time.Duration
+	// step is called at each step that dxctl can be killed at.
+	step func(name string)
 }
 
 func (t *target) addFlags(flags *pflag.FlagSet) {
@@ -52,6 +50,8 @@ func (t *target) addFlags(flags *pflag.FlagSet) {
 const (
 	restartByService = "service"
 	restartBySignal  = "signal"
+	restartByTask    = "task"
+	restartOnReboot  = "onReboot"
 )
 
 // addChangeFlags adds the flags of a command that changes the configuration.
@@ -59,7 +59,7 @@ func (t *target) addChangeFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&t.restart, "restart", false, "restart containerd, or restore its configuration if it does not come back")
-	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service or signal")
+	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service, signal, task or onReboot")
 	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&t.restartLimit, "restart-timeout", time.Minute, "limit for containerd's restart")
@@ -72,14 +72,20 @@ func (t *target) check() error {
 	if t.restartBy != "" && !t.restart {
 		return cli.Usage("--restart-command requires --restart")
 	}
-	switch {
-	case t.restartMode == "" || t.restartMode == restartByService: // Not every command has the flag.
-	case t.restartMode != restartBySignal:
-		return checkChoice("restart-mode", t.restartMode, restartByService, restartBySignal)
-	case t.os == "windows":
-		return cli.Usage("--restart-mode %s is not supported on Windows", restartBySignal)
-	case t.restartBy != "":
-		return cli.Usage("--restart-command excludes --restart-mode %s", restartBySignal)
+	switch t.restartMode {
+	case "": // Not every command has the flag.
+	case restartByService:
+	case restartBySignal, restartByTask:
+		if (t.os == "windows") != (t.restartMode == restartByTask) {
+			return cli.Usage("--restart-mode %s is not supported on %s", t.restartMode, t.os)
+		}
+		if t.restartBy != "" {
+			return cli.Usage("--restart-command excludes --restart-mode %s", t.restartMode)
+		}
+	case restartOnReboot:
+		t.restart = false
+	default:
+		return checkChoice("restart-mode", t.restartMode, restartByService, restartBySignal, restartByTask, restartOnReboot)
 	}
 	return nil
 }
@@ -156,16 +162,6 @@ func locate(file string, err error) error {
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-func (t *target) service() service.Service {
-	switch {
-	case t.restartBy != "":
-		return service.Command(t.restartBy)
-	case t.restartMode == restartBySignal:
-		return service.Behind(t.criSocket, containerdProgram)
-	}
-	return service.Named(t.serviceName)
-}
-
 // isOutdated reports whether the running containerd is known to have started before
 // the file at path was changed.
 func (t *target) isOutdated(ctx context.Context, path string) bool {
@@ -193,55 +189,3 @@ func (t *target) isOutdated(ctx context.Context, path string) bool {
 
 // isBetween excludes a time in the future, of before the clock was set back.
 func isBetween(at, after, now time.Time) bool { return at.After(after) && !at.After(now) }
-
-// anyHandlers accepts what containerd has loaded.
-func anyHandlers([]containerdconfig.Handler) error { return nil }
-
-// restartAndCheck restarts containerd and waits until ready accepts its handlers.
-func (t *target) restartAndCheck(ctx context.Context, ready func([]containerdconfig.Handler) error) error {
-	ctx, cancel := context.WithTimeout(ctx, t.restartLimit)
-	defer cancel()
-	if err := t.service().Restart(ctx); err != nil {
-		return err
-	}
-	for {
-		handlers, err := t.loaded(ctx)
-		if err == nil {
-			err = ready(handlers)
-		}
-		if err == nil {
-			return nil
-		}
-		if status.Code(err) == codes.Unimplemented { // That will not change.
-			return fmt.Errorf("containerd restarted without its CRI plugin: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			hint := ""
-			if t.restartBy == "" && t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
-				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
-			}
-			return fmt.Errorf("containerd was restarted by %s and has not loaded its configuration after %v: %w%s", t.service(), t.restartLimit, err, hint)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// restartOrRestore restarts containerd. If that fails, it calls restore, which
-// restores the configuration, and restarts again; the error describes both.
-func (t *target) restartOrRestore(ctx context.Context, out io.Writer, ready func([]containerdconfig.Handler) error, restore func() error) error {
-	err := t.restartAndCheck(ctx, ready)
-	if err == nil {
-		fmt.Fprintln(out, "restarted containerd")
-		return nil
-	}
-	// Even after a signal: a node without containerd is worse.
-	ctx = context.WithoutCancel(ctx)
-	if restoreErr := restore(); restoreErr != nil {
-		return fmt.Errorf("%w; restore %s: %w", err, t.config, restoreErr)
-	}
-	if againErr := t.restartAndCheck(ctx, anyHandlers); againErr != nil {
-		return fmt.Errorf("%w; %s was restored; %w", err, t.config, againErr)
-	}
-	return fmt.Errorf("%w; %s was restored, and containerd runs with it", err, t.config)
-}

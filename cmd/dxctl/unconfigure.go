@@ -20,6 +20,10 @@ type unconfigureOptions struct {
 
 func newUnconfigureCommand(goos string) *cobra.Command {
 	o := unconfigureOptions{target: target{os: goos}}
+	return o.command(goos)
+}
+
+func (o *unconfigureOptions) command(goos string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
@@ -41,6 +45,11 @@ Exit status: 1 if a runtime handler still uses the shim: do not remove the shim 
 func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
+	}
+	if !o.dryRun {
+		if err := o.recover(ctx, stderr); err != nil {
+			return err
+		}
 	}
 	file, err := openManaged(o.config, o.stateDir)
 	if err != nil {
@@ -72,26 +81,34 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		}
 	}
 	if restart {
-		if err := o.service().Check(ctx); err != nil {
+		if err := o.checkRestart(ctx); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
-	restore, err := file.snapshot()
+	pending, err := newPending(file, result.text, result.exists)
 	if err != nil {
 		return err
+	}
+	if restart {
+		if err := o.begin(pending); err != nil {
+			return err
+		}
 	}
 	if err := file.store(result); err != nil {
 		return err
 	}
+	o.at("written")
 	if changed {
 		fmt.Fprintf(stderr, "restored %s\n", o.config)
 	} else {
 		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.config)
 	}
 	if restart {
-		if err := o.restartOrRestore(ctx, stderr, anyHandlers, restore); err != nil {
+		if err := o.restartOrRestore(ctx, stderr, pending); err != nil {
 			return err
 		}
+	} else if changed && o.restartMode == restartOnReboot {
+		fmt.Fprintln(stderr, "in force after the node's next reboot")
 	} else if changed {
 		fmt.Fprintln(stderr, "restart containerd to load the file")
 	}

@@ -77,6 +77,9 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.check(); err != nil {
 		return err
 	}
+	if err := o.recover(ctx, stderr); err != nil {
+		return err
+	}
 	path := filepath.Join(o.from, shimfile.Name())
 	// The policy names the real shim and the log.
 	p, policyErr := policy.Read(o.stateDir)
@@ -97,7 +100,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	}
 	removed, err := shimfile.Remove(ctx, path)
 	r := removal{removed: removed, err: errors.Join(err, shimfile.ClearNotServed(o.stateDir))}
-	r.remove(os.Remove, p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))
+	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
 		r.remove(os.Remove, policy.Path(o.stateDir), compiled.Path(o.stateDir))
@@ -174,7 +177,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err != nil {
 		return err
 	}
-	if err := o.service().Check(ctx); err != nil {
+	if err := o.checkRestart(ctx); err != nil {
 		return err
 	}
 	// Written before any change: until its restart, containerd calls our shim.
@@ -187,13 +190,17 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err := shimfile.HandOff(found, successor); err != nil {
 		return err
 	}
-	if err := o.restartAndCheck(ctx, anyHandlers); err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
+	// There is nothing to restore: containerd runs with its configuration.
+	restart := new(pendingRestart)
+	if err := o.begin(restart); err != nil {
+		return err
+	}
+	if err := o.restartOrRestore(ctx, stdout, restart); err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
 		return err
 	}
 	if err := durable.Remove(pending); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "restarted containerd\n")
 	for _, b := range found {
 		if b.Exists() {
 			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, successor)

@@ -86,7 +86,7 @@ func (d Daemon) install(ctx context.Context) error {
 		if err := installEventSource(d.Name); err != nil {
 			return err
 		}
-		if err := start(service); err != nil {
+		if err := start(ctx, service); err != nil {
 			return err
 		}
 		return awaitRunning(ctx, service)

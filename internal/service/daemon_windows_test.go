@@ -19,8 +19,12 @@ import (
 
 const testDaemon = "directx-nri-test"
 
-// TestMain is also the main function of the service of TestDaemon.
+// TestMain is also the main function of the services of TestDaemon and TestRestart.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == serviceArgument {
+		runService(os.Args[2])
+		return
+	}
 	status, started := Run(testDaemon, func(ctx context.Context, log io.Writer) int {
 		fmt.Fprintln(log, "level=info msg=starts")
 		dir := os.Args[1]
@@ -107,7 +111,7 @@ func TestDaemon(t *testing.T) {
 	}
 	control(func(s *mgr.Service) error { return stop(ctx, s) })
 	state("stopped")
-	control(start)
+	control(func(s *mgr.Service) error { return start(ctx, s) })
 	starts(3)
 	if err := os.WriteFile(filepath.Join(dir, "crash"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func checkNative(service, commandLine string) error {
 		return nil
 	}
 	return fmt.Errorf("containerd is not a native service: the service %s runs %s, and its restart can stop every container of this node, this one included. "+
-		"Drain the node, run the command without --restart, and reboot the node; or name a command that restarts containerd with --restart-command", service, program)
+		"Use --restart-mode onReboot, and reboot the node or upgrade its image; or drain it and use --restart-mode task, which restarts containerd from a scheduled task", service, program)
 }
 
 // programOf returns the program of a command line. A path without quotation marks

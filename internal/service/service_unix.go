@@ -9,6 +9,11 @@ import (
 
 type named string
 
+func newNamed(name string, _ []string) Service { return named(name) }
+
+// Dependents returns none: systemd restarts them.
+func Dependents(string) ([]string, error) { return nil, nil }
+
 func (n named) String() string { return "systemctl restart " + string(n) }
 
 func (n named) Check(context.Context) error { return nil }

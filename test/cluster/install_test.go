@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"directx-nri/test/bed"
@@ -22,7 +24,7 @@ import (
 func (s *suite) install(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version)
+	s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version, "--set", "restartSpread=1s")
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
 }
@@ -30,13 +32,65 @@ func (s *suite) install(t *testing.T) {
 // offered is what the node offers with the values of the examples.
 var offered = map[string]int{display: 8, compute: 4, t4: 4}
 
-func (s *suite) testInstall(t *testing.T) {
-	if old := mustRead(t, containerdConfig); strings.Contains(old, "nri") {
-		t.Fatalf("NRI is configured before the installation:\n%s", old)
+// lateGPU is the device node of a GPU that a node does not have at first.
+const lateGPU = "/var/lib/late-gpu/dxg"
+
+const lateValues = `windows: {enabled: false}
+linux: {enabled: true, hostPaths: [/var/lib/late-gpu]}
+restartSpread: 1s
+inventory: |
+  apiVersion: directx.microsoft.com/v1alpha1
+  kind: Inventory
+  devices: [{instanceID: 'PCI\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [` + lateGPU + `]}}]
+`
+
+// testNoGPU installs the chart on a node without a GPU, and then adds one.
+func (s *suite) testNoGPU(t *testing.T) {
+	config, pid := mustRead(t, containerdConfig), bed.FindProcess("containerd")
+	if strings.Contains(config, "nri") || pid == 0 {
+		t.Fatalf("NRI is configured before the installation, or containerd does not run:\n%s", config)
 	}
-	s.install(t)
+	if err := os.MkdirAll(filepath.Dir(lateGPU), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(lateGPU)) })
+	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
+	s.helmUpgrade(t, "--values", s.values(t, lateValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version)
+	waits := func() error {
+		for _, c := range s.podOf(t, daemonSet).Status.InitContainerStatuses {
+			if c.Name == "gpu" && c.State.Running != nil {
+				return nil
+			}
+		}
+		return errWaiting
+	}
+	bed.Eventually(t, timeout, "the pod waits for a GPU", waits)
+	bed.Never(t, 5*time.Second, "the node changes", func() error {
+		var n corev1.Node
+		err := s.get("/api/v1/nodes/"+nodeName, &n)
+		if quantity := n.Status.Allocatable[display]; !quantity.IsZero() {
+			err = fmt.Errorf("allocatable %s is %s", display, quantity.String())
+		}
+		if now := mustRead(t, containerdConfig); now != config {
+			err = fmt.Errorf("containerd's configuration is\n%s", now)
+		}
+		if now := bed.FindProcess("containerd"); now != pid {
+			err = fmt.Errorf("containerd's process was %d and is %d", pid, now)
+		}
+		return errors.Join(err, waits())
+	})
+
+	if err := unix.Mknod(lateGPU, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Fatal(err)
+	}
+	s.rolledOut(t, daemonSet)
+	s.waitOffered(t, map[string]int{display: 1})
 	t.Log(mustRead(t, containerdConfig))
 	mustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
+}
+
+func (s *suite) testInstall(t *testing.T) {
+	s.install(t)
 	if status := s.podOf(t, daemonSet).Status; restarts(status) > 0 {
 		t.Errorf("containers of the DaemonSet's pod restarted: %v", status.ContainerStatuses)
 	}

@@ -181,7 +181,11 @@ func (p *pod) flags(c corev1.Container) []string {
 	if !slices.Contains(c.Args, "--restart") {
 		return nil
 	}
-	return []string{"--restart-command", p.restarter.Command, "--restart-timeout", "10m"}
+	flags := []string{"--restart-command", p.restarter.Command, "--restart-timeout", "10m"}
+	if c.Name == "configure" {
+		flags = append(flags, "--restart-spread", "1s")
+	}
+	return flags
 }
 
 // initialise runs the init containers, which have those names, and returns their output.
@@ -231,7 +235,7 @@ func until(t *testing.T, p *suite.Process, text string) {
 func (m *rollout) install(t *testing.T) {
 	m.volume = m.NewVolume(t, bed.HostProcesses+`\settings`, m.configMap("replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n"))
 	p := m.podOf(t, "one", m.image, m.installed)
-	p.initialise(t, "install", "configure")
+	p.initialise(t, "gpu", "install", "configure")
 	m.mustHaveShim(t, m.image)
 	m.mustRestart(t, 1)
 	paths := loadedPaths(t, m.installedDxctl(t, "runtime", "status", "--output", "json"))
@@ -317,7 +321,7 @@ func (m *rollout) advertiser(t *testing.T, p *pod) *suite.Process {
 // installAgain starts the pod again, which changes nothing.
 func (m *rollout) installAgain(t *testing.T) {
 	was := m.files(t)
-	m.podOf(t, "two", m.image, m.installed).initialise(t, "install", "configure")
+	m.podOf(t, "two", m.image, m.installed).initialise(t, "gpu", "install", "configure")
 	m.mustRestart(t, 1)
 	is := m.files(t)
 	for path, info := range is {
@@ -414,7 +418,7 @@ func (m *rollout) closeRecorder(t *testing.T) {
 func (m *rollout) upgrade(t *testing.T) {
 	p := m.podOf(t, "four", m.newer, m.installed)
 	finish := m.startHanging(t, thirdID, "1")
-	p.initialise(t, "install", "configure")
+	p.initialise(t, "gpu", "install", "configure")
 	m.mustHaveShim(t, m.newer)
 	if err := finish(); err != nil {
 		t.Errorf("the container that was starting: %v", err)

@@ -5,6 +5,7 @@ package windows
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // TestRuntime runs 'dxctl.exe runtime'.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
-	for _, part := range []part{{"install", testInstall}, {"configure", testConfigure}, {"restart", testRestartCommand}} {
+	for _, part := range []part{{"install", testInstall}, {"configure", testConfigure}, {"restart", testRestartCommand}, {"task", testRestartTask}} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()
 			part.run(t)
@@ -244,4 +245,35 @@ func testRestartCommand(t *testing.T) {
 		t.Errorf("unconfigured, the file is\n%s", got)
 	}
 	n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
+}
+
+// testRestartTask restarts a containerd.exe that is no native service, by the program of
+// a scheduled task.
+func testRestartTask(t *testing.T) {
+	config := "version = 2\r\n"
+	n := start(t, bed.Options{Name: "task", Config: &config})
+	service := n.NewService(t)
+	restart := []string{"--service", service.Name, "--restart", "--restart-timeout", "2m"}
+	n.dxctl(t, exitProblem, says("nothing was changed: containerd is not a native service"), "configure", restart...)
+	if got := n.ContainerdConfig(t); string(got) != config {
+		t.Errorf("the file is\n%s", got)
+	}
+	ended := make(chan error, 1)
+	go func() { // Ends with the task.
+		status, stdout, stderr := n.DxctlRuntime(t, "configure", append(restart, "--restart-mode", "task")...)
+		if status != exitOK {
+			ended <- fmt.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+		}
+		close(ended)
+	}()
+	if status, log := service.RunTask(t); status != exitOK || !strings.Contains(log, "restarted containerd") {
+		t.Errorf("the task: exit status %d\n%s", status, log)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if paths := loadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
+		t.Error("no handler uses the shim")
+	}
+	n.dxctl(t, exitOK, says("already configured"), "configure", restart...)
 }

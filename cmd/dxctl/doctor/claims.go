@@ -61,6 +61,7 @@ func claims() []claim {
 			return "this is a HostProcess container", nil
 		}, "run this in our pod, with kubectl exec"},
 		{"what a restart of containerd under nssm does to containers", nil, "on a node that runs containerd under nssm and may fail: note the processes of containers, run 'Restart-Service containerd', and note them again"},
+		{"a restart by a scheduled task (Wine registers the task and does not run it), and of services that depend on containerd", nil, "on a drained node: run 'dxctl runtime configure --restart --restart-mode task', and read restart-task.log in the state directory"},
 		{"delayed start and recovery of the Windows service: Wine's service manager has neither", nil, "run 'dxctl service install', end directx-advertiser in Task Manager, restart the node, and attach 'sc.exe query directx-advertiser' after each"},
 		{"junctions and 8.3 names of a real NTFS volume", checkLinks, "run this on a volume with 8.3 names"},
 		{"any time measurement on Windows", func(_ Facts, o Observations) (string, error) {

@@ -3,8 +3,11 @@
 package bed
 
 import (
+	"context"
 	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -92,4 +95,54 @@ func (w Way) file() string {
 		return "ending.toml"
 	}
 	return "without-cri.toml"
+}
+
+// Service is a service of Wine's that runs a node's containerd.exe as nssm does.
+type Service struct {
+	Name string
+	node *Node
+}
+
+// NewService makes the node's containerd a service until the test ends.
+func (n *Node) NewService(t testing.TB) *Service {
+	t.Helper()
+	n.Kill()
+	s := &Service{Name: "containerd-" + n.Name(), node: n}
+	if err := copyFile(filepath.Join(n.built, restartExe), n.Linux(n.Path(restartExe))); err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Join(append([]string{n.Path(restartExe), "service", n.Path(containerdExe)}, n.containerdArgs()...), " ")
+	s.sc(t, "create", s.Name, "binPath=", line)
+	t.Cleanup(func() {
+		s.sc(t, "stop", s.Name)
+		s.sc(t, "delete", s.Name)
+		n.Start(t)
+	})
+	s.sc(t, "start", s.Name)
+	return s
+}
+
+func (s *Service) sc(t testing.TB, args ...string) {
+	t.Helper()
+	if status, stdout, stderr := s.node.Finish(t, s.node.Command(context.Background(), "sc.exe", args...)); status != 0 {
+		t.Fatalf("sc.exe %q: exit status %d\n%s%s", args, status, stdout, stderr)
+	}
+}
+
+// RunTask waits for the scheduled task of dxctl, which Wine registers and does not run,
+// and runs its program.
+func (s *Service) RunTask(t testing.TB) (status int, log string) {
+	t.Helper()
+	n := s.node
+	Eventually(t, "the task is registered", func() error {
+		_, err := os.Stat(n.Linux(`C:\windows\system32\tasks\directx-nri restart containerd`))
+		return err
+	})
+	status, stdout, stderr := n.Finish(t, n.Command(context.Background(), n.state()+`\restart-task.exe`, "runtime", "finish-restart",
+		"--state-dir", n.state(), "--config", n.Path(n.containerdToml()), "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
+	data, err := os.ReadFile(n.Linux(n.state() + `\restart-task.log`))
+	if err != nil {
+		t.Errorf("the task's log: %v\n%s%s", err, stdout, stderr)
+	}
+	return status, string(data)
 }

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/spf13/cobra"
+
+	"directx-nri/internal/durable"
+	"directx-nri/internal/service"
+)
+
+// A scheduled task restarts a containerd whose stop can end this process: see
+// [service.Named]. It runs a copy of dxctl, which finishes the pending restart.
+const (
+	taskName    = "directx-nri restart containerd"
+	taskCommand = "finish-restart"
+
+	// Files of the task in the state directory.
+	taskProgram = "restart-task.exe"
+	taskLog     = "restart-task.log"
+	taskLock    = "restart-task.lock" // locked while the task runs
+
+	// taskMargin is for the start of the task and its writes.
+	taskMargin = time.Minute
+	taskPoll   = 200 * time.Millisecond
+)
+
+// taskFiles returns the files that a task leaves in the state directory.
+func taskFiles(state string) []string {
+	return []string{filepath.Join(state, taskProgram), filepath.Join(state, taskLog), filepath.Join(state, taskLock)}
+}
+
+// taskLimit bounds the task: a restart, and one after the configuration is restored.
+func (t *target) taskLimit() time.Duration { return 2*t.restartLimit + taskMargin }
+
+// restartByTask starts the task for p and waits for its end. If the restart ends this
+// process, the next run finds the result.
+func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRestart) error {
+	if p.Attempt == "" {
+		p.Attempt = taskCommand // The task reports a failure there.
+		if err := t.save(p); err != nil {
+			return err
+		}
+	}
+	program := filepath.Join(t.stateDir, taskProgram)
+	if err := copySelf(program); err != nil {
+		return err
+	}
+	err := service.RunTask(ctx, service.Task{
+		Name: taskName, Program: program, Limit: t.taskLimit(),
+		Args: []string{
+			"runtime", taskCommand, "--state-dir", t.stateDir, "--config", t.config, "--cri-socket", t.criSocket,
+			"--service", t.serviceName, "--restart-timeout", t.restartLimit.String(), "--restart",
+		},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "the scheduled task %q restarts containerd; its log is %s\n", taskName, filepath.Join(t.stateDir, taskLog))
+	for deadline := time.Now().Add(t.taskLimit()); exists(t.pendingPath()); {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the scheduled task %q has not finished after %v", taskName, t.taskLimit())
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the scheduled task %q has not finished: %w", taskName, context.Cause(ctx))
+		case <-time.After(taskPoll):
+		}
+	}
+	last, failed, err := attempt{state: t.stateDir}.last()
+	if err == nil && failed && last.Attempt == p.Attempt {
+		err = errors.New(last.Error)
+	}
+	return err
+}
+
+// copySelf copies this program to path, where it stays when the container ends.
+func copySelf(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, program) {
+		return nil // It may be running.
+	}
+	return durable.Replace(path, program, 0o700)
+}
+
+// waitForTask waits while the task runs.
+func (t *target) waitForTask(ctx context.Context) error {
+	if !exists(filepath.Join(t.stateDir, taskLock)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.taskLimit())
+	defer cancel()
+	lock := flock.New(filepath.Join(t.stateDir, taskLock))
+	if _, err := lock.TryLockContext(ctx, taskPoll); err != nil {
+		return fmt.Errorf("wait for the scheduled task %q: %w", taskName, err)
+	}
+	return lock.Close()
+}
+
+// newFinishRestartCommand returns the hidden command that the task runs.
+func newFinishRestartCommand(goos string) *cobra.Command {
+	t := target{os: goos}
+	command := &cobra.Command{
+		Use:    taskCommand,
+		Short:  "Finish a restart of containerd, for the scheduled task",
+		Hidden: true,
+		RunE:   func(c *cobra.Command, _ []string) error { return t.runTask(c.Context()) },
+	}
+	t.addFlags(command.Flags())
+	t.addChangeFlags(command)
+	return command
+}
+
+func (t *target) runTask(ctx context.Context) (err error) {
+	lock := flock.New(filepath.Join(t.stateDir, taskLock), flock.SetPermissions(0o600))
+	if locked, err := lock.TryLock(); err != nil || !locked {
+		return errors.Join(err, errors.New("another task runs"))
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	log, err := os.OpenFile(filepath.Join(t.stateDir, taskLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	say := func(text string) { fmt.Fprintf(log, "%s %s\n", time.Now().UTC().Format(time.RFC3339), text) }
+	t.step = say
+	ctx, cancel := context.WithTimeout(ctx, t.taskLimit())
+	defer cancel()
+	defer func() {
+		if err != nil {
+			say(err.Error())
+		}
+		if deleteErr := service.DeleteTask(context.WithoutCancel(ctx), taskName); deleteErr != nil {
+			say(deleteErr.Error())
+		}
+	}()
+	p, err := t.readPending()
+	if p == nil || err != nil {
+		return err
+	}
+	if inPlace, err := p.inPlace(); err != nil || p.Failed == "" && !inPlace {
+		return errors.Join(err, t.forgetPending())
+	}
+	return t.finish(ctx, log, p)
+}

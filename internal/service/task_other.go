@@ -1,0 +1,17 @@
+//go:build !windows
+
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// RunTask is there on Windows only.
+func RunTask(_ context.Context, t Task) error {
+	return fmt.Errorf("scheduled task %q: %w", t.Name, errors.ErrUnsupported)
+}
+
+// DeleteTask is there on Windows only.
+func DeleteTask(context.Context, string) error { return nil }

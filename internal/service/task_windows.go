@@ -1,0 +1,43 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/windows"
+)
+
+// RunTask registers and starts a task. An earlier one of the same name is replaced.
+func RunTask(ctx context.Context, t Task) (err error) {
+	definition, err := t.definition(windows.ComposeCommandLine(t.Args))
+	if err != nil {
+		return err
+	}
+	// Beside the program: nobody else can write there.
+	file := t.Program + ".xml"
+	if err := os.WriteFile(file, definition, 0o600); err != nil {
+		return fmt.Errorf("define the scheduled task %q: %w", t.Name, err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(file)) }()
+	if err := schtasks(ctx, "/Create", "/TN", t.Name, "/XML", file, "/F"); err != nil {
+		return err
+	}
+	return schtasks(ctx, "/Run", "/TN", t.Name)
+}
+
+// DeleteTask deletes a task. Its process goes on.
+func DeleteTask(ctx context.Context, name string) error {
+	return schtasks(ctx, "/Delete", "/TN", name, "/F")
+}
+
+func schtasks(ctx context.Context, args ...string) error {
+	system, err := windows.GetSystemDirectory()
+	if err != nil {
+		return err
+	}
+	return run(exec.CommandContext(ctx, filepath.Join(system, "schtasks.exe"), args...), fmt.Sprintf("schtasks.exe %s", args[0]))
+}
