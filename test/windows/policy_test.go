@@ -306,29 +306,19 @@ func (p *policy) testExtraMounts(t *testing.T) {
 			}
 		})
 	}
+	// Unit tests have all forms of paths; these are decided with the files of the node.
 	refused("what is not allowed",
 		refusal{"a stream", `['nvidia-smi.exe:secret']`, "alternate data stream"},
-		refusal{"the file's own stream", `['nvidia-smi.exe::$DATA']`, "alternate data stream"},
-		refusal{"a stream at the destination", `[{source: nvidia-smi.exe, destination: 'a.exe:b'}]`, "alternate data stream"},
 		refusal{"a device path", `['\\.\C:\policy-tools\x.exe']`, "device paths"},
-		refusal{"a literal path", `['\\?\C:\policy-tools\x.exe']`, "device paths"},
 		refusal{"a network path", `['\\server\share\x.exe']`, "network paths"},
-		refusal{"a network path with slashes", `[//server/share/x.exe]`, "network paths"},
-		refusal{"a device of DOS", `[NUL]`, "reserved for a device"},
-		refusal{"a device of DOS with an extension", `[{source: nvidia-smi.exe, destination: com1.exe}]`, "reserved for a device"},
 		refusal{"a short name", `['C:\policy-tools\LONGTO~1.EXE']`, "8.3"},
-		refusal{"a dot at the end", `[nvidia-smi.exe.]`, "ends with a dot"},
-		refusal{"dots", `['tools\..\..\policy1.inf_amd64_0f2a6b1c9d8e7354\amdhip64.dll']`, `".."`},
 		refusal{"a path of a drive's current directory", `['C:x.exe']`, "neither relative nor"},
 		refusal{"elsewhere", `['C:\policy-secret\key.pem']`, "files from there are not allowed"},
 		refusal{"the driver of another GPU", `['` + p.gpus[1].Store + `\amdhip64.dll']`, "files from there are not allowed"},
 		refusal{"a directory", `[tools]`, "not a regular file"},
 		refusal{"missing", `[nothing.dll]`, "no such file"},
 		refusal{"a file of Windows", `[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`, "a file of Windows cannot be replaced"},
-		refusal{"a file of the driver", `[{source: nvidia-smi.exe, destination: nvcuda.dll}]`, "another file is mounted there"},
-		refusal{"a destination elsewhere", `[{source: nvidia-smi.exe, destination: 'C:\Users\x.exe'}]`, "destination is not allowed"},
 		refusal{"too many", `[a.dll, b.dll, c.dll, d.dll]`, "4 files requested, 3 allowed"},
-		refusal{"no list", `nvidia-smi.exe`, "correct it"},
 	)
 	p.WriteSettings(t, fmt.Sprintf(extraSettings, "off"))
 	refused("off", refusal{"off", `[nvidia-smi.exe]`, "extra mounts are disabled on this node"})
@@ -437,7 +427,7 @@ func (p *policy) testHints(t *testing.T) {
 
 func (p *policy) testInvalid(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: location-path\nruntimeFiles: {nvidia: {defaults: false}}\n")
-	if err := p.TrySettings(t, "assignmentMode: sometimes\n"); err == nil || !strings.Contains(err.Error(), "config.yaml:") || !strings.Contains(err.Error(), "sometimes") {
+	if err := p.TrySettings(t, "assignmentMode: sometimes\n"); err == nil || !strings.Contains(err.Error(), "config.yaml:") || !strings.Contains(err.Error(), "assignmentMode") {
 		t.Errorf("config apply: %v", err)
 	}
 	p.mustRunBoth(t, nil, func(t *testing.T, id string) { p.mustHave(t, id, p.gpus[0]) }, p.gpus[0])

@@ -100,20 +100,14 @@ func (n node) testStandalone(t *testing.T) {
 	})
 }
 
-// nerdctlLabels returns the labels that `nerdctl run` sets and copies to annotations.
+// nerdctlLabels returns labels that `nerdctl run` sets and copies to annotations.
 // https://github.com/containerd/nerdctl/blob/main/pkg/labels/labels.go
 func nerdctlLabels(id string) map[string]string {
 	return map[string]string{
-		"nerdctl/namespace":   "nerdctl-test",
-		"nerdctl/name":        "name-" + id,
-		"nerdctl/hostname":    id,
-		"nerdctl/state-dir":   `C:\ProgramData\nerdctl\1935db59\containers\nerdctl-test\` + id,
-		"nerdctl/networks":    `["nat"]`,
-		"nerdctl/platform":    "windows/amd64",
-		"nerdctl/log-uri":     "",
-		"nerdctl/mounts":      "null",
-		"nerdctl/extraHosts":  "[]",
-		"nerdctl/auto-remove": "false",
-		"nerdctl/pid-file":    "",
+		"nerdctl/namespace": "nerdctl-test",
+		"nerdctl/state-dir": `C:\ProgramData\nerdctl\1935db59\containers\nerdctl-test\` + id,
+		"nerdctl/networks":  `["nat"]`,
+		"nerdctl/platform":  "windows/amd64",
+		"nerdctl/log-uri":   "",
 	}
 }

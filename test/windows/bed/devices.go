@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"directx-nri/discovery"
 	suite "directx-nri/test/bed"
@@ -186,28 +185,6 @@ func decodeDevices(t testing.TB, line string) []discovery.Device {
 	return slices.DeleteFunc(decodeLines[[]discovery.Device](t, line)[0], func(d discovery.Device) bool {
 		return strings.HasPrefix(d.InstanceID, `PCI\VEN_0000&DEV_0000`)
 	})
-}
-
-// Usage is what a process holds. Memory is in bytes.
-type Usage struct {
-	Handles, Goroutines int
-	// Private is the memory of the process, and Heap the part of Go's collector.
-	Private, Heap int64
-	// Objects are the objects of the dxcore.dll double.
-	Objects int
-}
-
-// Rounds is the result of rounds of discovery in one process.
-type Rounds struct {
-	Rounds, Devices int
-	PerRound        time.Duration
-	Before, After   Usage
-}
-
-// DiscoverRounds discovers n times in one process.
-func (w *Wine) DiscoverRounds(t testing.TB, n int) Rounds {
-	t.Helper()
-	return decodeLines[Rounds](t, w.suiteProgram(t, "discover", "", "rounds", fmt.Sprint(n)))[0]
 }
 
 // Watcher is a process of the product's discovery that reports changes.

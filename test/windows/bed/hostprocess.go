@@ -4,7 +4,6 @@ package bed
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,11 +14,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-
-	suite "directx-nri/test/bed"
 )
 
-// Image is the directory of the product's unpacked image for Windows.
+// Image is a directory with the programs of the product's image for Windows.
 type Image string
 
 // Program returns a program of the image.
@@ -32,41 +29,19 @@ func (i Image) Program(t testing.TB, name string) []byte {
 	return data
 }
 
-// BuildImage builds the image with the release tool, as `make images` does, but with an
-// os.RemoveAll that works under Wine, and unpacks it.
+// BuildImage builds the programs that the manifests run, with an os.RemoveAll that works
+// under Wine. The image itself is checked by make release-test.
 func (w *Wine) BuildImage(t testing.TB, version string) Image {
 	t.Helper()
 	dir := t.TempDir()
-	archive, err := suite.BuildImage(t.Context(), w.parts.Root, dir, version, "windows-amd64", "-overlay", removeAllOverlay(t))
-	if err != nil {
-		t.Fatalf("build the image: %v", err)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-overlay", removeAllOverlay(t),
+		"-ldflags", "-s -w -X main.version="+version, "-o", dir, "./cmd/dxctl", "./cmd/directx-advertiser", "./cmd/containerd-shim-directx-v1")
+	build.Dir = w.parts.Root
+	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, out)
 	}
-	unpack := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("tar", args...).CombinedOutput(); err != nil {
-			t.Fatalf("unpack the image: %v\n%s", err, out)
-		}
-	}
-	type descriptor struct{ Digest string }
-	decode := func(name string, into any) {
-		t.Helper()
-		data, err := os.ReadFile(filepath.Join(dir, strings.Replace(name, "sha256:", "blobs/sha256/", 1)))
-		if err == nil {
-			err = json.Unmarshal(data, into)
-		}
-		if err != nil {
-			t.Fatalf("read the image: %v", err)
-		}
-	}
-	unpack("-C", dir, "-xf", archive)
-	var index struct{ Manifests []descriptor }
-	decode("index.json", &index)
-	var manifest struct{ Layers []descriptor }
-	decode(index.Manifests[0].Digest, &manifest)
-	for _, layer := range manifest.Layers {
-		unpack("-C", dir, "-xzf", filepath.Join(dir, strings.Replace(layer.Digest, "sha256:", "blobs/sha256/", 1)))
-	}
-	return Image(filepath.Join(dir, "Files"))
+	return Image(dir)
 }
 
 // Volume is the volume of a ConfigMap, with links as the kubelet creates it. Programs

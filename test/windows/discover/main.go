@@ -6,7 +6,6 @@
 //	discover identified      the devices with the UUIDs of NVIDIA's driver
 //	discover find ID...      a lookup, as for a pod's container
 //	discover watch           the devices now and after each change, a line each
-//	discover rounds N        the time and the resources of N rounds of discovery
 package main
 
 import (
@@ -15,17 +14,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/windows"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/pnp"
 )
 
 func main() {
-	if err := run(context.Background(), os.Args[1:]); err != nil {
+	err := run(context.Background(), os.Args[1:])
+	if err == nil {
+		err = released()
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "discover: %v\n", err)
 		os.Exit(1)
 	}
@@ -33,7 +36,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: discover list | identified | find ID... | watch | rounds N")
+		return errors.New("usage: discover list | identified | find ID... | watch")
 	}
 	system := pnp.NewSystem()
 	if args[0] == "identified" {
@@ -55,16 +58,6 @@ func run(ctx context.Context, args []string) error {
 		return write(devices)
 	case "watch":
 		return watch(ctx, source)
-	case "rounds":
-		n, err := strconv.Atoi(args[0])
-		if err != nil {
-			return err
-		}
-		result, err := rounds(ctx, pnp.NewSystem(), n)
-		if err != nil {
-			return err
-		}
-		return write(result)
 	default:
 		return fmt.Errorf("unknown command %s", command)
 	}
@@ -100,6 +93,18 @@ func watch(ctx context.Context, source discovery.Source) error {
 			return err
 		}
 	}
+}
+
+// released returns an error unless all objects of the dxcore.dll double are released.
+func released() error {
+	objects := windows.NewLazySystemDLL("dxcore.dll").NewProc("DXCoreDoubleObjects")
+	if objects.Find() != nil {
+		return nil // The double is disabled.
+	}
+	if n, _, _ := objects.Call(); n != 0 {
+		return fmt.Errorf("%d objects of DXCore are not released", n)
+	}
+	return nil
 }
 
 func write(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
