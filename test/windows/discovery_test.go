@@ -266,6 +266,7 @@ func kindTests() []kindTest {
 			&hardware.Adapter{Description: "Microsoft Basic Render Driver", D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true},
 			discovery.Device{Software: true, SupportsDisplay: true, SupportsCompute: true}, "", "",
 		},
+		{"an adapter without a device", nil, full(), discovery.Device{}, "Plug and Play", ""},
 		{
 			"a device whose location paths have the wrong type", pci(`VEN_10DE&DEV_1EB8&PATHS\1`,
 				odd(hardware.Property{Format: "{a45c254e-df1c-4efd-8020-67d146a850e0}", ID: 37, Type: 0x7, Data: []byte{1, 2, 3, 4}})),

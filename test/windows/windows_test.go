@@ -3,7 +3,7 @@
 // Package windows has the suite for Windows nodes: the runtime shim between the real
 // containerd.exe and the real containerd-shim-runhcs-v1.exe under Wine, as package bed
 // runs them. The tests check the documents that the Host Compute Service gets, and
-// discovery on devices that are created through Windows' own APIs.
+// discovery through Windows' own APIs.
 package windows
 
 import (

@@ -34,8 +34,22 @@ func (w *Wine) Plug(t testing.TB, h Hardware) {
 		adapters.WriteString(a.Line())
 	}
 	w.replace(t, `C:\dxcore.txt`, []byte(adapters.String()))
-	w.replace(t, `C:\devices.json`, marshal(t, hardware.Node{Devices: h.Devices}))
-	w.suiteProgram(t, "devices", "", `C:\devices.json`)
+	w.replace(t, `C:\devices.reg`, registryFile(h.Devices))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := w.output(w.Command(ctx, "reg", "import", `C:\devices.reg`)); err != nil {
+		t.Fatalf("import the devices: %v", err)
+	}
+	happened := events(w.plugged, h.Devices)
+	w.plugged = h.Devices
+	f, err := os.OpenFile(w.Linux(`C:\notify.txt`), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(happened)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // suiteProgram runs one of the suite's programs, with one more environment variable if

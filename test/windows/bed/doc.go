@@ -5,9 +5,9 @@
 // Doubles of Windows' own libraries (../doubles) stand at the far end. They record
 // what runhcs requests from the Host Compute Service, which is what the tests check.
 //
-// The program ../devices creates and changes Plug and Play devices through Windows' own
-// APIs, as [Hardware] describes them, and a double of DXCore has their adapters. The
-// program ../discover runs the product's discovery on them.
+// [Wine.Plug] writes Plug and Play devices to the registry, where Wine's setupapi.dll finds
+// them, and a double of DXCore has their adapters. The program ../discover runs the
+// product's discovery on them.
 //
 // A [Wine] is a Wine prefix, removed after the run. A [Node] is a containerd.exe in it,
 // with a directory and pipes of its own.

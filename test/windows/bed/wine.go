@@ -11,10 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"directx-nri/test/windows/hardware"
 )
 
 // Wine is a Wine prefix with the doubles, and the server of its processes.
@@ -23,6 +26,9 @@ type Wine struct {
 	dir    string
 	wine64 string
 	built  string // directory of the suite's own programs
+	// plugged are the devices of the last Plug.
+	plugged []hardware.Device
+
 	server *exec.Cmd
 	ended  chan error
 }
@@ -61,7 +67,7 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 		}
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", w.built,
-		"./test/windows/launcher", "./test/windows/restart", "./test/windows/stacks", "./test/windows/devices", "./test/windows/discover")
+		"./test/windows/launcher", "./test/windows/restart", "./test/windows/stacks", "./test/windows/discover")
 	build.Dir = p.Root
 	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -117,6 +123,13 @@ func (w *Wine) close() error {
 	if w.server != nil {
 		_ = w.server.Process.Signal(os.Interrupt) // An error means that it has ended.
 		<-w.ended
+	}
+	// A process that was just starting does not notice the end of its server.
+	processes, _ := filepath.Glob("/proc/[0-9]*") // The pattern is well formed.
+	for _, process := range processes {
+		if pid, err := strconv.Atoi(filepath.Base(process)); err == nil && w.has(process) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // An error means that it has ended.
+		}
 	}
 	if os.Getenv("DIRECTX_NRI_E2E_KEEP") != "" {
 		fmt.Fprintf(os.Stderr, "the run's directory is kept: %s\n", w.dir)

@@ -2,7 +2,7 @@
 // those of MinGW's header. Build:
 //   x86_64-w64-mingw32-gcc -shared -o cfgmgr32.dll cfgmgr32.c -lole32 -luuid
 //
-// What happens stands in C:\notify.txt, a line for each event; who has written some sets the event directx-nri-notify:
+// What happens is appended to C:\notify.txt, a line for each event:
 //   ACTION CLASS NAME
 // ACTION is a number of CM_NOTIFY_ACTION, CLASS the interface's GUID in braces or 0 for an event of a device instance,
 // NAME a symbolic link or an instance ID. Lines from before the first registration are ignored.
@@ -70,8 +70,8 @@ static void notify(char *line) {
     }
 }
 
-static DWORD WINAPI serve(void *happened) {
-    while (WaitForSingleObject(happened, INFINITE) == WAIT_OBJECT_0) {
+static DWORD WINAPI serve(void *unused) {
+    for (;; Sleep(20)) {
         AcquireSRWLockExclusive(&lock);
         FILE *file = fopen("C:\\notify.txt", "rb");
         if (file) {
@@ -83,21 +83,20 @@ static DWORD WINAPI serve(void *happened) {
         }
         ReleaseSRWLockExclusive(&lock);
     }
-    return 1;
+    return 0;
 }
 
 // begin starts the thread that notifies, once.
 static BOOL begin(void) {
     static HANDLE thread;
     if (thread) return TRUE;
-    HANDLE happened = CreateEventW(NULL, FALSE, FALSE, L"directx-nri-notify");
     FILE *file = fopen("C:\\notify.txt", "rb");
     if (file) {
         fseek(file, 0, SEEK_END);
         position = ftell(file);
         fclose(file);
     }
-    thread = CreateThread(NULL, 0, serve, happened, 0, NULL);
+    thread = CreateThread(NULL, 0, serve, NULL, 0, NULL);
     return thread != NULL;
 }
 

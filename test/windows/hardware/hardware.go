@@ -1,10 +1,10 @@
-// Package hardware describes the devices of a Windows node: the suite writes a [Node] as
-// JSON, and ../devices creates its devices.
+// Package hardware describes the devices of a Windows node.
 package hardware
 
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf16"
 )
@@ -31,11 +31,6 @@ const (
 	NoDriver = 28 // CM_PROB_FAILED_INSTALL
 	Failed   = 43 // CM_PROB_FAILED_POST_START
 )
-
-// Node has all devices.
-type Node struct {
-	Devices []Device
-}
 
 // Device is a Plug and Play device. Fields with the zero value are not set.
 type Device struct {
@@ -86,19 +81,19 @@ type Value struct {
 // Types of registry values.
 // https://learn.microsoft.com/windows/win32/sysinfo/registry-value-types
 const (
-	regSZ      = 1
+	RegSZ      = 1
 	regBinary  = 3
 	regMultiSZ = 7
 )
 
 // Strings returns a value of type REG_MULTI_SZ.
 func Strings(subkey, name string, texts ...string) Value {
-	return Value{subkey, name, regMultiSZ, MultiString(texts...)}
+	return Value{subkey, name, regMultiSZ, Wide(strings.Join(slices.Concat(texts, []string{"\x00"}), "\x00"))}
 }
 
 // String returns a value of type REG_SZ.
 func String(subkey, name, text string) Value {
-	return Value{subkey, name, regSZ, wide(text + "\x00")}
+	return Value{subkey, name, RegSZ, Wide(text + "\x00")}
 }
 
 // Binary returns a value of type REG_BINARY.
@@ -106,17 +101,8 @@ func Binary(subkey, name string, data []byte) Value {
 	return Value{subkey, name, regBinary, data}
 }
 
-// MultiString returns texts as a REG_MULTI_SZ: each ends with a zero, and so does the list.
-func MultiString(texts ...string) []byte {
-	var b strings.Builder
-	for _, text := range texts {
-		b.WriteString(text + "\x00")
-	}
-	return wide(b.String() + "\x00")
-}
-
-// wide returns text in UTF-16.
-func wide(text string) []byte {
+// Wide returns text in UTF-16.
+func Wide(text string) []byte {
 	var data []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
 		data = binary.LittleEndian.AppendUint16(data, unit)
