@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"directx-nri/test/windows/bed"
 )
 
 // unsuitable returns the tests that cannot run under Wine, by directory.
@@ -18,6 +20,7 @@ func unsuitable() map[string]string {
 		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
 		"nri/shim":           "Imports",                      // It runs Go.
 		"cmd/dxctl/runflags": "Bash",                         // Windows has none.
+		"test/windows":       "Containers",                   // containerd is not in its usual directory.
 		// They are about other systems.
 		"cmd/dxctl": "^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsOfSomebodyElse$|^TestDocs$",
 	}
@@ -27,7 +30,7 @@ func unsuitable() map[string]string {
 // Windows alone, and of some that handle Windows' paths and documents.
 func windowsPackages(t *testing.T) []string {
 	t.Helper()
-	dirs := []string{"ocispec", "internal/policy", "internal/winpath", "cmd/dxctl"}
+	dirs := []string{"ocispec", "internal/policy", "internal/winpath", "cmd/dxctl", "test/windows"}
 	const root = "../.."
 	for _, top := range []string{"advertiser", "cmd", "discovery", "internal", "nri", "ocispec"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, _ fs.DirEntry, err error) error {
@@ -46,7 +49,7 @@ func windowsPackages(t *testing.T) []string {
 
 // testUnits runs the unit tests of code that is specific to Windows.
 func testUnits(t *testing.T) {
-	plugT4(t, 4)
+	wine.Plug(t, bed.NewInventory("units").Hardware(t, wine))
 	// Tests of dxctl expect a Windows that can assign single devices.
 	wine.SetHCSProperties(t, server2022)
 	skipped := regexp.MustCompile(`(?m)^ *--- SKIP: .*`)

@@ -85,17 +85,17 @@ func (w *Wine) Examples(t testing.TB) func(name string, args ...string) (string,
 // their output. skip is a pattern of the names of tests that are left out, "" for none.
 func (w *Wine) UnitTests(t testing.TB, dir, skip string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	program := filepath.Join(t.TempDir(), "tests.exe")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-overlay", removeAllOverlay(t), "-o", program, dir)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "e2e", "-trimpath", "-overlay", removeAllOverlay(t), "-o", program, dir)
 	build.Dir = w.parts.Root
 	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the unit tests of %s: %v\n%s", dir, err, out)
 	}
 	cmd := w.Command(ctx, program, "-test.v", "-test.skip", skip)
-	cmd.Env = append(cmd.Env, hcsAnswers)
+	cmd.Env = append(cmd.Env, hcsAnswers, `DIRECTX_NRI_WINDOWS_BIN=Z:`+strings.ReplaceAll(w.parts.products, "/", `\`))
 	cmd.Dir = filepath.Join(w.parts.Root, dir)
 	return w.output(cmd)
 }
