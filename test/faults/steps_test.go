@@ -87,7 +87,7 @@ type operation struct {
 }
 
 var operations = []operation{
-	{16, (*round).create},
+	{20, (*round).create},
 	{4, (*round).delete},
 	{5, (*round).crash},
 	{4, (*round).startStandalone},
@@ -245,10 +245,10 @@ func (r *round) startStandalone() string {
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
 }
 
-// pickProcess returns a process, more often than not one that does not work: most of
-// the time most of the node works.
+// pickProcess returns a process, the product's more often, and mostly one that does not
+// work if there is one: most of the time most of the node works.
 func (r *round) pickProcess() *bed.Process {
-	all := r.Processes()
+	all := append(r.Processes(), r.Plugin, r.Advertiser, r.Plugin, r.Advertiser)
 	broken := slices.DeleteFunc(slices.Clone(all), r.works)
 	if len(broken) > 0 && r.random.IntN(4) > 0 {
 		all = broken
