@@ -55,13 +55,15 @@ type run struct {
 	ready func(context.Context) error
 }
 
-// changed is the end of a run by a changed configuration.
-type changed struct {
+// configuration is what the daemon runs with. As an error it ends the run before it.
+type configuration struct {
 	policy  policy.Policy
 	devices []discovery.Device
+	// problem is why nothing can be offered, nil if there is none.
+	problem error
 }
 
-func (*changed) Error() string { return "the configuration has changed" }
+func (*configuration) Error() string { return "the configuration has changed" }
 
 // main advertises until ctx ends.
 func (d *daemon) main(ctx context.Context) (err error) {
@@ -73,39 +75,37 @@ func (d *daemon) main(ctx context.Context) (err error) {
 			err = nil
 		}
 	}()
-	p, devices, problem := d.load(ctx)
-	if flag := (*config.FlagError)(nil); errors.As(problem, &flag) {
-		return cli.Usage("%w", flag)
+	c, err := d.load(ctx)
+	if err != nil {
+		return cli.Usage("%w", err)
 	}
 	d.log.WithField("version", cli.Version(version)).Info("directx-advertiser starts")
 	defer d.log.Info("directx-advertiser ends")
 	for {
-		err := d.serve(ctx, p, devices, problem)
-		var next *changed
-		if !errors.As(err, &next) {
+		if err := d.serve(ctx, c); !errors.As(err, &c) {
 			return err
 		}
-		p, devices, problem = next.policy, next.devices, nil
 		d.metrics.Reloaded(time.Now(), nil)
 		d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	}
 }
 
 // load compiles the configuration. If it is invalid, or cannot be written, the policy
-// of an earlier run stays in force. Without one the problem is returned with the policy
-// of the flags, and no GPU can be offered: the defaults could offer GPUs that the
-// configuration excludes.
-func (d *daemon) load(ctx context.Context) (p policy.Policy, devices []discovery.Device, problem error) {
-	p, devices, problem = d.compiler.Compile()
-	if flag := (*config.FlagError)(nil); errors.As(problem, &flag) {
-		return p, nil, problem
+// of an earlier run stays in force. Without one it returns the problem, with the policy
+// of the flags: the defaults could offer GPUs that the configuration excludes. Its own
+// error is one of the flags.
+func (d *daemon) load(ctx context.Context) (*configuration, error) {
+	var flag *config.FlagError
+	p, devices, problem := d.compiler.Compile()
+	if errors.As(problem, &flag) {
+		return nil, flag
 	}
 	if problem == nil {
 		problem = config.Install(d.stateDir, p, devices)
 	}
 	d.report(problem)
 	if problem == nil {
-		return p, devices, nil
+		return &configuration{policy: p, devices: devices}, nil
 	}
 	if _, missing := os.Lstat(policy.Path(d.stateDir)); missing == nil {
 		last, err := policy.Read(d.stateDir)
@@ -113,17 +113,17 @@ func (d *daemon) load(ctx context.Context) (p policy.Policy, devices []discovery
 			devices, err = compiled.Open(d.stateDir).Devices(ctx)
 		}
 		if err == nil {
-			return last, devices, nil
+			return &configuration{policy: last, devices: devices}, nil
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
 	byFlags := d.compiler
 	byFlags.File, byFlags.Required = "", false
 	p, _, err := byFlags.Compile()
-	if flag := (*config.FlagError)(nil); errors.As(err, &flag) {
-		problem = err
+	if errors.As(err, &flag) {
+		return nil, flag
 	}
-	return p, nil, problem
+	return &configuration{policy: p, problem: problem}, nil
 }
 
 // report logs and counts the result of a compilation, if it differs from the last.
@@ -139,41 +139,46 @@ func (d *daemon) report(err error) {
 	}
 }
 
-// serve runs everything by one policy until ctx ends, or the configuration changes:
-// the error is *changed then. With a problem it offers nothing.
-func (d *daemon) serve(ctx context.Context, p policy.Policy, devices []discovery.Device, problem error) error {
-	if err := cli.ConfigureLog(d.log, p.Log.Level, p.Log.Format); err != nil {
+// serve runs everything by c until ctx ends, or the configuration changes: the error is
+// the new one then. With a problem it offers nothing.
+func (d *daemon) serve(ctx context.Context, c *configuration) error {
+	if err := cli.ConfigureLog(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
 		return err
 	}
-	server, err := d.metrics.Listen(ctx, "metrics.address", p.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+	server, err := d.metrics.Listen(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(ctx) })
-	inForce := p
-	if problem != nil {
-		d.run.Store(&run{problem: problem})
-		inForce = policy.Policy{}
-	} else {
-		group.Go(func() error { return d.advertise(ctx, p) })
+	if c.problem == nil {
+		group.Go(func() error { return d.advertise(ctx, c.policy) })
+		group.Go(func() error { return d.watch(ctx, c) })
+		return group.Wait()
 	}
+	d.run.Store(&run{problem: c.problem})
 	group.Go(func() error {
+		// That the state directory becomes writable is no change of a file.
 		for ctx.Err() == nil {
-			attempt, cancel := ctx, context.CancelFunc(func() {})
-			if problem != nil {
-				// The state directory can become writable, which is no change of a file.
-				attempt, cancel = context.WithTimeout(ctx, retryInterval)
-			}
-			next, nextDevices, err := d.compiler.Watch(attempt, inForce, devices, d.report)
+			attempt, cancel := context.WithTimeout(ctx, retryInterval)
+			err := d.watch(attempt, &configuration{})
 			cancel()
-			if err == nil {
-				return &changed{next, nextDevices}
+			if err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	return group.Wait()
+}
+
+// watch returns the configuration that follows c, or nil if ctx ends.
+func (d *daemon) watch(ctx context.Context, c *configuration) error {
+	next, devices, err := d.compiler.Watch(ctx, c.policy, c.devices, d.report)
+	if err != nil {
+		return nil //nolint:nilerr // ctx has ended.
+	}
+	return &configuration{policy: next, devices: devices}
 }
 
 // advertise runs the device plugin until ctx ends.
@@ -273,10 +278,7 @@ func (d *daemon) node(ctx context.Context) metrics.Node {
 	if device == nil {
 		return metrics.Node{}
 	}
-	containers, err := d.kubelet.Containers(ctx)
-	if err != nil {
-		containers = nil
-	}
+	containers, _ := d.kubelet.Containers(ctx) // nil if they are unknown
 	return device.Node(containers)
 }
 
