@@ -135,7 +135,7 @@ func (d *daemon) report(err error) {
 	case err.Error() != d.refused:
 		d.refused = err.Error()
 		d.metrics.Reloaded(time.Now(), err)
-		d.log.WithError(err).WithField("config", d.compiler.File).Error("The configuration cannot be used, and the last one, if any, stays in force; correct it, no restart is needed")
+		d.log.WithError(err).WithField("config", d.compiler.File).Error("The configuration cannot be used, and the last one stays in force; correct it, no restart is needed")
 	}
 }
 
