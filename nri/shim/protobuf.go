@@ -2,7 +2,10 @@ package shim
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +20,17 @@ const (
 	extensionValue   = 1
 	lastOfAny        = 2
 )
+
+// paramsFlags are the flags of a start with the same values as bootstrap parameters.
+// containerd marks the flags as to be removed.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
+func paramsFlags() map[uint64]string {
+	return map[uint64]string{1: "-id", 2: "-namespace", 6: "-address", 7: "-publish-binary"}
+}
+
+// resultVersion is the field of containerd's BootstrapResult, in the same file as
+// BootstrapParams.
+const resultVersion = 1
 
 // Fields of containerd's RuntimeInfo and RuntimeVersion, api/types/introspection.proto.
 const (
@@ -38,26 +52,66 @@ func isOld(path string) bool {
 	return strings.Contains(name, "shim-runhcs-v1") || strings.Contains(name, "shim-runc-v1")
 }
 
-// runtimeOptions returns the runtime's options in a shim's standard input: the Any
-// in bootstrap parameters, and everything else as it is.
-func runtimeOptions(given []byte) []byte {
-	var options []byte
+// translate returns the standard input and the arguments of a start for a real shim
+// that [isOld]: of bootstrap parameters the runtime's options, an Any, and the flags
+// that are missing. Everything else stays as it is.
+func translate(stdin []byte, args []string) (options []byte, allArgs []string) {
+	flags := map[string]string{}
 	bootstrap := false
-	ok := eachField(given, func(number uint64, value []byte) {
+	ok := eachField(stdin, func(number uint64, value []byte, _ uint64) {
 		bootstrap = bootstrap || number > lastOfAny
 		if number == paramsExtensions && options == nil {
 			options = field(value, extensionValue)
 		}
+		if name := paramsFlags()[number]; name != "" {
+			flags[name] = string(value)
+		}
 	})
 	if !ok || !bootstrap {
-		return given
+		return stdin, args
 	}
-	return options
+	allArgs = args
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		if !hasFlag(args, name) {
+			allArgs = append([]string{name, flags[name]}, allArgs...)
+		}
+	}
+	return options, allArgs
+}
+
+// hasFlag reports whether args have the flag name, which begins with one dash.
+func hasFlag(args []string, name string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		before, _, _ := strings.Cut(arg, "=")
+		return before == name || before == "-"+name
+	})
+}
+
+// bootstrapVersion returns the version in a shim's answer to start, as containerd reads
+// it: protobuf, JSON, or an address, which is version 2.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go
+func bootstrapVersion(answer []byte) int {
+	version := 0
+	ok := eachField(answer, func(number uint64, _ []byte, n uint64) {
+		if number == resultVersion {
+			version = int(n)
+		}
+	})
+	if ok {
+		return version
+	}
+	var result struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(answer, &result); err != nil {
+		return 2
+	}
+	return max(result.Version, 2)
 }
 
 // field returns the text or message in a message's field, nil if there is none.
 func field(message []byte, wanted uint64) (found []byte) {
-	eachField(message, func(number uint64, value []byte) {
+	eachField(message, func(number uint64, value []byte, _ uint64) {
 		if number == wanted && found == nil {
 			found = value
 		}
@@ -66,19 +120,19 @@ func field(message []byte, wanted uint64) (found []byte) {
 }
 
 // eachField calls do with the number of each field of a message, and with its
-// value if that is a text or a message. It returns false if the message is
-// malformed.
-func eachField(message []byte, do func(number uint64, value []byte)) bool {
+// value if that is a text or a message, or a number of variable length. It returns
+// false if the message is malformed.
+func eachField(message []byte, do func(number uint64, value []byte, n uint64)) bool {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)
 		if n <= 0 || tag>>3 == 0 {
 			return false
 		}
 		message = message[n:]
-		var size uint64
+		var size, varint uint64
 		switch tag & 7 {
 		case 0: // a number of variable length
-			_, n = binary.Uvarint(message)
+			varint, n = binary.Uvarint(message)
 			size = uint64(max(n, 0))
 		case 1:
 			size = 8
@@ -97,7 +151,7 @@ func eachField(message []byte, do func(number uint64, value []byte)) bool {
 		if tag&7 == lengthDelimited {
 			value = message[:size:size]
 		}
-		do(tag>>3, value)
+		do(tag>>3, value, varint)
 		message = message[size:]
 	}
 	return true

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/containerd/containerd/api/types"
@@ -27,7 +28,7 @@ func params(extensions ...[]byte) []byte {
 	return b
 }
 
-func TestRuntimeOptions(t *testing.T) {
+func TestTranslate(t *testing.T) {
 	t.Parallel()
 	options := text(text(nil, 1, "containerd.runhcs.v1.Options"), 2, "\x10\x01")
 	fixed := protowire.AppendFixed64(protowire.AppendTag(protowire.AppendFixed32(protowire.AppendTag(nil, 20, protowire.Fixed32Type), 1), 21, protowire.Fixed64Type), 1)
@@ -44,8 +45,33 @@ func TestRuntimeOptions(t *testing.T) {
 		"not protobuf":                 {[]byte("runtime options"), []byte("runtime options")},
 		"torn":                         {params(text(nil, 1, string(options)))[:39], params(text(nil, 1, string(options)))[:39]},
 	} {
-		if got := runtimeOptions(test.given); !bytes.Equal(got, test.want) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+		args := []string{"-id", "c", "--namespace=n", "-publish-binary", "p", "-address", "a", "start"}
+		if got, gotArgs := translate(test.given, args); !bytes.Equal(got, test.want) || !slices.Equal(gotArgs, args) {
+			t.Errorf("%s: %q %q, want %q", name, got, gotArgs, test.want)
+		}
+	}
+}
+
+func TestTranslateAddsMissingFlags(t *testing.T) {
+	t.Parallel()
+	_, got := translate(params(), []string{"-debug", "-id", "c", "start"})
+	if want := []string{"-publish-binary", "containerd", "-namespace", "k8s.io", "-address", "address", "-debug", "-id", "c", "start"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if _, got := translate([]byte("runtime options"), []string{"start"}); len(got) != 1 {
+		t.Errorf("without parameters: %q", got)
+	}
+}
+
+func TestBootstrapVersion(t *testing.T) {
+	t.Parallel()
+	result := text(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 3), 2, `\\.\pipe\x`)
+	for answer, want := range map[string]int{
+		`\\.\pipe\containerd-shim-1-pipe`: 2, "npipe:////./pipe/x\n": 2, "unix:///run/containerd/s/1": 2, `{"version":3,"address":"x","protocol":"ttrpc"}` + "\n": 3,
+		`{"version":1}`: 2, `{"version":`: 2, string(result): 3,
+	} {
+		if got := bootstrapVersion([]byte(answer)); got != want {
+			t.Errorf("%q: %d", answer, got)
 		}
 	}
 }
@@ -75,13 +101,14 @@ func TestRuntimeInfo(t *testing.T) {
 	}
 }
 
-func FuzzRuntimeOptions(f *testing.F) {
+func FuzzTranslate(f *testing.F) {
 	f.Add([]byte("runtime options"))
 	f.Add(params(text(nil, 1, "x")))
 	f.Add(params([]byte{0x0a, 0x7f}))
 	f.Fuzz(func(t *testing.T, given []byte) {
-		if got := runtimeOptions(given); len(got) > len(given) {
-			t.Fatalf("%q became %q", given, got)
+		if got, args := translate(given, []string{"start"}); len(got) > len(given) || len(args)%2 == 0 {
+			t.Fatalf("%q became %q %q", given, got, args)
 		}
+		bootstrapVersion(given)
 	})
 }

@@ -27,6 +27,7 @@ import (
 
 	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/shimfile"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
@@ -79,6 +80,7 @@ type shim struct {
 	parse     func([]byte) (ocispec.Spec, error)
 	container decision.Container
 	jobKind   jobKind
+	isSandbox bool // the start is that of a pod's sandbox
 
 	policy *policy.Policy // nil until it is read
 }
@@ -160,6 +162,7 @@ func (s *shim) prepare() (err error) {
 	if hasHostProcess(data) {
 		s.jobKind = jobLoose
 	}
+	s.isSandbox = hasSandbox(data)
 	if definitelyNoRequest(data) {
 		return nil
 	}
@@ -205,6 +208,25 @@ func (s *shim) adjust(path string, spec ocispec.Spec) error {
 		}
 	}
 	return nil
+}
+
+// noteVersion records for the advertiser whether containerd runs this shim for a pod's
+// containers: it does not if the sandbox's shim at path has answered with version 3 or
+// more of the bootstrap protocol.
+func (s *shim) noteVersion(path string, version int) {
+	_, noted, err := shimfile.ReadNotServed(s.call.StateDir)
+	switch {
+	case err != nil:
+	case version >= 3 && !noted:
+		mark := shimfile.NotServed{Shim: path, Version: version}
+		s.log().Error(mark)
+		err = shimfile.WriteNotServed(s.call.StateDir, mark)
+	case version < 3 && noted:
+		err = shimfile.ClearNotServed(s.call.StateDir)
+	}
+	if err != nil {
+		s.log().WithError(err).Error("The bootstrap version of the real shim cannot be recorded")
+	}
 }
 
 // files are the node's files. A container of another operating system, as in

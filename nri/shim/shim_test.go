@@ -519,6 +519,28 @@ func TestJobKindOfHostProcesses(t *testing.T) {
 	}
 }
 
+// TestNoteVersion: the advertiser offers nothing while containerd keeps the shim from
+// containers.
+func TestNoteVersion(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
+	for _, version := range []int{2, 3, 3, 4, 2, 2} {
+		s.noteVersion("/real", version)
+		got, noted, err := shimfile.ReadNotServed(b.path("state"))
+		if err != nil || noted != (version >= 3) || noted && (got != shimfile.NotServed{Shim: "/real", Version: 3}) {
+			t.Errorf("version %d: %+v, %t, %v", version, got, noted, err)
+		}
+	}
+	for kind, want := range map[string]bool{"sandbox": true, "container": false} {
+		b.write("bundle/config.json", specOf(podAnnotations(kind, "u1")))
+		s := newShim(s.call)
+		if err := s.prepare(); err != nil || s.isSandbox != want {
+			t.Errorf("%s: %t, %v", kind, s.isSandbox, err)
+		}
+	}
+}
+
 func TestLogIsRotated(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

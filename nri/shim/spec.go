@@ -53,6 +53,11 @@ func hasHostProcess(config []byte) bool {
 	return bytes.Contains(config, []byte(`hostprocess-container":"true"`))
 }
 
+// hasSandbox reports whether a config.json is that of a pod's sandbox, in the same form.
+func hasSandbox(config []byte) bool {
+	return bytes.Contains(config, []byte(`container-type":"sandbox"`))
+}
+
 // definitelyNoRequest reports whether the bytes of a config.json cannot contain a
 // request for a GPU, which is much faster than parsing it and true for most
 // containers.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -39,14 +40,20 @@ const (
 // ends with its last handle, which is ours. After a success the limit is removed.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
-	command := exec.Command(path, s.call.Args...)
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	var stdin io.Reader = os.Stdin
+	args := s.call.Args
 	if s.isStart() && isOld(path) {
 		if given, err := io.ReadAll(os.Stdin); err == nil {
-			command.Stdin = bytes.NewReader(runtimeOptions(given))
+			given, args = translate(given, args)
+			stdin = bytes.NewReader(given)
 		}
 	}
-	command.Env = s.call.Env
+	command := ownGroup(exec.Command(path, args...))
+	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.call.Env
+	var answer bytes.Buffer
+	if s.isSandbox {
+		command.Stdout = io.MultiWriter(os.Stdout, &answer)
+	}
 	// Without a job the container starts all the same.
 	job, jobErr := newJob(s.jobKind)
 	if jobErr == nil && s.jobKind == jobStrict {
@@ -77,7 +84,19 @@ func (s *shim) exec(path string) (int, error) {
 	if err := release(job); err != nil {
 		s.log().WithError(err).Error("The container ends with this process: the limit of its job object cannot be removed")
 	}
+	if s.isSandbox {
+		s.noteVersion(path, bootstrapVersion(answer.Bytes()))
+	}
 	return 0, nil
+}
+
+// ownGroup starts command in a process group of its own, in which Ctrl-C is ignored.
+// Service managers such as nssm send Ctrl-C to all processes of containerd's console
+// to stop containerd, and the real shim's process would end with its containers.
+// https://learn.microsoft.com/windows/win32/procthread/process-creation-flags
+func ownGroup(command *exec.Cmd) *exec.Cmd {
+	command.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	return command
 }
 
 // newJob returns a job object that ends its processes when its last handle is
