@@ -5,6 +5,8 @@ package e2e
 import (
 	"bytes"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"directx-nri/internal/allocation"
@@ -81,4 +83,43 @@ func TestForeignHandler(t *testing.T) {
 	n.Nudge(t, refused)
 	n.WaitRunning(t, refused)
 	n.CheckDevices(t)
+}
+
+// TestCallsByContainerd counts how often each release of containerd runs the real shim
+// of a container, and looks for errors about that in its log.
+func TestCallsByContainerd(t *testing.T) {
+	for _, version := range []string{bed.Containerd1, bed.Containerd2} {
+		t.Run("containerd "+version, func(t *testing.T) {
+			dir := t.TempDir()
+			real, log := filepath.Join(dir, "real-shim"), filepath.Join(dir, "log")
+			script := "#!/bin/sh\necho \"$*\" >> " + log + "\nexec containerd-shim-runc-v2 \"$@\"\n"
+			if err := os.WriteFile(real, []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			n := bed.Start(t, bed.Options{
+				NoKubelet: true, Shim: true, Inventory: bed.NewInventory(1, 0), Containerd2: version == bed.Containerd2,
+				Config: "shim: {runtime: " + real + "}\n",
+			})
+			n.CtrDetach(t, "counted", append([]string{"--runtime", bed.DirectX}, annotation("0")...)...)
+			n.CtrRemove(t, "counted")
+			calls, err := os.ReadFile(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := map[string]int{}
+			for line := range strings.Lines(string(calls)) {
+				fields := strings.Fields(line)
+				counts[fields[len(fields)-1]]++
+			}
+			// containerd 2.2 and later asks for the shim's features, once for each task.
+			if counts["start"] != 1 || counts["delete"] > 1 || counts["-info"] > 1 || len(counts) > 3 {
+				t.Errorf("calls %v", counts)
+			}
+			for line := range strings.Lines(n.Containerd.Log(0)) {
+				if strings.Contains(line, "level=error") && (strings.Contains(line, "info") || strings.Contains(line, "shim")) {
+					t.Error(line)
+				}
+			}
+		})
+	}
 }
