@@ -55,7 +55,7 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 		return err
 	}
 	err := service.RunTask(ctx, service.Task{
-		Name: taskName, Program: program, Limit: t.taskLimit(),
+		Name: taskName, Program: program, Limit: t.taskLimit() + taskMargin, // It ends by itself before.
 		Args: []string{
 			"runtime", taskCommand, "--state-dir", t.stateDir, "--config", t.config, "--cri-socket", t.criSocket,
 			"--service", t.serviceName, "--restart-timeout", t.restartLimit.String(), "--restart",
