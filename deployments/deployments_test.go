@@ -307,7 +307,10 @@ func TestVolumes(t *testing.T) {
 			}
 			prefix := settings + "/"
 			if s.windows() {
-				prefix = volume + `directx-nri-config\`
+				// Windows Server 2019 has no mounts: hcsshim, internal/jobcontainers/mounts.go.
+				if prefix = `C:\directx-nri-config\`; s.file == "server2019.yaml" {
+					prefix = volume + `directx-nri-config\`
+				}
 			}
 			for _, name := range []string{"config", "inventory"} {
 				if value := flag(c, name); c.Name == "advertiser" && value != "" && (value != prefix+name+".yaml" || !at[settings]) {

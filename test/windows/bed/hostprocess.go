@@ -99,21 +99,24 @@ func (n *Node) HostProcess(ctx context.Context, t testing.TB, pod string, image 
 	if err := linkFiles(string(image), n.Linux(dir)); err != nil {
 		t.Fatalf("mount the image: %v", err)
 	}
+	var inContainer []string // paths in the container, and those of this node
 	for _, m := range c.VolumeMounts {
 		volume, ok := volumes[m.Name]
 		if !ok {
 			t.Fatalf("container %s mounts %s, which is not a volume of its pod", c.Name, m.Name)
 		}
-		if err := os.Symlink(volume.dir, n.Linux(dir+strings.ReplaceAll(m.MountPath, "/", `\`))); err != nil {
+		path := strings.ReplaceAll(m.MountPath, "/", `\`)
+		if err := os.Symlink(volume.dir, n.Linux(dir+path)); err != nil {
 			t.Fatalf("mount volume %s: %v", m.Name, err)
 		}
+		inContainer = append(inContainer, `C:`+path, dir+path)
 	}
 	if len(c.Command) == 0 {
 		t.Fatalf("container %s has no command", c.Name)
 	}
 	var line []string
 	for _, word := range slices.Concat(c.Command, c.Args) {
-		line = append(line, strings.ReplaceAll(word, "%"+mountPoint+"%", dir))
+		line = append(line, strings.NewReplacer(append(inContainer, "%"+mountPoint+"%", dir)...).Replace(word))
 	}
 	cmd := n.Command(ctx, line[0], append(line[1:], flags...)...)
 	cmd.Env = append(cmd.Env, mountPoint+"="+dir)
