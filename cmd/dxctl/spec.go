@@ -179,7 +179,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)
 	if err != nil {
-		p.refused = container.Refuse(err)
+		p.refused = p.container.Refuse(err)
 		return p, nil
 	}
 	if !changed {
