@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,36 +17,32 @@ func TestRemoveUnderGPU(t *testing.T) {
 	n := bed.Start(t, bed.Options{Replicas: 2, Inventory: bed.NewInventory(1, 0), Shim: true, HandlerApart: true})
 	pod := n.Apply(t, bed.GPUPod("held", 1))
 	n.WaitRunning(t, pod)
-	held := n.MustHave(t, pod, "main", 0)
+	before := n.MustHave(t, pod, "main", 0)
 
-	flags := []string{"--config", n.ContainerdConfig(), "--cri-socket", n.Address()}
-	uninstall := append([]string{"uninstall", "--purge", "--from", n.Dir + "/shim", "--runtime-dir", n.RuntimeDir}, flags...)
-	// uninstall removes the shim, which no container of this node uses.
-	for _, args := range [][]string{append([]string{"unconfigure"}, flags...), uninstall} {
-		command := n.DxctlCommand("runtime", args...)
-		command.Args = append([]string{command.Args[0], "runtime", args[0], "--state-dir", n.StateDir}, args[1:]...)
-		out, err := command.CombinedOutput()
-		refused := err != nil && strings.Contains(string(out), pod+"/main") && strings.Contains(string(out), "--force")
-		if idle := args[0] == "unconfigure" && strings.Contains(string(out), "no changes to undo"); !refused && !idle {
-			t.Errorf("%v without --force: %v\n%s", args, err, out)
-		}
-		forced := exec.Command(command.Path, append(command.Args[1:], "--force")...)
-		if out, err := forced.CombinedOutput(); err != nil {
-			t.Fatalf("%v with --force: %v\n%s", args, err, out)
-		}
+	uninstall := []string{
+		"uninstall", "--state-dir", n.StateDir, "--purge", "--config", n.ContainerdConfig(), "--cri-socket", n.Address(),
+		"--from", filepath.Dir(n.ShimFile()), "--runtime-dir", n.RuntimeDir,
 	}
-	n.Plugin.Terminate(t)
-	n.Advertiser.Terminate(t)
-	n.RestartContainerd(t)
+	dxctl := func(args ...string) (string, error) {
+		out, err := n.DxctlCommand("runtime", args...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := dxctl(uninstall...); err == nil || !strings.Contains(out, "default/"+pod+"-"+bed.Name+"/main") || !strings.Contains(out, "--force") {
+		t.Errorf("without --force: %v\n%s", err, out)
+	}
+	n.Advertiser.Kill(t)
+	n.Plugin.Kill(t)
+	if out, err := dxctl(append(uninstall, "--force")...); err != nil || !strings.Contains(out, "removed "+n.ShimFile()) {
+		t.Fatalf("with --force: %v\n%s", err, out)
+	}
+
+	// A restarted kubelet does not call PreStartContainer.
 	n.Kubelet.Terminate(t)
 	n.Kubelet.Start(t)
 	n.WaitKubelet(t)
-	if again := n.Look(t, pod, "main"); again.ID != held.ID {
-		t.Errorf("the container was replaced: %s, and was %s", again.ID, held.ID)
-	}
-
-	since := n.Kubelet.Mark()
-	n.KillContainer(t, held)
-	n.Nudge(t, pod)
-	mustContain(t, "the event of the container", n.WaitNotStarted(t, pod, "main", since), allocation.InterlockMount)
+	n.WaitRunning(t, pod)
+	mark := n.Kubelet.Mark()
+	n.KillContainer(t, before)
+	mustContain(t, "the event of the container", n.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
+	n.MustNotRun(t, pod)
 }
