@@ -1,0 +1,118 @@
+package shim
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
+)
+
+// TestKilledAtEachSystemCall kills the shim before each of its system calls: the bundle
+// is untouched or complete then, and the next start of the container works.
+func TestKilledAtEachSystemCall(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.shim = buildShim(t)
+	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "/bin/true" })
+	const noToken = "TOKEN"
+	var complete string // with noToken for the token
+	for n, last := 0, false; !last; n++ {
+		token := b.allocate()
+		before := interlocked(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+token)
+		b.write("bundle/config.json", before)
+		if n == 0 {
+			b.killAt(-1)
+			complete = strings.ReplaceAll(b.read("bundle/config.json"), token, noToken)
+			b.hasGPU()
+			continue
+		}
+		last = !b.killAt(n)
+		after := strings.ReplaceAll(complete, noToken, token)
+		if got := b.read("bundle/config.json"); got != before && got != after {
+			t.Fatalf("killed at system call %d: config.json is %s", n, got)
+		}
+		if r := b.run("-namespace", "default", "-id", "c1", "start"); r.status != 0 || r.stderr != "" {
+			t.Fatalf("the start after a kill at system call %d: status %d, errors %q", n, r.status, r.stderr)
+		}
+		files, err := os.ReadDir(b.path("bundle"))
+		if got := b.read("bundle/config.json"); got != after || err != nil || len(files) != 1 {
+			t.Fatalf("the start after a kill at system call %d left %v with %s, %v", n, files, got, err)
+		}
+		if last && n < 100 {
+			t.Errorf("a start has %d system calls", n)
+		}
+	}
+}
+
+// buildShim builds the real program, which has fewer system calls than that of tests.
+func buildShim(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), ourName)
+	if out, err := exec.Command("go", "build", "-o", program, "directx-nri/cmd/containerd-shim-directx-v1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
+// killAt runs a start and kills it before its n-th system call. It returns false if the
+// real shim was run before that.
+func (b *bed) killAt(n int) (killed bool) {
+	b.t.Helper()
+	runtime.LockOSThread() // which is the tracer
+	defer runtime.UnlockOSThread()
+	command := exec.Command(b.shim, "-namespace", "default", "-id", "c1", "start")
+	command.Dir = b.path("bundle")
+	command.Env = append(os.Environ(), paths.StateDirVariable+"="+b.path("state"))
+	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if err := command.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	pid := command.Process.Pid
+	traced, inCall := false, map[int]bool{}
+	for calls := 0; ; {
+		var status syscall.WaitStatus
+		// Only this thread's: other tests have children, too.
+		tid, err := syscall.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		switch {
+		case err != nil:
+			b.t.Fatalf("wait: %v", err)
+		case status.Exited() || status.Signaled():
+			if tid == pid {
+				return killed
+			}
+			continue
+		}
+		deliver := 0
+		switch signal := status.StopSignal(); {
+		case !traced:
+			err = syscall.PtraceSetOptions(pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
+			traced = true
+		case signal == syscall.SIGTRAP|0x80:
+			if inCall[tid] = !inCall[tid]; inCall[tid] {
+				calls++
+			}
+			if calls == n && !killed {
+				killed = true
+				err = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		case signal == syscall.SIGTRAP && status.TrapCause() == unix.PTRACE_EVENT_EXEC:
+			n = -1 // The real shim ends by itself.
+		case signal != syscall.SIGTRAP && signal != syscall.SIGSTOP:
+			deliver = int(signal)
+		}
+		if err == nil && !killed {
+			err = syscall.PtraceSyscall(tid, deliver)
+		}
+		if err != nil && err != syscall.ESRCH { //nolint:errorlint // from package syscall
+			b.t.Fatalf("trace: %v", err)
+		}
+	}
+}
