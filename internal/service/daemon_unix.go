@@ -88,10 +88,14 @@ func (d Daemon) status(ctx context.Context) (string, error) {
 	}
 	// Its exit status repeats the state.
 	out, err := exec.CommandContext(ctx, "systemctl", "is-active", d.Name).Output()
-	if state := strings.TrimSpace(string(out)); state != "" {
-		return strings.Replace(state, "active", "running", 1), nil
+	switch state := strings.TrimSpace(string(out)); state {
+	case "":
+		return "", err
+	case "active":
+		return "running", nil
+	default:
+		return state, nil
 	}
-	return "", err
 }
 
 // systemctl runs commands where systemctl exists.

@@ -17,7 +17,7 @@ func systemd(t *testing.T) (unitDir string, calls func() string) {
 	t.Helper()
 	bin, unitDir := t.TempDir(), t.TempDir()
 	log := filepath.Join(bin, "log")
-	script := "#!/bin/sh\necho \"$*\" >> " + log + "\n[ \"$1\" != is-active ] || { echo active; exit 0; }\n"
+	script := "#!/bin/sh\necho \"$*\" >> " + log + "\n[ \"$1\" != is-active ] || { echo ${STATE:-active}; exit 0; }\n"
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
@@ -59,6 +59,10 @@ func TestUnit(t *testing.T) {
 	}
 	if state, err := d.Status(ctx); err != nil || state != "running" || calls() != "is-active daemon;" {
 		t.Errorf("installed: %q, %v", state, err)
+	}
+	t.Setenv("STATE", "inactive")
+	if state, err := d.Status(ctx); err != nil || state != "inactive" || calls() != "is-active daemon;" {
+		t.Errorf("stopped: %q, %v", state, err)
 	}
 	for _, want := range []string{"disable --now daemon;daemon-reload;", ""} {
 		if err := d.Uninstall(ctx); err != nil || calls() != want {
