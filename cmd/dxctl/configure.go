@@ -171,10 +171,13 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 		if err := (attempt{o.stateDir, pending.Attempt}).check(time.Now()); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
-		if file.journal == nil {
+		if file.journal == nil && o.restartSpread > 0 {
 			if err := o.spread(ctx, stderr); err != nil {
 				return fmt.Errorf("nothing was changed: %w", err)
 			}
+			// The programs that set up a node may have changed the file meanwhile.
+			o.restartSpread = 0
+			return o.run(ctx, stdout, stderr)
 		}
 		if err := o.begin(pending); err != nil {
 			return err
@@ -222,9 +225,6 @@ func handlerList(handlers []string) string {
 // spread waits for a random part of the time over which a cluster's nodes restart
 // containerd when they are first configured.
 func (o *configureOptions) spread(ctx context.Context, stderr io.Writer) error {
-	if o.restartSpread <= 0 {
-		return nil
-	}
 	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
 	select {

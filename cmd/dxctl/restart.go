@@ -104,14 +104,16 @@ func (p *pendingRestart) ready(loaded []containerdconfig.Handler) error {
 	return nil
 }
 
-// inPlace reports whether the configuration file has the change. It does not if dxctl was
-// killed before it was written, or if others replaced the file since.
+// inPlace reports whether the configuration file has the change or, after a failure, may
+// be restored already. It does neither if dxctl was killed before the file was written, or
+// if others replaced the file since.
 func (p *pendingRestart) inPlace() (bool, error) {
 	if len(p.Files) == 0 {
 		return true, nil
 	}
 	text, exists, err := readFile(p.Files[0].Path)
-	return fingerprint(text, exists) == p.Written, err
+	found := fingerprint(text, exists)
+	return found == p.Written || p.Failed != "" && found == fingerprint(p.Files[0].Text, p.Files[0].Exists), err
 }
 
 func (t *target) pendingPath() string { return filepath.Join(t.stateDir, pendingRestartName) }
@@ -182,14 +184,12 @@ func (t *target) recover(ctx context.Context, out io.Writer) error {
 	if p == nil || err != nil {
 		return err
 	}
-	if p.Failed == "" {
-		inPlace, err := p.inPlace()
-		if err != nil {
-			return err
-		}
-		if !inPlace || len(p.Handlers) > 0 && t.hasLoaded(ctx, t.restartLimit, p.ready) {
-			return t.forgetPending()
-		}
+	inPlace, err := p.inPlace()
+	if err != nil {
+		return err
+	}
+	if !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.restartLimit, p.ready) {
+		return t.forgetPending()
 	}
 	if !t.restart {
 		return fmt.Errorf("an earlier command did not finish its restart of containerd: add --restart, or restart containerd and remove %s", t.pendingPath())

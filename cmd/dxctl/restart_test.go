@@ -128,10 +128,11 @@ func TestPendingRestart(t *testing.T) {
 		restart bool
 		want    string // an error, or a message
 	}{
-		"replaced by others": {`{"written": "x", "files": [{"path": "CONFIG"}]}`, false, "configured"},
-		"no --restart":       {`{"written": "x", "failed": "why", "files": [{"path": "CONFIG"}]}`, false, "add --restart"},
+		"replaced by others":                 {`{"written": "x", "files": [{"path": "CONFIG"}]}`, false, "configured"},
+		"replaced by others after a failure": {`{"written": "x", "failed": "why", "files": [{"path": "CONFIG"}]}`, true, "restarted containerd"},
+		"no --restart":                       {`{"written": "MINE", "failed": "why", "files": [{"path": "CONFIG"}]}`, false, "add --restart"},
 		// The socket is this test's, and not containerd's.
-		"cannot be restarted":    {`{"written": "x", "failed": "why", "files": [{"path": "CONFIG"}]}`, true, "did not finish its restart of containerd: restart by a signal"},
+		"cannot be restarted":    {`{"written": "MINE", "failed": "why", "files": [{"path": "CONFIG"}]}`, true, "did not finish its restart of containerd: restart by a signal"},
 		"damaged":                {`{`, true, "restart-pending.json"},
 		"a failure is completed": {`{"attempt": "a", "written": "x", "failed": "why", "files": []}`, true, "why"},
 	} {
@@ -141,7 +142,7 @@ func TestPendingRestart(t *testing.T) {
 			if err := os.Mkdir(b.state, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(b.state, pendingRestartName), []byte(strings.ReplaceAll(test.record, "CONFIG", b.config)), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(b.state, pendingRestartName), []byte(strings.NewReplacer("CONFIG", b.config, "MINE", hash([]byte(mine))).Replace(test.record)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			args := []string{"configure"}
@@ -253,5 +254,28 @@ func TestRestartSpread(t *testing.T) {
 		if _, stderr := b.must(t, append([]string{"configure"}, spread...)...); strings.Contains(stderr, "--restart-spread") != want {
 			t.Errorf("waits: %t: %s", !want, stderr)
 		}
+	}
+}
+
+type writerFunc func(text string)
+
+func (w writerFunc) Write(text []byte) (int, error) { w(string(text)); return len(text), nil }
+
+// TestChangedDuringSpread keeps what others write to the file during the wait.
+func TestChangedDuringSpread(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	command := newConfigureCommand("linux")
+	command.SetErr(writerFunc(func(text string) {
+		if strings.Contains(text, "--restart-spread") {
+			b.write(t, b.config, mine+"oom_score = -999\n")
+		}
+	}))
+	command.SetArgs(b.arguments(append([]string{"configure", "--restart-spread", "10ms"}, b.restart()...))[1:])
+	if err := command.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.read(t); !strings.Contains(got, "oom_score = -999") || !strings.Contains(got, b.shim) {
+		t.Errorf("the configuration is\n%s", got)
 	}
 }

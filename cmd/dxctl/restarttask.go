@@ -153,7 +153,7 @@ func (t *target) runTask(ctx context.Context) (err error) {
 	if p == nil || err != nil {
 		return err
 	}
-	if inPlace, err := p.inPlace(); err != nil || p.Failed == "" && !inPlace {
+	if inPlace, err := p.inPlace(); err != nil || !inPlace {
 		return errors.Join(err, t.forgetPending())
 	}
 	return t.finish(ctx, log, p)
