@@ -24,7 +24,8 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "/bin/true" })
 	const noToken = "TOKEN"
 	var complete string // with noToken for the token
-	for n, last := 0, false; !last; n++ {
+	// Calls of Go's scheduler come and go: the last run that is killed is not the longest.
+	for n, unkilled := 0, 0; unkilled < 20; n++ {
 		token := b.allocate()
 		before := interlocked(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+token)
 		b.write("bundle/config.json", before)
@@ -34,7 +35,9 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 			b.hasGPU()
 			continue
 		}
-		last = !b.killAt(n)
+		if !b.killAt(n) {
+			unkilled++
+		}
 		after := strings.ReplaceAll(complete, noToken, token)
 		if got := b.read("bundle/config.json"); got != before && got != after {
 			t.Fatalf("killed at system call %d: config.json is %s", n, got)
@@ -45,9 +48,6 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 		files, err := os.ReadDir(b.path("bundle"))
 		if got := b.read("bundle/config.json"); got != after || err != nil || len(files) != 1 {
 			t.Fatalf("the start after a kill at system call %d left %v with %s, %v", n, files, got, err)
-		}
-		if last && n < 100 {
-			t.Errorf("a start has %d system calls", n)
 		}
 	}
 }
