@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/testutil"
+	"directx-nri/test/windows/bed"
 )
 
 // TestService installs directx-advertiser with dxctl as a service of Wine's service
@@ -45,12 +46,17 @@ func TestService(t *testing.T) {
 		t.Helper()
 		return run(want, dir+"dxctl.exe", append([]string{"service"}, args...)...)
 	}
+	// install retries: Wine's service manager notices the end of a process late.
 	install := func() {
 		t.Helper()
-		dxctl(0, "install", "--", "--state-dir", dir+"state", "--kubelet-dir", dir+"plugins", "--metrics-address", address)
-		if problem := testutil.Answers(t, "http://"+address+"/healthz", http.StatusOK); problem != "" {
-			t.Error(problem)
-		}
+		bed.Eventually(t, "the daemon is installed and healthy", func() error {
+			args := []string{"service", "install", "--", "--state-dir", dir + "state", "--kubelet-dir", dir + "plugins", "--metrics-address", address}
+			if status, _, stderr := wine.Finish(t, wine.Command(t.Context(), dir+"dxctl.exe", args...)); status != 0 {
+				return errors.New(stderr)
+			}
+			return nil
+		})
+		testutil.Eventually(t, "the daemon answers", func() bool { return testutil.Answers(t, "http://"+address+"/healthz", http.StatusOK) == "" })
 	}
 	state := func(want string) {
 		t.Helper()
@@ -86,7 +92,7 @@ func TestService(t *testing.T) {
 	state("running")
 	run(0, "net", "stop", "directx-advertiser")
 	state("stopped")
-	run(0, "net", "start", "directx-advertiser")
+	install()
 	state("running")
 
 	// A new installation replaces a service that has crashed.
