@@ -23,12 +23,6 @@ const (
 	adapterSlots                    = 13
 )
 
-func iidDXCoreAdapterFactory() GUID { return parseGUID("78ee5945-c36e-4b13-a669-005dd11c0f06") }
-
-func iidDXCoreAdapterList() GUID { return parseGUID("526c7776-40e9-459b-b711-f32ad76dfc28") }
-
-func iidDXCoreAdapter() GUID { return parseGUID("f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e") }
-
 // AdapterAttribute is a capability of adapters.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
 type AdapterAttribute struct {

@@ -9,6 +9,11 @@ import (
 	"unsafe"
 )
 
+// The identifiers of dxcore_interface.h.
+func iidDXCoreAdapterFactory() GUID { return parseGUID("78ee5945-c36e-4b13-a669-005dd11c0f06") }
+func iidDXCoreAdapterList() GUID    { return parseGUID("526c7776-40e9-459b-b711-f32ad76dfc28") }
+func iidDXCoreAdapter() GUID        { return parseGUID("f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e") }
+
 // comObject is a COM object, which starts with a pointer to its function table. It is
 // not in Go's memory.
 // https://learn.microsoft.com/windows/win32/com/the-component-object-model
