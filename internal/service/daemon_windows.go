@@ -19,8 +19,8 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// startTimeout bounds the wait for a started service.
-const startTimeout = 30 * time.Second
+// timeout bounds the wait for a service that is started or stopped.
+const timeout = time.Minute
 
 // runAsService is the first argument of a process that the service manager starts.
 const runAsService = "--run-as-service"
@@ -58,6 +58,8 @@ func (d Daemon) open(do func(*mgr.Mgr, *mgr.Service) error) (err error) {
 }
 
 func (d Daemon) install(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	return d.open(func(manager *mgr.Mgr, service *mgr.Service) (err error) {
 		args := append([]string{runAsService}, d.Args...)
 		config := mgr.Config{
@@ -113,8 +115,6 @@ func installEventSource(name string) error {
 }
 
 func awaitRunning(ctx context.Context, service *mgr.Service) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	for {
 		status, err := service.Query()
 		if err != nil || status.State == svc.Running {
@@ -132,6 +132,8 @@ func awaitRunning(ctx context.Context, service *mgr.Service) error {
 }
 
 func (d Daemon) uninstall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	return d.open(func(_ *mgr.Mgr, service *mgr.Service) error {
 		if service == nil {
 			return nil

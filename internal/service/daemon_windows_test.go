@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	if !started {
 		status = m.Run()
 	}
-	os.Exit(status)
+	os.Exit(status) //nolint:forbidigo // This is a main function.
 }
 
 // It runs on Windows and under Wine, whose service manager does not restart a service.
