@@ -57,7 +57,7 @@ func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return writeFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), path(containerdAddress), pauseImage, path("empty"), n.NRISocket, n.handlerShim(), n.NRIOff))
+		path("root"), path("cd"), path(containerdAddress), Image, path("empty"), n.NRISocket, n.handlerShim(), n.NRIOff))
 }
 
 // handlerShim is the program that CRI's only runtime handler calls, "" for the

@@ -14,19 +14,15 @@ import (
 	"testing"
 )
 
-// The images of the node. Nothing is pulled: they are made of the machine's
-// busybox.
-const (
-	Image      = "dx.test/busybox:1"
-	pauseImage = "dx.test/pause:1"
-)
+// Image is the image of the node's containers and sandboxes. Nothing is pulled: it is
+// made of the machine's busybox.
+const Image = "dx.test/busybox:1"
 
 // applets are the commands of the image.
 var applets = []string{"sh", "sleep", "cat", "ls", "stat", "mknod", "test", "echo", "kill", "touch", "env", "true", "false", "dd", "rm"}
 
-// importImages makes the images and gives them to containerd, to each of its
-// namespaces that need them.
-func (n *Node) importImages(t testing.TB) {
+// importImage makes the image and gives it to containerd, to each of its namespaces.
+func (n *Node) importImage(t testing.TB) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -36,28 +32,16 @@ func (n *Node) importImages(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, image := range []struct {
-		name       string
-		command    []string
-		namespaces []string
-	}{
-		{Image, []string{"/bin/sh"}, []string{PodNamespace, DefaultNamespace}},
-		{pauseImage, []string{"/bin/sleep", "2147483647"}, []string{PodNamespace}},
-	} {
-		archive := filepath.Join(n.Dir, "image.tar")
-		n.layer, err = WriteImage(archive, image.name, image.command, program)
+	archive := filepath.Join(n.Dir, "image.tar")
+	n.layer, err = WriteImage(archive, Image, []string{"/bin/sleep", "2147483647"}, program)
+	if err != nil {
+		t.Fatalf("make image %s: %v", Image, err)
+	}
+	for _, namespace := range []string{PodNamespace, DefaultNamespace} {
+		out, err := exec.Command(n.parts.Stock("ctr"), "--address", n.Address(),
+			"--namespace", namespace, "images", "import", "--snapshotter", snapshotter, archive).CombinedOutput()
 		if err != nil {
-			t.Fatalf("make image %s: %v", image.name, err)
-		}
-		for _, namespace := range image.namespaces {
-			out, err := exec.Command(n.parts.Stock("ctr"), "--address", filepath.Join(n.Dir, containerdAddress),
-				"--namespace", namespace, "images", "import", "--snapshotter", snapshotter, archive).CombinedOutput()
-			if err != nil {
-				t.Fatalf("import image %s: %v\n%s", image.name, err, out)
-			}
-		}
-		if err := os.Remove(archive); err != nil {
-			t.Fatal(err)
+			t.Fatalf("import image %s: %v\n%s", Image, err, out)
 		}
 	}
 }
@@ -69,7 +53,6 @@ func WriteImage(path, name string, command []string, busybox []byte) (digest str
 	script := `mkdir -p rootfs/bin rootfs/dev rootfs/etc rootfs/proc rootfs/sys rootfs/tmp rootfs/usr/lib rootfs/var
 mv busybox rootfs/bin && chmod -R 755 rootfs
 for applet; do ln -s busybox rootfs/bin/$applet; done
-# Both images have the same layer.
 exec tar --create --sort=name --mtime=@0 --owner=0 --group=0 --file layer.tar --directory rootfs .`
 	dir, err := os.MkdirTemp(filepath.Dir(path), "image")
 	if err != nil {

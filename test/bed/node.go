@@ -169,7 +169,7 @@ func Start(t *testing.T, opts Options) *Node {
 	n.CRI = cri.NewRuntimeServiceClient(Dial(t, n.Address()))
 	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
-	n.importImages(t)
+	n.importImage(t)
 	if opts.Inventory != nil {
 		n.WriteInventory(t, opts.Inventory)
 	}

@@ -3,7 +3,7 @@
 package bed
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,32 +22,14 @@ type Parts struct {
 }
 
 // FindParts looks for the parts where their builds put them, or where
-// DIRECTX_NRI_PARTS and DIRECTX_NRI_BIN name.
+// DIRECTX_NRI_PARTS and DIRECTX_NRI_BIN name. The working directory is that of a suite.
 func FindParts() (Parts, error) {
-	root, err := os.Getwd()
-	if err != nil {
-		return Parts{}, err
-	}
-	for !isModule(root) {
-		parent := filepath.Dir(root)
-		if parent == root {
-			return Parts{}, errors.New("the repository's go.mod was not found above the working directory: run the tests with `go test` in the repository")
-		}
-		root = parent
-	}
-	p := Parts{Root: root, dir: filepath.Join(root, ".parts", "bin"), products: filepath.Join(root, "bin")}
-	if dir := os.Getenv("DIRECTX_NRI_PARTS"); dir != "" {
-		p.dir = dir
-	}
-	if dir := os.Getenv("DIRECTX_NRI_BIN"); dir != "" {
-		p.products = dir
-	}
-	return p, nil
-}
-
-func isModule(dir string) bool {
-	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	return err == nil && strings.HasPrefix(string(data), "module directx-nri\n")
+	root, err := filepath.Abs("../..")
+	return Parts{
+		Root:     root,
+		dir:      cmp.Or(os.Getenv("DIRECTX_NRI_PARTS"), filepath.Join(root, ".parts", "bin")),
+		products: cmp.Or(os.Getenv("DIRECTX_NRI_BIN"), filepath.Join(root, "bin")),
+	}, err
 }
 
 // CheckNode returns an error if a program that every node requires is missing. The
