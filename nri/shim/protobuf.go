@@ -25,7 +25,7 @@ const (
 // containerd marks the flags as to be removed.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
 func paramsFlags() map[uint64]string {
-	return map[uint64]string{1: "-id", 2: "-namespace", 6: "-address", 7: "-publish-binary"}
+	return map[uint64]string{1: "id", 2: "namespace", 6: "address", 7: "publish-binary"}
 }
 
 // resultVersion is the field of containerd's BootstrapResult, in the same file as
@@ -70,21 +70,14 @@ func translate(stdin []byte, args []string) (options []byte, allArgs []string) {
 	if !ok || !bootstrap {
 		return stdin, args
 	}
+	_, given := parseArgs(args)
 	allArgs = args
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		if !hasFlag(args, name) {
-			allArgs = append([]string{name, flags[name]}, allArgs...)
+		if _, ok := given[name]; !ok {
+			allArgs = append([]string{"-" + name, flags[name]}, allArgs...)
 		}
 	}
 	return options, allArgs
-}
-
-// hasFlag reports whether args have the flag name, which begins with one dash.
-func hasFlag(args []string, name string) bool {
-	return slices.ContainsFunc(args, func(arg string) bool {
-		before, _, _ := strings.Cut(arg, "=")
-		return before == name || before == "-"+name
-	})
 }
 
 // bootstrapVersion returns the version in a shim's answer to start, as containerd reads

@@ -35,7 +35,7 @@ func isSelfTestShim(self string) bool {
 
 // selfTestShim answers a start with its arguments and standard input.
 func selfTestShim(args []string, stdin io.Reader, stdout io.Writer) int {
-	if action(args) != "start" {
+	if action, _ := parseArgs(args); action != "start" {
 		return selfTestStatus
 	}
 	given, err := io.ReadAll(stdin)

@@ -12,6 +12,7 @@
 package shim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,9 @@ type shim struct {
 }
 
 func newShim(call Call) *shim {
-	return &shim{call: call, parse: ocispec.ParseSpec, container: decision.Container{ID: containerID(call)}}
+	_, flags := parseArgs(call.Args)
+	id := cmp.Or(flags["id"], filepath.Base(call.Bundle))
+	return &shim{call: call, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
 }
 
 func (s *shim) run() (int, error) {
@@ -107,7 +110,10 @@ func (s *shim) run() (int, error) {
 	return s.exec(path)
 }
 
-func (s *shim) isStart() bool { return action(s.call.Args) == "start" }
+func (s *shim) isStart() bool {
+	action, _ := parseArgs(s.call.Args)
+	return action == "start"
+}
 
 // isInfo reports whether the call is -info. containerd 2.2 and later makes it at the
 // creation of a task, unless the runtime's name is io.containerd.runc.v2 or
@@ -116,30 +122,24 @@ func (s *shim) isInfo() bool {
 	return len(s.call.Args) == 1 && strings.TrimLeft(s.call.Args[0], "-") == "info"
 }
 
-// action returns the action of a call: its first argument that is neither a flag
-// nor a flag's value. Of containerd's flags only two have no value.
-func action(args []string) string {
+// parseArgs returns the action of a call, its first argument that is neither a flag
+// nor a flag's value, and the flags before it. Of containerd's flags only two have no
+// value.
+func parseArgs(args []string) (action string, flags map[string]string) {
+	flags = map[string]string{}
 	for i := 0; i < len(args); i++ {
 		name, isFlag := strings.CutPrefix(args[i], "-")
 		if !isFlag {
-			return args[i]
+			return args[i], flags
 		}
-		name = strings.TrimPrefix(name, "-")
-		if name != "debug" && name != "v" && !strings.Contains(name, "=") {
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		if i+1 < len(args) && !hasValue && name != "debug" && name != "v" {
 			i++
+			value = args[i]
 		}
+		flags[name] = value
 	}
-	return ""
-}
-
-// containerID returns the value of -id, or the bundle's name without one.
-func containerID(call Call) string {
-	for i, arg := range call.Args {
-		if (arg == "-id" || arg == "--id") && i+1 < len(call.Args) {
-			return call.Args[i+1]
-		}
-	}
-	return filepath.Base(call.Bundle)
+	return "", flags
 }
 
 // prepare edits the bundle's config.json if the container requests a GPU. A panic

@@ -130,7 +130,7 @@ func TestAction(t *testing.T) {
 		"serve --socket start":                                          "serve",
 		"":                                                              "",
 	} {
-		if got := action(strings.Fields(args)); got != want {
+		if got, _ := parseArgs(strings.Fields(args)); got != want {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}
 	}
