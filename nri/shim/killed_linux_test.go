@@ -111,7 +111,7 @@ func (b *bed) killAt(n int) (killed bool) {
 		if err == nil && !killed {
 			err = syscall.PtraceSyscall(tid, deliver)
 		}
-		if err != nil && err != syscall.ESRCH { //nolint:errorlint // from package syscall
+		if err != nil && err != syscall.ESRCH {
 			b.t.Fatalf("trace: %v", err)
 		}
 	}
