@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -198,6 +199,26 @@ func TestTask(t *testing.T) {
 	}
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTaskForgetsEarlierFailure begins a task after the same attempt has failed: its result
+// must not be that of the earlier one. There are tasks on Windows only.
+func TestTaskForgetsEarlierFailure(t *testing.T) {
+	t.Parallel()
+	task := target{os: "windows", stateDir: filepath.Join(t.TempDir(), "state")}
+	for _, id := range []string{"a", ""} {
+		p := &pendingRestart{Attempt: id}
+		earlier := attempt{task.stateDir, cmp.Or(id, taskCommand)}
+		if err := errors.Join(task.save(p), earlier.failed(time.Now(), io.EOF)); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if err := task.restartByTask(t.Context(), io.Discard, p); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%q: %v", id, err)
+		}
+		if last, exists, err := (attempt{state: task.stateDir}).last(); exists || err != nil {
+			t.Errorf("%q: %v, %v", id, last, err)
+		}
 	}
 }
 

@@ -50,6 +50,10 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 			return err
 		}
 	}
+	// A failure that is recorded afterward is the task's.
+	if err := forgetAttempts(t.stateDir); err != nil {
+		return err
+	}
 	program := filepath.Join(t.stateDir, taskProgram)
 	if err := copySelf(program); err != nil {
 		return err
