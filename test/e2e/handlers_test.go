@@ -91,14 +91,14 @@ func TestCallsByContainerd(t *testing.T) {
 	for _, version := range []string{bed.Containerd1, bed.Containerd2} {
 		t.Run("containerd "+version, func(t *testing.T) {
 			dir := t.TempDir()
-			real, log := filepath.Join(dir, "real-shim"), filepath.Join(dir, "log")
+			wrapper, log := filepath.Join(dir, "real-shim"), filepath.Join(dir, "log")
 			script := "#!/bin/sh\necho \"$*\" >> " + log + "\nexec containerd-shim-runc-v2 \"$@\"\n"
-			if err := os.WriteFile(real, []byte(script), 0o755); err != nil {
+			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			n := bed.Start(t, bed.Options{
 				NoKubelet: true, Shim: true, Inventory: bed.NewInventory(1, 0), Containerd2: version == bed.Containerd2,
-				Config: "shim: {runtime: " + real + "}\n",
+				Config: "shim: {runtime: " + wrapper + "}\n",
 			})
 			n.CtrDetach(t, "counted", append([]string{"--runtime", bed.DirectX}, annotation("0")...)...)
 			n.CtrRemove(t, "counted")
