@@ -40,7 +40,7 @@ func runKilled(at int, args []string) int {
 	}}
 	command := (&configureOptions{target: t}).command("linux")
 	if args[0] == "unconfigure" {
-		command = (&unconfigureOptions{target: t}).command("linux")
+		command = (&unconfigureOptions{target: t}).command()
 	}
 	command.SetArgs(args[1:])
 	if command.Execute() != nil {

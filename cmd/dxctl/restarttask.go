@@ -141,7 +141,9 @@ func (t *target) runTask(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	say := func(text string) { fmt.Fprintf(log, "%s %s\n", time.Now().UTC().Format(time.RFC3339), text) }
+	say := func(text string) {
+		_, _ = fmt.Fprintf(log, "%s %s\n", time.Now().UTC().Format(time.RFC3339), text) // The restart is more important.
+	}
 	t.step = say
 	ctx, cancel := context.WithTimeout(ctx, t.taskLimit())
 	defer cancel()

@@ -20,10 +20,10 @@ type unconfigureOptions struct {
 
 func newUnconfigureCommand(goos string) *cobra.Command {
 	o := unconfigureOptions{target: target{os: goos}}
-	return o.command(goos)
+	return o.command()
 }
 
-func (o *unconfigureOptions) command(goos string) *cobra.Command {
+func (o *unconfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
@@ -103,13 +103,14 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	} else {
 		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.config)
 	}
-	if restart {
+	switch {
+	case restart:
 		if err := o.restartOrRestore(ctx, stderr, pending); err != nil {
 			return err
 		}
-	} else if changed && o.restartMode == restartOnReboot {
+	case changed && o.restartMode == restartOnReboot:
 		fmt.Fprintln(stderr, "in force after the node's next reboot")
-	} else if changed {
+	case changed:
 		fmt.Fprintln(stderr, "restart containerd to load the file")
 	}
 	if err := forgetAttempts(o.stateDir); err != nil {

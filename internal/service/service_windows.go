@@ -83,10 +83,8 @@ func (n named) Restart(ctx context.Context) error {
 	}
 	// Windows lists them in the order in which they stop. Those that an earlier restart
 	// left stopped come from the caller, in that order too.
-	dependents := n.dependents
-	if len(running) > 0 {
-		dependents = append(running, slices.DeleteFunc(slices.Clone(n.dependents), func(name string) bool { return slices.Contains(running, name) })...)
-	}
+	stopped := slices.DeleteFunc(slices.Clone(n.dependents), func(name string) bool { return slices.Contains(running, name) })
+	dependents := slices.Concat(running, stopped)
 	err = n.open("restart", func(manager *mgr.Mgr, service *mgr.Service) error {
 		var err error
 		for _, name := range running {
