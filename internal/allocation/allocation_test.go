@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -540,5 +541,19 @@ func TestEnd(t *testing.T) {
 	}
 	if files, err := filepath.Glob(filepath.Join(dir, string(token.ID())+"*")); err != nil || len(files) > 0 {
 		t.Errorf("left: %v, %v", files, err)
+	}
+}
+
+// TestBindToDanglingLink has a binding that exists and cannot be found.
+func TestBindToDanglingLink(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	token := record(t, openRecorder(t, dir), "gpu::0")
+	store := OpenStore(dir)
+	if err := os.Symlink("nowhere", store.path(token.ID(), bindingSuffix)); err != nil {
+		return // Windows asks for a privilege.
+	}
+	if err := store.Bind(token, Holder{PodUID: "uid", Container: "main"}); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
 	}
 }

@@ -106,7 +106,7 @@ func (s *Store) Bind(token Token, holder Holder) error {
 }
 
 func (s *Store) bind(id ID, holder Holder) error {
-	for {
+	for again := false; ; again = true {
 		b, bound, err := s.binding(id)
 		switch {
 		case err != nil:
@@ -127,7 +127,7 @@ func (s *Store) bind(id ID, holder Holder) error {
 		switch {
 		case err == nil:
 			return nil
-		case !errors.Is(err, fs.ErrExist):
+		case again || !errors.Is(err, fs.ErrExist):
 			return fmt.Errorf("bind allocation %s: %w", id, err)
 		}
 		// Another process has bound it meanwhile.
