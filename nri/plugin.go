@@ -116,6 +116,8 @@ func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.loaded == nil {
+		ctx, cancel := context.WithTimeout(ctx, p.timeout/3) // The decision needs the rest.
+		defer cancel()
 		loaded, err := p.load(ctx)
 		switch {
 		case err != nil && handler == "":

@@ -46,11 +46,3 @@ func TestReasonOf(t *testing.T) {
 		}
 	}
 }
-
-func TestWithReasonKeepsTheError(t *testing.T) {
-	t.Parallel()
-	inner := errors.New("why")
-	if err := WithReason(ReasonPolicy, inner); !errors.Is(err, inner) || err.Error() != "why" {
-		t.Error(err)
-	}
-}

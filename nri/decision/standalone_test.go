@@ -326,20 +326,3 @@ func FuzzChoose(f *testing.F) {
 		}
 	})
 }
-
-func TestList(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		device discovery.Device
-		want   string
-	}{
-		"all":        {windowsGPU(path0, 1), "this node has 0 " + path0 + " (NVIDIA Tesla T4, LUID 0x00000000_0x00000001)"},
-		"only an ID": {discovery.Device{InstanceID: "A", SupportsDisplay: true}, "this node has 0 A"},
-		"LUID alone": {discovery.Device{InstanceID: "A", LUID: 2, Software: true},
-			"this node has 0 A (LUID 0x00000000_0x00000002, it cannot be used: software renderer)"},
-	} {
-		if got := list([]discovery.Device{test.device}); got != test.want {
-			t.Errorf("%s: %s, want %s", name, got, test.want)
-		}
-	}
-}

@@ -333,7 +333,7 @@ func FuzzMounts(f *testing.F) {
 		`[nvidia-smi.exe]`, `[{source: x86\tool.exe, destination: tool.exe, directory: SysWOW64}]`, `['..\secret.inf_1\secret.txt']`,
 		`['\\?\C:\secret\key.pem']`, `['C:\secret\key.pem']`, `[{source: amd.exe, destination: 'C:\Windows\System32\kernel32.dll'}]`,
 		`[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, `['NVCUDA~1.DLL']`, `[&a amd.exe, *a]`, `[NUL, 'a ', 'b.']`, `{}`, "[", "\x00",
-		`[{source: 'x86/../amd.exe'}]`, `[{source: amd.exe, destination: 'KERNEL32.DLL'}]`,
+		"- a # b\n- source: c\n  directory: SysWOW64", "- {", "'", "\"\\u", `[{source: 'x86/../amd.exe'}]`, `[{source: amd.exe, destination: 'KERNEL32.DLL'}]`,
 	} {
 		f.Add(seed)
 	}

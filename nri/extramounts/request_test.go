@@ -40,20 +40,3 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
-
-func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"[a, {source: 'b', destination: \"c\"}]", "- a # b\n- source: c\n  directory: SysWOW64", "[", "- {", "'", "\"\\u"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		requests, err := Parse("list", text)
-		if err != nil && (!errors.Is(err, ErrMalformed) || strings.ContainsAny(err.Error(), "\r\n")) {
-			t.Errorf("error %q", err)
-		}
-		for _, r := range requests {
-			if r.Source == "" {
-				t.Errorf("%+v", requests)
-			}
-		}
-	})
-}
