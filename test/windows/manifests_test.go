@@ -384,7 +384,7 @@ func (m *rollout) reconfigure(t *testing.T) {
 	// An invalid one changes nothing.
 	in := m.policy(t)
 	m.volume.Write(t, m.configMap("assignmentMode: sometimes\n"))
-	until(t, b, "The configuration cannot be used, and the last one stays in force")
+	until(t, b, "The configuration cannot be used, and the last one")
 	if now := m.policy(t); now != in {
 		t.Errorf("after an invalid ConfigMap the node policy is\n%s\nand was\n%s", now, in)
 	}
