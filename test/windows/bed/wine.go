@@ -73,6 +73,10 @@ func open(ctx context.Context, p parts) (_ *Wine, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the suite's programs: %w\n%s", err, out)
 	}
+	// The first program with a window makes Wine remove the GPUs that it does not know.
+	if _, err := w.output(w.Command(ctx, filepath.Join(w.built, "discover.exe"), "display")); err != nil {
+		return nil, err
+	}
 	return w, nil
 }
 
