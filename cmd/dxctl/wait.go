@@ -20,12 +20,14 @@ import (
 type waitOptions struct {
 	nodeConfig
 	shimDir, hostRoot string
-	interval          time.Duration
+	// defaultConfig is the configuration file that the advertiser reads.
+	defaultConfig string
+	interval      time.Duration
 }
 
 func newWaitCommand() *cobra.Command {
-	o := waitOptions{interval: 5 * time.Second}
 	places := paths.Default()
+	o := waitOptions{defaultConfig: places.Config, interval: 5 * time.Second}
 	command := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait until this node has a GPU",
@@ -67,7 +69,11 @@ func (o *waitOptions) found(ctx context.Context) error {
 	if exists(filepath.Join(o.stateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name())) {
 		return nil
 	}
-	source, _, err := o.open(io.Discard)
+	n := o.nodeConfig
+	if n.config == "" && exists(o.defaultConfig) {
+		n.config = o.defaultConfig // There is no node policy yet.
+	}
+	source, _, err := n.open(io.Discard)
 	if err != nil {
 		return err
 	}

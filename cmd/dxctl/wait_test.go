@@ -25,6 +25,7 @@ func TestWait(t *testing.T) {
 		"a device node":     "root/dev/dxg",
 		"configured before": "state/" + journalName,
 		"installed before":  "bin/" + shimfile.Name(),
+		"its own file":      "root/dev/dxg",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +44,11 @@ func TestWait(t *testing.T) {
 				nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state"), inventory: filepath.Join(dir, "inventory.yaml")},
 				shimDir:    filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"), interval: time.Millisecond,
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if name == "its own file" {
+				o.inventory, o.defaultConfig = "", filepath.Join(dir, "config.yaml")
+				write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+filepath.Join(dir, "inventory.yaml")+"\n")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			var out strings.Builder
 			if err := o.run(ctx, &out); err == nil || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), errNoGPU.Error()) {
