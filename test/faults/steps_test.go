@@ -88,6 +88,7 @@ type operation struct {
 
 var operations = []operation{
 	{20, (*round).create},
+	{4, (*round).strike},
 	{4, (*round).delete},
 	{5, (*round).crash},
 	{4, (*round).startStandalone},
@@ -181,6 +182,26 @@ func (r *round) apply(name string, p pod) string {
 	r.pods[name] = &p
 	r.statistics.pods++
 	return name
+}
+
+// strike creates a pod, and kills or freezes the product's daemons somewhere between its
+// admission and its start.
+func (r *round) strike() string {
+	text := r.create()
+	delay := time.Duration(r.random.IntN(800)) * time.Millisecond
+	time.Sleep(delay) // The moment is what varies here.
+	freeze, which := r.random.IntN(2) == 0, [][]*bed.Process{{r.Plugin}, {r.Advertiser}, {r.Plugin, r.Advertiser}}[r.random.IntN(3)]
+	for _, p := range which {
+		r.disturb(p)
+		if !freeze {
+			r.kill(p)
+		} else if r.works(p) {
+			p.Freeze(r.t)
+			r.frozen[p] = true
+		}
+		text += ", strike " + p.Name
+	}
+	return fmt.Sprintf("%s after %v, freeze %t", text, delay, freeze)
 }
 
 // pickPod returns one of the pods, "" if there is none.
