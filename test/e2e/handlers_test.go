@@ -60,7 +60,7 @@ func TestHandlerOfItsOwn(t *testing.T) {
 // TestForeignHandler runs pods by a handler of another type than runc's, as Kata
 // Containers and gVisor have. The plugin refuses those with a GPU.
 func TestForeignHandler(t *testing.T) {
-	n := bed.Start(t, bed.Options{Inventory: bed.NewInventory(1, 0)})
+	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(1, 0)})
 	config, err := os.ReadFile(n.ContainerdConfig())
 	if err != nil {
 		t.Fatal(err)
