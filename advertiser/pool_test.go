@@ -49,11 +49,6 @@ func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 	return gpus
 }
 
-// merge returns the pool after p with devices of 4 replicas, and nothing held.
-func (p *pool) merge(devices []discovery.Device, now time.Time) *pool {
-	return p.next(gpusOf(4, devices...), nil, now, testPatience)
-}
-
 // held is a live record of replicas, given by their IDs.
 func held(resource string, ids ...string) allocation.Entry {
 	record := allocation.Record{Resource: resource}

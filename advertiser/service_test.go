@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -118,7 +119,7 @@ func TestCalls(t *testing.T) {
 				t.Errorf("%d records are left, %d ended, want %d; logged %q", len(recorder.live), recorder.ended, test.ended, lines.with(""))
 			}
 			page := httptest.NewRecorder()
-			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			if !strings.Contains(page.Body.String(), test.metric) {
 				t.Errorf("no %s in the metrics", test.metric)
 			}

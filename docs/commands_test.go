@@ -34,7 +34,7 @@ func (p page) commands(t *testing.T) []command {
 		var shown []string
 		switch {
 		// The prompts of a user, of root, and of PowerShell.
-		case l.fence == "console" && len(text) > 2 && strings.Contains("$#>", text[:1]) && text[1] == ' ':
+		case l.fence == "console" && len(text) > 2 && strings.ContainsAny(text[:1], "$#>") && text[1] == ' ':
 			for strings.HasSuffix(text, `\`) && i+1 < len(p.lines) {
 				i++
 				text = strings.TrimSuffix(text, `\`) + " " + strings.TrimSpace(p.lines[i].text)

@@ -17,6 +17,7 @@ import (
 // port and its use.
 const firstPort, ports = 20000, 12000
 
+//nolint:gochecknoglobals // One sequence for all tests of a process.
 var nextPort = func() *atomic.Int64 {
 	var n atomic.Int64
 	n.Store(rand.Int64N(ports))

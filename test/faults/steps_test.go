@@ -244,7 +244,7 @@ func (r *round) startStandalone() string {
 	if !r.works(r.Containerd) {
 		return "no standalone container"
 	}
-	r.statistics.standalone++
+	r.standalone++
 	c := bed.Standalone{ID: fmt.Sprintf("standalone-%d", r.steps), Runtime: bed.DirectX}
 	var gpus []int
 	if i := r.random.IntN(4); i < 3 {
