@@ -18,9 +18,11 @@ import (
 )
 
 // TestDiscovery changes the hardware of the prefix and checks the product's discovery. Its
-// subtests share the hardware.
+// subtests share the hardware, and it runs before the parallel tests: services that they
+// start make Wine remove the devices.
+//
+//nolint:paralleltest // See above.
 func TestDiscovery(t *testing.T) {
-	t.Parallel()
 	if skip != "" {
 		t.Skip(skip)
 	}
