@@ -70,8 +70,8 @@ func TestFlagsOutput(t *testing.T) {
 		"flags --for ctr --index 0 --container-os windows --shell cmd",
 		"flags --for ctr --index 1 --container-os linux --assume-files --shell bash",
 		"flags --for nerdctl --index 1 --container-os linux --assume-files --shell bash",
-		"flags --for ctr --index 0 --with-shim --shell bash",
-		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --with-shim --shell cmd",
+		"flags --for ctr --index 0 --container-os linux --with-shim --shell bash",
+		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --container-os windows --with-shim --shell cmd",
 	))
 }
 
