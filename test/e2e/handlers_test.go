@@ -65,6 +65,10 @@ func TestForeignHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shim := filepath.Join(filepath.Dir(n.ShimFile()), "containerd-shim-foreign-v1")
+	if err := os.WriteFile(shim, []byte("#!/bin/sh\nexec containerd-shim-runc-v2 \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	foreign := bytes.Replace(config, []byte(`runtime_type = "io.containerd.runc.v2"`), []byte(`runtime_type = "io.containerd.foreign.v1"`), 1)
 	if err := os.WriteFile(n.ContainerdConfig(), foreign, 0o644); err != nil {
 		t.Fatal(err)
