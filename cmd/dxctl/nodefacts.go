@@ -298,7 +298,8 @@ func (n *nodeFacts) shimVersion(ctx context.Context, path string) (string, error
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, context.DeadlineExceeded)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0: // Not a matter of the user.
-		return "", fmt.Errorf("run it: %w: it is not executable, or its disk is mounted noexec", err)
+		//nolint:errorlint // It is no ErrPermission to callers, who report that as a problem of the user.
+		return "", fmt.Errorf("run it: %v: it is not executable, or its disk is mounted noexec", err)
 	case err != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, err)
 	case len(fields) != 2 || fields[0] != shimfile.Base:
