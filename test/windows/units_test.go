@@ -22,7 +22,7 @@ func unsuitable() map[string]string {
 		"cmd/dxctl/runflags": "Bash",                         // Windows has none.
 		"test/windows":       "Containers",                   // containerd is not in its usual directory.
 		// They are about other systems.
-		"cmd/dxctl": "^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsOfSomebodyElse$|^TestDocs$|^TestFlagsOutput$",
+		"cmd/dxctl": "^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsOfSomebodyElse$|^TestDocs$",
 	}
 }
 
