@@ -206,7 +206,12 @@ func (r *round) running() ([]container, error) {
 		if err != nil {
 			continue // It has ended.
 		}
-		if now, err := r.ViewContainer(c.GetId()); err != nil || now.PID != view.PID {
+		// Before runc executes the container's program, the process has runc's environment.
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", view.PID))
+		if err != nil || strings.Contains(program, "runc") {
+			continue
+		}
+		if view, err = r.ViewContainer(c.GetId()); err != nil {
 			continue // It ended while its files were read.
 		}
 		all = append(all, container{name, spec.Name, spec, view})
