@@ -17,9 +17,13 @@ import (
 const reloadTimeout = 15 * time.Second
 
 // Configure replaces the configuration file, as [Node.WriteConfig] does, and waits until
-// it is in force. It must differ from the one before.
+// it is in force. It must differ from the one before. The advertiser then registers again:
+// [Node.WaitOffered] waits until the kubelet has the devices back.
 func (n *Node) Configure(t testing.TB, more string) {
 	t.Helper()
+	if n.Kubelet != nil {
+		n.registering = n.Kubelet.Mark()
+	}
 	n.waitLogged(t, more, "The configuration has changed and is in force")
 }
 

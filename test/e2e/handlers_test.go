@@ -66,6 +66,9 @@ func TestForeignHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	shim := filepath.Join(filepath.Dir(n.ShimFile()), "containerd-shim-foreign-v1")
+	if err := os.MkdirAll(filepath.Dir(shim), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(shim, []byte("#!/bin/sh\nexec containerd-shim-runc-v2 \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
