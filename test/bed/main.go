@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -102,9 +101,6 @@ func (g Ground) preflight() error {
 	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
 		return fmt.Errorf("it needs control groups for containers: %w", err)
 	}
-	if pid := FindProcess("kubelet"); pid != 0 {
-		return fmt.Errorf("process %d is another kubelet: stop it first", pid)
-	}
 	return nil
 }
 
@@ -117,7 +113,7 @@ func FindProcess(name string) (pid int) {
 }
 
 // tunables are the kernel settings that a kubelet changes for the whole
-// machine when it starts.
+// machine when it starts. The run mounts a copy over each.
 var tunables = []string{
 	"/proc/sys/vm/overcommit_memory",
 	"/proc/sys/vm/panic_on_oom",
@@ -127,8 +123,8 @@ var tunables = []string{
 	"/proc/sys/kernel/keys/root_maxbytes",
 }
 
-// supervise runs the tests in namespaces and removes everything that the run left
-// outside of them. It returns the tests' exit status.
+// supervise runs the tests in namespaces and removes what the run left outside of
+// them, apart from empty directories. It returns the tests' exit status.
 func (g Ground) supervise() (status int, err error) {
 	dir, err := os.MkdirTemp(os.Getenv("DIRECTX_NRI_E2E_TMP"), "dx")
 	if err != nil {
@@ -150,16 +146,10 @@ func (g Ground) supervise() (status int, err error) {
 		if err != nil {
 			return 1, fmt.Errorf("make the directory for %s: %w", d.Path, err)
 		}
-		if _, err := os.Stat(d.Path); errors.Is(err, fs.ErrNotExist) {
-			defer func() { _ = os.Remove(d.Path) }() // Fails if another program has put something there.
-		}
+		// It stays when the run has ended: removing a directory detaches what is mounted
+		// on it in other namespaces, such as those of another run.
 		if err := os.MkdirAll(d.Path, 0o755); err != nil {
 			return 1, err
-		}
-	}
-	for _, path := range tunables {
-		if value, readErr := os.ReadFile(path); readErr == nil { // Not every kernel has it.
-			defer func() { err = errors.Join(err, os.WriteFile(path, value, 0)) }()
 		}
 	}
 	return g.runNamespaced(dir)
@@ -179,6 +169,9 @@ func (g Ground) runNamespaced(dir string) (int, error) {
 	script := "set -e; mount --make-rshared /\n"
 	for _, d := range g.Dirs {
 		script += fmt.Sprintf("mount --bind '%s' '%s'\n", d.own(dir), d.Path)
+	}
+	for i, path := range tunables { // Not every kernel has all.
+		script += fmt.Sprintf("if [ -e %[1]s ]; then cat %[1]s >'%[2]s/tunable%[3]d'; mount --bind '%[2]s/tunable%[3]d' %[1]s; fi\n", path, dir, i)
 	}
 	args := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if g.Network != nil {
