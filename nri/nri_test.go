@@ -131,7 +131,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		}
 	}
 	// Another containerd may have other handlers.
-	if _, err := (&hooks{b.plugin, func() {}}).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.loaded != nil {
+	if _, err := newHooks(b.plugin).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.loaded != nil {
 		t.Errorf("%v, %v", b.plugin.loaded, err)
 	}
 }

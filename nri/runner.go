@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
 )
 
@@ -27,10 +28,6 @@ type Runner struct {
 	// with false when it no longer is.
 	Serving func(bool)
 	Log     logrus.FieldLogger
-
-	// startTimeout limits a registration, for which the runtime takes up to 10 s. 0 is
-	// the default.
-	startTimeout time.Duration
 }
 
 const (
@@ -42,10 +39,7 @@ const (
 	flushTime = 20 * time.Millisecond
 )
 
-var (
-	errStartHangs = errors.New("the runtime does not complete the registration")
-	errLost       = errors.New("connection lost")
-)
+var errLost = errors.New("connection lost")
 
 // Run registers the plugin, again whenever the connection is lost, until ctx
 // ends. Then it returns nil.
@@ -80,46 +74,40 @@ func (r *Runner) session(ctx context.Context) error {
 	}
 	defer conn.Close()
 	// The stub passes the context of Start to hooks. A hook that is at work when ctx
-	// ends must still answer.
-	hookContext, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	synchronized, lost := make(chan struct{}), make(chan struct{})
-	plugin, err := stub.New(&hooks{r.Plugin, sync.OnceFunc(func() { close(synchronized) })},
-		stub.WithConnection(conn),
+	// ends must still answer, unless the connection is lost.
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer disconnect()
+	h := newHooks(r.Plugin)
+	plugin, err := stub.New(h,
+		stub.WithConnection(watchedConn{conn, disconnect}),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
-		stub.WithOnClose(sync.OnceFunc(func() { close(lost) })),
+		stub.WithOnClose(disconnect),
 		stub.WithLogger(stubLogger{r.Log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
+		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(h.awaitConfigure)}, nil),
 	)
 	if err != nil {
 		return fmt.Errorf("create NRI stub: %w", err)
 	}
-	// Start never returns if the runtime leaves before it calls Configure. It is left
-	// behind then, with its connection closed.
-	started := make(chan error, 1)
-	go func() { started <- plugin.Start(hookContext) }()
-	select {
-	case err = <-started:
-	case <-time.After(cmp.Or(r.startTimeout, 15*time.Second)):
-		err = errStartHangs
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
+	keep := context.AfterFunc(ctx, disconnect)
+	if err := plugin.Start(connected); err != nil {
 		return err
 	}
 	defer plugin.Stop()
+	if !keep() {
+		return ctx.Err()
+	}
 	select {
-	case <-synchronized:
-	case <-lost:
+	case <-h.synchronized:
+	case <-connected.Done():
 		return nil
 	case <-ctx.Done():
 		return nil
 	}
 	r.Serving(true)
 	select {
-	case <-lost:
+	case <-connected.Done():
 		r.Serving(false)
 	case <-ctx.Done():
 		r.Serving(false)
@@ -129,10 +117,55 @@ func (r *Runner) session(ctx context.Context) error {
 	return nil
 }
 
+// watchedConn is a connection that calls lost when it has ended.
+type watchedConn struct {
+	net.Conn
+	lost func()
+}
+
+// Read implements [net.Conn].
+func (c watchedConn) Read(data []byte) (int, error) {
+	n, err := c.Conn.Read(data)
+	if err != nil {
+		c.lost()
+	}
+	return n, err
+}
+
 // hooks are the plugin's for one registration.
 type hooks struct {
 	*Plugin
-	synchronized func()
+	// configured and synchronized are closed by the runtime's first calls.
+	configured, synchronized           chan struct{}
+	closeConfigured, closeSynchronized func()
+}
+
+func newHooks(p *Plugin) *hooks {
+	h := &hooks{Plugin: p, configured: make(chan struct{}), synchronized: make(chan struct{})}
+	h.closeConfigured = sync.OnceFunc(func() { close(h.configured) })
+	h.closeSynchronized = sync.OnceFunc(func() { close(h.synchronized) })
+	return h
+}
+
+// awaitConfigure makes a registration last until the runtime has configured the plugin.
+// The stub's Start would wait for that forever, also without a connection (NRI v0.12.5).
+func (h *hooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+	if err := invoke(ctx, request, response); err != nil {
+		return err
+	}
+	select {
+	case <-h.configured:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the runtime does not complete the registration: %w", ctx.Err())
+	}
+}
+
+// Configure implements the interface of the stub, which derives the events from the
+// hooks that there are.
+func (h *hooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
+	h.closeConfigured()
+	return 0, nil
 }
 
 // Synchronize implements the interface of the stub. The runtime has accepted the
@@ -140,7 +173,7 @@ type hooks struct {
 // that were not adjusted.
 func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
 	h.forget()
-	h.synchronized()
+	h.closeSynchronized()
 	return nil, nil
 }
 

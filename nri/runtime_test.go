@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,18 +74,23 @@ func startRunner(t testing.TB, socket string, p *Plugin) (states serving, stop f
 	runner := &Runner{
 		Socket: socket, Name: "directx", Index: "50", Plugin: p, Log: testutil.Quiet(),
 		Serving: func(on bool) { states <- on },
-		// Short, so that the watchdog is seen at work.
-		startTimeout: 500 * time.Millisecond,
 	}
 	var group sync.WaitGroup
 	group.Go(func() {
-		if err := runner.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		// Goroutines inherit labels.
+		pprof.Do(ctx, pprof.Labels("runner", socket), func(ctx context.Context) {
+			if err := runner.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
 	})
 	stop = func() {
 		cancel()
 		group.Wait()
+		testutil.Eventually(t, "end of all goroutines", func() bool {
+			var profile strings.Builder
+			return pprof.Lookup("goroutine").WriteTo(&profile, 1) == nil && !strings.Contains(profile.String(), socket)
+		})
 	}
 	t.Cleanup(stop)
 	return states, stop
@@ -175,7 +182,7 @@ func relay(t *testing.T, front, behind string) (hangUp func()) {
 
 // TestRunnerSurvivesARuntimeThatLeavesInTheMiddle has a runtime that takes the
 // registration and closes the connection before it configures the plugin: the
-// stub's Start hangs then.
+// stub's Start would hang then.
 func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

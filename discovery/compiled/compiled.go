@@ -3,9 +3,9 @@
 // (package policy) by the program that compiles the configuration, and read by
 // the programs that look GPUs up.
 //
-// The file has a header and then a line for each GPU, all in JSON. A line begins with
-// the normalized instance ID, so that a lookup decodes one GPU alone and its cost hardly
-// depends on the number of GPUs.
+// The file has a header and then a line for each GPU, all in JSON. The header has a
+// checksum of each GPU's instance ID and the size of its line, so that a lookup reads
+// one GPU's line, whatever the number of GPUs.
 //
 //	source := compiled.Open(stateDir) // if policy.Policy.Inventory
 //	devices, err := source.Find(ctx, []string{instanceID})
@@ -15,9 +15,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"path/filepath"
 	"slices"
@@ -30,10 +32,10 @@ import (
 
 const (
 	fileName = "devices.jsonl"
-	format   = 1
-	// maxLine in bytes is more than a device of an inventory of the largest size has.
-	maxLine = 16 << 20
+	format   = 2
 )
+
+var errDamaged = errors.New("the file is damaged")
 
 // Path returns the path of the compiled inventory in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
@@ -41,16 +43,13 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // header is the first line of the file.
 type header struct {
 	Format int `json:"format"`
-	// Devices is the number of further lines, to detect a damaged file.
-	Devices int `json:"devices"`
+	// Index has 8 bytes for each GPU, in the order of the inventory: the checksum of its
+	// instance ID and the size of its line. Decoding it takes no time.
+	Index []byte `json:"index"`
 }
 
-// entry is the line of a GPU. Its JSON begins with the key, which [Source.Find] searches
-// for.
-type entry struct {
-	Key    string           `json:"key"`
-	Device discovery.Device `json:"device"`
-}
+// indexEntry is the number of bytes that the index has for a GPU.
+const indexEntry = 8
 
 // Write replaces the compiled inventory in the state directory, which it creates
 // if necessary. The file is replaced in one step and synced.
@@ -72,25 +71,19 @@ func Write(stateDir string, devices []discovery.Device) error {
 func Remove(stateDir string) error { return durable.Remove(Path(stateDir)) }
 
 func encode(devices []discovery.Device) ([]byte, error) {
-	var lines []byte
+	h := header{Format: format}
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines)
 	for _, d := range devices {
-		line, err := marshal(entry{Key(d.InstanceID), d})
-		if err != nil {
+		before := lines.Len()
+		if err := encoder.Encode(d); err != nil {
 			return nil, err
 		}
-		lines = append(lines, line...)
+		h.Index = binary.BigEndian.AppendUint32(h.Index, checksum(d.InstanceID))
+		h.Index = binary.BigEndian.AppendUint32(h.Index, uint32(lines.Len()-before))
 	}
-	head, err := marshal(header{format, len(devices)})
-	return append(head, lines...), err
-}
-
-// marshal returns v as one line. "&", which is in each PCI instance ID, is not escaped.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return b.Bytes(), err
+	head, err := json.Marshal(h)
+	return slices.Concat(head, []byte("\n"), lines.Bytes()), err
 }
 
 // Source reads the compiled inventory. It keeps nothing: each call reads the file.
@@ -104,14 +97,14 @@ func Open(stateDir string) *Source { return &Source{stateDir} }
 
 // Devices implements [discovery.Source]. The order is that of the inventory.
 func (s *Source) Devices(context.Context) ([]discovery.Device, error) {
-	return s.read(func(int, []byte) bool { return true })
+	return s.read(func(int, uint32) bool { return true })
 }
 
 // At returns the devices with the given indices in the order of [Source.Devices],
 // and reports whether all of them exist.
 func (s *Source) At(indices []int) (devices []discovery.Device, ok bool, err error) {
 	place := map[int]int{} // of a device among the wanted ones
-	wanted, err := s.read(func(n int, _ []byte) bool {
+	wanted, err := s.read(func(n int, _ uint32) bool {
 		want := slices.Contains(indices, n)
 		if want {
 			place[n] = len(place)
@@ -128,22 +121,20 @@ func (s *Source) At(indices []int) (devices []discovery.Device, ok bool, err err
 
 // Find implements [discovery.Source].
 func (s *Source) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	return s.read(wantIDs(instanceIDs))
+	devices, err := s.read(wantIDs(instanceIDs))
+	return slices.DeleteFunc(devices, func(d discovery.Device) bool { // with an equal checksum
+		return !slices.ContainsFunc(instanceIDs, func(id string) bool { return strings.EqualFold(id, d.InstanceID) })
+	}), err
 }
 
-// wantIDs returns a function that reports whether a line is that of one of the devices.
-// No other text can look like the beginning of a line: JSON has no line break in a
-// string.
-func wantIDs(instanceIDs []string) func(int, []byte) bool {
-	var prefixes [][]byte
+// wantIDs returns a function that reports whether a key can be that of one of the
+// devices.
+func wantIDs(instanceIDs []string) func(int, uint32) bool {
+	var keys []uint32
 	for _, id := range instanceIDs {
-		if key, err := marshal(Key(id)); err == nil {
-			prefixes = append(prefixes, slices.Concat([]byte(`{"key":`), bytes.TrimSpace(key), []byte(",")))
-		}
+		keys = append(keys, checksum(id))
 	}
-	return func(_ int, line []byte) bool {
-		return slices.ContainsFunc(prefixes, func(prefix []byte) bool { return bytes.HasPrefix(line, prefix) })
-	}
+	return func(_ int, k uint32) bool { return slices.Contains(keys, k) }
 }
 
 // Watch implements [discovery.Source]. It returns when ctx ends and never calls
@@ -154,8 +145,8 @@ func (s *Source) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// read returns the devices of the lines that are wanted, by number and content.
-func (s *Source) read(want func(n int, line []byte) bool) (devices []discovery.Device, err error) {
+// read returns the devices that are wanted, by number and key.
+func (s *Source) read(want func(n int, key uint32) bool) (devices []discovery.Device, err error) {
 	path := Path(s.stateDir)
 	defer func() {
 		if err != nil {
@@ -170,43 +161,61 @@ func (s *Source) read(want func(n int, line []byte) bool) (devices []discovery.D
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return decode(f, want)
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return decode(io.NewSectionReader(f, 0, info.Size()), want)
 }
 
-// decode reads one line at a time, so that a large inventory takes no memory.
-func decode(content io.Reader, want func(n int, line []byte) bool) ([]discovery.Device, error) {
-	lines := bufio.NewScanner(content)
-	lines.Buffer(nil, maxLine)
-	lines.Scan()
+// decode reads the header and the lines of the wanted devices.
+func decode(content *io.SectionReader, want func(n int, key uint32) bool) ([]discovery.Device, error) {
+	head, err := bufio.NewReader(content).ReadBytes('\n')
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
 	var h header
-	if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
+	if err := json.Unmarshal(head, &h); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
 	if h.Format != format {
 		return nil, fmt.Errorf("format %d, want %d", h.Format, format)
 	}
-	devices, n := []discovery.Device{}, 0
-	for ; lines.Scan(); n++ {
-		if !want(n, lines.Bytes()) {
-			continue
+	devices, at := []discovery.Device{}, int64(len(head))
+	for n := range len(h.Index) / indexEntry {
+		entry := h.Index[n*indexEntry:]
+		key, size := binary.BigEndian.Uint32(entry), int64(binary.BigEndian.Uint32(entry[4:]))
+		if size > content.Size()-at {
+			return nil, errDamaged
 		}
-		var e entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, err
+		if want(n, key) {
+			d, err := decodeDevice(content, at, size)
+			if err != nil {
+				return nil, fmt.Errorf("device %d: %w", n, err)
+			}
+			if checksum(d.InstanceID) != key {
+				return nil, fmt.Errorf("device %d: %w", n, errDamaged)
+			}
+			devices = append(devices, d)
 		}
-		if e.Device.InstanceID == "" || Key(e.Device.InstanceID) != e.Key {
-			return nil, fmt.Errorf("the key of device %q is %q", e.Device.InstanceID, e.Key)
-		}
-		devices = append(devices, e.Device)
+		at += size
 	}
-	if err := lines.Err(); err != nil {
-		return nil, err
-	}
-	if n != h.Devices {
-		return nil, fmt.Errorf("%d devices, want %d: the file is damaged", n, h.Devices)
+	if at != content.Size() || len(h.Index)%indexEntry != 0 {
+		return nil, errDamaged
 	}
 	return devices, nil
 }
+
+func decodeDevice(content io.ReaderAt, at, size int64) (d discovery.Device, err error) {
+	line := make([]byte, size)
+	if _, err := content.ReadAt(line, at); err != nil && !errors.Is(err, io.EOF) {
+		return d, err
+	}
+	return d, json.Unmarshal(line, &d)
+}
+
+// checksum returns the key of a device in the header.
+func checksum(instanceID string) uint32 { return crc32.ChecksumIEEE([]byte(Key(instanceID))) }
 
 // Key returns a string that is the same for all instance IDs that
 // [strings.EqualFold], and so [discovery.Find], considers equal.

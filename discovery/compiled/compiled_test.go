@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"slices"
@@ -62,13 +63,12 @@ func TestSource(t *testing.T) {
 		ids  []string
 		want []discovery.Device
 	}{
-		"none":         {nil, nil},
-		"unknown":      {[]string{"PCI", first[:len(first)-1], first + "0", ""}, nil},
-		"first":        {[]string{first}, list[:1]},
-		"in any case":  {[]string{strings.ToLower(last)}, list[2:]},
-		"several":      {[]string{first, "no", last}, []discovery.Device{list[0], list[2]}},
-		"one twice":    {[]string{last, strings.ToLower(last)}, list[2:]},
-		"quotes in it": {[]string{`","device":{`}, nil},
+		"none":        {nil, nil},
+		"unknown":     {[]string{"PCI", first[:len(first)-1], first + "0", ""}, nil},
+		"first":       {[]string{first}, list[:1]},
+		"in any case": {[]string{strings.ToLower(last)}, list[2:]},
+		"several":     {[]string{first, "no", last}, []discovery.Device{list[0], list[2]}},
+		"one twice":   {[]string{last, strings.ToLower(last)}, list[2:]},
 	} {
 		if got, err := source.Find(t.Context(), test.ids); err != nil || len(got)+len(test.want) > 0 && !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, test.want)
@@ -87,6 +87,37 @@ func TestSource(t *testing.T) {
 	}
 }
 
+func content(data []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data)))
+}
+
+// counter counts the bytes that are read.
+type counter struct {
+	io.ReaderAt
+	read int
+}
+
+func (c *counter) ReadAt(p []byte, at int64) (int, error) {
+	n, err := c.ReaderAt.ReadAt(p, at)
+	c.read += n
+	return n, err
+}
+
+// A lookup among many GPUs reads the header and one line, at a container's start.
+func TestLookupReadsOneLine(t *testing.T) {
+	t.Parallel()
+	list := devices(64)
+	data, err := encode(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counter{ReaderAt: bytes.NewReader(data)}
+	got, err := decode(io.NewSectionReader(c, 0, int64(len(data))), wantIDs([]string{list[63].InstanceID}))
+	if line := len(data) / 64; err != nil || !reflect.DeepEqual(got, list[63:]) || c.read > 4096+2*line {
+		t.Errorf("%d bytes of %d read, %v, %v", c.read, len(data), got, err)
+	}
+}
+
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	data, err := encode(devices(2))
@@ -99,9 +130,10 @@ func TestDamaged(t *testing.T) {
 		"torn":              data[:len(data)-100],
 		"a line is missing": data[:bytes.LastIndexByte(data[:len(data)-1], '\n')+1],
 		"foreign":           []byte("kind: Inventory\n"),
-		"another format":    bytes.Replace(data, []byte(`"format":1`), []byte(`"format":2`), 1),
+		"another format":    bytes.Replace(data, []byte(`"format":2`), []byte(`"format":1`), 1),
 		"broken line":       bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
-		"another key":       bytes.Replace(data, []byte(`"InstanceID":"PCI\\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\\4&1CFCA9AB&0&0000"`), []byte(`"InstanceID":"PCI\\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\\4&1CFCA9AB&0&0009"`), 1),
+		"another key":       bytes.Replace(data, []byte("PCI"), []byte("PCJ"), 1),
+		"broken index":      bytes.Replace(data, []byte(`"index":"`), []byte(`"index":"AAAA`), 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,10 +173,10 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(data, device(1).InstanceID)
 	f.Add(data[:200], "")
-	f.Add([]byte("{\"format\":1,\"devices\":0}\n"), "x")
+	f.Add([]byte("{\"format\":2}\n"), "x")
 	f.Fuzz(func(t *testing.T, data []byte, id string) {
-		devices, err := decode(bytes.NewReader(data), wantIDs([]string{id}))
-		if err == nil && slices.ContainsFunc(devices, func(d discovery.Device) bool { return Key(d.InstanceID) != Key(id) }) {
+		devices, err := decode(content(data), wantIDs([]string{id}))
+		if err == nil && slices.ContainsFunc(devices, func(d discovery.Device) bool { return checksum(d.InstanceID) != checksum(id) }) {
 			t.Errorf("%q: found %+v", id, devices)
 		}
 	})
