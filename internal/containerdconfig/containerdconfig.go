@@ -94,6 +94,8 @@ type Handler struct {
 	RuntimePath string `json:"runtimePath,omitempty"`
 	// SandboxIsolation is an option of runhcs: 0 for process isolation, 1 for Hyper-V.
 	SandboxIsolation int64 `json:"sandboxIsolation,omitempty"`
+	// BinaryName is an option of runc's shim: the program that it runs in place of runc.
+	BinaryName string `json:"binaryName,omitempty"`
 	// Sandboxer is sandboxer of containerd 2.x or sandbox_mode of 1.7, "" for the
 	// default.
 	Sandboxer            string   `json:"sandboxer,omitempty"`
@@ -113,6 +115,7 @@ func (h Handler) Eligible(os string) bool { return h.CheckEligible(os) == nil }
 // CheckEligible returns nil if containers of the handler can have GPUs: on Windows those
 // of runhcs with process isolation, on Linux those of runc. With a sandboxer other than
 // podsandbox, containerd leaves a pod's containers to that and runs no shim binary.
+// Programs in place of runc can have GPUs if they start containers in the node's kernel.
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
 func (h Handler) CheckEligible(os string) error {
@@ -125,10 +128,20 @@ func (h Handler) CheckEligible(os string) error {
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
 	case os == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
+	case h.hasOwnKernel():
+		return fmt.Errorf("runtime handler %s runs %s, whose containers have a kernel of their own", h.Name, h.BinaryName)
 	case h.Sandboxer != "" && h.Sandboxer != podSandbox:
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
 	return nil
+}
+
+// hasOwnKernel reports whether the program that runc's shim runs is one of gVisor, Kata
+// Containers or libkrun.
+func (h Handler) hasOwnKernel() bool {
+	return slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool {
+		return strings.Contains(path.Base(h.BinaryName), name)
+	})
 }
 
 // PassesAnnotations reports whether the handler passes on our annotations.
@@ -257,6 +270,7 @@ func newHandler(name string, runtimes []string, values map[string]any) Handler {
 		RuntimeType: get[string](values, "runtime_type"), RuntimePath: get[string](values, "runtime_path"),
 		PodAnnotations: stringsOf(values, "pod_annotations"), ContainerAnnotations: stringsOf(values, "container_annotations"),
 		SandboxIsolation: get[int64](values, "options", "SandboxIsolation"),
+		BinaryName:       get[string](values, "options", "BinaryName"),
 		Sandboxer:        cmp.Or(get[string](values, "sandboxer"), get[string](values, "sandbox_mode")),
 	}
 }

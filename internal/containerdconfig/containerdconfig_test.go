@@ -236,6 +236,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"BOM in version 3":       {bom + "version = 3\n", settings("linux"), "byte order mark"},
 		"no such handler":        {"version = 2\n", chosen, `no runtime handler "kata" among runc`},
 		"nothing to choose":      {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n", settings("linux"), `no runtime handler can have GPUs: runtime handler kata has runtime_type "io.containerd.kata.v2"`},
+		"a kernel of its own":    {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/opt/kata-runtime'\n", chosen, "runs /opt/kata-runtime, whose containers have a kernel of their own"},
 		"a sandboxer of its own": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", chosen, "runtime handler kata has the sandboxer shim, not podsandbox"},
 		"CRI is disabled":        {"disabled_plugins = ['cri']\n", settings("linux"), "disabled_plugins has cri"},
 		"NRI is disabled":        {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", settings("linux"), "disabled_plugins has io.containerd.nri.v1.nri"},

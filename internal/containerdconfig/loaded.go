@@ -133,6 +133,7 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 				ContainerAnnotations []string `json:"ContainerAnnotations"`
 				Options              struct {
 					SandboxIsolation float64
+					BinaryName       string
 				} `json:"options"`
 			} `json:"runtimes"`
 		} `json:"containerd"`
@@ -142,7 +143,7 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 	}
 	for name, r := range status.Containerd.Runtimes {
 		handlers = append(handlers, Handler{
-			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation),
+			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation), BinaryName: r.Options.BinaryName,
 			PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations, Sandboxer: cmp.Or(r.Sandboxer, r.SandboxMode),
 		})
 	}

@@ -19,7 +19,7 @@ import (
 // options are null there when a handler has none.
 const config = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{
 	"hv":{"runtimeType":"io.containerd.runhcs.v1","runtimePath":"","PodAnnotations":["a"],"ContainerAnnotations":null,"sandboxer":"podsandbox","options":{"SandboxIsolation":1,"ScrubLogs":true}},
-	"runc":{"runtimeType":"io.containerd.runc.v2","runtimePath":"/x/containerd-shim-directx-v1","PodAnnotations":[],"ContainerAnnotations":["b"],"sandboxMode":"shim","options":null}}},
+	"runc":{"runtimeType":"io.containerd.runc.v2","runtimePath":"/x/containerd-shim-directx-v1","PodAnnotations":[],"ContainerAnnotations":["b"],"sandboxMode":"shim","options":{"BinaryName":"/x/crun"}}}},
 	"cni":{"binDir":"/opt"}}`
 
 const runhcs, runc, ours = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `C:\x\containerd-shim-directx-v1.exe`
@@ -42,6 +42,8 @@ func TestCheck(t *testing.T) {
 		"only others":          {"linux", 1, []Handler{{Name: "kata", RuntimeType: "io.containerd.kata.v2"}}, "no runtime handler can have GPUs"},
 		"only Hyper-V":         {"windows", 1, []Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "handler hv has Hyper-V isolation"},
 		"only a sandboxer":     {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
+		"only gVisor":          {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
+		"crun":                 {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
 		"type of the other OS": {"linux", 1, []Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
 		err := Loaded{Handlers: test.handlers, OS: test.os, Major: test.major}.Check()
@@ -96,7 +98,7 @@ func TestLoad(t *testing.T) {
 		loaded, err := Load(t.Context(), connection)
 		want := Loaded{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
 			{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, Sandboxer: "podsandbox", PodAnnotations: []string{"a"}},
-			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim"},
+			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim", BinaryName: "/x/crun"},
 		}}
 		if diff := cmp.Diff(want, loaded, cmpopts.IgnoreUnexported(Handler{})); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", address, err, diff)
