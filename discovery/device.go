@@ -2,7 +2,8 @@
 // nodes that a container needs to use them.
 //
 // A [Source] lists [Device] values. Package pnp has the one for Windows' Plug and
-// Play, packages compiled and inventory those for an inventory file.
+// Play, package dxg the one for GPU paravirtualization in Linux VMs, and package
+// compiled the one for an inventory.
 package discovery
 
 import (
@@ -85,9 +86,11 @@ type Device struct {
 	// programs, in the driver's order.
 	System32, SysWOW64 []RuntimeFile
 
-	// DeviceNodes and Libraries are what a Linux container needs.
+	// DeviceNodes and Libraries are what a Linux container needs. LibraryPath are
+	// directories of libraries that its dynamic linker does not search by itself.
 	DeviceNodes []DeviceNode
 	Libraries   []Library
+	LibraryPath []string `json:",omitempty"`
 }
 
 // RuntimeFile is a driver file that is mounted into Windows containers.
@@ -264,6 +267,7 @@ func (d Device) Clone() Device {
 	d.SysWOW64 = slices.Clone(d.SysWOW64)
 	d.DeviceNodes = slices.Clone(d.DeviceNodes)
 	d.Libraries = slices.Clone(d.Libraries)
+	d.LibraryPath = slices.Clone(d.LibraryPath)
 	return d
 }
 

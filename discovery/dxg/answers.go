@@ -1,0 +1,242 @@
+//go:build linux
+
+package dxg
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unsafe"
+
+	"directx-nri/discovery"
+)
+
+// answers is what an adapter answered. Unknown values are nil or zero.
+type answers struct {
+	luid     discovery.LUID
+	typeBits *uint32
+	ids      *deviceIDs
+	address  *adapterAddress
+	registry registryInfo
+	memory   uint64
+	version  uint64
+	// storePath is the driver store path as Windows has it.
+	storePath string
+	// failure is why the adapter does not work, nil if it does.
+	failure error
+	notes   []string
+}
+
+// questions asks one adapter. After a failure it asks no more: each further question
+// could take as long.
+type questions struct {
+	driver   driver
+	handle   uint32
+	answered bool
+	refusal  error
+	failure  error
+}
+
+func (q *questions) ask(kind uint32, data unsafe.Pointer, size int) bool {
+	if q.failure != nil {
+		return false
+	}
+	switch err := query(q.driver, q.handle, kind, data, size); {
+	case err == nil:
+		q.answered = true
+		return true
+	case unsupported(err):
+		q.refusal = err
+	default:
+		q.failure = err
+	}
+	return false
+}
+
+// ask returns the answer to a query of a fixed size, nil if there is none.
+func ask[T any](q *questions, kind uint32) *T {
+	v := new(T)
+	if !q.ask(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) {
+		return nil
+	}
+	return v
+}
+
+// read asks an open adapter everything.
+func read(d driver, adapter adapterInfo) answers {
+	q := &questions{driver: d, handle: adapter.handle}
+	a := answers{luid: discovery.LUID(adapter.luid.high)<<32 | discovery.LUID(adapter.luid.low)}
+	a.typeBits = ask[uint32](q, queryType)
+	a.ids = ask[deviceIDs](q, queryDeviceIDs)
+	a.address = ask[adapterAddress](q, queryAddress)
+	if info := ask[registryInfo](q, queryRegistryInfo); info != nil {
+		a.registry = *info
+	}
+	if size := ask[segmentSize](q, querySegmentSize); size != nil {
+		a.memory = size.dedicatedVideo
+	} else if size := ask[segmentGroupSize](q, querySegmentGroupSize); size != nil {
+		a.memory = size.legacy.dedicatedVideo
+	}
+	if version := ask[uint64](q, queryUserModeVersion); version != nil {
+		a.version = *version
+	} else if version := ask[uint64](q, queryKernelVersion); version != nil {
+		a.version = *version
+	}
+	var err error
+	if a.storePath, err = askStorePath(q); err != nil {
+		a.notes = append(a.notes, "its driver store path is unknown: "+err.Error())
+	}
+	a.failure = q.failure
+	if !q.answered && a.failure == nil {
+		a.failure = q.refusal
+	}
+	return a
+}
+
+var errNoAnswer = errors.New("the driver does not answer")
+
+// askStorePath returns the driver store path. The first buffer has room for MAX_PATH
+// characters.
+func askStorePath(q *questions) (string, error) {
+	size := registryQuerySize + 2*maxPath
+	for range 2 {
+		buffer := make([]uint64, (size+7)/8) // aligned
+		header := (*registryQuery)(unsafe.Pointer(&buffer[0]))
+		header.kind = registryDriverStorePath
+		if !q.ask(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
+			return "", errNoAnswer
+		}
+		output := unsafe.Slice((*byte)(unsafe.Pointer(&buffer[0])), size)[unsafe.Sizeof(*header):]
+		text, need, err := decodeStorePath(*header, output)
+		if err != nil || need == 0 {
+			return text, err
+		}
+		size = registryQuerySize + need
+	}
+	return "", errors.New("it does not fit into a buffer of the size that the driver requests")
+}
+
+// decodeStorePath returns the text of a registry query's answer, or how many bytes
+// its output needs.
+func decodeStorePath(header registryQuery, output []byte) (text string, need int, err error) {
+	size := int64(header.outputSize)
+	switch {
+	case header.status == registryOverflow && size > 0 && size <= maxAnswer:
+		return "", int(size), nil
+	case header.status != registrySuccess:
+		return "", 0, fmt.Errorf("the driver returns status %d and %d bytes", header.status, size)
+	case size == 0 || size > int64(len(output)):
+		return "", 0, fmt.Errorf("the driver returns %d bytes in a buffer of %d", size, len(output))
+	}
+	units := make([]uint16, size/2)
+	for i := range units {
+		units[i] = uint16(output[2*i]) | uint16(output[2*i+1])<<8
+	}
+	return text16(units), 0, nil
+}
+
+// text16 returns the characters before the first NUL, without control characters.
+func text16(units []uint16) string {
+	text := string(utf16.Decode(units))
+	text, _, _ = strings.Cut(text, "\x00")
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return -1
+		}
+		return r
+	}, text))
+}
+
+// packageName is the name of a driver package in the driver store.
+var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
+
+// driverPackage returns the name of the driver package in a driver store path such as
+// `\SystemRoot\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e`, "" if there
+// is none. WSL shares the packages below /usr/lib/wsl/drivers, and Microsoft's user mode
+// library maps the paths so.
+// https://github.com/microsoft/libdxg/blob/main/src/d3dkmt-wsl.cpp
+func driverPackage(storePath string) string {
+	const repository = "/filerepository/"
+	storePath = strings.ReplaceAll(storePath, `\`, "/")
+	i := strings.LastIndex(strings.ToLower(storePath), repository)
+	if i < 0 || i+len(repository) > len(storePath) { // ToLower can change the length.
+		return ""
+	}
+	name, _, _ := strings.Cut(storePath[i+len(repository):], "/")
+	if !packageName.MatchString(name) || path.Clean(name) != name {
+		return ""
+	}
+	return name
+}
+
+// Vendor IDs of adapters that are not on PCI are four characters.
+const qualcommACPI = 'Q' | 'C'<<8 | 'O'<<16 | 'M'<<24
+
+// basicRender is the PCI device ID of Microsoft Basic Render Driver.
+const basicRender = 0x8C
+
+// model returns the adapter's part of a PnP device instance ID that its model decides.
+func (a answers) model() string {
+	if a.ids == nil || a.ids.vendor == 0 {
+		return `DXG`
+	}
+	if a.ids.vendor > 0xFFFF {
+		return fmt.Sprintf(`ACPI\VEN_%08X&DEV_%04X`, a.ids.vendor, a.ids.device)
+	}
+	subsystem := a.ids.subSystem<<16 | a.ids.subVendor&0xFFFF
+	if a.ids.subSystem > 0xFFFF {
+		subsystem = a.ids.subSystem
+	}
+	return fmt.Sprintf(`PCI\VEN_%04X&DEV_%04X&SUBSYS_%08X&REV_%02X`, a.ids.vendor, a.ids.device, subsystem, a.ids.revision)
+}
+
+// place returns the adapter's place on the host's PCI bus, "" if it is unknown. Place
+// 0:0.0 is the host bridge's.
+func (a answers) place() string {
+	if a.address == nil || *a.address == (adapterAddress{}) || a.address.bus > 0xFFFFFF || a.address.device > 31 || a.address.function > 7 {
+		return ""
+	}
+	return fmt.Sprintf("%02X.%02X.%X", a.address.bus, a.address.device, a.address.function)
+}
+
+// device returns the adapter's properties without identity and files.
+func (a answers) device() discovery.Device {
+	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory, Notes: a.notes}
+	if a.ids != nil {
+		switch vendor := a.ids.vendor; {
+		case vendor <= 0xFFFF:
+			d.VendorID = discovery.VendorID(vendor)
+		case vendor == qualcommACPI:
+			d.VendorID = discovery.VendorQualcomm
+		}
+		d.Software = d.VendorID == discovery.VendorMicrosoft && a.ids.device == basicRender
+	}
+	if d.VendorID != 0 {
+		d.Manufacturer = d.VendorID.String()
+	}
+	if a.place() != "" {
+		bus, address := a.address.bus, a.address.device<<16|a.address.function
+		d.BusNumber, d.Address = &bus, &address
+	}
+	if v := a.version; v != 0 {
+		d.DriverVersion = fmt.Sprintf("%d.%d.%d.%d", v>>48, v>>32&0xFFFF, v>>16&0xFFFF, v&0xFFFF)
+	}
+	bits := uint32(typeRender)
+	if a.typeBits != nil {
+		bits = *a.typeBits
+	} else if a.failure == nil {
+		d.Notes = append(d.Notes, "its type is unknown: a display GPU is assumed")
+	}
+	d.Software = d.Software || bits&typeSoftware != 0
+	d.Integrated, d.Detachable = bits&typeHybridIntegrated != 0, bits&typeDetachable != 0
+	d.SupportsDisplay = bits&typeRender != 0 && bits&typeComputeOnly == 0
+	d.SupportsCompute = bits&(typeRender|typeComputeOnly) != 0
+	if a.failure != nil {
+		d.Health = discovery.Health{Reason: "the driver does not answer: " + errnoText(a.failure)}
+	}
+	return d
+}

@@ -1,0 +1,149 @@
+//go:build linux
+
+package dxg
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// driver is an open /dev/dxg.
+type driver interface {
+	// ioctl runs a request. argument is pinned, and so is what it points to.
+	ioctl(request uintptr, argument unsafe.Pointer) error
+	Close() error
+}
+
+// device is the descriptor of /dev/dxg.
+type device int
+
+func openDevice(path string) (driver, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		switch {
+		case err == nil:
+			return device(fd), nil
+		case !errors.Is(err, unix.EINTR):
+			return nil, fmt.Errorf("open %s: %w", path, err)
+		}
+	}
+}
+
+func (d device) ioctl(request uintptr, argument unsafe.Pointer) error {
+	for {
+		// A positive result is an NTSTATUS of success.
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d), request, uintptr(argument))
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		default:
+			return errno
+		}
+	}
+}
+
+func (d device) Close() error { return unix.Close(int(d)) }
+
+// unsupported reports whether err means that the kernel or the host does not have the
+// request or query. The driver maps STATUS_NOT_SUPPORTED and STATUS_NOT_IMPLEMENTED to
+// EPERM, and every status that it does not know to EINVAL.
+// https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
+func unsupported(err error) bool {
+	for _, errno := range []error{unix.ENOTTY, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM, unix.EINVAL} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// errnoText returns an error's text with the name of its errno.
+func errnoText(err error) string {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return fmt.Sprintf("%v (%s)", err, unix.ErrnoName(errno))
+	}
+	return err.Error()
+}
+
+// call runs a request with a pinned argument.
+func call[T any](d driver, request uintptr, argument *T) error {
+	var pin runtime.Pinner
+	pin.Pin(argument)
+	defer pin.Unpin()
+	return d.ioctl(request, unsafe.Pointer(argument))
+}
+
+// query reads size bytes of an adapter's properties into data, which may hold a question.
+func query(d driver, handle, kind uint32, data unsafe.Pointer, size int) error {
+	var pin runtime.Pinner
+	pin.Pin(data)
+	defer pin.Unpin()
+	return call(d, ioctlQueryAdapterInfo, &queryAdapterInfo{handle: handle, kind: kind, data: data, size: uint32(size)})
+}
+
+// enumerate opens all adapters. The caller closes their handles.
+func enumerate(d driver) ([]adapterInfo, error) {
+	adapters, err := enumerateBy(d, func(count int, buffer unsafe.Pointer) (uint32, error) {
+		args := &enumAdapters3{filter: includeComputeOnly, count: uint32(count), adapters: buffer}
+		err := call(d, ioctlEnumAdapters3, args)
+		return args.count, err
+	})
+	if err == nil || !unsupported(err) {
+		return adapters, err
+	}
+	return enumerateBy(d, func(count int, buffer unsafe.Pointer) (uint32, error) {
+		args := &enumAdapters2{count: uint32(count), adapters: buffer}
+		err := call(d, ioctlEnumAdapters2, args)
+		return args.count, err
+	})
+}
+
+// enumerateBy asks for the number of adapters and then for the adapters. The driver does
+// not check the size of the buffer of LX_DXENUMADAPTERS3, so it has to be large enough.
+func enumerateBy(d driver, request func(count int, buffer unsafe.Pointer) (uint32, error)) ([]adapterInfo, error) {
+	count, err := request(0, nil)
+	if err != nil {
+		return nil, fmt.Errorf("count adapters: %w", err)
+	}
+	if count > maxEnumerated {
+		return nil, fmt.Errorf("count adapters: the driver reports %d, more than %d", count, maxEnumerated)
+	}
+	buffer := make([]adapterInfo, max(int(count), maxAdapters))
+	var pin runtime.Pinner
+	pin.Pin(&buffer[0])
+	defer pin.Unpin()
+	found, err := request(len(buffer), unsafe.Pointer(&buffer[0]))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("enumerate adapters: %w", err)
+	case int64(found) > int64(len(buffer)):
+		closeAll(d, opened(buffer))
+		return nil, fmt.Errorf("enumerate adapters: the driver reports %d in a list of %d", found, len(buffer))
+	}
+	closeAll(d, opened(buffer[found:]))
+	return opened(buffer[:found]), nil
+}
+
+// opened returns the elements of adapters with a handle.
+func opened(adapters []adapterInfo) []adapterInfo {
+	var all []adapterInfo
+	for _, a := range adapters {
+		if a.handle != 0 {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// closeAll closes the adapters' handles, as far as they are open.
+func closeAll(d driver, adapters []adapterInfo) {
+	for _, a := range adapters {
+		_ = call(d, ioctlCloseAdapter, &closeAdapter{a.handle}) // closing d closes it, too
+	}
+}

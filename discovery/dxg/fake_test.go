@@ -1,0 +1,230 @@
+//go:build linux
+
+package dxg
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"unicode/utf16"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"directx-nri/internal/testutil"
+)
+
+// fakeAdapter answers queries with bytes; a missing one is refused as the driver
+// refuses it.
+type fakeAdapter struct {
+	luid    uint32
+	answers map[uint32][]byte
+	// failure is the answer to every query.
+	failure error
+}
+
+// fakeDriver is a driver whose adapters are in memory.
+type fakeDriver struct {
+	mu       sync.Mutex
+	adapters []fakeAdapter
+	// old has no LX_DXENUMADAPTERS3.
+	old bool
+	// openErr and enumErr fail the requests.
+	openErr, enumErr error
+	// count is added to the reported number of adapters.
+	count int
+	// handles maps open handles to adapters.
+	handles    map[uint32]fakeAdapter
+	next       uint32
+	open, made int
+}
+
+func (f *fakeDriver) Open(string) (driver, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.openErr != nil {
+		return nil, f.openErr
+	}
+	f.open++
+	return f, nil
+}
+
+func (f *fakeDriver) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open--
+	return nil
+}
+
+func (f *fakeDriver) ioctl(request uintptr, argument unsafe.Pointer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch request {
+	case ioctlEnumAdapters3:
+		args := (*enumAdapters3)(argument)
+		if f.old || args.filter != includeComputeOnly {
+			return unix.ENOTTY
+		}
+		return f.enumerate(&args.count, args.adapters)
+	case ioctlEnumAdapters2:
+		args := (*enumAdapters2)(argument)
+		if args.count > maxAdapters {
+			return unix.EINVAL
+		}
+		return f.enumerate(&args.count, args.adapters)
+	case ioctlCloseAdapter:
+		handle := (*closeAdapter)(argument).handle
+		if _, open := f.handles[handle]; !open {
+			return unix.EINVAL
+		}
+		delete(f.handles, handle)
+		return nil
+	case ioctlQueryAdapterInfo:
+		args := (*queryAdapterInfo)(argument)
+		adapter, open := f.handles[args.handle]
+		answer, known := adapter.answers[args.kind]
+		switch data := unsafe.Slice((*byte)(args.data), args.size); {
+		case adapter.failure != nil:
+			return adapter.failure
+		case !open || !known:
+			return unix.EINVAL
+		case args.kind == queryRegistry:
+			answerRegistry(data, answer)
+		default:
+			copy(data, answer)
+		}
+		return nil
+	}
+	return unix.ENOTTY
+}
+
+func (f *fakeDriver) enumerate(count *uint32, buffer unsafe.Pointer) error {
+	if f.enumErr != nil {
+		return f.enumErr
+	}
+	size := int(*count)
+	*count = uint32(len(f.adapters) + f.count)
+	if buffer == nil {
+		return nil
+	}
+	for i, info := range unsafe.Slice((*adapterInfo)(buffer), size)[:len(f.adapters)] {
+		f.next += 0x40
+		if f.handles == nil {
+			f.handles = map[uint32]fakeAdapter{}
+		}
+		f.handles[f.next] = f.adapters[i]
+		f.made++
+		info.handle, info.luid = f.next, winLUID{low: f.adapters[i].luid}
+		unsafe.Slice((*adapterInfo)(buffer), size)[i] = info
+	}
+	return nil
+}
+
+// answerRegistry answers as the host does: it wants the whole output to fit.
+func answerRegistry(data, path []byte) {
+	status, size := uint32(registrySuccess), uint32(len(path))
+	switch {
+	case binary.LittleEndian.Uint32(data) != registryDriverStorePath:
+		status, size = 2, 0
+	case registryQuerySize+len(path) > len(data):
+		status = registryOverflow
+	default:
+		copy(data[544:], path)
+	}
+	binary.LittleEndian.PutUint32(data[536:], size)
+	binary.LittleEndian.PutUint32(data[540:], status)
+}
+
+func utf16le(text string) []byte {
+	var b []byte
+	for _, unit := range utf16.Encode([]rune(text + "\x00")) {
+		b = binary.LittleEndian.AppendUint16(b, unit)
+	}
+	return b
+}
+
+func le(values ...uint32) []byte {
+	var b []byte
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+// gpu returns an adapter that answers everything but its address.
+func gpu(luid, vendor, device, bits uint32, name, driverPackage string) fakeAdapter {
+	registry := make([]byte, 2080)
+	copy(registry, utf16le(name))
+	return fakeAdapter{luid: luid, answers: map[uint32][]byte{
+		queryType:            le(bits),
+		queryDeviceIDs:       le(0, vendor, device, 0x1043, 0x16F1, 0xA1, 0),
+		queryRegistryInfo:    registry,
+		querySegmentSize:     binary.LittleEndian.AppendUint64(nil, 8<<30),
+		queryUserModeVersion: binary.LittleEndian.AppendUint64(nil, 32<<48|15<<16|6094),
+		queryRegistry:        utf16le(`\SystemRoot\System32\DriverStore\FileRepository\` + driverPackage),
+	}}
+}
+
+func nvidia() fakeAdapter {
+	return gpu(0xC2F5, 0x10DE, 0x2684, typeRender, "NVIDIA GeForce RTX 4090", "nv_dispi.inf_amd64_1f2e")
+}
+
+func intel() fakeAdapter {
+	return gpu(0xB100, 0x8086, 0x46A6, typeRender|typeHybridIntegrated, "Intel(R) Iris(R) Xe Graphics", "iigd_dch.inf_amd64_0a1b")
+}
+
+// without returns a without the answer to a query.
+func (a fakeAdapter) without(kinds ...uint32) fakeAdapter {
+	for _, kind := range kinds {
+		delete(a.answers, kind)
+	}
+	return a
+}
+
+// with returns a with another answer to a query.
+func (a fakeAdapter) with(kind uint32, answer []byte) fakeAdapter {
+	a.answers[kind] = answer
+	return a
+}
+
+// newSource returns a source of f in a VM with the files of both drivers.
+func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
+	root := t.TempDir()
+	for _, directory := range []string{"wsl/lib", "wsl/drivers/nv_dispi.inf_amd64_1f2e", "wsl/drivers/iigd_dch.inf_amd64_0a1b", "sys"} {
+		if err := os.MkdirAll(filepath.Join(root, directory), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"libdxcore.so", "libd3d12.so", "libcuda.so.1", "nvidia-smi"} {
+		write(t, filepath.Join(root, "wsl/lib", name), nil)
+	}
+	s := Open(Options{WSL: filepath.Join(root, "wsl"), Sys: filepath.Join(root, "sys"), Log: testutil.Quiet()})
+	s.open = f.Open
+	t.Cleanup(func() {
+		if f.open != 0 || len(f.handles) != 0 {
+			t.Errorf("%d files and %d handles are open", f.open, len(f.handles))
+		}
+	})
+	return s, root
+}
+
+// plug adds the PCI function of an adapter to sysfs.
+func plug(t testing.TB, root, address, device string, luid uint32) {
+	config := make([]byte, 256)
+	binary.LittleEndian.PutUint32(config[channelIDOffset:], luid)
+	for name, data := range map[string][]byte{"vendor": []byte("0x1414\n"), "device": fmt.Appendln(nil, device), "config": config} {
+		write(t, filepath.Join(root, "sys/bus/pci/devices", address, name), data)
+	}
+}
+
+func write(t testing.TB, path string, data []byte) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

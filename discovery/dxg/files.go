@@ -1,0 +1,122 @@
+//go:build linux
+
+package dxg
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"directx-nri/discovery"
+)
+
+// maxLibraries is the largest number of files of /usr/lib/wsl/lib that are mounted.
+const maxLibraries = 256
+
+// addFiles adds the device node and the user-mode driver to d.
+//
+// The driver store directory is one read-only mount, because drivers load files by
+// names that they do not list. The files of /usr/lib/wsl/lib are single mounts at
+// their own paths, without those of other vendors: extra mounts go into the same
+// directory, and nothing can be mounted in a read-only one. Without a known driver
+// package, all packages are mounted.
+//
+// The libraries are found by LD_LIBRARY_PATH ([discovery.Device.LibraryPath]), which
+// the container's own value precedes. Others do it by:
+//   - nvidia-container-toolkit: single files, and a hook that runs ldconfig in the
+//     container. A hook is a program of the node in each container's start, and the file
+//     system of a container may be read-only.
+//   - Intel's GPU plugin: all of /usr/lib/wsl, and the image sets LD_LIBRARY_PATH.
+//   - Docker Desktop: as nvidia-container-toolkit, for NVIDIA's GPUs only.
+//
+// A file in /etc/ld.so.conf.d has no effect until ldconfig runs.
+func addFiles(d *discovery.Device, node string, v vm, store string) {
+	d.DeviceNodes = []discovery.DeviceNode{{Path: node, ContainerPath: DefaultDevice}}
+	drivers := filepath.Join(v.wsl, "drivers")
+	if name := driverPackage(store); name != "" {
+		d.DriverStorePath = filepath.Join(drivers, name)
+	}
+	for _, directory := range []string{d.DriverStorePath, drivers} {
+		if isDirectory(directory) {
+			d.Libraries = []discovery.Library{{Source: directory, Destination: directory}}
+			break
+		}
+	}
+	switch {
+	case len(d.Libraries) == 0:
+		fail(d, drivers+" does not exist: the VM has no user-mode driver")
+	case d.Libraries[0].Source == drivers:
+		d.Notes = append(d.Notes, "its driver package is unknown or missing: containers get all of "+drivers)
+	}
+	if v.err != nil {
+		fail(d, "the VM has no libraries: "+v.err.Error())
+	}
+	for _, file := range v.files {
+		name := filepath.Base(file)
+		if !forVendor(name, d.VendorID) {
+			continue
+		}
+		d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: file})
+		if name == "nvidia-smi" {
+			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: "/usr/bin/nvidia-smi"})
+		}
+	}
+	d.LibraryPath = []string{filepath.Join(v.wsl, "lib")}
+}
+
+// vm is what all GPUs of a VM share.
+type vm struct {
+	// wsl is /usr/lib/wsl, and files are the files in its lib directory.
+	wsl   string
+	files []string
+	// err is why there are no files.
+	err error
+}
+
+func openVM(wsl string) vm {
+	v := vm{wsl: wsl}
+	lib := filepath.Join(wsl, "lib")
+	entries, err := os.ReadDir(lib)
+	v.err = err
+	for _, e := range entries[:min(len(entries), maxLibraries)] {
+		if file := filepath.Join(lib, e.Name()); isFile(file) {
+			v.files = append(v.files, file)
+		}
+	}
+	return v
+}
+
+// fail makes a healthy device unhealthy.
+func fail(d *discovery.Device, reason string) {
+	if d.Health.OK() {
+		d.Health.Reason = reason
+	}
+}
+
+// forVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.
+func forVendor(name string, vendor discovery.VendorID) bool {
+	if vendor == 0 || vendor == discovery.VendorNVIDIA {
+		return true
+	}
+	for _, prefix := range []string{"libcuda", "libnv", "nvidia-"} {
+		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	return true
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func isDevice(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

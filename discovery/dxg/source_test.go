@@ -1,0 +1,358 @@
+//go:build linux
+
+package dxg
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"directx-nri/discovery"
+)
+
+func TestDevice(t *testing.T) {
+	t.Parallel()
+	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0))}})
+	plug(t, root, "3db8:00:00.0", virtualRender, 0xC2F5)
+	plug(t, root, "0000:00:08.0", "0x5353", 0xC2F5)
+	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
+	one, zero := uint32(1), uint32(0)
+	wsl := filepath.Join(root, "wsl")
+	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
+	want := []discovery.Device{{
+		InstanceID:  `PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\01.00.0`,
+		Description: "NVIDIA GeForce RTX 4090", VendorID: discovery.VendorNVIDIA, Manufacturer: "NVIDIA",
+		LocationPath: "PCIROOT(3DB8)#PCI(0000)", LUID: 0xC2F5, DriverVersion: "32.0.15.6094",
+		DriverStorePath: wsl + "/drivers/nv_dispi.inf_amd64_1f2e", DedicatedMemory: 8 << 30,
+		BusNumber: &one, Address: &zero, SupportsDisplay: true, SupportsCompute: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
+		Libraries: []discovery.Library{
+			same(wsl + "/drivers/nv_dispi.inf_amd64_1f2e"),
+			same(wsl + "/lib/libcuda.so.1"), same(wsl + "/lib/libd3d12.so"), same(wsl + "/lib/libdxcore.so"), same(wsl + "/lib/nvidia-smi"),
+			{Source: wsl + "/lib/nvidia-smi", Destination: "/usr/bin/nvidia-smi"},
+		},
+		LibraryPath: []string{wsl + "/lib"},
+	}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// TestScenarios checks what differs from an adapter that answers everything. A summary
+// is kind, instance ID, description and health.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	const (
+		nv    = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
+		iris  = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0x00000000_0x0000B100 Intel(R) Iris(R) Xe Graphics healthy`
+		blank = `display DXG\0x00000000_0x0000C2F5  the driver does not answer: `
+	)
+	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 400))
+	twin := func(luid uint32) fakeAdapter { a := nvidia(); a.luid = luid; return a }
+	for name, test := range map[string]struct {
+		driver *fakeDriver
+		want   []string
+	}{
+		"none":              {driver: &fakeDriver{}},
+		"hybrid laptop":     {&fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}}, []string{iris, nv}},
+		"old kernel":        {&fakeDriver{old: true, adapters: []fakeAdapter{nvidia()}}, []string{nv}},
+		"long registry":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
+		"compute-only":      {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", "x")}}, []string{`compute PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0x00000000_0x00000001 NPU healthy`}},
+		"software":          {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0x00000000_0x00000001 Microsoft Basic Render Driver healthy`}},
+		"software untyped":  {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0x00000000_0x00000001  healthy`}},
+		"ACPI":              {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0x00000000_0x00000001 Adreno healthy`}},
+		"vendor only":       {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}}, []string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1)}},
+		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
+		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{iris, blank + "input/output error (EIO)"}},
+		"short answers":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}}, []string{`display DXG\0x00000000_0x0000C2F5  healthy`}},
+		"host bridge":       {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
+		"hostile address":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
+		"equal addresses":   {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}}, []string{strings.Replace(nv, "0000C2F5", "00000002", 1), nv}},
+		"twice":             {&fakeDriver{adapters: []fakeAdapter{nvidia(), nvidia()}}, []string{nv}},
+		"control character": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistryInfo, utf16le("NVIDIA\n\x1b[31m GPU"))}}, []string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "NVIDIA[31m GPU", 1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := newSource(t, test.driver)
+			devices, err := s.Devices(t.Context())
+			var got []string
+			for _, d := range devices {
+				got = append(got, strings.Join([]string{string(d.Kind()), d.InstanceID, d.Description, d.Health.String()}, " "))
+			}
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		driver *fakeDriver
+		want   string
+	}{
+		"no device":    {&fakeDriver{openErr: unix.ENOENT}, "find GPUs: no GPU: /dev/dxg file does not exist"},
+		"no access":    {&fakeDriver{openErr: unix.EACCES}, "find GPUs: permission denied"},
+		"enumeration":  {&fakeDriver{enumErr: unix.EIO}, "find GPUs: count adapters: input/output error"},
+		"no requests":  {&fakeDriver{enumErr: unix.ENOTTY}, "find GPUs: count adapters: inappropriate ioctl for device"},
+		"hostile size": {&fakeDriver{count: 1 << 31}, "find GPUs: count adapters: the driver reports 2147483648, more than 1024"},
+		"too many":     {&fakeDriver{count: 2000, old: true}, "find GPUs: count adapters: the driver reports 2000, more than 1024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := newSource(t, test.driver)
+			devices, err := s.Devices(t.Context())
+			if err == nil || err.Error() != test.want || devices != nil {
+				t.Errorf("%v, %v", devices, err)
+			}
+		})
+	}
+}
+
+// TestFailing checks that GPUs keep their properties and identity while they fail.
+func TestFailing(t *testing.T) {
+	t.Parallel()
+	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)), intel()}}
+	s, _ := newSource(t, f)
+	good, err := s.Devices(t.Context())
+	if err != nil || len(good) != 2 {
+		t.Fatal(good, err)
+	}
+	check := func(name string, reasons ...string) {
+		want := []discovery.Device{}
+		for i, reason := range reasons {
+			d := good[i].Clone()
+			d.Health = discovery.Health{Reason: reason}
+			want = append(want, d)
+		}
+		got, err := s.Devices(t.Context())
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+	f.adapters[0].failure = unix.EIO
+	check("one fails", "", "the driver does not answer: input/output error (EIO)")
+	f.openErr = unix.ENODEV
+	check("all fail", "the driver does not answer: no such device (ENODEV)", "the driver does not answer: no such device (ENODEV)")
+	f.openErr, f.adapters[0].failure = nil, nil
+	f.adapters[0].without(queryAddress)
+	good[1].BusNumber, good[1].Address = nil, nil
+	check("they answer again", "", "")
+	f.adapters = f.adapters[1:]
+	check("one vanishes", "")
+}
+
+// TestNoFiles checks GPUs whose user-mode driver is missing.
+func TestNoFiles(t *testing.T) {
+	t.Parallel()
+	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}})
+	first := func() (discovery.Device, discovery.Device) {
+		devices, err := s.Devices(t.Context())
+		if err != nil || len(devices) != 2 {
+			t.Fatal(devices, err)
+		}
+		return devices[0], devices[1]
+	}
+	if d, _ := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" {
+		t.Errorf("Intel: %v", d.Libraries)
+	}
+	os.RemoveAll(filepath.Join(root, "wsl/drivers/nv_dispi.inf_amd64_1f2e"))
+	if _, d := first(); !d.Health.OK() || d.Libraries[0].Source != filepath.Join(root, "wsl/drivers") || len(d.Notes) != 1 {
+		t.Errorf("no package: %+v", d)
+	}
+	os.RemoveAll(filepath.Join(root, "wsl/drivers"))
+	if _, d := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
+		t.Errorf("no drivers: %v", d.Health)
+	}
+	os.RemoveAll(filepath.Join(root, "wsl"))
+	if _, d := first(); d.Health.OK() || len(d.Libraries) != 0 {
+		t.Errorf("no files: %+v", d)
+	}
+}
+
+func TestDriverPackage(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		`\SystemRoot\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e`:         "nv_dispi.inf_amd64_1f2e",
+		`C:\Windows\System32\HostDriverStore\filerepository\u0.inf_amd64_0\B1\amd.dll`:    "u0.inf_amd64_0",
+		`\??\C:\Windows\System32\DriverStore\FileRepository\FileRepository\x.inf_amd64_1`: "x.inf_amd64_1",
+		`C:\Windows\System32\DriverStore\FileRepository\..\..\evil`:                       "",
+		`C:\Windows\System32\DriverStore\FileRepository\`:                                 "",
+		`C:\Windows\System32`:                                 "",
+		strings.Repeat("İ", 40) + `\FileRepository\x.inf`:     "",
+		`/usr/lib/wsl/drivers/../../FileRepository/a b/c.dll`: "",
+	} {
+		if got := driverPackage(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestWatch checks that changes are reported after an event and by the poll.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	f := &fakeDriver{adapters: []fakeAdapter{nvidia()}}
+	s, _ := newSource(t, f)
+	synctest.Test(t, func(t *testing.T) {
+		s.reading = make(chan struct{}, 1) // of this bubble
+		if _, err := s.Devices(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		events, changes, done := make(chan struct{}, 1), 0, make(chan error)
+		go func() { done <- s.watch(ctx, events, func() { changes++ }) }()
+		step := func(name string, event bool, wait time.Duration, want int) {
+			if event {
+				events <- struct{}{}
+			}
+			time.Sleep(wait)
+			synctest.Wait()
+			if changes != want {
+				t.Errorf("%s: %d changes, want %d", name, changes, want)
+			}
+		}
+		plugGPUs := func(adapters ...fakeAdapter) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.adapters = adapters
+		}
+		step("nothing", false, time.Minute, 0)
+		plugGPUs(nvidia(), intel())
+		step("event", true, time.Second, 1)
+		plugGPUs(nvidia())
+		step("the host lags behind", false, 3*time.Second, 2)
+		step("no change", true, time.Second, 2)
+		plugGPUs()
+		step("poll", false, 31*time.Second, 3)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRelevant(t *testing.T) {
+	t.Parallel()
+	for event, want := range map[string]bool{
+		"add@/devices/x\x00ACTION=add\x00SUBSYSTEM=vmbus\x00":                 true,
+		"remove@/devices/x\x00SUBSYSTEM=pci\x00PCI_ID=1414:008E\x00":          true,
+		"add@/devices/virtual/misc/dxg\x00SUBSYSTEM=misc\x00DEVNAME=dxg\x00":  true,
+		"add@/devices/virtual/net/vmbus\x00SUBSYSTEM=net\x00INTERFACE=vmbus0": false,
+		"": false,
+	} {
+		if relevant([]byte(event)) != want {
+			t.Errorf("%q", event)
+		}
+	}
+}
+
+// TestDescriptors reads a file that is no driver often, and the kernel's events.
+func TestDescriptors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dxg")
+	write(t, file, nil)
+	s := Open(Options{Device: file})
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := count()
+	for range 10_000 {
+		if _, err := s.Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.Watch(ctx, func() { t.Error("changed") }); err != nil {
+		t.Error(err)
+	}
+	for range 100 {
+		if count() == before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d descriptors, %d before", count(), before)
+}
+
+// TestCanceled checks that a driver that hangs does not hang the caller.
+func TestCanceled(t *testing.T) {
+	t.Parallel()
+	s := Open(Options{})
+	release := make(chan struct{})
+	defer close(release)
+	s.open = func(string) (driver, error) { <-release; return nil, fs.ErrNotExist }
+	for range 2 { // the first one hangs in the driver, the second waits for it
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := s.Devices(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
+}
+
+// FuzzAnswers checks that no answer breaks a device or leads out of the driver store.
+func FuzzAnswers(f *testing.F) {
+	good := nvidia().answers
+	f.Add(good[queryType], good[queryDeviceIDs], good[queryRegistryInfo], good[queryRegistry], uint32(len(good[queryRegistry])), uint32(0), uint64(1))
+	f.Add([]byte{}, []byte{}, utf16le("a\nb"), utf16le(`\filerepository\..`), uint32(1<<31), uint32(1), uint64(0))
+	f.Add([]byte{4}, le(0, 0xFFFFFFFF, 1), []byte{0, 0xD8}, utf16le(`\FILEREPOSITORY\a/../b`), uint32(3), uint32(0), uint64(1<<63))
+	f.Fuzz(func(t *testing.T, bits, ids, registry, path []byte, size, status uint32, version uint64) {
+		a := answers{version: version, memory: version}
+		if len(bits) >= 4 {
+			v := binary.LittleEndian.Uint32(bits)
+			a.typeBits = &v
+		}
+		if words := len(ids) / 4; words >= 7 {
+			word := func(i int) uint32 { return binary.LittleEndian.Uint32(ids[4*i:]) }
+			a.ids = &deviceIDs{word(0), word(1), word(2), word(3), word(4), word(5), word(6)}
+			a.address = &adapterAddress{word(1), word(2), word(3)}
+		}
+		for i := range min(len(registry)/2, maxPath) {
+			a.registry.adapter[i] = binary.LittleEndian.Uint16(registry[2*i:])
+		}
+		text, need, err := decodeStorePath(registryQuery{outputSize: size, status: status}, path)
+		if err == nil && need > maxAnswer {
+			t.Errorf("a buffer of %d", need)
+		}
+		a.storePath = text
+		s := Open(Options{WSL: "/nonexistent", Sys: "/nonexistent"})
+		for _, d := range s.devices([]answers{a, {luid: 1, storePath: `\FileRepository\good`}}) {
+			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {
+				t.Errorf("device %+v", d)
+			}
+			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != "/nonexistent/drivers" {
+				t.Errorf("driver store path %s", d.DriverStorePath)
+			}
+		}
+	})
+}
+
+func BenchmarkDevices(b *testing.B) {
+	f := &fakeDriver{}
+	for i := range 64 {
+		a := nvidia()
+		a.luid = uint32(i + 1)
+		f.adapters = append(f.adapters, a)
+	}
+	s, _ := newSource(b, f)
+	for b.Loop() {
+		if devices, err := s.Devices(b.Context()); err != nil || len(devices) != 64 {
+			b.Fatal(devices, err)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package dxg
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"directx-nri/discovery"
+)
+
+// The virtual GPUs that the driver binds to, and where their PCI configuration space
+// has the ID of the VMBus channel. That ID begins with the LUID by which /dev/dxg
+// identifies the adapter.
+// https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgmodule.c
+const (
+	microsoftVendor    = "0x1414"
+	virtualRender      = "0x008e"
+	computeAccelerator = "0x008a"
+	channelIDOffset    = 192
+)
+
+// function is the PCI function of a virtual GPU.
+type function struct {
+	locationPath string
+	computeOnly  bool
+}
+
+// functions returns the virtual GPUs' PCI functions, as far as they can be read: the
+// configuration space beyond its first 64 bytes is for root.
+func functions(sys string) map[discovery.LUID]function {
+	found := map[discovery.LUID]function{}
+	directories, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*"))
+	for _, directory := range directories {
+		if attribute(directory, "vendor") != microsoftVendor {
+			continue
+		}
+		id := attribute(directory, "device")
+		config, err := os.ReadFile(filepath.Join(directory, "config"))
+		if id != virtualRender && id != computeAccelerator || err != nil || len(config) < channelIDOffset+16 {
+			continue
+		}
+		luid := discovery.LUID(binary.LittleEndian.Uint64(config[channelIDOffset:]))
+		found[luid] = function{locationPath(filepath.Base(directory)), id == computeAccelerator}
+	}
+	return found
+}
+
+func attribute(directory, name string) string {
+	data, _ := os.ReadFile(filepath.Join(directory, name))
+	return strings.TrimSpace(string(data))
+}
+
+// locationPath returns the location path of a PCI address such as 3db8:00:00.0, "" if
+// it has none. Each virtual GPU is alone in a domain of its own, which is its root.
+func locationPath(address string) string {
+	var domain, bus, device, number uint32
+	if n, err := fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &device, &number); n != 4 || err != nil || bus != 0 {
+		return ""
+	}
+	return fmt.Sprintf("PCIROOT(%X)#PCI(%02X%02X)", domain, device, number)
+}
