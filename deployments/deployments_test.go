@@ -194,7 +194,7 @@ func TestProgramsAccept(t *testing.T) {
 		// With the name of no command, cobra prints the help of the parent.
 		if help := slices.Index(args, "--help"); help >= 0 {
 			words := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "-") })
-			if usage := strings.Join(append([]string{program}, words...), " ") + " [flags]\n"; !strings.Contains(string(out), usage) {
+			if usage := strings.Join(append([]string{program}, words...), " ") + " [flags]"; !strings.Contains(string(out), usage) {
 				t.Errorf("%s: %s: the usage is not %s: %s", where, line, usage, out)
 			}
 		}
@@ -219,8 +219,14 @@ func TestProgramsAccept(t *testing.T) {
 					t.Errorf("%s: %s: cmd.exe changes %s", s, c.Name, arg)
 				}
 			}
-			// Flags are parsed before the help is printed.
-			run(s.String()+": "+c.Name, program, append(slices.Clone(c.Args), "--help")...)
+			// Flags are parsed before the help is printed. After -- there are more commands.
+			for i, part := range strings.Split(strings.Join(c.Args, "\n"), "\n--\n") {
+				args := append(strings.Split(part, "\n"), "--help")
+				if i > 0 {
+					args = append([]string{"runtime"}, args...)
+				}
+				run(s.String()+": "+c.Name, program, args...)
+			}
 		}
 	}
 	check := func(where, text string, args ...string) {
@@ -263,7 +269,7 @@ const settings = "/directx-nri-config"
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
-		"install state", "install shim", "configure state", "configure containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins",
+		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins",
 	}
 	all := objects(t)
 	for _, s := range sets(t) {
@@ -278,6 +284,8 @@ func TestVolumes(t *testing.T) {
 				}) {
 					t.Errorf("%s: there is no ConfigMap %s", s, v.ConfigMap.Name)
 				}
+			case v.EmptyDir != nil:
+				volumes[v.Name] = "/directx-nri-" + v.Name
 			case v.HostPath == nil || v.HostPath.Type == nil || s.windows():
 				t.Errorf("%s: volume %s is not a typed hostPath of a Linux node", s, v.Name)
 			default:
@@ -305,16 +313,17 @@ func TestVolumes(t *testing.T) {
 					t.Errorf("%s: %s: volume %s: mount propagation is %v", s, c.Name, mount.Name, propagates)
 				}
 			}
-			prefix := settings + "/"
-			if s.windows() {
-				// Windows Server 2019 has no mounts: hcsshim, internal/jobcontainers/mounts.go.
-				if prefix = `C:\directx-nri-config\`; s.file == "server2019.yaml" {
-					prefix = volume + `directx-nri-config\`
+			for name, file := range map[string]string{"config": "config/config.yaml", "inventory": "config/inventory.yaml", "setup-file": "setup/report"} {
+				want := "/directx-nri-" + file
+				if s.windows() {
+					want = `C:` + strings.ReplaceAll(want, "/", `\`)
 				}
-			}
-			for _, name := range []string{"config", "inventory"} {
-				if value := flag(c, name); c.Name == "advertiser" && value != "" && (value != prefix+name+".yaml" || !at[settings]) {
-					t.Errorf("%s: --%s=%s is not in the ConfigMap's directory", s, name, value)
+				// Windows Server 2019 has no mounts: hcsshim, internal/jobcontainers/mounts.go.
+				if s.file == "server2019.yaml" {
+					want = strings.TrimSuffix(volume, `\`) + strings.TrimPrefix(want, "C:")
+				}
+				if value := flag(c, name); !s.restores() && value != "" && (value != want || !at["/directx-nri-"+path.Dir(file)]) {
+					t.Errorf("%s: --%s=%s is not in a mounted directory", s, name, value)
 				}
 			}
 			hasHost := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, "host-") })
@@ -333,20 +342,21 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// A node offers GPUs only after the steps that let it provide them.
+// A node offers GPUs only after the steps that let it provide them, which are the last
+// container's: the kubelet starts containers in their order.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	const (
-		windows = "gpu install configure | advertiser"
-		linux   = "gpu configure | nri advertiser"
-		shim    = "gpu install configure | nri advertiser"
+		windows = " | advertiser setup install configure"
+		linux   = " | nri advertiser setup configure"
+		shim    = " | nri advertiser setup install configure"
 		restore = "unconfigure uninstall | done"
 	)
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
 		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
-		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", "gpu install | advertiser"}, "pools.yaml": {linux, windows},
+		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup install"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},
 	}
@@ -354,6 +364,11 @@ func TestContainers(t *testing.T) {
 		var names []string
 		for _, c := range list {
 			names = append(names, c.Name)
+			for i, arg := range c.Args[:max(0, len(c.Args)-1)] {
+				if arg == "--" {
+					names = append(names, c.Args[i+1])
+				}
+			}
 		}
 		return strings.Join(names, " ")
 	}
@@ -368,12 +383,13 @@ func TestContainers(t *testing.T) {
 		for _, c := range s.containers() {
 			switch {
 			case c.Name == "advertiser":
-				if shim := flag(c, "served-by") == "shim"; shim != (s.windows() && s.file != "kubelet.yaml") {
+				shim, waits := flag(c, "served-by") == "shim", flag(c, "setup-file") != ""
+				if shim != (s.windows() && s.file != "kubelet.yaml") || waits != strings.Contains(want[s.file][system], "setup") {
 					t.Errorf("%s: %s: arguments %q", s, c.Name, c.Args)
 				}
-			case c.Name == "configure" && !slices.Contains(c.Args, "--restart"), c.Name == "unconfigure" && s.windows() && !slices.Contains(c.Args, "--restart"):
-				t.Errorf("%s: %s does not restart containerd: %q", s, c.Name, c.Args)
-			case s.file == "runtimeclass.yaml" && c.Name == "configure" && flag(c, "add-handler") != "gpu":
+			case c.Name == "setup" && flag(c, "setup-file") == "", c.Name == "setup" && slices.Contains(c.Args, "configure") && !slices.Contains(c.Args, "--restart"), c.Name == "unconfigure" && s.windows() && !slices.Contains(c.Args, "--restart"):
+				t.Errorf("%s: %s reports nothing, or does not restart containerd: %q", s, c.Name, c.Args)
+			case s.file == "runtimeclass.yaml" && c.Name == "setup" && flag(c, "add-handler") != "gpu":
 				t.Errorf("%s: %s adds no handler: %q", s, c.Name, c.Args)
 			case c.Name == "done" && !slices.Contains(c.Args, "--hold"):
 				t.Errorf("%s: %s does not wait: %q", s, c.Name, c.Args)
@@ -445,7 +461,8 @@ func isTrue(value *bool, otherwise bool) bool {
 	return *value
 }
 
-// The probes use the address that the program serves health at. On a node's network it
+// The probes use the address that the program serves health at. The advertiser's readiness
+// includes the plugin's, and nodes without a GPU are ready without it. On a node's network it
 // is a local one unless metrics are enabled.
 func TestProbes(t *testing.T) {
 	t.Parallel()
@@ -467,6 +484,9 @@ func TestProbes(t *testing.T) {
 				continue
 			}
 			for want, probe := range map[string]*corev1.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
+				if c.Name == "nri" && want == "/readyz" && probe == nil {
+					continue
+				}
 				if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != want || probe.HTTPGet.Host != host || probe.HTTPGet.Port.StrVal != c.Ports[0].Name {
 					t.Errorf("%s: %s: probe %+v, want %s on %q", s, c.Name, probe, want, host)
 				}

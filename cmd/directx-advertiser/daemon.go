@@ -183,6 +183,9 @@ func (d *daemon) watch(ctx context.Context, c *configuration) error {
 
 // advertise runs the device plugin until ctx ends.
 func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
+	if err := d.awaitSetup(ctx); err != nil {
+		return err
+	}
 	if err := d.openRecorder(ctx); err != nil {
 		return err
 	}
@@ -231,20 +234,42 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 
 // openRecorder opens the allocation records, and waits while that is not possible.
 func (d *daemon) openRecorder(ctx context.Context) error {
-	last := ""
-	for d.recorder == nil {
-		recorder, err := allocation.OpenRecorder(ctx, paths.Allocations(d.stateDir), d.log)
+	if d.recorder != nil {
+		return nil
+	}
+	return d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is offered until that is possible", func() (err error) {
+		d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.stateDir), d.log)
+		return err
+	})
+}
+
+// awaitSetup waits until the node is set up, if there is a file that reports it. A node
+// without a GPU is ready: it has nothing to offer.
+func (d *daemon) awaitSetup(ctx context.Context) error {
+	if d.setupFile == "" {
+		return nil
+	}
+	return d.retry(ctx, logrus.InfoLevel, "No GPU is offered", func() error { return readiness.CheckSetup(d.setupFile) })
+}
+
+// retry calls try until it succeeds or ctx ends. Meanwhile nothing is offered.
+func (d *daemon) retry(ctx context.Context, level logrus.Level, message string, try func() error) error {
+	for last := ""; ; {
+		err := try()
 		if err == nil {
-			d.recorder = recorder
-			break
+			return nil
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		d.run.Store(&run{problem: err})
+		problem := err
+		if errors.Is(err, readiness.ErrNoGPU) {
+			problem = nil
+		}
+		d.run.Store(&run{problem: problem})
 		if err.Error() != last {
 			last = err.Error()
-			d.log.WithError(err).Error("Cannot use the allocation records, and no GPU is offered until that is possible")
+			d.log.WithError(err).Log(level, message)
 		}
 		select {
 		case <-ctx.Done():
@@ -252,7 +277,6 @@ func (d *daemon) openRecorder(ctx context.Context) error {
 		case <-time.After(retryInterval):
 		}
 	}
-	return nil
 }
 
 // checkAlive returns an error if the process hangs.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"directx-nri/internal/policy"
+	"directx-nri/internal/readiness"
 	"directx-nri/internal/testutil"
 )
 
@@ -173,6 +174,28 @@ func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	p.await("/readyz", 503, records)
 	if err := os.Remove(records); err != nil {
 		t.Fatal(err)
+	}
+	p.await("/readyz", 503, "the kubelet does not watch")
+}
+
+// TestSetupFile: nothing is offered until the node is set up, and a node without a GPU is
+// ready.
+func TestSetupFile(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	report := filepath.Join(p.dir, "report")
+	p.start("--setup-file", report)
+	p.await("/readyz", 503, readiness.ErrNotSetUp.Error())
+	for _, reason := range []error{errors.New("no GPU"), nil} {
+		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
+			t.Errorf("resources are offered: %v, %v", sockets, err)
+		}
+		if err := readiness.ReportSetup(report, reason); err != nil {
+			t.Fatal(err)
+		}
+		if reason != nil {
+			p.await("/readyz", 200, "ok")
+		}
 	}
 	p.await("/readyz", 503, "the kubelet does not watch")
 }

@@ -49,7 +49,7 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Set up the runtime shim and containerd",
 	}
-	command.AddCommand(newWaitCommand(), newInstallCommand(), newUninstallCommand(runtime.GOOS))
+	command.AddCommand(newSetupCommand(), newInstallCommand(), newUninstallCommand(runtime.GOOS))
 	command.AddCommand(newConfigureCommand(runtime.GOOS), newUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))
 	command.AddCommand(newFinishRestartCommand(runtime.GOOS))
 	return command

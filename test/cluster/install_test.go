@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,7 +40,7 @@ restartSpread: 1s
 inventory: |
   apiVersion: directx.microsoft.com/v1alpha1
   kind: Inventory
-  devices: [{instanceID: 'PCI\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [` + lateGPU + `]}}]
+  devices: [{instanceID: 'PCI\1', locationPath: PCIROOT(0)#PCI(1B00), driver: {version: '1'}, display: true, linux: {deviceNodes: [{path: ` + lateGPU + `, containerPath: /dev/dxg}]}}]
 `
 
 // testNoGPU installs the chart on a node without a GPU, and then adds one.
@@ -56,15 +55,8 @@ func (s *suite) testNoGPU(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(lateGPU)) })
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	s.helmUpgrade(t, "--values", s.values(t, lateValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version)
-	waits := func() error {
-		for _, c := range s.podOf(t, daemonSet).Status.InitContainerStatuses {
-			if c.Name == "gpu" && c.State.Running != nil {
-				return nil
-			}
-		}
-		return errWaiting
-	}
-	bed.Eventually(t, timeout, "the pod waits for a GPU", waits)
+	s.rolledOut(t, daemonSet)
+	pod := s.podOf(t, daemonSet)
 	bed.Never(t, 5*time.Second, "the node changes", func() error {
 		var n corev1.Node
 		err := s.get("/api/v1/nodes/"+nodeName, &n)
@@ -77,15 +69,16 @@ func (s *suite) testNoGPU(t *testing.T) {
 		if now := bed.FindProcess("containerd"); now != pid {
 			err = fmt.Errorf("containerd's process was %d and is %d", pid, now)
 		}
-		return errors.Join(err, waits())
+		return err
 	})
 
 	if err := unix.Mknod(lateGPU, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
 		t.Fatal(err)
 	}
-	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, map[string]int{display: 1})
-	t.Log(mustRead(t, containerdConfig))
+	s.mustBeSame(t, pod)
+	s.rolledOut(t, daemonSet)
+	s.mustGiveGPUs(t, display)
 	mustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
 }
 

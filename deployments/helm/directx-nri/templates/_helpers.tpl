@@ -44,15 +44,22 @@ directx.microsoft.com/pool: {{ . | quote }}
 {{- end -}}
 {{- end }}
 
-{{/* Arguments of a container: (list of arguments, flags by name, extra arguments). Flags with an empty value are left out. */}}
+{{/*
+Arguments of a container, in groups of three: list of arguments, flags by name, extra
+arguments. Flags with an empty value are left out.
+*/}}
 {{- define "directx-nri.args" -}}
-{{- $args := index . 0 -}}
+{{- $args := list -}}
+{{- range chunk 3 . -}}
+{{- $args = concat $args (index . 0) -}}
 {{- range $flag, $value := index . 1 -}}
 {{- if $value -}}
 {{- $args = append $args (printf "--%s=%s" $flag $value) -}}
 {{- end -}}
 {{- end -}}
-args: {{- toYaml (concat $args (index . 2 | default list)) | nindent 2 }}
+{{- $args = concat $args (index . 2 | default list) -}}
+{{- end -}}
+args: {{- toYaml $args | nindent 2 }}
 {{- end }}
 
 {{/*
@@ -243,7 +250,7 @@ spec:
       annotations:
         kubectl.kubernetes.io/default-container: {{ ternary "done" "advertiser" $root.Values.restore }}
         {{- if and (eq .os "linux") $own.configureContainerd (not (include "directx-nri.hasAppArmorField" $root)) }}
-        {{- range ternary (list "unconfigure" "uninstall" "done") (ternary (list "configure") list (ne $set.injection "kubelet")) $root.Values.restore }}
+        {{- range ternary (list "unconfigure" "uninstall" "done") (ternary (list "setup") list (ne $set.injection "kubelet")) $root.Values.restore }}
         container.apparmor.security.beta.kubernetes.io/{{ . }}: unconfined
         {{- end }}
         {{- end }}
@@ -268,8 +275,8 @@ spec:
       {{- with $root.Values.imagePullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
-      # If an init container is stopped while containerd restarts, it restores containerd's
-      # configuration, which takes up to a minute (dxctl's --restart-timeout).
+      # If dxctl is stopped while containerd restarts, it restores containerd's configuration,
+      # which takes up to a minute (its --restart-timeout).
       terminationGracePeriodSeconds: 75
       # The pods do not use the Kubernetes API.
       automountServiceAccountToken: false
@@ -281,7 +288,7 @@ spec:
 {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- end }}
 
-{{/* Metrics port and probes of a container: (port name, port, host). */}}
+{{/* Metrics port and probes of a container: (port name, port, host, whether the pod's readiness depends on it). */}}
 {{- define "directx-nri.health" -}}
 {{- $host := "" -}}
 {{- with index . 2 -}}
@@ -294,9 +301,11 @@ livenessProbe:
   periodSeconds: 20
   timeoutSeconds: 5
   failureThreshold: 6
+{{- if index . 3 }}
 readinessProbe:
   httpGet: {path: /readyz, port: {{ index . 0 }}{{ $host }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
+{{- end }}
 {{- end }}

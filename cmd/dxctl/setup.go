@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"directx-nri/discovery"
+	"directx-nri/internal/cli"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/readiness"
+	"directx-nri/internal/shimfile"
+)
+
+type setupOptions struct {
+	nodeConfig
+	shimDir, hostRoot string
+	// reportFile is read by the advertiser.
+	reportFile string
+	// defaultConfig is the configuration file that the advertiser reads.
+	defaultConfig string
+	interval      time.Duration
+}
+
+func newSetupCommand() *cobra.Command {
+	places := paths.Default()
+	o := setupOptions{defaultConfig: places.Config, interval: 5 * time.Second}
+	command := &cobra.Command{
+		Use:   "setup [flags] -- COMMAND [flags] [-- COMMAND [flags]]...",
+		Short: "Wait until this node has a GPU, and then set it up",
+		Long: `Runs commands of 'dxctl runtime' when the node has a GPU, or was set up before, and waits
+for a signal: in a DaemonSet's pod, so that nodes without a GPU are left as they are.`,
+		Example: `  dxctl runtime setup -- install -- configure --restart`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			steps, err := parseSteps(args)
+			if err != nil {
+				return err
+			}
+			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), steps)
+		},
+	}
+	flags := command.Flags()
+	o.addFlags(flags)
+	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, "`DIRECTORY` of the runtime shim")
+	flags.StringVar(&o.hostRoot, "host-root", "", "`DIRECTORY` where the node's root is mounted, in a container on Linux")
+	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` by which directx-advertiser finds out whether the node is set up")
+	return command
+}
+
+// parseSteps returns the commands in args, which "--" separates, with their flags parsed.
+func parseSteps(args []string) (steps []*cobra.Command, err error) {
+	for len(args) > 0 {
+		words := args
+		if end := slices.Index(args, "--"); end >= 0 {
+			words, args = args[:end], args[end+1:]
+		} else {
+			args = nil
+		}
+		step, rest, err := newRuntimeCommand().Find(words)
+		if err == nil {
+			err = step.ParseFlags(rest)
+		}
+		if err != nil {
+			return nil, cli.Usage("%s: %w", strings.Join(words, " "), err)
+		}
+		if step.RunE == nil || step.Flags().NArg() > 0 {
+			return nil, cli.Usage("%q is no command of 'dxctl runtime'", words)
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// run sets the node up when it has a GPU, and waits for the end of ctx.
+func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer, steps []*cobra.Command) error {
+	if err := o.waitForGPU(ctx, stderr); err != nil || ctx.Err() != nil {
+		return err
+	}
+	for _, step := range steps {
+		step.SetContext(ctx)
+		step.SetOut(stdout)
+		step.SetErr(stderr)
+		if err := step.RunE(step, nil); err != nil {
+			return fmt.Errorf("%s: %w", step.Name(), err)
+		}
+	}
+	if err := o.report(nil); err != nil {
+		return err
+	}
+	fmt.Fprintln(stderr, "the node is set up; waiting for a signal")
+	<-ctx.Done()
+	return nil
+}
+
+// waitForGPU returns when the node has a GPU or was set up before, or ctx ends.
+func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
+	last := ""
+	for {
+		reason := o.found(ctx)
+		if reason == nil || ctx.Err() != nil {
+			return nil
+		}
+		if text := reason.Error(); text != last {
+			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %s\n", text)
+			last = text
+			if err := o.report(reason); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(o.interval):
+		}
+	}
+}
+
+// report notifies the advertiser why the node is left as it is, or that it is set up.
+func (o *setupOptions) report(reason error) error {
+	if o.reportFile == "" {
+		return nil
+	}
+	return readiness.ReportSetup(o.reportFile, reason)
+}
+
+var errNoGPU = errors.New("this node has none")
+
+// found returns nil if the node has a GPU or was set up before.
+func (o *setupOptions) found(ctx context.Context) error {
+	if exists(filepath.Join(o.stateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name())) {
+		return nil
+	}
+	n := o.nodeConfig
+	if n.config == "" && exists(o.defaultConfig) {
+		n.config = o.defaultConfig // There is no node policy yet.
+	}
+	source, _, err := n.open(io.Discard)
+	if err != nil {
+		return err
+	}
+	devices, err := source.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(devices, o.present) {
+		return errNoGPU
+	}
+	return nil
+}
+
+// present reports whether a device is a GPU of this node. An inventory can be that of
+// several nodes.
+func (o *setupOptions) present(d discovery.Device) bool {
+	missing := func(n discovery.DeviceNode) bool {
+		_, err := os.Stat(filepath.Join(o.hostRoot, n.Path))
+		return err != nil
+	}
+	return d.Kind() != discovery.KindNone && !slices.ContainsFunc(d.DeviceNodes, missing)
+}

@@ -1,0 +1,104 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"directx-nri/internal/readiness"
+	"directx-nri/internal/shimfile"
+	"directx-nri/internal/testutil"
+)
+
+// TestSetup changes what a node has while dxctl waits.
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	inventory := func(node string) string {
+		return "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [" + node + "]}}]\n"
+	}
+	for name, appear := range map[string]string{
+		"a device node":     "root/dev/dxg",
+		"configured before": "state/" + journalName,
+		"installed before":  "bin/" + shimfile.Name(),
+		"its own file":      "root/dev/dxg",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write := func(name, text string) {
+				path := filepath.Join(dir, name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Error(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			write("inventory.yaml", inventory("/dev/dxg"))
+			o := setupOptions{
+				nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state"), inventory: filepath.Join(dir, "inventory.yaml")},
+				shimDir:    filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"), reportFile: filepath.Join(dir, "report"), interval: time.Millisecond,
+			}
+			if name == "its own file" {
+				o.inventory, o.defaultConfig = "", filepath.Join(dir, "config.yaml")
+				write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+filepath.Join(dir, "inventory.yaml")+"\n")
+			}
+			steps := make(chan string, 2)
+			step := func(name string, err error) *cobra.Command {
+				return &cobra.Command{Use: name, RunE: func(*cobra.Command, []string) error { steps <- name; return err }}
+			}
+			if err := readiness.CheckSetup(o.reportFile); !errors.Is(err, readiness.ErrNotSetUp) {
+				t.Errorf("before: %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			var out strings.Builder
+			err := o.run(ctx, io.Discard, &out, []*cobra.Command{step("early", nil)})
+			if err != nil || len(steps) > 0 || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), errNoGPU.Error()) {
+				t.Errorf("%v, %d steps: %s", err, len(steps), out.String())
+			}
+			if err := readiness.CheckSetup(o.reportFile); !errors.Is(err, readiness.ErrNoGPU) || !strings.Contains(err.Error(), errNoGPU.Error()) {
+				t.Errorf("without a GPU: %v", err)
+			}
+
+			ctx, cancel = context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- o.run(ctx, io.Discard, io.Discard, []*cobra.Command{step("install", nil), step("configure", nil)})
+			}()
+			time.Sleep(10 * time.Millisecond)
+			write(appear, "")
+			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(o.reportFile) == nil })
+			cancel()
+			if err := <-ended; err != nil || <-steps != "install" || <-steps != "configure" {
+				t.Errorf("%v, or other steps", err)
+			}
+			failure := errors.New("no")
+			if err := o.run(t.Context(), io.Discard, io.Discard, []*cobra.Command{step("install", failure), step("configure", nil)}); !errors.Is(err, failure) || len(steps) != 1 {
+				t.Errorf("%v, %d steps", err, len(steps))
+			}
+		})
+	}
+}
+
+func TestSetupSteps(t *testing.T) {
+	t.Parallel()
+	steps, err := parseSteps([]string{"install", "--to=/a", "--", "configure", "--restart"})
+	if err != nil || len(steps) != 2 || steps[0].Flag("to").Value.String() != "/a" || steps[1].Flag("restart").Value.String() != "true" {
+		t.Errorf("%v, %v", steps, err)
+	}
+	for _, wrong := range [][]string{{"--"}, {"instal"}, {"install", "--no-such-flag"}, {"install", "argument"}} {
+		if steps, err := parseSteps(wrong); err == nil {
+			t.Errorf("%q: %v", wrong, steps)
+		}
+	}
+}
