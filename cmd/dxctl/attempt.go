@@ -1,18 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
-
-	"directx-nri/internal/durable"
 )
 
 const (
-	// attemptName is the record, in the state directory, of a configuration with which
-	// containerd did not restart.
+	// attemptName is the record, in the state directory, of a [failedAttempt].
 	attemptName = "configure-failed.json"
 	// attemptPause is how long the same configuration is not tried again. The kubelet
 	// restarts a failed init container every few minutes, and each attempt stops the
@@ -20,67 +15,39 @@ const (
 	attemptPause = time.Hour
 )
 
-// attempt is a change of containerd's configuration and a way to restart containerd.
-type attempt struct {
-	state string
-	id    string // a hash of everything that affects the result
-}
-
-// failedAttempt is the content of the record.
+// failedAttempt is a change with which containerd did not restart.
 type failedAttempt struct {
+	// Attempt is a hash of everything that affects the result.
 	Attempt string    `json:"attempt"`
 	At      time.Time `json:"at"`
-	Error   string    `json:"error"`
+	Cause   string    `json:"error"`
 }
 
-func (a attempt) path() string { return filepath.Join(a.state, attemptName) }
+func attemptRecord(state string) record[failedAttempt] {
+	return record[failedAttempt]{filepath.Join(state, attemptName)}
+}
 
-// last returns the record of any attempt. A damaged record does not exist.
-func (a attempt) last() (last failedAttempt, exists bool, err error) {
-	text, exists, err := readFile(a.path())
-	if err != nil || !exists {
-		return last, false, err
+// lastAttempt returns the last failure, nil if there is none or its record is damaged.
+func lastAttempt(state string) *failedAttempt {
+	last, err := attemptRecord(state).read()
+	if err != nil {
+		return nil
 	}
-	return last, json.Unmarshal(text, &last) == nil, nil
+	return last
 }
 
-// check returns an error if this attempt has failed within [attemptPause].
-func (a attempt) check(now time.Time) error {
-	last, exists, err := a.last()
-	if err != nil || !exists || last.Attempt != a.id {
-		return err
+// checkAttempt returns an error if an attempt has failed within [attemptPause].
+func checkAttempt(state, attempt string, now time.Time) error {
+	last := lastAttempt(state)
+	if last == nil || last.Attempt != attempt {
+		return nil
 	}
 	if past := now.Sub(last.At); past < 0 || past >= attemptPause { // The clock may have been set back.
 		return nil
 	}
-	return fmt.Errorf("containerd did not restart with this configuration at %s: %s; it is tried again after %v, or when %s is removed",
-		last.At.UTC().Format(time.RFC3339), last.Error, attemptPause, a.path())
+	return fmt.Errorf("%w; it is tried again after %v, or when %s is removed", last, attemptPause, attemptRecord(state).path)
 }
 
-// failed records the cause and returns it.
-func (a attempt) failed(now time.Time, cause error) error {
-	text, err := json.MarshalIndent(failedAttempt{a.id, now, cause.Error()}, "", "  ")
-	if err == nil {
-		err = durable.MakePrivate(a.state)
-	}
-	if err == nil {
-		err = durable.Replace(a.path(), append(text, '\n'), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("%w; record the failed restart: %w", cause, err)
-	}
-	return cause
-}
-
-// forgetAttempts removes the record.
-func forgetAttempts(state string) error {
-	path := filepath.Join(state, attemptName)
-	if !exists(path) {
-		return nil
-	}
-	if err := durable.Remove(path); err != nil {
-		return fmt.Errorf("remove the record of a failed restart: %w", err)
-	}
-	_ = os.Remove(state) // Fails unless it is empty.
-	return nil
+func (f failedAttempt) Error() string {
+	return fmt.Sprintf("containerd did not restart with this configuration at %s: %s", f.At.UTC().Format(time.RFC3339), f.Cause)
 }

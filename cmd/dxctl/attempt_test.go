@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,11 +12,9 @@ import (
 func TestAttempt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	a := attempt{filepath.Join(t.TempDir(), "state"), "a"}
-	if err := a.check(now); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.failed(now, os.ErrClosed); err != os.ErrClosed { //nolint:errorlint // The same value.
+	state := filepath.Join(t.TempDir(), "state")
+	a := attemptRecord(state)
+	if err := errors.Join(checkAttempt(state, "a", now), a.write(failedAttempt{"a", now, "no"})); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -30,31 +29,22 @@ func TestAttempt(t *testing.T) {
 		{"the clock is set back", "a", now.Add(-time.Second), false},
 		{"another attempt", "b", now, false},
 	} {
-		err := attempt{a.state, test.id}.check(test.now)
+		err := checkAttempt(state, test.id, test.now)
 		if (err != nil) != test.refuses {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		if err != nil && (!strings.Contains(err.Error(), os.ErrClosed.Error()) || !strings.Contains(err.Error(), "2026-01-02T03:04:05Z") || !strings.Contains(err.Error(), a.path())) {
+		if err != nil && !strings.Contains(err.Error(), "2026-01-02T03:04:05Z: no; it is tried again after 1h0m0s, or when "+a.path) {
 			t.Errorf("%s: incomplete: %v", test.name, err)
 		}
 	}
-	if last, exists, err := a.last(); !exists || err != nil || !last.At.Equal(now) || last.Error != os.ErrClosed.Error() {
-		t.Errorf("%+v, %t, %v", last, exists, err)
-	}
-	if err := os.WriteFile(a.path(), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(a.path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.check(now); err != nil {
+	if err := checkAttempt(state, "a", now); err != nil {
 		t.Errorf("a damaged record: %v", err)
 	}
-	if err := forgetAttempts(a.state); err != nil {
-		t.Fatal(err)
-	}
-	if exists(a.state) {
-		t.Error("the state directory is left")
-	}
-	if err := forgetAttempts(a.state); err != nil {
-		t.Errorf("a second time: %v", err)
+	if err := errors.Join(a.remove(), a.remove()); err != nil || exists(state) {
+		t.Errorf("the record or the state directory is left: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,10 @@ Exit status: 0 if the handlers that use the shim work, 1 if not or if there is n
 	o.addFlags(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		f, err := o.run(c.Context(), c.OutOrStdout())
-		findings := doctor.RuntimeFindings(f)
+		var problems []string
+		for _, finding := range doctor.RuntimeFindings(f) {
+			problems = append(problems, finding.Problem+": "+finding.Fix)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -62,8 +66,8 @@ Exit status: 0 if the handlers that use the shim work, 1 if not or if there is n
 			return cli.WithStatus(exitUnknown, f.Containerd.FileErr)
 		case f.Containerd.Err != nil:
 			return cli.WithStatus(exitUnknown, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", f.Containerd.Err, o.criSocket))
-		case len(findings) > 0:
-			return fmt.Errorf("%s: %s", findings[0].Problem, findings[0].Fix)
+		case len(problems) > 0:
+			return errors.New(strings.Join(problems, "; "))
 		}
 		return nil
 	}
@@ -95,8 +99,6 @@ type capabilitiesReport struct {
 	// "unknown". Reason is why.
 	Assignment string `json:"assignment"`
 	Reason     string `json:"reason"`
-	// Problems are those of the runtime handlers and their shims.
-	Problems []string `json:"problems,omitempty"`
 }
 
 func reportCapabilities(f doctor.Facts) capabilitiesReport {
@@ -104,9 +106,6 @@ func reportCapabilities(f doctor.Facts) capabilitiesReport {
 	r := capabilitiesReport{Facts: f, Assignment: string(assignment.Mode()), Reason: assignment.Reason}
 	if f.Windows != nil && errors.Is(f.Windows.SchemasErr, context.DeadlineExceeded) {
 		r.Assignment, r.Reason = "unknown", f.Windows.SchemasErr.Error()
-	}
-	for _, finding := range doctor.RuntimeFindings(f) {
-		r.Problems = append(r.Problems, finding.Problem+": "+finding.Fix)
 	}
 	return r
 }
@@ -129,23 +128,12 @@ func (r capabilitiesReport) print(w io.Writer) error {
 	table.row("NRI", yesNo(c.NRI))
 	if len(c.Handlers) > 0 {
 		fmt.Fprintln(table.Writer)
-		table.row("HANDLER", "GPUS", "SHIM", "ANNOTATIONS", "LOADED", "RUNTIME PATH")
+		table.row("HANDLER", "SHIM", "ANNOTATIONS", "LOADED", "GPUS", "RUNTIME PATH")
 	}
 	for _, h := range c.Handlers {
-		table.row(h.Name, yesNo(h.Eligible), yesNo(h.Routed), yesNo(h.Annotations), yesNo(h.Loaded), h.RuntimePath)
+		table.row(h.Name, yesNo(h.Routed), yesNo(h.Annotations), yesNo(h.Loaded), cmp.Or(h.NotEligible, "yes"), h.RuntimePath)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, h := range c.Handlers {
-		if !h.Eligible {
-			fmt.Fprintf(w, "no GPUs: %s\n", doctor.Printable(h.NotEligible))
-		}
-	}
-	for _, problem := range r.Problems {
-		fmt.Fprintf(w, "problem: %s\n", doctor.Printable(problem))
-	}
-	return nil
+	return table.Flush()
 }
 
 // orError returns text, or the error's if there is one.

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -301,7 +300,7 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 		t.Error("the record of the attempt is left")
 	}
 	// So does a restart by another program.
-	if err := (attempt{b.state, "a"}).failed(time.Now(), os.ErrClosed); !errors.Is(err, os.ErrClosed) {
+	if err := attemptRecord(b.state).write(failedAttempt{Attempt: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	b.must(t, append([]string{"configure"}, b.restart()...)...)

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery"
+	"directx-nri/internal/cli"
 )
 
 // completeFlags adds completion to command and those below it: of GPUs for the flags
@@ -117,14 +117,14 @@ func deviceCompletions(devices []discovery.Device, typed string, form func(disco
 			}
 		}
 		name := prefix + text
-		if text == "" || text != doctor.Printable(text) || slices.Contains(taken, text) || len(name) < len(typed) || !strings.EqualFold(name[:len(typed)], typed) {
+		if text == "" || text != cli.Printable(text) || slices.Contains(taken, text) || len(name) < len(typed) || !strings.EqualFold(name[:len(typed)], typed) {
 			continue
 		}
 		description := d.Description
 		if text != d.Name() {
 			description += fmt.Sprintf(", %s", d.Name())
 		}
-		completions = append(completions, cobra.CompletionWithDesc(name, doctor.Printable(description)))
+		completions = append(completions, cobra.CompletionWithDesc(name, cli.Printable(description)))
 	}
 	return completions
 }

@@ -151,11 +151,11 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 			return fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
-	return o.apply(ctx, stdout, stderr, file, result)
+	return o.write(ctx, stdout, stderr, file, result)
 }
 
-// apply writes the result, and restarts containerd if requested and necessary.
-func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
+// write writes the result, and restarts containerd if requested and necessary.
+func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
 	changed := !bytes.Equal(file.text, result.Text) || !file.exists
 	pending, err := newPending(file, result.Text, true)
 	if err != nil {
@@ -165,10 +165,7 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	restart := o.restart && (changed || !o.hasLoaded(ctx, o.restartLimit, pending.ready) || o.isOutdated(ctx, file.path))
 	if restart {
 		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))
-		if err := o.checkRestart(ctx); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
-		if err := (attempt{o.stateDir, pending.Attempt}).check(time.Now()); err != nil {
+		if err := errors.Join(o.checkRestart(ctx), checkAttempt(o.stateDir, pending.Attempt, time.Now())); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 		if file.journal == nil && o.restartSpread > 0 {
@@ -179,34 +176,20 @@ func (o *configureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 			o.restartSpread = 0
 			return o.run(ctx, stdout, stderr)
 		}
-		if err := o.begin(pending); err != nil {
-			return err
-		}
 	}
-	if changed {
+	err = o.target.apply(ctx, stderr, pending, restart, changed, func() error {
+		if !changed {
+			fmt.Fprintf(stderr, "%s is already configured%s\n", o.config, handlerList(result.Handlers))
+			return nil
+		}
 		if err := file.write(result); err != nil {
 			return err
 		}
 		fmt.Fprintf(stderr, "configured %s%s\n", o.config, handlerList(result.Handlers))
-	} else {
-		fmt.Fprintf(stderr, "%s is already configured%s\n", o.config, handlerList(result.Handlers))
-	}
-	switch {
-	case restart:
-		if err := o.restartOrRestore(ctx, stderr, pending); err != nil {
-			return err
-		}
-		if err := forgetAttempts(o.stateDir); err != nil {
-			return err
-		}
-	case o.restart: // containerd has loaded it.
-		if err := forgetAttempts(o.stateDir); err != nil {
-			return err
-		}
-	case changed && o.restartMode == restartOnReboot:
-		fmt.Fprintln(stderr, "in force after the node's next reboot")
-	case changed:
-		fmt.Fprintln(stderr, "restart containerd to load the file")
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if o.addHandler != "" {
 		fmt.Fprintf(stdout, "%s", runtimeClass(o.addHandler, o.os))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/policy"
@@ -97,7 +96,7 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 		return printAs(stdout, o.output, reports)
 	case o.output == outputName:
 		for _, d := range devices {
-			if _, err := fmt.Fprintln(stdout, doctor.Printable(d.Name())); err != nil {
+			if _, err := fmt.Fprintln(stdout, cli.Printable(d.Name())); err != nil {
 				return err
 			}
 		}
@@ -130,7 +129,7 @@ func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
 	case outputJSON, outputYAML:
 		return printAs(stdout, o.output, detail)
 	case outputName:
-		_, err := fmt.Fprintln(stdout, doctor.Printable(r.name()))
+		_, err := fmt.Fprintln(stdout, cli.Printable(r.name()))
 		return err
 	}
 	table := newTable(stdout)
@@ -168,7 +167,7 @@ func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
 		}
 	}
 	if notChecked != "" {
-		fmt.Fprintf(table.Writer, "\nThe files were not checked: %s.\n", doctor.Printable(notChecked))
+		fmt.Fprintf(table.Writer, "\nThe files were not checked: %s.\n", cli.Printable(notChecked))
 	}
 	return table.Flush()
 }

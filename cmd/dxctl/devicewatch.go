@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery"
+	"directx-nri/internal/cli"
 )
 
 // deviceEvent is a line of --watch. The names of its fields are stable.
@@ -122,7 +122,7 @@ func (o *devicesOptions) printEvents(stdout io.Writer, events []deviceEvent) err
 		if o.output == outputJSON {
 			err = encoder.Encode(event)
 		} else {
-			_, err = fmt.Fprintln(stdout, doctor.Printable(event.String()))
+			_, err = fmt.Fprintln(stdout, cli.Printable(event.String()))
 		}
 		if err != nil {
 			return err

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -76,38 +74,22 @@ func openManaged(path, state string) (*managedFile, error) {
 	if m.path, err = filepath.Abs(m.path); err != nil {
 		return nil, err
 	}
-	text, exists, err := readFile(m.journalPath())
-	if err != nil || !exists {
-		return m, err
-	}
-	m.journal = new(journal)
-	// Its content becomes part of the configuration of a privileged program.
-	if err = durable.CheckFile(m.journalPath()); err == nil {
-		err = json.Unmarshal(text, m.journal)
-	}
+	m.journal, err = m.record().read()
 	switch {
-	case err == nil && m.journal.Format != journalFormat:
-		err = fmt.Errorf("unknown format %d", m.journal.Format)
-	case err == nil && m.journal.Config != m.path:
-		err = fmt.Errorf("it is the record of %s: use another --state-dir for %s", m.journal.Config, m.path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the record of changes %s: %w", m.journalPath(), err)
+	case err != nil:
+		return nil, err
+	case m.journal != nil && m.journal.Format != journalFormat:
+		return nil, fmt.Errorf("the record %s has the unknown format %d", m.record().path, m.journal.Format)
+	case m.journal != nil && m.journal.Config != m.path:
+		return nil, fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", m.record().path, m.journal.Config, m.path)
 	}
 	return m, nil
 }
 
-// readFile reads a file that another process may replace at the same time.
-func readFile(path string) (text []byte, exists bool, err error) {
-	text, err = durable.Read(path, math.MaxInt64)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
-	}
-	return text, err == nil, err
+func (m *managedFile) record() record[journal] {
+	return record[journal]{filepath.Join(m.state, journalName)}
 }
-
-func (m *managedFile) journalPath() string { return filepath.Join(m.state, journalName) }
-func (m *managedFile) backupPath() string  { return m.path + backupSuffix }
+func (m *managedFile) backupPath() string { return m.path + backupSuffix }
 
 func hash(text []byte) string {
 	sum := sha256.Sum256(text)
@@ -118,9 +100,6 @@ func hash(text []byte) string {
 func (m *managedFile) write(r containerdconfig.Result) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", m.path, err)
-	}
-	if err := durable.MakePrivate(m.state); err != nil {
-		return err
 	}
 	next := journal{Format: journalFormat, Config: m.path, Created: !m.exists, Original: hash(m.text)}
 	if m.applied() {
@@ -136,11 +115,7 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 	}
 	next.Written = hash(r.Text)
 	next.Edits = append(next.Edits, r.Edits...)
-	content, err := json.MarshalIndent(next, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", m.journalPath(), err)
-	}
-	if err := durable.Replace(m.journalPath(), append(content, '\n'), 0o600); err != nil {
+	if err := m.record().write(next); err != nil {
 		return err
 	}
 	m.step("journaled")
@@ -212,9 +187,5 @@ func (m *managedFile) forget() error {
 	if m.journal == nil {
 		return nil
 	}
-	if err := errors.Join(durable.Remove(m.backupPath()), durable.Remove(m.journalPath())); err != nil {
-		return err
-	}
-	_ = os.Remove(m.state) // Fails unless it is empty.
-	return nil
+	return errors.Join(durable.Remove(m.backupPath()), m.record().remove())
 }

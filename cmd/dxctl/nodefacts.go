@@ -82,7 +82,7 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 			return slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()), nil
 		})
 		if err != nil {
-			f.Files = []doctor.File{doctor.Private(n.stateDir, "problems of the files there are not detected", err)}
+			f.Files = []doctor.File{{Kind: doctor.StateDir, Path: n.stateDir, Err: err}}
 		}
 	})
 	group.Wait()
@@ -342,19 +342,19 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 // access checks who can write files that decide what containers get.
 func (n *nodeFacts) access(c doctor.Config) []doctor.File {
 	var list []doctor.File
-	add := func(path, why string, check func(string) error) {
+	add := func(kind doctor.FileKind, path string, check func(string) error) {
 		if path != "" && exists(path) {
-			list = append(list, doctor.Private(path, why, check(path)))
+			list = append(list, doctor.File{Kind: kind, Path: path, Err: check(path)})
 		}
 	}
-	add(n.stateDir, "others can change the node policy and the allocation records", durable.CheckPrivate)
-	add(n.runtimeDir, "others can pretend to be the NRI plugin", durable.CheckPrivate)
-	add(n.kubeletDir, "others can pretend to be the kubelet or directx-advertiser", durable.CheckPrivate)
-	add(c.Path, "the file is refused, because it names a program that runs with all privileges", durable.CheckFile)
-	add(c.Policy.Source.Inventory, "the file is refused, because it decides what containers get", durable.CheckFile)
+	add(doctor.StateDir, n.stateDir, durable.CheckPrivate)
+	add(doctor.RuntimeDir, n.runtimeDir, durable.CheckPrivate)
+	add(doctor.KubeletDir, n.kubeletDir, durable.CheckPrivate)
+	add(doctor.ConfigFile, c.Path, durable.CheckFile)
+	add(doctor.InventoryFile, c.Policy.Source.Inventory, durable.CheckFile)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			list = append(list, doctor.HostDirectory(dir, durable.CheckFile(dir)))
+			list = append(list, doctor.File{Kind: doctor.HostDirectory, Path: dir, Err: durable.CheckFile(dir)})
 		}
 	}
 	return list
@@ -362,15 +362,13 @@ func (n *nodeFacts) access(c doctor.Config) []doctor.File {
 
 func (n *nodeFacts) records(ctx context.Context) []doctor.File {
 	dir := paths.Allocations(n.stateDir)
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
 	_, problems, err := allocation.OpenStore(dir).List(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		problems = append(problems, allocation.Problem{Path: dir, Err: err})
 	}
-	list := []doctor.File{doctor.Record(dir, err)}
+	var list []doctor.File
 	for _, p := range problems {
-		list = append(list, doctor.Record(p.Path, p.Err))
+		list = append(list, doctor.File{Kind: doctor.Record, Path: p.Path, Err: fmt.Errorf("an allocation record cannot be used: %w", p.Err)})
 	}
 	return list
 }
@@ -378,20 +376,24 @@ func (n *nodeFacts) records(ctx context.Context) []doctor.File {
 // leftovers returns the remains of interrupted commands.
 func (n *nodeFacts) leftovers() []doctor.File {
 	var list []doctor.File
+	add := func(kind doctor.FileKind, path string, err error) {
+		list = append(list, doctor.File{Kind: kind, Path: path, Err: err})
+	}
 	journal := filepath.Join(n.stateDir, journalName)
 	managed, err := openManaged(n.config, n.stateDir)
 	switch {
 	case err != nil && exists(journal):
-		list = append(list, doctor.Journal(journal, err))
+		add(doctor.Journal, journal, err)
 	case err == nil && managed.journal == nil && exists(managed.backupPath()):
-		list = append(list, doctor.Journal(managed.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes")))
+		add(doctor.Journal, managed.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes"))
 	}
-	failed := attempt{state: n.stateDir}
-	if last, exists, err := failed.last(); err == nil && exists {
-		list = append(list, doctor.FailedRestart(failed.path(), fmt.Errorf("containerd did not restart with the configuration of 'dxctl runtime configure' at %s: %s", last.At.UTC().Format(time.RFC3339), last.Error)))
+	if last := lastAttempt(n.stateDir); last != nil {
+		add(doctor.FailedRestart, attemptRecord(n.stateDir).path, last)
 	}
-	if path := filepath.Join(n.stateDir, pendingName); exists(path) {
-		list = append(list, doctor.Pending(path))
+	if p, err := n.pending().read(); p != nil {
+		add(doctor.PendingRestart, n.pending().path, errors.New("an earlier command did not finish its restart of containerd"))
+	} else {
+		add(doctor.PendingRestart, n.pending().path, err)
 	}
 	return list
 }

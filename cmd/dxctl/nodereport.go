@@ -5,10 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
-	"os"
 	"runtime"
-	"slices"
 	"strings"
 
 	"directx-nri/cmd/dxctl/doctor"
@@ -19,8 +16,8 @@ import (
 	"directx-nri/internal/paths"
 )
 
-// maxLogLines is the part of the shim's log in a report.
-const maxLogLines = 500
+// maxLog in bytes is the part of the shim's log in a report.
+const maxLog = 128 << 10
 
 // nodeReport is the file of 'dxctl doctor --report': what is known of a node, in our
 // own form. It has no file of others.
@@ -32,9 +29,8 @@ type nodeReport struct {
 	Capabilities capabilitiesReport `json:"capabilities"`
 	Devices      []deviceReport     `json:"devices"`
 	Allocations  []allocation.Entry `json:"allocations"`
-	// Variables are the names of environment variables that affect our programs.
-	Variables []string `json:"variables"`
-	ShimLog   []string `json:"shimLog"`
+	// ShimLog is the end of the shim's log.
+	ShimLog []string `json:"shimLog"`
 }
 
 // writeReport writes the report without secrets.
@@ -44,25 +40,19 @@ func (o *doctorOptions) writeReport(ctx context.Context, stderr io.Writer, facts
 		devices = append(devices, d.Device)
 	}
 	r := nodeReport{
-		Dxctl: cli.Version(version), Platform: runtime.GOOS + "/" + runtime.GOARCH, Claims: doctor.Claims(facts, o.observe(ctx, facts)), Doctor: report.Redact(),
+		Dxctl: cli.Version(version), Platform: runtime.GOOS + "/" + runtime.GOARCH, Claims: doctor.Claims(facts, o.observe(ctx, facts), report), Doctor: report.Redact(),
 		Capabilities: reportCapabilities(facts), Devices: reportDevices(devices, facts.Config.Policy.Resources),
-		Variables: variableNames(os.Environ()),
 	}
 	// Doctor has the errors, without what they quote.
 	c := &r.Capabilities
-	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports, c.Problems = nil, nil, nil, nil, nil
+	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
 	ids := map[string]bool{} // They look like tokens.
 	// Doctor reports an error.
 	r.Allocations, _, _ = allocation.OpenStore(paths.Allocations(o.stateDir)).List(ctx)
 	for _, e := range r.Allocations {
 		ids[string(e.ID)] = true
 	}
-	log, err := durable.Read(facts.Config.Policy.Shim.Log, math.MaxInt64)
-	if err != nil {
-		log = []byte(err.Error())
-	}
-	r.ShimLog = strings.Split(strings.TrimSpace(string(doctor.Redact(log, ids))), "\n")
-	r.ShimLog = r.ShimLog[max(0, len(r.ShimLog)-maxLogLines):]
+	r.ShimLog = strings.Split(string(doctor.Redact(endOf(facts.Config.Policy.Shim.Log), ids)), "\n")
 	var text bytes.Buffer
 	if err := printAs(&text, outputJSON, r); err != nil {
 		return err
@@ -74,16 +64,24 @@ func (o *doctorOptions) writeReport(ctx context.Context, stderr io.Writer, facts
 	return nil
 }
 
-// variableNames returns the names of environment variables that affect our programs.
-func variableNames(environment []string) []string {
-	var names []string
-	for _, variable := range environment {
-		name, _, _ := strings.Cut(variable, "=")
-		upper := strings.ToUpper(name)
-		if strings.HasPrefix(upper, "DIRECTX_") || slices.Contains([]string{"PATH", "PROGRAMDATA", "PROGRAMFILES", "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE"}, upper) {
-			names = append(names, name)
-		}
+// endOf returns the last lines of a log, or why it cannot be read.
+func endOf(path string) []byte {
+	file, err := durable.Open(path)
+	if err != nil {
+		return []byte(err.Error())
 	}
-	slices.Sort(names)
-	return names
+	defer file.Close()
+	end, err := file.Seek(0, io.SeekEnd)
+	start := max(0, end-maxLog)
+	log := make([]byte, end-start)
+	if err == nil {
+		_, err = file.ReadAt(log, start)
+	}
+	if err != nil {
+		return []byte(err.Error())
+	}
+	if _, whole, found := bytes.Cut(log, []byte("\n")); found && start > 0 { // It starts within a line.
+		log = whole
+	}
+	return bytes.TrimSpace(log)
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"directx-nri/cmd/dxctl/doctor"
@@ -25,12 +27,15 @@ func (n *nodeFacts) observe(ctx context.Context, f doctor.Facts) doctor.Observat
 	o.HostProcess = os.Getenv("CONTAINER_SANDBOX_MOUNT_POINT") != ""
 	// Windows creates both.
 	for path, want := range map[string]string{drive + "Documents and Settings": drive + "Users", drive + "PROGRA~1": drive + "Program Files"} {
-		switch got, _, err := hostfiles.Root("").Final(path); {
-		case err == nil:
-			o.Links = append(o.Links, doctor.Link{Path: path, Want: want, Got: got})
-		case !errors.Is(err, fs.ErrNotExist):
-			o.Links = append(o.Links, doctor.Link{Path: path, Want: want, Got: err.Error()})
+		got, _, err := hostfiles.Root("").Final(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		o.Links = append(o.Links, path+" leads to "+got)
+		if err == nil && !strings.EqualFold(got, want) {
+			err = fmt.Errorf("%s leads to %s, not %s", path, got, want)
+		}
+		o.LinksErr = errors.Join(o.LinksErr, err)
 	}
 	i := slices.IndexFunc(f.Shims, func(s doctor.Shim) bool { return s.Err == nil })
 	if i < 0 {

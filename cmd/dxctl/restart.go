@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,9 +22,9 @@ import (
 // pendingRestartName is the record, in the state directory, of a [pendingRestart].
 const pendingRestartName = "restart-pending.json"
 
-// pendingRestart is a change of containerd's configuration with a restart that is not
-// finished. Whatever kills dxctl, another process can finish it: the next run, or the
-// scheduled task that restarts containerd.
+// pendingRestart is a restart of containerd that is not finished, and the change of its
+// configuration or of its containers' shim that requires it. Whatever kills dxctl, another
+// process can finish it: the next run, or the scheduled task that restarts containerd.
 type pendingRestart struct {
 	// Attempt identifies the change; see [attempt]. "" if a failure is not recorded.
 	Attempt string `json:"attempt,omitempty"`
@@ -34,7 +33,8 @@ type pendingRestart struct {
 	// Handlers are those that must be loaded with Shim after the restart.
 	Handlers []string `json:"handlers,omitempty"`
 	Shim     string   `json:"shim,omitempty"`
-	// Files are those before the change, the configuration file first.
+	// Files are those before the change, the configuration file first; none if containerd's
+	// configuration does not change.
 	Files []savedFile `json:"files,omitempty"`
 	// Services are those that ran and depend on containerd's.
 	Services []string `json:"services,omitempty"`
@@ -80,7 +80,7 @@ func fingerprint(text []byte, exists bool) string {
 // newPending returns the record of a change of m to a new text.
 func newPending(m *managedFile, text []byte, exists bool) (*pendingRestart, error) {
 	p := &pendingRestart{Written: fingerprint(text, exists)}
-	for _, path := range []string{m.path, m.journalPath(), m.backupPath()} {
+	for _, path := range []string{m.path, m.record().path, m.backupPath()} {
 		saved, err := saveFile(path)
 		if err != nil {
 			return nil, err
@@ -116,22 +116,15 @@ func (p *pendingRestart) inPlace() (bool, error) {
 	return found == p.Written || p.Failed != "" && found == fingerprint(p.Files[0].Text, p.Files[0].Exists), err
 }
 
-func (t *target) pendingPath() string { return filepath.Join(t.stateDir, pendingRestartName) }
+func (t *target) pending() record[pendingRestart] {
+	return record[pendingRestart]{filepath.Join(t.stateDir, pendingRestartName)}
+}
 
 // save writes the record.
 func (t *target) save(p *pendingRestart) error {
-	text, err := json.MarshalIndent(p, "", "  ")
-	if err == nil {
-		err = durable.MakePrivate(t.stateDir)
-	}
-	if err == nil {
-		err = durable.Replace(t.pendingPath(), append(text, '\n'), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("record the restart: %w", err)
-	}
+	err := t.pending().write(*p)
 	t.at("recorded")
-	return nil
+	return err
 }
 
 // begin records p before the change.
@@ -142,30 +135,6 @@ func (t *target) begin(p *pendingRestart) (err error) {
 		}
 	}
 	return t.save(p)
-}
-
-// readPending returns the record, or nil if there is none.
-func (t *target) readPending() (*pendingRestart, error) {
-	text, exists, err := readFile(t.pendingPath())
-	if err != nil || !exists {
-		return nil, err
-	}
-	p := new(pendingRestart)
-	// Its content becomes the configuration of a privileged program.
-	if err = durable.CheckFile(t.pendingPath()); err == nil {
-		err = json.Unmarshal(text, p)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the unfinished restart %s: %w", t.pendingPath(), err)
-	}
-	return p, nil
-}
-
-// forgetPending removes the record.
-func (t *target) forgetPending() error {
-	err := durable.Remove(t.pendingPath())
-	_ = os.Remove(t.stateDir) // Fails unless it is empty.
-	return err
 }
 
 // at reports a step to a test.
@@ -180,7 +149,7 @@ func (t *target) recover(ctx context.Context, out io.Writer) error {
 	if err := t.waitForTask(ctx); err != nil {
 		return err
 	}
-	p, err := t.readPending()
+	p, err := t.pending().read()
 	if p == nil || err != nil {
 		return err
 	}
@@ -189,10 +158,10 @@ func (t *target) recover(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.restartLimit, p.ready) {
-		return t.forgetPending()
+		return t.pending().remove()
 	}
 	if !t.restart {
-		return fmt.Errorf("an earlier command did not finish its restart of containerd: add --restart, or restart containerd and remove %s", t.pendingPath())
+		return fmt.Errorf("an earlier command did not finish its restart of containerd: add --restart, or restart containerd and remove %s", t.pending().path)
 	}
 	if err := t.checkRestart(ctx); err != nil {
 		return fmt.Errorf("an earlier command did not finish its restart of containerd: %w", err)
@@ -210,6 +179,30 @@ func (t *target) hasLoaded(ctx context.Context, limit time.Duration, ready func(
 	return err == nil && ready(handlers) == nil
 }
 
+// apply makes the change that p records with write, and restarts containerd if restart is
+// set.
+func (t *target) apply(ctx context.Context, out io.Writer, p *pendingRestart, restart, changed bool, write func() error) error {
+	if restart {
+		if err := t.begin(p); err != nil {
+			return err
+		}
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	switch {
+	case restart:
+		if err := t.restartOrRestore(ctx, out, p); err != nil {
+			return err
+		}
+	case changed && t.restartMode == restartOnReboot:
+		fmt.Fprintln(out, "in force after the node's next reboot")
+	case changed:
+		fmt.Fprintln(out, "restart containerd to load the file")
+	}
+	return attemptRecord(t.stateDir).remove()
+}
+
 // restartOrRestore restarts containerd for p, whose record is written. If containerd does
 // not come back, it restores the files and restarts again; the error describes both.
 func (t *target) restartOrRestore(ctx context.Context, out io.Writer, p *pendingRestart) error {
@@ -222,62 +215,68 @@ func (t *target) restartOrRestore(ctx context.Context, out io.Writer, p *pending
 // finish is restartOrRestore by this process. It is killed at any moment: each step is
 // recorded before, and can be repeated.
 func (t *target) finish(ctx context.Context, out io.Writer, p *pendingRestart) error {
-	err, canceled := errors.New(p.Failed), false
-	if p.Failed == "" {
-		if err = t.restartAndCheck(ctx, p.Services, p.ready); err == nil {
-			fmt.Fprintln(out, "restarted containerd")
-			return t.forgetPending()
-		}
-		p.Failed = err.Error()
-		if canceled = ctx.Err() != nil; canceled {
-			p.Attempt = "" // The cause is not the file.
-		}
-		if saveErr := t.save(p); saveErr != nil {
-			err = fmt.Errorf("%w; %w", err, saveErr)
-		}
+	if p.Failed != "" {
+		return t.restore(ctx, p, errors.New(p.Failed), false)
 	}
+	err := t.restartAndCheck(ctx, p.Services, p.ready)
+	switch {
+	case err == nil || len(p.Files) == 0 && status.Code(err) == codes.Unimplemented: // It answers, without its CRI plugin.
+		fmt.Fprintln(out, "restarted containerd")
+		return t.pending().remove()
+	case len(p.Files) == 0: // There is nothing to restore: the next run tries again.
+		return t.remember(p, err)
+	}
+	p.Failed = err.Error()
+	canceled := ctx.Err() != nil
+	if canceled {
+		p.Attempt = "" // The cause is not the file.
+	}
+	if saveErr := t.save(p); saveErr != nil {
+		err = fmt.Errorf("%w; %w", err, saveErr)
+	}
+	return t.restore(ctx, p, err, canceled)
+}
+
+// restore restores the files of p and restarts containerd. It returns cause with what
+// came of that.
+func (t *target) restore(ctx context.Context, p *pendingRestart, cause error, canceled bool) error {
 	// Even after a signal: a node without containerd is worse.
 	ctx = context.WithoutCancel(ctx)
-	if restoreErr := t.restore(p); restoreErr != nil {
-		return fmt.Errorf("%w; restore %s: %w", err, t.config, restoreErr)
+	for _, file := range p.Files {
+		if err := file.restore(); err != nil {
+			return fmt.Errorf("%w; restore %s: %w", cause, t.config, err)
+		}
+		t.at("restored " + filepath.Base(file.Path))
 	}
 	// On Windows, a pod's process has 5 s to end. Another restart could be killed when
 	// the kubelet is stopped, and nothing would run dxctl again: the next run does it.
 	// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
 	if canceled && t.os == "windows" && t.hasLoaded(ctx, time.Second, anyHandlers) {
-		return fmt.Errorf("%w; %s was restored; run the command again to restart containerd", err, t.config)
-	}
-	err = t.restartRestored(ctx, p, err)
-	if p.Attempt != "" {
-		err = attempt{t.stateDir, p.Attempt}.failed(time.Now(), err)
-		t.at("remembered")
-	}
-	if forgetErr := t.forgetPending(); forgetErr != nil {
-		return fmt.Errorf("%w; %w", err, forgetErr)
-	}
-	return err
-}
-
-func (t *target) restore(p *pendingRestart) error {
-	for _, file := range p.Files {
-		if err := file.restore(); err != nil {
-			return err
-		}
-		t.at("restored " + filepath.Base(file.Path))
-	}
-	return nil
-}
-
-// restartRestored restarts containerd with the restored files. It returns cause with what
-// came of it.
-func (t *target) restartRestored(ctx context.Context, p *pendingRestart, cause error) error {
-	if len(p.Files) == 0 {
-		return cause
+		return fmt.Errorf("%w; %s was restored; run the command again to restart containerd", cause, t.config)
 	}
 	if err := t.restartAndCheck(ctx, p.Services, anyHandlers); err != nil {
-		return fmt.Errorf("%w; %s was restored; %w", cause, t.config, err)
+		cause = fmt.Errorf("%w; %s was restored; %w", cause, t.config, err)
+	} else {
+		cause = fmt.Errorf("%w; %s was restored, and containerd runs with it", cause, t.config)
 	}
-	return fmt.Errorf("%w; %s was restored, and containerd runs with it", cause, t.config)
+	cause = t.remember(p, cause)
+	if err := t.pending().remove(); err != nil {
+		return fmt.Errorf("%w; %w", cause, err)
+	}
+	return cause
+}
+
+// remember records that the attempt of p has failed, and returns the cause.
+func (t *target) remember(p *pendingRestart, cause error) error {
+	if p.Attempt == "" {
+		return cause
+	}
+	err := attemptRecord(t.stateDir).write(failedAttempt{p.Attempt, time.Now(), cause.Error()})
+	t.at("remembered")
+	if err != nil {
+		return fmt.Errorf("%w; %w", cause, err)
+	}
+	return cause
 }
 
 // anyHandlers accepts what containerd has loaded.

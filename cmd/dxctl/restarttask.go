@@ -51,7 +51,7 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 		}
 	}
 	// A failure that is recorded afterward is the task's.
-	if err := forgetAttempts(t.stateDir); err != nil {
+	if err := attemptRecord(t.stateDir).remove(); err != nil {
 		return err
 	}
 	program := filepath.Join(t.stateDir, taskProgram)
@@ -69,7 +69,7 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 		return err
 	}
 	fmt.Fprintf(out, "the scheduled task %q restarts containerd; its log is %s\n", taskName, filepath.Join(t.stateDir, taskLog))
-	for deadline := time.Now().Add(t.taskLimit()); exists(t.pendingPath()); {
+	for deadline := time.Now().Add(t.taskLimit()); exists(t.pending().path) && lastAttempt(t.stateDir) == nil; {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the scheduled task %q has not finished after %v", taskName, t.taskLimit())
 		}
@@ -79,11 +79,10 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 		case <-time.After(taskPoll):
 		}
 	}
-	last, failed, err := attempt{state: t.stateDir}.last()
-	if err == nil && failed && last.Attempt == p.Attempt {
-		err = errors.New(last.Error)
+	if last := lastAttempt(t.stateDir); last != nil {
+		return errors.New(last.Cause)
 	}
-	return err
+	return nil
 }
 
 // copySelf copies this program to path, where it stays when the container ends.
@@ -155,12 +154,12 @@ func (t *target) runTask(ctx context.Context) (err error) {
 			say(deleteErr.Error())
 		}
 	}()
-	p, err := t.readPending()
+	p, err := t.pending().read()
 	if p == nil || err != nil {
 		return err
 	}
 	if inPlace, err := p.inPlace(); err != nil || !inPlace {
-		return errors.Join(err, t.forgetPending())
+		return errors.Join(err, t.pending().remove())
 	}
 	return t.finish(ctx, log, p)
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"go.yaml.in/yaml/v3"
+	"directx-nri/internal/cli"
 
-	"directx-nri/cmd/dxctl/doctor"
+	"go.yaml.in/yaml/v3"
 )
 
 // Output formats.
@@ -32,7 +32,7 @@ func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 0, 2, 
 
 func (t table) row(cells ...string) {
 	for i, cell := range cells {
-		cells[i] = doctor.Printable(cell)
+		cells[i] = cli.Printable(cell)
 		if cell == "" {
 			cells[i] = none
 		}

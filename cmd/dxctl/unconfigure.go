@@ -76,44 +76,31 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	interrupted := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
 	restart := o.restart && (changed || interrupted || o.isLoaded(ctx, stillOurs))
 	if changed || restart {
-		if err := o.checkHolders(ctx, stderr, o.force); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
+		err = o.checkHolders(ctx, stderr, o.force)
 	}
-	if restart {
-		if err := o.checkRestart(ctx); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
+	if err == nil && restart {
+		err = o.checkRestart(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	pending, err := newPending(file, result.text, result.exists)
 	if err != nil {
 		return err
 	}
-	if restart {
-		if err := o.begin(pending); err != nil {
+	err = o.apply(ctx, stderr, pending, restart, changed, func() error {
+		if err := file.store(result); err != nil {
 			return err
 		}
-	}
-	if err := file.store(result); err != nil {
-		return err
-	}
-	o.at("written")
-	if changed {
-		fmt.Fprintf(stderr, "restored %s\n", o.config)
-	} else {
-		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.config)
-	}
-	switch {
-	case restart:
-		if err := o.restartOrRestore(ctx, stderr, pending); err != nil {
-			return err
+		o.at("written")
+		if changed {
+			fmt.Fprintf(stderr, "restored %s\n", o.config)
+		} else {
+			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.config)
 		}
-	case changed && o.restartMode == restartOnReboot:
-		fmt.Fprintln(stderr, "in force after the node's next reboot")
-	case changed:
-		fmt.Fprintln(stderr, "restart containerd to load the file")
-	}
-	if err := forgetAttempts(o.stateDir); err != nil {
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	if len(stillOurs) > 0 {

@@ -24,10 +24,6 @@ import (
 	"directx-nri/nri/shim"
 )
 
-// pendingName is a file in the state directory: containers were handed over, and
-// containerd has not been restarted since.
-const pendingName = "uninstall-pending"
-
 type uninstallOptions struct {
 	target
 	from            string
@@ -83,12 +79,12 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	path := filepath.Join(o.from, shimfile.Name())
 	// The policy names the real shim and the log.
 	p, policyErr := policy.Read(o.stateDir)
-	hasCRI, err := o.unused(ctx)
+	err := o.unused(ctx)
 	if err == nil {
 		err = o.checkHolders(ctx, stderr, o.force)
 	}
 	if err == nil {
-		err = o.handOver(ctx, stdout, path, hasCRI, func() (string, error) {
+		err = o.handOver(ctx, stdout, path, func() (string, error) {
 			if o.runtime == "" && policyErr != nil {
 				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
 			}
@@ -120,21 +116,20 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	return nil
 }
 
-// unused returns an error if containerd uses the shim, or if that is unknown. hasCRI
-// is false if containerd runs without its CRI plugin.
-func (o *uninstallOptions) unused(ctx context.Context) (hasCRI bool, err error) {
+// unused returns an error if containerd uses the shim, or if that is unknown.
+func (o *uninstallOptions) unused(ctx context.Context) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
 	text, _, err := readFile(o.config)
 	if err != nil {
-		return false, err
+		return err
 	}
 	f, err := containerdconfig.Read(text, o.node(ctx))
 	if err != nil {
-		return false, locate(o.config, err)
+		return locate(o.config, err)
 	}
 	for _, h := range f.Handlers {
 		if h.Ours() {
-			return false, fmt.Errorf("runtime handler %s in %s uses the shim: %s", h.Name, o.config, fix)
+			return fmt.Errorf("runtime handler %s in %s uses the shim: %s", h.Name, o.config, fix)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
@@ -142,36 +137,28 @@ func (o *uninstallOptions) unused(ctx context.Context) (hasCRI bool, err error) 
 	loaded, err := o.loaded(ctx)
 	switch status.Code(err) {
 	case codes.OK:
-	case codes.Unimplemented:
-		return false, nil
-	case codes.Unavailable: // It reads the file when it starts.
-		return true, nil
+	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
+		return nil
 	default:
-		return false, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.criSocket)
+		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.criSocket)
 	}
 	for _, h := range loaded {
 		if h.Ours() {
-			return true, fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", h.Name, fix)
+			return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", h.Name, fix)
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // handOver assigns the containers of our shim to the real one, and restarts
 // containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, hasCRI bool, realShim func() (string, error)) error {
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, realShim func() (string, error)) error {
 	found, err := shimfile.FindBundles(o.containerdState, ours)
-	if err != nil {
+	switch {
+	case err != nil || len(found) == 0:
 		return err
-	}
-	pending := filepath.Join(o.stateDir, pendingName)
-	switch isPending := exists(pending); {
-	case len(found) == 0 && !isPending:
-		return nil
-	case !o.restart && len(found) > 0:
-		return fmt.Errorf("%s started by the shim: add --restart, which hands them over to the real shim, or stop them", running(found))
 	case !o.restart:
-		return errors.New("containers were handed over to the real shim, and containerd has not been restarted since: add --restart")
+		return fmt.Errorf("%s started by the shim: add --restart, which hands them over to the real shim, or stop them", running(found))
 	}
 	successor, err := realShim()
 	if err != nil {
@@ -180,25 +167,15 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	if err := o.checkRestart(ctx); err != nil {
 		return err
 	}
-	// Written before any change: until its restart, containerd calls our shim.
-	if err := durable.MakePrivate(o.stateDir); err != nil {
-		return err
-	}
-	if err := durable.Replace(pending, nil, 0o600); err != nil {
+	// Recorded before any change: until its restart, containerd calls our shim.
+	restart := new(pendingRestart)
+	if err := o.begin(restart); err != nil {
 		return err
 	}
 	if err := shimfile.HandOff(found, successor); err != nil {
 		return err
 	}
-	// There is nothing to restore: containerd runs with its configuration.
-	restart := new(pendingRestart)
-	if err := o.begin(restart); err != nil {
-		return err
-	}
-	if err := o.restartOrRestore(ctx, stdout, restart); err != nil && (hasCRI || status.Code(err) != codes.Unimplemented) {
-		return err
-	}
-	if err := durable.Remove(pending); err != nil {
+	if err := o.restartOrRestore(ctx, stdout, restart); err != nil {
 		return err
 	}
 	for _, b := range found {
@@ -224,11 +201,6 @@ func running(bundles []shimfile.Bundle) string {
 		names = append(names, b.String())
 	}
 	return fmt.Sprintf("%d running container(s) (%s) were", len(bundles), strings.Join(names, ", "))
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // removal collects what was removed and what was kept.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/node"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/policy"
@@ -74,7 +75,6 @@ func Examine(f Facts) Report {
 	if e.served(byShim) {
 		e.overrides()
 		if f.Kubelet != nil {
-			e.notServed()
 			e.handlers()
 		}
 		e.shims()
@@ -85,22 +85,18 @@ func Examine(f Facts) Report {
 	if f.Kubelet != nil && len(e.r.ServedBy) > 0 {
 		e.kubelet()
 	}
+	if len(e.r.Findings) > 0 {
+		e.r.Result = Findings
+	}
 	if len(e.denied) > 0 {
+		e.r.Result = cmp.Or(e.r.Result, NotKnown)
 		e.r.Findings = append(e.r.Findings, Finding{
 			CheckAccess, Unknown, "", "permission denied: " + strings.Join(e.denied, ", "),
 			"problems there are not detected", "run dxctl as root or an administrator",
 		})
 	}
-	e.r.Result = result(e.r.Findings)
+	e.r.Result = cmp.Or(e.r.Result, Sound)
 	return e.r
-}
-
-// notServed reports a real shim that keeps ours from containers.
-func (e *examination) notServed() {
-	e.first(entry{
-		e.NotServed != nil, CheckHandlers, "", e.NotServed, "pods with a GPU do not start, and none is offered",
-		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md",
-	})
 }
 
 // RuntimeFindings returns the problems of containerd's runtime handlers and of the
@@ -109,7 +105,6 @@ func RuntimeFindings(f Facts) []Finding {
 	f.Version = "" // A shim of another version works.
 	e := &examination{Facts: f}
 	e.overrides()
-	e.notServed()
 	e.handlers()
 	for _, s := range f.Shims {
 		if len(s.Handlers) > 0 {
@@ -196,9 +191,6 @@ func (e *examination) report(n entry) {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// note adds something that is not a problem and may explain one.
-func (e *examination) note(text string) { e.r.Notes = append(e.r.Notes, oneLine(text)) }
-
 func (e *examination) setup() {
 	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRIErr, e.Config.Err},
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
@@ -208,9 +200,27 @@ func (e *examination) setup() {
 	})
 }
 
+// advice returns the check, the consequence and the remedy of a problem with a file.
+func (k FileKind) advice() (check, why, fix string) {
+	a := map[FileKind][3]string{
+		StateDir:       {CheckPermissions, "others can change the node policy and the allocation records", "check the disk"},
+		RuntimeDir:     {CheckPermissions, "others can pretend to be the NRI plugin", "check the disk"},
+		KubeletDir:     {CheckPermissions, "others can pretend to be the kubelet or directx-advertiser", "check the disk"},
+		ConfigFile:     {CheckPermissions, "the file is refused, because it names a program that runs with all privileges", "check the disk"},
+		InventoryFile:  {CheckPermissions, "the file is refused, because it decides what containers get", "check the disk"},
+		HostDirectory:  {CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"},
+		Record:         {CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"},
+		Journal:        {CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"},
+		FailedRestart:  {CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}"},
+		PendingRestart: {CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"},
+	}[k]
+	return a[0], a[1], a[2]
+}
+
 func (e *examination) files() {
 	for _, f := range e.Files {
-		e.first(entry{f.Err != nil, f.Check, f.Path, f.Err, f.Why, f.Fix})
+		check, why, fix := f.Kind.advice()
+		e.first(entry{f.Err != nil, check, f.Path, f.Err, why, fix})
 	}
 }
 
@@ -229,7 +239,7 @@ func (e *examination) gpus() {
 		const why = "the node offers no GPU, and containers that request one do not start"
 		e.first([]entry{
 			{when: e.Config.Err != nil || e.has(CheckSetup)},
-			{g.Inventory == "" && e.OS != "windows", CheckInventory, e.Config.Path, "no inventory is configured; GPUs are discovered on Windows only", why, "run 'dxctl config apply --inventory FILE', or set inventory in {config}"},
+			{errors.Is(g.Err, node.ErrNoInventory), CheckInventory, e.Config.Path, g.Err, why, "run 'dxctl config apply --inventory FILE', or set inventory in {config}"},
 			{true, CheckInventory, cmp.Or(g.Inventory, "the GPUs of this node"), g.Err, why, "correct the inventory"},
 		}...)
 		return
@@ -246,14 +256,10 @@ func (e *examination) gpus() {
 		}
 		e.gpu(d, missing)
 	}
-	names := few(without)
 	e.first([]entry{
 		{len(offerable) == 0, CheckDevices, g.Inventory, "the node has no GPU that a container can have", "there is nothing to offer", "install the GPU's driver, or complete the inventory"},
-		{names != "" && len(without) == len(offerable), CheckResources, names, "no configured resource matches a GPU of this node", "the node offers no GPU", "compare 'dxctl devices -o wide' with resources in {config}"},
+		{len(without) == len(offerable), CheckResources, few(without), "no configured resource matches a GPU of this node", "the node offers no GPU", "compare 'dxctl devices -o wide' with resources in {config}"},
 	}...)
-	if names != "" && len(without) < len(offerable) {
-		e.note("no configured resource matches GPU " + names + ", which is not offered")
-	}
 }
 
 func (e *examination) gpu(d GPU, missing map[string]bool) {
@@ -285,9 +291,6 @@ func (e *examination) windows() {
 		{!a.Individual && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, e.Windows.Windows.String(), a.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
 		{a.Individual && errors.Is(err, errors.ErrUnsupported), CheckHCS, "", fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node"},
 	}...)
-	if !e.has(CheckHCS) && (!a.Individual || err != nil) {
-		e.note(a.Reason)
-	}
 }
 
 func (e *examination) containerd() {
@@ -321,6 +324,10 @@ func (e *examination) overrides() {
 }
 
 func (e *examination) handlers() {
+	e.first(entry{
+		e.NotServed != nil, CheckHandlers, "", e.NotServed, "pods with a GPU do not start, and none is offered",
+		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md",
+	})
 	c := e.Containerd
 	if c.FileErr != nil {
 		return

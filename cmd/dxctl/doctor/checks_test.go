@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/node"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
@@ -167,8 +168,8 @@ func onWindows(check, problem string, change func(*Facts)) brokenNode {
 	return brokenNode{with(soundWindows(), change), check, problem}
 }
 
-func file(check, problem string, f File) brokenNode {
-	return linux(check, problem, func(facts *Facts) { facts.Files = []File{f} })
+func file(check, problem string, kind FileKind, path string, err error) brokenNode {
+	return linux(check, problem, func(facts *Facts) { facts.Files = []File{{kind, path, err}} })
 }
 
 // brokenNodes are also the examples in docs/troubleshooting.md, in this order.
@@ -195,7 +196,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckInventory, "devices.jsonl", func(f *Facts) {
 			f.GPUs = GPUs{Inventory: "/etc/directx-nri/inventory.yaml", Err: errors.New("read devices.jsonl: damaged")}
 		}),
-		linux(CheckInventory, "no inventory is configured", func(f *Facts) { f.GPUs = GPUs{Err: errors.New("no inventory")} }),
+		linux(CheckInventory, "discovered on Windows only", func(f *Facts) { f.GPUs = GPUs{Err: node.ErrNoInventory} }),
 		linux(CheckDevices, "no GPU that a container can have", func(f *Facts) { f.GPUs.List = f.GPUs.List[2:] }),
 		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *Facts) {
 			f.GPUs.List[0].Health.Reason = "it was disabled (22)"
@@ -256,20 +257,20 @@ func brokenNodes() []brokenNode {
 		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *Facts) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
 		linux(CheckRegistration, "does not offer GPU GPU-0 as "+display, func(f *Facts) { delete(f.Kubelet.Allocatable, display) }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }),
-		file(CheckRecords, "checksum", Record(state+"/allocations/1f.json", errors.New("its checksum does not match"))),
+		file(CheckRecords, "checksum", Record, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
 		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
 		linux(CheckPermissions, "not private", func(f *Facts) {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
-			f.GPUs.Err, f.Files = f.Config.Err, []File{Private(state, "others can change the records", f.Config.Err)}
+			f.GPUs.Err, f.Files = f.Config.Err, []File{{StateDir, state, f.Config.Err}}
 		}),
-		file(CheckPermissions, "does not exist", HostDirectory("/srv/models", errors.New("check /srv/models: file does not exist"))),
-		file(CheckLeftovers, "unexpected end", Journal(journal, errors.New("unexpected end of JSON input"))),
+		file(CheckPermissions, "does not exist", HostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
+		file(CheckLeftovers, "unexpected end", Journal, journal, errors.New("unexpected end of JSON input")),
 		linux(CheckLeftovers, "did not restart", func(f *Facts) {
-			f.Files = []File{FailedRestart(state+"/configure-failed.json", errors.New("containerd did not restart with the configuration of 'dxctl runtime configure'"))}
+			f.Files = []File{{FailedRestart, state + "/configure-failed.json", errors.New("containerd did not restart with this configuration")}}
 			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, readiness.ErrNotServing
 		}),
-		file(CheckLeftovers, "handed over", Pending(state+"/uninstall-pending")),
-		linux(CheckAccess, "permission denied: ", func(f *Facts) { f.Files, f.NRIErr = []File{Record("allocations", errDenied)}, errDenied }),
+		file(CheckLeftovers, "did not finish", PendingRestart, state+"/restart-pending.json", errors.New("an earlier command did not finish its restart of containerd")),
+		linux(CheckAccess, "permission denied: ", func(f *Facts) { f.Files, f.NRIErr = []File{{Record, "allocations", errDenied}}, errDenied }),
 	}
 }
 
@@ -292,24 +293,11 @@ func TestBrokenNodes(t *testing.T) {
 	}
 }
 
-func TestNotes(t *testing.T) {
-	t.Parallel()
-	for want, f := range map[string]Facts{
-		"containers get all GPUs of the node":    with(soundWindows(), func(f *Facts) { f.Windows, f.GPUs.List[0].LocationPath = windows(17763, 1), "" }),
-		"no configured resource matches GPU NPU": with(sound(), func(f *Facts) { f.GPUs.List[1].Resource = "" }),
-	} {
-		r := Examine(f)
-		if r.Result != Sound || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], want) {
-			t.Errorf("%q: %+v", want, r)
-		}
-	}
-}
-
 // A problem takes precedence over a lack of permission.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
 	f := with(sound(), func(f *Facts) {
-		f.Containerd.Err, f.Files = errDenied, []File{Record("allocations", errDenied)}
+		f.Containerd.Err, f.Files = errDenied, []File{{Record, "allocations", errDenied}}
 		f.Kubelet = &Kubelet{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
 	})
 	r := Examine(f)
@@ -325,19 +313,17 @@ func TestWithoutPermission(t *testing.T) {
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	f := with(sound(), func(f *Facts) {
-		f.Files = []File{Record("a\x1b[31mb", errGone)}
-		f.GPUs.List[1].Resource = ""
+		f.Files = []File{{Record, "a\x1b[31mb", errGone}}
 	})
 	var text strings.Builder
 	if err := Examine(f).Print(&text); err != nil {
 		t.Fatal(err)
 	}
 	const want = `problem records: a�[31mb
-  what  an allocation record cannot be used: stat: file does not exist
+  what  stat: file does not exist
   why   a container whose record cannot be used does not start
   fix   delete its pod, then the file: rm a�[31mb
 
-note  no configured resource matches GPU NPU, which is not offered
 a kubernetes node served by nri and shim: 1 problem(s), 0 unknown
 `
 	if text.String() != want {

@@ -7,7 +7,7 @@ package doctor
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/capabilities"
@@ -125,27 +125,23 @@ type Handler struct {
 // Handlers returns the handlers of containerd's file, and those of the running
 // containerd that use our shim and are not in the file.
 func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
-	running := map[string]containerdconfig.Handler{}
-	for _, h := range loaded {
-		if h.Ours() {
-			running[h.Name] = h
-		}
+	find := func(list []containerdconfig.Handler, name string) int {
+		return slices.IndexFunc(list, func(h containerdconfig.Handler) bool { return h.Name == name })
 	}
 	list := []Handler{}
-	add := func(h containerdconfig.Handler, inFile, isLoaded bool) {
-		handler := Handler{Handler: h, Eligible: true, Routed: inFile && h.Ours(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+	add := func(h containerdconfig.Handler, routed, isLoaded bool) {
+		handler := Handler{Handler: h, Eligible: true, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
 		if err := h.CheckEligible(os); err != nil {
 			handler.Eligible, handler.NotEligible = false, err.Error()
 		}
 		list = append(list, handler)
 	}
 	for _, h := range file {
-		now, isLoaded := running[h.Name]
-		delete(running, h.Name)
-		add(h, true, isLoaded && (!h.Ours() || now.RuntimePath == h.RuntimePath))
+		i := find(loaded, h.Name)
+		add(h, h.Ours(), i >= 0 && loaded[i].Ours() && (!h.Ours() || loaded[i].RuntimePath == h.RuntimePath))
 	}
 	for _, h := range loaded {
-		if _, ok := running[h.Name]; ok {
+		if h.Ours() && find(file, h.Name) < 0 {
 			add(h, false, true)
 		}
 	}
@@ -180,65 +176,40 @@ type Kubelet struct {
 	Allocatable map[string][]string
 }
 
-// File is a file or directory, and the finding about it unless Err is nil.
+// File is a file or directory, and its problem unless Err is nil.
 type File struct {
-	Check, Path string
-	Err         error
-	Why, Fix    string
+	Kind FileKind
+	Path string
+	Err  error
 }
 
-// Private is a directory that others must not write.
-func Private(dir, why string, err error) File {
-	return File{CheckPermissions, dir, err, why, "check the disk"}
-}
+// FileKind is what a file is for.
+type FileKind string
 
-// HostDirectory is a directory of extraMounts.hostDirectories.
-func HostDirectory(dir string, err error) File {
-	return File{CheckPermissions, dir, err, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"}
-}
-
-// Record is an allocation record, or the directory of all.
-func Record(path string, err error) File {
-	if err != nil {
-		err = fmt.Errorf("an allocation record cannot be used: %w", err)
-	}
-	return File{CheckRecords, path, err, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
-}
-
-// Journal is the record of 'dxctl runtime configure' that is damaged or lost.
-func Journal(path string, err error) File {
-	return File{CheckLeftovers, path, err, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
-}
-
-// FailedRestart is the record of a restart of containerd that failed.
-func FailedRestart(path string, err error) File {
-	return File{CheckLeftovers, path, err, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}"}
-}
-
-// Pending is the record of containers whose shim changed without a restart of containerd.
-func Pending(path string) File {
-	return File{
-		CheckLeftovers, path, errors.New("containers were handed over to the real shim, but containerd was not restarted"),
-		"the shim cannot be removed", "run 'dxctl runtime uninstall --restart' again",
-	}
-}
-
-// Severity is the certainty of a finding.
-type Severity string
-
-// The severities.
+// The kinds of files.
 const (
-	// Problem is something that is wrong.
-	Problem Severity = "problem"
-	// Unknown is something that could not be checked.
-	Unknown Severity = "unknown"
+	StateDir       FileKind = "state directory"
+	RuntimeDir     FileKind = "runtime directory"
+	KubeletDir     FileKind = "device plugin directory"
+	ConfigFile     FileKind = "configuration file"
+	InventoryFile  FileKind = "inventory"
+	HostDirectory  FileKind = "host directory"     // of extraMounts.hostDirectories
+	Record         FileKind = "allocation record"  // or the directory of all
+	Journal        FileKind = "record of changes"  // of 'dxctl runtime configure'
+	FailedRestart  FileKind = "failed restart"     // of containerd
+	PendingRestart FileKind = "unfinished restart" // of containerd
+)
+
+// The severities of findings.
+const (
+	Problem = "problem" // something is wrong
+	Unknown = "unknown" // it could not be checked
 )
 
 // Finding is a problem of a node. The names of its fields are stable.
 type Finding struct {
-	// Check is the name of the check: one of [Checks].
-	Check    string   `json:"check"`
-	Severity Severity `json:"severity"`
+	Check    string `json:"check"`
+	Severity string `json:"severity"`
 	// Object is the file, device or runtime handler concerned.
 	Object string `json:"object,omitempty"`
 	// Problem, Why (the consequence) and Fix (the remedy) are a line each.

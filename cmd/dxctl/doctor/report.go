@@ -3,20 +3,16 @@ package doctor
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"directx-nri/internal/cli"
 )
 
-// Result is the outcome of an examination.
-type Result string
-
-// The results.
+// The values of [Report.Result].
 const (
-	Sound    Result = "sound"
-	Findings Result = "findings"
-	NotKnown Result = "unknown"
+	Sound    = "sound"
+	Findings = "findings"
+	NotKnown = "unknown"
 )
 
 // The values of [Report.Role].
@@ -29,27 +25,13 @@ const (
 type Report struct {
 	Version string `json:"version"`
 	OS      string `json:"os"`
-	// Result is "sound", "findings" or "unknown".
-	Result Result `json:"result"`
+	Result  string `json:"result"`
 	// Role is what the node is used for.
 	Role string `json:"role"`
 	// ServedBy are the components that add GPUs to containers ("nri", "shim" or
 	// "kubelet"), none if nothing is set up.
-	ServedBy []string `json:"servedBy"`
-	// Notes are not problems, and may explain one.
-	Notes    []string  `json:"notes,omitempty"`
+	ServedBy []string  `json:"servedBy"`
 	Findings []Finding `json:"findings"`
-}
-
-// result returns the outcome: problems take precedence over what is unknown.
-func result(findings []Finding) Result {
-	switch {
-	case len(findings) == 0:
-		return Sound
-	case slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Problem }):
-		return Findings
-	}
-	return NotKnown
 }
 
 // Print writes the report as text: a block for each finding, and a summary.
@@ -62,12 +44,9 @@ func (r Report) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(&text, "%s %s", f.Severity, f.Check)
 		if f.Object != "" {
-			fmt.Fprintf(&text, ": %s", Printable(f.Object))
+			fmt.Fprintf(&text, ": %s", cli.Printable(f.Object))
 		}
-		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", Printable(f.Problem), Printable(f.Why), Printable(f.Fix))
-	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(&text, "note  %s\n", Printable(note))
+		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", cli.Printable(f.Problem), cli.Printable(f.Why), cli.Printable(f.Fix))
 	}
 	result := "no problems"
 	if len(r.Findings) > 0 {
@@ -80,18 +59,4 @@ func (r Report) Print(w io.Writer) error {
 	fmt.Fprintf(&text, "%s: %s\n", node, result)
 	_, err := io.WriteString(w, text.String())
 	return err
-}
-
-// Printable returns text as one line without control characters, which drivers and
-// files of others may contain: they move the cursor, or worse.
-func Printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case unicode.IsSpace(c):
-			return ' '
-		case !unicode.IsPrint(c):
-			return utf8.RuneError
-		}
-		return c
-	}, text)
 }

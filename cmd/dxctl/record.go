@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"directx-nri/internal/durable"
+)
+
+// record is a JSON file in the state directory, for the next run of dxctl.
+type record[T any] struct{ path string }
+
+// read returns the content, or nil if the file does not exist. Others must not have
+// written it: it becomes part of the configuration of a privileged program.
+func (r record[T]) read() (*T, error) {
+	text, exists, err := readFile(r.path)
+	if err != nil || !exists {
+		return nil, err
+	}
+	content := new(T)
+	if err = durable.CheckFile(r.path); err == nil {
+		err = json.Unmarshal(text, content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record %s: %w", r.path, err)
+	}
+	return content, nil
+}
+
+// write replaces the file, and creates the state directory if necessary.
+func (r record[T]) write(content T) error {
+	text, err := json.MarshalIndent(content, "", "  ")
+	if err == nil {
+		err = durable.MakePrivate(filepath.Dir(r.path))
+	}
+	if err == nil {
+		err = durable.Replace(r.path, append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the record %s: %w", r.path, err)
+	}
+	return nil
+}
+
+// remove removes the file, and the state directory if it is empty then.
+func (r record[T]) remove() error {
+	err := durable.Remove(r.path)
+	_ = os.Remove(filepath.Dir(r.path)) // Fails unless it is empty.
+	return err
+}
+
+// readFile reads a file that another process may replace at the same time.
+func readFile(path string) (text []byte, exists bool, err error) {
+	text, err = durable.Read(path, math.MaxInt64)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	return text, err == nil, err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
