@@ -45,9 +45,9 @@ func checkAttempt(state, attempt string, now time.Time) error {
 	if past := now.Sub(last.At); past < 0 || past >= attemptPause { // The clock may have been set back.
 		return nil
 	}
-	return fmt.Errorf("%w; it is tried again after %v, or when %s is removed", last, attemptPause, attemptRecord(state).path)
+	return fmt.Errorf("%s; it is tried again after %v, or when %s is removed", last, attemptPause, attemptRecord(state).path)
 }
 
-func (f failedAttempt) Error() string {
+func (f failedAttempt) String() string {
 	return fmt.Sprintf("containerd did not restart with this configuration at %s: %s", f.At.UTC().Format(time.RFC3339), f.Cause)
 }

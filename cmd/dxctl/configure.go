@@ -177,7 +177,7 @@ func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 			return o.run(ctx, stdout, stderr)
 		}
 	}
-	err = o.target.apply(ctx, stderr, pending, restart, changed, func() error {
+	err = o.apply(ctx, stderr, pending, restart, changed, func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s is already configured%s\n", o.config, handlerList(result.Handlers))
 			return nil

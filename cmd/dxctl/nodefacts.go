@@ -388,7 +388,7 @@ func (n *nodeFacts) leftovers() []doctor.File {
 		add(doctor.Journal, managed.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes"))
 	}
 	if last := lastAttempt(n.stateDir); last != nil {
-		add(doctor.FailedRestart, attemptRecord(n.stateDir).path, last)
+		add(doctor.FailedRestart, attemptRecord(n.stateDir).path, errors.New(last.String()))
 	}
 	if p, err := n.pending().read(); p != nil {
 		add(doctor.PendingRestart, n.pending().path, errors.New("an earlier command did not finish its restart of containerd"))

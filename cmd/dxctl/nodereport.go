@@ -70,7 +70,7 @@ func endOf(path string) []byte {
 	if err != nil {
 		return []byte(err.Error())
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	end, err := file.Seek(0, io.SeekEnd)
 	start := max(0, end-maxLog)
 	log := make([]byte, end-start)
