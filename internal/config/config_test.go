@@ -353,6 +353,11 @@ func TestFlags(t *testing.T) {
 		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.MetricsAddress != ":80" || !p.FailOnInitError {
 		t.Errorf("all flags: %+v, %v", p, err)
 	}
+	// A value that has an anchor is overridden in one place.
+	write(t, file, head+"log: {level: &a debug}\nshim: {runtime: *a}\n")
+	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Runtime != "debug" {
+		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
+	}
 	for _, arg := range []string{"--preset=x", "--replicas=0", "--injection=x", "--served-by=x", "--log-level=x", "--log-format=", "--metrics-address=x"} {
 		flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if _, err := compileWith(arg); !errors.As(err, new(*FlagError)) || !strings.HasPrefix(err.Error(), "--"+flag+": ") {

@@ -100,8 +100,22 @@ func parseDocument(name string, data []byte, maxSize int) *document {
 		d.yamlError(err)
 		return d
 	}
-	d.root = first.Content[0]
+	d.root = expand(first.Content[0])
 	return d
+}
+
+// expand returns a copy of a node without aliases, so that [document.set] changes one key
+// only.
+func expand(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	expanded := *node
+	expanded.Anchor, expanded.Content = "", nil
+	for _, below := range node.Content {
+		expanded.Content = append(expanded.Content, expand(below))
+	}
+	return &expanded
 }
 
 // decode decodes the document into v, unless there are problems already or it does not
@@ -123,8 +137,6 @@ func (d *document) decode(schema string, v any) {
 // such as 010 or 31.10, is a string.
 func (d *document) value(node *yaml.Node) any {
 	switch node.Kind {
-	case yaml.AliasNode:
-		return d.value(node.Alias)
 	case yaml.MappingNode:
 		mapping := map[string]any{}
 		for i := 0; i+1 < len(node.Content); i += 2 {
@@ -302,9 +314,6 @@ func (d *document) set(path string, value *yaml.Node) {
 
 // child returns the value of a mapping's key, or the item of a sequence, or nil.
 func child(node *yaml.Node, name string) *yaml.Node {
-	if node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
 	switch node.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
