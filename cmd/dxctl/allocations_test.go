@@ -209,13 +209,6 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestAllocationsRefusals(t *testing.T) {
-	t.Parallel()
-	if _, err := ask(t, "allocations", "-o", "xml"); err == nil || !strings.Contains(err.Error(), `--output "xml": want`) {
-		t.Errorf("a form: %v", err)
-	}
-}
-
 // TestAllocationsOfSomebodyElse says who may read them.
 func TestAllocationsOfSomebodyElse(t *testing.T) {
 	t.Parallel()

@@ -171,42 +171,6 @@ func (b *bed) names(t *testing.T) []string {
 
 const mine = "version = 2 # mine\n"
 
-func TestThereAndBack(t *testing.T) {
-	t.Parallel()
-	for name, config := range map[string]string{"a file": mine, "no file": ""} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBed(t, config)
-			before := b.names(t)
-			b.must(t, append([]string{"configure"}, b.restart()...)...)
-			if stdout, _ := b.must(t, "status"); !strings.Contains(stdout, "runc") {
-				t.Errorf("status:\n%s", stdout)
-			}
-			configured := b.read(t)
-			info, err := os.Stat(b.config)
-			if err != nil || config != "" && info.Mode().Perm() != 0o640 {
-				t.Errorf("mode %v, %v", info.Mode(), err)
-			}
-			if _, stderr := b.must(t, append([]string{"configure"}, b.restart()...)...); !strings.Contains(stderr, "is already configured") || strings.Contains(stderr, "restarted") {
-				t.Errorf("a second time: %s", stderr)
-			}
-			if again := b.read(t); again != configured {
-				t.Errorf("a second time: %s", cmp.Diff(configured, again))
-			}
-			b.must(t, append([]string{"unconfigure"}, b.restart()...)...)
-			if diff := cmp.Diff(config, b.read(t)); diff != "" {
-				t.Errorf("unconfigured (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, b.names(t)); diff != "" {
-				t.Errorf("files left (-want +got):\n%s", diff)
-			}
-			if _, stderr := b.must(t, "unconfigure"); !strings.Contains(stderr, "has no changes to undo") {
-				t.Errorf("unconfigured twice: %s", stderr)
-			}
-		})
-	}
-}
-
 func TestDryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
@@ -219,34 +183,6 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, b.names(t)); diff != "" || b.read(t) != mine {
 		t.Errorf("written: %s", diff)
-	}
-}
-
-func TestTheOldFileComesBack(t *testing.T) {
-	t.Parallel()
-	for name, restart := range map[string][]string{
-		"the restart fails":      {"--restart", "--restart-command", "echo no >&2; false"},
-		"the file is not loaded": {"--restart", "--restart-command", "true", "--restart-timeout", "300ms"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBed(t, mine)
-			before := b.names(t)
-			_, _, err := b.run(t, append([]string{"configure"}, restart...)...)
-			if err == nil || !strings.Contains(err.Error(), b.config+" was restored") {
-				t.Errorf("error %v", err)
-			}
-			if b.read(t) != mine {
-				t.Errorf("the file is\n%s", b.read(t))
-			}
-			// The state directory has the record of the attempt only.
-			if diff := cmp.Diff(append(before, "state"), b.names(t)); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
-			if left, err := os.ReadDir(b.state); err != nil || len(left) != 1 || left[0].Name() != attemptName {
-				t.Errorf("left %v, %v", left, err)
-			}
-		})
 	}
 }
 

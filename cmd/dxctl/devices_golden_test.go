@@ -197,17 +197,6 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-func TestCompletionScripts(t *testing.T) {
-	t.Parallel()
-	for shell, want := range map[string]string{
-		"bash": "__start_dxctl", "zsh": "#compdef dxctl", "fish": "complete -c dxctl", "powershell": "Register-ArgumentCompleter",
-	} {
-		if out, err := ask(t, "completion", shell); err != nil || !strings.Contains(out, want) {
-			t.Errorf("%s: %v: %.100s", shell, err, out)
-		}
-	}
-}
-
 // events are two lists of devices and what is between them.
 func TestDeviceEvents(t *testing.T) {
 	t.Parallel()
@@ -283,19 +272,5 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		interrupt()
-	}
-}
-
-func TestEnumeratedValues(t *testing.T) {
-	t.Parallel()
-	for usage, want := range map[string][]string{
-		"output format: table, wide, json, yaml or name":            {"table", "wide", "json", "yaml", "name"},
-		"operating system: windows or linux (default: the node's)":  {"windows", "linux"},
-		"containerd's major version, 1 or 2, which decides":         nil,
-		"DIRECTORY to install to: containerd's own, or one on PATH": nil,
-	} {
-		if got := enumerated(usage); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", usage, got, want)
-		}
 	}
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -42,20 +40,6 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestManPages writes a page for each command.
-func TestManPages(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if _, err := ask(t, "man", dir); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"dxctl.1", "dxctl-runtime-install.1"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Contains(text, []byte(".TH")) {
-			t.Errorf("%s: %v\n%s", name, err, text)
-		}
-	}
-}
-
 // everyCommand returns command and all below it that are not hidden.
 func everyCommand(command *cobra.Command) []*cobra.Command {
 	commands := []*cobra.Command{command}
@@ -78,25 +62,6 @@ Generated from the commands' help, with the defaults on Linux.
 	common, users := commonFlags(commands)
 	for _, command := range commands {
 		describe(&page, command, common)
-		if command.Name() == "devices" {
-			for _, object := range deviceObjects {
-				page.WriteString("\n" + object.title + "\n\n```text\n")
-				table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
-				var plain []string
-				for _, name := range fields(object.of) {
-					if meaning := object.meaning[name]; meaning != "" {
-						fmt.Fprintf(table, "%s\t%s\n", name, meaning)
-					} else {
-						plain = append(plain, name)
-					}
-				}
-				table.Flush()
-				if len(plain) > 0 {
-					fmt.Fprintf(&page, "and %s\n", strings.Join(plain, ", "))
-				}
-				page.WriteString("```\n")
-			}
-		}
 	}
 	page.WriteString("\n## Common flags\n\n```text\n")
 	table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
@@ -132,84 +97,6 @@ func commonFlags(commands []*cobra.Command) (common map[string]*pflag.Flag, user
 
 // flagKey identifies flags of the same name and meaning.
 func flagKey(f *pflag.Flag) string { return f.Name + " " + f.Usage }
-
-// fields returns the names of a struct's fields in JSON; not those of another one
-// within it.
-func fields(of any) []string {
-	var names []string
-	for _, field := range reflect.VisibleFields(reflect.TypeOf(of)) {
-		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && len(field.Index) == 1 {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// deviceObjects are what 'dxctl devices -o json' prints. Names without a meaning explain themselves.
-var deviceObjects = []struct {
-	title   string
-	of      any
-	meaning map[string]string
-}{
-	{"Fields of a GPU as JSON or YAML:", deviceReport{}, map[string]string{
-		"index":           "place in the list, from 0",
-		"instanceID":      "Plug and Play device instance ID",
-		"description":     "",
-		"kind":            "display, compute or none",
-		"resource":        "extended resource that offers it",
-		"replicas":        "number of containers that can share it",
-		"notOffered":      "why no resource offers it",
-		"display":         "whether it has Direct3D 11 or 12 graphics",
-		"compute":         "whether it supports compute",
-		"health":          "healthy, or the problem",
-		"notes":           "what is unknown; the GPU can be used",
-		"vendor":          "PCI vendor, or its ID in hexadecimal",
-		"manufacturer":    "",
-		"locationPath":    "",
-		"luid":            "LUID of the adapter; changes at each boot",
-		"dedicatedMemory": "in bytes",
-		"integrated":      "",
-		"detachable":      "",
-		"software":        "",
-		"numaNode":        "",
-		"busNumber":       "",
-		"address":         "PCI device (upper 16 bits) and function",
-		"status":          "Plug and Play DN_ bits",
-		"problem":         "Plug and Play problem code, or 0",
-		"driverKey":       "key below HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class",
-		"driverVersion":   "",
-		"driverStorePath": "",
-		"system32":        "64-bit driver files, for System32",
-		"sysWOW64":        "32-bit driver files, for SysWOW64",
-		"deviceNodes":     "",
-		"libraries":       "",
-	}},
-	{"Fields of a file:", fileReport{}, map[string]string{
-		"source":      "path on the node",
-		"destination": "path in the container",
-		"missing":     "whether it does not exist (one GPU only)",
-		"problem":     "why that is unknown (one GPU only)",
-	}},
-	{"One GPU by itself also has:", deviceDetail{}, map[string]string{
-		"filesChecked": "whether its files were looked up",
-	}},
-	{"Fields of each line of `--watch -o json`:", deviceEvent{}, map[string]string{
-		"time":    "RFC 3339",
-		"event":   "listed (at the start), added, removed or changed",
-		"device":  "the GPU, as above",
-		"changes": "names of the fields that differ",
-	}},
-}
-
-func TestEachFieldOfADeviceIsExplained(t *testing.T) {
-	t.Parallel()
-	for _, object := range deviceObjects {
-		names := fields(object.of)
-		if diff := cmp.Diff(slices.Sorted(slices.Values(names)), slices.Sorted(maps.Keys(object.meaning))); diff != "" {
-			t.Errorf("%T (-fields +explained):\n%s", object.of, diff)
-		}
-	}
-}
 
 // describe writes a command's section.
 func describe(page *strings.Builder, command *cobra.Command, common map[string]*pflag.Flag) {
@@ -309,29 +196,6 @@ func TestExamplesAreRight(t *testing.T) {
 					t.Errorf("%s: example %q: there is no %s", command.CommandPath(), line, name)
 				}
 			}
-		}
-	}
-}
-
-// TestFlagsOfOneNameMeanOneThing checks that a shorthand stands for one flag.
-func TestFlagsOfOneNameMeanOneThing(t *testing.T) {
-	t.Parallel()
-	shorthands := map[string]map[string]bool{}
-	for _, command := range everyCommand(newCommand()) {
-		for _, line := range strings.Split(command.NonInheritedFlags().FlagUsages(), "\n") {
-			var short, long string
-			if _, err := fmt.Sscanf(strings.TrimSpace(line), "-%1s, --%s", &short, &long); err != nil {
-				continue
-			}
-			if shorthands[short] == nil {
-				shorthands[short] = map[string]bool{}
-			}
-			shorthands[short][long] = true
-		}
-	}
-	for short, names := range shorthands {
-		if len(names) > 1 {
-			t.Errorf("-%s stands for %v", short, slices.Sorted(maps.Keys(names)))
 		}
 	}
 }

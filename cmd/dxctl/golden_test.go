@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,18 +18,11 @@ import (
 // -update. Look at the difference before it is committed.
 var update = flag.Bool("update", false, "write the golden files")
 
-// golden compares got with the golden file of that name: testdata/golden/NAME.txt,
-// and on Windows NAME.windows.txt where there is one. What differs from run to run
-// is taken out of got with [neutral].
+// golden compares got with testdata/golden/NAME.txt. What differs from run to run is
+// taken out of got with [neutral].
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".txt")
-	if runtime.GOOS == "windows" {
-		own := filepath.Join("testdata", "golden", name+".windows.txt")
-		if _, err := os.Stat(own); err == nil {
-			file = own
-		}
-	}
 	got = strings.ReplaceAll(got, "\r\n", "\n")
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

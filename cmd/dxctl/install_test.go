@@ -4,14 +4,11 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -224,40 +221,6 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// --hold waits for a signal and then exits with status 0.
-func TestUninstallHolds(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, mine)
-	o := uninstallOptions{
-		target: target{os: "linux", config: p.config, criSocket: p.socket, stateDir: p.state, restartLimit: time.Minute},
-		from:   p.dir, containerdState: p.containerdState, runtimeDir: p.run, purge: true, hold: true,
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out told
-	ended := make(chan error, 1)
-	go func() { ended <- o.run(ctx, &out, &out) }()
-	for deadline := time.Now().Add(30 * time.Second); out.count("waiting for a signal") == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%q", out.lines)
-		}
-	}
-	select {
-	case err := <-ended:
-		t.Fatalf("it does not hold: %v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	// An error is returned at once.
-	p.put(t, p.config, "version = ", 0o640)
-	if err := o.run(t.Context(), &out, &out); err == nil {
-		t.Error("containerd's configuration cannot be read, and it held")
-	}
-}
-
 // Neither a file of others in the state directory nor a directory as the shim's log
 // is removed.
 func TestUninstallKeepsFilesOfOthers(t *testing.T) {
@@ -378,29 +341,4 @@ func TestUninstallSeesWhatWasStartedMeanwhile(t *testing.T) {
 	if _, err := os.Stat(p.shimPath()); err != nil {
 		t.Error(err)
 	}
-}
-
-// told collects the lines of a program.
-type told struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *told) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, string(p))
-	return len(p), nil
-}
-
-func (l *told) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, line := range l.lines {
-		if strings.Contains(line, part) {
-			n++
-		}
-	}
-	return n
 }
