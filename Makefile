@@ -8,7 +8,7 @@ PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
 export CGO_ENABLED = 0
 # Settings of the machine's Go that would change the programs are set here. The version comes from git and not
 # from Go's own stamp, which fails where git does not trust the checkout.
-GOBUILD := GOFLAGS=-trimpath GOAMD64=v1 GOARM64=v8.0 go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+GOBUILD := GOFLAGS="-trimpath -tags=grpcnotrace" GOAMD64=v1 GOARM64=v8.0 go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
 # The image: its name without a tag, its platforms, and what is below the one for Windows.
 IMAGE ?= docker.io/library/directx-nri

@@ -191,9 +191,12 @@ const maxListBytes = 4 << 20
 // checkSize returns an error if the kubelet would not accept p's list, whatever the
 // health of its GPUs. "Unhealthy" is the longer text.
 func (p *pool) checkSize() error {
-	list := p.list()
-	size := proto.Size(list)
-	if most := size + len(list.GetDevices())*(len(v1beta1.Unhealthy)-len(v1beta1.Healthy)); most > maxListBytes {
+	most := 0
+	for i, g := range p.gpus {
+		part := pool{gpus: p.gpus[i : i+1]} // The whole list takes megabytes.
+		most += proto.Size(part.list()) + g.listed*(len(v1beta1.Unhealthy)-len(v1beta1.Healthy))
+	}
+	if most > maxListBytes {
 		return fmt.Errorf("offer %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
 			len(p.gpus), p.mostReplicas(), p.resource, most, maxListBytes, max(1, p.mostReplicas()*(maxListBytes/1024)/(most/1024+1)))
 	}

@@ -204,6 +204,8 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		FailOnInitError: p.FailOnInitError && !d.started,
 	}
 	ready := func(context.Context) error { return nil }
+	honored := &gatedSource{Source: c.Source, check: func(context.Context) error { return d.recorder.CheckWritable() }, log: d.log}
+	c.Source = honored
 	switch {
 	case p.Injection == policy.InjectByKubelet:
 		injector := newInjector(d, &c, p, !assignment.Individual)
@@ -215,7 +217,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		}
 		defer gate.Close()
 		ready = gate.Check
-		c.Source = &gatedSource{Source: c.Source, check: gate.Check, log: d.log}
+		honored.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(), gate.Check(ctx)) }
 	default:
 		ready = d.checkPlugin
 	}
@@ -293,7 +295,7 @@ func (d *daemon) checkReady(ctx context.Context) error {
 	if now.device == nil {
 		return now.problem
 	}
-	return errors.Join(now.device.Registered(), now.ready(ctx))
+	return errors.Join(now.device.Registered(), now.ready(ctx), d.recorder.CheckWritable())
 }
 
 // node returns what the metrics report about the node.

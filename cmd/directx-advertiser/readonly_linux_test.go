@@ -4,10 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"directx-nri/internal/testutil"
 )
 
 // TestReadOnlyStateDirectory: the program stays up, says what is wrong, and recovers. The
@@ -57,6 +60,11 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 			}
 			mount(unix.MS_REMOUNT | unix.MS_BIND)
 			p.await("/metrics", 200, offered, "directx_config_last_reload_successful 1")
+			// GPUs that could not be recorded are withdrawn. The first mount has open files.
+			mount(unix.MS_BIND)
+			mount(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)
+			p.await("/readyz", 503, "read-only file system")
+			testutil.Eventually(t, "end of the offer", func() bool { return strings.Contains(p.log.String(), "GPUs are no longer offered") })
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/allocation"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/shimfile"
 )
@@ -100,7 +102,9 @@ func (g *shimGate) query(ctx context.Context) error {
 }
 
 func isCertain(err error) bool {
-	return errors.Is(err, containerdconfig.ErrNotRouted) || errors.Is(err, errShimMissing) || errors.Is(err, errNotServed)
+	return slices.ContainsFunc([]error{containerdconfig.ErrNotRouted, errShimMissing, errNotServed, allocation.ErrNotWritable}, func(certain error) bool {
+		return errors.Is(err, certain)
+	})
 }
 
 // gatedSource lists the GPUs of its source while containers can be given them. Devices is
@@ -121,7 +125,7 @@ func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	err := s.check(ctx)
 	switch {
 	case err == nil && !s.open:
-		s.log.Info("containerd starts containers with the runtime shim; GPUs are offered")
+		s.log.Info("Containers can be given GPUs, which are offered")
 		s.open, s.opened = true, true
 	case s.open && isCertain(err):
 		s.log.WithError(err).Error("GPUs are no longer offered, because containers would not start with them")

@@ -186,7 +186,7 @@ func TestGatedSource(t *testing.T) {
 	c.set(shim)
 	check("configured", 1, false)
 	check("nothing new", 1, false)
-	if got := strings.Count(lines.String(), "starts containers with the runtime shim"); got != 1 {
+	if got := strings.Count(lines.String(), "can be given GPUs"); got != 1 {
 		t.Errorf("logged %d times: %s", got, &lines)
 	}
 	stop()

@@ -90,6 +90,18 @@ func (r *Recorder) acquire(ctx context.Context) error {
 // Close releases the directory's lock. The records stay.
 func (r *Recorder) Close() error { return r.lock.Close() }
 
+// ErrNotWritable means that no record can be written now.
+var ErrNotWritable = errors.New("allocations cannot be recorded")
+
+// CheckWritable returns [ErrNotWritable] on a file system that has become read-only.
+func (r *Recorder) CheckWritable() error {
+	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotWritable, err)
+	}
+	return f.Close()
+}
+
 // Record writes a record of the allocation of replicas to a container, and returns the
 // token for the container. The record is on disk when it returns. Records of the same
 // replicas that have ended are removed.

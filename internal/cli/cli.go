@@ -49,7 +49,6 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	prepare(command)
-	command.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

@@ -24,8 +24,8 @@ func TestRun(t *testing.T) {
 		"usage":        {nil, Usage("--a and --b exclude each other"), 2, "", "prog: --a and --b exclude each other\nTry 'prog --help'.\n"},
 		"unknown flag": {[]string{"--nope"}, nil, 2, "", "prog: unknown flag: --nope\nTry 'prog --help'.\n"},
 		"argument":     {[]string{"x"}, nil, 2, "", "prog: unexpected argument \"x\"\nTry 'prog --help'.\n"},
-		"version":      {[]string{"--version"}, nil, 0, "prog v1.2.3\n", ""},
-		"version, x":   {[]string{"-v", "x"}, errors.New("it runs"), 0, "prog v1.2.3\n", ""},
+		"version":      {[]string{"--version"}, nil, 0, "prog version v1.2.3\n", ""},
+		"version, x":   {[]string{"-v", "x"}, errors.New("it runs"), 0, "prog version v1.2.3\n", ""},
 		"no version":   {[]string{"--version=false"}, errors.New("it runs"), 1, "", "prog: it runs\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

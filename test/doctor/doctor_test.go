@@ -208,7 +208,7 @@ func testReport(n *node, token string) {
 	if strings.Contains(text, "SECRET-") || strings.Contains(text, token) || info.Mode().Perm() != 0o600 {
 		n.Errorf("mode %v; it has a secret:\n%s", info.Mode(), text)
 	}
-	version := strings.Fields(n.Must(bed.Program(n, "dxctl"), "--version"))[1] // after the name
+	version := strings.Fields(n.Must(bed.Program(n, "dxctl"), "--version"))[2] // after the name and "version"
 	for _, want := range []string{`"findings": []`, "GPU-0::0", `"servedBy"`, "msg=well", version} {
 		if !strings.Contains(text, want) {
 			n.Errorf("no %s in\n%s", want, text)
