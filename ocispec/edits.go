@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -145,7 +147,34 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, o 
 		}
 		b.edits.Env = hints
 	}
+	if variable := libraryPath(devices, env); os == Linux && variable != "" {
+		b.edits.Env = append(b.edits.Env, variable)
+	}
 	return b.edits, b.notes, nil
+}
+
+// libraryPath returns LD_LIBRARY_PATH of env with the devices' directories appended, ""
+// if it has them all.
+func libraryPath(devices []discovery.Device, env []string) string {
+	const name = "LD_LIBRARY_PATH="
+	var value string
+	for _, variable := range env {
+		if set, found := strings.CutPrefix(variable, name); found {
+			value = set
+		}
+	}
+	before := value
+	for _, d := range devices {
+		for _, directory := range d.LibraryPath {
+			if !slices.Contains(strings.Split(value, ":"), directory) {
+				value = strings.TrimPrefix(value+":"+directory, ":")
+			}
+		}
+	}
+	if value == before {
+		return ""
+	}
+	return name + value
 }
 
 type builder struct {

@@ -19,6 +19,10 @@ const (
 	// GPUs.
 	// https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html
 	CUDAVariable = "CUDA_VISIBLE_DEVICES"
+	// MesaVariable is the name of the adapter that Mesa's OpenGL and Vulkan drivers for
+	// Direct3D 12 use in a Linux VM.
+	// https://github.com/microsoft/wslg/wiki/GPU-selection-in-WSLg
+	MesaVariable = "MESA_D3D12_DEFAULT_ADAPTER_NAME"
 )
 
 // Hint describes one GPU. Unknown values are left out.
@@ -65,6 +69,10 @@ func Hints(os OS, devices []discovery.Device, env []string) ([]string, error) {
 	add(DevicesVariable, string(text))
 	if ids := cudaUUIDs(devices); len(ids) > 0 {
 		add(CUDAVariable, strings.Join(ids, ","))
+	}
+	// Only a discovered GPU has a LUID, and the driver's name.
+	if d := devices[0]; os == Linux && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
+		add(MesaVariable, d.Description)
 	}
 	return variables, nil
 }

@@ -192,6 +192,32 @@ func TestBuildEditsLinux(t *testing.T) {
 	}
 }
 
+func TestLibraryPath(t *testing.T) {
+	t.Parallel()
+	wsl, opt := dxg(), dxg()
+	wsl.LibraryPath, opt.LibraryPath = []string{"/usr/lib/wsl/lib"}, []string{"/opt/d3d", "/usr/lib/wsl/lib"}
+	for name, test := range map[string]struct {
+		devices []discovery.Device
+		env     []string
+		want    []string
+	}{
+		"new":           {[]discovery.Device{wsl}, []string{"A=b"}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
+		"appended":      {[]discovery.Device{wsl, opt}, []string{"LD_LIBRARY_PATH=/a:/b"}, []string{"LD_LIBRARY_PATH=/a:/b:/usr/lib/wsl/lib:/opt/d3d"}},
+		"empty":         {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH="}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
+		"already there": {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib:/b"}, nil},
+		"last one":      {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
+		"none":          {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
+	} {
+		got, _, err := BuildEdits(Linux, test.devices, test.env, linuxFiles(), Options{})
+		if err != nil || !slices.Equal(got.Env, test.want) {
+			t.Errorf("%s: %v, %v", name, got.Env, err)
+		}
+	}
+	if got, _, err := BuildEdits(Linux, []discovery.Device{{Description: "T4", LUID: 1, DeviceNodes: wsl.DeviceNodes}}, nil, linuxFiles(), Options{VisibilityHints: true}); err != nil || !slices.Contains(got.Env, "MESA_D3D12_DEFAULT_ADAPTER_NAME=T4") {
+		t.Errorf("%v, %v", got.Env, err)
+	}
+}
+
 func TestBuildEditsRefuses(t *testing.T) {
 	t.Parallel()
 	noPath := t4("", store)

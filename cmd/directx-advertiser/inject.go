@@ -66,6 +66,9 @@ func (i *injector) answer(ctx context.Context, resource string, instanceIDs []st
 	if err != nil {
 		return nil, err
 	}
+	for n := range devices {
+		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
+	}
 	options := i.options
 	options.VisibilityHints = hints
 	edits, notes, err := ocispec.BuildEdits(i.os, devices, nil, i.files, options)

@@ -87,7 +87,7 @@ func read(d driver, adapter adapterInfo) answers {
 		a.version = *version
 	}
 	var err error
-	if a.storePath, err = askStorePath(q); err != nil {
+	if a.storePath, err = askStorePath(q); err != nil && q.failure == nil {
 		a.notes = append(a.notes, "its driver store path is unknown: "+err.Error())
 	}
 	a.failure = q.failure
@@ -225,10 +225,12 @@ func (a answers) device() discovery.Device {
 	if v := a.version; v != 0 {
 		d.DriverVersion = fmt.Sprintf("%d.%d.%d.%d", v>>48, v>>32&0xFFFF, v>>16&0xFFFF, v&0xFFFF)
 	}
-	bits := uint32(typeRender)
-	if a.typeBits != nil {
+	var bits uint32
+	switch {
+	case a.typeBits != nil:
 		bits = *a.typeBits
-	} else if a.failure == nil {
+	case a.failure == nil:
+		bits = typeRender
 		d.Notes = append(d.Notes, "its type is unknown: a display GPU is assumed")
 	}
 	d.Software = d.Software || bits&typeSoftware != 0

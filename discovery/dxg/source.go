@@ -6,7 +6,7 @@
 //
 // A query that the kernel or the host does not answer leaves its value empty. An adapter
 // that answers with another error, such as EIO, is unhealthy and keeps what it answered
-// last.
+// last. One that never answered has no kind, so that it is not offered.
 //
 // # Identity
 //

@@ -55,7 +55,7 @@ func TestScenarios(t *testing.T) {
 	const (
 		nv    = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
 		iris  = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0x00000000_0x0000B100 Intel(R) Iris(R) Xe Graphics healthy`
-		blank = `display DXG\0x00000000_0x0000C2F5  the driver does not answer: `
+		blank = ` DXG\0x00000000_0x0000C2F5  the driver does not answer: `
 	)
 	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 400))
 	twin := func(luid uint32) fakeAdapter { a := nvidia(); a.luid = luid; return a }
