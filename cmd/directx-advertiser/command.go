@@ -50,7 +50,7 @@ be restarted at any time.`,
   # containerd starts containers with the runtime shim
   directx-advertiser --inventory /etc/directx-nri/inventory.yaml --served-by shim
 
-  # Windows: the GPUs of the node
+  # Windows and WSL 2: the GPUs of the node
   directx-advertiser --replicas 4`,
 		Version: cli.Version(version),
 	}

@@ -193,9 +193,9 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	d.log.WithFields(logrus.Fields{"mode": assignment.Mode(), "reason": assignment.Reason}).Info("Device assignment")
 	d.metrics.SetAssignment(string(assignment.Mode()), assignment.Reason)
 	d.metrics.SetInjection(string(p.Injection))
-	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: d.stateDir, UUIDs: true, Log: d.log})
+	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: d.stateDir, Record: true, UUIDs: true, Log: d.log})
 	if err != nil {
-		return cli.Usage("%w, or --inventory", err)
+		return cli.Usage("%w; --inventory names one", err)
 	}
 	c := advertiser.Config{
 		Source:   discovery.ByClass(source, !assignment.Individual),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/node"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
@@ -64,12 +66,30 @@ func applyConfig(stdout io.Writer, c config.Compiler) error {
 	if err := config.Install(c.StateDir, p, devices); err != nil {
 		return err
 	}
+	found, err := recordGPUs(c, p)
+	if err != nil {
+		return err
+	}
 	verb := "applied"
 	if after, err := policy.Read(c.StateDir); readErr == nil && err == nil && reflect.DeepEqual(before, after) {
 		verb = "already in force"
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s\n", verb, summary(p, devices))
+	_, err = fmt.Fprintf(stdout, "%s: %s%s\n", verb, summary(p, devices), found)
 	return err
+}
+
+// recordGPUs writes the GPUs that are discovered for the programs that start containers,
+// on systems where those do not discover them, and returns a phrase about them.
+func recordGPUs(c config.Compiler, p policy.Policy) (string, error) {
+	if p.Inventory || runtime.GOOS == "windows" {
+		return "", nil
+	}
+	source, err := node.Open(node.Options{StateDir: c.StateDir, Record: true})
+	if err != nil {
+		return "; " + err.Error(), nil
+	}
+	devices, err := source.Devices(context.Background())
+	return fmt.Sprintf("; %s discovered", plural(len(devices), "GPU")), err
 }
 
 // summary returns a policy's resources and where its GPUs come from.

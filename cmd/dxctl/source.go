@@ -77,7 +77,7 @@ func (n *nodeConfig) read(stderr io.Writer) (policy.Policy, []discovery.Device, 
 func openPolicy(p policy.Policy, stateDir string) (discovery.Source, error) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Log: log})
+	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Live: true, Log: log})
 }
 
 // byClass reports whether containers are assigned all GPUs of the node by their class.

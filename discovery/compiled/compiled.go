@@ -32,13 +32,18 @@ import (
 
 const (
 	fileName = "devices.jsonl"
-	format   = 2
+	// discoveredName is the file of the GPUs that a live source found.
+	discoveredName = "discovered.jsonl"
+	format         = 2
 )
 
 var errDamaged = errors.New("the file is damaged")
 
 // Path returns the path of the compiled inventory in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
+
+// DiscoveredPath returns the path of the file of [WriteDiscovered].
+func DiscoveredPath(stateDir string) string { return filepath.Join(stateDir, discoveredName) }
 
 // header is the first line of the file.
 type header struct {
@@ -54,12 +59,22 @@ const indexEntry = 8
 // Write replaces the compiled inventory in the state directory, which it creates
 // if necessary. The file is replaced in one step and synced.
 func Write(stateDir string, devices []discovery.Device) error {
+	return write(stateDir, Path(stateDir), devices)
+}
+
+// WriteDiscovered is [Write] for the GPUs that a live source found, in a file of their
+// own: on Linux, the programs that start containers do not ask the driver.
+func WriteDiscovered(stateDir string, devices []discovery.Device) error {
+	return write(stateDir, DiscoveredPath(stateDir), devices)
+}
+
+func write(stateDir, path string, devices []discovery.Device) error {
 	data, err := encode(devices)
 	if err == nil {
 		err = durable.MakePrivate(stateDir)
 	}
 	if err == nil {
-		err = durable.Replace(Path(stateDir), data, 0o600)
+		err = durable.Replace(path, data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write compiled inventory: %w", err)
@@ -87,13 +102,16 @@ func encode(devices []discovery.Device) ([]byte, error) {
 }
 
 // Source reads the compiled inventory. It keeps nothing: each call reads the file.
-type Source struct{ stateDir string }
+type Source struct{ stateDir, path string }
 
 var _ discovery.Source = (*Source)(nil)
 
 // Open returns the source of the compiled inventory in the state directory. It
 // reads nothing yet.
-func Open(stateDir string) *Source { return &Source{stateDir} }
+func Open(stateDir string) *Source { return &Source{stateDir, Path(stateDir)} }
+
+// OpenDiscovered is [Open] for the GPUs of [WriteDiscovered].
+func OpenDiscovered(stateDir string) *Source { return &Source{stateDir, DiscoveredPath(stateDir)} }
 
 // Devices implements [discovery.Source]. The order is that of the inventory.
 func (s *Source) Devices(context.Context) ([]discovery.Device, error) {
@@ -147,16 +165,15 @@ func (s *Source) Watch(ctx context.Context, _ func()) error {
 
 // read returns the devices that are wanted, by number and key.
 func (s *Source) read(want func(n int, key uint32) bool) (devices []discovery.Device, err error) {
-	path := Path(s.stateDir)
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("read compiled inventory %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
+			err = fmt.Errorf("read compiled inventory %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", s.path, err)
 		}
 	}()
 	if err := durable.CheckPrivate(s.stateDir); err != nil {
 		return nil, err
 	}
-	f, err := durable.Open(path)
+	f, err := durable.Open(s.path)
 	if err != nil {
 		return nil, err
 	}

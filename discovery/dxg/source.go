@@ -42,8 +42,8 @@ import (
 // DefaultDevice is the driver's device node, also in containers.
 const DefaultDevice = "/dev/dxg"
 
-// ErrNoDevice reports that the system has no /dev/dxg. It matches [fs.ErrNotExist].
-var ErrNoDevice = fmt.Errorf("no GPU: %s %w", DefaultDevice, fs.ErrNotExist)
+// ErrNoDevice reports that the system has no driver of GPU paravirtualization.
+var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
 
 // Options configure [Open]. The zero value is for a real VM.
 type Options struct {

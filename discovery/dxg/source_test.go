@@ -102,7 +102,7 @@ func TestErrors(t *testing.T) {
 		driver *fakeDriver
 		want   string
 	}{
-		"no device":    {&fakeDriver{openErr: unix.ENOENT}, "find GPUs: no GPU: /dev/dxg file does not exist"},
+		"no device":    {&fakeDriver{openErr: unix.ENOENT}, "find GPUs: no GPU: /dev/dxg does not exist"},
 		"no access":    {&fakeDriver{openErr: unix.EACCES}, "find GPUs: permission denied"},
 		"enumeration":  {&fakeDriver{enumErr: unix.EIO}, "find GPUs: count adapters: input/output error"},
 		"no requests":  {&fakeDriver{enumErr: unix.ENOTTY}, "find GPUs: count adapters: inappropriate ioctl for device"},

@@ -2,31 +2,34 @@
 package node
 
 import (
-	"errors"
-
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
 )
 
-// ErrNoInventory reports that there is no inventory on a system whose GPUs cannot
-// be discovered.
-var ErrNoInventory = errors.New("GPUs are discovered on Windows only: set inventory in the configuration")
-
 // Options configure [Open].
 type Options struct {
 	// Inventory selects the compiled inventory in StateDir: see policy.Policy.
 	Inventory bool
 	StateDir  string
+	// Live asks the driver on Linux, too. Otherwise the GPUs there are those that a
+	// source with Record found last, so that a container's start does not wait for the
+	// driver.
+	Live bool
+	// Record is Live, and writes what it finds for the other programs.
+	Record bool
 	// UUIDs adds the GPUs' UUIDs to the list, which can take seconds. Find never
 	// returns them.
 	UUIDs bool
 	Log   logrus.FieldLogger
+
+	// device replaces /dev/dxg in tests.
+	device string
 }
 
-// Open returns the source of the node's GPUs: the compiled inventory, or Plug and
-// Play. It reads nothing yet. Its only error is [ErrNoInventory].
+// Open returns the source of the node's GPUs: the compiled inventory, or those that are
+// discovered. It reads nothing yet. Its only error is [ErrNoInventory].
 func Open(o Options) (discovery.Source, error) {
 	if o.Inventory {
 		return compiled.Open(o.StateDir), nil

@@ -1,7 +1,14 @@
-//go:build !windows
+//go:build !windows && !linux
 
 package node
 
-import "directx-nri/discovery"
+import (
+	"errors"
+
+	"directx-nri/discovery"
+)
+
+// ErrNoInventory reports that GPUs cannot be discovered on this system.
+var ErrNoInventory = errors.New("GPUs are discovered on Windows and Linux only: set inventory in the configuration")
 
 func discovered(Options) (discovery.Source, error) { return nil, ErrNoInventory }

@@ -1,9 +1,14 @@
 package node
 
 import (
+	"errors"
+
 	"directx-nri/discovery"
 	"directx-nri/discovery/pnp"
 )
+
+// ErrNoInventory is not returned on Windows.
+var ErrNoInventory = errors.New("no inventory is configured")
 
 func discovered(o Options) (discovery.Source, error) {
 	system := pnp.NewSystem()

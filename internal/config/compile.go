@@ -102,7 +102,7 @@ type flag struct{ name, key, usage string }
 
 func flags() []flag {
 	return []flag{
-		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered, on Windows only"},
+		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
 		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
 		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other"},
 		{"injection", "injection", "how GPUs get into containers: runtime or kubelet"},

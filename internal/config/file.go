@@ -9,7 +9,7 @@ type File struct {
 	APIVersion string `yaml:"apiVersion" jsonschema:"required"`
 	// Kind of the file.
 	Kind string `yaml:"kind" jsonschema:"required"`
-	// Absolute path of the inventory file, which describes this node's GPUs. Without one, GPUs are discovered, on Windows only.
+	// Absolute path of the inventory file, which describes this node's GPUs. Without one, GPUs are discovered: on Windows, and on Linux with /dev/dxg.
 	Inventory string `yaml:"inventory,omitempty" jsonschema:"minLength=0,example=/etc/directx-nri/gpus.yaml"`
 	// Resources and assignmentMode of another device plugin. It excludes resources.
 	Preset string `yaml:"preset,omitempty" jsonschema:"enum=,enum=tensorworks,enum=microsoft,enum=alibaba"`

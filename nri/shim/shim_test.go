@@ -436,7 +436,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 		says   []string
 	}{
 		"damaged policy":                 {func(b *bed) { b.write("state/policy.json", "{") }, []string{"policy.json"}},
-		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.Inventory = false }) }, []string{"set inventory in the configuration"}},
+		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.Inventory = false }) }, []string{"no GPU: /dev/dxg does not exist, and no inventory is configured"}},
 		"compiled inventory is missing":  {func(b *bed) { _ = os.Remove(b.path("state/devices.jsonl")) }, []string{"devices.jsonl"}},
 		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.jsonl", "{}\n") }, []string{"devices.jsonl", "DIRECTX_VISIBLE_DEVICES=none"}},
 		"panic":                          {func(b *bed) { b.shim = b.program("bin/" + brokenName) }, []string{"internal error in directx-nri", "a panic"}},

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"sync"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/discovery/dxg"
+)
+
+// ErrNoInventory reports that there is neither a driver of GPU paravirtualization nor an
+// inventory.
+var ErrNoInventory = fmt.Errorf("%w, and no inventory is configured", dxg.ErrNoDevice)
+
+func discovered(o Options) (discovery.Source, error) {
+	needed := cmp.Or(o.device, dxg.DefaultDevice)
+	if !o.Live && !o.Record {
+		// The record is enough: the driver may be outside of this program's container.
+		if _, err := os.Lstat(compiled.DiscoveredPath(o.StateDir)); err == nil {
+			return compiled.OpenDiscovered(o.StateDir), nil
+		}
+	}
+	switch _, err := os.Lstat(needed); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, ErrNoInventory
+	case !o.Live && !o.Record:
+		return compiled.OpenDiscovered(o.StateDir), nil
+	}
+	source := dxg.Open(dxg.Options{Device: o.device, Log: o.Log})
+	if o.Record {
+		return &recorder{Source: source, stateDir: o.StateDir}, nil
+	}
+	return source, nil
+}
+
+// recorder writes what its source finds for the programs that start containers, before
+// it returns it.
+type recorder struct {
+	discovery.Source
+	stateDir string
+
+	mu   sync.Mutex
+	last []discovery.Device
+}
+
+// Devices implements [discovery.Source].
+func (r *recorder) Devices(ctx context.Context) ([]discovery.Device, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	devices, err := r.Source.Devices(ctx)
+	if err != nil || r.last != nil && reflect.DeepEqual(r.last, devices) {
+		return devices, err
+	}
+	if err := compiled.WriteDiscovered(r.stateDir, devices); err != nil {
+		return nil, err
+	}
+	r.last, _ = discovery.Static(devices).Devices(ctx)
+	return devices, nil
+}

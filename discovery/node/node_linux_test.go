@@ -1,0 +1,84 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"directx-nri/discovery"
+	"directx-nri/discovery/compiled"
+	"directx-nri/discovery/dxg"
+)
+
+func TestOpenLive(t *testing.T) {
+	t.Parallel()
+	o := Options{StateDir: t.TempDir(), device: filepath.Join(t.TempDir(), "dxg")}
+	if err := os.WriteFile(o.device, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(o Options) discovery.Source {
+		source, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source
+	}
+	if _, err := open(o).Devices(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing is recorded yet: %v", err)
+	}
+	live := o
+	live.Live = true
+	if source, ok := open(live).(*dxg.Source); !ok {
+		t.Errorf("live: %T", source)
+	}
+	live.Record = true
+	if _, err := open(live).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
+		t.Errorf("a file that is no driver: %v", err)
+	}
+	if err := compiled.WriteDiscovered(o.StateDir, []discovery.Device{{InstanceID: "A"}}); err != nil {
+		t.Fatal(err)
+	}
+	o.device = "/nonexistent" // outside of the program's container
+	if devices, err := open(o).Find(t.Context(), []string{"a"}); err != nil || len(devices) != 1 {
+		t.Errorf("recorded: %v, %v", devices, err)
+	}
+}
+
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	gpus := &listSource{}
+	r := &recorder{Source: gpus, stateDir: t.TempDir()}
+	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}} {
+		gpus.list = list
+		devices, err := r.Devices(t.Context())
+		recorded, readErr := compiled.OpenDiscovered(r.stateDir).Devices(t.Context())
+		if err != nil || readErr != nil || !reflect.DeepEqual(devices, list) || !reflect.DeepEqual(recorded, list) {
+			t.Errorf("%v: %v, %v; recorded %v, %v", list, devices, err, recorded, readErr)
+		}
+	}
+	gpus.err = errors.New("broken")
+	if _, err := r.Devices(t.Context()); !errors.Is(err, gpus.err) {
+		t.Error(err)
+	}
+	gpus.err, gpus.list, r.stateDir = nil, nil, filepath.Join(t.TempDir(), "file", "state")
+	if err := os.WriteFile(filepath.Dir(r.stateDir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if devices, err := r.Devices(t.Context()); err == nil {
+		t.Errorf("it is not recorded: %v", devices)
+	}
+}
+
+type listSource struct {
+	discovery.Static
+	list []discovery.Device
+	err  error
+}
+
+func (s *listSource) Devices(context.Context) ([]discovery.Device, error) { return s.list, s.err }
