@@ -7,6 +7,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func example() Policy {
@@ -127,8 +130,9 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := decode(again, true); err != nil || !reflect.DeepEqual(back.Resources, p.Resources) && len(again) < len(data) {
-			t.Fatalf("%v: %s", err, again)
+		back, err := decode(again, true)
+		if diff := cmp.Diff(p, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Fatalf("%s: %v, %s", again, err, diff)
 		}
 	})
 }

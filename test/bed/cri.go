@@ -102,6 +102,9 @@ func ViewProcess(id string, pid int) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
+	if len(environ) == 0 {
+		return View{}, errors.New("its process is ending") // Containers have a PATH.
+	}
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
 		if name, value, found := strings.Cut(entry, "="); found && strings.HasPrefix(name, "DIRECTX_ALLOCATION") {
 			view.Tokens[name] = value

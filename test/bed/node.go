@@ -50,6 +50,8 @@ type Options struct {
 	// Offered is what the kubelet is to offer, by resource, by default what follows
 	// from the inventory, Replicas and the default rules.
 	Offered map[string]int
+	// AtLeast lets it offer more.
+	AtLeast bool
 	// NRIOff disables NRI in containerd; our plugin does not run.
 	NRIOff bool
 	// Inventory is the inventory file in force.
@@ -373,7 +375,7 @@ func (n *Node) WaitOffered(t testing.TB) {
 			return err
 		}
 		for resource, count := range want {
-			if got[resource] != count {
+			if got[resource] < count || got[resource] > count && !n.AtLeast {
 				return fmt.Errorf("allocatable %s is %d, want %d", resource, got[resource], count)
 			}
 		}

@@ -4,9 +4,11 @@ package faults
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +29,7 @@ const (
 	nriTimeout = 2 * time.Second
 	// settleTimeout is how long pods may take to run after the last fault.
 	settleTimeout = 60 * time.Second
+	recheck       = 12 * time.Second // longer than the interval at which the advertiser lists pods
 )
 
 // model is what is known about the node independently of the product's programs.
@@ -34,11 +37,13 @@ type model struct {
 	// records are the replicas that each token stands for, by the record's ID. A record
 	// never changes.
 	records map[string][]string
-	reports int64    // how much of the containers' reports was read
-	events  bed.Mark // how much of the kubelet's log was read
+	holders map[string]string            // the pods of the records that there are, by the record's ID
+	torn    map[string]bool              // the records that were torn: the advertiser may not end them
+	tokens  map[string]map[string]string // the tokens of containers that have started, by pod
+	reports int64                        // how much of the containers' reports was read
+	events  bed.Mark                     // how much of the kubelet's log was read
 	pulled  map[string]time.Time
-	// healthy is the longest creation of a container without a fault.
-	healthy time.Duration
+	healthy time.Duration // the longest creation of a container without a fault
 
 	// What the node had before the first pod.
 	mounts      int
@@ -53,7 +58,8 @@ type container struct {
 }
 
 func (r *round) begin() {
-	r.pulled, r.records = map[string]time.Time{}, map[string][]string{}
+	r.pulled, r.records, r.holders = map[string]time.Time{}, map[string][]string{}, map[string]string{}
+	r.torn, r.tokens = map[string]bool{}, map[string]map[string]string{}
 	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
 }
 
@@ -63,7 +69,11 @@ func (r *round) refresh() {
 	if err != nil {
 		return // Another step may have made the directory unreadable.
 	}
+	clear(r.holders)
 	for _, e := range entries {
+		if e.Holder != nil {
+			r.holders[string(e.ID)] = strings.TrimSuffix(e.Holder.PodName, "-"+bed.Name)
+		}
 		var ids []string
 		for _, replica := range e.Replicas {
 			ids = append(ids, replica.ID)
@@ -90,7 +100,7 @@ func (r *round) check() {
 	holders := map[string]string{}
 	for _, c := range running {
 		replicas, err := r.promised(c.spec, c.view.Tokens)
-		if err != nil {
+		if err != nil && !r.lookup(c.pod).thief && !r.abandoned(c.pod, c.view.Tokens) {
 			r.t.Errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
 			continue
 		}
@@ -156,6 +166,13 @@ func (r *round) promised(spec bed.Container, tokens map[string]string) (replicas
 	return replicas, nil
 }
 
+// abandoned reports whether the kubelet may have created a container without the answer
+// of a device plugin: GetDeviceRunContainerOptions in pkg/kubelet/cm/devicemanager
+// (v1.34) does so if the pod is deleted while it waits for PreStartContainer.
+func (r *round) abandoned(pod string, tokens map[string]string) bool {
+	return r.pods[pod] == nil && strings.Join(slices.Collect(maps.Values(tokens)), "") == ""
+}
+
 func gpusOf(replicas []string) (gpus []int) {
 	for _, id := range replicas {
 		gpus = append(gpus, bed.GPUOfReplica(id))
@@ -165,12 +182,7 @@ func gpusOf(replicas []string) (gpus []int) {
 }
 
 // lookup returns a pod, deleted or not.
-func (r *round) lookup(name string) *pod {
-	if p := r.pods[name]; p != nil {
-		return p
-	}
-	return r.gone[name]
-}
+func (r *round) lookup(name string) *pod { return cmp.Or(r.pods[name], r.gone[name]) }
 
 // spec returns what a pod's container is.
 func (p *pod) spec(name string) (bed.Container, bool) {
@@ -208,7 +220,7 @@ func (r *round) running() ([]container, error) {
 		}
 		// Before runc executes the container's program, the process has runc's environment.
 		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", view.PID))
-		if err != nil || strings.Contains(program, "runc") {
+		if err != nil || filepath.Base(program) != "busybox" {
 			continue
 		}
 		if view, err = r.ViewContainer(c.GetId()); err != nil {
@@ -249,8 +261,14 @@ func (r *round) checkReports() {
 		r.containers++
 		if len(gpus) > 0 {
 			r.withGPU++
+			if r.pods[podName] != nil {
+				maps.DeleteFunc(tokens, func(_, token string) bool { return token == "" })
+				r.tokens[podName] = tokens
+			}
 		}
-		if replicas, err := r.promised(spec, tokens); err != nil {
+		if replicas, err := r.promised(spec, tokens); err != nil && r.abandoned(podName, tokens) && len(gpus) == 0 {
+			r.statistics.abandoned++
+		} else if err != nil {
 			r.t.Errorf("container %s started with GPUs %v: %v", fields[0], gpus, err)
 		} else if want := gpusOf(replicas); !slices.Equal(gpus, want) {
 			r.t.Errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
@@ -265,12 +283,13 @@ func (r *round) checkReports() {
 func (r *round) checkEvents() {
 	log := r.Kubelet.Log(r.events)
 	end := r.events + bed.Mark(strings.LastIndexByte(log, '\n')+1)
-	for name := range r.allPods() {
-		p := r.lookup(name)
+	all := maps.Clone(r.pods)
+	maps.Copy(all, r.gone)
+	for name, p := range all {
 		for _, e := range r.EventsSince(name, r.events) {
 			_, object, _ := strings.Cut(strings.TrimSuffix(e.Object, "}"), "{")
 			spec, found := p.spec(object)
-			if !found || spec.Display+spec.Compute > 0 {
+			if !found || spec.Display+spec.Compute > 0 || p.thief {
 				continue
 			}
 			key := name + "/" + object
@@ -308,21 +327,9 @@ func (r *round) checkDelay(key string, created time.Time) {
 	}
 }
 
-func (r *round) allPods() func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for _, pods := range []map[string]*pod{r.pods, r.gone} {
-			for name := range pods {
-				if !yield(name) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // settle ends all faults. Then every pod that can run must run within 60 s, and when all
-// are deleted nothing must be left.
-func (r *round) settle() {
+// are deleted nothing must be left; if patient, not their records either.
+func (r *round) settle(patient bool) {
 	if r.disk != "" {
 		r.repairDisk()
 	}
@@ -352,7 +359,7 @@ func (r *round) settle() {
 			case status.Status.Phase == "Failed":
 				r.refused++
 				return nil
-			case p.loops:
+			case p.loops, p.thief:
 				return nil
 			}
 			for _, c := range status.Status.ContainerStatuses {
@@ -368,11 +375,25 @@ func (r *round) settle() {
 	}
 	r.t.Logf("all pods ran %v after the last fault", time.Since(start).Round(time.Millisecond))
 	r.check()
+	if patient {
+		time.Sleep(recheck)
+	}
 	for _, name := range names {
 		r.drop(name)
 	}
 	for name := range r.gone {
 		r.Remove(r.t, name)
+	}
+	if patient {
+		bed.Eventually(r.t, settleTimeout, "the records of the last pods end", func() error {
+			r.refresh()
+			for id, pod := range r.holders {
+				if slices.Contains(names, pod) && !r.torn[id] {
+					return fmt.Errorf("record %s of pod %s is left", id, pod)
+				}
+			}
+			return nil
+		})
 	}
 	r.checkLeaks()
 }
@@ -386,10 +407,13 @@ func (r *round) checkLeaks() {
 	}
 	r.WaitReady(r.t)
 	r.lastFault = time.Time{} // From here on a standalone container must start.
-	r.t.Log(r.startStandalone())
+	r.t.Log(r.standaloneWith(nil))
 	bed.Eventually(r.t, settleTimeout, "nothing is left of the pods", func() error {
 		if running, err := r.running(); err != nil || len(running) > 0 {
 			return fmt.Errorf("%d containers run, %w", len(running), err)
+		}
+		if left := r.leftover(); len(left) > 0 {
+			return fmt.Errorf("these processes are left: %v", left)
 		}
 		if mounts := r.countMounts(); mounts > r.mounts {
 			return fmt.Errorf("there are %d mounts below %s, and were %d", mounts, r.Dir, r.mounts)
@@ -414,6 +438,23 @@ func (r *round) checkLeaks() {
 		}
 		return nil
 	})
+}
+
+// leftover returns the processes of runc and of standalone containers' shims. Those of
+// pods' sandboxes are the kubelet's to end, which forgets some of its static pods.
+func (r *round) leftover() (all []string) {
+	programs, err := filepath.Glob("/proc/[0-9]*/exe")
+	r.must(err)
+	for _, link := range programs {
+		program, _ := os.Readlink(link)
+		data, err := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
+		line := strings.ReplaceAll(string(data), "\x00", " ")
+		shim := strings.Contains(program, "containerd-shim-") && strings.Contains(line, "-namespace "+bed.DefaultNamespace)
+		if err == nil && strings.Contains(line, r.Dir) && (shim || filepath.Base(program) == "runc") {
+			all = append(all, line)
+		}
+	}
+	return all
 }
 
 // countMounts counts the mounts below the node's directory.

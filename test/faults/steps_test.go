@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,8 @@ import (
 
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/readiness"
+	"directx-nri/internal/shimfile"
 	"directx-nri/test/bed"
 )
 
@@ -61,6 +64,7 @@ type pod struct {
 	// refuses a pod for good if it cannot allocate, also after its own restart.
 	faults bool
 	loops  bool // its container ends again and again
+	thief  bool // it presents tokens of others, and may be refused
 }
 
 // report makes a container write at its start what it has, and its tokens.
@@ -88,18 +92,24 @@ type operation struct {
 
 var operations = []operation{
 	{20, (*round).create},
-	{4, (*round).strike},
+	{5, (*round).strike},
+	{5, func(r *round) string { // The kubelet tries all pods again.
+		r.Nudge(r.t, slices.Collect(maps.Keys(r.pods))...)
+		return "nudge"
+	}},
 	{4, (*round).delete},
 	{5, (*round).crash},
-	{4, (*round).startStandalone},
+	{4, func(r *round) string { return r.standaloneWith(nil) }},
+	{3, (*round).disturbShim},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
 	{5, (*round).repairAll},
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
 	{2, (*round).tearOrRestore},
+	{2, (*round).changeTimes},
 	{2, (*round).unplugOrPlug},
-	{1, (*round).configure},
+	{2, (*round).configure},
 }
 
 // step does the next step of the sequence. It draws as many random numbers each time,
@@ -107,7 +117,7 @@ var operations = []operation{
 func (r *round) step() {
 	sequence := r.random
 	r.random = rand.New(rand.NewPCG(sequence.Uint64(), 0))
-	pause := time.Duration(sequence.IntN(1000)) * time.Millisecond
+	pause := time.Duration(max(0, sequence.IntN(1000)-400)) * time.Millisecond // Many steps follow at once.
 	defer func() { r.random = sequence }()
 	total := 0
 	for _, o := range operations {
@@ -170,9 +180,19 @@ func (r *round) create() string {
 			Init:       []bed.Container{gpu("first", 1, 0, "true"), gpu("none", 0, 0, "true")},
 			Containers: []bed.Container{gpu("main", 1, 1, bed.Wait)},
 		}}},
+		{"thief", pod{thief: true, Pod: bed.Pod{Containers: []bed.Container{r.thief()}}}},
 	}
 	kind := kinds[r.random.IntN(len(kinds))]
 	return "create " + r.apply(kind.name, kind.pod)
+}
+
+// thief returns a container without a GPU that presents the tokens of another pod's.
+func (r *round) thief() bed.Container {
+	c := bed.Container{Name: "main", Script: bed.Wait}
+	if victims := slices.Sorted(maps.Keys(r.tokens)); len(victims) > 0 {
+		c.Env = r.tokens[victims[r.random.IntN(len(victims))]]
+	}
+	return c
 }
 
 func (r *round) apply(name string, p pod) string {
@@ -184,40 +204,49 @@ func (r *round) apply(name string, p pod) string {
 	return name
 }
 
-// strike creates a pod, and kills or freezes the product's daemons somewhere between its
-// admission and its start.
+// strike creates a pod with a GPU on a node that works, and kills or freezes the
+// product's daemons between its admission and its start: at any moment, or shortly after
+// the kubelet has the image, when it asks the advertiser and then containerd.
 func (r *round) strike() string {
-	text := r.create()
+	text := r.repairAll()
+	for start := time.Now(); time.Since(start) < 5*time.Second && !r.ready(); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	mark := r.Kubelet.Mark()
+	text += ", create " + r.apply("struck", pod{Pod: bed.Pod{Containers: []bed.Container{{Name: "main", Display: 1, Script: report + bed.Wait}}}})
 	delay := time.Duration(r.random.IntN(800)) * time.Millisecond
+	if r.random.IntN(4) > 0 {
+		delay /= 16
+		for start := time.Now(); time.Since(start) < time.Second && !strings.Contains(r.Kubelet.Log(mark), `reason="Pulled"`); {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
 	time.Sleep(delay) // The moment is what varies here.
 	freeze, which := r.random.IntN(2) == 0, [][]*bed.Process{{r.Plugin}, {r.Advertiser}, {r.Plugin, r.Advertiser}}[r.random.IntN(3)]
 	for _, p := range which {
 		r.disturb(p)
-		if !freeze {
+		if freeze && r.works(p) {
+			r.freeze(p)
+		} else {
 			r.kill(p)
-		} else if r.works(p) {
-			p.Freeze(r.t)
-			r.frozen[p] = true
 		}
 		text += ", strike " + p.Name
 	}
 	return fmt.Sprintf("%s after %v, freeze %t", text, delay, freeze)
 }
 
-// pickPod returns one of the pods, "" if there is none.
-func (r *round) pickPod() string {
-	names := slices.Sorted(maps.Keys(r.pods))
-	if len(names) == 0 {
-		return ""
-	}
-	return names[r.random.IntN(len(names))]
+// ready reports whether a pod with a GPU can start.
+func (r *round) ready() bool {
+	offered, err := r.Allocatable()
+	return err == nil && offered[bed.Display] > 0 && readiness.Check(r.t.Context(), filepath.Join(r.RuntimeDir, readiness.SocketName)) == nil
 }
 
 func (r *round) delete() string {
-	name := r.pickPod()
-	if name == "" {
+	names := slices.Sorted(maps.Keys(r.pods))
+	if len(names) == 0 {
 		return "delete nothing"
 	}
+	name := names[r.random.IntN(len(names))]
 	r.drop(name)
 	return "delete " + name
 }
@@ -225,6 +254,7 @@ func (r *round) delete() string {
 func (r *round) drop(name string) {
 	r.Delete(r.t, name)
 	r.gone[name] = r.pods[name]
+	delete(r.tokens, name)
 	delete(r.pods, name)
 }
 
@@ -238,9 +268,35 @@ func (r *round) crash() string {
 	return fmt.Sprintf("crash %s/%s: %v", c.pod, c.name, syscall.Kill(c.view.PID, syscall.SIGKILL))
 }
 
-// startStandalone starts a container through the runtime shim, which asks for one GPU
-// or none, looks at it, and removes it.
-func (r *round) startStandalone() string {
+// disturbShim freezes the shim between two of its system calls, kills it or replaces the
+// program meanwhile, and starts the container again if that failed.
+func (r *round) disturbShim() string {
+	delay, steps := time.Duration(r.random.IntN(2000))*time.Microsecond, 1+r.random.IntN(8)
+	kill, upgrade := r.random.IntN(2) == 0, r.random.IntN(2) == 0
+	text := fmt.Sprintf("freeze the shim %d times for %v, replace %t, kill %t: ", steps, delay, upgrade, kill)
+	return text + r.standaloneWith(func(started <-chan struct{}) {
+		pid := r.findShim(started)
+		for i := range steps {
+			if pid == 0 {
+				return
+			}
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // It may have ended, or be the real one.
+			time.Sleep(delay)
+			if upgrade && i == 0 {
+				r.upgradeShim()
+			}
+			if kill && r.isShim(pid) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			time.Sleep(delay / 4)
+		}
+	})
+}
+
+// standaloneWith starts a container through the runtime shim, which asks for one GPU or
+// none, calls fault, if any, meanwhile, looks at the container, and removes it.
+func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
 	if !r.works(r.Containerd) {
 		return "no standalone container"
 	}
@@ -252,7 +308,16 @@ func (r *round) startStandalone() string {
 		c.Annotations = map[string]string{"directx.microsoft.com/visible-devices": r.full.GPUs[i].LocationPath()}
 	}
 	err := r.client.Create(c)
-	if err == nil {
+	if err == nil && fault != nil {
+		started := make(chan struct{})
+		go func() {
+			defer close(started)
+			_, err = r.client.Start(c.ID)
+		}()
+		fault(started)
+		<-started
+	}
+	if err != nil && fault != nil || err == nil && fault == nil {
 		_, err = r.client.Start(c.ID)
 	}
 	if err == nil {
@@ -264,6 +329,41 @@ func (r *round) startStandalone() string {
 	}
 	r.client.Remove(r.t, c.ID)
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
+}
+
+// findShim waits for a process of the runtime shim, and returns 0 if there is none before
+// the container has started.
+func (r *round) findShim(started <-chan struct{}) int {
+	for {
+		entries, err := os.ReadDir("/proc")
+		r.must(err)
+		for _, e := range slices.Backward(entries) {
+			if pid, err := strconv.Atoi(e.Name()); err == nil && r.isShim(pid) {
+				return pid
+			}
+		}
+		select {
+		case <-started:
+			return 0
+		default:
+		}
+	}
+}
+
+// isShim reports whether a process is the runtime shim, and not yet the real one.
+func (r *round) isShim(pid int) bool {
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && strings.HasPrefix(program, r.ShimFile())
+}
+
+// upgradeShim installs the runtime shim with a byte more at its end.
+func (r *round) upgradeShim() {
+	program, err := os.ReadFile(r.ShimFile())
+	r.must(err)
+	file := filepath.Join(r.Dir, "next-shim")
+	r.must(os.WriteFile(file, append(program, 0), 0o755))
+	_, err = shimfile.Install(r.t.Context(), file, r.ShimFile())
+	r.must(err)
 }
 
 // pickProcess returns a process, the product's more often, and mostly one that does not
@@ -320,9 +420,13 @@ func (r *round) freezeOrThaw() string {
 		delete(r.frozen, p)
 		return "thaw " + p.Name
 	}
+	r.freeze(p)
+	return "freeze " + p.Name
+}
+
+func (r *round) freeze(p *bed.Process) {
 	p.Freeze(r.t)
 	r.frozen[p] = true
-	return "freeze " + p.Name
 }
 
 // restartSeveral kills some processes, and starts them in another order.
@@ -338,12 +442,10 @@ func (r *round) restartSeveral() string {
 		r.kill(p)
 		text += " " + p.Name
 	}
-	slices.SortStableFunc(which, func(a, b *bed.Process) int {
-		return map[bool]int{true: 1}[a == r.Kubelet] - map[bool]int{true: 1}[b == r.Kubelet]
-	})
 	for _, p := range which {
 		r.launch(p)
 	}
+	r.launch(r.Kubelet) // It cannot start before containerd.
 	return text
 }
 
@@ -408,12 +510,16 @@ func (r *round) tearOrRestore() string {
 	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") })
 	files = append(files, policy.Path(r.StateDir))
 	file := files[r.random.IntN(len(files))]
+	if r.random.IntN(3) == 0 {
+		file = policy.Path(r.StateDir)
+	}
 	content, err := os.ReadFile(file)
 	if err != nil || r.disk != "" {
 		return fmt.Sprintf("tear nothing: %v", err)
 	}
 	r.must(os.Truncate(file, int64(len(content)/2)))
 	r.damaged[file] = content
+	r.torn[strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))] = true
 	return "tear " + filepath.Base(file)
 }
 
@@ -431,6 +537,17 @@ func (r *round) restore() {
 	clear(r.damaged)
 }
 
+// changeTimes sets the times of a record, a binding or a policy to the past or the future,
+// as after a jump of the clock.
+func (r *round) changeTimes() string {
+	files, err := filepath.Glob(filepath.Join(r.StateDir, "*", "*.*"))
+	r.must(err)
+	files = append(files, policy.Path(r.StateDir), r.ConfigFile(), filepath.Join(r.Dir, "inventory", "inventory.yaml"))
+	file := files[r.random.IntN(len(files))]
+	at := time.Now().Add(time.Duration(r.random.IntN(20_000)-10_000) * time.Hour)
+	return fmt.Sprintf("%s is of %v: %v", filepath.Base(file), at.Year(), os.Chtimes(file, at, at))
+}
+
 func (r *round) unplugOrPlug() string {
 	r.lastFault = time.Now()
 	if r.Inventory != r.full {
@@ -442,12 +559,22 @@ func (r *round) unplugOrPlug() string {
 	return fmt.Sprintf("GPU %d leaves", gpu)
 }
 
-// configure changes the configuration; one in three is invalid.
+// moved is a configuration that offers GPU 1 as another resource.
+const moved = `resources:
+- {name: directx.microsoft.com/compute, match: {locationPath: "PCIROOT(0)#PCI(1C00)"}, replicas: 16}
+- {name: directx.microsoft.com/display, match: {kind: display}, replicas: 16}
+- {name: directx.microsoft.com/compute, match: {kind: compute}, replicas: 16}
+`
+
+// configure changes the configuration; one in four is invalid.
 func (r *round) configure() string {
-	text := []string{config(replicas), config(replicas - 4), "replicas: 0\n"}[r.random.IntN(3)]
+	text := []string{config(replicas), config(replicas - 4), "replicas: 0\n", moved}[r.random.IntN(4)]
 	r.lastFault = time.Now() // A good one restarts the advertiser in process.
+	if text == moved {       // What pods hold of the GPU keeps its name until they end.
+		r.AtLeast, r.Offered = true, map[string]int{bed.Display: replicas, bed.Compute: replicas}
+	}
 	r.WriteConfig(r.t, text)
-	return "configure " + strings.TrimSpace(text)
+	return "configure " + strings.Join(strings.Fields(text), " ")
 }
 
 func (r *round) must(err error) {
