@@ -100,7 +100,7 @@ parts: ## build all the real programs that the end-to-end suites run, into .part
 .PHONY: e2e
 e2e: bin ## run the end-to-end suites: real kubelet, containerd and runc (root)
 	test/parts/build.sh linux versions
-	$(GOTEST) -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall ./test/doctor
+	$(GOTEST) -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/runtimeconfig ./test/uninstall ./test/doctor ./test/dxg
 
 .PHONY: e2e-cluster
 e2e-cluster: ## run the suite on a whole Kubernetes cluster of one node: the chart installed, changed and removed (root)
@@ -141,6 +141,7 @@ lint: ## run golangci-lint at the version in tools/go.mod, for Linux and Windows
 	GOOS=windows $(LINT) run ./internal/... ./discovery/... ./cmd/... ./nri/shim/...
 	GOOS=windows go vet ./...
 	cd tools/release && $(LINT) run --config ../../.golangci.yaml ./...
+	cd test/dxg/double && $(LINT) run --config ../../../.golangci.yaml ./...
 
 .PHONY: bench
 bench: bin ## print the benchmarks; as root also whole container starts on real parts

@@ -119,7 +119,10 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 }
 
 func (n *Node) configText(more string) string {
-	return fmt.Sprintf("apiVersion: %s\nkind: %s\ninventory: %s\n%s\n", config.APIVersion, config.Kind, n.inventory, more)
+	if !n.Live {
+		more = fmt.Sprintf("inventory: %s\n%s", n.inventory, more)
+	}
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more)
 }
 
 // ApplyConfig compiles the configuration file and the inventory, on a node whose

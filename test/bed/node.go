@@ -56,6 +56,8 @@ type Options struct {
 	NRIOff bool
 	// Inventory is the inventory file in force.
 	Inventory *Inventory
+	// Live has the product discover GPUs: there is no inventory. Offered says which.
+	Live bool
 	// SameDevicePaths gives device nodes the same path in containers as on the host,
 	// which is all that ctr supports.
 	SameDevicePaths bool

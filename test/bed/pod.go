@@ -55,7 +55,7 @@ const Wait = "trap 'exit 0' TERM; sleep 2147483647 & wait"
 const (
 	witnessDir  = "/witness"
 	witnessFile = "without-gpu"
-	witness     = "ls /dev/dxg[0-9]* >/dev/null 2>&1 || echo \"$0\" >>" + witnessDir + "/" + witnessFile + "\n"
+	witness     = "ls /dev/dxg* >/dev/null 2>&1 || echo \"$0\" >>" + witnessDir + "/" + witnessFile + "\n"
 )
 
 // CheckWitness fails the test if a container ran without the GPU that it requested

@@ -18,9 +18,6 @@ import (
 // maxPacket is the longest message to the host.
 const maxPacket = 128 << 10
 
-// maxAdapters is how many adapters ENUMADAPTERS2 enumerates at most.
-const maxAdapters = 64
-
 // device is the file that stands for /dev/dxg.
 type device struct {
 	fs.Inode
@@ -112,93 +109,54 @@ func (f *file) Ioctl(ctx context.Context, command uint32, _ uint64, in, out []by
 	memory := memory(caller.Pid)
 	switch {
 	case command == enumAdapters2Command:
-		return 0, f.enumerate2(memory, in, out)
-	case command == enumAdapters3Command && !f.scenario.NoEnumAdapters3:
-		return 0, f.enumerate3(memory, in, out)
-	case command == openAdapterFromLUIDCommand:
-		var args openAdapterFromLUID
+		var args enumAdapters2
 		decode(in, &args)
-		a := f.scenario.find(args.LUID.number())
-		if a == nil {
-			return 0, syscall.EINVAL
-		}
-		args.Handle = f.openHandle(a.LUID)
+		errno := f.enumerate(memory, &args.Count, args.Adapters, false, 64, syscall.EOVERFLOW)
 		copy(out, encode(args))
-		return 0, 0
+		return 0, errno
+	case command == enumAdapters3Command && !f.scenario.NoEnumAdapters3:
+		var args enumAdapters3
+		decode(in, &args)
+		errno := f.enumerate(memory, &args.Count, args.Adapters, args.Filter&1 != 0, 0xFFFF, 0)
+		copy(out, encode(args))
+		return 0, errno
 	case command == closeAdapterCommand:
 		var args closeAdapter
 		decode(in, &args)
-		if _, found := f.handles[args.Handle]; !found && args.Handle != 0 {
-			return 0, syscall.EINVAL
-		}
-		f.closeHandle(args.Handle)
-		return 0, 0
+		return 0, f.closeHandle(args.Handle)
 	case command == queryAdapterInfoCommand:
 		return 0, f.query(memory, in)
 	}
 	return 0, syscall.ENOTTY
 }
 
-func (f *file) enumerate2(m memory, in, out []byte) syscall.Errno {
-	var args enumAdapters2
-	decode(in, &args)
-	list := f.visible(false)
-	switch {
-	case f.scenario.EnumErrno != 0:
-		return f.scenario.EnumErrno
-	case args.Adapters == 0:
-		args.Count = f.scenario.count(len(list))
-		copy(out, encode(args))
-		return 0
-	case int(args.Count) < len(list):
-		return syscall.EOVERFLOW
-	case args.Count > maxAdapters:
-		return syscall.EINVAL
-	}
-	args.Count = f.scenario.count(len(list))
-	copy(out, encode(args))
-	return f.writeInfos(m, args.Adapters, list)
-}
-
-// enumerate3 lists compute-only adapters only if the filter asks for them, as Windows'
-// documentation says. The driver ignores the filter.
-func (f *file) enumerate3(m memory, in, out []byte) syscall.Errno {
-	var args enumAdapters3
-	decode(in, &args)
-	list := f.visible(args.Filter&includeComputeOnly != 0)
-	room := int(args.Count)
-	args.Count = f.scenario.count(len(list))
-	copy(out, encode(args))
-	switch {
-	case f.scenario.EnumErrno != 0:
-		return f.scenario.EnumErrno
-	case args.Adapters == 0 || room == 0:
-		return 0
-	case room > 0xFFFF:
-		return syscall.EINVAL
-	case room < len(list):
-		return 0 // The count alone.
-	}
-	return f.writeInfos(m, args.Adapters, list)
-}
-
-// visible returns the LUIDs of the adapters.
-func (f *file) visible(withComputeOnly bool) (luids []uint64) {
+// enumerate opens the adapters and writes them to address, for which count has the room
+// and then the number. An address of 0 asks for the number alone. Compute-only adapters
+// are left out unless they are asked for, as Windows' documentation says; the driver
+// never does.
+func (f *file) enumerate(m memory, count *uint32, address uint64, withComputeOnly bool, limit int, tooSmall syscall.Errno) syscall.Errno {
+	var infos []adapterInfo
 	for _, a := range f.scenario.Adapters {
 		if withComputeOnly || a.Type&computeOnly == 0 {
-			luids = append(luids, a.LUID)
+			infos = append(infos, adapterInfo{LUIDLow: uint32(a.LUID), LUIDHigh: uint32(a.LUID >> 32)})
 		}
 	}
-	return luids
-}
-
-// writeInfos opens adapters and writes them to the caller.
-func (f *file) writeInfos(m memory, address uint64, luids []uint64) syscall.Errno {
-	infos := make([]adapterInfo, len(luids))
-	for i, id := range luids {
-		infos[i] = adapterInfo{Handle: f.openHandle(id), LUID: luid{Low: uint32(id), High: uint32(id >> 32)}}
+	room := int(*count)
+	*count = f.scenario.count(len(infos))
+	switch {
+	case f.scenario.EnumErrno != 0:
+		return f.scenario.EnumErrno
+	case address == 0 || len(infos) == 0:
+		return 0
+	case room < len(infos):
+		return tooSmall
+	case room > limit:
+		return syscall.EINVAL
 	}
-	if len(infos) > 0 && !m.write(address, encode(infos)) {
+	for i := range infos {
+		infos[i].Handle = f.openHandle(uint64(infos[i].LUIDHigh)<<32 | uint64(infos[i].LUIDLow))
+	}
+	if !m.write(address, encode(infos)) {
 		for _, info := range infos {
 			f.closeHandle(info.Handle)
 		}
@@ -210,11 +168,11 @@ func (f *file) writeInfos(m memory, address uint64, luids []uint64) syscall.Errn
 func (f *file) query(m memory, in []byte) syscall.Errno {
 	var args queryAdapterInfo
 	decode(in, &args)
-	id, found := f.handles[args.Handle]
+	luid, found := f.handles[args.Handle]
 	if !found || args.Size == 0 || args.Size > maxPacket {
 		return syscall.EINVAL
 	}
-	a := f.scenario.find(id)
+	a := f.scenario.find(luid)
 	if a == nil {
 		return syscall.ENODEV
 	}
@@ -231,38 +189,38 @@ func (f *file) query(m memory, in []byte) syscall.Errno {
 	return 0
 }
 
-// openHandle returns a new handle. Its lower 6 bits are zero in the double.
-func (f *file) openHandle(id uint64) uint32 {
+// openHandle returns a new handle. In the double its lowest 6 bits are zero.
+func (f *file) openHandle(luid uint64) uint32 {
 	f.next += 1 << 6
-	f.handles[f.next] = id
+	f.handles[f.next] = luid
 	f.open++
 	return f.next
 }
 
-func (f *file) closeHandle(handle uint32) {
-	if _, found := f.handles[handle]; found {
-		delete(f.handles, handle)
-		f.open--
+func (f *file) closeHandle(handle uint32) syscall.Errno {
+	if _, found := f.handles[handle]; !found {
+		return syscall.EINVAL
 	}
+	delete(f.handles, handle)
+	f.open--
+	return 0
 }
-
-func (l luid) number() uint64 { return uint64(l.High)<<32 | uint64(l.Low) }
 
 // memory is that of the process with this ID.
 type memory int
 
 func (m memory) read(address uint64, data []byte) bool {
-	return m.copied(unix.ProcessVMReadv, address, data)
+	local, remote := vectors(address, data)
+	n, err := unix.ProcessVMReadv(int(m), local, remote, 0)
+	return err == nil && n == len(data)
 }
 
 func (m memory) write(address uint64, data []byte) bool {
-	return m.copied(unix.ProcessVMWritev, address, data)
+	local, remote := vectors(address, data)
+	n, err := unix.ProcessVMWritev(int(m), local, remote, 0)
+	return err == nil && n == len(data)
 }
 
-// copied calls a function that copies between data and the process, and reports whether
-// all was copied.
-func (m memory) copied(call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error), address uint64, data []byte) bool {
-	local := []unix.Iovec{{Base: &data[0], Len: uint64(len(data))}}
-	n, err := call(int(m), local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(data)}}, 0)
-	return err == nil && n == len(data)
+func vectors(address uint64, data []byte) ([]unix.Iovec, []unix.RemoteIovec) {
+	return []unix.Iovec{{Base: &data[0], Len: uint64(len(data))}}, []unix.RemoteIovec{{Base: uintptr(address), Len: len(data)}}
 }

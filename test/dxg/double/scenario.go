@@ -3,8 +3,6 @@
 package main
 
 import (
-	"encoding/hex"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"syscall"
@@ -29,7 +27,7 @@ type adapter struct {
 	LUID        uint64
 	Description string
 	// Type has the bits of D3DKMT_ADAPTERTYPE as the host answers them.
-	Type                   uint32
+	Type, Bus              uint32
 	Vendor, Device, Memory uint64
 	DriverStore            string
 	// DriverVersion is four numbers of 16 bits.
@@ -45,9 +43,9 @@ type adapter struct {
 // answer replaces the answer to one type of query.
 type answer struct {
 	Errno syscall.Errno
-	// Hex are the answer's bytes.
-	Hex string
-	// Short is how many bytes are answered.
+	// Bytes are the answer.
+	Bytes []byte
+	// Short, if not 0, is how many bytes are answered.
 	Short int
 }
 
@@ -94,12 +92,8 @@ func (s *scenario) query(a *adapter, kind uint32, buffer []byte) syscall.Errno {
 	switch {
 	case found && replaced.Errno != 0:
 		return replaced.Errno
-	case found && replaced.Hex != "":
-		bytes, err := hex.DecodeString(replaced.Hex)
-		if err != nil {
-			panic(fmt.Sprintf("scenario: answer to query %d: %v", kind, err))
-		}
-		copy(buffer, bytes)
+	case found && replaced.Bytes != nil:
+		copy(buffer, replaced.Bytes)
 		return 0
 	case !found && a.Errno != 0:
 		return a.Errno
@@ -108,7 +102,7 @@ func (s *scenario) query(a *adapter, kind uint32, buffer []byte) syscall.Errno {
 	if errno := a.query(kind, full); errno != 0 {
 		return errno
 	}
-	if found && replaced.Short < len(full) {
+	if 0 < replaced.Short && replaced.Short < len(full) {
 		full = full[:replaced.Short]
 	}
 	copy(buffer, full)
@@ -119,7 +113,7 @@ func (s *scenario) query(a *adapter, kind uint32, buffer []byte) syscall.Errno {
 func (a *adapter) query(kind uint32, buffer []byte) syscall.Errno {
 	var value any
 	switch kind {
-	case queryAdapterType, queryAdapterTypeRender:
+	case queryAdapterType:
 		value = a.Type&^notInGuests | paravirtualized
 	case queryRegistryInfo:
 		info := adapterRegistryInfo{}
@@ -128,6 +122,8 @@ func (a *adapter) query(kind uint32, buffer []byte) syscall.Errno {
 		value = info
 	case queryDeviceIDs:
 		value = deviceIDs{Vendor: uint32(a.Vendor), Device: uint32(a.Device), BusType: 1}
+	case queryAddress:
+		value = adapterAddress{Bus: a.Bus}
 	case querySegmentSize:
 		value = segmentSize{DedicatedVideo: a.Memory, SharedSystem: 8 << 30}
 	case querySegmentGroupSize:

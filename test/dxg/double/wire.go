@@ -7,23 +7,19 @@ import "encoding/binary"
 // The ioctls that the double answers: _IOWR('G', number, structure).
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/include/uapi/misc/d3dkmthk.h
 const (
-	openAdapterFromLUIDCommand = 0xC00C_4701
-	queryAdapterInfoCommand    = 0xC018_4709
-	enumAdapters2Command       = 0xC010_4714
-	closeAdapterCommand        = 0xC004_4715
-	enumAdapters3Command       = 0xC018_473E
+	queryAdapterInfoCommand = 0xC018_4709
+	enumAdapters2Command    = 0xC010_4714
+	closeAdapterCommand     = 0xC004_4715
+	enumAdapters3Command    = 0xC018_473E
 )
 
 // The ioctls' structures. They have every padding as a field, so that their encoding
 // has their layout; wire_test.go checks both.
 
-type luid struct{ Low, High uint32 }
-
 type adapterInfo struct {
-	Handle               uint32
-	LUID                 luid
-	Sources              uint32
-	MoveRegionsPreferred uint32
+	Handle                                  uint32
+	LUIDLow, LUIDHigh                       uint32
+	Sources, PresentMoveRegionsArePreferred uint32
 }
 
 type enumAdapters2 struct {
@@ -32,32 +28,24 @@ type enumAdapters2 struct {
 }
 
 type enumAdapters3 struct {
-	Filter          uint64
+	Filter          uint64 // The lowest bit asks for compute-only adapters.
 	Count, Reserved uint32
 	Adapters        uint64
-}
-
-// includeComputeOnly is the bit of enumAdapters3.Filter that asks for compute-only adapters.
-const includeComputeOnly = 1
-
-type openAdapterFromLUID struct {
-	LUID   luid
-	Handle uint32
 }
 
 type closeAdapter struct{ Handle uint32 }
 
 type queryAdapterInfo struct {
-	Handle, Type uint32
-	Data         uint64
-	Size         uint32
-	Padding      uint32
+	Handle, Type  uint32
+	Data          uint64
+	Size, Padding uint32
 }
 
 // Types of queries.
 // https://learn.microsoft.com/windows-hardware/drivers/ddi/d3dkmthk/ne-d3dkmthk-_kmtqueryadapterinfotype
 const (
 	querySegmentSize       = 3
+	queryAddress           = 6
 	queryRegistryInfo      = 8
 	queryAdapterType       = 15
 	queryUserDriverVersion = 18
@@ -65,7 +53,6 @@ const (
 	querySegmentGroupSize  = 42
 	queryRegistry          = 48
 	queryDriverVersion     = 49
-	queryAdapterTypeRender = 57
 )
 
 // The queries' structures.
@@ -75,6 +62,8 @@ const (
 const maxPath = 260
 
 type adapterRegistryInfo struct{ Adapter, BIOS, DAC, Chip [maxPath]uint16 }
+
+type adapterAddress struct{ Bus, Device, Function uint32 }
 
 type segmentSize struct{ DedicatedVideo, DedicatedSystem, SharedSystem uint64 }
 

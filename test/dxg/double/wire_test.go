@@ -17,58 +17,37 @@ func TestLayout(t *testing.T) {
 		info     adapterInfo
 		enum2    enumAdapters2
 		enum3    enumAdapters3
-		open     openAdapterFromLUID
 		query    queryAdapterInfo
 		strings  adapterRegistryInfo
 		group    segmentGroupSize
 		ids      deviceIDs
 		registry registryQuery
 	)
-	for name, sizes := range map[string]struct{ got, want uintptr }{
-		"adapterInfo":                  {unsafe.Sizeof(info), 20},
-		"adapterInfo.LUID":             {unsafe.Offsetof(info.LUID), 4},
-		"adapterInfo.Sources":          {unsafe.Offsetof(info.Sources), 12},
-		"enumAdapters2":                {unsafe.Sizeof(enum2), 16},
-		"enumAdapters2.Adapters":       {unsafe.Offsetof(enum2.Adapters), 8},
-		"enumAdapters3":                {unsafe.Sizeof(enum3), 24},
-		"enumAdapters3.Count":          {unsafe.Offsetof(enum3.Count), 8},
-		"enumAdapters3.Adapters":       {unsafe.Offsetof(enum3.Adapters), 16},
-		"openAdapterFromLUID":          {unsafe.Sizeof(open), 12},
-		"openAdapterFromLUID.Handle":   {unsafe.Offsetof(open.Handle), 8},
-		"closeAdapter":                 {unsafe.Sizeof(closeAdapter{}), 4},
-		"queryAdapterInfo":             {unsafe.Sizeof(query), 24},
-		"queryAdapterInfo.Type":        {unsafe.Offsetof(query.Type), 4},
-		"queryAdapterInfo.Data":        {unsafe.Offsetof(query.Data), 8},
-		"queryAdapterInfo.Size":        {unsafe.Offsetof(query.Size), 16},
-		"adapterRegistryInfo":          {unsafe.Sizeof(strings), 2080},
-		"adapterRegistryInfo.Chip":     {unsafe.Offsetof(strings.Chip), 1560},
-		"segmentSize":                  {unsafe.Sizeof(segmentSize{}), 24},
-		"segmentGroupSize":             {unsafe.Sizeof(group), 56},
-		"segmentGroupSize.Legacy":      {unsafe.Offsetof(group.Legacy), 8},
-		"segmentGroupSize.Local":       {unsafe.Offsetof(group.Local), 32},
-		"deviceIDs":                    {unsafe.Sizeof(ids), 28},
-		"deviceIDs.Vendor":             {unsafe.Offsetof(ids.Vendor), 4},
-		"deviceIDs.BusType":            {unsafe.Offsetof(ids.BusType), 24},
-		"registryQuery":                {unsafe.Sizeof(registry), 552},
-		"registryQuery.Name":           {unsafe.Offsetof(registry.Name), 8},
-		"registryQuery.ValueType":      {unsafe.Offsetof(registry.ValueType), 528},
-		"registryQuery.Size":           {unsafe.Offsetof(registry.Size), 536},
-		"registryQuery.Status":         {unsafe.Offsetof(registry.Status), 540},
-		"registryQuery.Value":          {unsafe.Offsetof(registry.Value), registryValueOffset},
-		"encoding of queryAdapterInfo": {uintptr(len(encode(query))), 24},
-		"encoding of segmentGroupSize": {uintptr(len(encode(group))), 56},
-		"encoding of registryQuery":    {uintptr(len(encode(registry))), 552},
-		"ioctl openAdapterFromLUID":    {iowr(1, unsafe.Sizeof(open)), openAdapterFromLUIDCommand},
-		"ioctl queryAdapterInfo":       {iowr(9, unsafe.Sizeof(query)), queryAdapterInfoCommand},
-		"ioctl enumAdapters2":          {iowr(0x14, unsafe.Sizeof(enum2)), enumAdapters2Command},
-		"ioctl closeAdapter":           {iowr(0x15, unsafe.Sizeof(closeAdapter{})), closeAdapterCommand},
-		"ioctl enumAdapters3":          {iowr(0x3E, unsafe.Sizeof(enum3)), enumAdapters3Command},
+	iowr := func(number, size uintptr) uintptr { return 3<<30 | size<<16 | 'G'<<8 | number }
+	for name, numbers := range map[string][2][]uintptr{
+		"ioctls": {
+			{iowr(9, unsafe.Sizeof(query)), iowr(0x14, unsafe.Sizeof(enum2)), iowr(0x15, unsafe.Sizeof(closeAdapter{})), iowr(0x3E, unsafe.Sizeof(enum3))},
+			{queryAdapterInfoCommand, enumAdapters2Command, closeAdapterCommand, enumAdapters3Command},
+		},
+		"adapterInfo":         {{unsafe.Sizeof(info), unsafe.Offsetof(info.LUIDLow), unsafe.Offsetof(info.Sources)}, {20, 4, 12}},
+		"enumAdapters2":       {{unsafe.Sizeof(enum2), unsafe.Offsetof(enum2.Adapters)}, {16, 8}},
+		"enumAdapters3":       {{unsafe.Sizeof(enum3), unsafe.Offsetof(enum3.Count), unsafe.Offsetof(enum3.Adapters)}, {24, 8, 16}},
+		"queryAdapterInfo":    {{unsafe.Sizeof(query), unsafe.Offsetof(query.Type), unsafe.Offsetof(query.Data), unsafe.Offsetof(query.Size)}, {24, 4, 8, 16}},
+		"adapterRegistryInfo": {{unsafe.Sizeof(strings), unsafe.Offsetof(strings.Chip)}, {2080, 1560}},
+		"adapterAddress":      {{unsafe.Sizeof(adapterAddress{})}, {12}},
+		"segmentSize":         {{unsafe.Sizeof(segmentSize{})}, {24}},
+		"segmentGroupSize":    {{unsafe.Sizeof(group), unsafe.Offsetof(group.Legacy), unsafe.Offsetof(group.Local)}, {56, 8, 32}},
+		"deviceIDs":           {{unsafe.Sizeof(ids), unsafe.Offsetof(ids.Vendor), unsafe.Offsetof(ids.BusType)}, {28, 4, 24}},
+		"registryQuery": {
+			{unsafe.Sizeof(registry), unsafe.Offsetof(registry.Name), unsafe.Offsetof(registry.ValueType), unsafe.Offsetof(registry.Size), unsafe.Offsetof(registry.Status), unsafe.Offsetof(registry.Value)},
+			{552, 8, 528, 536, 540, registryValueOffset},
+		},
+		"encodings": {{uintptr(len(encode(query))), uintptr(len(encode(group))), uintptr(len(encode(registry)))}, {24, 56, 552}},
 	} {
-		if sizes.got != sizes.want {
-			t.Errorf("%s: %#x, want %#x", name, sizes.got, sizes.want)
+		for i, want := range numbers[1] {
+			if got := numbers[0][i]; got != want {
+				t.Errorf("%s, number %d: %#x, want %#x", name, i, got, want)
+			}
 		}
 	}
 }
-
-// iowr is the number of an ioctl that reads and writes.
-func iowr(number, size uintptr) uintptr { return 3<<30 | size<<16 | 'G'<<8 | number }

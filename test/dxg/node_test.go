@@ -1,0 +1,156 @@
+//go:build e2e && linux
+
+package dxg
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"directx-nri/test/bed"
+)
+
+// Test17 and Test2 run a node whose GPUs the product discovers on the double.
+func Test17(t *testing.T) { testNode(t, false) }
+func Test2(t *testing.T)  { testNode(t, true) }
+
+const replicas = 2
+
+func testNode(t *testing.T, containerd2 bool) {
+	d := start(t, adapters(laptop...))
+	n := bed.Start(t, bed.Options{
+		Live: true, Containerd2: containerd2, Replicas: replicas, Products: d.products(),
+		Offered: map[string]int{bed.Display: 3 * replicas},
+	})
+
+	t.Run("a pod gets its GPU", func(t *testing.T) {
+		pods := []string{
+			n.Apply(t, bed.GPUPod("one", 1)), n.Apply(t, bed.GPUPod("two", 2)),
+			n.Apply(t, bed.Pod{Name: "none", Containers: []bed.Container{{Name: "main"}}}),
+		}
+		n.WaitRunning(t, pods...)
+		mustHave(t, n, pods...)
+	})
+
+	t.Run("GPUs come and go under load", func(t *testing.T) {
+		var pods []string
+		for round := range 4 {
+			left := slices.Delete(slices.Clone(laptop), round%3, round%3+1)
+			d.set(adapters(left...))
+			uevent(t)
+			pods = append(pods, n.Apply(t, bed.GPUPod("load", 1)))
+			waitOffered(t, n, 2*replicas)
+			d.set(adapters(laptop...))
+			uevent(t)
+			n.Nudge(t, pods...)
+			waitOffered(t, n, 3*replicas)
+		}
+		n.WaitRunning(t, pods...)
+		mustHave(t, n, pods...)
+		n.Crash(t, pods[0], "main")
+		mustHave(t, n, pods[0])
+	})
+
+	t.Run("a GPU that fails is not offered", func(t *testing.T) {
+		d.set(adapters(intel, intelArc, nvidia.with(func(a *adapter) { a.Errno = unix.EIO })))
+		uevent(t)
+		waitOffered(t, n, 2*replicas)
+		d.set(adapters(laptop...))
+		uevent(t)
+		waitOffered(t, n, 3*replicas)
+	})
+
+	n.Advertiser.Stop(t)
+	n.Plugin.Stop(t)
+	d.mustBeClosed()
+	for _, p := range []*bed.Process{n.Plugin, n.Advertiser} {
+		if strings.Contains(p.Log(0), "panic:") {
+			t.Errorf("%s panicked\n%s", p.Name, p.Tail(60))
+		}
+	}
+}
+
+// products returns a directory of the product's programs whose advertiser runs on the
+// double.
+func (d *double) products() string {
+	d.Helper()
+	dir := d.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c '%s' '%s' '%s' \"$@\"\n", onDouble, d.file, bed.Program(d, "directx-advertiser"))
+	err := errors.Join(os.WriteFile(filepath.Join(dir, "directx-advertiser"), []byte(script), 0o755),
+		os.Symlink(bed.Program(d, "directx-nri"), filepath.Join(dir, "directx-nri")))
+	if err != nil {
+		d.Fatal(err)
+	}
+	return dir
+}
+
+// uevent sends an event as the kernel does when a GPU comes or goes. A lost one would
+// cost the time of a poll.
+func uevent(t *testing.T) {
+	t.Helper()
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	if err == nil {
+		defer unix.Close(socket)
+		err = unix.Sendto(socket, []byte("change@/devices/vmbus\x00ACTION=change\x00SUBSYSTEM=vmbus\x00"), 0,
+			&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitOffered(t *testing.T, n *bed.Node, want int) {
+	t.Helper()
+	took := bed.Eventually(t, time.Minute, fmt.Sprintf("the kubelet offers %d GPUs", want), func() error {
+		offered, err := n.Allocatable()
+		if err == nil && offered[bed.Display] != want {
+			err = fmt.Errorf("it offers %d", offered[bed.Display])
+		}
+		return err
+	})
+	t.Logf("the kubelet offered %d after %v", want, took.Round(time.Millisecond))
+}
+
+// mustHave fails the test unless the containers of pods have the device node, the driver
+// packages, the libraries and the hints of the GPUs that the kubelet assigned, and
+// nothing else.
+func mustHave(t *testing.T, n *bed.Node, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		view := n.Look(t, pod, "main")
+		hints, _ := n.Exec(t, view.ID, `printf %s "$DIRECTX_DEVICES"`)
+		assigned := strings.Join(n.Assigned(t, pod, "main")[bed.Display], " ")
+		var nodes []int
+		want := map[string]string{}
+		for _, a := range []adapter{intel, intelArc, nvidia} {
+			luid := fmt.Sprintf("0x%08X_0x%08X", a.LUID>>32, uint32(a.LUID))
+			held := strings.Contains(assigned, luid)
+			if held != strings.Contains(hints, luid) {
+				t.Errorf("pod %s has %s of %s: %t, but hints %s", pod, luid, assigned, held, hints)
+			}
+			if !held {
+				continue
+			}
+			nodes = []int{0} // The minor number of /dev/dxg.
+			files := []string{"drivers/" + a.pkg + "/driver.so", "lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so"}
+			if a.Vendor == nvidia.Vendor {
+				files = append(files, "lib/libcuda.so.1", "lib/nvidia-smi")
+			}
+			for _, file := range files {
+				want[wsl+"/"+file] = file
+			}
+		}
+		if !slices.Equal(view.GPUs, nodes) || !maps.Equal(view.Files, want) || len(view.Writable) > 0 {
+			t.Errorf("pod %s of %s has devices %v and files %v, want %v; writable: %v",
+				pod, assigned, view.GPUs, slices.Sorted(maps.Keys(view.Files)), slices.Sorted(maps.Keys(want)), view.Writable)
+		}
+	}
+}
