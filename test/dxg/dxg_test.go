@@ -146,10 +146,11 @@ func (d *double) mustBeOpen(want string) {
 	d.Helper()
 	// The kernel reports a close after the call.
 	bed.Eventually(d, 5*time.Second, "files and handles are closed", func() error {
-		if open, err := d.open(); !strings.HasPrefix(open, want) {
-			return fmt.Errorf("open: %s, %v", open, err)
+		open, err := d.open()
+		if err == nil && !strings.HasPrefix(open, want) {
+			err = errors.New(open)
 		}
-		return nil
+		return err
 	})
 }
 
