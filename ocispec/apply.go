@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/tidwall/gjson"
 )
 
 // ErrSpec means that data is not an OCI runtime spec.
@@ -21,6 +22,9 @@ type Spec struct {
 
 // ParseSpec parses a spec. Its error matches [ErrSpec].
 func ParseSpec(data []byte) (Spec, error) {
+	if !gjson.ValidBytes(data) {
+		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errMalformed)
+	}
 	root, err := parseObject(string(data))
 	if err != nil {
 		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 )
 
 // object is a JSON object whose values keep their bytes and order, so that
@@ -36,155 +38,20 @@ var (
 	errNoList    = errors.New("not a JSON list")
 )
 
-// The functions from here to eachElement find where JSON values end. They do
-// not validate values: containerd writes valid JSON, and the runtime decodes the
-// spec again and refuses everything else. They never read beyond the data.
-
-func skipSpace(data string, i int) int {
-	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// byteAt returns the byte at i, 0 after the end.
-func byteAt(data string, i int) byte {
-	if i < len(data) {
-		return data[i]
-	}
-	return 0
-}
-
-// stringEnd returns the position after the string that begins at i, -1 if it
-// does not end.
-func stringEnd(data string, i int) int {
-	for begin := i; ; {
-		next := strings.IndexByte(data[i+1:], '"')
-		if next < 0 {
-			return -1
-		}
-		i += 1 + next
-		escapes := 0
-		for i-1-escapes > begin && data[i-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return i + 1
-		}
-	}
-}
-
-// valueEnd returns the position after the value that begins at i, -1 if there is
-// none.
-func valueEnd(data string, i int) int {
-	for depth := 0; i < len(data); {
-		switch data[i] {
-		case '"':
-			if i = stringEnd(data, i); i < 0 {
-				return -1
-			}
-		case '{', '[':
-			depth++
-			i++
-		case '}', ']':
-			if depth--; depth < 0 {
-				return -1
-			}
-			i++
-		case ',', ':', ' ', '\t', '\n', '\r':
-			if depth == 0 {
-				return -1
-			}
-			i++
-		default:
-			for i < len(data) && strings.IndexByte(",:{}[]\" \t\r\n", data[i]) < 0 {
-				i++
-			}
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-	return -1
-}
-
-// eachElement calls do with each value of the JSON array data.
-func eachElement(data string, do func(raw string) error) error {
-	if byteAt(data, 0) != '[' {
-		return errNoList
-	}
-	i := skipSpace(data, 1)
-	if byteAt(data, i) == ']' {
-		return nil
-	}
-	for {
-		end := valueEnd(data, i)
-		if end < 0 {
-			return errMalformed
-		}
-		if err := do(data[i:end]); err != nil {
-			return err
-		}
-		i = skipSpace(data, end)
-		switch byteAt(data, i) {
-		case ',':
-			i = skipSpace(data, i+1)
-		case ']':
-			return nil
-		default:
-			return errMalformed
-		}
-	}
-}
-
-// parseObject parses the JSON object data.
-func parseObject(data string) (*object, error) {
-	o := &object{}
-	i := skipSpace(data, 0)
-	if byteAt(data, i) != '{' {
+// parseObject parses a JSON object. data must be valid: see [ParseSpec].
+func parseObject(data string) (o *object, err error) {
+	value := gjson.Parse(data)
+	if !value.IsObject() {
 		return nil, errNoObject
 	}
-	i = skipSpace(data, i+1)
-	if byteAt(data, i) == '}' {
-		return o, endOfData(data, i+1)
-	}
-	for {
-		if byteAt(data, i) != '"' {
-			return nil, errMalformed
-		}
-		nameEnd := stringEnd(data, i)
-		if nameEnd < 0 {
-			return nil, errMalformed
-		}
-		colon := skipSpace(data, nameEnd)
-		begin := skipSpace(data, colon+1)
-		end := valueEnd(data, begin)
-		if byteAt(data, colon) != ':' || end < 0 {
-			return nil, errMalformed
-		}
-		m := member{name: data[i:nameEnd], value: data[begin:end]}
-		if err := decode(m.name, &m.key); err != nil {
-			return nil, err
-		}
+	o = &object{}
+	value.ForEach(func(name, value gjson.Result) bool {
+		m := member{name: name.Raw, value: value.Raw}
+		err = decode(m.name, &m.key)
 		o.members = append(o.members, m)
-		i = skipSpace(data, end)
-		switch byteAt(data, i) {
-		case ',':
-			i = skipSpace(data, i+1)
-		case '}':
-			return o, endOfData(data, i+1)
-		default:
-			return nil, errMalformed
-		}
-	}
-}
-
-// endOfData returns an error if there is more than white space from i on.
-func endOfData(data string, i int) error {
-	if skipSpace(data, i) < len(data) {
-		return errMalformed
-	}
-	return nil
+		return err == nil
+	})
+	return o, err
 }
 
 // find returns the position of key, -1 if there is none. Go's decoder, which the
@@ -244,13 +111,17 @@ func list[T any](o *object, key string) (l elements[T], err error) {
 	text := m.json()
 	count := strings.Count(text, `",`) + 1 // for a list of strings
 	l = elements[T]{make([]T, 0, count), make([]string, 0, count)}
-	err = eachElement(text, func(raw string) error {
+	array := gjson.Parse(text)
+	if !array.IsArray() {
+		return l, wrap(key, errNoList)
+	}
+	array.ForEach(func(_, element gjson.Result) bool {
 		i := len(l.values)
-		l.values, l.raw = append(l.values, *new(T)), append(l.raw, raw)
-		if err := decode(raw, &l.values[i]); err != nil {
-			return fmt.Errorf("element %d: %w", i, err)
+		l.values, l.raw = append(l.values, *new(T)), append(l.raw, element.Raw)
+		if err = decode(element.Raw, &l.values[i]); err != nil {
+			err = fmt.Errorf("element %d: %w", i, err)
 		}
-		return nil
+		return err == nil
 	})
 	return l, wrap(key, err)
 }
