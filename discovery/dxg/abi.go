@@ -2,7 +2,11 @@
 
 package dxg
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"directx-nri/discovery"
+)
 
 // The requests of /dev/dxg: _IOWR(0x47, number, struct).
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/include/uapi/misc/d3dkmthk.h
@@ -26,6 +30,10 @@ const (
 
 // winLUID is struct winluid: LUID.LowPart and LUID.HighPart.
 type winLUID struct{ low, high uint32 }
+
+func (l winLUID) number() discovery.LUID {
+	return discovery.LUID(l.high)<<32 | discovery.LUID(l.low)
+}
 
 // adapterInfo is struct d3dkmt_adapterinfo.
 type adapterInfo struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -69,7 +70,7 @@ func ask[T any](q *questions, kind uint32) *T {
 // read asks an open adapter everything.
 func read(d driver, adapter adapterInfo) answers {
 	q := &questions{driver: d, handle: adapter.handle}
-	a := answers{luid: discovery.LUID(adapter.luid.high)<<32 | discovery.LUID(adapter.luid.low)}
+	a := answers{luid: adapter.luid.number()}
 	a.typeBits = ask[uint32](q, queryType)
 	a.ids = ask[deviceIDs](q, queryDeviceIDs)
 	a.address = ask[adapterAddress](q, queryAddress)
@@ -95,6 +96,13 @@ func read(d driver, adapter adapterInfo) answers {
 		a.failure = q.refusal
 	}
 	return a
+}
+
+// check returns why an adapter that answered before does not work now, nil if it does.
+func check(d driver, adapter adapterInfo) error {
+	q := &questions{driver: d, handle: adapter.handle}
+	ask[uint32](q, queryType)
+	return q.failure
 }
 
 var errNoAnswer = errors.New("the driver does not answer")
@@ -205,7 +213,7 @@ func (a answers) place() string {
 
 // device returns the adapter's properties without identity and files.
 func (a answers) device() discovery.Device {
-	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory, Notes: a.notes}
+	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory, Notes: slices.Clone(a.notes)}
 	if a.ids != nil {
 		switch vendor := a.ids.vendor; {
 		case vendor <= 0xFFFF:

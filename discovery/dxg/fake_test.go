@@ -37,9 +37,10 @@ type fakeDriver struct {
 	// count is added to the reported number of adapters.
 	count int
 	// handles maps open handles to adapters.
-	handles    map[uint32]fakeAdapter
-	next       uint32
-	open, made int
+	handles map[uint32]fakeAdapter
+	next    uint32
+	open    int
+	queries int
 }
 
 func (f *fakeDriver) Open(string) (driver, error) {
@@ -84,6 +85,7 @@ func (f *fakeDriver) ioctl(request uintptr, argument unsafe.Pointer) error {
 		return nil
 	case ioctlQueryAdapterInfo:
 		args := (*queryAdapterInfo)(argument)
+		f.queries++
 		adapter, open := f.handles[args.handle]
 		answer, known := adapter.answers[args.kind]
 		switch data := unsafe.Slice((*byte)(args.data), args.size); {
@@ -116,7 +118,6 @@ func (f *fakeDriver) enumerate(count *uint32, buffer unsafe.Pointer) error {
 			f.handles = map[uint32]fakeAdapter{}
 		}
 		f.handles[f.next] = f.adapters[i]
-		f.made++
 		info.handle, info.luid = f.next, winLUID{low: f.adapters[i].luid}
 		unsafe.Slice((*adapterInfo)(buffer), size)[i] = info
 	}

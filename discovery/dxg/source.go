@@ -17,7 +17,8 @@
 // ID by LUID never names a GPU of another model, and all IDs by LUID of equal GPUs may
 // change places only while no container runs: the VM ends with its host. A record of
 // an ID that no longer exists matches no GPU, and its container is refused until the
-// kubelet has replaced the pod. While a program runs, an adapter keeps its ID.
+// kubelet has replaced the pod. While a program runs and the
+// adapter is present, it keeps its ID.
 //
 // The location path is that of the virtual function in the VM. It is not part of the
 // identity, because whether it survives a restart of the VM is the host's choice.
@@ -63,14 +64,20 @@ type Source struct {
 	timing  timing
 	// reading is a mutex whose Lock can be canceled. It guards known.
 	reading chan struct{}
-	// known has the last good answer of each present adapter.
-	known map[discovery.LUID]discovery.Device
+	// known has the present adapters that answered.
+	known map[discovery.LUID]knownAdapter
 
 	mu    sync.Mutex
 	state state
 }
 
 var _ discovery.Source = (*Source)(nil)
+
+// knownAdapter is an adapter's answers without a failure, and its identity.
+type knownAdapter struct {
+	answers
+	instanceID string
+}
 
 // state is the result of all reads so far.
 type state struct {
@@ -86,7 +93,7 @@ func Open(o Options) *Source {
 	o.Device = cmp.Or(o.Device, DefaultDevice)
 	o.WSL, o.Sys = cmp.Or(o.WSL, "/usr/lib/wsl"), cmp.Or(o.Sys, "/sys")
 	return &Source{
-		options: o, open: openDevice, reading: make(chan struct{}, 1), known: map[discovery.LUID]discovery.Device{},
+		options: o, open: openDevice, reading: make(chan struct{}, 1), known: map[discovery.LUID]knownAdapter{},
 		timing: timing{debounce: 300 * time.Millisecond, settle: 2 * time.Second, poll: 30 * time.Second},
 	}
 }
@@ -183,7 +190,14 @@ func (s *Source) list() (devices []discovery.Device, err error) {
 	defer closeAll(d, adapters)
 	var all []answers
 	for _, adapter := range adapters {
-		all = append(all, read(d, adapter))
+		a, known := s.known[adapter.luid.number()]
+		if known {
+			// The rest changes with the LUID only, and the driver logs each refused query.
+			a.failure = check(d, adapter)
+		} else {
+			a.answers = read(d, adapter)
+		}
+		all = append(all, a.answers)
 	}
 	return s.devices(all), nil
 }
@@ -197,29 +211,24 @@ func (s *Source) devices(all []answers) []discovery.Device {
 	for _, a := range all {
 		equal[a.model()+a.place()]++
 	}
-	pci, files, known := functions(s.options.Sys), openVM(s.options.WSL), map[discovery.LUID]discovery.Device{}
+	pci, files, known := functions(s.options.Sys), openVM(s.options.WSL), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
 		d := a.device()
-		last, isKnown := s.known[a.luid]
-		if isKnown && a.failure != nil {
-			last.Health = d.Health
-			known[a.luid] = last
-			devices = append(devices, last.Clone())
-			continue
-		}
 		unit := a.luid.String()
 		if place := a.place(); place != "" && equal[a.model()+place] == 1 {
 			unit = place
 		}
-		d.InstanceID = cmp.Or(last.InstanceID, a.model()+`\`+unit)
+		last, isKnown := s.known[a.luid]
+		d.InstanceID = cmp.Or(last.instanceID, a.model()+`\`+unit)
 		d.LocationPath = pci[a.luid].locationPath
 		if pci[a.luid].computeOnly {
 			d.SupportsDisplay = false
 		}
 		addFiles(&d, s.deviceNode(), files, a.storePath)
-		if a.failure == nil {
-			known[a.luid] = d.Clone()
+		if isKnown || a.failure == nil {
+			a.failure = nil
+			known[a.luid] = knownAdapter{a, d.InstanceID}
 		}
 		devices = append(devices, d)
 	}

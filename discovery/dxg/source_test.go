@@ -22,7 +22,8 @@ import (
 
 func TestDevice(t *testing.T) {
 	t.Parallel()
-	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0))}})
+	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0))}}
+	s, root := newSource(t, f)
 	plug(t, root, "3db8:00:00.0", virtualRender, 0xC2F5)
 	plug(t, root, "0000:00:08.0", "0x5353", 0xC2F5)
 	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
@@ -45,6 +46,10 @@ func TestDevice(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
+	}
+	f.queries = 0
+	if again, err := s.Devices(t.Context()); err != nil || !cmp.Equal(want, again) || f.queries != 1 {
+		t.Errorf("again, with %d queries: %+v, %v", f.queries, again, err)
 	}
 }
 
@@ -147,7 +152,6 @@ func TestFailing(t *testing.T) {
 	check("all fail", "the driver does not answer: no such device (ENODEV)", "the driver does not answer: no such device (ENODEV)")
 	f.openErr, f.adapters[0].failure = nil, nil
 	f.adapters[0].without(queryAddress)
-	good[1].BusNumber, good[1].Address = nil, nil
 	check("they answer again", "", "")
 	f.adapters = f.adapters[1:]
 	check("one vanishes", "")
