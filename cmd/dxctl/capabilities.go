@@ -116,6 +116,9 @@ func (r capabilitiesReport) print(w io.Writer) error {
 		table.row("Windows", windows.Windows.String())
 		table.row("HCS schemas", orError(strings.Trim(fmt.Sprint(windows.Schemas), "[]"), windows.SchemasErr))
 	}
+	if w := r.WSL; w != nil {
+		table.row("WSL", fmt.Sprintf("kernel %s; /dev/dxg: %s; /usr/lib/wsl/lib: %s; systemd: %s", w.Kernel, yesNo(w.Driver), yesNo(w.Libraries), yesNo(w.Systemd)))
+	}
 	table.row("Node policy", orError("valid", r.Config.Err))
 	table.row("Assignment", fmt.Sprintf("%s (assignmentMode: %s): %s", r.Assignment, r.Config.Policy.Assignment, r.Reason))
 	table.row("Injection", string(r.Config.Policy.Injection))

@@ -92,7 +92,7 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 // gatherRuntime returns the facts of the configuration, Windows, containerd, the
 // shim and the NRI plugin.
 func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
-	f := doctor.Facts{OS: n.os, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning}
+	f := doctor.Facts{OS: n.os, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
 	if f.Version == "unknown" || f.Version == "(devel)" { // It was built without one.
 		f.Version = ""
 	}

@@ -37,10 +37,15 @@ type Paths struct {
 	ContainerdState string
 }
 
-// Default returns the paths of this operating system.
+// k3sSocket is that of the containerd which k3s runs, also beside another one.
+// https://docs.k3s.io/advanced#configuring-containerd
+const k3sSocket = "/run/k3s/containerd/containerd.sock"
+
+// Default returns the paths of this operating system, with those of k3s's containerd
+// where it runs.
 func Default() Paths {
 	if runtime.GOOS != "windows" {
-		return Paths{
+		p := Paths{
 			State:            environment(StateDirVariable, "/var/lib/directx-nri"),
 			Runtime:          "/run/directx-nri",
 			DevicePlugins:    "/var/lib/kubelet/device-plugins",
@@ -52,6 +57,11 @@ func Default() Paths {
 			ContainerdConfig: "/etc/containerd/config.toml",
 			ContainerdState:  "/run/containerd",
 		}
+		if _, err := os.Stat(k3sSocket); err == nil {
+			p.CRI, p.ContainerdState = k3sSocket, filepath.Dir(k3sSocket)
+			p.ContainerdConfig = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+		}
+		return p
 	}
 	data := environment("ProgramData", `C:\ProgramData`)
 	containerd := filepath.Join(environment("ProgramFiles", `C:\Program Files`), "containerd")

@@ -25,6 +25,7 @@ import (
 const (
 	CheckSetup        = "setup"             // directx-nri is set up
 	CheckConfig       = "config"            // the configuration is valid and in force
+	CheckWSL          = "wsl"               // WSL has GPUs and runs services
 	CheckInventory    = "inventory"         // the GPUs can be listed
 	CheckDevices      = "devices"           // there are GPUs, and containers can have them
 	CheckFiles        = "files"             // the files of containers exist
@@ -69,7 +70,9 @@ func Examine(f Facts) Report {
 	e.setup()
 	e.files()
 	e.config()
-	e.gpus()
+	if e.wsl(); !e.has(CheckWSL) {
+		e.gpus()
+	}
 	e.windows()
 	e.containerd()
 	if e.served(byShim) {
@@ -233,6 +236,21 @@ func (e *examination) config() {
 	}...)
 }
 
+const restartWSL = "then run 'wsl --shutdown' in Windows"
+
+func (e *examination) wsl() {
+	w := e.WSL
+	if w == nil {
+		return
+	}
+	const why = "the node offers no GPU"
+	live := e.GPUs.Inventory == ""
+	e.first([]entry{
+		{live && !w.Driver, CheckWSL, "/dev/dxg", "kernel " + w.Kernel + " of WSL has no /dev/dxg", why, "run 'wsl --update' in Windows, or build your kernel with CONFIG_DXGKRNL; " + restartWSL},
+		{live && !w.Libraries, CheckWSL, "/usr/lib/wsl/lib", "WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist", why, "install the current driver of the GPU in Windows, and remove enabled=false from section [gpu] of /etc/wsl.conf; " + restartWSL},
+	}...)
+}
+
 func (e *examination) gpus() {
 	g := e.GPUs
 	if g.Err != nil {
@@ -393,6 +411,7 @@ func (e *examination) nri() {
 		{e.NRIErr == nil && isOff, CheckNRI, c.ConfigPath, "NRI is enabled in the running containerd and disabled in " + c.ConfigPath, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --config"},
 		{when: e.NRIErr == nil || isOff && e.has(CheckLeftovers)},
 		{isOff, CheckNRI, c.ConfigPath, "NRI is disabled in containerd", why, "run 'dxctl runtime configure --no-shim --restart'"},
+		{e.WSL != nil && !e.WSL.Systemd, CheckWSL, "/etc/wsl.conf", "directx-nri is not running, nor systemd, which starts it", why, "set systemd=true in section [boot] of /etc/wsl.conf; " + restartWSL},
 		{true, CheckNRI, "directx-nri", e.NRIErr, why, "start directx-nri, or see its log"},
 	}...)
 }

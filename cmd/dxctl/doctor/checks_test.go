@@ -196,7 +196,18 @@ func brokenNodes() []brokenNode {
 		linux(CheckInventory, "devices.jsonl", func(f *Facts) {
 			f.GPUs = GPUs{Inventory: "/etc/directx-nri/inventory.yaml", Err: errors.New("read devices.jsonl: damaged")}
 		}),
-		linux(CheckInventory, "discovered on Windows only", func(f *Facts) { f.GPUs = GPUs{Err: node.ErrNoInventory} }),
+		linux(CheckInventory, "no inventory is configured", func(f *Facts) { f.GPUs = GPUs{Err: node.ErrNoInventory} }),
+		linux(CheckWSL, "has no /dev/dxg", func(f *Facts) {
+			f.WSL, f.GPUs = &WSL{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}, GPUs{Err: node.ErrNoInventory}
+		}),
+		linux(CheckWSL, "no libraries", func(f *Facts) {
+			f.WSL, f.GPUs = &WSL{Driver: true, Systemd: true}, GPUs{List: f.GPUs.List}
+			f.GPUs.List[0].Health.Reason = "the VM has no libraries"
+			delete(f.Kubelet.Allocatable, display)
+		}),
+		linux(CheckWSL, "nor systemd", func(f *Facts) {
+			f.WSL, f.NRIErr = &WSL{Driver: true, Libraries: true}, readiness.ErrNotRunning
+		}),
 		linux(CheckDevices, "no GPU that a container can have", func(f *Facts) { f.GPUs.List = f.GPUs.List[2:] }),
 		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *Facts) {
 			f.GPUs.List[0].Health.Reason = "it was disabled (22)"

@@ -25,6 +25,7 @@ type Facts struct {
 	// Version is dxctl's version, "" if unknown.
 	Version    string                     `json:"version,omitempty"`
 	Windows    *capabilities.Capabilities `json:"windows,omitempty"` // nil on other systems
+	WSL        *WSL                       `json:"wsl,omitempty"`     // nil outside of WSL
 	Config     Config                     `json:"config"`
 	Containerd Containerd                 `json:"containerd"`
 	// Shims are the files that containerd runs as our runtime shim.
@@ -37,6 +38,16 @@ type Facts struct {
 	GPUs    GPUs     `json:"-"`
 	Kubelet *Kubelet `json:"-"` // nil on a node without Kubernetes
 	Files   []File   `json:"-"`
+}
+
+// WSL is what GPUs in WSL depend on.
+type WSL struct {
+	Kernel string `json:"kernel"`
+	// Driver reports whether there is /dev/dxg, Libraries whether there is
+	// /usr/lib/wsl/lib, and Systemd whether systemd runs.
+	Driver    bool `json:"driver"`
+	Libraries bool `json:"libraries"`
+	Systemd   bool `json:"systemd"`
 }
 
 // Config is the node policy and the file that it is compiled from.
