@@ -43,8 +43,7 @@ ID. With --watch -o json, each line is an object.`,
   dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: onlyFirst(completeDevice(deviceIndex, discovery.Device.Name)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},

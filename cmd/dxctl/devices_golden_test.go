@@ -10,13 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
 	"directx-nri/internal/policy"
 )
 
@@ -156,44 +154,8 @@ func TestNoDevices(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	inventory, _, _ := aNode(t)
-	devices, err := config.ReadInventory(inventory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As a shell asks.
-	out, err := ask(t, "__complete", "devices", "--inventory", inventory, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "complete-devices", out)
-	for name, test := range map[string]struct {
-		begun string
-		by    func(discovery.Device) string
-		want  []string
-	}{
-		"indices":        {"", deviceIndex, []string{"0", "1", "2", "3", "4"}},
-		"a second index": {"0,3,", deviceIndex, []string{"0,3,1", "0,3,2", "0,3,4"}},
-		"LUIDs":          {"0X", deviceLUID, []string{"0x00000000_0x0000C2F5", "0x00000000_0x0000C2F6"}},
-		"paths":          {"pciroot(0)#pci(0", discovery.Device.Name, []string{"PCIROOT(0)#PCI(0100)#PCI(0000)#PCI(0000)", "PCIROOT(0)#PCI(0B00)"}},
-		"none":           {"9", deviceIndex, nil},
-	} {
-		var got []string
-		for _, completion := range deviceCompletions(devices, test.begun, test.by) {
-			text, _, _ := strings.Cut(completion, "\t")
-			got = append(got, text)
-		}
-		if !slices.Equal(got, test.want) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-	for flag, want := range map[string]string{"--output": "table\nwide\njson\nyaml\nname\n"} {
-		if out, err := ask(t, "__complete", "devices", flag, ""); err != nil || !strings.HasPrefix(out, want) {
-			t.Errorf("%s: %v: %s", flag, err, out)
-		}
-	}
-	if out, err := ask(t, "__complete", "devices", "0", ""); err != nil || strings.Contains(out, "PCIROOT") {
-		t.Errorf("a second argument: %v: %s", err, out)
+	if out, err := ask(t, "__complete", "devices", "--output", ""); err != nil || !strings.HasPrefix(out, "table\nwide\njson\nyaml\nname\n") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/cli"
 	"directx-nri/internal/service"
 )
 
 func newServiceCommand(nodeOS string) *cobra.Command {
+	var unitDir, dir string
 	command := &cobra.Command{
 		Use:   "service",
 		Short: "Run the daemons as services of a node without the chart",
@@ -20,7 +20,59 @@ func newServiceCommand(nodeOS string) *cobra.Command {
 the node and are started again when they end: native Windows services, or units of
 systemd. On Windows the daemon logs to the Application event log.`,
 	}
-	command.AddCommand(newServiceInstallCommand(nodeOS), newServiceUninstallCommand(nodeOS), newServiceStatusCommand(nodeOS))
+	// add adds a command that does something with each daemon.
+	add := func(below *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) *cobra.Command {
+		if nodeOS != "windows" {
+			below.Flags().StringVar(&unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
+		}
+		below.RunE = func(c *cobra.Command, args []string) error {
+			var failed []error
+			for _, d := range daemons(nodeOS, unitDir) {
+				failed = append(failed, do(c, d, args))
+			}
+			return errors.Join(failed...)
+		}
+		command.AddCommand(below)
+		return below
+	}
+	add(&cobra.Command{
+		Use:   "install [-- FLAGS]",
+		Short: "Install and start the services, directx-advertiser with FLAGS",
+		Long: `Installs the services, or replaces them, and starts them. The programs must be where
+only administrators can change them. Where systemctl does not exist, the units are written
+only.`,
+		Example: `  dxctl service install
+  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4`,
+		Args: func(c *cobra.Command, args []string) error {
+			if at := c.ArgsLenAtDash(); len(args) > 0 && at != 0 {
+				return fmt.Errorf("unexpected argument %q: flags of directx-advertiser follow --", args[0])
+			}
+			return nil
+		},
+	}, func(c *cobra.Command, d service.Daemon, args []string) error {
+		return installDaemon(c, d, nodeOS, dir, args)
+	}).Flags().StringVar(&dir, "directory", "", "`DIRECTORY` of the daemons' programs (default that of dxctl)")
+	add(&cobra.Command{
+		Use:     "uninstall",
+		Short:   "Stop and remove the services",
+		Long:    "Stops and removes the services. Running containers keep their GPUs.",
+		Example: "  dxctl service uninstall",
+	}, func(c *cobra.Command, d service.Daemon, _ []string) error { return d.Uninstall(c.Context()) })
+	add(&cobra.Command{
+		Use:     "status",
+		Short:   "Show whether the services run",
+		Long:    "Shows whether the services run. The exit status is 1 if one does not.",
+		Example: "  dxctl service status",
+	}, func(c *cobra.Command, d service.Daemon, _ []string) error {
+		state, err := d.Status(c.Context())
+		if err == nil {
+			fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", d.Name, state)
+		}
+		if err == nil && state != "running" {
+			err = fmt.Errorf("%s does not run", d.Name)
+		}
+		return err
+	})
 	return command
 }
 
@@ -33,102 +85,25 @@ func daemons(nodeOS, unitDir string) []service.Daemon {
 	return []service.Daemon{{Name: "directx-nri", Description: "Adds allocated GPUs to containers", UnitDir: unitDir}, advertiser}
 }
 
-// addUnitDir adds the flag for systemd's directory, which Windows does not have.
-func addUnitDir(command *cobra.Command, nodeOS string, unitDir *string) {
-	if nodeOS != "windows" {
-		command.Flags().StringVar(unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
-	}
-}
-
-func newServiceInstallCommand(nodeOS string) *cobra.Command {
-	var dir, unitDir string
-	command := &cobra.Command{
-		Use:   "install [-- FLAGS]",
-		Short: "Install and start the services, directx-advertiser with FLAGS",
-		Long: `Installs the services, or replaces them, and starts them. The programs must be where
-only administrators can change them. Where systemctl does not exist, the units are written
-only.`,
-		Example: `  dxctl service install
-  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4`,
-		Args: func(command *cobra.Command, args []string) error {
-			if at := command.ArgsLenAtDash(); len(args) > 0 && at != 0 {
-				return fmt.Errorf("unexpected argument %q: flags of directx-advertiser follow --", args[0])
-			}
-			return nil
-		},
-	}
-	command.Flags().StringVar(&dir, "directory", "", "`DIRECTORY` of the daemons' programs (default that of dxctl)")
-	addUnitDir(command, nodeOS, &unitDir)
-	command.RunE = func(command *cobra.Command, args []string) error {
-		if dir == "" {
-			program, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			dir = filepath.Dir(program)
+// installDaemon installs d, whose program is in dir, or beside dxctl.
+func installDaemon(c *cobra.Command, d service.Daemon, nodeOS, dir string, args []string) error {
+	if dir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
 		}
-		for _, d := range daemons(nodeOS, unitDir) {
-			d.Program = filepath.Join(dir, d.Name)
-			if nodeOS == "windows" {
-				d.Program += ".exe"
-			}
-			if d.Name == "directx-advertiser" {
-				d.Args = args
-			}
-			if err := d.Install(command.Context()); err != nil {
-				return err
-			}
-			fmt.Fprintf(command.OutOrStdout(), "installed the service %s: %s\n", d.Name, d.Program)
-		}
-		return nil
+		dir = filepath.Dir(self)
 	}
-	return command
-}
-
-func newServiceUninstallCommand(nodeOS string) *cobra.Command {
-	var unitDir string
-	command := &cobra.Command{
-		Use:     "uninstall",
-		Short:   "Stop and remove the services",
-		Long:    "Stops and removes the services. Running containers keep their GPUs.",
-		Example: "  dxctl service uninstall",
+	d.Program = filepath.Join(dir, d.Name)
+	if nodeOS == "windows" {
+		d.Program += ".exe"
 	}
-	addUnitDir(command, nodeOS, &unitDir)
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		var failed []error
-		for _, d := range daemons(nodeOS, unitDir) {
-			failed = append(failed, d.Uninstall(command.Context()))
-		}
-		return errors.Join(failed...)
+	if d.Name == "directx-advertiser" {
+		d.Args = args
 	}
-	return command
-}
-
-func newServiceStatusCommand(nodeOS string) *cobra.Command {
-	var unitDir string
-	command := &cobra.Command{
-		Use:     "status",
-		Short:   "Show whether the services run",
-		Long:    "Shows whether the services run. The exit status is 1 if one does not.",
-		Example: "  dxctl service status",
+	if err := d.Install(c.Context()); err != nil {
+		return err
 	}
-	addUnitDir(command, nodeOS, &unitDir)
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		stopped := ""
-		for _, d := range daemons(nodeOS, unitDir) {
-			state, err := d.Status(command.Context())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(command.OutOrStdout(), "%s\t%s\n", d.Name, state)
-			if state != "running" {
-				stopped = d.Name
-			}
-		}
-		if stopped != "" {
-			return cli.WithStatus(1, fmt.Errorf("%s does not run", stopped))
-		}
-		return nil
-	}
-	return command
+	fmt.Fprintf(c.OutOrStdout(), "installed the service %s: %s\n", d.Name, d.Program)
+	return nil
 }

@@ -19,6 +19,9 @@ import (
 	"directx-nri/internal/paths"
 )
 
+// queryTimeout limits a query whose answer is optional.
+const queryTimeout = 2 * time.Second
+
 // containerdProgram is the name of containerd's process.
 const containerdProgram = "containerd"
 
