@@ -24,7 +24,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 		ServedBy:        cmp.Or(policy.ServedBy(f.ServedBy), policy.DefaultServedBy(c.NodeOS)),
 		ExtraMounts:     c.extraMounts(d, f.ExtraMounts),
 		VisibilityHints: f.VisibilityHints, FailOnInitError: f.FailOnInitError,
-		MetricsAddress: f.Metrics.Address, Shim: policy.Shim(f.Shim), Log: policy.Log(f.Log),
+		MetricsAddress: f.Metrics.Address, Shim: f.Shim, Log: f.Log,
 		RuntimeFiles:          runtimeFiles(d, f.RuntimeFiles),
 		StandaloneEnvironment: f.Standalone.Environment,
 		Resources:             resources(d, f, preset),
@@ -222,7 +222,7 @@ func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.Runtime
 			files.Remove = append(files.Remove, clean)
 		}
 		for i, file := range entry.Add {
-			files.Add = append(files.Add, file.added(d, fmt.Sprintf("%s.add[%d]", path, i)))
+			files.Add = append(files.Add, checkAdded(d, fmt.Sprintf("%s.add[%d]", path, i), file))
 		}
 		own[id] = files
 	}
@@ -234,37 +234,39 @@ func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.Runtime
 	return list
 }
 
-func (a addedFile) added(d *document, path string) policy.AddedFile {
-	source, err := cleanSource(a.Source)
+// checkAdded checks a file and completes it.
+func checkAdded(d *document, path string, a policy.AddedFile) policy.AddedFile {
+	pattern, err := strings.ContainsAny(a.Source, "*?"), error(nil)
+	a.Source, err = cleanSource(a.Source)
 	d.check(path, err)
-	file := policy.AddedFile{Source: source, Directory: cmp.Or(a.Directory, policy.System32), Destination: a.Destination}
+	a.Directory = cmp.Or(a.Directory, policy.System32)
 	if a.Destination != "" {
 		d.check(path+".destination", checkFileName(a.Destination))
-		if strings.ContainsAny(a.Source, "*?") {
+		if pattern {
 			d.fail(path+".destination", "one name for what can be several files: remove it, or name the source without * and ?")
 		}
 	}
-	return file
+	return a
 }
 
-func (c Compiler) extraMounts(d *document, m extraMounts) policy.ExtraMounts {
-	p := policy.ExtraMounts{Sources: policy.MountSources(m.Sources), Max: m.Max}
-	p.Configured = d.root != nil && d.node("extraMounts.sources") != d.node("extraMounts")
-	for i, dir := range m.HostDirectories {
-		clean, err := cleanDirectory(c.NodeOS, dir)
-		if err == nil {
-			err = checkHostDirectory(c.NodeOS, clean, append([]string{c.StateDir}, c.OwnDirs...))
+// extraMounts checks m and completes it.
+func (c Compiler) extraMounts(d *document, m policy.ExtraMounts) policy.ExtraMounts {
+	m.Configured = d.root != nil && d.node("extraMounts.sources") != d.node("extraMounts")
+	clean := func(key string, dirs []string, check func(string) error) {
+		for i, dir := range dirs {
+			var err error
+			if dirs[i], err = cleanDirectory(c.NodeOS, dir); err == nil {
+				err = check(dirs[i])
+			}
+			d.check(fmt.Sprintf("extraMounts.%s[%d]", key, i), err)
 		}
-		d.check(fmt.Sprintf("extraMounts.hostDirectories[%d]", i), err)
-		p.HostDirectories = append(p.HostDirectories, clean)
 	}
-	for i, dir := range m.Destinations {
-		clean, err := cleanDirectory(c.NodeOS, dir)
-		d.check(fmt.Sprintf("extraMounts.destinations[%d]", i), err)
-		p.Destinations = append(p.Destinations, clean)
+	clean("hostDirectories", m.HostDirectories, func(dir string) error {
+		return checkHostDirectory(c.NodeOS, dir, append([]string{c.StateDir}, c.OwnDirs...))
+	})
+	clean("destinations", m.Destinations, func(string) error { return nil })
+	if m.Sources == policy.MountHostDirectories && len(m.HostDirectories) == 0 {
+		d.fail("extraMounts.sources", "%s needs extraMounts.hostDirectories", m.Sources)
 	}
-	if p.Sources == policy.MountHostDirectories && len(p.HostDirectories) == 0 {
-		d.fail("extraMounts.sources", "%s needs extraMounts.hostDirectories", p.Sources)
-	}
-	return p
+	return m
 }

@@ -1,9 +1,14 @@
 package config
 
-import "go.yaml.in/yaml/v3"
+import (
+	"go.yaml.in/yaml/v3"
 
-// File is the content of config.yaml. The comments of its fields are the
-// descriptions in the JSON schema and in docs/configuration.md.
+	"directx-nri/internal/policy"
+)
+
+// File is the content of config.yaml. The comments of its fields, and of those of package
+// policy with YAML names, are the descriptions in the JSON schema and in
+// docs/configuration.md.
 type File struct {
 	// Version of the file's format.
 	APIVersion string `yaml:"apiVersion" jsonschema:"required"`
@@ -26,7 +31,7 @@ type File struct {
 	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `yaml:"visibilityHints,omitempty" jsonschema:"default=true"`
 	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
-	ExtraMounts extraMounts `yaml:"extraMounts,omitempty"`
+	ExtraMounts policy.ExtraMounts `yaml:"extraMounts,omitempty"`
 	// Standalone configures containers outside Kubernetes.
 	Standalone standalone `yaml:"standalone,omitempty"`
 	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE.
@@ -34,9 +39,9 @@ type File struct {
 	// Makes the advertiser exit with an error if there is no GPU when it starts.
 	FailOnInitError bool `yaml:"failOnInitError,omitempty" jsonschema:"default=false"`
 	// Shim configures the runtime shim.
-	Shim shim `yaml:"shim,omitempty"`
+	Shim policy.Shim `yaml:"shim,omitempty"`
 	// Log configures the log of directx-advertiser.
-	Log logging `yaml:"log,omitempty"`
+	Log policy.Log `yaml:"log,omitempty"`
 	// Metrics configures the metrics and health endpoints of directx-advertiser.
 	Metrics metrics `yaml:"metrics,omitempty"`
 }
@@ -89,17 +94,6 @@ type versionBounds struct {
 	Max scalar `yaml:"max,omitempty" jsonschema:"example=31"`
 }
 
-type extraMounts struct {
-	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only where it is set, the environment of standalone containers can request files.
-	Sources string `yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
-	// Directories of the node that files can come from, with everything below them.
-	HostDirectories []string `yaml:"hostDirectories,omitempty" jsonschema:"maxItems=64"`
-	// Directories of a container that files can be mounted into, with everything below them. The default is System32 and SysWOW64.
-	Destinations []string `yaml:"destinations,omitempty" jsonschema:"minItems=1,maxItems=64"`
-	// Largest number of extra mounts of a container.
-	Max int `yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
-}
-
 type standalone struct {
 	// Lets the environment of Linux containers request GPUs, as that of Windows containers does. Images can set it, too.
 	Environment bool `yaml:"environment,omitempty" jsonschema:"default=false"`
@@ -111,36 +105,7 @@ type vendorFiles struct {
 	// Files that are left out: patterns of paths below the driver store path.
 	Remove []string `yaml:"remove,omitempty" jsonschema:"maxItems=64"`
 	// Add are additional files: paths, or mappings with source, directory and destination.
-	Add []addedFile `yaml:"add,omitempty" jsonschema:"maxItems=64"`
-}
-
-type addedFile struct {
-	// Path or pattern below the driver store path.
-	Source string `yaml:"source" jsonschema:"required,example=bin/*.dll"`
-	// Directory of the container; SysWOW64 is for 32-bit programs.
-	Directory string `yaml:"directory,omitempty" jsonschema:"enum=System32,enum=SysWOW64,default=System32"`
-	// Name there. The default is the name of the source.
-	Destination string `yaml:"destination,omitempty" jsonschema:"example=vulkaninfo.exe"`
-}
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (a *addedFile) UnmarshalYAML(node *yaml.Node) error {
-	type plain addedFile
-	return stringOr(node, &a.Source, (*plain)(a))
-}
-
-type shim struct {
-	// The real shim: an absolute path, or a name that is looked up beside our shim and on PATH. The default is the system's usual one.
-	Runtime string `yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
-	// Log file of the shim. The default is shim.log in the state directory.
-	Log string `yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
-}
-
-type logging struct {
-	// Least severe level that directx-advertiser logs.
-	Level string `yaml:"level,omitempty" jsonschema:"enum=error,enum=warn,enum=info,enum=debug,default=info"`
-	// Format of the log on standard error.
-	Format string `yaml:"format,omitempty" jsonschema:"enum=text,enum=json,default=text"`
+	Add []policy.AddedFile `yaml:"add,omitempty" jsonschema:"maxItems=64"`
 }
 
 type metrics struct {
@@ -150,11 +115,8 @@ type metrics struct {
 
 // defaultFile returns the content that stands for keys that are not set.
 func defaultFile() File {
-	return File{
-		Replicas: 1, VisibilityHints: true, Injection: "runtime",
-		ExtraMounts: extraMounts{Sources: "driver-store", Max: 16},
-		Log:         logging{Level: "info", Format: "text"},
-	}
+	p := policy.Default()
+	return File{Replicas: 1, VisibilityHints: p.VisibilityHints, Injection: string(p.Injection), ExtraMounts: p.ExtraMounts, Log: p.Log}
 }
 
 // scalar is a string that may be written as a number.

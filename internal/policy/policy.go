@@ -81,21 +81,20 @@ type Source struct {
 	InventorySHA256 string `json:"inventorySHA256,omitempty"`
 }
 
-// Shim is the configuration of the runtime shim.
+// Shim is the configuration of the runtime shim. [Read] sets Log if it is not configured.
 type Shim struct {
-	// Runtime is the real shim: an absolute path, or a file name that is looked up
-	// beside our shim and on PATH. "" is the system's usual one.
-	Runtime string `json:"runtime,omitempty"`
-	// Log is the shim's log file. [Read] replaces "" by shim.log in the state directory.
-	Log string `json:"log,omitempty"`
+	// The real shim: an absolute path, or a name that is looked up beside our shim and on PATH. The default is the system's usual one.
+	Runtime string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
+	// Log file of the shim. The default is shim.log in the state directory.
+	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
 }
 
 // Log is the configuration of the advertiser's log.
 type Log struct {
-	// Level is "error", "warn", "info" or "debug".
-	Level string `json:"level"`
-	// Format is "text" or "json".
-	Format string `json:"format"`
+	// Least severe level that directx-advertiser logs.
+	Level string `json:"level" yaml:"level,omitempty" jsonschema:"enum=error,enum=warn,enum=info,enum=debug,default=info"`
+	// Format of the log on standard error.
+	Format string `json:"format" yaml:"format,omitempty" jsonschema:"enum=text,enum=json,default=text"`
 }
 
 // Default returns the policy of a node without config.yaml.

@@ -152,13 +152,21 @@ type RuntimeFiles struct {
 
 // AddedFile is one or more driver files that the driver does not list.
 type AddedFile struct {
-	// Source is a pattern relative to the driver store path.
-	Source string `json:"source"`
-	// Directory is [System32] or [SysWOW64].
-	Directory string `json:"directory"`
-	// Destination is the file's name there; "" is the source's name. A Source with
-	// * or ? has none.
-	Destination string `json:"destination,omitempty"`
+	// Path or pattern below the driver store path.
+	Source string `json:"source" yaml:"source" jsonschema:"required,example=bin/*.dll"`
+	// Directory of the container; SysWOW64 is for 32-bit programs.
+	Directory string `json:"directory" yaml:"directory,omitempty" jsonschema:"enum=System32,enum=SysWOW64,default=System32"`
+	// Name there. The default is the name of the source.
+	Destination string `json:"destination,omitempty" yaml:"destination,omitempty" jsonschema:"example=vulkaninfo.exe"`
+}
+
+// UnmarshalYAML decodes a file, or its source alone.
+func (a *AddedFile) UnmarshalYAML(unmarshal func(any) error) error {
+	if unmarshal(&a.Source) == nil {
+		return nil
+	}
+	type plain AddedFile
+	return unmarshal((*plain)(a))
 }
 
 // The directories of a container that runtime files are mounted into.
@@ -185,21 +193,18 @@ func DefaultRuntimeFiles() []RuntimeFiles {
 	}}}
 }
 
-// ExtraMounts is what pods can request in addition to the driver's files.
+// ExtraMounts is what pods can request by annotation in addition to the driver's files.
 type ExtraMounts struct {
-	Sources MountSources `json:"sources"`
-	// Configured reports that the configuration sets Sources. Then the environment of a
-	// container outside Kubernetes can request files.
-	Configured bool `json:"configured,omitempty"`
-	// HostDirectories are absolute directories of the node that
-	// [MountHostDirectories] allows in addition to the driver store.
-	HostDirectories []string `json:"hostDirectories,omitempty"`
-	// Destinations are absolute directories of a container that files can be
-	// mounted into, with everything below them. In System32 and SysWOW64 only new
-	// names are allowed. Without any: System32 and SysWOW64.
-	Destinations []string `json:"destinations,omitempty"`
-	// Max is the largest number of extra mounts of a container.
-	Max int `json:"max"`
+	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only where it is set, the environment of standalone containers can request files.
+	Sources MountSources `json:"sources" yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
+	// Configured reports that the configuration sets Sources.
+	Configured bool `json:"configured,omitempty" yaml:"-"`
+	// Directories of the node that files can come from, with everything below them.
+	HostDirectories []string `json:"hostDirectories,omitempty" yaml:"hostDirectories,omitempty" jsonschema:"maxItems=64"`
+	// Directories of a container that files can be mounted into, with everything below them. The default is System32 and SysWOW64.
+	Destinations []string `json:"destinations,omitempty" yaml:"destinations,omitempty" jsonschema:"minItems=1,maxItems=64"`
+	// Largest number of extra mounts of a container.
+	Max int `json:"max" yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
 }
 
 // MountSources is where the files of extra mounts can come from.

@@ -43,7 +43,7 @@ func run() error {
 
 // generate returns the content of the generated files by their paths.
 func generate() (map[string][]byte, error) {
-	comments, err := fieldComments("file.go")
+	comments, err := fieldComments("file.go", "../policy/policy.go", "../policy/types.go")
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 			list := one
 			list.Extras, list.MinItems, list.Items = types("string", "integer", "array"), ptr(1), &one
 			return &list
-		case "addedFile", "filePair", "nodePair":
+		case "AddedFile", "filePair", "nodePair":
 			mapping := plain.ReflectFromType(t)
 			mapping.Version, mapping.Type, mapping.Extras, mapping.MinLength, mapping.MaxLength = "", "", types("string", "object"), ptr(1), ptr(4095)
 			return mapping
@@ -150,26 +150,30 @@ func refuseEmpty(s *jsonschema.Schema) {
 
 func ptr(n uint64) *uint64 { return &n }
 
-// fieldComments returns the comments of all struct fields in a file, by type.Field.
+// fieldComments returns the comments of all struct fields in files, by type.Field.
 // [jsonschema.Reflector.AddGoComments] ignores types that are not exported.
-func fieldComments(file string) (map[string]string, error) {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
+func fieldComments(files ...string) (map[string]string, error) {
 	comments := map[string]string{}
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, _ := n.(*ast.TypeSpec)
-		if spec == nil {
-			return true
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
 		}
-		if structure, ok := spec.Type.(*ast.StructType); ok {
-			for _, field := range structure.Fields.List {
-				comments[spec.Name.Name+"."+field.Names[0].Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, _ := n.(*ast.TypeSpec)
+			if spec == nil {
+				return true
 			}
-		}
-		return true
-	})
+			if structure, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range structure.Fields.List {
+					for _, name := range field.Names {
+						comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+					}
+				}
+			}
+			return true
+		})
+	}
 	return comments, nil
 }
 
