@@ -235,18 +235,6 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 	if exists(filepath.Join(b.state, attemptName)) {
 		t.Error("the record of the attempt is left")
 	}
-	// So does a restart by another program.
-	if err := attemptRecord(b.state).write(failedAttempt{Attempt: "a"}); err != nil {
-		t.Fatal(err)
-	}
-	b.must(t, append([]string{"configure"}, b.restart()...)...)
-	if exists(filepath.Join(b.state, attemptName)) {
-		t.Error("the record of an attempt is left, and containerd runs with the file")
-	}
-	b.must(t, append([]string{"unconfigure"}, b.restart()...)...)
-	if exists(b.state) {
-		t.Error("the state directory is left")
-	}
 }
 
 // unconfigure does not restart containerd if a handler would still use our shim

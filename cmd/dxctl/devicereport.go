@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
-	"strings"
 
 	"github.com/dustin/go-humanize"
 
@@ -143,30 +142,20 @@ func (r deviceReport) availability() string {
 	return r.Health
 }
 
-func (r deviceReport) properties() string {
-	var list []string
-	for _, p := range []struct {
-		is   bool
-		name string
-	}{{r.Integrated, "integrated"}, {r.Detachable, "detachable"}, {r.Software, "software renderer"}} {
-		if p.is {
-			list = append(list, p.name)
-		}
-	}
-	if r.Status != 0 {
-		list = append(list, fmt.Sprintf("Plug and Play status 0x%08X", r.Status))
-	}
-	if r.Problem != 0 {
-		list = append(list, fmt.Sprintf("problem code %d", r.Problem))
-	}
-	return strings.Join(list, ", ")
-}
-
 // deviceDetail is a device and the state of its files.
 type deviceDetail struct {
 	deviceReport
-	// FilesChecked reports whether the files were looked up.
-	FilesChecked bool `json:"filesChecked"`
+	// FilesChecked reports whether the files were looked up, and NotChecked why not.
+	FilesChecked bool   `json:"filesChecked"`
+	NotChecked   string `json:"notChecked,omitempty"`
+}
+
+// detail returns a device with the state of its files.
+func (n nodeFiles) detail(r deviceReport) deviceDetail {
+	d := deviceDetail{deviceReport: r}
+	d.NotChecked = d.checkFiles(n)
+	d.FilesChecked = d.NotChecked == ""
+	return d
 }
 
 // checkFiles looks the files up, or returns why that is not possible.
@@ -202,6 +191,5 @@ func (d *deviceDetail) checkFiles(files nodeFiles) (reason string) {
 			}
 		}
 	}
-	d.FilesChecked = true
 	return ""
 }

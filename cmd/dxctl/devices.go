@@ -34,8 +34,8 @@ func newDevicesCommand() *cobra.Command {
 		Long: `Lists the GPUs of this node. The index is the one of --index and
 DIRECTX_VISIBLE_DEVICES; it changes if a GPU is added or removed.
 
-With the index, location path, LUID or instance ID of a GPU, prints its details and
-whether the files that containers get exist.
+With the index, location path, LUID or instance ID of a GPU, prints its details as
+YAML, and which of the files that containers get are missing.
 
 The field names of JSON and YAML are stable; name prints the location path or instance
 ID. With --watch -o json, each line is an object.`,
@@ -120,62 +120,16 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 	return table.Flush()
 }
 
-// printOne prints the details of a GPU.
+// printOne prints the details of a GPU, as YAML unless another format is set.
 func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
-	detail := deviceDetail{deviceReport: r}
-	notChecked := detail.checkFiles(o.nodeFiles)
 	switch o.output {
-	case outputJSON, outputYAML:
-		return printAs(stdout, o.output, detail)
 	case outputName:
 		_, err := fmt.Fprintln(stdout, cli.Printable(r.name()))
 		return err
+	case outputJSON:
+		return printAs(stdout, outputJSON, o.detail(r))
 	}
-	table := newTable(stdout)
-	for _, field := range []struct{ name, value string }{
-		{"Index", strconv.Itoa(r.Index)}, {"Description", r.Description}, {"Health", r.availability()}, {"Kind", r.Kind},
-		{"Resource", r.Resource}, {"Replicas", zeroIsEmpty(r.Replicas)}, {"Properties", r.properties()}, {"Location path", r.LocationPath},
-		{"LUID", r.LUID}, {"Instance ID", r.InstanceID}, {"Vendor", r.Vendor}, {"Memory", r.memory()}, {"NUMA node", r.numaNode()},
-		{"Driver", r.DriverVersion}, {"Driver store", r.DriverStorePath}, {"Driver key", r.DriverKey}, {"Notes", strings.Join(r.Notes, "; ")},
-	} {
-		if field.value != "" {
-			table.row(field.name, field.value)
-		}
-	}
-	for _, list := range []struct {
-		name  string
-		files []fileReport
-	}{
-		{`System32`, detail.System32}, {`SysWOW64`, detail.SysWOW64}, {"Device nodes", detail.DeviceNodes}, {"Libraries", detail.Libraries},
-	} {
-		for i, f := range list.files {
-			if i == 0 {
-				fmt.Fprintln(table.Writer)
-				table.row(strings.ToUpper(list.name), "ON THE NODE", "STATE")
-			}
-			state := "exists"
-			switch {
-			case !detail.FilesChecked:
-				state = "not checked"
-			case f.Problem != "":
-				state = f.Problem
-			case f.Missing:
-				state = "missing"
-			}
-			table.row(f.Destination, f.Source, state)
-		}
-	}
-	if notChecked != "" {
-		fmt.Fprintf(table.Writer, "\nThe files were not checked: %s.\n", cli.Printable(notChecked))
-	}
-	return table.Flush()
-}
-
-func zeroIsEmpty(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
+	return printAs(stdout, outputYAML, o.detail(r))
 }
 
 // findDevice returns the index of the device with the given index, location path,

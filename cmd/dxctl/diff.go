@@ -53,41 +53,36 @@ func prettyJSON(data []byte) (string, error) {
 }
 
 func writePretty(b *strings.Builder, v any, indent string) error {
-	object, ok := v.(map[string]any)
-	list, isList := v.([]any)
-	switch {
-	case ok && len(object) > 0:
-		b.WriteString("{\n")
-		for i, key := range slices.Sorted(maps.Keys(object)) {
-			if i > 0 {
-				b.WriteString(",\n")
-			}
-			b.WriteString(indent + "  ")
-			if err := writeCompact(b, key); err != nil {
-				return err
-			}
-			b.WriteString(": ")
-			if err := writePretty(b, object[key], indent+"  "); err != nil {
-				return err
-			}
-		}
-		b.WriteString("\n" + indent + "}")
-		return nil
-	case isList && len(list) > 0:
-		b.WriteString("[\n")
-		for i, element := range list {
-			if i > 0 {
-				b.WriteString(",\n")
-			}
-			b.WriteString(indent + "  ")
-			if err := writeCompact(b, element); err != nil {
-				return err
-			}
-		}
-		b.WriteString("\n" + indent + "]")
-		return nil
+	object, _ := v.(map[string]any)
+	list, _ := v.([]any)
+	if len(object)+len(list) == 0 {
+		return writeCompact(b, v)
 	}
-	return writeCompact(b, v)
+	brackets, separator := "[]", "\n"+indent+"  "
+	if len(object) > 0 {
+		brackets = "{}"
+	}
+	b.WriteByte(brackets[0])
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		b.WriteString(separator)
+		separator = ",\n" + indent + "  "
+		if err := writeCompact(b, key); err != nil {
+			return err
+		}
+		b.WriteString(": ")
+		if err := writePretty(b, object[key], indent+"  "); err != nil {
+			return err
+		}
+	}
+	for _, element := range list {
+		b.WriteString(separator)
+		separator = ",\n" + indent + "  "
+		if err := writeCompact(b, element); err != nil {
+			return err
+		}
+	}
+	b.WriteString("\n" + indent + brackets[1:])
+	return nil
 }
 
 // writeCompact writes v on one line, without escaping the ampersands of instance IDs.

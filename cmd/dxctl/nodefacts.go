@@ -183,8 +183,7 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 // missingFiles returns the files of a device's containers that do not exist, but for
 // those that rules remove.
 func missingFiles(d discovery.Device, r deviceReport, rules []policy.RuntimeFiles) []string {
-	detail := deviceDetail{deviceReport: r}
-	detail.checkFiles(nodeFiles{})
+	r = nodeFiles{}.detail(r).deviceReport
 	var missing []string
 	for _, file := range slices.Concat(r.System32, r.SysWOW64, r.DeviceNodes, r.Libraries) {
 		removed := slices.ContainsFunc(rules, func(rule policy.RuntimeFiles) bool {

@@ -267,35 +267,28 @@ func TestRestartOnReboot(t *testing.T) {
 	}
 }
 
-// TestRestartSpread waits before the first restart only.
-func TestRestartSpread(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, mine)
-	spread := append(b.restart(), "--restart-spread", "10ms")
-	for _, want := range []bool{true, false} {
-		if _, stderr := b.must(t, append([]string{"configure"}, spread...)...); strings.Contains(stderr, "--restart-spread") != want {
-			t.Errorf("waits: %t: %s", !want, stderr)
-		}
-	}
-}
-
 type writerFunc func(text string)
 
 func (w writerFunc) Write(text []byte) (int, error) { w(string(text)); return len(text), nil }
 
-// TestChangedDuringSpread keeps what others write to the file during the wait.
-func TestChangedDuringSpread(t *testing.T) {
+// TestRestartSpread waits before the first restart only, and keeps what others write to
+// the file meanwhile.
+func TestRestartSpread(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
-	command := newConfigureCommand("linux")
-	command.SetErr(writerFunc(func(text string) {
-		if strings.Contains(text, "--restart-spread") {
-			b.write(t, b.config, mine+"oom_score = -999\n")
+	for _, first := range []bool{true, false} {
+		waits := false
+		command := newConfigureCommand("linux")
+		command.SetErr(writerFunc(func(text string) {
+			if strings.Contains(text, "--restart-spread") {
+				waits = true
+				b.write(t, b.config, mine+"oom_score = -999\n")
+			}
+		}))
+		command.SetArgs(b.arguments(append([]string{"configure", "--restart-spread", "10ms"}, b.restart()...))[1:])
+		if err := command.ExecuteContext(t.Context()); err != nil || waits != first {
+			t.Errorf("waits: %t, %v", waits, err)
 		}
-	}))
-	command.SetArgs(b.arguments(append([]string{"configure", "--restart-spread", "10ms"}, b.restart()...))[1:])
-	if err := command.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 	if got := b.read(t); !strings.Contains(got, "oom_score = -999") || !strings.Contains(got, b.shim) {
 		t.Errorf("the configuration is\n%s", got)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,11 +9,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/config"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
-	"directx-nri/ocispec"
 )
 
 // specBed is a node with allocation records, and specs of containers.
@@ -149,78 +144,31 @@ func TestSpecHidesAnEscapedToken(t *testing.T) {
 	}
 }
 
-// The spec that is shown is that which the edits make, byte for byte, and an
-// untouched one is as it came in.
+// The spec keeps what the shim does not change, byte for byte, and the edited one is
+// recognized.
 func TestSpecAsTheShimWritesIt(t *testing.T) {
 	t.Parallel()
 	b := newSpecBed(t)
-	const untouched = "{\"windows\": {},\n \"x\": 1.50}\n"
-	for name, spec := range map[string]string{"asks.json": windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0"), "untouched.json": untouched} {
-		command := newSpecCommand()
-		transcript(t, b.dir, "devices") // It writes the inventory.
-		command.SetArgs([]string{
-			"-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.dir, "gpus.yaml"),
-			"--state-dir", b.state,
-		})
-		var out, errs bytes.Buffer
-		command.SetIn(strings.NewReader(spec))
-		command.SetOut(&out)
-		command.SetErr(&errs)
-		if err := command.ExecuteContext(t.Context()); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	transcript(t, b.dir, "devices") // It writes the inventory.
+	spec := func(text string) (stdout, stderr string) {
+		stdout, stderr, err := askApart(t, text, "spec", "-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.dir, "gpus.yaml"), "--state-dir", b.state)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
 		}
-		want := spec
-		if spec != untouched {
-			want = editedSpec(t, spec)
+		return stdout, stderr
+	}
+	edited, _ := spec(windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0"))
+	if !strings.Contains(edited, `"id":"PCIROOT(0)#PCI(1B00)"`) || !strings.Contains(edited, "12345678901234567890.10") {
+		t.Errorf("edited: %s", edited)
+	}
+	for text, why := range map[string]string{
+		edited:                               "it already has everything",
+		"{\"windows\": {},\n \"x\": 1.50}\n": "the container requests no GPU",
+		`{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]}}`: "the devices of the container are not GPUs of this node",
+	} {
+		if stdout, stderr := spec(text); stdout != text || !strings.Contains(stderr, "the spec is not changed: "+why) {
+			t.Errorf("%s: %s, want %s\n%s", text, stderr, why, stdout)
 		}
-		if out.String() != want {
-			t.Errorf("%s: %s\nwant %s", name, &out, want)
-		}
-		if told := strings.Contains(errs.String(), "the spec is not changed: the container requests no GPU"); told != (spec == untouched) {
-			t.Errorf("%s: told %q", name, &errs)
-		}
-	}
-}
-
-// editedSpec gives a spec the GPU with index 0 of handInventory.
-func editedSpec(t *testing.T, spec string) string {
-	t.Helper()
-	dir := t.TempDir()
-	inventory := filepath.Join(dir, "gpus.yaml")
-	if err := os.WriteFile(inventory, []byte(handInventory), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	devices, err := config.ReadInventory(inventory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := decisionPolicy(policy.Default(), ocispec.Windows).Options
-	edits, _, err := ocispec.BuildEdits(ocispec.Windows, devices[:1], nil, hostfiles.Assumed{}, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := ocispec.ParseSpec([]byte(spec))
-	if err != nil {
-		t.Fatal(err)
-	}
-	edited, _, err := parsed.Apply(edits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(edited)
-}
-
-// What was applied once is seen to be there.
-func TestSpecThatHasItAll(t *testing.T) {
-	t.Parallel()
-	b := newSpecBed(t)
-	spec := b.file(t, "done.json", editedSpec(t, windowsSpec(false, "DIRECTX_VISIBLE_DEVICES=0")))
-	if got := b.lines(t, "spec "+spec+" --assume-files"); !strings.Contains(got, "the spec is not changed: it already has everything") {
-		t.Errorf("%s", got)
-	}
-	class := b.file(t, "class.json", `{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]}}`)
-	if got := b.lines(t, "spec "+class+" --assume-files"); !strings.Contains(got, "are not GPUs of this node") {
-		t.Errorf("%s", got)
 	}
 }
 

@@ -94,8 +94,10 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
+	r := removal{stdout: stdout, stderr: stderr}
 	removed, err := shimfile.Remove(ctx, path)
-	r := removal{removed: removed, err: errors.Join(err, shimfile.ClearNotServed(o.stateDir))}
+	r.removed(removed...)
+	r.err = errors.Join(err, shimfile.ClearNotServed(o.stateDir))
 	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
@@ -103,11 +105,13 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		r.removeUnfinished(o.stateDir)
 		r.removeEmpty(o.runtimeDir, o.stateDir)
 	} else if os.Remove(o.stateDir) != nil && exists(o.stateDir) {
-		r.kept = append(r.kept, o.stateDir+": allocation records and the node policy; --purge removes them")
+		fmt.Fprintf(stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.stateDir)
 	}
-	r.print(stdout, stderr)
-	if r.err != nil {
+	switch {
+	case r.err != nil:
 		return errors.New(strings.ReplaceAll(r.err.Error(), "\n", "; "))
+	case !r.any:
+		fmt.Fprintln(stdout, "there is nothing to remove")
 	}
 	if o.hold {
 		fmt.Fprintln(stdout, "waiting for a signal")
@@ -203,10 +207,18 @@ func running(bundles []shimfile.Bundle) string {
 	return fmt.Sprintf("%d running container(s) (%s) were", len(bundles), strings.Join(names, ", "))
 }
 
-// removal collects what was removed and what was kept.
+// removal removes files and prints their names.
 type removal struct {
-	removed, kept []string
-	err           error
+	stdout, stderr io.Writer
+	any            bool // something was removed
+	err            error
+}
+
+func (r *removal) removed(paths ...string) {
+	for _, path := range paths {
+		r.any = true
+		fmt.Fprintf(r.stdout, "removed %s\n", path)
+	}
 }
 
 func (r *removal) remove(remove func(string) error, paths ...string) {
@@ -217,7 +229,7 @@ func (r *removal) remove(remove func(string) error, paths ...string) {
 		if err := remove(path); err != nil {
 			r.err = errors.Join(r.err, err)
 		} else {
-			r.removed = append(r.removed, path)
+			r.removed(path)
 		}
 	}
 }
@@ -226,9 +238,9 @@ func (r *removal) remove(remove func(string) error, paths ...string) {
 func (r *removal) removeEmpty(dirs ...string) {
 	for _, dir := range dirs {
 		if os.Remove(dir) == nil {
-			r.removed = append(r.removed, dir)
+			r.removed(dir)
 		} else if exists(dir) {
-			r.kept = append(r.kept, dir+": it is not empty")
+			fmt.Fprintf(r.stderr, "kept %s: it is not empty\n", dir)
 		}
 	}
 }
@@ -240,17 +252,5 @@ func (r *removal) removeUnfinished(dir string) {
 		if durable.IsTemp(entry.Name()) {
 			r.err = errors.Join(r.err, durable.Remove(filepath.Join(dir, entry.Name())))
 		}
-	}
-}
-
-func (r *removal) print(stdout, stderr io.Writer) {
-	for _, path := range r.removed {
-		fmt.Fprintf(stdout, "removed %s\n", path)
-	}
-	for _, line := range r.kept {
-		fmt.Fprintf(stderr, "kept %s\n", line)
-	}
-	if len(r.removed) == 0 && r.err == nil {
-		fmt.Fprintln(stdout, "there is nothing to remove")
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -208,21 +206,6 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 	if _, err := ParseInventory("inv.yaml", []byte(b.String())); err == nil || !strings.Contains(err.Error(), "excessive aliasing") {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestReadInventory(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gpus.yaml")
-	if _, err := ReadInventory(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
-	if _, err := ReadInventory(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("a directory: %v", err)
-	}
-	write(t, path, device("display: true"))
-	if devices, err := ReadInventory(path); err != nil || len(devices) != 1 || !devices[0].SupportsDisplay {
-		t.Errorf("%+v, %v", devices, err)
 	}
 }
 

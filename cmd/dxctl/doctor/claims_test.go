@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 	"time"
@@ -24,26 +23,23 @@ func TestClaims(t *testing.T) {
 		result string
 		detail string
 	}{
-		"DXCore":             {realGPU(), all, "DXCore", holds, "PCIROOT(0)#PCI(1B00)"},
-		"no LUID":            {soundWindows(), all, "DXCore", fails, "has no LUID"},
-		"inventory":          {with(realGPU(), func(f *Facts) { f.GPUs.Inventory = "x" }), all, "DXCore", unchecked, "without an inventory"},
-		"no GPU":             {with(realGPU(), func(f *Facts) { f.GPUs.List = nil }), all, "DXCore", unchecked, "with a GPU"},
-		"discovery":          {with(realGPU(), func(f *Facts) { f.GPUs = GPUs{Err: errIO} }), all, "DXCore", fails, "input/output"},
-		"driver store":       {realGPU(), all, "driver store", holds, "with 1 runtime files"},
-		"missing file":       {with(realGPU(), func(f *Facts) { f.GPUs.List[0].Missing = []string{"a.dll"} }), all, "driver store", fails, "a.dll"},
-		"notifications":      {realGPU(), all, "notifications", unchecked, "dxctl devices --watch"},
-		"kubelet":            {realGPU(), all, "kubelet", holds, "devices of 1 resources"},
-		"no advertiser":      {with(realGPU(), func(f *Facts) { f.Kubelet.AdvertiserErr = fs.ErrNotExist }), all, "kubelet", unchecked, "directx-advertiser"},
-		"deaf advertiser":    {with(realGPU(), func(f *Facts) { f.Kubelet.AdvertiserErr = errors.New("refused") }), all, "kubelet", fails, "refused"},
-		"no kubelet":         {with(realGPU(), func(f *Facts) { f.Kubelet = nil }), all, "kubelet", unchecked, "with the kubelet"},
-		"HostProcess":        {realGPU(), all, "HostProcess", holds, "this is a HostProcess container"},
-		"not in a container": {realGPU(), Observations{}, "HostProcess", unchecked, "kubectl exec"},
-		"nssm":               {realGPU(), all, "nssm", unchecked, "Restart-Service containerd"},
-		"8.3 name":           {realGPU(), all, "8.3", holds, `C:\PROGRA~1 leads to C:\Program Files`},
-		"another path":       {realGPU(), Observations{LinksErr: errIO}, "8.3", fails, "input/output"},
-		"no 8.3 name":        {realGPU(), Observations{}, "8.3", unchecked, "8.3 names"},
-		"time":               {realGPU(), all, "time", holds, "starts in 1.23ms"},
-		"Wine":               {realGPU(), Observations{Wine: true, HostProcess: true}, "HostProcess", unchecked, "kubectl exec"},
+		"DXCore":          {realGPU(), all, "DXCore", holds, "PCIROOT(0)#PCI(1B00)"},
+		"no LUID":         {soundWindows(), all, "DXCore", fails, "has no LUID"},
+		"inventory":       {with(realGPU(), func(f *Facts) { f.GPUs.Inventory = "x" }), all, "DXCore", unchecked, "without an inventory"},
+		"no GPU":          {with(realGPU(), func(f *Facts) { f.GPUs.List = nil }), all, "DXCore", unchecked, "with a GPU"},
+		"discovery":       {with(realGPU(), func(f *Facts) { f.GPUs = GPUs{Err: errIO} }), all, "DXCore", fails, "input/output"},
+		"driver store":    {realGPU(), all, "driver store", holds, "with 1 runtime files"},
+		"missing file":    {with(realGPU(), func(f *Facts) { f.GPUs.List[0].Missing = []string{"a.dll"} }), all, "driver store", fails, "a.dll"},
+		"notifications":   {realGPU(), all, "notifications", unchecked, "dxctl devices --watch"},
+		"kubelet":         {realGPU(), all, "kubelet", holds, "devices of 1 resources"},
+		"deaf advertiser": {with(realGPU(), func(f *Facts) { f.Kubelet.AdvertiserErr = errors.New("refused") }), all, "kubelet", fails, "refused"},
+		"no kubelet":      {with(realGPU(), func(f *Facts) { f.Kubelet = nil }), all, "kubelet", unchecked, "with the kubelet"},
+		"HostProcess":     {realGPU(), all, "HostProcess", holds, "this is a HostProcess container"},
+		"nssm":            {realGPU(), all, "nssm", unchecked, "Restart-Service containerd"},
+		"8.3 name":        {realGPU(), all, "8.3", holds, `C:\PROGRA~1 leads to C:\Program Files`},
+		"another path":    {realGPU(), Observations{LinksErr: errIO}, "8.3", fails, "input/output"},
+		"time":            {realGPU(), all, "time", holds, "starts in 1.23ms"},
+		"Wine":            {realGPU(), Observations{Wine: true, HostProcess: true}, "HostProcess", unchecked, "kubectl exec"},
 	} {
 		list := Claims(test.facts, test.seen, Examine(test.facts))
 		if len(list) != len(claims()) {

@@ -37,34 +37,3 @@ func TestValuesList(t *testing.T) {
 		})
 	}
 }
-
-func TestBuildChartSchema(t *testing.T) {
-	t.Parallel()
-	values, err := parse([]byte("# A number.\na: 1\nlinux:\n  # Any.\n  b: null\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const additions = "definitions: {c: {type: string}}\nvalues: {a: {minimum: 2}, '*.b': {$ref: '#/definitions/c'}, enabled: {type: boolean}}\n"
-	got, err := buildChartSchema(values, []byte(additions), []byte(`{"$id": "x", "$schema": "y", "required": ["kind"], "type": "object"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	compact := strings.NewReplacer(" ", "", "\n", "").Replace(string(got))
-	for text, want := range map[string]bool{
-		`"a":{"description":"Anumber.","minimum":2,"type":"integer"}`:                                                                             true,
-		`"linux":{"additionalProperties":false,"properties":{"b":{"$ref":"#/definitions/c","description":"Any."}},"required":[],"type":"object"}`: true,
-		`"enabled":{"type":"boolean"}`: true, `"required":["linux"]`: true, `"kind"`: false, `"$id"`: false,
-	} {
-		if strings.Contains(compact, text) != want {
-			t.Errorf("the schema contains %s: %v: %s", text, !want, compact)
-		}
-	}
-	for _, bad := range []string{"values: {a.c: {}}", "["} {
-		if _, err := buildChartSchema(values, []byte(bad), []byte("{}")); err == nil {
-			t.Errorf("%s is accepted", bad)
-		}
-	}
-	if _, err := buildChartSchema(values, []byte("definitions: {}"), []byte("[")); err == nil {
-		t.Error("an invalid configuration schema is accepted")
-	}
-}
