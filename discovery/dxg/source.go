@@ -12,13 +12,12 @@
 //
 // A device's instance ID is the model, as in `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`,
 // and the unit: the place on the host's PCI bus if the host reports it, and otherwise the
-// LUID. In a VM, that is the LUID of the host's adapter. It changes when the host
-// reboots or restarts the driver, and may then belong to another adapter. So an instance
-// ID by LUID never names a GPU of another model, and all IDs by LUID of equal GPUs may
-// change places only while no container runs: the VM ends with its host. A record of
-// an ID that no longer exists matches no GPU, and its container is refused until the
-// kubelet has replaced the pod. While a program runs and the
-// adapter is present, it keeps its ID.
+// LUID. In a VM, that is the LUID of the host's adapter, which changes when the host
+// reboots or restarts the driver. After a reboot it may be another adapter's, so that IDs
+// of equal GPUs can change places. No container survives that, the VM ends with its host,
+// and an ID never names a GPU of another model. A record of an ID that no longer exists
+// matches no GPU: its container is refused until the pod is replaced. While a program runs
+// and the adapter is present, it keeps its ID.
 //
 // The location path is that of the virtual function in the VM. It is not part of the
 // identity, because whether it survives a restart of the VM is the host's choice.
