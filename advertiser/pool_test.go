@@ -262,39 +262,6 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestReplicasChange at once, and not when the last of those that are no
-// longer offered is free: the kubelet would allocate them until then.
-func TestReplicasChange(t *testing.T) {
-	t.Parallel()
-	gpus := []discovery.Device{displayGPU("A")}
-	p := poolOf(4, gpus...)
-	for _, step := range []struct {
-		replicas int
-		changed  bool
-		health   string
-	}{
-		{replicas: 4, health: "++++"},
-		{replicas: 2, changed: true, health: "++--"},
-		{replicas: 2, health: "++--"},
-		{replicas: 3, changed: true, health: "+++-"},
-		{replicas: 4, changed: true, health: "++++"},
-		{replicas: 5, changed: true, health: "+++++"},
-	} {
-		next := p.next(gpusOf(step.replicas, gpus...), nil, t0, testPatience)
-		if changed := !next.sameList(p); changed != step.changed {
-			t.Errorf("%d replicas: there is a new list: %t, want %t", step.replicas, changed, step.changed)
-		}
-		health := ""
-		for _, d := range next.list().GetDevices() {
-			health += map[string]string{v1beta1.Healthy: "+", v1beta1.Unhealthy: "-"}[d.GetHealth()]
-		}
-		if health != step.health {
-			t.Errorf("%d replicas: their health is %s, want %s", step.replicas, health, step.health)
-		}
-		p = next
-	}
-}
-
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"

@@ -51,32 +51,6 @@ func TestRestartWithOtherRules(t *testing.T) {
 	}
 }
 
-// TestRestartOnRuleChange: a new driver moves the GPU to another resource.
-func TestRestartOnRuleChange(t *testing.T) {
-	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	gpu := displayGPU("A")
-	gpu.DriverVersion = "1.0.0.0"
-	source := newSource(gpu)
-	config := testConfig(t, dir, source)
-	config.Resources = []policy.Resource{
-		{Name: renamed, Replicas: 1, Match: policy.Match{MinDriver: policy.DriverVersion{2}}},
-		{Name: displayResource, Replicas: 1},
-	}
-	r := run(t, config)
-	k.await(displayResource, "A::0")
-	gpu.DriverVersion = "2.0.0.0"
-	source.set(nil, gpu)
-	if err := r.wait(t); !errors.Is(err, ErrRestart) {
-		t.Fatalf("Run returned %v", err)
-	}
-	r.ended <- nil
-	run(t, config)
-	k.await(renamed, "A::0")
-	k.await(displayResource, "")
-}
-
 // TestHeldAs: records decide on the name only if none is under the name of the rule.
 func TestHeldAs(t *testing.T) {
 	t.Parallel()

@@ -30,25 +30,6 @@ func gpuCount(devices []discovery.Device) int {
 	return n
 }
 
-func TestDevicesAreReadAtEachCall(t *testing.T) {
-	t.Parallel()
-	system := &fakeSystem{snapshot: node(1)}
-	source := Open(system, testutil.Quiet())
-	for n := 1; n < 4; n++ {
-		system.change(false, func(s *Snapshot) { *s = node(n) })
-		devices, err := source.Devices(t.Context())
-		if err != nil || gpuCount(devices) != n {
-			t.Errorf("%+v, %v; want %d GPUs", devices, err, n)
-		}
-		devices[0].System32[0].Source = "changed by the caller"
-	}
-	system.set(func(f *fakeSystem) { f.err = errors.New("failed") })
-	devices, err := source.Devices(t.Context())
-	if err != nil || devices[0].System32[0].Source != "nvcudadebugger.dll" {
-		t.Errorf("%+v, %v", devices[0], err)
-	}
-}
-
 func TestLastGoodList(t *testing.T) {
 	t.Parallel()
 	system := &fakeSystem{snapshot: node(2), err: errors.New("access is denied")}
@@ -278,19 +259,6 @@ func TestWatchReadsAgainAfterNotification(t *testing.T) {
 	})
 }
 
-func TestWatchPolls(t *testing.T) {
-	system := &fakeSystem{snapshot: node(2)}
-	watched(t, system, func(source *Source, changes *atomic.Int64) {
-		sleep(time.Minute)
-		before, _ := system.counts()
-		system.change(false, func(s *Snapshot) { s.Devices[2].Values = nil })
-		sleep(source.timing.poll)
-		if after, _ := system.counts(); changes.Load() != 1 || after-before != 1 {
-			t.Errorf("%d changes, %d snapshots", changes.Load(), after-before)
-		}
-	})
-}
-
 func TestWatchWithoutNotifications(t *testing.T) {
 	system := &fakeSystem{snapshot: node(2), notifyErr: fmt.Errorf("CM_Register_Notification: %w", errors.ErrUnsupported)}
 	watched(t, system, func(source *Source, changes *atomic.Int64) {
@@ -299,29 +267,6 @@ func TestWatchWithoutNotifications(t *testing.T) {
 		sleep(source.timing.blind)
 		if _, registrations := system.counts(); changes.Load() != 1 || registrations != 1 {
 			t.Errorf("%d changes, %d registrations", changes.Load(), registrations)
-		}
-	})
-}
-
-func TestWatchRegistersAgain(t *testing.T) {
-	system := &fakeSystem{snapshot: node(2), notifyErr: errors.New("out of memory")}
-	watched(t, system, func(source *Source, changes *atomic.Int64) {
-		system.change(false, func(s *Snapshot) { *s = node(3) })
-		sleep(source.timing.blind)
-		if got := changes.Load(); got != 1 {
-			t.Errorf("%d changes without notifications", got)
-		}
-		system.set(func(f *fakeSystem) { f.notifyErr = nil })
-		sleep(2 * time.Minute)
-		system.change(true, func(s *Snapshot) { *s = node(4) })
-		sleep(source.timing.debounce)
-		if got := changes.Load(); got != 2 {
-			t.Errorf("%d changes with notifications", got)
-		}
-		before, _ := system.counts()
-		sleep(5 * time.Minute)
-		if after, _ := system.counts(); after-before > 30 {
-			t.Errorf("%d snapshots in five minutes", after-before)
 		}
 	})
 }

@@ -291,27 +291,6 @@ func TestUnboundRecordsAreLimited(t *testing.T) {
 	}
 }
 
-func TestRecorderRestart(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	first := openRecorder(t, dir)
-	a, b := record(t, first, "gpu::0"), record(t, first, "gpu::0")
-	bind(t, dir, a, "pod-a", "main")
-
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{a.ID(), b.ID()}, live(t, second)); diff != "" {
-		t.Fatalf("records (-want +got):\n%s", diff)
-	}
-	c := record(t, second, "gpu::0")
-	bind(t, dir, c, "pod-c", "main")
-	if diff := cmp.Diff([]ID{c.ID()}, live(t, second)); diff != "" {
-		t.Errorf("a record written after a restart is not newer (-want +got):\n%s", diff)
-	}
-}
-
 // TestRecorderWaitsForLock starts a new process before the old one has ended, as an
 // update does.
 func TestRecorderWaitsForLock(t *testing.T) {

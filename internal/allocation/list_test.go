@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"directx-nri/internal/durable"
-	"directx-nri/internal/testutil"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -141,55 +140,6 @@ func TestListBesideTheWriter(t *testing.T) {
 			last = e.Sequence
 		}
 	}
-}
-
-// FuzzList adds one file of any name and content. The good record is listed anyway, and
-// the file is a record, a problem or ignored.
-func FuzzList(f *testing.F) {
-	id := ID(strings.Repeat("ab", 16))
-	for kind, body := range map[string]any{
-		kindRecord:  Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}},
-		kindBinding: binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
-	} {
-		data, err := encode(kind, body)
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, suffix := range []string{recordSuffix, bindingSuffix, ".txt"} {
-			f.Add(string(id)+suffix, data)
-		}
-	}
-	f.Fuzz(func(t *testing.T, name string, data []byte) {
-		if name != filepath.Base(name) || !filepath.IsLocal(name) || name == "." {
-			t.Skip()
-		}
-		dir := filepath.Join(t.TempDir(), "records")
-		recorder, err := OpenRecorder(t.Context(), dir, testutil.Quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
-		good := record(t, recorder, "gpu::0")
-		if err := recorder.Close(); err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, name)
-		if os.WriteFile(path, data, 0o600) != nil {
-			t.Skip() // No file can have this name.
-		}
-		store := OpenStore(dir)
-		entries, problems, err := store.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, e := range entries {
-			found = found || e.ID == good.ID() && e.Holder == nil
-		}
-		_, suffix, ok := splitName(name)
-		if reported := len(entries)+len(problems) == 2; !found || reported != (ok && suffix == recordSuffix) {
-			t.Errorf("%q: %v, %v", name, entries, problems)
-		}
-	})
 }
 
 func BenchmarkList(b *testing.B) {

@@ -26,20 +26,11 @@ func start(t *testing.T, path string) (s *Server, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	waitFor(t, func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
+	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
 	return s, func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
-		}
-	}
-}
-
-func waitFor(t *testing.T, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("timeout after 10 s")
 		}
 	}
 }
@@ -173,11 +164,11 @@ func TestRunRecreatesSocket(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	for range 3 {
-		waitFor(t, func() bool { return Check(t.Context(), path) == nil })
+		testutil.Eventually(t, "answer", func() bool { return Check(t.Context(), path) == nil })
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, func() bool { return Check(t.Context(), path) == nil })
+		testutil.Eventually(t, "answer", func() bool { return Check(t.Context(), path) == nil })
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -185,32 +176,6 @@ func TestRunRecreatesSocket(t *testing.T) {
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left behind: %v", err)
-	}
-}
-
-func BenchmarkCheck(b *testing.B) {
-	dir, err := os.MkdirTemp("", "dx")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, SocketName)
-	ctx, cancel := context.WithCancel(b.Context())
-	s := NewServer(path)
-	s.SetServing(true)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	for Check(ctx, path) != nil {
-		time.Sleep(time.Millisecond)
-	}
-	for b.Loop() {
-		if err := Check(ctx, path); err != nil {
-			b.Fatal(err)
-		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		b.Fatal(err)
 	}
 }
 

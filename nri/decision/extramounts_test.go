@@ -114,39 +114,6 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 	}
 }
 
-func TestStandaloneRequestsExtraMounts(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		annotation, variable, gpus string
-		want                       []string
-		untouched                  bool
-		err                        error
-	}{
-		"by variable":     {variable: "[a.exe, {source: b.exe, destination: c.exe}]", gpus: "0", want: []string{"a.exe", "c.exe"}},
-		"by annotation":   {annotation: "[a.exe]", gpus: "0", want: []string{"a.exe"}},
-		"annotation wins": {annotation: "[a.exe]", variable: "[b.exe]", gpus: "0", want: []string{"a.exe"}},
-		"empty":           {gpus: "0"},
-		"without a GPU":   {variable: "[a.exe]", untouched: true},
-		"refused":         {variable: `['C:\x']`, gpus: "0", err: extramounts.ErrSource},
-	} {
-		d := decider()
-		d.Files, d.Policy = storeFiles{}, permissive()
-		c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + test.gpus, strings.ToLower(ExtraMountsVariable) + "=" + test.variable}}
-		if test.annotation != "" {
-			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
-		}
-		edits, ok, err := d.Decide(t.Context(), c)
-		if d.Policy.ExtraMounts.Configured = false; test.annotation == "" && test.variable != "" && test.gpus != "" {
-			if _, _, err := d.Decide(t.Context(), c); ReasonOf(err) != ReasonPolicy {
-				t.Errorf("%s, while the policy is the default: %v", name, err)
-			}
-		}
-		if !errors.Is(err, test.err) || test.err == nil && ok == test.untouched || !slices.Equal(mounted(edits), test.want) {
-			t.Errorf("%s: %v, ok %t, error %v", name, mounted(edits), ok, err)
-		}
-	}
-}
-
 const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 
 func variables(edits ocispec.Edits) map[string]string {

@@ -319,20 +319,6 @@ func TestStandaloneStart(t *testing.T) {
 	}
 }
 
-// TestImagesCannotRequest: containerd merges an image's environment into the spec.
-func TestImagesCannotRequest(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.configure(func(p *policy.Policy) { p.StandaloneEnvironment = false })
-	spec := standalone("DIRECTX_VISIBLE_DEVICES=all")
-	b.started(b.start(spec))
-	if b.read("bundle/config.json") != spec || !strings.Contains(b.read("state/shim.log"), "set standalone.environment in the configuration") {
-		t.Error(b.read("bundle/config.json"), b.read("state/shim.log"))
-	}
-	b.started(b.start(specOf(map[string]string{"directx.microsoft.com/visible-devices": "all"})))
-	b.hasGPU()
-}
-
 func TestEditsKeepModeAndAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -379,27 +365,6 @@ func TestPodStart(t *testing.T) {
 	b.refused(b.start(specOf(hidden)), "remove variables")
 	b.refused(b.start(specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+string(allocation.NewToken()))), "no allocation is recorded")
 	b.refused(b.start(standalone(variable)), "outside Kubernetes")
-}
-
-// containerd passes a pod's annotations on to its containers if the runtime's
-// pod_annotations has directx.microsoft.com/*.
-func TestPodRequestsExtraMounts(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.configure(func(p *policy.Policy) {
-		p.ExtraMounts = policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/usr/lib"}, Max: 16}
-	})
-	annotations := podAnnotations("container", "u1")
-	annotations["directx.microsoft.com/extra-mounts"] = "[/usr/lib/os-release]"
-	b.started(b.start(specOf(annotations, "DIRECTX_ALLOCATION_DISPLAY="+b.allocate())))
-	once := b.read("bundle/config.json")
-	if !strings.Contains(once, `"/usr/lib/wsl/lib/os-release"`) || !strings.Contains(once, "DIRECTX_DEVICES=[{") {
-		t.Error(once)
-	}
-	b.started(b.start(once))
-	if b.read("bundle/config.json") != once {
-		t.Error("the second time changed it again")
-	}
 }
 
 func TestRefusalIsLoggedInOneLine(t *testing.T) {
