@@ -8,33 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/config"
 )
-
-// The sample inventory of a g4dn node is based on a published listing.
-func TestRuntimeFilesOfG4DN(t *testing.T) {
-	t.Parallel()
-	const sample = "../../deployments/inventory/windows-g4dn.yaml"
-	want, err := config.ReadInventory(sample)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(want[0].System32) != 8 || len(want[0].SysWOW64) != 6 {
-		t.Fatalf("the sample has %d and %d files", len(want[0].System32), len(want[0].SysWOW64))
-	}
-	for _, test := range []struct {
-		subkeys []string
-		want    []discovery.RuntimeFile
-	}{{system32Keys(), want[0].System32}, {sysWOW64Keys(), want[0].SysWOW64}} {
-		files, notes := runtimeFiles(g4dnValues(), test.subkeys...)
-		if diff := cmp.Diff(test.want, files); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", test.subkeys, diff)
-		}
-		if len(notes) > 0 {
-			t.Errorf("%v: notes %q", test.subkeys, notes)
-		}
-	}
-}
 
 func TestRuntimeFiles(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,35 +108,6 @@ func TestListStopsWhenItsContextEnds(t *testing.T) {
 	cancel()
 	if _, _, err := OpenStore(dir).List(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestListBesideTheWriter lists while records are written, bound and ended.
-func TestListBesideTheWriter(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	var done atomic.Bool
-	var group sync.WaitGroup
-	defer group.Wait()
-	group.Go(func() {
-		defer done.Store(true)
-		for i := range 100 {
-			bind(t, dir, record(t, r, fmt.Sprintf("gpu::%d", i%4)), fmt.Sprintf("pod-%d", i), "main")
-		}
-	})
-	for !done.Load() {
-		entries, problems, err := OpenStore(dir).List(t.Context())
-		if err != nil || len(problems) > 0 {
-			t.Fatalf("%v, %v", problems, err)
-		}
-		var last uint64
-		for _, e := range entries {
-			if e.Sequence <= last {
-				t.Errorf("%d comes after %d", e.Sequence, last)
-			}
-			last = e.Sequence
-		}
 	}
 }
 

@@ -87,19 +87,6 @@ func TestWatchFiles(t *testing.T) {
 	}
 }
 
-func TestConcerns(t *testing.T) {
-	t.Parallel()
-	w := watcher{Options: Options{Files: []string{"/a/file", "/b/*.sock", "/c/[x"}}}
-	for path, want := range map[string]bool{
-		"/a/file": true, "/a/FILE": true, "/a/..data": true, "/b/kubelet.sock": true, "/c/[x": true,
-		"/a/log": false, "/b/checkpoint": false, "/b/kubelet.sock.tmp": false,
-	} {
-		if got := w.concerns(path); got != want {
-			t.Errorf("%s: %t, want %t", path, got, want)
-		}
-	}
-}
-
 // Changes that come faster than the debounce time do not postpone the call.
 func TestWatchBusyDirectory(t *testing.T) {
 	t.Parallel()

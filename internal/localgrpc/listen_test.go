@@ -3,13 +3,11 @@ package localgrpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -127,26 +125,6 @@ func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	}
 	if !theirs.Intact() {
 		t.Error("the other listener's socket was removed")
-	}
-}
-
-func TestIsBusy(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		err  error
-		want bool
-	}{
-		{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EAGAIN)}, want: true},
-		{err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, want: true},
-		{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, want: false},
-		{err: fs.ErrNotExist, want: false},
-	} {
-		t.Run(fmt.Sprint(test.err), func(t *testing.T) {
-			t.Parallel()
-			if got := isBusy(test.err); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,42 +122,6 @@ func variables(edits ocispec.Edits) map[string]string {
 		found[name] = value
 	}
 	return found
-}
-
-func TestVisibilityHints(t *testing.T) {
-	t.Parallel()
-	devices := testDevices()
-	devices[0].VendorID, devices[1].VendorID = discovery.VendorNVIDIA, discovery.VendorNVIDIA
-	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
-	d.Policy = permissive()
-	// The UUID is known from the record, not from the lookup.
-	dir := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), dir, d.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer recorder.Close()
-	known, err := recorder.Record(t.Context(), compute, []allocation.Replica{{ID: "x::0", InstanceID: devices[1].InstanceID, UUID: uuid}}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))
-	if got := variables(edits); err != nil || !strings.Contains(got["DIRECTX_DEVICES"], path0) || got["CUDA_VISIBLE_DEVICES"] != "" {
-		t.Errorf("without a UUID: %v, %v", got, err)
-	}
-	d.Policy.VisibilityHints = false
-	if edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])); err != nil || len(edits.Env) > 0 {
-		t.Errorf("hints are off: %v, %v", edits.Env, err)
-	}
-	d.Store, d.Policy = allocation.OpenStore(dir), permissive()
-	edits, _, err = d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_COMPUTE="+string(known)))
-	if got := variables(edits); err != nil || !strings.Contains(got["DIRECTX_DEVICES"], uuid) || got["CUDA_VISIBLE_DEVICES"] != uuid {
-		t.Errorf("with a UUID: %v, %v", got, err)
-	}
-	edits, _, err = d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_COMPUTE="+string(known), "cuda_visible_devices=7"))
-	if got := variables(edits); err != nil || got["CUDA_VISIBLE_DEVICES"] != "" {
-		t.Errorf("the pod's own: %v, %v", got, err)
-	}
 }
 
 func TestByClass(t *testing.T) {

@@ -40,35 +40,6 @@ func TestDefinitelyNoRequest(t *testing.T) {
 	}
 }
 
-func TestDescribe(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		spec   string
-		never  bool // given a GPU
-		os     ocispec.OS
-		pod    bool
-		hyperV bool
-	}{
-		"Linux":              {spec: `{"linux":{}}`, os: ocispec.Linux},
-		"neither":            {spec: `{}`, os: ocispec.Linux},
-		"Windows":            {spec: `{"windows":{}}`, os: ocispec.Windows},
-		"Windows, Hyper-V":   {spec: `{"windows":{"hyperv":{}}}`, os: ocispec.Windows, hyperV: true},
-		"Linux on Windows":   {spec: `{"linux":{},"windows":{"hyperv":{}}}`, os: ocispec.Linux, hyperV: true},
-		"pod":                {spec: `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"container"}}`, os: ocispec.Windows, pod: true},
-		"unknown kind":       {spec: `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"x"}}`, os: ocispec.Windows, pod: true},
-		"sandbox":            {spec: `{"windows":{},"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`, never: true},
-		"host process":       {spec: `{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`, never: true},
-		"host process not":   {spec: `{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"True"}}`, os: ocispec.Windows},
-		"host process Linux": {spec: `{"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`, os: ocispec.Linux},
-	} {
-		facts := factsOf(t, test.spec)
-		c, ok := Describe(facts, "id")
-		if ok == test.never || ok && (c.OS != test.os || (c.Pod != nil) != test.pod || c.HyperV != test.hyperV || c.ID != "id") {
-			t.Errorf("%s: %+v, %t", name, c, ok)
-		}
-	}
-}
-
 func factsOf(t *testing.T, text string) ocispec.Facts {
 	t.Helper()
 	spec, err := ocispec.ParseSpec([]byte(text))
