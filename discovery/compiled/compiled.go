@@ -19,7 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
+	"hash/fnv"
 	"io"
 	"path/filepath"
 	"slices"
@@ -232,7 +232,11 @@ func decodeDevice(content io.ReaderAt, at, size int64) (d discovery.Device, err 
 }
 
 // checksum returns the key of a device in the header.
-func checksum(instanceID string) uint32 { return crc32.ChecksumIEEE([]byte(Key(instanceID))) }
+func checksum(instanceID string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(Key(instanceID))) // It never fails.
+	return h.Sum32()
+}
 
 // Key returns a string that is the same for all instance IDs that
 // [strings.EqualFold], and so [discovery.Find], considers equal.

@@ -5,8 +5,6 @@ package dxg
 import (
 	"errors"
 	"fmt"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -159,8 +157,12 @@ func text16(units []uint16) string {
 	}, text))
 }
 
-// packageName is the name of a driver package in the driver store.
-var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
+// isPackageName reports whether name can be that of a driver package in the driver store.
+// A regular expression would cost each start of the runtime shim half a millisecond.
+func isPackageName(name string) bool {
+	const first = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return name != "" && len(name) <= 201 && strings.Contains(first, name[:1]) && strings.Trim(name, first+"._-") == ""
+}
 
 // driverPackage returns the name of the driver package in a driver store path such as
 // `\SystemRoot\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e`, "" if there
@@ -175,7 +177,7 @@ func driverPackage(storePath string) string {
 		return ""
 	}
 	name, _, _ := strings.Cut(storePath[i+len(repository):], "/")
-	if !packageName.MatchString(name) || path.Clean(name) != name {
+	if !isPackageName(name) {
 		return ""
 	}
 	return name

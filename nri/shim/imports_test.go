@@ -17,7 +17,7 @@ func TestImports(t *testing.T) {
 		"github.com/opencontainers/runtime-spec", "github.com/sirupsen/logrus", "golang.org/x/sys",
 		"github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/tidwall/pretty",
 	}
-	heavy := []string{"net", "net/http", "crypto/tls", "crypto/x509", "html/template", "text/template", "flag", "testing", "database/sql"}
+	heavy := []string{"net", "net/http", "crypto/tls", "crypto/x509", "html/template", "text/template", "flag", "testing", "database/sql", "regexp"}
 	for _, os := range []string{"linux", "windows"} {
 		command := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "directx-nri/cmd/containerd-shim-directx-v1")
 		command.Env = append(command.Environ(), "GOOS="+os)
