@@ -244,6 +244,11 @@ func state(s corev1.ContainerState) string {
 
 func (s Status) String() string {
 	text := fmt.Sprintf("phase %s %s %s", s.Status.Phase, s.Status.Reason, s.Status.Message)
+	for _, c := range s.Status.Conditions {
+		if c.Status != corev1.ConditionTrue && c.Message != "" {
+			text += "; " + c.Message
+		}
+	}
 	for _, c := range slices.Concat(s.Status.InitContainerStatuses, s.Status.ContainerStatuses) {
 		text += fmt.Sprintf("; %s %s, %d restarts", c.Name, state(c.State), c.RestartCount)
 	}
@@ -312,11 +317,12 @@ func (n *Node) WaitStatus(t testing.TB, pod, what string, check func(Status) err
 func (n *Node) WaitRunning(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
-		n.WaitStatus(t, pod, "all containers run", running)
+		n.WaitStatus(t, pod, "all containers run", Status.Running)
 	}
 }
 
-func running(s Status) error {
+// Running returns an error unless all containers of the pod run.
+func (s Status) Running() error {
 	if s.Status.Phase == "Failed" {
 		return errors.New("the kubelet refused it")
 	}

@@ -98,7 +98,7 @@ func (n *Node) Outcome(t testing.TB, pod string) (refusal string) {
 			refusal = s.Status.Reason + ": " + s.Status.Message
 			return nil
 		}
-		err := running(s)
+		err := s.Running()
 		if err != nil && time.Since(nudged) > 3*time.Second {
 			n.Nudge(t, pod)
 			nudged = time.Now()

@@ -39,43 +39,38 @@ func (s *suite) testConfigChange(t *testing.T) {
 
 // testBadConfig leaves the node with five replicas.
 func (s *suite) testBadConfig(t *testing.T) {
-	t.Run("refused on the node", func(t *testing.T) {
-		before := s.podOf(t, daemonSet)
-		read := func() []string {
-			return []string{mustRead(t, "/var/lib/directx-nri/policy.json"), mustRead(t, "/var/lib/directx-nri/devices.jsonl")}
-		}
-		policy := read()
-		// helm cannot find these errors.
-		for _, bad := range []struct{ values, error string }{
-			{"config: {extraMounts: {hostDirectories: [lib]}}", "hostDirectories[0]"},
-			{"inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n", "deviceNodes[0]"},
-		} {
-			s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad.values))
-			bed.Eventually(t, timeout, "the log has the error in "+bad.values, func() error {
-				log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
-				for line := range strings.Lines(log) {
-					if strings.Contains(line, "level=error") && strings.Contains(line, bad.error) {
-						t.Log(strings.TrimSpace(line))
-						return nil
-					}
+	before := s.podOf(t, daemonSet)
+	read := func() []string {
+		return []string{mustRead(t, "/var/lib/directx-nri/policy.json"), mustRead(t, "/var/lib/directx-nri/devices.jsonl")}
+	}
+	policy := read()
+	// helm cannot find these errors.
+	for _, bad := range []struct{ values, error string }{
+		{"config: {extraMounts: {hostDirectories: [lib]}}", "hostDirectories[0]"},
+		{"inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n", "deviceNodes[0]"},
+	} {
+		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad.values))
+		bed.Eventually(t, timeout, "the log has the error in "+bad.values, func() error {
+			log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
+			for line := range strings.Lines(log) {
+				if strings.Contains(line, "level=error") && strings.Contains(line, bad.error) {
+					t.Log(strings.TrimSpace(line))
+					return nil
 				}
-				return fmt.Errorf("the log is:\n%s", log)
-			})
-			if diff := cmp.Diff(policy, read()); diff != "" {
-				t.Errorf("the node policy has changed (-before +after):\n%s", diff)
 			}
-			s.waitOffered(t, offeredSix)
-			s.mustBeUnaffected(t)
-			s.mustGiveGPUs(t, display)
-			s.mustBeSame(t, before)
-			s.helm(t, "rollback", release, "--namespace", namespace)
+			return fmt.Errorf("the log is:\n%s", log)
+		})
+		if diff := cmp.Diff(policy, read()); diff != "" {
+			t.Errorf("the node policy has changed (-before +after):\n%s", diff)
 		}
-	})
-	t.Run("fixed", func(t *testing.T) {
-		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5")
-		s.waitOffered(t, offeredFive)
+		s.waitOffered(t, offeredSix)
 		s.mustBeUnaffected(t)
-	})
+		s.mustGiveGPUs(t, display)
+		s.mustBeSame(t, before)
+		s.helm(t, "rollback", release, "--namespace", namespace)
+	}
+	s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5")
+	s.waitOffered(t, offeredFive)
 }
 
 // mustRunVersion fails the test unless the running programs are those of an image.
@@ -93,7 +88,7 @@ const shimFile = binDir + "/containerd-shim-directx-v1"
 func (s *suite) testShim(t *testing.T) {
 	s.helmUpgrade(t, "--reuse-values", "--set", "linux.shim.enabled=true")
 	s.rolledOut(t, daemonSet)
-	s.mustHaveShim(t, s.images.older)
+	s.mustHaveShim(t, s.older)
 	mustContain(t, "containerd's configuration", mustRead(t, containerdConfig), shimFile)
 	s.waitOffered(t, offeredFive)
 	s.mustGiveGPUs(t, display)
@@ -108,17 +103,17 @@ func (s *suite) mustHaveShim(t *testing.T, image *image) {
 
 // testRollback changes image and configuration at the same time, and rolls both back.
 func (s *suite) testRollback(t *testing.T) {
-	s.importImage(t, s.images.newer.archive(t))
+	s.loadImage(t, s.newer)
 	for _, step := range []struct {
 		args    []string
 		image   *image
 		offered map[string]int
 	}{
 		{
-			args:  []string{"upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag=" + s.images.newer.version},
-			image: s.images.newer, offered: offeredSix,
+			args:  []string{"upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag=" + s.newer.version},
+			image: s.newer, offered: offeredSix,
 		},
-		{args: []string{"rollback", release}, image: s.images.older, offered: offeredFive},
+		{args: []string{"rollback", release}, image: s.older, offered: offeredFive},
 	} {
 		before := s.podOf(t, daemonSet)
 		s.helm(t, append(step.args, "--namespace", namespace)...)

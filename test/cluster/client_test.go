@@ -17,8 +17,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/test/bed"
 )
 
 // commandTimeout bounds a call of kubectl or helm.
@@ -55,14 +56,14 @@ func (m *machine) get(path string, into any) error {
 }
 
 // pod returns a pod of the namespace default.
-func (m *machine) pod(name string) (corev1.Pod, error) {
-	var pod corev1.Pod
+func (m *machine) pod(name string) (bed.Status, error) {
+	var pod bed.Status
 	err := m.get("/api/v1/namespaces/default/pods/"+name, &pod)
 	return pod, err
 }
 
-func (m *machine) pods(namespace string) ([]corev1.Pod, error) {
-	var list corev1.PodList
+func (m *machine) pods(namespace string) ([]bed.Status, error) {
+	var list struct{ Items []bed.Status }
 	err := m.get("/api/v1/namespaces/"+namespace+"/pods", &list)
 	return list.Items, err
 }

@@ -23,7 +23,7 @@ import (
 func (s *suite) install(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version, "--set", "restartSpread=1s")
+	s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s")
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
 }
@@ -54,7 +54,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(lateGPU)) })
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, "--values", s.values(t, lateValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.images.older.version)
+	s.helmUpgrade(t, "--values", s.values(t, lateValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version)
 	s.rolledOut(t, daemonSet)
 	pod := s.podOf(t, daemonSet)
 	bed.Never(t, 5*time.Second, "the node changes", func() error {
@@ -89,20 +89,21 @@ func (s *suite) testInstall(t *testing.T) {
 	}
 }
 
-// testExamples applies all Linux examples and compares their output with the expected one.
+// testExamples applies all Linux examples and compares their outputs with the expected
+// ones.
 func (s *suite) testExamples(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(s.parts.Root, examples, "*.expected.txt"))
+	files, err := filepath.Glob(filepath.Join(s.parts.Root, examples, "*.yaml"))
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == "values.yaml" })
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
-	manifest := func(expected string) string { return strings.TrimSuffix(expected, ".expected.txt") + ".yaml" }
 	// Jobs come when the pods have their GPUs, because one pod requests two different GPUs.
 	var pods, jobs []string
 	for _, file := range files {
-		if strings.Contains(mustRead(t, manifest(file)), "kind: Job") {
-			jobs = append(jobs, "--filename", manifest(file))
+		if strings.Contains(mustRead(t, file), "kind: Job") {
+			jobs = append(jobs, "--filename", file)
 		} else {
-			pods = append(pods, "--filename", manifest(file))
+			pods = append(pods, "--filename", file)
 		}
 	}
 	t.Cleanup(func() {
@@ -113,61 +114,32 @@ func (s *suite) testExamples(t *testing.T) {
 		pods, err := s.pods("default")
 		for _, pod := range pods {
 			if pod.Status.Phase == corev1.PodPending {
-				err = fmt.Errorf("pod %s is pending: %s", pod.Name, states(pod))
+				err = fmt.Errorf("pod %s is pending: %v", pod.Name, pod)
 			}
 		}
 		return err
 	})
 	s.kubectl(t, append([]string{"apply"}, jobs...)...)
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".expected.txt"), func(t *testing.T) {
-			object := strings.TrimSpace(s.kubectl(t, "get", "--filename", manifest(file), "--output", "name"))
-			pattern := expected(mustRead(t, file))
-			for _, pod := range s.waitSucceeded(t, object) {
-				if got := s.kubectl(t, "logs", pod); !pattern.MatchString(got) {
-					t.Errorf("pod %s printed:\n%s\nwant:\n%s", pod, got, mustRead(t, file))
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			pods := s.kubectl(t, "get", "--filename", file, "--output", "name")
+			done := "jsonpath={.status.phase}=Succeeded"
+			job, isJob := strings.CutPrefix(strings.TrimSpace(pods), "job.batch/")
+			if isJob {
+				done = "condition=complete"
+			}
+			s.kubectl(t, "wait", "--for", done, "--filename", file, "--timeout", timeout.String())
+			if isJob {
+				pods = s.kubectl(t, "get", "pods", "--selector", "job-name="+job, "--output", "name")
+			}
+			want := mustRead(t, strings.TrimSuffix(file, ".yaml")+".expected.txt")
+			for _, pod := range strings.Fields(pods) {
+				if got := s.kubectl(t, "logs", pod); !expected(want).MatchString(got) {
+					t.Errorf("pod %s printed:\n%s\nwant:\n%s", pod, got, want)
 				}
 			}
 		})
 	}
-}
-
-// waitSucceeded waits until a pod, or all pods of a Job, have succeeded, and returns their
-// names.
-func (s *suite) waitSucceeded(t testing.TB, object string) (names []string) {
-	t.Helper()
-	kind, name, _ := strings.Cut(object, "/")
-	want := 1
-	if kind == "job.batch" {
-		var job struct{ Spec struct{ Completions int } }
-		if err := s.get("/apis/batch/v1/namespaces/default/jobs/"+name, &job); err != nil {
-			t.Fatal(err)
-		}
-		want = job.Spec.Completions
-	}
-	bed.Eventually(t, timeout, object+" succeeds", func() error {
-		pods, err := s.pods("default")
-		if err != nil {
-			return err
-		}
-		names = nil
-		for _, pod := range pods {
-			switch {
-			case pod.Name != name && pod.Labels["job-name"] != name:
-			case pod.Status.Phase == corev1.PodFailed:
-				t.Fatalf("pod %s failed: %s %s %s", pod.Name, pod.Status.Reason, pod.Status.Message, states(pod))
-			case pod.Status.Phase == corev1.PodSucceeded:
-				names = append(names, pod.Name)
-			default:
-				err = fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, states(pod))
-			}
-		}
-		if err == nil && len(names) != want {
-			err = fmt.Errorf("%d of %d pods have succeeded", len(names), want)
-		}
-		return err
-	})
-	return names
 }
 
 // expected returns the pattern of an expected output: * stands for any characters, ? for
@@ -202,8 +174,8 @@ func (s *suite) testPending(t *testing.T) {
 	s.apply(t, podManifest("ninth", forever, map[string]int{display: 1}))
 	bed.Eventually(t, timeout, "the ninth pod is unschedulable", func() error {
 		pod, err := s.pod("ninth")
-		if err == nil && !strings.Contains(states(pod), "Insufficient "+display) {
-			err = fmt.Errorf("%w: %s", errWaiting, states(pod))
+		if err == nil && !strings.Contains(pod.String(), "Insufficient "+display) {
+			err = fmt.Errorf("%w: %v", errWaiting, pod)
 		}
 		return err
 	})
@@ -268,7 +240,7 @@ func (s *suite) withoutPlugin(t *testing.T, f func()) {
 func (s *suite) waitRefused(t *testing.T, name, words string) {
 	t.Helper()
 	bed.Eventually(t, timeout, "an event says why pod "+name+" does not start", func() error {
-		if pod, err := s.pod(name); err != nil || running(pod) == nil {
+		if pod, err := s.pod(name); err != nil || pod.Running() == nil {
 			t.Fatalf("pod %s runs (%v)", name, err)
 		}
 		var events corev1.EventList

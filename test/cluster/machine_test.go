@@ -9,16 +9,16 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/test/bed"
@@ -62,7 +62,7 @@ type machine struct {
 	dir   string // a directory of the run, outside of the node's
 	logs  string
 
-	etcd, apiServer, controllerManager, scheduler, kubelet *bed.Process
+	kubelet *bed.Process
 	// containerd is the supervisor of containerd.
 	containerd *bed.Process
 
@@ -70,8 +70,7 @@ type machine struct {
 	cri    cri.RuntimeServiceClient
 }
 
-// startMachine starts a cluster until the end of the test and waits until its node is
-// ready.
+// startMachine starts a cluster until the end of the test.
 func startMachine(t *testing.T) *machine {
 	t.Helper()
 	parts, err := bed.FindParts()
@@ -81,79 +80,69 @@ func startMachine(t *testing.T) *machine {
 	m := &machine{parts: parts, dir: filepath.Join(bed.RunDir(), "cluster"), client: newClient()}
 	m.cri = cri.NewRuntimeServiceClient(bed.Dial(t, containerdSocket))
 	m.writeFiles(t)
-	m.declareProcesses(t)
+	m.logs = filepath.Join(parts.Root, "out", "e2e-cluster", time.Now().Format("20060102-150405.000"))
+	if err := os.MkdirAll(m.logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		for _, p := range []*bed.Process{m.kubelet, m.scheduler, m.controllerManager, m.apiServer, m.etcd, m.containerd} {
-			if p.Running() {
-				p.Kill(t)
-			}
-		}
 		if t.Failed() {
 			t.Logf("the logs are in %s", m.logs)
 		}
 	})
 
-	m.containerd.Start(t)
-	m.etcd.Start(t)
-	m.wait(t, "etcd listens", func() error {
-		conn, err := net.Dial("tcp", etcdAddress)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}, m.etcd)
-	m.apiServer.Start(t)
+	m.containerd = m.start(t, "containerd", "/bin/sh", "-c", supervise)
+	m.start(t, "etcd", parts.Stock(etcd),
+		"--data-dir", m.file("etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls", "http://"+etcdAddress, "--advertise-client-urls", "http://"+etcdAddress,
+		"--listen-peer-urls", "http://127.0.0.1:0")
+	m.start(t, "kube-apiserver", parts.Stock(apiServer),
+		"--etcd-servers", "http://"+etcdAddress, "--bind-address", "127.0.0.1", "--advertise-address", nodeAddress,
+		"--cert-dir", m.file("api-server"), "--token-auth-file", m.file("tokens.csv"), "--authorization-mode", "AlwaysAllow",
+		"--service-account-issuer", "https://suite", "--service-account-key-file", m.file("accounts.key"),
+		"--service-account-signing-key-file", m.file("accounts.key"), "--service-cluster-ip-range", "10.96.0.0/24",
+		"--endpoint-reconciler-type", "none", "--disable-admission-plugins", "ServiceAccount",
+		"--kubelet-preferred-address-types", "InternalIP",
+		// HostProcess containers are privileged.
+		"--allow-privileged")
 	m.waitContainerd(t)
 	m.importBusybox(t)
-	m.wait(t, "the API server is ready", func() error { return m.get("/readyz", nil) }, m.apiServer)
-	daemons := []*bed.Process{m.controllerManager, m.scheduler, m.kubelet}
-	for _, p := range daemons {
-		p.Start(t)
-	}
-	m.wait(t, "the node is ready", m.ready, daemons...)
+	bed.Eventually(t, startTimeout, "the API server is ready", func() error { return m.get("/readyz", nil) })
+	m.start(t, "kube-controller-manager", parts.Stock(controllerManager),
+		"--kubeconfig", m.file("kubeconfig"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("controller-manager"))
+	m.start(t, "kube-scheduler", parts.Stock(scheduler),
+		"--kubeconfig", m.file("kubeconfig"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("scheduler"))
+	m.kubelet = m.start(t, "kubelet", parts.Stock("kubelet"),
+		"--config", m.file("kubelet.yaml"), "--kubeconfig", m.file("kubeconfig"), "--hostname-override", nodeName, "--node-ip", nodeAddress, "--v", "2")
 	return m
 }
 
-// wait waits until check returns nil. The processes must keep running.
-func (m *machine) wait(t testing.TB, what string, check func() error, processes ...*bed.Process) {
+// start runs a program until the end of the test.
+func (m *machine) start(t *testing.T, name, program string, args ...string) *bed.Process {
 	t.Helper()
-	bed.Eventually(t, startTimeout, what, func() error {
-		for _, p := range processes {
-			if !p.Running() {
-				t.Fatalf("%s ended\n%s", p.Name, p.Tail(30))
-			}
-		}
-		return check()
+	p := bed.NewProcess(name, filepath.Join(m.logs, name+".log"), func() *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		cmd.Env = append(os.Environ(), "PATH="+binDir+":/usr/sbin:/usr/bin:/sbin:/bin")
+		cmd.Dir = m.dir
+		return cmd
 	})
+	p.Start(t)
+	t.Cleanup(func() {
+		if p.Running() {
+			p.Kill(t)
+		} else {
+			t.Errorf("%s ended\n%s", name, p.Tail(30))
+		}
+	})
+	return p
 }
 
 func (m *machine) waitContainerd(t testing.TB) {
 	t.Helper()
-	m.wait(t, "containerd serves", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
-		defer cancel()
-		out, err := exec.CommandContext(ctx, m.parts.Stock("ctr"), "version").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	}, m.containerd)
-}
-
-func (m *machine) ready() error {
-	var n corev1.Node
-	if err := m.get("/api/v1/nodes/"+nodeName, &n); err != nil {
-		return err
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if _, err := m.cri.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatalf("containerd does not serve: %v\n%s", err, m.containerd.Tail(30))
 	}
-	if len(n.Spec.Taints) > 0 {
-		return fmt.Errorf("the node has the taint %v", n.Spec.Taints[0])
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-	}
-	return fmt.Errorf("the node's conditions are %v", n.Status.Conditions)
 }
 
 // containerdSettings is the node's containerd configuration before the installation. It
@@ -162,7 +151,7 @@ const containerdSettings = `# Maintained by the administrators.
 version = 2
 
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "` + pauseImage + `"
+  sandbox_image = "` + busyboxImage + `"
   # Some kernels refuse a negative oom_score_adj in a container.
   restrict_oom_score_adj = true
   disable_apparmor = true
@@ -252,42 +241,52 @@ const supervise = `while :; do
 	sleep 0.2
 done`
 
-func (m *machine) declareProcesses(t testing.TB) {
+const (
+	busyboxImage = "docker.io/library/busybox:1.36"
+	// repository is that of the product's images.
+	repository = "docker.io/library/directx-nri"
+	platform   = "linux-" + runtime.GOARCH
+)
+
+// importBusybox gives the node an image with the machine's busybox, for sandboxes too.
+func (m *machine) importBusybox(t testing.TB) {
 	t.Helper()
-	m.logs = filepath.Join(m.parts.Root, "out", "e2e-cluster", time.Now().Format("20060102-150405.000"))
-	if err := os.MkdirAll(m.logs, 0o755); err != nil {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
 		t.Fatal(err)
 	}
-	process := func(part string, args ...string) *bed.Process {
-		name := filepath.Base(part)
-		return bed.NewProcess(name, filepath.Join(m.logs, name+".log"), func() *exec.Cmd {
-			cmd := exec.Command(m.parts.Stock(part), args...)
-			cmd.Dir = m.dir
-			return cmd
-		})
+	archive := filepath.Join(m.dir, "image.tar")
+	if _, err := bed.WriteImage(archive, busyboxImage, []string{"/bin/sleep", "2147483647"}, []byte(mustRead(t, path))); err != nil {
+		t.Fatal(err)
 	}
-	m.etcd = process(etcd,
-		"--data-dir", m.file("etcd"), "--unsafe-no-fsync",
-		"--listen-client-urls", "http://"+etcdAddress, "--advertise-client-urls", "http://"+etcdAddress,
-		"--listen-peer-urls", "http://127.0.0.1:0")
-	m.apiServer = process(apiServer,
-		"--etcd-servers", "http://"+etcdAddress, "--bind-address", "127.0.0.1", "--advertise-address", nodeAddress,
-		"--cert-dir", m.file("api-server"), "--token-auth-file", m.file("tokens.csv"), "--authorization-mode", "AlwaysAllow",
-		"--service-account-issuer", "https://suite", "--service-account-key-file", m.file("accounts.key"),
-		"--service-account-signing-key-file", m.file("accounts.key"), "--service-cluster-ip-range", "10.96.0.0/24",
-		"--endpoint-reconciler-type", "none", "--disable-admission-plugins", "ServiceAccount",
-		"--kubelet-preferred-address-types", "InternalIP",
-		// HostProcess containers are privileged.
-		"--allow-privileged")
-	m.controllerManager = process(controllerManager,
-		"--kubeconfig", m.file("kubeconfig"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("controller-manager"))
-	m.scheduler = process(scheduler,
-		"--kubeconfig", m.file("kubeconfig"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("scheduler"))
-	m.kubelet = process("kubelet",
-		"--config", m.file("kubelet.yaml"), "--kubeconfig", m.file("kubeconfig"), "--hostname-override", nodeName, "--node-ip", nodeAddress, "--v", "2")
-	m.containerd = bed.NewProcess("containerd", filepath.Join(m.logs, "containerd.log"), func() *exec.Cmd {
-		cmd := exec.Command("/bin/sh", "-c", supervise)
-		cmd.Env = append(os.Environ(), "PATH="+binDir+":/usr/sbin:/usr/bin:/sbin:/bin")
-		return cmd
-	})
+	m.importImage(t, archive)
+}
+
+func (m *machine) importImage(t testing.TB, archive string) {
+	t.Helper()
+	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()
+	if err != nil {
+		t.Fatalf("import image archive %s: %v\n%s", archive, err, out)
+	}
+}
+
+// image is an image of the product. The images differ in their version only, which is
+// also their tag.
+type image struct{ version, dir string }
+
+func newImage(version string) *image {
+	return &image{version, filepath.Join(bed.RunDir(), "images", version)}
+}
+
+// program returns the path of a program of the image.
+func (i *image) program(name string) string { return filepath.Join(i.dir, "bin", platform, name) }
+
+// loadImage builds an image of the product and gives it to the node.
+func (m *machine) loadImage(t testing.TB, i *image) {
+	t.Helper()
+	archive, err := bed.BuildImage(t.Context(), m.parts.Root, i.dir, i.version, platform)
+	if err != nil {
+		t.Fatalf("build image %s: %v", i.version, err)
+	}
+	m.importImage(t, archive)
 }

@@ -3,8 +3,11 @@
 package cluster
 
 import (
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,7 +29,7 @@ func (s *suite) testRestoreManifest(t *testing.T) {
 	s.uninstall(t)
 	const manifest = manifests + "/restore-linux.yaml"
 	imageLine := regexp.MustCompile(`(?m)^(\s*image: ).*$`)
-	s.apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.parts.Root, manifest)), "${1}"+repository+":"+s.images.older.version))
+	s.apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.parts.Root, manifest)), "${1}"+repository+":"+s.older.version))
 	s.rolledOut(t, daemonSet)
 	s.kubectl(t, "delete", "--wait", "--filename", manifest)
 	s.waitPodsGone(t)
@@ -57,4 +60,29 @@ func (s *suite) mustBeRestored(t *testing.T) {
 	s.apply(t, podManifest("after", forever, nil))
 	s.waitRunning(t, "after")
 	s.remove(t, "after")
+}
+
+// volatile are files that the cluster's components change with every pod. containerd
+// leaves its NRI socket behind when NRI is disabled.
+var volatile = []string{
+	"/run/containerd", "/run/netns", "/run/nri", "/run/runc", "/var/lib/cni", "/var/lib/containerd", "/var/log",
+	"/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources",
+	"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+}
+
+// files lists the node's files, except for the volatile ones, with their modes and links,
+// and the sums of their content.
+func (m *machine) files(t testing.TB) []string {
+	t.Helper()
+	args := []string{"/etc", "/opt/containerd", "/opt/nri", "/run", binDir, "/var/lib", "-ignore_readdir_race", "("}
+	for _, path := range volatile {
+		args = append(args, "-path", path, "-o")
+	}
+	// The kubelet rewrites its state at any time.
+	args = append(args, "-false", ")", "-prune", "-o", "-printf", `%p %M %l\n`, "-type", "f", "!", "-path", kubeletRoot+"/*", "-exec", "sha256sum", "{}", "+")
+	out, err := exec.Command("find", args...).Output()
+	if err != nil {
+		t.Fatalf("list the node's files: %v", err)
+	}
+	return slices.Sorted(strings.Lines(string(out)))
 }

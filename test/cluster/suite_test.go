@@ -40,9 +40,9 @@ const timeout = 4 * time.Minute
 // suite is the state that the parts of TestCluster share.
 type suite struct {
 	*machine
-	images *images
+	older, newer *image
 	// before has the node's files before the installation.
-	before map[string]string
+	before []string
 	// bystander describes a pod without a GPU, which nothing may affect.
 	bystander containers
 	// holders describes the pods that hold all display GPUs, if there are any.
@@ -55,9 +55,8 @@ func newSuite(t *testing.T) *suite {
 	if reason := bed.SkipReason(); reason != "" {
 		t.Skip(reason)
 	}
-	built := buildImages(t)
-	s := &suite{machine: startMachine(t), images: built}
-	s.importImage(t, built.older.archive(t))
+	s := &suite{machine: startMachine(t), older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
+	s.loadImage(t, s.older)
 	s.apply(t, podManifest("bystander", forever, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
@@ -115,36 +114,12 @@ func (s *suite) waitRunning(t testing.TB, names ...string) {
 			if err != nil {
 				return err
 			}
-			return running(pod)
+			if err := pod.Running(); err != nil {
+				return fmt.Errorf("%w: %v", err, pod)
+			}
+			return nil
 		})
 	}
-}
-
-func running(pod corev1.Pod) error {
-	stopped := func(c corev1.ContainerStatus) bool { return c.State.Running == nil }
-	if pod.Status.Phase != corev1.PodRunning || slices.ContainsFunc(pod.Status.ContainerStatuses, stopped) {
-		return fmt.Errorf("it is %s: %s", pod.Status.Phase, states(pod))
-	}
-	return nil
-}
-
-// states describes why a pod or its containers do not run.
-func states(pod corev1.Pod) string {
-	var parts []string
-	for _, c := range pod.Status.Conditions {
-		if c.Status != corev1.ConditionTrue && c.Message != "" {
-			parts = append(parts, c.Message)
-		}
-	}
-	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		switch {
-		case c.State.Waiting != nil:
-			parts = append(parts, fmt.Sprintf("%s waits (%s %s)", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message))
-		case c.State.Terminated != nil:
-			parts = append(parts, fmt.Sprintf("%s ended with %d (%s %s)", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Reason, c.State.Terminated.Message))
-		}
-	}
-	return strings.Join(parts, "; ")
 }
 
 // remove deletes pods and waits until they are gone.
@@ -170,7 +145,7 @@ func (s *suite) containers(t testing.TB, names ...string) containers {
 		}
 		for _, c := range pod.Status.ContainerStatuses {
 			if c.State.Running == nil {
-				t.Fatalf("container %s of pod %s does not run: %s", c.Name, name, states(pod))
+				t.Fatalf("container %s of pod %s does not run: %v", c.Name, name, pod)
 			}
 			gpus, err := s.exec(c.ContainerID, useGPUs)
 			if err != nil {
@@ -228,15 +203,15 @@ func (s *suite) rolledOut(t testing.TB, name string) {
 }
 
 // podOf waits until a DaemonSet has exactly one pod, and returns it.
-func (s *suite) podOf(t testing.TB, daemonSet string) corev1.Pod {
+func (s *suite) podOf(t testing.TB, daemonSet string) bed.Status {
 	t.Helper()
-	var found []corev1.Pod
+	var found []bed.Status
 	bed.Eventually(t, timeout, "DaemonSet "+daemonSet+" has one pod", func() error {
 		pods, err := s.pods(namespace)
 		if err != nil {
 			return err
 		}
-		found = slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
+		found = slices.DeleteFunc(pods, func(pod bed.Status) bool {
 			return len(pod.OwnerReferences) != 1 || pod.OwnerReferences[0].Name != daemonSet
 		})
 		if len(found) != 1 {
@@ -257,7 +232,7 @@ func restarts(status corev1.PodStatus) int {
 
 // mustBeSame fails the test unless the DaemonSet's pod is the same and none of its
 // containers has restarted.
-func (s *suite) mustBeSame(t *testing.T, before corev1.Pod) {
+func (s *suite) mustBeSame(t *testing.T, before bed.Status) {
 	t.Helper()
 	if now := s.podOf(t, daemonSet); now.UID != before.UID || restarts(now.Status) != restarts(before.Status) {
 		t.Errorf("the DaemonSet's pod was %s with %d restarts and is %s with %d", before.Name, restarts(before.Status), now.Name, restarts(now.Status))

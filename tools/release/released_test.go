@@ -3,21 +3,47 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"cmp"
 	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-containerregistry/pkg/crane"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
+
+const hive = "Files/Windows/System32/config/SYSTEM" // a file of the base image
+
+// serveBase sets the variable for the base image to one that a registry on this machine serves.
+func serveBase(t *testing.T) {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	name := strings.TrimPrefix(server.URL, "http://") + "/base:v1"
+	base, err := crane.Image(map[string][]byte{hive: []byte("hive")})
+	if err := errors.Join(err, crane.Push(base, name)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WINDOWS_BASE_IMAGE", name)
+}
 
 // TestRelease makes a release twice, in different directories and environments, compares the two, and looks into
 // one.
@@ -150,26 +176,86 @@ func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, pla
 	if err != nil {
 		t.Fatal(err)
 	}
+	root, documents, command := "", "usr/share/doc/directx-nri/", "[/dxctl --help]"
+	if config.OS == "windows" {
+		root, documents, command = "Files/", "Files/doc/", `[%CONTAINER_SANDBOX_MOUNT_POINT%\dxctl.exe --help]`
+	}
 	if got := config.OS + "-" + config.Architecture; got != platform || config.OSVersion != "" {
 		t.Errorf("the image is for %s %q, want %s and no version", got, config.OSVersion, platform)
 	}
 	if !config.Created.Equal(time.Unix(1_700_000_000, 0)) {
 		t.Errorf("the image was created %s, want SOURCE_DATE_EPOCH", config.Created)
 	}
-	root, documents := "", "usr/share/doc/directx-nri/"
-	if config.OS == "windows" {
-		root, documents = "Files/", "Files/doc/"
+	if got := fmt.Sprint(append(config.Config.Entrypoint, config.Config.Cmd...)); got != command {
+		t.Errorf("the image runs %s, want %s", got, command)
 	}
-	_, content := extract(t, image)
+	if got := config.Config.Labels["org.opencontainers.image.version"]; got != testVersion {
+		t.Errorf("the image has version %q", got)
+	}
+	content := map[string][]byte{}
+	stream := mutate.Extract(image)
+	defer stream.Close()
+	for r := tar.NewReader(stream); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			content[header.Name], err = io.ReadAll(r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.OS == "windows" && header.Name != hive {
+			checkWindowsHeader(t, header)
+		}
+	}
 	for _, program := range programs(platform) {
 		checkProgram(t, root+program, content[root+program], platform)
 	}
-	for _, document := range []string{"LICENSE", "THIRD_PARTY_NOTICES.txt"} {
-		if len(content[documents+document]) == 0 {
-			t.Errorf("%s%s is not in the image", documents, document)
+	if config.OS == "windows" && string(content[hive]) != "hive" {
+		t.Errorf("the base image is not below: %s has %q", hive, content[hive])
+	}
+	if len(content[documents+"LICENSE"]) == 0 {
+		t.Error("there is no license in the image")
+	}
+	for _, want := range []string{"golang.org/x/net@v", ": PATENTS\n", "Apache License", "Redistribution and use"} {
+		if !bytes.Contains(content[documents+"THIRD_PARTY_NOTICES.txt"], []byte(want)) {
+			t.Errorf("the notices have no %q", want)
 		}
 	}
 	checkSBOM(t, content[documents+sbomFile], "github.com/spf13/cobra", "google.golang.org/grpc", "std")
+}
+
+func checkWindowsHeader(t *testing.T, header *tar.Header) {
+	t.Helper()
+	attributes, descriptor := "32", fileDescriptor
+	if header.Typeflag == tar.TypeDir {
+		attributes, descriptor = "16", directoryDescriptor
+	}
+	records := header.PAXRecords
+	if records["MSWINDOWS.fileattr"] != attributes || records["MSWINDOWS.rawsd"] != descriptor || records["LIBARCHIVE.creationtime"] != "1700000000" {
+		t.Errorf("%s has the records %v", header.Name, records)
+	}
+}
+
+// checkSBOM checks that an SBOM can be read and has the modules among others.
+func checkSBOM(t *testing.T, text []byte, modules ...string) {
+	t.Helper()
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	if bom.Metadata.Component.Version != testVersion {
+		t.Errorf("the SBOM has version %q", bom.Metadata.Component.Version)
+	}
+	for _, module := range modules {
+		if !slices.ContainsFunc(*bom.Components, func(c cdx.Component) bool {
+			return c.Name == module && c.Version != "" && c.PackageURL == "pkg:golang/"+module+"@"+c.Version
+		}) {
+			t.Errorf("the SBOM has no %s", module)
+		}
+	}
 }
 
 // programs returns the names of the programs for a platform.
