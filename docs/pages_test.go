@@ -104,11 +104,7 @@ func (p page) anchors() map[string]bool {
 			}
 			return -1
 		}, linkText.ReplaceAllString(strings.TrimSpace(heading), "$1"))
-		name := slug
-		for i := 1; found[name]; i++ {
-			name = slug + "-" + strconv.Itoa(i)
-		}
-		found[name] = true
+		found[slug] = true
 	}
 	return found
 }

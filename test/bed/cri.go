@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -48,7 +49,16 @@ func pid(info map[string]string) (int, error) {
 // status.
 func (n *Node) Exec(t testing.TB, id, script string) (output string, status int) {
 	t.Helper()
-	response, err := n.CRI.ExecSync(context.Background(), &cri.ExecSyncRequest{ContainerId: id, Cmd: []string{"/bin/sh", "-c", script}, Timeout: 20})
+	return Exec(t, n.CRI, id, script)
+}
+
+// Exec runs a shell script in a container of a containerd, which may be restarting, and
+// returns its output and exit status.
+func Exec(t testing.TB, client cri.RuntimeServiceClient, id, script string) (output string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), podTimeout)
+	defer cancel()
+	response, err := client.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: []string{"/bin/sh", "-c", script}, Timeout: 20}, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatalf("run %q in container %s: %v", script, id, err)
 	}

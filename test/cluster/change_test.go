@@ -73,15 +73,6 @@ func (s *suite) testBadConfig(t *testing.T) {
 	s.waitOffered(t, offeredFive)
 }
 
-// mustRunVersion fails the test unless the running programs are those of an image.
-func (s *suite) mustRunVersion(t *testing.T, image *image) {
-	t.Helper()
-	for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
-		out := s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
-		mustContain(t, program, out, image.version)
-	}
-}
-
 const shimFile = binDir + "/containerd-shim-directx-v1"
 
 // testShim leaves the node with the shim.
@@ -104,28 +95,23 @@ func (s *suite) mustHaveShim(t *testing.T, image *image) {
 // testRollback changes image and configuration at the same time, and rolls both back.
 func (s *suite) testRollback(t *testing.T) {
 	s.loadImage(t, s.newer)
-	for _, step := range []struct {
-		args    []string
-		image   *image
-		offered map[string]int
-	}{
-		{
-			args:  []string{"upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag=" + s.newer.version},
-			image: s.newer, offered: offeredSix,
-		},
-		{args: []string{"rollback", release}, image: s.older, offered: offeredFive},
-	} {
+	change := func(image *image, offered map[string]int, args ...string) {
 		before := s.podOf(t, daemonSet)
-		s.helm(t, append(step.args, "--namespace", namespace)...)
+		s.helm(t, append(args, "--namespace", namespace)...)
 		s.rolledOut(t, daemonSet)
 		if now := s.podOf(t, daemonSet); now.UID == before.UID {
 			t.Errorf("the DaemonSet's pod is still %s", now.Name)
 		}
-		s.mustHaveShim(t, step.image)
-		s.mustRunVersion(t, step.image)
-		s.waitOffered(t, step.offered)
+		s.mustHaveShim(t, image)
+		for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
+			out := s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
+			mustContain(t, program, out, image.version)
+		}
+		s.waitOffered(t, offered)
 		s.mustBeUnaffected(t)
 	}
+	change(s.newer, offeredSix, "upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag="+s.newer.version)
+	change(s.older, offeredFive, "rollback", release)
 	s.mustGiveGPUs(t, display)
 }
 

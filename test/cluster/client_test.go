@@ -16,9 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"directx-nri/test/bed"
 )
 
@@ -109,24 +106,6 @@ func (m *machine) try(part, input string, args ...string) (string, error) {
 		return out.String(), fmt.Errorf("%s %s: %w\n%s", cmd.Args[0], strings.Join(args, " "), err, out.String())
 	}
 	return out.String(), nil
-}
-
-// exec runs a shell script in a container and returns its output. It is much faster than
-// `kubectl exec`.
-func (m *machine) exec(id, script string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	response, err := m.cri.ExecSync(ctx, &cri.ExecSyncRequest{
-		ContainerId: strings.TrimPrefix(id, "containerd://"), Cmd: []string{"/bin/sh", "-c", script},
-	}, grpc.WaitForReady(true)) // containerd may be restarting.
-	if err != nil {
-		return "", fmt.Errorf("run %q in container %s: %w", script, id, err)
-	}
-	out := string(response.GetStdout()) + string(response.GetStderr())
-	if code := response.GetExitCode(); code != 0 {
-		return out, fmt.Errorf("run %q in container %s: exit status %d: %s", script, id, code, out)
-	}
-	return out, nil
 }
 
 // dump logs the state of the cluster after a failure.

@@ -5,7 +5,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -50,15 +49,6 @@ func (s *suite) testWindows(t *testing.T) {
 		}
 	})
 
-	t.Run("the API server accepts the manifests", func(t *testing.T) {
-		files, err := filepath.Glob(filepath.Join(s.parts.Root, manifests, "*[!n].yaml")) // Not the kustomization.
-		if err != nil || len(files) == 0 {
-			t.Fatal(files, err)
-		}
-		for _, file := range files {
-			s.kubectl(t, "apply", "--dry-run=server", "--validate=strict", "--filename", file)
-		}
-	})
 	const windows = "directx-nri-windows"
 	for _, test := range []struct {
 		name  string
@@ -76,7 +66,7 @@ func (s *suite) testWindows(t *testing.T) {
 			s.waitScheduled(t, test.want)
 		})
 	}
-	t.Run("all objects", func(t *testing.T) {
+	t.Run("the API server accepts all objects", func(t *testing.T) {
 		rendered := s.helm(t, "template", release, chart, "--namespace", namespace, "--set", "image.repository="+repository,
 			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--set", "linux.shim.enabled=true", "--values", s.values(t, pools),
 			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true")

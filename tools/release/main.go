@@ -96,29 +96,24 @@ func (r release) newFile(data []byte) *fstest.MapFile {
 	return &fstest.MapFile{Data: data, Mode: mode, ModTime: r.created}
 }
 
-// read reads what matches patterns in root, with all that is in directories.
-func (r release) read(root string, patterns ...string) (tree, error) {
-	files := tree{}
-	for _, pattern := range patterns {
-		names, err := fs.Glob(os.DirFS(root), pattern)
-		if err != nil || len(names) == 0 {
-			return nil, fmt.Errorf("no %s in %s: %w", pattern, root, errors.Join(err, fs.ErrNotExist))
-		}
-		for _, name := range names {
-			err := fs.WalkDir(os.DirFS(root), name, func(name string, entry fs.DirEntry, err error) error {
-				if err != nil || entry.IsDir() {
-					return err
-				}
-				data, err := os.ReadFile(path.Join(root, name))
-				files[name] = r.newFile(data)
-				return err
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
+// read reads what matches a pattern in root, with all that is in directories.
+func (r release) read(root, pattern string) (tree, error) {
+	dir, files := os.DirFS(root), tree{}
+	names, err := fs.Glob(dir, pattern)
+	if err != nil || len(names) == 0 {
+		return nil, fmt.Errorf("no %s in %s: %w", pattern, root, errors.Join(err, fs.ErrNotExist))
 	}
-	return files, nil
+	for _, name := range names {
+		err = errors.Join(err, fs.WalkDir(dir, name, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			data, err := fs.ReadFile(dir, name)
+			files[name] = r.newFile(data)
+			return err
+		}))
+	}
+	return files, err
 }
 
 // below returns the files of trees in one directory.

@@ -16,12 +16,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -49,7 +47,10 @@ func serveBase(t *testing.T) {
 // one.
 func TestRelease(t *testing.T) {
 	serveBase(t)
-	root := repository(t)
+	root, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
 	one, other := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "directory")
 	copyTo(t, root, one)
 	copyTo(t, one, other) // The first may have changed since.
@@ -64,38 +65,25 @@ func TestRelease(t *testing.T) {
 	for _, platform := range images {
 		t.Run("image "+platform, func(t *testing.T) {
 			index := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+"-"+platform+".tar"))
-			checkImage(t, index, entry(t, index), platform)
+			checkImage(t, index, entries(t, index)[0], platform)
 		})
 	}
 	t.Run("image of all platforms", func(t *testing.T) {
 		outer := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+".tar"))
-		index, err := outer.ImageIndex(entry(t, outer).Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifest, err := index.IndexManifest()
+		index, err := outer.ImageIndex(entries(t, outer)[0].Digest)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, platform := range images {
-			checkImage(t, index, manifest.Manifests[i], platform)
+			checkImage(t, index, entries(t, index)[i], platform)
 		}
 	})
 	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.tar.gz", "windows-arm64.tar.gz"} {
-		t.Run(archive, func(t *testing.T) { checkArchive(t, first, archive) })
+		t.Run(archive, func(t *testing.T) { checkArchive(t, root, first, archive) })
 	}
 	t.Run("chart", func(t *testing.T) {
 		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
-}
-
-func repository(t *testing.T) string {
-	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root
 }
 
 // makeRelease makes a release of the sources in dir, and returns its directory.
@@ -151,19 +139,19 @@ func open(t *testing.T, archive string) v1.ImageIndex {
 	if err := validate.Index(index); err != nil {
 		t.Errorf("%s is not valid: %v", archive, err)
 	}
+	if got, want := entries(t, index)[0].Annotations["org.opencontainers.image.ref.name"], "docker.io/library/directx-nri:"+testVersion; got != want {
+		t.Errorf("the image in %s is named %q, want %q", archive, got, want)
+	}
 	return index
 }
 
-func entry(t *testing.T, index v1.ImageIndex) v1.Descriptor {
+func entries(t *testing.T, index v1.ImageIndex) []v1.Descriptor {
 	t.Helper()
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"], "docker.io/library/directx-nri:"+testVersion; got != want {
-		t.Errorf("the archive's image is named %q, want %q", got, want)
-	}
-	return manifest.Manifests[0]
+	return manifest.Manifests
 }
 
 func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, platform string) {
@@ -239,22 +227,16 @@ func checkWindowsHeader(t *testing.T, header *tar.Header) {
 	}
 }
 
-// checkSBOM checks that an SBOM can be read and has the modules among others.
+// checkSBOM checks that an SBOM has the modules among others.
 func checkSBOM(t *testing.T, text []byte, modules ...string) {
 	t.Helper()
-	var bom cdx.BOM
-	if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
-		t.Fatal(err)
-	}
-	if bom.Metadata.Component.Version != testVersion {
-		t.Errorf("the SBOM has version %q", bom.Metadata.Component.Version)
-	}
 	for _, module := range modules {
-		if !slices.ContainsFunc(*bom.Components, func(c cdx.Component) bool {
-			return c.Name == module && c.Version != "" && c.PackageURL == "pkg:golang/"+module+"@"+c.Version
-		}) {
+		if !bytes.Contains(text, []byte(`"purl": "pkg:golang/`+module+"@")) {
 			t.Errorf("the SBOM has no %s", module)
 		}
+	}
+	if !bytes.Contains(text, []byte(`"version": "`+testVersion)) {
+		t.Error("the SBOM has another version")
 	}
 }
 
@@ -277,16 +259,15 @@ func checkProgram(t *testing.T, name string, data []byte, platform string) {
 		t.Errorf("%s: %v", name, err)
 		return
 	}
-	settings := map[string]string{}
-	for _, setting := range info.Settings {
-		settings[setting.Key] = setting.Value
-	}
-	if got := settings["GOOS"] + "-" + settings["GOARCH"]; got != platform || settings["CGO_ENABLED"] != "0" || settings["-trimpath"] != "true" {
-		t.Errorf("%s is built with %v, want it for %s", name, settings, platform)
+	system, architecture, _ := strings.Cut(platform, "-")
+	for _, want := range []string{"GOOS=" + system, "GOARCH=" + architecture, "CGO_ENABLED=0", "-trimpath=true"} {
+		if !strings.Contains(info.String(), "build\t"+want+"\n") {
+			t.Errorf("%s is not built with %s:\n%s", name, want, info)
+		}
 	}
 }
 
-func checkArchive(t *testing.T, release, archive string) {
+func checkArchive(t *testing.T, root, release, archive string) {
 	t.Helper()
 	dir := t.TempDir()
 	platform := strings.TrimSuffix(archive, ".tar.gz")
@@ -318,7 +299,7 @@ func checkArchive(t *testing.T, release, archive string) {
 	if platform != runtime.GOOS+"-"+runtime.GOARCH {
 		return
 	}
-	checkChart(t, repository(t), filepath.Join(dir, "deployments", "helm", "directx-nri"))
+	checkChart(t, root, filepath.Join(dir, "deployments", "helm", "directx-nri"))
 	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, testVersion) {
 		t.Errorf("the released dxctl says it is %q, want %s", got, testVersion)
 	}
