@@ -83,7 +83,8 @@ type rollout struct {
 	installed appsv1.DaemonSet
 	restored  appsv1.DaemonSet
 
-	volume *bed.Volume
+	// volume is that of the ConfigMap, setup the emptyDir of all pods.
+	volume, setup *bed.Volume
 	// address is that of the advertiser's metrics.
 	address string
 	// shim is the runtime path of containerd's handlers.
@@ -163,15 +164,19 @@ type pod struct {
 	volumes map[string]*bed.Volume
 }
 
-// podOf returns a pod of a DaemonSet, with the node's volume of the ConfigMap.
+// podOf returns a pod of a DaemonSet, with the node's volumes.
 func (m *rollout) podOf(t *testing.T, name string, image bed.Image, set appsv1.DaemonSet) *pod {
 	t.Helper()
 	p := &pod{rollout: m, name: name, image: image, spec: set.Spec.Template.Spec, volumes: map[string]*bed.Volume{}}
 	for _, v := range p.spec.Volumes {
-		if v.ConfigMap == nil || v.ConfigMap.Name != m.settings.Name {
+		switch {
+		case v.EmptyDir != nil:
+			p.volumes[v.Name] = m.setup
+		case v.ConfigMap != nil && v.ConfigMap.Name == m.settings.Name:
+			p.volumes[v.Name] = m.volume
+		default:
 			t.Fatalf("volume %s is not that of ConfigMap %s", v.Name, m.settings.Name)
 		}
-		p.volumes[v.Name] = m.volume
 	}
 	return p
 }
@@ -182,7 +187,7 @@ func (p *pod) flags(c corev1.Container) []string {
 		return nil
 	}
 	flags := []string{"--restart-command", p.restarter.Command, "--restart-timeout", "10m"}
-	if c.Name == "configure" {
+	if c.Name == "setup" {
 		flags = append(flags, "--restart-spread", "1s")
 	}
 	return flags
@@ -206,6 +211,15 @@ func (p *pod) initialise(t *testing.T, names ...string) map[string]string {
 		t.Fatalf("pod %s has the init containers %q, want %q", p.name, has, names)
 	}
 	return output
+}
+
+// setUp runs the container that sets the node up, until it waits for a signal.
+func (p *pod) setUp(t *testing.T) {
+	t.Helper()
+	b := p.run(t, "setup")
+	until(t, b, "the node is set up; waiting for a signal")
+	t.Logf("pod %s: setup:\n%s", p.name, b.Log(0))
+	b.Kill(t)
 }
 
 // run starts a container with more flags.
@@ -234,8 +248,9 @@ func until(t *testing.T, p *suite.Process, text string) {
 // install starts the pods of windows.yaml: containers have GPUs according to the ConfigMap.
 func (m *rollout) install(t *testing.T) {
 	m.volume = m.NewVolume(t, bed.HostProcesses+`\settings`, m.configMap("replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n"))
+	m.setup = m.NewVolume(t, bed.HostProcesses+`\setup`, nil)
 	p := m.podOf(t, "one", m.image, m.installed)
-	p.initialise(t, "gpu", "install", "configure")
+	p.setUp(t)
 	m.mustHaveShim(t, m.image)
 	m.mustRestart(t, 1)
 	paths := loadedPaths(t, m.installedDxctl(t, "runtime", "status", "--output", "json"))
@@ -276,7 +291,7 @@ func (m *rollout) mustRestart(t *testing.T, times int) {
 // installedDxctl runs dxctl.exe of the image without flags for paths.
 func (m *rollout) installedDxctl(t *testing.T, args ...string) string {
 	t.Helper()
-	status, stdout, stderr := m.Finish(t, m.Command(t.Context(), bed.HostProcesses+`\one-install\dxctl.exe`, args...))
+	status, stdout, stderr := m.Finish(t, m.Command(t.Context(), bed.HostProcesses+`\one-setup\dxctl.exe`, args...))
 	if status != exitOK {
 		t.Fatalf("dxctl %v: exit status %d\n%s%s", args, status, stdout, stderr)
 	}
@@ -321,7 +336,7 @@ func (m *rollout) advertiser(t *testing.T, p *pod) *suite.Process {
 // installAgain starts the pod again, which changes nothing.
 func (m *rollout) installAgain(t *testing.T) {
 	was := m.files(t)
-	m.podOf(t, "two", m.image, m.installed).initialise(t, "gpu", "install", "configure")
+	m.podOf(t, "two", m.image, m.installed).setUp(t)
 	m.mustRestart(t, 1)
 	is := m.files(t)
 	for path, info := range is {
@@ -418,7 +433,7 @@ func (m *rollout) closeRecorder(t *testing.T) {
 func (m *rollout) upgrade(t *testing.T) {
 	p := m.podOf(t, "four", m.newer, m.installed)
 	finish := m.startHanging(t, thirdID, "1")
-	p.initialise(t, "gpu", "install", "configure")
+	p.setUp(t)
 	m.mustHaveShim(t, m.newer)
 	if err := finish(); err != nil {
 		t.Errorf("the container that was starting: %v", err)
