@@ -66,7 +66,6 @@ func TestFaults(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("in all: %v", total)
 	fmt.Printf("faults: %v\n", total)
 }
 
@@ -109,9 +108,7 @@ func play(t *testing.T, seed uint64, steps int) (r *round) {
 
 // statistics are what was done in some rounds.
 type statistics struct {
-	steps, pods, containers, withGPU, standalone, refused int
-	// abandoned are containers without the answer of the device plugin.
-	abandoned int
+	steps, pods, containers, withGPU, standalone, refused, abandoned int
 	// slowest is the longest creation of a container that was promised no GPU.
 	slowest time.Duration
 }

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -235,7 +236,6 @@ func (r *round) strike() string {
 	return fmt.Sprintf("%s after %v, freeze %t", text, delay, freeze)
 }
 
-// ready reports whether a pod with a GPU can start.
 func (r *round) ready() bool {
 	offered, err := r.Allocatable()
 	return err == nil && offered[bed.Display] > 0 && readiness.Check(r.t.Context(), filepath.Join(r.RuntimeDir, readiness.SocketName)) == nil
@@ -307,23 +307,24 @@ func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
 		gpus = []int{i}
 		c.Annotations = map[string]string{"directx.microsoft.com/visible-devices": r.full.GPUs[i].LocationPath()}
 	}
-	err := r.client.Create(c)
+	pid, err := 0, r.client.Create(c)
 	if err == nil && fault != nil {
 		started := make(chan struct{})
 		go func() {
 			defer close(started)
-			_, err = r.client.Start(c.ID)
+			pid, err = r.client.Start(c.ID)
 		}()
 		fault(started)
 		<-started
 	}
 	if err != nil && fault != nil || err == nil && fault == nil {
-		_, err = r.client.Start(c.ID)
+		pid, err = r.client.Start(c.ID)
 	}
 	if err == nil {
-		if compareErr := r.Compare(r.client.View(r.t, c.ID), gpus...); compareErr != nil {
-			r.t.Errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, compareErr)
-		}
+		bed.Eventually(r.t, 10*time.Second, fmt.Sprintf("standalone container %s has GPUs %v", c.ID, gpus), func() error {
+			view, err := bed.ViewProcess(c.ID, pid) // Its program is just being executed.
+			return cmp.Or(err, r.Compare(view, gpus...))
+		})
 	} else if len(gpus) == 0 && len(r.damaged) == 0 || !r.faulty() {
 		r.t.Errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
 	}
@@ -335,8 +336,7 @@ func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
 // the container has started.
 func (r *round) findShim(started <-chan struct{}) int {
 	for {
-		entries, err := os.ReadDir("/proc")
-		r.must(err)
+		entries, _ := os.ReadDir("/proc") // It is mounted.
 		for _, e := range slices.Backward(entries) {
 			if pid, err := strconv.Atoi(e.Name()); err == nil && r.isShim(pid) {
 				return pid
@@ -537,8 +537,7 @@ func (r *round) restore() {
 	clear(r.damaged)
 }
 
-// changeTimes sets the times of a record, a binding or a policy to the past or the future,
-// as after a jump of the clock.
+// changeTimes sets a file's times to the past or the future, as after a jump of the clock.
 func (r *round) changeTimes() string {
 	files, err := filepath.Glob(filepath.Join(r.StateDir, "*", "*.*"))
 	r.must(err)
@@ -566,9 +565,9 @@ const moved = `resources:
 - {name: directx.microsoft.com/compute, match: {kind: compute}, replicas: 16}
 `
 
-// configure changes the configuration; one in four is invalid.
+// configure changes the configuration; one in five is invalid.
 func (r *round) configure() string {
-	text := []string{config(replicas), config(replicas - 4), "replicas: 0\n", moved}[r.random.IntN(4)]
+	text := []string{config(replicas), config(replicas - 4), "replicas: 0\n", moved, moved}[r.random.IntN(5)]
 	r.lastFault = time.Now() // A good one restarts the advertiser in process.
 	if text == moved {       // What pods hold of the GPU keeps its name until they end.
 		r.AtLeast, r.Offered = true, map[string]int{bed.Display: replicas, bed.Compute: replicas}
