@@ -68,6 +68,24 @@ func testNode(t *testing.T, containerd2 bool) {
 		waitOffered(t, n, 3*replicas)
 	})
 
+	t.Run("LUIDs change with a reboot of the host", func(t *testing.T) {
+		pod := n.Apply(t, bed.GPUPod("one", 1))
+		n.WaitRunning(t, pod)
+		later := slices.Clone(laptop)
+		for i := range later {
+			later[i].LUID += 1 << 16
+		}
+		d.set(adapters(later...))
+		n.Advertiser.Stop(t)
+		n.Advertiser.Start(t)
+		n.WaitOffered(t)
+		n.Crash(t, pod, "main")
+		mustHave(t, n, pod)
+		if hints, _ := n.Exec(t, n.ContainerID(t, pod, "main"), "echo $DIRECTX_DEVICES"); !strings.Contains(hints, "_0x0001") {
+			t.Errorf("the hints have the earlier LUID: %s", hints)
+		}
+	})
+
 	n.Advertiser.Stop(t)
 	n.Plugin.Stop(t)
 	d.mustBeClosed()
@@ -131,8 +149,8 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 		var nodes []int
 		want := map[string]string{}
 		for _, a := range []adapter{intel, intelArc, nvidia} {
-			luid := fmt.Sprintf("0x%08X_0x%08X", a.LUID>>32, uint32(a.LUID))
-			held := strings.Contains(assigned, luid)
+			luid := fmt.Sprintf(`%04X"`, a.LUID&0xFFFF) // The end of it.
+			held := strings.Contains(assigned, fmt.Sprintf("DEV_%04X", a.Device))
 			if held != strings.Contains(hints, luid) {
 				t.Errorf("pod %s has %s of %s: %t, but hints %s", pod, luid, assigned, held, hints)
 			}

@@ -75,7 +75,7 @@ var (
 )
 
 func newAdapter(luid uint64, description string, kind uint32, vendor, device, memory uint64, pkg string) adapter {
-	a := adapter{LUID: luid, Description: description, Type: kind, Vendor: vendor, Device: device, Memory: memory, DriverVersion: [4]uint16{31, 0, 15, 5222}, pkg: pkg}
+	a := adapter{LUID: luid, Description: description, Type: kind, Bus: uint32(luid & 0xF), Vendor: vendor, Device: device, Memory: memory, DriverVersion: [4]uint16{31, 0, 15, 5222}, pkg: pkg}
 	if pkg != "" {
 		a.DriverStore = `C:\Windows\System32\HostDriverStore\FileRepository\` + pkg
 	}
