@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,9 @@ type timing struct {
 // returned last.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
+	events, wait, err := subscribe(ctx)
+	defer wait()
 	defer cancel()
-	events, err := subscribe(ctx)
 	if err != nil && s.options.Log != nil {
 		s.options.Log.WithError(err).Warn("Kernel events are not available; the GPUs are polled twice a minute")
 	}
@@ -73,21 +75,23 @@ func (s *Source) watch(ctx context.Context, events <-chan struct{}, changed func
 }
 
 // subscribe returns a channel with an element after each relevant kernel event until
-// ctx ends. A nil channel has none.
-func subscribe(ctx context.Context) (<-chan struct{}, error) {
+// ctx ends. A nil channel has none. After that, wait waits for what reads the events.
+func subscribe(ctx context.Context) (_ <-chan struct{}, wait func(), _ error) {
+	nothing := func() {}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
-		return nil, fmt.Errorf("open kernel events: %w", err)
+		return nil, nothing, fmt.Errorf("open kernel events: %w", err)
 	}
 	const fromKernel = 1 // multicast group
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: fromKernel}); err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("subscribe to kernel events: %w", err)
+		return nil, nothing, fmt.Errorf("subscribe to kernel events: %w", err)
 	}
 	socket := os.NewFile(uintptr(fd), "uevents")
 	events := make(chan struct{}, 1)
 	context.AfterFunc(ctx, func() { _ = socket.Close() })
-	go func() {
+	var reader sync.WaitGroup
+	reader.Go(func() {
 		buffer := make([]byte, 16<<10)
 		for {
 			n, err := socket.Read(buffer)
@@ -104,8 +108,8 @@ func subscribe(ctx context.Context) (<-chan struct{}, error) {
 			default:
 			}
 		}
-	}()
-	return events, nil
+	})
+	return events, reader.Wait, nil
 }
 
 // isOverrun reports whether err means that events were lost.
