@@ -3,9 +3,9 @@
 package dxg
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -23,11 +23,11 @@ type answers struct {
 	registry registryInfo
 	memory   uint64
 	version  uint64
-	// storePath is the driver store path as Windows has it.
+	// storePath is the driver store path as Windows has it, and storeErr why it is unknown.
 	storePath string
+	storeErr  error
 	// failure is why the adapter does not work, nil if it does.
 	failure error
-	notes   []string
 }
 
 // questions asks one adapter. After a failure it asks no more: each further question
@@ -85,10 +85,7 @@ func read(d driver, adapter adapterInfo) answers {
 	} else if version := ask[uint64](q, queryKernelVersion); version != nil {
 		a.version = *version
 	}
-	var err error
-	if a.storePath, err = askStorePath(q); err != nil && q.failure == nil {
-		a.notes = append(a.notes, "its driver store path is unknown: "+err.Error())
-	}
+	a.storePath, a.storeErr = askStorePath(q)
 	a.failure = q.failure
 	if !q.answered && a.failure == nil {
 		a.failure = q.refusal
@@ -103,8 +100,6 @@ func check(d driver, adapter adapterInfo) error {
 	return q.failure
 }
 
-var errNoAnswer = errors.New("the driver does not answer")
-
 // askStorePath returns the driver store path. The first buffer has room for MAX_PATH
 // characters.
 func askStorePath(q *questions) (string, error) {
@@ -114,7 +109,7 @@ func askStorePath(q *questions) (string, error) {
 		header := (*registryQuery)(unsafe.Pointer(&buffer[0]))
 		header.kind = registryDriverStorePath
 		if !q.ask(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
-			return "", errNoAnswer
+			return "", cmp.Or(q.failure, q.refusal)
 		}
 		output := unsafe.Slice((*byte)(unsafe.Pointer(&buffer[0])), size)[unsafe.Sizeof(*header):]
 		text, need, err := decodeStorePath(*header, output)
@@ -215,7 +210,7 @@ func (a answers) place() string {
 
 // device returns the adapter's properties without identity and files.
 func (a answers) device() discovery.Device {
-	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory, Notes: slices.Clone(a.notes)}
+	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory}
 	if a.ids != nil {
 		switch vendor := a.ids.vendor; {
 		case vendor <= 0xFFFF:

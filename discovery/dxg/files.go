@@ -30,10 +30,10 @@ const maxLibraries = 256
 //   - Docker Desktop: as nvidia-container-toolkit, for NVIDIA's GPUs only.
 //
 // A file in /etc/ld.so.conf.d has no effect until ldconfig runs.
-func addFiles(d *discovery.Device, node string, v vm, store string) {
+func addFiles(d *discovery.Device, node string, v vm, a answers) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: node, ContainerPath: DefaultDevice}}
 	drivers := filepath.Join(v.wsl, "drivers")
-	if name := driverPackage(store); name != "" {
+	if name := driverPackage(a.storePath); name != "" {
 		d.DriverStorePath = filepath.Join(drivers, name)
 	}
 	for _, directory := range []string{d.DriverStorePath, drivers} {
@@ -45,8 +45,15 @@ func addFiles(d *discovery.Device, node string, v vm, store string) {
 	switch {
 	case len(d.Libraries) == 0:
 		fail(d, drivers+" does not exist: the VM has no user-mode driver")
-	case d.Libraries[0].Source == drivers:
-		d.Notes = append(d.Notes, "its driver package is unknown or missing: containers get all of "+drivers)
+	case d.Libraries[0].Source == drivers && d.Kind() != discovery.KindNone:
+		cause := d.DriverStorePath + " does not exist"
+		switch {
+		case a.storeErr != nil:
+			cause = "its driver store path is unknown: " + errnoText(a.storeErr)
+		case d.DriverStorePath == "":
+			cause = "its driver store path has no package"
+		}
+		d.Notes = append(d.Notes, cause+"; containers get all of "+drivers)
 	}
 	if v.err != nil {
 		fail(d, "the VM has no libraries: "+v.err.Error())

@@ -224,7 +224,7 @@ func (s *Source) devices(all []answers) []discovery.Device {
 		if pci[a.luid].computeOnly {
 			d.SupportsDisplay = false
 		}
-		addFiles(&d, s.deviceNode(), files, a.storePath)
+		addFiles(&d, s.deviceNode(), files, a)
 		if isKnown || a.failure == nil {
 			a.failure = nil
 			known[a.luid] = knownAdapter{a, d.InstanceID}
