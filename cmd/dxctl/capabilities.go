@@ -131,10 +131,10 @@ func (r capabilitiesReport) print(w io.Writer) error {
 	table.row("NRI", yesNo(c.NRI))
 	if len(c.Handlers) > 0 {
 		fmt.Fprintln(table.Writer)
-		table.row("HANDLER", "SHIM", "ANNOTATIONS", "LOADED", "GPUS", "RUNTIME PATH")
+		table.row("HANDLER", "SHIM", "ANNOTATIONS", "LOADED", "RUNTIME PATH", "GPUS")
 	}
 	for _, h := range c.Handlers {
-		table.row(h.Name, yesNo(h.Routed), yesNo(h.Annotations), yesNo(h.Loaded), cmp.Or(h.NotEligible, "yes"), h.RuntimePath)
+		table.row(h.Name, yesNo(h.Routed), yesNo(h.Annotations), yesNo(h.Loaded), h.RuntimePath, cmp.Or(h.NotEligible, "yes"))
 	}
 	return table.Flush()
 }

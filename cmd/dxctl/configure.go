@@ -165,7 +165,11 @@ func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 	restart := o.restart && (changed || !o.hasLoaded(ctx, o.restartLimit, pending.ready) || o.isOutdated(ctx, file.path))
 	if restart {
 		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))
-		if err := errors.Join(o.checkRestart(ctx), checkAttempt(o.stateDir, pending.Attempt, time.Now())); err != nil {
+		err := o.checkRestart(ctx)
+		if err == nil {
+			err = checkAttempt(o.stateDir, pending.Attempt, time.Now())
+		}
+		if err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 		if file.journal == nil && o.restartSpread > 0 {
