@@ -19,30 +19,25 @@ import (
 // exitUnknown is the exit status if something could not be found out.
 const exitUnknown = 2
 
-type capabilitiesOptions struct {
-	nodeFacts
-	output string
-}
-
 func newCapabilitiesCommand() *cobra.Command {
-	o := capabilitiesOptions{nodeFacts: nodeFacts{target: target{os: runtime.GOOS}}}
+	n := newNodeFacts(runtime.GOOS, outputTable, outputJSON, outputYAML)
 	command := &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
 whether NRI is enabled, which runtime handlers use the shim, and the schemas of HCS.`,
 		Example: `  dxctl capabilities -o json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := n.printCapabilities(c.Context(), c.OutOrStdout())
+			return err
+		},
 	}
-	o.addFlags(command)
-	command.RunE = func(c *cobra.Command, _ []string) error {
-		_, err := o.run(c.Context(), c.OutOrStdout())
-		return err
-	}
+	n.addFlags(command.Flags())
 	return command
 }
 
 func newStatusCommand(goos string) *cobra.Command {
-	o := capabilitiesOptions{nodeFacts: nodeFacts{target: target{os: goos}}}
+	n := newNodeFacts(goos, outputTable, outputJSON, outputYAML)
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether runtime handlers use the shim, and check them",
@@ -51,45 +46,40 @@ func newStatusCommand(goos string) *cobra.Command {
 Exit status: 0 if the handlers that use the shim work, 1 if not or if there is none,
 2 if that is unknown.`,
 		Example: `  dxctl runtime status -o json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			f, err := n.printCapabilities(c.Context(), c.OutOrStdout())
+			var problems []string
+			for _, finding := range doctor.RuntimeFindings(f) {
+				problems = append(problems, finding.Problem+": "+finding.Fix)
+			}
+			switch {
+			case err != nil:
+				return err
+			case f.Containerd.FileErr != nil:
+				return cli.WithStatus(exitUnknown, f.Containerd.FileErr)
+			case f.Containerd.Err != nil:
+				return cli.WithStatus(exitUnknown, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", f.Containerd.Err, n.criSocket))
+			case len(problems) > 0:
+				return errors.New(strings.Join(problems, "; "))
+			}
+			return nil
+		},
 	}
-	o.addFlags(command)
-	command.RunE = func(c *cobra.Command, _ []string) error {
-		f, err := o.run(c.Context(), c.OutOrStdout())
-		var problems []string
-		for _, finding := range doctor.RuntimeFindings(f) {
-			problems = append(problems, finding.Problem+": "+finding.Fix)
-		}
-		switch {
-		case err != nil:
-			return err
-		case f.Containerd.FileErr != nil:
-			return cli.WithStatus(exitUnknown, f.Containerd.FileErr)
-		case f.Containerd.Err != nil:
-			return cli.WithStatus(exitUnknown, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", f.Containerd.Err, o.criSocket))
-		case len(problems) > 0:
-			return errors.New(strings.Join(problems, "; "))
-		}
-		return nil
-	}
+	n.addFlags(command.Flags())
 	return command
 }
 
-func (o *capabilitiesOptions) addFlags(command *cobra.Command) {
-	o.nodeFacts.addFlags(command.Flags())
-	command.Flags().StringVarP(&o.output, "output", "o", outputTable, "output format: table, json or yaml")
-}
-
-// run prints the facts of the node and returns them.
-func (o *capabilitiesOptions) run(ctx context.Context, stdout io.Writer) (f doctor.Facts, err error) {
-	if err := errors.Join(checkChoice("output", o.output, outputTable, outputJSON, outputYAML), o.check()); err != nil {
+// printCapabilities prints the facts of the node and returns them.
+func (n *nodeFacts) printCapabilities(ctx context.Context, stdout io.Writer) (f doctor.Facts, err error) {
+	if err := n.check(); err != nil {
 		return f, err
 	}
-	f = o.gatherRuntime(ctx)
+	f = n.gatherRuntime(ctx)
 	r := reportCapabilities(f)
-	if o.output == outputTable {
+	if n.output == outputTable {
 		return f, r.print(stdout)
 	}
-	return f, printAs(stdout, o.output, r)
+	return f, printAs(stdout, n.output, r)
 }
 
 // capabilitiesReport is the output. The names of its fields are stable.

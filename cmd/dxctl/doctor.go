@@ -17,7 +17,6 @@ import (
 
 type doctorOptions struct {
 	nodeFacts
-	output string
 	report string
 }
 
@@ -26,7 +25,7 @@ const outputText = "text"
 
 func newDoctorCommand() *cobra.Command {
 	places := paths.Default()
-	o := doctorOptions{nodeFacts: nodeFacts{target: target{os: runtime.GOOS}}}
+	o := doctorOptions{nodeFacts: newNodeFacts(runtime.GOOS, outputText, outputJSON)}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -42,7 +41,6 @@ Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVarP(&o.output, "output", "o", outputText, "output format: text or json")
 	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report: all that is known of the node, without secrets")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`; it does not exist on a node without Kubernetes")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
@@ -58,7 +56,7 @@ func checkChoice(flag, value string, choices ...string) error {
 }
 
 func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := errors.Join(checkChoice("output", o.output, outputText, outputJSON), o.check()); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	if o.report != "" && exists(o.report) {

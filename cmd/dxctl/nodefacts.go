@@ -46,8 +46,16 @@ type nodeFacts struct {
 	shim       string
 	runtimeDir string
 	timeout    time.Duration
+	output     string
+	outputs    []string // the formats to choose from
 	// These are for doctor only.
 	kubeletDir, podResources string
+}
+
+// newNodeFacts returns the facts of a node, which are printed in one of outputs, by
+// default the first.
+func newNodeFacts(os string, outputs ...string) nodeFacts {
+	return nodeFacts{target: target{os: os}, outputs: outputs}
 }
 
 // addFlags adds the flags for containerd and for what uses it.
@@ -58,13 +66,14 @@ func (n *nodeFacts) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.os)), "runtime shim `FILE` of ctr and nerdctl")
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
+	flags.StringVarP(&n.output, "output", "o", n.outputs[0], "output format: "+either(n.outputs))
 }
 
 func (n *nodeFacts) check() error {
 	if n.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", n.timeout)
 	}
-	return n.target.check()
+	return errors.Join(checkChoice("output", n.output, n.outputs...), n.target.check())
 }
 
 // gather returns the facts. All queries run at once.
