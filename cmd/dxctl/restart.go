@@ -175,8 +175,8 @@ func (t *target) recover(ctx context.Context, out io.Writer) error {
 func (t *target) hasLoaded(ctx context.Context, limit time.Duration, ready func([]containerdconfig.Handler) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	handlers, err := t.loaded(ctx)
-	return err == nil && ready(handlers) == nil
+	loaded, err := t.load(ctx)
+	return err == nil && ready(loaded.Handlers) == nil
 }
 
 // apply makes the change that p records with write, and restarts containerd if restart is
@@ -313,9 +313,9 @@ func (t *target) restartAndCheck(ctx context.Context, dependents []string, ready
 	}
 	t.at("restarted")
 	for {
-		handlers, err := t.loaded(ctx)
+		loaded, err := t.load(ctx)
 		if err == nil {
-			err = ready(handlers)
+			err = ready(loaded.Handlers)
 		}
 		if err == nil {
 			t.at("loaded")

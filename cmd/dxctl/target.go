@@ -101,26 +101,19 @@ func (t *target) node(ctx context.Context) containerdconfig.Node {
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	connection, err := containerdconfig.Dial(t.criSocket)
-	if err != nil {
-		return node
-	}
-	defer connection.Close()
-	// Without an answer, the version of the file decides.
-	loaded, _ := containerdconfig.Load(ctx, connection)
+	loaded, _ := t.load(ctx) // Without an answer, the version of the file decides.
 	node.Major = loaded.Major
 	return node
 }
 
-// loaded returns the handlers of the running containerd.
-func (t *target) loaded(ctx context.Context) ([]containerdconfig.Handler, error) {
+// load returns the configuration of the running containerd.
+func (t *target) load(ctx context.Context) (containerdconfig.Loaded, error) {
 	connection, err := containerdconfig.Dial(t.criSocket)
 	if err != nil {
-		return nil, err
+		return containerdconfig.Loaded{}, err
 	}
 	defer connection.Close()
-	loaded, err := containerdconfig.Load(ctx, connection)
-	return loaded.Handlers, err
+	return containerdconfig.Load(ctx, connection)
 }
 
 // imports returns an error for each imported file that decides what we configure, or

@@ -125,6 +125,6 @@ func ourHandlers(handlers []containerdconfig.Handler) []string {
 func (o *unconfigureOptions) isLoaded(ctx context.Context, expected []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
-	handlers, err := o.loaded(ctx)
-	return err == nil && slices.ContainsFunc(ourHandlers(handlers), func(name string) bool { return !slices.Contains(expected, name) })
+	loaded, err := o.load(ctx)
+	return err == nil && slices.ContainsFunc(ourHandlers(loaded.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

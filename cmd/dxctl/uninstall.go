@@ -138,7 +138,7 @@ func (o *uninstallOptions) unused(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
-	loaded, err := o.loaded(ctx)
+	loaded, err := o.load(ctx)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
@@ -146,7 +146,7 @@ func (o *uninstallOptions) unused(ctx context.Context) error {
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.criSocket)
 	}
-	for _, h := range loaded {
+	for _, h := range loaded.Handlers {
 		if h.Ours() {
 			return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", h.Name, fix)
 		}
