@@ -293,7 +293,11 @@ func (e *examination) gpu(d GPU, missing map[string]bool) {
 		flaw = "has no device node"
 	}
 	gpu, source := "GPU "+strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()"), cmp.Or(e.GPUs.Inventory, "the inventory file")
-	e.first(entry{flaw != "", CheckDevices, d.Name(), gpu + " " + flaw, "no container gets it", "enable the device, install a driver that supports containers, or complete " + source})
+	fix := "enable the device, install a driver that supports containers, or complete " + source
+	if !windows && e.GPUs.Inventory == "" {
+		fix = "update the GPU's driver in Windows, and restart the VM; in WSL, run 'wsl --shutdown' in Windows"
+	}
+	e.first(entry{flaw != "", CheckDevices, d.Name(), gpu + " " + flaw, "no container gets it", fix})
 	files := strings.Join(d.Missing, "\n")
 	e.first(entry{files != "" && !missing[files], CheckFiles, d.Name(), fmt.Sprintf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)), "containers get the GPU incomplete", "reinstall the driver, or correct " + source})
 	missing[files] = true

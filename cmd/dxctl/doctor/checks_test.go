@@ -213,6 +213,10 @@ func brokenNodes() []brokenNode {
 			f.GPUs.List[0].Health.Reason = "it was disabled (22)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
+		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *Facts) {
+			f.GPUs.Inventory, f.GPUs.List[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
+			delete(f.Kubelet.Allocatable, display)
+		}),
 		onWindows(CheckDevices, "no location path", func(f *Facts) { f.GPUs.List[0].LocationPath = "" }),
 		onWindows(CheckDevices, "without runtime files", func(f *Facts) { f.GPUs.List[0].System32 = nil }),
 		linux(CheckDevices, "no device node", func(f *Facts) { f.GPUs.List[0].DeviceNodes = nil }),
