@@ -63,7 +63,9 @@ func readFile(path string) (text []byte, exists bool, err error) {
 	return text, err == nil, err
 }
 
+// exists reports whether there is a file at path. It is true if that is unknown: a task
+// whose record cannot be looked up has not ended.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -20,6 +20,7 @@ import (
 	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/service"
 	"directx-nri/internal/shimfile"
 	"directx-nri/nri/shim"
 )
@@ -97,7 +98,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	r := removal{stdout: stdout, stderr: stderr}
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
-	r.err = errors.Join(err, shimfile.ClearNotServed(o.stateDir))
+	r.err = errors.Join(err, shimfile.ClearNotServed(o.stateDir), service.DeleteTask(ctx, taskName))
 	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))

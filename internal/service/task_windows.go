@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,8 +30,16 @@ func RunTask(ctx context.Context, t Task) (err error) {
 	return schtasks(ctx, "/Run", "/TN", t.Name)
 }
 
-// DeleteTask deletes a task. Its process goes on.
+// DeleteTask deletes a task, if there is one. Its process goes on.
 func DeleteTask(ctx context.Context, name string) error {
+	system, err := windows.GetSystemDirectory()
+	if err != nil {
+		return err
+	}
+	// The definition of a task is a file. schtasks.exe reports a missing task in words only.
+	if _, err := os.Lstat(filepath.Join(system, "Tasks", name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	return schtasks(ctx, "/Delete", "/TN", name, "/F")
 }
 
