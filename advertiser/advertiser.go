@@ -65,7 +65,7 @@ type Config struct {
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
 	NodeOS string
-	// Metrics counts what happens; nil counts nothing.
+	// Metrics counts what happens.
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
 	// FailOnInitError makes Run fail if the source has no GPU at the start.

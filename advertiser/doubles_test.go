@@ -21,6 +21,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
@@ -415,6 +416,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		KubeletDir: dir,
 		Ready:      func(context.Context, string, []string) error { return nil },
 		Pods:       (&memoryPods{}).tracker(),
+		Metrics:    metrics.New("p", "v"),
 		Log:        testutil.Quiet(),
 	}
 }

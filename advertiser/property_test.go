@@ -19,6 +19,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/localgrpc"
+	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
@@ -66,6 +67,7 @@ type world struct {
 	source   *memorySource
 	recorder *memoryRecorder
 	tracker  *PodTracker
+	metrics  *metrics.Metrics
 	// rules are in force, past were before.
 	rules, past []policy.Resource
 	a           *Advertiser
@@ -96,7 +98,7 @@ type standInContainer struct {
 
 func newWorld(t *testing.T, seed uint64, dir string) *world {
 	t.Helper()
-	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 7)), now: t0, dir: dir, watching: true, connected: true}
+	w := &world{t: t, seed: seed, metrics: metrics.New("p", "v"), random: rand.New(rand.NewPCG(seed, 7)), now: t0, dir: dir, watching: true, connected: true}
 	w.recorder = &memoryRecorder{fail: func(int) error {
 		if w.random.IntN(12) == 0 {
 			return errors.New("the disk is full")
@@ -127,7 +129,7 @@ func (w *world) newSocket() {
 
 // startAdvertiser begins a new run.
 func (w *world) startAdvertiser() {
-	w.a = New(Config{Source: w.source, Recorder: w.recorder, Resources: w.rules, NodeOS: "linux", KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker})
+	w.a = New(Config{Source: w.source, Recorder: w.recorder, Resources: w.rules, NodeOS: "linux", KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker, Metrics: w.metrics})
 	w.a.now = func() time.Time { return w.now }
 	if err := w.a.start(w.t.Context()); err != nil {
 		w.fail("start: %v", err)

@@ -18,23 +18,13 @@ import (
 	"directx-nri/ocispec"
 )
 
-// fixedSource is a list of devices, or an error.
-type fixedSource struct {
-	devices []discovery.Device
-	err     error
+// failedSource cannot look GPUs up.
+type failedSource struct {
+	discovery.Source
+	err error
 }
 
-func (s fixedSource) Devices(context.Context) ([]discovery.Device, error) { return s.devices, s.err }
-
-func (s fixedSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	devices, err := s.Devices(ctx)
-	return discovery.Select(devices, instanceIDs), err
-}
-
-func (s fixedSource) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
-}
+func (s failedSource) Find(context.Context, []string) ([]discovery.Device, error) { return nil, s.err }
 
 // hostFiles has every file but those that are called missing.
 type hostFiles struct{}
@@ -76,7 +66,7 @@ func linuxGPU(name string) discovery.Device {
 }
 
 func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.Device) *injector {
-	return &injector{source: fixedSource{devices: devices}, files: hostFiles{}, os: os, log: testutil.Quiet(), options: options, resources: func() int { return 1 }}
+	return &injector{source: discovery.Static(devices), files: hostFiles{}, os: os, log: testutil.Quiet(), options: options, resources: func() int { return 1 }}
 }
 
 func TestInject(t *testing.T) {
@@ -121,7 +111,7 @@ func TestInject(t *testing.T) {
 			t.Parallel()
 			i := testInjector(test.os, test.options, a, b, unhealthy, pathless, linuxGPU("0"), linuxGPU("1"))
 			if test.ids == nil {
-				i.source = fixedSource{err: errors.New("inventory.yaml:3: no")}
+				i.source = failedSource{err: errors.New("inventory.yaml:3: no")}
 			}
 			got, err := i.Inject(t.Context(), "x/y", test.ids)
 			if test.err != "" {

@@ -150,13 +150,6 @@ func TestShimGateCaches(t *testing.T) {
 	}
 }
 
-// oneGPU is a source with one device.
-type oneGPU struct{ discovery.Source }
-
-func (oneGPU) Devices(context.Context) ([]discovery.Device, error) {
-	return []discovery.Device{{InstanceID: "GPU"}}, nil
-}
-
 func TestGatedSource(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
@@ -170,7 +163,7 @@ func TestGatedSource(t *testing.T) {
 	var lines bytes.Buffer
 	log := logrus.New()
 	log.SetOutput(&lines)
-	source := &gatedSource{Source: oneGPU{}, check: newGate(t, socket).Check, log: log}
+	source := &gatedSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: newGate(t, socket).Check, log: log}
 	check := func(when string, want int, wantErr bool) {
 		t.Helper()
 		devices, err := source.Devices(t.Context())

@@ -2,8 +2,7 @@
 // begin with directx_, and units are base units.
 // https://prometheus.io/docs/practices/naming/
 //
-// [Metrics] implements the Observer interfaces of other packages. A nil *Metrics counts
-// nothing.
+// [Metrics] implements the Observer interfaces of other packages.
 package metrics
 
 import (
@@ -84,57 +83,42 @@ func (l errorLog) Println(v ...any) { l.log.Warn(strings.TrimSpace(fmt.Sprintln(
 
 // Allocated counts an allocation of a resource to one container.
 func (m *Metrics) Allocated(resource string) {
-	if m != nil {
-		m.allocations.WithLabelValues(text(resource)).Inc()
-	}
+	m.allocations.WithLabelValues(text(resource)).Inc()
 }
 
 // AllocationFailed counts a refused request for an allocation; reason is one of a few
 // words.
 func (m *Metrics) AllocationFailed(resource, reason string) {
-	if m != nil {
-		m.allocationFailures.WithLabelValues(text(resource), text(reason)).Inc()
-	}
+	m.allocationFailures.WithLabelValues(text(resource), text(reason)).Inc()
 }
 
 // StartChecked records how long a check before a container's start took, and whether
 // the container may start.
 func (m *Metrics) StartChecked(resource string, took time.Duration, passed bool) {
-	if m != nil {
-		result := map[bool]string{true: "passed", false: "refused"}[passed]
-		m.startChecks.WithLabelValues(text(resource), result).Observe(took.Seconds())
-	}
+	result := map[bool]string{true: "passed", false: "refused"}[passed]
+	m.startChecks.WithLabelValues(text(resource), result).Observe(took.Seconds())
 }
 
 // HookDone records how long an NRI hook took.
 func (m *Metrics) HookDone(hook string, took time.Duration) {
-	if m != nil {
-		m.hooks.WithLabelValues(text(hook)).Observe(took.Seconds())
-	}
+	m.hooks.WithLabelValues(text(hook)).Observe(took.Seconds())
 }
 
 // Refused counts a container that was not started; by and reason are each one of a few
 // words.
 func (m *Metrics) Refused(by, reason string) {
-	if m != nil {
-		m.refusals.WithLabelValues(text(by), text(reason)).Inc()
-	}
+	m.refusals.WithLabelValues(text(by), text(reason)).Inc()
 }
 
 // ConfigRead records that a configuration came into force.
 func (m *Metrics) ConfigRead(at time.Time) {
-	if m != nil {
-		m.lastReload.WithLabelValues().Set(1)
-		m.lastReloadSuccess.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
-	}
+	m.lastReload.WithLabelValues().Set(1)
+	m.lastReloadSuccess.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
 }
 
 // Reloaded records that a changed configuration came into force, or was refused with
 // err.
 func (m *Metrics) Reloaded(at time.Time, err error) {
-	if m == nil {
-		return
-	}
 	if err != nil {
 		m.reloads.WithLabelValues("refused").Inc()
 		m.lastReload.WithLabelValues().Set(0)
@@ -146,18 +130,14 @@ func (m *Metrics) Reloaded(at time.Time, err error) {
 
 // SetAssignment records how devices are assigned to containers.
 func (m *Metrics) SetAssignment(mode, reason string) {
-	if m != nil {
-		m.assignment.Reset()
-		m.assignment.WithLabelValues(text(mode), text(reason)).Set(1)
-	}
+	m.assignment.Reset()
+	m.assignment.WithLabelValues(text(mode), text(reason)).Set(1)
 }
 
 // SetInjection records what injects GPUs into containers.
 func (m *Metrics) SetInjection(mode string) {
-	if m != nil {
-		m.injection.Reset()
-		m.injection.WithLabelValues(text(mode)).Set(1)
-	}
+	m.injection.Reset()
+	m.injection.WithLabelValues(text(mode)).Set(1)
 }
 
 // text returns s as valid UTF-8, which label values must be.

@@ -140,17 +140,3 @@ func TestLint(t *testing.T) {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }
-
-func TestNil(t *testing.T) {
-	t.Parallel()
-	var m *Metrics
-	m.Allocated("r")
-	m.AllocationFailed("r", "x")
-	m.StartChecked("r", 0, true)
-	m.HookDone("h", 0)
-	m.Refused("b", "r")
-	m.ConfigRead(time.Now())
-	m.Reloaded(time.Now(), nil)
-	m.SetAssignment("m", "r")
-	m.SetInjection("m")
-}

@@ -65,17 +65,6 @@ func overriddenTokens(annotations map[string]string, presented []token) []alloca
 	return overridden
 }
 
-// Tokens returns the valid tokens that c presents.
-func Tokens(c Container) []allocation.Token {
-	var tokens []allocation.Token
-	for _, t := range tokenEnv(c.OS, c.Env) {
-		if parsed, err := allocation.ParseToken(t.value); err == nil {
-			tokens = append(tokens, parsed)
-		}
-	}
-	return tokens
-}
-
 // decidePod decides for a container of a pod.
 func (d *Decider) decidePod(ctx context.Context, c Container) (Outcome, bool, error) {
 	tokens := tokenEnv(c.OS, c.Env)
