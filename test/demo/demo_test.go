@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os/exec"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -9,8 +10,12 @@ import (
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
+	bin := t.TempDir()
+	if out, err := exec.Command("make", "-C", "../..", "build-demo", "DEMO="+bin).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	var out bytes.Buffer
-	if err := run(t.Context(), &out, "../.."); err != nil {
+	if err := run(t.Context(), &out, "../..", bin); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for line := range strings.Lines(out.String()) {

@@ -1,7 +1,8 @@
 // Command demo shows the main job of directx-nri on any Linux machine without
-// root, GPU, Windows, kubelet or containerd. It builds and runs the real
-// advertiser, runtime shim and NRI plugin. Small stand-ins play the kubelet,
-// containerd's CRI service and the shim that runs the container.
+// root, GPU, Windows, kubelet or containerd. It runs the real advertiser, runtime
+// shim and NRI plugin, which are beside it. Small stand-ins play the kubelet,
+// containerd's CRI service and the shim that runs the container. The working directory
+// is that of the repository: use "make demo".
 package main
 
 import (
@@ -21,7 +22,10 @@ import (
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, ".")
+	program, err := os.Executable()
+	if err == nil {
+		err = run(ctx, os.Stdout, ".", filepath.Dir(program))
+	}
 	cancel()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
@@ -29,27 +33,21 @@ func main() {
 	}
 }
 
-// run builds the programs of the repository and plays the demo.
-func run(ctx context.Context, w io.Writer, repository string) (err error) {
+// run plays the demo with the product's programs in the directory bin.
+func run(ctx context.Context, w io.Writer, repository, bin string) (err error) {
 	dir, err := os.MkdirTemp("", "dxdemo") // Paths of sockets are short.
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	d := &demo{w: w, dir: dir}
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", d.path("bin")+"/",
-		"./cmd/directx-advertiser", "./cmd/"+shimName, "./cmd/directx-nri")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
+	d := &demo{w: w, dir: dir, bin: bin}
 	defer func() { err = errors.Join(err, d.close()) }()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := d.listGPUs(repository); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{d.startWindowsNode, d.onePod, d.otherTokens, d.withoutShim, d.linuxPod} {
+	for _, part := range []func(context.Context) error{d.startWindowsNode, d.onePod, d.otherTokens, d.linuxPod} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -63,9 +61,9 @@ func run(ctx context.Context, w io.Writer, repository string) (err error) {
 
 // demo is what the parts of the demo share.
 type demo struct {
-	w    io.Writer
-	dir  string
-	step int
+	w        io.Writer
+	dir, bin string
+	step     int
 	// inventory is the absolute path of the Windows node's inventory file.
 	inventory string
 	windows   *node
@@ -81,7 +79,7 @@ func (d *demo) start(name string, args ...string) error {
 		return err
 	}
 	defer log.Close()
-	p := exec.Command(filepath.Join(d.path("bin"), name), args...)
+	p := exec.Command(filepath.Join(d.bin, name), args...)
 	p.Stdout, p.Stderr = log, log
 	d.processes = append(d.processes, p)
 	return p.Start()
