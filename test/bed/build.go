@@ -10,51 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 )
-
-// Skip skips the test, or fails it where the suites are required.
-func Skip(t testing.TB, why string) {
-	t.Helper()
-	if required() {
-		t.Fatal(why)
-	}
-	t.Skip(why)
-}
-
-// PartsDir returns the directory of a group's programs, as test/parts/build.sh builds
-// them: "bin" for containerd 1.7 and what belongs to it, "containerd2". It skips the
-// test without root, or if a program is missing.
-func PartsDir(t testing.TB, group string, programs ...string) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		Skip(t, "this suite needs root")
-	}
-	parts, err := FindParts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(filepath.Dir(parts.dir), group)
-	for _, program := range programs {
-		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
-			Skip(t, fmt.Sprintf("%v: run 'test/parts/build.sh linux versions'", err))
-		}
-	}
-	return dir
-}
-
-// Program returns the path of one of the product's programs, as make bin builds them.
-func Program(t testing.TB, name string) string {
-	t.Helper()
-	parts, err := FindParts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(parts.Product(name)); err != nil {
-		Skip(t, fmt.Sprintf("%v: run 'make bin'", err))
-	}
-	return parts.Product(name)
-}
 
 // Build builds programs of the product, by their names below cmd/, into dir.
 // They have that version, or none if it is empty.
@@ -63,12 +19,7 @@ func Build(dir, version string, programs ...string) error {
 	for _, program := range programs {
 		args = append(args, "directx-nri/cmd/"+program)
 	}
-	build := exec.Command("go", args...)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs %q: %w\n%s", programs, err, out)
-	}
-	return nil
+	return runGo(context.Background(), "", []string{"CGO_ENABLED=0"}, args...)
 }
 
 // BuildImage builds the programs of a version for a platform, such as linux-amd64, into bin/PLATFORM of dir,

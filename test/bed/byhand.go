@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,10 +13,19 @@ import (
 // DxctlCommand returns a call of dxctl that is not started yet, for the node's
 // GPUs and with the stock parts on PATH.
 func (n *Node) DxctlCommand(command string, args ...string) *exec.Cmd {
-	all := append([]string{command, "--state-dir", n.StateDir}, args...)
-	cmd := exec.Command(n.parts.Product("dxctl"), all...)
+	cmd := exec.Command(n.Product("dxctl"), append([]string{command, "--state-dir", n.StateDir}, args...)...)
 	cmd.Env = n.nerdctlEnv()
 	return cmd
+}
+
+// Dxctl runs dxctl, which must succeed, and returns what it prints.
+func (n *Node) Dxctl(t testing.TB, command string, args ...string) string {
+	t.Helper()
+	out, err := n.DxctlCommand(command, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("dxctl %s %q: %v\n%s", command, args, err, out)
+	}
+	return string(out)
 }
 
 // nerdctlEnv is an environment in which the stock parts are found, and nerdctl its
@@ -32,8 +40,8 @@ const nerdctlToml = "nerdctl.toml"
 // and to use only what this machine's kernel has.
 func (n *Node) WriteNerdctlConfig(t testing.TB) {
 	t.Helper()
-	writeFile(t, filepath.Join(n.Dir, nerdctlToml), fmt.Sprintf("address = %q\ndata_root = %q\nsnapshotter = %q\ncgroup_manager = \"cgroupfs\"\ncni_netconfpath = %q\n",
-		n.Address(), filepath.Join(n.Dir, "nerdctl"), snapshotter, filepath.Join(n.Dir, "nerdctl-cni")))
+	WriteFile(t, filepath.Join(n.Dir, nerdctlToml), fmt.Sprintf("address = %q\ndata_root = %q\nsnapshotter = %q\ncgroup_manager = \"cgroupfs\"\ncni_netconfpath = %q\n",
+		n.Address(), filepath.Join(n.Dir, "nerdctl"), snapshotter, filepath.Join(n.Dir, "nerdctl-cni")), 0o644)
 }
 
 // Nerdctl runs nerdctl and returns all that it prints.
@@ -49,20 +57,8 @@ func (n *Node) NerdctlRunFlags(name string) []string {
 	return []string{"--name", name, "--net", "none", "--cgroup-parent", n.cgroup}
 }
 
-// Dxctl runs dxctl and returns what it prints.
-func (n *Node) Dxctl(command string, args ...string) (stdout, stderr string, err error) {
-	cmd := n.DxctlCommand(command, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
-}
-
-// CtrFile is the program of ctr.
-func (n *Node) CtrFile() string { return n.parts.Stock("ctr") }
-
 // Address is containerd's socket.
-func (n *Node) Address() string { return filepath.Join(n.Dir, containerdAddress) }
+func (n *Node) Address() string { return filepath.Join(n.Dir, "cd.sock") }
 
 // CtrRunFlags are the flags of `ctr run` that any container needs here.
 func (n *Node) CtrRunFlags(id string) []string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -41,43 +42,36 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
-      runtime_path = %[7]q
   [plugins."io.containerd.grpc.v1.cri".cni]
     conf_dir = %[5]q
 
 [plugins."io.containerd.nri.v1.nri"]
-  disable = %[8]t
+  disable = %[7]t
   disable_connections = false
   socket_path = %[6]q
   plugin_path = %[5]q
   plugin_config_path = %[5]q
 `
 
-func (n *Node) writeContainerdConfig(t testing.TB) string {
-	t.Helper()
-	path := func(name string) string { return filepath.Join(n.Dir, name) }
-	return writeFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), path(containerdAddress), Image, path("empty"), n.NRISocket, n.handlerShim(), n.NRIOff))
-}
-
-// handlerShim is the program that CRI's only runtime handler calls, "" for the
-// usual one.
-func (n *Node) handlerShim() string {
-	if n.Shim && !n.HandlerApart {
-		return n.ShimFile()
-	}
-	return ""
-}
-
 // ContainerdConfig is containerd's configuration file.
 func (n *Node) ContainerdConfig() string { return filepath.Join(n.Dir, "containerd.toml") }
 
-// RestartContainerd ends containerd, starts it and waits until it serves.
-func (n *Node) RestartContainerd(t testing.TB) {
+func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
-	n.Containerd.Terminate(t)
-	n.Containerd.Start(t)
-	n.WaitContainerd(t)
+	path := func(name string) string { return filepath.Join(n.Dir, name) }
+	return WriteFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
+		path("root"), path("cd"), n.Address(), Image, path("empty"), n.NRISocket, n.NRIOff), 0o644)
+}
+
+// EditContainerd replaces a text in containerd's configuration and restarts containerd.
+func (n *Node) EditContainerd(t testing.TB, old, text string) {
+	t.Helper()
+	config := string(ReadFile(t, n.ContainerdConfig()))
+	if !strings.Contains(config, old) {
+		t.Fatalf("containerd's configuration has no %q", old)
+	}
+	WriteFile(t, n.ContainerdConfig(), strings.Replace(config, old, text, 1), 0o644)
+	n.Restart(t, n.Containerd)
 }
 
 // ConfigureContainerd runs `dxctl runtime configure` with further flags on
@@ -85,24 +79,20 @@ func (n *Node) RestartContainerd(t testing.TB) {
 // prints.
 func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
 	t.Helper()
-	return n.dxctlRuntime(t, append([]string{"configure", "--shim", n.ShimFile()}, flags...))
+	return n.dxctlRuntime(t, append([]string{"configure", "--shim", n.ShimFile()}, flags...)...)
 }
 
 // UnconfigureContainerd undoes [Node.ConfigureContainerd].
 func (n *Node) UnconfigureContainerd(t testing.TB) {
 	t.Helper()
-	n.dxctlRuntime(t, []string{"unconfigure", "--force"})
+	n.dxctlRuntime(t, "unconfigure", "--force")
 }
 
-func (n *Node) dxctlRuntime(t testing.TB, args []string) string {
+func (n *Node) dxctlRuntime(t testing.TB, args ...string) string {
 	t.Helper()
-	args = append([]string{"runtime"}, append(args, "--config", n.ContainerdConfig(), "--state-dir", n.StateDir, "--cri-socket", n.Address())...)
-	out, err := exec.Command(n.parts.Product("dxctl"), args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("dxctl %v: %v\n%s", args, err, out)
-	}
-	n.RestartContainerd(t)
-	return string(out)
+	out := n.Dxctl(t, "runtime", append(args, "--config", n.ContainerdConfig(), "--cri-socket", n.Address())...)
+	n.Restart(t, n.Containerd)
+	return out
 }
 
 // ShimFile is where the runtime shim is installed, on containerd's PATH.
@@ -115,53 +105,17 @@ func (n *Node) ConfigFile() string { return filepath.Join(n.Dir, "config.yaml") 
 // the node itself needs, and more YAML, whose keys are others.
 func (n *Node) WriteConfig(t testing.TB, more string) {
 	t.Helper()
-	writeFile(t, n.ConfigFile(), n.configText(more))
-}
-
-func (n *Node) configText(more string) string {
 	if !n.Live {
 		more = fmt.Sprintf("inventory: %s\n%s", n.inventory, more)
 	}
-	return fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more)
+	WriteFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more), 0o644)
 }
 
 // ApplyConfig compiles the configuration file and the inventory, on a node whose
 // advertiser does not run.
 func (n *Node) ApplyConfig(t testing.TB) {
 	t.Helper()
-	if n.Inventory != nil {
-		n.applyConfig(t, n.ConfigFile(), n.StateDir)
-	}
-}
-
-// ShimEnvironment configures the runtime shim for the node's GPUs, with more YAML, in
-// a directory of its own, and returns its environment variable.
-func (n *Node) ShimEnvironment(t testing.TB, more string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(n.Dir, "shim")
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := filepath.Join(dir, "state")
-	n.applyConfig(t, writeFile(t, filepath.Join(dir, "config.yaml"), n.configText(more)), state)
-	return "DIRECTX_NRI_STATE_DIR=" + state
-}
-
-// applyConfig compiles a configuration file into a state directory.
-func (n *Node) applyConfig(t testing.TB, file, stateDir string) {
-	t.Helper()
-	out, err := exec.Command(n.parts.Product("dxctl"), "config", "apply", "--config", file, "--state-dir", stateDir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("dxctl config apply: %v\n%s", err, out)
-	}
-}
-
-// installShim installs the runtime shim.
-func (n *Node) installShim(t testing.TB) {
-	t.Helper()
-	if _, err := shimfile.Install(t.Context(), n.parts.Product(shimfile.Name()), n.ShimFile()); err != nil {
-		t.Fatal(err)
-	}
+	n.Dxctl(t, "config", "apply", "--config", n.ConfigFile())
 }
 
 // KubeletSettings are those of a kubelet on a machine that is not its own, with
@@ -210,23 +164,8 @@ func (n *Node) writeKubeletConfig(t testing.TB) string {
 	_, port, _ := net.SplitHostPort(testutil.FreeAddress(t)) // It is well formed.
 	_, readOnlyPort, _ := net.SplitHostPort(n.readOnly)
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
-	return writeFile(t, path("kubelet.yaml"), fmt.Sprintf(KubeletSettings, n.cgroup)+fmt.Sprintf(kubeletConfig,
-		n.manifests, path(containerdAddress), path("pods"), path("empty"), port, readOnlyPort))
-}
-
-// writeFile writes a file in one step, so that no one reads half of it, and
-// returns its path.
-func writeFile(t testing.TB, path, content string) string {
-	t.Helper()
-	// A dot in front keeps the kubelet from reading a half-written manifest.
-	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
-	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(temp, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return WriteFile(t, path("kubelet.yaml"), fmt.Sprintf(KubeletSettings, n.cgroup)+fmt.Sprintf(kubeletConfig,
+		n.manifests, n.Address(), path("pods"), path("empty"), port, readOnlyPort), 0o644)
 }
 
 // MountTmpfs puts a file system of the given size in bytes over dir, in the run's mount
@@ -241,16 +180,7 @@ func MountTmpfs(t testing.TB, dir string, size int) {
 
 // Fill writes a file until its file system is full.
 func Fill(path string) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	// Smaller and smaller pieces, so that no byte is left.
-	for size := 64 << 10; size > 0; size /= 2 {
-		for err = nil; err == nil; {
-			_, err = file.Write(make([]byte, size))
-		}
-	}
-	return nil
+	_ = exec.Command("dd", "if=/dev/zero", "of="+path, "bs=512").Run() // It fails when no byte is left.
+	_, err := os.Stat(path)
+	return err
 }

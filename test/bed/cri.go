@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -31,18 +33,6 @@ func (n *Node) containers(pod string) ([]*cri.Container, error) {
 	containers := response.GetContainers()
 	slices.SortFunc(containers, func(a, b *cri.Container) int { return int(b.GetCreatedAt() - a.GetCreatedAt()) })
 	return containers, err
-}
-
-// pid reads a process ID from containerd's information about a container or sandbox.
-func pid(info map[string]string) (int, error) {
-	var parsed struct{ PID int }
-	if err := json.Unmarshal([]byte(info["info"]), &parsed); err != nil {
-		return 0, err
-	}
-	if parsed.PID == 0 {
-		return 0, errors.New("it does not run")
-	}
-	return parsed.PID, nil
 }
 
 // Exec runs a shell script in a container and returns its output and exit
@@ -85,9 +75,7 @@ type View struct {
 func (n *Node) Look(t testing.TB, pod, container string) View {
 	t.Helper()
 	view, err := n.ViewContainer(n.ContainerID(t, pod, container))
-	if err != nil {
-		t.Fatalf("look into container %s of pod %s: %v", container, pod, err)
-	}
+	Check(t, err)
 	return view
 }
 
@@ -97,23 +85,38 @@ func (n *Node) ViewContainer(id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	process, err := pid(response.GetInfo())
+	var info struct{ PID int }
+	err = json.Unmarshal([]byte(response.GetInfo()["info"]), &info)
+	if err == nil && info.PID == 0 {
+		err = errors.New("it does not run")
+	}
 	if err != nil {
 		return View{}, fmt.Errorf("container %s: %w", id, err)
 	}
-	return ViewProcess(id, process)
+	return ViewProcess(id, info.PID)
 }
 
 // ViewProcess looks at a container whose first process has the given ID.
 func ViewProcess(id string, pid int) (View, error) {
 	view := View{ID: id, PID: pid, Tokens: make(map[string]string), Files: make(map[string]string)}
 	proc := fmt.Sprintf("/proc/%d", pid)
-	environ, err := os.ReadFile(proc + "/environ")
-	if err != nil {
-		return View{}, err
-	}
-	if len(environ) == 0 {
-		return View{}, errors.New("its process is ending") // Containers have a PATH.
+	var environ []byte
+	for start := time.Now(); ; time.Sleep(pollInterval) {
+		program, err := os.Readlink(proc + "/exe")
+		if err != nil {
+			return View{}, err
+		}
+		if environ, err = os.ReadFile(proc + "/environ"); err != nil {
+			return View{}, err
+		}
+		// Before runc executes the container's program, the process has runc's environment, and
+		// then none for a moment. Containers have a PATH.
+		if !strings.Contains(program, "runc") && len(environ) > 0 {
+			break
+		}
+		if time.Since(start) > 10*time.Second {
+			return View{}, fmt.Errorf("container %s does not run its program", id)
+		}
 	}
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
 		if name, value, found := strings.Cut(entry, "="); found && strings.HasPrefix(name, "DIRECTX_ALLOCATION") {
@@ -187,29 +190,16 @@ func (n *Node) Compare(view View, gpus ...int) error {
 	mounts := make(map[string]bool)
 	for _, index := range gpus {
 		gpu := GPU{Index: index}
-		for _, known := range n.Inventory.GPUs {
-			if known.Index == index {
-				gpu = known
-			}
+		if i := slices.IndexFunc(n.Inventory.GPUs, func(g GPU) bool { return g.Index == index }); i >= 0 {
+			gpu = n.Inventory.GPUs[i] // It may have left the inventory.
 		}
-		for path, content := range gpu.files(n.Dir) {
-			files[path] = content
-		}
-		for _, lib := range gpu.Mounts(n.Dir) {
-			mounts[lib.Destination] = true
+		maps.Copy(files, gpu.files(n.Dir))
+		for _, m := range gpu.Mounts(n.Dir) {
+			mounts[m.Destination] = true
 		}
 	}
-	for path, content := range files {
-		if got, found := view.Files[path]; !found {
-			return fmt.Errorf("runtime file %s is missing", path)
-		} else if got != content {
-			return fmt.Errorf("runtime file %s holds %q, want %q", path, got, content)
-		}
-	}
-	for path := range view.Files {
-		if _, wanted := files[path]; !wanted {
-			return fmt.Errorf("file %s belongs to no GPU of the container", path)
-		}
+	if diff := cmp.Diff(files, view.Files); diff != "" {
+		return fmt.Errorf("runtime files (-want +got):\n%s", diff)
 	}
 	if view.Mounts != len(mounts) {
 		return fmt.Errorf("it has %d mounts of runtime files, want %d", view.Mounts, len(mounts))
@@ -234,12 +224,11 @@ func (n *Node) MustHave(t testing.TB, pod, container string, gpus ...int) View {
 
 // AssignedGPUs returns the indices of the GPUs that the kubelet gave to a
 // container, one for each replica, in order.
-func (n *Node) AssignedGPUs(t testing.TB, pod, container string) []int {
+func (n *Node) AssignedGPUs(t testing.TB, pod, container string) (gpus []int) {
 	t.Helper()
-	var gpus []int
-	for _, ids := range n.Assigned(t, pod, container) {
-		for _, id := range ids {
-			gpus = append(gpus, GPUOfReplica(id))
+	for _, h := range n.Held(t) {
+		if h.Pod == pod && h.Container == container {
+			gpus = append(gpus, h.GPU)
 		}
 	}
 	slices.Sort(gpus)
@@ -318,16 +307,11 @@ func (n *Node) RemoveDead(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		containers, err := n.containers(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Check(t, err)
 		for _, c := range containers {
-			if c.GetState() != cri.ContainerState_CONTAINER_EXITED {
-				continue
-			}
-			_, err := n.CRI.RemoveContainer(context.Background(), &cri.RemoveContainerRequest{ContainerId: c.GetId()})
-			if err != nil {
-				t.Fatalf("remove container %s of pod %s: %v", c.GetId(), pod, err)
+			if c.GetState() == cri.ContainerState_CONTAINER_EXITED {
+				_, err := n.CRI.RemoveContainer(context.Background(), &cri.RemoveContainerRequest{ContainerId: c.GetId()})
+				Check(t, err)
 			}
 		}
 	}
@@ -336,13 +320,11 @@ func (n *Node) RemoveDead(t testing.TB, pods ...string) {
 // KillContainer kills the first process of a container.
 func (n *Node) KillContainer(t testing.TB, view View) {
 	t.Helper()
-	if err := syscall.Kill(view.PID, syscall.SIGKILL); err != nil {
-		t.Fatalf("kill process %d of container %s: %v", view.PID, view.ID, err)
-	}
+	Check(t, syscall.Kill(view.PID, syscall.SIGKILL))
 }
 
-// KillSandbox kills the pause process of a pod's sandbox.
-func (n *Node) KillSandbox(t testing.TB, pod string) {
+// StopSandbox stops a pod's sandbox, which the kubelet then replaces.
+func (n *Node) StopSandbox(t testing.TB, pod string) {
 	t.Helper()
 	list, err := n.CRI.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
 		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
@@ -351,17 +333,8 @@ func (n *Node) KillSandbox(t testing.TB, pod string) {
 	if err != nil || len(list.GetItems()) != 1 {
 		t.Fatalf("find the sandbox of pod %s: %d found, %v", pod, len(list.GetItems()), err)
 	}
-	status, err := n.CRI.PodSandboxStatus(context.Background(), &cri.PodSandboxStatusRequest{PodSandboxId: list.GetItems()[0].GetId(), Verbose: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	process, err := pid(status.GetInfo())
-	if err == nil {
-		err = syscall.Kill(process, syscall.SIGKILL)
-	}
-	if err != nil {
-		t.Fatalf("kill the sandbox of pod %s: %v", pod, err)
-	}
+	_, err = n.CRI.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: list.GetItems()[0].GetId()})
+	Check(t, err)
 }
 
 // View looks at the container of a status.

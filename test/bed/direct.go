@@ -64,10 +64,10 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		Labels:   map[string]string{"io.kubernetes.container.name": name},
 		Linux:    &cri.LinuxContainerConfig{},
 	}
-	for key, value := range answer.Env {
+	for key, value := range answer.GetEnvs() {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
 	}
-	for _, m := range answer.Mounts {
+	for _, m := range answer.GetMounts() {
 		config.Command = []string{"/bin/sh", "-c", witness + Wait, d.config.GetMetadata().GetName() + "/" + name}
 		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
@@ -120,65 +120,41 @@ func (d *Direct) Remove(t testing.TB) {
 	}
 }
 
+// Answer is the advertiser's answer for a container.
+type Answer = *deviceplugin.ContainerAllocateResponse
+
+// Replica returns the device ID of a replica.
+func (g GPU) Replica(replica int) string { return fmt.Sprintf("%s::%d", g.InstanceID(), replica) }
+
+// DevicePlugin connects to the advertiser's socket for display GPUs, now and
+// whenever it is there again.
+func (n *Node) DevicePlugin(t testing.TB) deviceplugin.DevicePluginClient {
+	t.Helper()
+	return deviceplugin.NewDevicePluginClient(Dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))
+}
+
 // Allocate allocates one replica of a display GPU, as the kubelet does, once the
 // advertiser serves.
 func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) (answer Answer) {
 	t.Helper()
 	plugin := n.DevicePlugin(t)
 	Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
-		answer, err = plugin.Allocate(gpu.Replica(replica))
+		answer, err = Allocate(plugin, gpu.Replica(replica))
 		return err
 	})
 	return answer
 }
 
-// Answer is the advertiser's answer for a container.
-type Answer struct {
-	Env    map[string]string
-	Mounts []*deviceplugin.Mount
-}
-
-// Replica returns the device ID of a replica.
-func (g GPU) Replica(replica int) string { return fmt.Sprintf("%s::%d", g.InstanceID(), replica) }
-
-// DevicePlugin is the advertiser's device plugin server.
-type DevicePlugin struct {
-	client deviceplugin.DevicePluginClient
-}
-
-// DevicePlugin connects to the advertiser's socket for display GPUs, now and
-// whenever it is there again.
-func (n *Node) DevicePlugin(t testing.TB) DevicePlugin {
-	t.Helper()
-	return DevicePlugin{deviceplugin.NewDevicePluginClient(Dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))}
-}
-
-// Preferred returns which size of the available devices the advertiser prefers.
-func (p DevicePlugin) Preferred(available []string, size int) ([]string, error) {
-	response, err := p.client.GetPreferredAllocation(context.Background(), &deviceplugin.PreferredAllocationRequest{
-		ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{{
-			AvailableDeviceIDs: available, AllocationSize: int32(size),
-		}},
-	})
+// Allocate allocates one device.
+func Allocate(plugin deviceplugin.DevicePluginClient, id string) (Answer, error) {
+	response, err := plugin.Allocate(context.Background(), &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
+		DevicesIds: []string{id},
+	}}})
 	if err != nil {
 		return nil, err
 	}
 	if answers := response.GetContainerResponses(); len(answers) == 1 {
-		return answers[0].GetDeviceIDs(), nil
+		return answers[0], nil
 	}
-	return nil, fmt.Errorf("GetPreferredAllocation answered for %d containers, want 1", len(response.GetContainerResponses()))
-}
-
-// Allocate allocates one device.
-func (p DevicePlugin) Allocate(id string) (Answer, error) {
-	response, err := p.client.Allocate(context.Background(), &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{
-		DevicesIds: []string{id},
-	}}})
-	if err != nil {
-		return Answer{}, err
-	}
-	if answers := response.GetContainerResponses(); len(answers) == 1 {
-		return Answer{answers[0].GetEnvs(), answers[0].GetMounts()}, nil
-	}
-	return Answer{}, fmt.Errorf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
+	return nil, fmt.Errorf("Allocate answered for %d containers, want 1", len(response.GetContainerResponses()))
 }

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,24 +53,7 @@ func NewInventory(display, compute int) *Inventory {
 
 // Without returns the inventory without a GPU.
 func (v *Inventory) Without(index int) *Inventory {
-	rest := &Inventory{}
-	for _, gpu := range v.GPUs {
-		if gpu.Index != index {
-			rest.GPUs = append(rest.GPUs, gpu)
-		}
-	}
-	return rest
-}
-
-// WithUnhealthy returns the inventory with one GPU that cannot be used.
-func (v *Inventory) WithUnhealthy(index int, reason string) *Inventory {
-	changed := &Inventory{GPUs: append([]GPU(nil), v.GPUs...)}
-	for i := range changed.GPUs {
-		if changed.GPUs[i].Index == index {
-			changed.GPUs[i].Unhealthy = reason
-		}
-	}
-	return changed
+	return &Inventory{slices.DeleteFunc(slices.Clone(v.GPUs), func(g GPU) bool { return g.Index == index })}
 }
 
 // Offered returns how many devices of each resource a node with this inventory
@@ -107,9 +90,6 @@ func (g GPU) LUID() string { return fmt.Sprintf("0x00000000_0x%08X", 0xc200+g.In
 // ContainerPath is where its device node appears in a container.
 func (g GPU) ContainerPath() string { return fmt.Sprintf("/dev/dxg%d", g.Index) }
 
-// rdev is its device number.
-func (g GPU) rdev() uint64 { return unix.Mkdev(gpuMajor, uint32(g.Index)) }
-
 // Mount is one mount of a GPU, a file or a directory, on the host and in the
 // container.
 type Mount struct{ Source, Destination string }
@@ -132,18 +112,25 @@ func (g GPU) Mounts(dir string) []Mount {
 	return all
 }
 
+// files returns the paths of the mount's files below it, "" if it is a file itself.
+func (m Mount) files() []string {
+	if strings.HasSuffix(m.Source, ".inf") {
+		return []string{"/a.dat", "/sub/b.dat"}
+	}
+	return []string{""}
+}
+
+// content is what the file with that path on the host holds.
+func content(path string) string { return "data of " + path + "\n" }
+
 // files returns the files that a container with the GPU must have, by their
 // path in it, with their content.
 func (g GPU) files(dir string) map[string]string {
 	files := make(map[string]string)
-	for _, lib := range g.Mounts(dir) {
-		if strings.HasSuffix(lib.Source, ".inf") { // the directory
-			for _, name := range []string{"a.dat", "sub/b.dat"} {
-				files[lib.Destination+"/"+name] = "data of " + filepath.Join(lib.Source, name) + "\n"
-			}
-			continue
+	for _, m := range g.Mounts(dir) {
+		for _, file := range m.files() {
+			files[m.Destination+file] = content(m.Source + file)
 		}
-		files[lib.Destination] = "data of " + lib.Source + "\n"
 	}
 	return files
 }
@@ -151,26 +138,14 @@ func (g GPU) files(dir string) map[string]string {
 // makeGPU makes the device node and the files of a GPU.
 func (n *Node) makeGPU(t testing.TB, g GPU) {
 	t.Helper()
-	path := n.DeviceNode(g)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(g.rdev())); err != nil && !errors.Is(err, fs.ErrExist) {
-		t.Fatalf("make the device node %s: %v", path, err)
-	}
-	for _, lib := range g.Mounts(n.Dir) {
-		sources := []string{lib.Source}
-		if strings.HasSuffix(lib.Source, ".inf") {
-			sources = []string{lib.Source + "/a.dat", lib.Source + "/sub/b.dat"}
+	for _, m := range g.Mounts(n.Dir) {
+		for _, file := range m.files() {
+			WriteFile(t, m.Source+file, content(m.Source+file), 0o644)
 		}
-		for _, source := range sources {
-			if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(source, []byte("data of "+source+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+	}
+	err := unix.Mknod(n.DeviceNode(g), unix.S_IFCHR|0o666, int(unix.Mkdev(gpuMajor, uint32(g.Index))))
+	if !errors.Is(err, fs.ErrExist) {
+		Check(t, err)
 	}
 }
 
@@ -210,9 +185,7 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 	}
 	// JSON is YAML too.
 	text, err := json.MarshalIndent(object{"apiVersion": "directx.microsoft.com/v1alpha1", "kind": "Inventory", "devices": devices}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, n.inventory, string(text))
+	Check(t, err)
+	WriteFile(t, n.inventory, string(text), 0o644)
 	n.Inventory = inventory
 }

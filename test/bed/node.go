@@ -23,6 +23,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"directx-nri/internal/readiness"
+	"directx-nri/internal/shimfile"
 )
 
 // The node's resources.
@@ -36,11 +37,9 @@ const Name = "node"
 
 // Directories and sockets whose place the kubelet fixes.
 const (
-	kubeletRoot       = "/var/lib/kubelet"
-	DevicePluginDir   = kubeletRoot + "/device-plugins"
-	podResourcesSock  = kubeletRoot + "/pod-resources/kubelet.sock"
-	startTimeout      = 60 * time.Second
-	containerdAddress = "cd.sock"
+	kubeletRoot      = "/var/lib/kubelet"
+	DevicePluginDir  = kubeletRoot + "/device-plugins"
+	podResourcesSock = kubeletRoot + "/pod-resources/kubelet.sock"
 )
 
 // Options describe a node.
@@ -65,13 +64,11 @@ type Options struct {
 	NoKubelet bool
 	// LogLevel is the daemons' log level, by default debug.
 	LogLevel string
-	// Shim installs the runtime shim, for the runtime [DirectX] and in front of
-	// the runtime of pods.
-	Shim bool
-	// HandlerApart leaves the runtime of pods without the shim.
-	HandlerApart bool
-	// AdvertiserFlags and PluginFlags are further flags of the daemons.
-	AdvertiserFlags, PluginFlags []string
+	// Shim installs the runtime shim, for the runtime [DirectX]. PodsByShim also
+	// configures containerd to run pods by it.
+	Shim, PodsByShim bool
+	// PluginFlags are further flags of the plugin.
+	PluginFlags []string
 	// Config is YAML that the product's configuration file has beside what the
 	// node itself needs.
 	Config string
@@ -113,21 +110,13 @@ type Node struct {
 	applied     map[string]*applied
 }
 
-// Start starts a node and stops it when the test ends. It skips the test when
-// the machine cannot run one.
+// Start starts a node and stops it when the test ends.
 func Start(t *testing.T, opts Options) *Node {
 	t.Helper()
-	if reason := os.Getenv(skipVar); reason != "" {
-		t.Skip(reason)
-	}
 	parts, err := FindParts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp(os.Getenv(dirVar), "n")
-	if err != nil {
-		t.Fatalf("make the node's directory: %v", err)
-	}
+	Check(t, err)
+	dir, err := os.MkdirTemp(RunDir(), "n")
+	Check(t, err)
 	n := &Node{
 		Options:    opts,
 		witness:    filepath.Join(dir, "witness"),
@@ -136,7 +125,7 @@ func Start(t *testing.T, opts Options) *Node {
 		StateDir:   filepath.Join(dir, "state"),
 		RuntimeDir: filepath.Join(dir, "runtime"),
 		NRISocket:  filepath.Join(dir, "nri.sock"),
-		cgroup:     cgroupRoot(os.Getenv(dirVar)),
+		cgroup:     Cgroup(),
 		applied:    make(map[string]*applied),
 		inventory:  filepath.Join(dir, "inventory", "inventory.yaml"),
 		manifests:  filepath.Join(dir, "manifests"),
@@ -148,23 +137,24 @@ func Start(t *testing.T, opts Options) *Node {
 	if opts.Containerd2 {
 		n.containerd = filepath.Join(filepath.Dir(parts.dir), "containerd2")
 	}
-	if err := emptyDir(kubeletRoot); err != nil {
-		t.Fatalf("forget an earlier node: %v", err)
+	// An earlier node's.
+	entries, err := filepath.Glob(kubeletRoot + "/*")
+	Check(t, err)
+	for _, entry := range entries {
+		Check(t, os.RemoveAll(entry))
 	}
-	for _, dir := range []string{n.manifests, filepath.Dir(n.inventory), n.witness} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatalf("make a directory of the node: %v", err)
-		}
+	// The advertiser serves there without a kubelet too.
+	for _, dir := range []string{DevicePluginDir, n.manifests, n.witness} {
+		Check(t, os.MkdirAll(dir, 0o755))
 	}
 	if opts.StateDirSize > 0 {
-		if err := os.Mkdir(n.StateDir, 0o700); err != nil {
-			t.Fatalf("make the state directory: %v", err)
-		}
+		Check(t, os.Mkdir(n.StateDir, 0o700))
 		MountTmpfs(t, n.StateDir, opts.StateDirSize)
 	}
 	n.WriteConfig(t, opts.Config)
 	if n.Shim {
-		n.installShim(t)
+		_, err := shimfile.Install(t.Context(), n.Product(shimfile.Name()), n.ShimFile())
+		Check(t, err)
 	}
 	n.declareProcesses(t)
 	t.Cleanup(func() { n.stop(t) })
@@ -174,8 +164,11 @@ func Start(t *testing.T, opts Options) *Node {
 	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
 	n.importImage(t)
-	if opts.Inventory != nil {
+	if !n.Live {
 		n.WriteInventory(t, opts.Inventory)
+	}
+	if n.PodsByShim {
+		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {
 		n.ApplyConfig(t)
@@ -183,16 +176,20 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	if !n.NRIOff {
 		n.Plugin.Start(t)
+		n.WaitPlugin(t)
 	}
+	n.Join(t)
+	return n
+}
+
+// Join starts the kubelet and the advertiser, and waits until the kubelet offers the
+// node's GPUs.
+func (n *Node) Join(t testing.TB) {
+	t.Helper()
 	n.Kubelet.Start(t)
 	n.WaitKubelet(t)
 	n.Advertiser.Start(t)
-	if n.NRIOff {
-		n.WaitOffered(t)
-		return n
-	}
-	n.WaitReady(t)
-	return n
+	n.WaitOffered(t)
 }
 
 // stop ends the node's processes and checks that the product's end well.
@@ -219,6 +216,24 @@ func (n *Node) Processes() []*Process {
 	return []*Process{n.Containerd, n.Kubelet, n.Plugin, n.Advertiser}
 }
 
+// Part runs a part of a test. After it every running container must have what the
+// kubelet assigned to it, and every program of the node runs again, with the
+// inventory from before.
+func (n *Node) Part(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		inventory := n.Inventory
+		// Before the cleanup that removes pods, which needs a working node.
+		defer func() {
+			if t.Failed() {
+				n.DumpLogs(t)
+			}
+			n.Recover(t, inventory)
+		}()
+		test(t)
+		n.CheckDevices(t)
+	})
+}
+
 // Recover starts and thaws every process of the node and restores the inventory.
 func (n *Node) Recover(t testing.TB, inventory *Inventory) {
 	t.Helper()
@@ -239,6 +254,19 @@ func (n *Node) Recover(t testing.TB, inventory *Inventory) {
 	n.WaitReady(t)
 }
 
+// Restart ends processes, starts them again, and waits until they serve.
+func (n *Node) Restart(t testing.TB, processes ...*Process) {
+	t.Helper()
+	for _, p := range processes {
+		p.Terminate(t)
+		p.Start(t)
+	}
+	n.WaitContainerd(t)
+	if n.Kubelet.Running() {
+		n.WaitKubelet(t)
+	}
+}
+
 // DumpLogs logs the end of every process's log.
 func (n *Node) DumpLogs(t testing.TB) {
 	t.Helper()
@@ -250,19 +278,17 @@ func (n *Node) DumpLogs(t testing.TB) {
 func (n *Node) declareProcesses(t testing.TB) {
 	t.Helper()
 	logs := filepath.Join(n.parts.Root, "out", "e2e", time.Now().Format("20060102-150405.000"))
-	if err := os.MkdirAll(logs, 0o755); err != nil {
-		t.Fatalf("make the directory for logs: %v", err)
-	}
+	Check(t, os.MkdirAll(logs, 0o755))
 	containerdConfig := n.writeContainerdConfig(t)
 	kubeletConfig := n.writeKubeletConfig(t)
 	places := []string{"--state-dir", n.StateDir, "--runtime-dir", n.RuntimeDir}
-	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", cmp.Or(n.LogLevel, "debug")}, n.AdvertiserFlags)
+	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", cmp.Or(n.LogLevel, "debug")})
 	if n.Replicas > 0 {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
 	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket, "--cri-socket", n.Address()}, n.PluginFlags)
-	daemon := func(program string, args []string) func() *exec.Cmd {
-		return func() *exec.Cmd { return exec.Command(n.parts.Product(program), args...) }
+	daemon := func(program string, args []string) *Process {
+		return NewProcess(program, filepath.Join(logs, program+".log"), func() *exec.Cmd { return exec.Command(n.Product(program), args...) })
 	}
 	n.Containerd = NewProcess("containerd", filepath.Join(logs, "containerd.log"), func() *exec.Cmd {
 		cmd := exec.Command(filepath.Join(n.containerd, "containerd"), "--config", containerdConfig)
@@ -276,13 +302,11 @@ func (n *Node) declareProcesses(t testing.TB) {
 		return exec.Command(n.parts.Stock("kubelet"),
 			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
 	})
-	n.Advertiser = NewProcess("directx-advertiser", filepath.Join(logs, "directx-advertiser.log"),
-		daemon("directx-advertiser", advertiserFlags))
+	n.Advertiser = daemon("directx-advertiser", advertiserFlags)
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
 		p.onStart = func() { n.registering = n.Kubelet.Mark() }
 	}
-	n.Plugin = NewProcess("directx-nri", filepath.Join(logs, "directx-nri.log"),
-		daemon("directx-nri", pluginFlags))
+	n.Plugin = daemon("directx-nri", pluginFlags)
 }
 
 // offered is what the kubelet is to offer.
@@ -309,10 +333,7 @@ func (n *Node) registered() error {
 // WaitContainerd waits until containerd serves CRI.
 func (n *Node) WaitContainerd(t testing.TB) {
 	t.Helper()
-	Eventually(t, startTimeout, "containerd serves CRI", func() error {
-		if !n.Containerd.Running() {
-			t.Fatalf("containerd ended\n%s", n.Containerd.Tail(30))
-		}
+	n.Containerd.wait(t, "containerd serves CRI", func() error {
 		status, err := n.CRI.Status(context.Background(), &cri.StatusRequest{})
 		if err != nil {
 			return err
@@ -329,10 +350,7 @@ func (n *Node) WaitContainerd(t testing.TB) {
 // WaitKubelet waits until the kubelet answers and takes device plugins.
 func (n *Node) WaitKubelet(t testing.TB) {
 	t.Helper()
-	Eventually(t, startTimeout, "the kubelet is up", func() error {
-		if !n.Kubelet.Running() {
-			t.Fatalf("the kubelet ended\n%s", n.Kubelet.Tail(30))
-		}
+	n.Kubelet.wait(t, "the kubelet is up", func() error {
 		if _, err := n.pods(); err != nil {
 			return err
 		}
@@ -344,10 +362,7 @@ func (n *Node) WaitKubelet(t testing.TB) {
 // WaitPlugin waits until the plugin reports that it is connected to containerd.
 func (n *Node) WaitPlugin(t testing.TB) {
 	t.Helper()
-	Eventually(t, startTimeout, "the plugin is connected to containerd", func() error {
-		if !n.Plugin.Running() {
-			t.Fatalf("the plugin ended\n%s", n.Plugin.Tail(30))
-		}
+	n.Plugin.wait(t, "the plugin is connected to containerd", func() error {
 		return readiness.Check(context.Background(), filepath.Join(n.RuntimeDir, readiness.SocketName))
 	})
 }
@@ -365,10 +380,7 @@ func (n *Node) WaitReady(t testing.TB) {
 func (n *Node) WaitOffered(t testing.TB) {
 	t.Helper()
 	want := n.offered()
-	Eventually(t, startTimeout, "the kubelet offers the node's GPUs", func() error {
-		if !n.Advertiser.Running() {
-			t.Fatalf("the advertiser ended\n%s", n.Advertiser.Tail(30))
-		}
+	n.Advertiser.wait(t, "the kubelet offers the node's GPUs", func() error {
 		if err := n.registered(); err != nil {
 			return err
 		}
@@ -399,19 +411,6 @@ func (n *Node) Allocatable() (map[string]int, error) {
 	return counts, nil
 }
 
-// Assigned returns the device IDs that the kubelet gave to a container of a
-// pod, by resource.
-func (n *Node) Assigned(t testing.TB, pod, container string) map[string][]string {
-	t.Helper()
-	assigned := make(map[string][]string)
-	for _, h := range n.Held(t) {
-		if h.Pod == pod && h.Container == container {
-			assigned[h.Resource] = append(assigned[h.Resource], h.Replica)
-		}
-	}
-	return assigned
-}
-
 // callTimeout bounds a call to containerd or the kubelet. NRI may hold a creation for
 // 2 s for each plugin.
 const callTimeout = 30 * time.Second
@@ -439,20 +438,6 @@ func Dial(t testing.TB, socket string, more ...grpc.DialOption) *grpc.ClientConn
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-// emptyDir removes what is in a directory.
-func emptyDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // get reads a page of the kubelet's read-only port.

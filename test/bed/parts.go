@@ -62,12 +62,17 @@ func (p Parts) check() error {
 	if err := p.CheckNode(); err != nil {
 		return err
 	}
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2"} {
+		if err := p.CheckStock("../containerd2/"+name, "versions"); err != nil {
+			return err
+		}
+	}
 	if err := p.CheckStock("nerdctl", ""); err != nil {
 		return err
 	}
 	for _, name := range []string{"directx-advertiser", "directx-nri", "dxctl", shimfile.Name()} {
 		if _, err := os.Stat(p.Product(name)); err != nil {
-			return fmt.Errorf("the product's %s is missing: run make build (%w)", name, err)
+			return fmt.Errorf("the product's %s is missing: run make bin (%w)", name, err)
 		}
 	}
 	return nil
@@ -78,6 +83,9 @@ func (p Parts) Stock(name string) string { return filepath.Join(p.dir, name) }
 
 // Product is the path of one of the product's own binaries.
 func (p Parts) Product(name string) string { return filepath.Join(p.products, name) }
+
+// Stock is the path of a stock part.
+func (n *Node) Stock(name string) string { return n.parts.Stock(name) }
 
 // Product is the path of one of the product's programs.
 func (n *Node) Product(name string) string { return n.parts.Product(name) }

@@ -3,6 +3,7 @@
 package bed
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,9 +45,6 @@ type Container struct {
 	// none.
 	Script string
 }
-
-// requestsGPU reports whether the container requests a GPU of any resource.
-func (c Container) requestsGPU() bool { return c.Display+c.Compute+len(c.Resources) > 0 }
 
 // Wait waits until the container is terminated, and then ends at once.
 const Wait = "trap 'exit 0' TERM; sleep 2147483647 & wait"
@@ -143,10 +142,8 @@ func (n *Node) writeManifest(t testing.TB, name string) {
 		"metadata": map[string]any{"name": name, "namespace": "default", "uid": pod.uid, "annotations": annotations},
 		"spec":     spec,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, n.manifest(name), string(manifest))
+	Check(t, err)
+	WriteFile(t, n.manifest(name), string(manifest), 0o644)
 }
 
 func (n *Node) manifest(pod string) string { return filepath.Join(n.manifests, pod+".json") }
@@ -154,32 +151,22 @@ func (n *Node) manifest(pod string) string { return filepath.Join(n.manifests, p
 func containerSpecs(pod string, containers []Container) []map[string]any {
 	specs := make([]map[string]any, 0, len(containers))
 	for _, c := range containers {
-		limits := map[string]string{}
-		if c.Display > 0 {
-			limits[Display] = fmt.Sprint(c.Display)
-		}
-		if c.Compute > 0 {
-			limits[Compute] = fmt.Sprint(c.Compute)
-		}
-		for resource, count := range c.Resources {
-			limits[resource] = fmt.Sprint(count)
-		}
+		limits := map[string]int{Display: c.Display, Compute: c.Compute}
+		maps.Copy(limits, c.Resources)
+		maps.DeleteFunc(limits, func(_ string, count int) bool { return count == 0 })
 		env := []map[string]string{}
 		for name, value := range c.Env {
 			env = append(env, map[string]string{"name": name, "value": value})
 		}
-		script := c.Script
-		if script == "" {
-			script = Wait
-			if c.requestsGPU() {
-				script = witness + Wait
-			}
+		script := Wait
+		if len(limits) > 0 {
+			script = witness + Wait
 		}
 		specs = append(specs, map[string]any{
 			"name":            c.Name,
 			"image":           Image,
 			"imagePullPolicy": "Never",
-			"command":         []string{"/bin/sh", "-c", script, pod + "/" + c.Name},
+			"command":         []string{"/bin/sh", "-c", cmp.Or(c.Script, script), pod + "/" + c.Name},
 			"volumeMounts":    []map[string]string{{"name": "witness", "mountPath": witnessDir}},
 			"env":             env,
 			"resources":       map[string]any{"limits": limits},
@@ -229,19 +216,6 @@ func (n *Node) Remove(t testing.TB, pods ...string) {
 // Status is a pod with the kubelet's status of it.
 type Status struct{ corev1.Pod }
 
-// state returns a container's state: one of the three is set.
-func state(s corev1.ContainerState) string {
-	switch {
-	case s.Waiting != nil:
-		return fmt.Sprintf("waiting (%s: %s)", s.Waiting.Reason, s.Waiting.Message)
-	case s.Running != nil:
-		return "running"
-	case s.Terminated != nil:
-		return fmt.Sprintf("terminated (%s: %s, exit status %d)", s.Terminated.Reason, s.Terminated.Message, s.Terminated.ExitCode)
-	}
-	return "unknown"
-}
-
 func (s Status) String() string {
 	text := fmt.Sprintf("phase %s %s %s", s.Status.Phase, s.Status.Reason, s.Status.Message)
 	for _, c := range s.Status.Conditions {
@@ -250,7 +224,7 @@ func (s Status) String() string {
 		}
 	}
 	for _, c := range slices.Concat(s.Status.InitContainerStatuses, s.Status.ContainerStatuses) {
-		text += fmt.Sprintf("; %s %s, %d restarts", c.Name, state(c.State), c.RestartCount)
+		text += fmt.Sprintf("; %s %s, %d restarts", c.Name, c.State.String(), c.RestartCount)
 	}
 	return text
 }
@@ -321,6 +295,27 @@ func (n *Node) WaitRunning(t testing.TB, pods ...string) {
 	}
 }
 
+// RunPod applies a pod, waits until it runs, and fails the test unless its containers
+// have the GPUs that the kubelet assigned to them. It returns the pod's name.
+func (n *Node) RunPod(t testing.TB, pod Pod) string {
+	t.Helper()
+	name := n.Apply(t, pod)
+	n.WaitServed(t, name)
+	return name
+}
+
+// WaitServed waits until pods run, and fails the test unless their containers have the
+// GPUs that the kubelet assigned to them.
+func (n *Node) WaitServed(t testing.TB, pods ...string) {
+	t.Helper()
+	n.WaitRunning(t, pods...)
+	for _, pod := range pods {
+		for _, c := range n.applied[pod].Containers {
+			n.MustHave(t, pod, c.Name, slices.Compact(n.AssignedGPUs(t, pod, c.Name))...)
+		}
+	}
+}
+
 // Running returns an error unless all containers of the pod run.
 func (s Status) Running() error {
 	if s.Status.Phase == "Failed" {
@@ -341,9 +336,7 @@ func (s Status) Running() error {
 func (n *Node) MustNotRun(t testing.TB, pod string) {
 	t.Helper()
 	status, err := n.Status(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Check(t, err)
 	if c, _ := status.Container("main"); c.State.Running != nil {
 		t.Errorf("container main of pod %s runs", pod)
 	}
@@ -384,9 +377,7 @@ func (n *Node) WaitNotStarted(t testing.TB, pod, container string, since Mark) s
 func (n *Node) ContainerID(t testing.TB, pod, container string) string {
 	t.Helper()
 	status, err := n.Status(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Check(t, err)
 	c, found := status.Container(container)
 	if !found || c.State.Running == nil {
 		t.Fatalf("container %s of pod %s does not run: %v", container, pod, status)
@@ -433,15 +424,8 @@ func eventsText(events []Event) string {
 
 // field returns the value of name="value" in a structured log line.
 func field(line, name string) string {
-	_, rest, found := strings.Cut(line, " "+name+"=")
-	if !found {
-		if rest, found = strings.CutPrefix(line, name+"="); !found {
-			return ""
-		}
-	}
-	var value string
-	if _, err := fmt.Sscanf(rest, "%q", &value); err != nil {
-		return ""
-	}
+	_, rest, _ := strings.Cut(" "+line, " "+name+"=")
+	quoted, _ := strconv.QuotedPrefix(rest) // "" if there is no such field, and then its value.
+	value, _ := strconv.Unquote(quoted)
 	return value
 }

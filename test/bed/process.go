@@ -13,8 +13,10 @@ import (
 	"time"
 )
 
-// stopTimeout bounds how long a program may take to end after SIGTERM.
-const stopTimeout = 30 * time.Second
+const (
+	startTimeout = 60 * time.Second // until a program serves
+	stopTimeout  = 30 * time.Second // until it has ended after SIGTERM
+)
 
 // Process is a program of the node that a test can start and stop. It is not safe for
 // concurrent use.
@@ -75,6 +77,17 @@ func (p *Process) Running() bool {
 	default:
 		return true
 	}
+}
+
+// wait waits until check returns nil, and ends the test if the process ends.
+func (p *Process) wait(t testing.TB, what string, check func() error) {
+	t.Helper()
+	Eventually(t, startTimeout, what, func() error {
+		if !p.Running() {
+			t.Fatalf("%s ended\n%s", p.Name, p.Tail(30))
+		}
+		return check()
+	})
 }
 
 // PID returns the process ID of a process that was started.
@@ -170,10 +183,7 @@ func (p *Process) Tail(n int) string {
 // not pages of files, which the kernel can reclaim, and the most at any time.
 func (p *Process) Memory(t testing.TB) (resident, anonymous, peak uint64) {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := ReadFile(t, fmt.Sprintf("/proc/%d/status", p.PID()))
 	for line := range strings.Lines(string(data)) {
 		for name, value := range map[string]*uint64{"VmRSS": &resident, "RssAnon": &anonymous, "VmHWM": &peak} {
 			if _, err := fmt.Sscanf(line, name+": %d kB", value); err == nil {

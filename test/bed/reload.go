@@ -18,13 +18,16 @@ const reloadTimeout = 15 * time.Second
 
 // Configure replaces the configuration file, as [Node.WriteConfig] does, and waits until
 // it is in force. It must differ from the one before. The advertiser then registers again:
-// [Node.WaitOffered] waits until the kubelet has the devices back.
-func (n *Node) Configure(t testing.TB, more string) {
+// Configure waits until the kubelet offers this number of devices by resource, and as
+// before if offered is nil.
+func (n *Node) Configure(t testing.TB, more string, offered map[string]int) {
 	t.Helper()
-	if n.Kubelet != nil {
-		n.registering = n.Kubelet.Mark()
-	}
+	n.registering = n.Kubelet.Mark()
 	n.waitLogged(t, more, "The configuration has changed and is in force")
+	if offered != nil {
+		n.Offered = offered
+	}
+	n.WaitOffered(t)
 }
 
 // ConfigureBadly replaces the configuration file and returns the line of the advertiser's
@@ -86,24 +89,4 @@ func (n *Node) Holdings() ([]Holding, error) {
 		}
 	}
 	return held, err
-}
-
-// Outcome waits until a pod runs or is refused, and returns the reason of the refusal, ""
-// if it runs. It nudges a pod whose start has failed.
-func (n *Node) Outcome(t testing.TB, pod string) (refusal string) {
-	t.Helper()
-	nudged := time.Now()
-	n.WaitStatus(t, pod, "it runs or is refused", func(s Status) error {
-		if s.Status.Phase == "Failed" {
-			refusal = s.Status.Reason + ": " + s.Status.Message
-			return nil
-		}
-		err := s.Running()
-		if err != nil && time.Since(nudged) > 3*time.Second {
-			n.Nudge(t, pod)
-			nudged = time.Now()
-		}
-		return err
-	})
-	return refusal
 }

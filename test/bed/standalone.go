@@ -25,8 +25,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"directx-nri/internal/allocation"
 )
 
 // The runtimes of standalone containers, by containerd's names for them.
@@ -44,16 +42,17 @@ const (
 // snapshotter needs nothing of the kernel.
 const snapshotter = "native"
 
-// RuncShim is the program of the real shim.
-func (n *Node) RuncShim() string { return n.parts.Stock("containerd-shim-runc-v2") }
-
 // Ctr runs ctr on the node's containerd, in the namespace of standalone
 // containers, and returns all that it prints. Unlike most of Node it may be
 // called by tests side by side, as all of this file may.
 func (n *Node) Ctr(args ...string) (output string, err error) {
+	return n.ctr(DefaultNamespace, args...)
+}
+
+func (n *Node) ctr(namespace string, args ...string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	args = append([]string{"--address", filepath.Join(n.Dir, containerdAddress), "--namespace", DefaultNamespace}, args...)
+	args = append([]string{"--address", n.Address(), "--namespace", namespace}, args...)
 	out, err := exec.CommandContext(ctx, n.parts.Stock("ctr"), args...).CombinedOutput()
 	return string(out), err
 }
@@ -176,35 +175,17 @@ func (c *Client) DeleteTask(id string) error {
 	return err
 }
 
-// Remove is [Client.Delete] for clean-ups.
-func (c *Client) Remove(t testing.TB, id string) {
-	t.Helper()
-	if err := c.Delete(id); err != nil {
-		t.Error(err)
-	}
-}
-
 // Delete ends and removes a container with all that belongs to it. What is not
 // there is removed.
 func (c *Client) Delete(id string) error {
-	var errs []error
-	check := func(what string, err error) {
-		if err != nil && status.Code(err) != codes.NotFound {
-			errs = append(errs, fmt.Errorf("%s of container %s: %w", what, id, err))
-		}
+	ctx := context.Background()
+	if _, err := c.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true}); err == nil {
+		_, _ = c.Wait(id)
 	}
-	_, err := c.tasks.Kill(context.Background(), &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true})
-	if err == nil {
-		_, err = c.tasks.Wait(context.Background(), &tasks.WaitRequest{ContainerID: id})
-		check("wait for the process", err)
-	}
-	_, err = c.tasks.Delete(context.Background(), &tasks.DeleteTaskRequest{ContainerID: id})
-	check("delete the task", err)
-	_, err = c.containers.Delete(context.Background(), &containers.DeleteContainerRequest{ID: id})
-	check("delete the record", err)
-	_, err = c.snapshots.Remove(context.Background(), &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
-	check("remove the file system", err)
-	return errors.Join(errs...)
+	_, taskErr := c.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	_, recordErr := c.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id})
+	_, filesErr := c.snapshots.Remove(ctx, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
+	return errors.Join(slices.DeleteFunc([]error{taskErr, recordErr, filesErr}, func(err error) bool { return status.Code(err) == codes.NotFound })...)
 }
 
 // Given returns the bytes of the spec that a container was made with, which is
@@ -226,10 +207,7 @@ func (c *Client) Bundle(id string) string {
 // Started returns the bytes of the spec that a container runs with.
 func (c *Client) Started(t testing.TB, id string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(c.Bundle(id), "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := ReadFile(t, filepath.Join(c.Bundle(id), "config.json"))
 	return data
 }
 
@@ -281,9 +259,7 @@ func FindShim(namespace, id string) (pid int) {
 func (c *Client) View(t testing.TB, id string) View {
 	t.Helper()
 	answer, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Check(t, err)
 	view, err := ViewProcess(id, int(answer.GetProcess().GetPid()))
 	if err != nil {
 		t.Fatalf("look into container %s: %v", id, err)
@@ -324,21 +300,4 @@ func (s Standalone) Spec(cgroup string) specs.Spec {
 			},
 		},
 	}
-}
-
-// WriteBundleSpec writes the config.json of a container that runs a script, with
-// the interlock's mount if interlock is set.
-func WriteBundleSpec(t testing.TB, bundle, script string, interlock bool) {
-	t.Helper()
-	c := Standalone{ID: "bundle", Script: script}
-	if interlock {
-		c.Mounts = []specs.Mount{{Source: allocation.InterlockSource, Destination: allocation.InterlockMount, Type: "bind", Options: []string{"rbind", "ro"}}}
-	}
-	spec := c.Spec(Cgroup())
-	spec.Linux.Resources = nil
-	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(bundle, "config.json"), string(data))
 }

@@ -6,12 +6,12 @@
 //
 //	go test -tags e2e -count=1 -v -timeout 20m ./test/bench
 //
-// With DIRECTX_NRI_BASELINE=DIR, the programs in DIR are measured too, side by
-// side with those of this tree.
+// With DIRECTX_NRI_BASELINE=FILE, the runtime shim of another build is measured too in
+// TestShimCalls, side by side with this tree's. The daemons are not: the flags of older
+// ones differ.
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -21,12 +21,14 @@ import (
 	"testing"
 	"time"
 
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
 	"directx-nri/test/bed"
 )
 
 func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
 
-// baselineVar names the directory of another set of the product's programs.
+// baselineVar names the runtime shim of another build.
 const baselineVar = "DIRECTX_NRI_BASELINE"
 
 const (
@@ -133,29 +135,20 @@ func gpus(count int) *bed.Inventory {
 // TestMemory prints the daemons' memory on a node of 64 GPUs with 256 replicas
 // each, after the kubelet has asked them about all of these.
 func TestMemory(t *testing.T) {
-	for _, products := range productSets() {
-		t.Run(cmp.Or(products.name, "this tree"), func(t *testing.T) { measureMemory(t, products) })
-	}
-}
-
-func measureMemory(t *testing.T, set products) {
 	const count, replicas = 64, 256
 	inventory := gpus(count)
-	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info", Products: set.dir})
+	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"})
 	show := func(when string) {
 		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
 			resident, anonymous, peak := p.Memory(t)
 			fmt.Printf("  %-24s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n", when, p.Name, mb(resident), mb(anonymous), mb(peak))
 		}
 	}
-	fmt.Printf("\nmemory at %d GPUs x %d replicas%s\n", count, replicas, set.suffix())
+	fmt.Printf("\nmemory at %d GPUs x %d replicas\n", count, replicas)
 	show("after the start")
-	var pods []string
 	for range 5 {
-		pods = append(pods, n.Apply(t, bed.GPUPod("memory", 2)))
+		n.RunPod(t, bed.GPUPod("memory", 2))
 	}
-	n.WaitRunning(t, pods...)
-	n.CheckDevices(t)
 	show("with 5 pods of 2 GPUs")
 
 	plugin := n.DevicePlugin(t)
@@ -168,13 +161,13 @@ func measureMemory(t *testing.T, set products) {
 	var preferred, allocate []time.Duration
 	for i := range 200 {
 		begin := time.Now()
-		ids, err := plugin.Preferred(available, 2)
-		if err != nil || len(ids) != 2 {
-			t.Fatalf("ask for a preferred allocation: %v, %v", ids, err)
-		}
+		_, err := plugin.GetPreferredAllocation(t.Context(), &deviceplugin.PreferredAllocationRequest{
+			ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: available, AllocationSize: 2}},
+		})
+		bed.Check(t, err)
 		preferred = append(preferred, time.Since(begin))
 		begin = time.Now()
-		if _, err := plugin.Allocate(inventory.GPUs[i%count].Replica(200 + i/count)); err != nil {
+		if _, err := bed.Allocate(plugin, inventory.GPUs[i%count].Replica(200+i/count)); err != nil {
 			t.Fatal(err)
 		}
 		allocate = append(allocate, time.Since(begin))
@@ -194,25 +187,3 @@ func measureMemory(t *testing.T, set products) {
 }
 
 func mb(bytes uint64) float64 { return float64(bytes) / 1e6 }
-
-// products is a set of the product's programs.
-type products struct {
-	name string // "" for this tree's
-	dir  string // "" for this tree's
-}
-
-// productSets returns this tree's programs and, if there are any, the baseline's.
-func productSets() []products {
-	sets := []products{{}}
-	if dir := os.Getenv(baselineVar); dir != "" {
-		sets = append(sets, products{"baseline", dir})
-	}
-	return sets
-}
-
-func (p products) suffix() string {
-	if p.name == "" {
-		return ""
-	}
-	return " (" + p.name + ")"
-}

@@ -46,10 +46,8 @@ func TestShim(t *testing.T) {
 	whole := func(name, runtime string, c bed.Standalone) *sample {
 		next++
 		c.ID, c.Runtime, c.Script = fmt.Sprintf("bench-%d", next), runtime, "exit 0"
-		t.Cleanup(func() { client.Remove(t, c.ID) })
-		if err := client.Create(c); err != nil {
-			t.Fatal(err)
-		}
+		t.Cleanup(func() { bed.Check(t, client.Delete(c.ID)) })
+		bed.Check(t, client.Create(c))
 		return &sample{name: name, run: func() time.Duration {
 			time.Sleep(pause)
 			begin := time.Now()
@@ -59,14 +57,12 @@ func TestShim(t *testing.T) {
 			if status, err := client.Wait(c.ID); err != nil || status != 0 {
 				t.Fatalf("container %s ended with status %d, %v", c.ID, status, err)
 			}
-			if err := client.DeleteTask(c.ID); err != nil {
-				t.Fatal(err)
-			}
+			bed.Check(t, client.DeleteTask(c.ID))
 			return time.Since(begin)
 		}}
 	}
 	plain, again := whole("runc", bed.Runc, bed.Standalone{}), whole("runc again", bed.Runc, bed.Standalone{})
-	least := whole("only exec", buildFloor(t, t.TempDir(), n.RuncShim()), bed.Standalone{})
+	least := whole("only exec", buildFloor(t, t.TempDir(), n.Stock("containerd-shim-runc-v2")), bed.Standalone{})
 	through := whole("directx", bed.DirectX, bed.Standalone{})
 	mounted := whole("runc, by hand", bed.Runc, byHand)
 	requested := whole("directx, GPU", bed.DirectX, request)
@@ -105,12 +101,8 @@ func TestShimCalls(t *testing.T) {
 	dir := t.TempDir()
 	bundle, nothing := filepath.Join(dir, "bundle"), filepath.Join(dir, "true")
 	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(bundle, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, err)
+	bed.Check(t, os.Mkdir(bundle, 0o700))
 	if err := os.Symlink(busybox, nothing); err != nil { // busybox goes by its name.
 		t.Fatal(err)
 	}
@@ -120,9 +112,7 @@ func TestShimCalls(t *testing.T) {
 			// A new file, as containerd writes it: ext4 writes out what replaces another one,
 			// and the shim would wait for that.
 			config := filepath.Join(bundle, "config.json")
-			if err := errors.Join(os.RemoveAll(config), os.WriteFile(config, spec, 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			bed.Check(t, errors.Join(os.RemoveAll(config), os.WriteFile(config, spec, 0o644)))
 			cmd := exec.Command(program, "-namespace", "default", "-address", "/none", "-id", "bench", action)
 			cmd.Dir, cmd.Env = bundle, append(os.Environ(), env...)
 			begin := time.Now()
@@ -136,7 +126,7 @@ func TestShimCalls(t *testing.T) {
 	}
 	plain5, plain60, gpu60 := sized(t, bed.Standalone{}, 5_000), sized(t, bed.Standalone{}, 60_000), sized(t, request, 60_000)
 	for _, count := range []int{2, 64} {
-		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count)})
+		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count), Config: "shim: {runtime: " + nothing + "}"})
 		for _, r := range []struct {
 			name, action string
 			spec         []byte
@@ -149,13 +139,11 @@ func TestShimCalls(t *testing.T) {
 			direct := call("not wrapped", nothing, r.action, nil, r.spec)
 			least := call("only exec", floor, r.action, nil, r.spec)
 			samples := []*sample{direct, least}
-			for _, set := range productSets() {
-				shim := n.Product(shimfile.Base)
-				env := []string{n.ShimEnvironment(t, "shim: {runtime: "+nothing+"}")}
-				if set.dir != "" {
-					shim = filepath.Join(set.dir, shimfile.Base)
-				}
-				samples = append(samples, call("ours"+set.suffix(), shim, r.action, env, r.spec))
+			// Older builds have the second variable.
+			env := []string{"DIRECTX_NRI_STATE_DIR=" + n.StateDir, "DIRECTX_NRI_CONFIG=" + n.ConfigFile()}
+			samples = append(samples, call("ours", n.Product(shimfile.Base), r.action, env, r.spec))
+			if shim := os.Getenv(baselineVar); shim != "" {
+				samples = append(samples, call("baseline", shim, r.action, env, r.spec))
 			}
 			interleave(samples, callRounds)
 			printHeading(fmt.Sprintf("%s, %d GPUs: %d calls of each program", r.name, count, callRounds))
@@ -180,9 +168,7 @@ func sized(t *testing.T, c bed.Standalone, size int) []byte {
 	t.Helper()
 	for i := 0; ; i++ {
 		data, err := json.Marshal(c.Spec("/bench"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		bed.Check(t, err)
 		missing := size - len(data)
 		if missing <= 0 {
 			return data

@@ -101,9 +101,6 @@ type suite struct {
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	if reason := bed.SkipReason(); reason != "" {
-		t.Skip(reason)
-	}
 	s := &suite{machine: startMachine(t), older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
 	s.loadImage(t, s.older)
 	s.apply(t, podManifest("bystander", forever, nil))

@@ -84,9 +84,6 @@ var buildDouble = sync.OnceValues(func() (string, error) {
 // start starts a double and ends it with the test.
 func start(t testing.TB, s scenario) *double {
 	t.Helper()
-	if reason := bed.SkipReason(); reason != "" {
-		t.Skip(reason)
-	}
 	program, err := buildDouble()
 	if err != nil {
 		t.Fatal(err)

@@ -101,9 +101,9 @@ func testNode(t *testing.T, containerd2 bool) {
 func (d *double) products() string {
 	d.Helper()
 	dir := d.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c '%s' '%s' '%s' \"$@\"\n", onDouble, d.file, bed.Program(d, "directx-advertiser"))
+	script := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c '%s' '%s' '%s' \"$@\"\n", onDouble, d.file, product(d, "directx-advertiser"))
 	err := errors.Join(os.WriteFile(filepath.Join(dir, "directx-advertiser"), []byte(script), 0o755),
-		os.Symlink(bed.Program(d, "directx-nri"), filepath.Join(dir, "directx-nri")))
+		os.Symlink(product(d, "directx-nri"), filepath.Join(dir, "directx-nri")))
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -145,7 +145,12 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 	for _, pod := range pods {
 		view := n.Look(t, pod, "main")
 		hints, _ := n.Exec(t, view.ID, `printf %s "$DIRECTX_DEVICES"`)
-		assigned := strings.Join(n.Assigned(t, pod, "main")[bed.Display], " ")
+		assigned := ""
+		for _, h := range n.Held(t) {
+			if h.Pod == pod {
+				assigned += h.Replica + " "
+			}
+		}
 		var nodes []int
 		want := map[string]string{}
 		for _, a := range []adapter{intel, intelArc, nvidia} {
@@ -171,4 +176,12 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 				pod, assigned, view.GPUs, slices.Sorted(maps.Keys(view.Files)), slices.Sorted(maps.Keys(want)), view.Writable)
 		}
 	}
+}
+
+// product returns the path of one of the product's programs.
+func product(t testing.TB, name string) string {
+	t.Helper()
+	parts, err := bed.FindParts()
+	bed.Check(t, err)
+	return parts.Product(name)
 }

@@ -20,7 +20,6 @@ import (
 
 	"directx-nri/discovery/dxg"
 	"directx-nri/internal/testutil"
-	"directx-nri/test/bed"
 )
 
 // update writes the golden file: go test -tags e2e ./test/dxg -run TestScenarios -update.
@@ -179,7 +178,7 @@ func TestScenarios(t *testing.T) {
 // devices returns what dxctl devices prints.
 func (d *double) devices(args ...string) string {
 	d.Helper()
-	return d.run(bed.Program(d, "dxctl"), append([]string{"devices", "--state-dir", d.TempDir()}, args...)...)
+	return d.run(product(d, "dxctl"), append([]string{"devices", "--state-dir", d.TempDir()}, args...)...)
 }
 
 func (d *double) source() *dxg.Source {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,32 +23,27 @@ type allocationLine struct {
 // TestAllocations compares what dxctl reports with what the kubelet allocated,
 // whether dxctl asks the kubelet or containerd.
 func TestAllocations(t *testing.T) {
-	s := &suite{inventory: bed.NewInventory(2, 1)}
-	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory})
-	if stdout, stderr, err := s.allocationsAs("json"); err != nil || stdout != "[]\n" || stderr == "" {
-		t.Errorf("before the first pod: %v\n%s%s", err, stdout, stderr)
+	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1)})
+	if status, stdout, stderr := s.allocationsAs(t, "json"); status != 0 || stdout != "[]\n" || stderr == "" {
+		t.Errorf("before the first pod: status %d\n%s%s", status, stdout, stderr)
 	}
-	one := s.Apply(t, bed.GPUPod("one", 1))
-	s.WaitRunning(t, one)
-	both := s.Apply(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
-	s.WaitRunning(t, both)
+	one := s.RunPod(t, bed.GPUPod("one", 1))
+	both := s.RunPod(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
 
-	lines := s.allocations(t)
-	if len(lines) != 4 {
+	lines, held := s.allocations(t), s.Held(t)
+	if len(lines) != 4 || len(held) != 4 {
 		t.Errorf("%d replicas are reported, want 4: %+v", len(lines), lines)
 	}
-	for pod, containers := range map[string][]string{one: {"main"}, both: {"main", "npu"}} {
-		for _, container := range containers {
-			for resource, replicas := range s.Assigned(t, pod, container) {
-				for _, replica := range replicas {
-					s.mustHold(t, lines, resource, replica, pod, container)
-				}
-			}
+	for _, h := range held {
+		if !slices.ContainsFunc(lines, func(line allocationLine) bool {
+			return line.Resource == h.Resource && line.Replica == h.Replica && line.State == "held" && line.Namespace == "default" &&
+				strings.HasPrefix(line.Pod, h.Pod+"-") && line.Container == h.Container && line.PodUID != "" && line.Since != nil
+		}) {
+			t.Errorf("%+v is not among %+v", h, lines)
 		}
 	}
-	table, _, err := s.allocationsAs("table")
-	if err != nil || !strings.Contains(table, "held") || strings.Contains(table, "stale") {
-		t.Errorf("%v\n%s", err, table)
+	if _, table, _ := s.allocationsAs(t, "table"); !strings.Contains(table, "held") || strings.Contains(table, "stale") {
+		t.Error(table)
 	}
 
 	s.Remove(t, one)
@@ -67,16 +63,16 @@ func TestAllocations(t *testing.T) {
 		}
 		return nil
 	})
-	if stdout, _, err := s.allocationsAs("table", "--stale"); err != nil || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, one) {
-		t.Errorf("--stale: %v\n%s", err, stdout)
+	if _, table, _ := s.allocationsAs(t, "table", "--stale"); strings.Count(table, "\n") != 2 || !strings.Contains(table, one) {
+		t.Errorf("--stale:\n%s", table)
 	}
 
 	// Without the kubelet containerd is asked, which may have the removed pod's
 	// sandbox for a while.
-	stdout, stderr, err := s.allocationsAs("json", "--pod-resources-socket", filepath.Join(t.TempDir(), "none"))
+	status, stdout, stderr := s.allocationsAs(t, "json", "--pod-resources-socket", filepath.Join(t.TempDir(), "none"))
 	var alone []allocationLine
-	if err != nil || json.Unmarshal([]byte(stdout), &alone) != nil || stderr == "" {
-		t.Errorf("without the kubelet: %v\n%s%s", err, stdout, stderr)
+	if json.Unmarshal([]byte(stdout), &alone) != nil || status != 0 || stderr == "" {
+		t.Errorf("without the kubelet: status %d\n%s%s", status, stdout, stderr)
 	}
 	for _, line := range alone {
 		if want := strings.HasPrefix(line.Pod, both+"-"); want != (line.State == "held") {
@@ -88,31 +84,14 @@ func TestAllocations(t *testing.T) {
 // allocations returns the allocations that dxctl reports.
 func (s *suite) allocations(t *testing.T) []allocationLine {
 	t.Helper()
-	stdout, stderr, err := s.allocationsAs("json")
+	status, stdout, stderr := s.allocationsAs(t, "json")
 	var lines []allocationLine
-	if err == nil {
-		err = json.Unmarshal([]byte(stdout), &lines)
-	}
-	if err != nil || stderr != "" {
-		t.Fatalf("dxctl allocations: %v\n%s%s", err, stdout, stderr)
+	if err := json.Unmarshal([]byte(stdout), &lines); err != nil || status != 0 || stderr != "" {
+		t.Fatalf("dxctl allocations: status %d, %v\n%s%s", status, err, stdout, stderr)
 	}
 	return lines
 }
 
-func (s *suite) allocationsAs(output string, more ...string) (stdout, stderr string, err error) {
-	return s.Dxctl("allocations", append([]string{"--state-dir", s.StateDir, "--cri-socket", s.Address(), "-o", output}, more...)...)
-}
-
-// mustHold fails the test unless lines say that the container holds the replica.
-func (s *suite) mustHold(t *testing.T, lines []allocationLine, resource, replica, pod, container string) {
-	t.Helper()
-	for _, line := range lines {
-		if line.Resource == resource && line.Replica == replica {
-			if line.State != "held" || !strings.HasPrefix(line.Pod, pod+"-") || line.Namespace != "default" || line.Container != container || line.PodUID == "" || line.Since == nil {
-				t.Errorf("replica %s is held by container %s of pod %s, and dxctl says %+v", replica, container, pod, line)
-			}
-			return
-		}
-	}
-	t.Errorf("replica %s of %s is not reported", replica, resource)
+func (s *suite) allocationsAs(t *testing.T, output string, more ...string) (status int, stdout, stderr string) {
+	return call(t, s.DxctlCommand("allocations", append([]string{"--cri-socket", s.Address(), "-o", output}, more...)...))
 }

@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os/exec"
 	"slices"
 	"strings"
@@ -20,8 +19,7 @@ import (
 // TestByHand runs containers with the output of dxctl, by the real ctr and the real
 // bash.
 func TestByHand(t *testing.T) {
-	s := &standalone{Node: bed.Start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})}
-	s.client = s.Client(t, bed.DefaultNamespace)
+	s := start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})
 	t.Run("what has no flag is reported, and the shim does it", s.testNoFlag)
 	s.SameDevicePaths = true
 	s.WriteInventory(t, s.Inventory)
@@ -42,20 +40,20 @@ func TestByHand(t *testing.T) {
 	})
 }
 
-func (s *standalone) dxctl(t *testing.T, command string, args ...string) string {
+func (s *suite) dxctl(t *testing.T, command string, args ...string) string {
 	t.Helper()
-	stdout, stderr, err := s.Dxctl(command, args...)
-	if err != nil || stderr != "" {
-		t.Fatalf("dxctl %s %q: %v\n%s", command, args, err, stderr)
+	status, stdout, stderr := call(t, s.DxctlCommand(command, args...))
+	if status != 0 || stderr != "" {
+		t.Fatalf("dxctl %s %q: status %d\n%s", command, args, status, stderr)
 	}
 	return stdout
 }
 
 // testNoFlag has GPUs whose device nodes have another path in the container.
-func (s *standalone) testNoFlag(t *testing.T) {
-	stdout, stderr, err := s.Dxctl("flags", "--for", "ctr", "--index", "1")
-	if exit := (&exec.ExitError{}); !errors.As(err, &exit) || exit.ExitCode() != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("%v\n%s%s", err, stdout, stderr)
+func (s *suite) testNoFlag(t *testing.T) {
+	status, stdout, stderr := call(t, s.DxctlCommand("flags", "--for", "ctr", "--index", "1"))
+	if status != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
 	mustContain(t, "what dxctl prints", stderr, s.Inventory.GPUs[1].ContainerPath(), "--with-shim")
 	s.CtrDetach(t, "no-flag", strings.Fields(s.dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args"))...)
@@ -64,7 +62,7 @@ func (s *standalone) testNoFlag(t *testing.T) {
 
 // testFlags compares the spec of a container made by ctr with dxctl's flags with the one
 // that the shim makes of a request.
-func (s *standalone) testFlags(t *testing.T) {
+func (s *suite) testFlags(t *testing.T) {
 	for id, request := range map[string]string{"all": "all", "one": "1", "two": "2,0"} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -73,9 +71,7 @@ func (s *standalone) testFlags(t *testing.T) {
 				selection = []string{"--all"}
 			}
 			var flags []string
-			if err := json.Unmarshal([]byte(s.dxctl(t, "flags", append(selection, "-o", "json")...)), &flags); err != nil {
-				t.Fatal(err)
-			}
+			bed.Check(t, json.Unmarshal([]byte(s.dxctl(t, "flags", append(selection, "-o", "json")...)), &flags))
 			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", bed.Runc}, flags...)...)
 			s.run(t, "shim-"+id, annotation(request)...)
 			s.mustBeAlike(t, "flags-"+id, "shim-"+id)
@@ -85,7 +81,7 @@ func (s *standalone) testFlags(t *testing.T) {
 
 // mustBeAlike fails the test unless the container that a client made with dxctl's flags
 // has the same GPUs in its spec as the one that the shim edited.
-func (s *standalone) mustBeAlike(t *testing.T, byHand, byShim string) {
+func (s *suite) mustBeAlike(t *testing.T, byHand, byShim string) {
 	t.Helper()
 	hand, shim := s.given(t, byHand), s.given(t, byShim)
 	if len(shim.Devices) == 0 || len(shim.Mounts) < 4 {
@@ -105,12 +101,10 @@ type gpuParts struct {
 
 // given returns the parts of a running container, without what ctr and nerdctl have no
 // flag for.
-func (s *standalone) given(t *testing.T, id string) (g gpuParts) {
+func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 	t.Helper()
 	var spec specs.Spec
-	if err := json.Unmarshal(s.client.Started(t, id), &spec); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, json.Unmarshal(s.client.Started(t, id), &spec))
 	for _, d := range spec.Linux.Devices {
 		if !strings.HasPrefix(d.Path, s.Dir) {
 			continue
@@ -136,10 +130,10 @@ func (s *standalone) given(t *testing.T, id string) (g gpuParts) {
 
 // testBash pastes the flags into a command line. The node's paths need no quoting, so
 // an environment variable that does is added.
-func (s *standalone) testBash(t *testing.T) {
+func (s *suite) testBash(t *testing.T) {
 	flags := strings.TrimSpace(s.dxctl(t, "flags", "--for", "ctr", "--all", "--shell", "bash"))
 	line := strings.Join(slices.Concat(
-		[]string{"exec", s.CtrFile(), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
+		[]string{"exec", s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
 		[]string{flags, "--env", "'HARD=a b#(c)&\"'", bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo \"$HARD\"'"}), " ")
 	out, err := exec.Command("bash", "-c", line).CombinedOutput()
 	if err != nil {
@@ -149,7 +143,7 @@ func (s *standalone) testBash(t *testing.T) {
 }
 
 // testDxctlSpec compares dxctl's preview of a spec with the shim's edit of it.
-func (s *standalone) testDxctlSpec(t *testing.T) {
+func (s *suite) testDxctlSpec(t *testing.T) {
 	for id, flags := range map[string][]string{"spec-all": annotation("all"), "spec-one": annotation("1"), "spec-none": nil} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +160,7 @@ func (s *standalone) testDxctlSpec(t *testing.T) {
 
 // testNerdctlFlags compares what a container that nerdctl makes with dxctl's flags
 // has of GPUs with what the shim gives.
-func (s *standalone) testNerdctlFlags(t *testing.T) {
+func (s *suite) testNerdctlFlags(t *testing.T) {
 	flags := strings.Split(strings.TrimSpace(s.dxctl(t, "flags", "--for", "nerdctl", "--index", "0,2", "-o", "args")), "\n")
 	out, err := s.Nerdctl(slices.Concat([]string{"run", "--detach"}, s.NerdctlRunFlags("nerdctl-flags"), flags,
 		[]string{bed.Image, "/bin/sh", "-c", "sleep 600"})...)

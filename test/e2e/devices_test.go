@@ -14,21 +14,19 @@ import (
 // testDevices tests what a container with a GPU has, and that another container of its
 // pod does not have it.
 func (s *suite) testDevices(t *testing.T) {
-	s.run(t, "the container that asks has all, the other has nothing", func(t *testing.T) {
-		pod := s.Apply(t, bed.Pod{Name: "device", Containers: []bed.Container{
+	s.Part(t, "the container that asks has all, the other has nothing", func(t *testing.T) {
+		pod := s.RunPod(t, bed.Pod{Name: "device", Containers: []bed.Container{
 			{Name: "main", Display: 1}, {Name: "side"},
 		}})
-		s.WaitRunning(t, pod)
 		gpus := s.AssignedGPUs(t, pod, "main")
 		if len(gpus) != 1 {
 			t.Fatalf("the kubelet assigned GPUs %v, want one", gpus)
 		}
-		gpu := s.inventory.GPUs[gpus[0]]
-		main := s.MustHave(t, pod, "main", gpu.Index)
+		gpu, main := s.Inventory.GPUs[gpus[0]], s.Look(t, pod, "main")
 		s.mustOpen(t, main, gpu)
 		s.mustNotWrite(t, main)
 
-		side := s.MustHave(t, pod, "side")
+		side := s.Look(t, pod, "side")
 		if len(side.Tokens) > 0 {
 			t.Errorf("container side has tokens: %v", side.Tokens)
 		}
@@ -76,15 +74,12 @@ func (s *suite) mustNotWrite(t *testing.T, view bed.View) {
 
 // testSharing tests which GPUs pods get, and that no more pods start than fit.
 func (s *suite) testSharing(t *testing.T) {
-	s.run(t, "two pods get different GPUs, eight fit, the ninth is refused", func(t *testing.T) {
+	s.Part(t, "two pods get different GPUs, eight fit, the ninth is refused", func(t *testing.T) {
 		perGPU := make(map[int]int)
 		var pods []string
 		for i := range 8 {
-			pod := s.Apply(t, bed.GPUPod("share", 1))
-			s.WaitRunning(t, pod)
-			gpus := s.AssignedGPUs(t, pod, "main")
-			s.MustHave(t, pod, "main", gpus...)
-			perGPU[gpus[0]]++
+			pod := s.RunPod(t, bed.GPUPod("share", 1))
+			perGPU[s.AssignedGPUs(t, pod, "main")[0]]++
 			pods = append(pods, pod)
 			if i == 1 && len(perGPU) != 2 {
 				t.Errorf("the first two pods share a GPU: %v", perGPU)
@@ -97,20 +92,18 @@ func (s *suite) testSharing(t *testing.T) {
 		mustContain(t, "the refusal of the ninth pod", s.WaitRefused(t, ninth), bed.Display)
 
 		s.Remove(t, append(pods, ninth)...)
-		tenth := s.Apply(t, bed.GPUPod("after", 1))
-		s.WaitRunning(t, tenth)
+		s.RunPod(t, bed.GPUPod("after", 1))
 	})
 
-	s.run(t, "a container that asks for two gets two GPUs, each once", func(t *testing.T) {
-		pod := s.Apply(t, bed.GPUPod("two", 2))
-		s.WaitRunning(t, pod)
+	s.Part(t, "a container that asks for two gets two GPUs, each once", func(t *testing.T) {
+		pod := s.RunPod(t, bed.GPUPod("two", 2))
 		if gpus := s.AssignedGPUs(t, pod, "main"); !slices.Equal(gpus, []int{0, 1}) {
 			t.Errorf("the kubelet assigned replicas of GPUs %v, want one each of 0 and 1", gpus)
 		}
 		view := s.MustHave(t, pod, "main", 0, 1)
-		for _, gpu := range s.inventory.GPUs[:2] {
+		for _, gpu := range s.Inventory.GPUs[:2] {
 			s.mustOpen(t, view, gpu)
 		}
-		s.mustNotOpen(t, view, s.inventory.GPUs[2])
+		s.mustNotOpen(t, view, s.Inventory.GPUs[2])
 	})
 }

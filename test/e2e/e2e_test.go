@@ -5,7 +5,10 @@
 package e2e
 
 import (
+	"bytes"
+	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -17,8 +20,7 @@ func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
 // TestNode runs what can share a node: two GPUs for display and one for
 // compute, four replicas each. The names of its parts are what must hold.
 func TestNode(t *testing.T) {
-	s := &suite{inventory: bed.NewInventory(2, 1)}
-	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory})
+	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1)})
 	t.Run("1 a pod gets its device", s.testDevices)
 	t.Run("2 GPUs are shared fairly", s.testSharing)
 	t.Run("3 restarts change nothing", s.testRestarts)
@@ -35,26 +37,19 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// suite is the node that the parts of TestNode share.
+// suite is a node that the parts of a test share.
 type suite struct {
 	*bed.Node
-	inventory *bed.Inventory
+	// client is of the namespace of standalone containers, pods of that of pods.
+	client, pods *bed.Client
+	allocated    int // how many allocations the test made
 }
 
-// run runs one test. After it every running container must have what the kubelet
-// assigned to it, and every program of the node runs again.
-func (s *suite) run(t *testing.T, name string, test func(t *testing.T)) {
-	t.Run(name, func(t *testing.T) {
-		// Before the cleanup that removes pods, which needs a working node.
-		defer func() {
-			if t.Failed() {
-				s.DumpLogs(t)
-			}
-			s.Recover(t, s.inventory)
-		}()
-		test(t)
-		s.CheckDevices(t)
-	})
+// start starts a node.
+func start(t *testing.T, options bed.Options) *suite {
+	t.Helper()
+	n := bed.Start(t, options)
+	return &suite{Node: n, client: n.Client(t, bed.DefaultNamespace), pods: n.Client(t, bed.PodNamespace)}
 }
 
 // mustContain fails the test unless text names every one of parts.
@@ -66,4 +61,16 @@ func mustContain(t *testing.T, what, text string, parts ...string) {
 		}
 	}
 	t.Logf("%s: %s", what, text)
+}
+
+// call runs a command and returns its exit status and output.
+func call(t testing.TB, command *exec.Cmd) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err := command.Run()
+	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
+		bed.Check(t, err)
+	}
+	return command.ProcessState.ExitCode(), out.String(), errs.String()
 }

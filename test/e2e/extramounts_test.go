@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,15 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
 	"directx-nri/nri/decision"
 	"directx-nri/test/bed"
 )
 
 // extraMounts is a node that allows extra mounts from one of its directories.
 type extraMounts struct {
-	*bed.Node
+	*suite
 	// tools is the directory, more the rest of the configuration.
 	tools, more string
 }
@@ -33,18 +30,13 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	e := &extraMounts{tools: share + "/tools", more: options.Config}
 	options.Replicas, options.Inventory = 32, bed.NewInventory(1, 0)
 	options.Config = e.policy("host-directories")
-	e.Node = bed.Start(t, options)
+	e.suite = start(t, options)
 	bed.MountTmpfs(t, share, 1<<20)
 	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
-		path = filepath.Join(filepath.Dir(e.tools), path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o666)); err != nil {
-			t.Fatal(err)
-		}
+		bed.WriteFile(t, filepath.Join(filepath.Dir(e.tools), path), content, 0o666)
 	}
 	for name, target := range map[string]string{"away": "../secret/key", "within": "sub/deep"} {
-		if err := os.Symlink(target, filepath.Join(e.tools, name)); err != nil {
-			t.Fatal(err)
-		}
+		bed.Check(t, os.Symlink(target, filepath.Join(e.tools, name)))
 	}
 	return e
 }
@@ -58,8 +50,7 @@ func (e *extraMounts) policy(sources string) string {
 // are admitted again.
 func (e *extraMounts) setPolicy(t *testing.T, sources string) {
 	t.Helper()
-	e.Configure(t, e.policy(sources))
-	e.WaitOffered(t)
+	e.Configure(t, e.policy(sources), nil)
 }
 
 // refusal is a request for files that is refused, and what the error says.
@@ -115,14 +106,9 @@ func asking(name, key, list string) bed.Pod {
 }
 
 // bound returns the names of the pods that a record is bound to.
-func (e *extraMounts) bound(t *testing.T) []string {
+func (s *suite) bound(t *testing.T) (pods []string) {
 	t.Helper()
-	entries, problems, err := allocation.OpenStore(paths.Allocations(e.StateDir)).List(t.Context())
-	if err != nil || len(problems) > 0 {
-		t.Fatalf("list the allocations: %v, %v", problems, err)
-	}
-	var pods []string
-	for _, entry := range entries {
+	for _, entry := range s.records(t) {
 		if entry.Holder != nil {
 			pods = append(pods, entry.Holder.PodName)
 		}
@@ -175,14 +161,6 @@ func (e *extraMounts) testPods(t *testing.T) {
 		e.mustSee(t, map[string]string{"/srv/tools/second": "the second"}, e.inPod(t, both, "extra"))
 	})
 
-	t.Run("the environment variable of standalone containers is ignored", func(t *testing.T) {
-		pod := bed.GPUPod("variable", 1)
-		pod.Containers[0].Env = map[string]string{decision.ExtraMountsVariable: "[/etc/shadow]"}
-		name := e.Apply(t, pod)
-		e.WaitRunning(t, name)
-		e.MustHave(t, name, "main", 0)
-	})
-
 	t.Run("what is not allowed", func(t *testing.T) {
 		mark := e.Kubelet.Mark()
 		pods := map[string]string{}
@@ -199,9 +177,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 			}
 		}
 		e.Remove(t, slices.Collect(maps.Values(pods))...)
-		next := e.Apply(t, bed.GPUPod("next", 1))
-		e.WaitRunning(t, next)
-		e.MustHave(t, next, "main", 0)
+		next := e.RunPod(t, bed.GPUPod("next", 1))
 		if !slices.Contains(e.bound(t), next+"-"+bed.Name) {
 			t.Errorf("no record is bound to pod %s, so that nothing was seen before", next)
 		}
@@ -211,27 +187,20 @@ func (e *extraMounts) testPods(t *testing.T) {
 // TestExtraMountsByShim requests extra mounts in pods and standalone containers, through
 // the runtime shim alone.
 func TestExtraMountsByShim(t *testing.T) {
-	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, HandlerApart: true, Config: "servedBy: shim\nstandalone: {environment: true}\n"})
-	e.ConfigureContainerd(t)
+	e := startExtraMounts(t, bed.Options{NRIOff: true, Shim: true, PodsByShim: true, Config: "servedBy: shim\nstandalone: {environment: true}\n"})
 	t.Run("standalone", e.testStandalone)
-	e.Kubelet.Start(t)
-	e.WaitKubelet(t)
-	e.Advertiser.Start(t)
-	e.WaitOffered(t)
 	e.testPods(t)
 }
 
 // testStandalone requests extra mounts with ctr's flags.
 func (e *extraMounts) testStandalone(t *testing.T) {
 	list, inside := e.granted()
-	client := e.Client(t, bed.DefaultNamespace)
-	variable := func(list string) []string {
-		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--env", decision.ExtraMountsVariable + "=" + list}
+	with := func(flag, key, list string) []string {
+		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", flag, key + "=" + list}
 	}
-	annotated := func(list string) []string {
-		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--annotation", decision.ExtraMountsAnnotation + "=" + list}
-	}
-	for name, flags := range map[string][]string{"variable": variable(list), "annotation": annotated(list)} {
+	for name, flags := range map[string][]string{
+		"variable": with("--env", decision.ExtraMountsVariable, list), "annotation": with("--annotation", decision.ExtraMountsAnnotation, list),
+	} {
 		t.Run("allowed by "+name, func(t *testing.T) {
 			t.Parallel()
 			e.mustSee(t, inside, func(script string) string {
@@ -248,14 +217,7 @@ func (e *extraMounts) testStandalone(t *testing.T) {
 		t.Run("refused "+name, func(t *testing.T) {
 			t.Parallel()
 			id := "refused-" + name
-			out, err := e.CtrRun(id, "echo it runs", variable(row.list)...)
-			if err == nil {
-				t.Fatalf("the container ran: %s", out)
-			}
-			mustContain(t, "what ctr prints", out, append(row.parts, decision.ExtraMountsVariable, id)...)
-			if traces := client.Traces(id); len(traces) > 0 {
-				t.Errorf("a refused container left %v", traces)
-			}
+			e.mustRefuse(t, id, with("--env", decision.ExtraMountsVariable, row.list), append(row.parts, decision.ExtraMountsVariable)...)
 		})
 	}
 }

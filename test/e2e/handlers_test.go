@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,14 +19,10 @@ import (
 func TestHandlerOfItsOwn(t *testing.T) {
 	const handler = "gpus"
 	n := bed.Start(t, bed.Options{
-		NoKubelet: true, Shim: true, HandlerApart: true, Replicas: 4, Inventory: bed.NewInventory(2, 0),
-		AdvertiserFlags: []string{"--served-by", "shim"},
+		NoKubelet: true, Shim: true, Replicas: 4, Inventory: bed.NewInventory(2, 0), Config: "servedBy: shim",
 	})
 	mustContain(t, "what dxctl prints", n.ConfigureContainerd(t, "--add-handler="+handler), "kind: RuntimeClass", "handler: "+handler)
-	n.Kubelet.Start(t)
-	n.WaitKubelet(t)
-	n.Advertiser.Start(t)
-	n.WaitOffered(t)
+	n.Join(t)
 
 	refused := n.Apply(t, bed.GPUPod("refused", 1))
 	onlyInit := n.Apply(t, bed.Pod{
@@ -41,16 +35,7 @@ func TestHandlerOfItsOwn(t *testing.T) {
 	mustContain(t, "the event of its init container", n.WaitNotStarted(t, onlyInit, "first", 0), allocation.InterlockMount)
 	n.WaitRunning(t, plain)
 
-	config, err := os.ReadFile(n.ContainerdConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = bytes.Replace(config, []byte(`default_runtime_name = "runc"`), []byte(`default_runtime_name = "`+handler+`"`), 1)
-	if err := os.WriteFile(n.ContainerdConfig(), config, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	n.RestartContainerd(t)
-	n.WaitKubelet(t)
+	n.EditContainerd(t, `default_runtime_name = "runc"`, `default_runtime_name = "`+handler+`"`)
 	served := n.Apply(t, bed.GPUPod("served", 2))
 	n.Nudge(t, refused, onlyInit)
 	n.WaitRunning(t, refused, onlyInit, served, plain)
@@ -61,32 +46,14 @@ func TestHandlerOfItsOwn(t *testing.T) {
 // Containers and gVisor have. The plugin refuses those with a GPU.
 func TestForeignHandler(t *testing.T) {
 	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(1, 0)})
-	config, err := os.ReadFile(n.ContainerdConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
 	shim := filepath.Join(filepath.Dir(n.ShimFile()), "containerd-shim-foreign-v1")
-	if err := os.MkdirAll(filepath.Dir(shim), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(shim, []byte("#!/bin/sh\nexec containerd-shim-runc-v2 \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	foreign := bytes.Replace(config, []byte(`runtime_type = "io.containerd.runc.v2"`), []byte(`runtime_type = "io.containerd.foreign.v1"`), 1)
-	if err := os.WriteFile(n.ContainerdConfig(), foreign, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	n.RestartContainerd(t)
-	n.WaitKubelet(t)
+	bed.WriteFile(t, shim, "#!/bin/sh\nexec containerd-shim-runc-v2 \"$@\"\n", 0o755)
+	n.EditContainerd(t, `"io.containerd.runc.v2"`, `"io.containerd.foreign.v1"`)
 	n.WaitOffered(t)
 	refused, plain := n.Apply(t, bed.GPUPod("refused", 1)), n.Apply(t, bed.GPUPod("plain", 0))
 	mustContain(t, "the event", n.WaitNotStarted(t, refused, "main", 0), `runtime_type "io.containerd.foreign.v1", not io.containerd.runc.v2`)
 	n.WaitRunning(t, plain)
-	if err := os.WriteFile(n.ContainerdConfig(), config, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	n.RestartContainerd(t)
-	n.WaitKubelet(t)
+	n.EditContainerd(t, `"io.containerd.foreign.v1"`, `"io.containerd.runc.v2"`)
 	n.Nudge(t, refused)
 	n.WaitRunning(t, refused)
 	n.CheckDevices(t)
@@ -95,26 +62,19 @@ func TestForeignHandler(t *testing.T) {
 // TestCallsByContainerd counts how often each release of containerd runs the real shim
 // of a container, and looks for errors about that in its log.
 func TestCallsByContainerd(t *testing.T) {
-	for _, version := range []string{bed.Containerd1, bed.Containerd2} {
+	for _, version := range []string{containerd1, containerd2} {
 		t.Run("containerd "+version, func(t *testing.T) {
 			dir := t.TempDir()
 			wrapper, log := filepath.Join(dir, "real-shim"), filepath.Join(dir, "log")
-			script := "#!/bin/sh\necho \"$*\" >> " + log + "\nexec containerd-shim-runc-v2 \"$@\"\n"
-			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			bed.WriteFile(t, wrapper, "#!/bin/sh\necho \"$*\" >> "+log+"\nexec containerd-shim-runc-v2 \"$@\"\n", 0o755)
 			n := bed.Start(t, bed.Options{
-				NoKubelet: true, Shim: true, Inventory: bed.NewInventory(1, 0), Containerd2: version == bed.Containerd2,
+				NoKubelet: true, Shim: true, Inventory: bed.NewInventory(1, 0), Containerd2: version == containerd2,
 				Config: "shim: {runtime: " + wrapper + "}\n",
 			})
 			n.CtrDetach(t, "counted", append([]string{"--runtime", bed.DirectX}, annotation("0")...)...)
 			n.CtrRemove(t, "counted")
-			calls, err := os.ReadFile(log)
-			if err != nil {
-				t.Fatal(err)
-			}
 			counts := map[string]int{}
-			for line := range strings.Lines(string(calls)) {
+			for line := range strings.Lines(string(bed.ReadFile(t, log))) {
 				fields := strings.Fields(line)
 				counts[fields[len(fields)-1]]++
 			}

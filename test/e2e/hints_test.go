@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,42 +20,35 @@ func TestHints(t *testing.T) {
 	for i := range 2 {
 		inventory.GPUs[i].UUID = fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
 	}
-	n := bed.Start(t, bed.Options{Replicas: 4, Inventory: inventory})
+	n := start(t, bed.Options{Replicas: 4, Inventory: inventory})
 	mustHaveHints := func(t *testing.T, pod string) {
 		t.Helper()
-		env := environ(t, n, pod, "main")
-		var want []map[string]any
+		var want []hint
 		var uuids []string
-		for _, index := range slices.Compact(n.AssignedGPUs(t, pod, "main")) {
+		for _, index := range n.AssignedGPUs(t, pod, "main") {
 			gpu := inventory.GPUs[index]
-			hint := map[string]any{"locationPath": gpu.LocationPath(), "luid": gpu.LUID(), "description": fmt.Sprintf("Simulated GPU %d", index)}
+			want = append(want, hint{gpu.LocationPath(), gpu.LUID(), fmt.Sprintf("Simulated GPU %d", index), gpu.UUID})
 			if gpu.UUID != "" {
-				hint["uuid"] = gpu.UUID
 				uuids = append(uuids, gpu.UUID)
 			}
-			want = append(want, hint)
 		}
-		var got []map[string]any
-		if err := json.Unmarshal([]byte(env[ocispec.DevicesVariable]), &got); err != nil || len(got) != len(want) {
-			t.Fatalf("%s is %q (%v), want %v", ocispec.DevicesVariable, env[ocispec.DevicesVariable], err, want)
+		if len(uuids) == 0 {
+			uuids = []string{unset}
 		}
-		for _, hint := range want {
-			if !slices.ContainsFunc(got, func(g map[string]any) bool {
-				for key, value := range hint {
-					if g[key] != value {
-						return false
-					}
-				}
-				return g["uuid"] == hint["uuid"]
-			}) {
-				t.Errorf("%s is %v, without %v", ocispec.DevicesVariable, got, hint)
-			}
-		}
-		cuda, set := env[ocispec.CUDAVariable]
+		devices, cuda := n.hints(t, pod)
+		var got []hint
+		bed.Check(t, json.Unmarshal([]byte(devices), &got))
+		slices.SortFunc(got, func(a, b hint) int { return strings.Compare(a.LocationPath, b.LocationPath) })
 		uuidsSet := strings.Split(cuda, ",")
 		slices.Sort(uuidsSet)
-		if set != (len(uuids) > 0) || set && !slices.Equal(uuidsSet, uuids) {
-			t.Errorf("%s is %q, set %t, want %q", ocispec.CUDAVariable, cuda, set, uuids)
+		if !slices.Equal(got, want) || !slices.Equal(uuidsSet, uuids) {
+			t.Errorf("the hints are %s and %q, want %+v and %q", devices, cuda, want, uuids)
+		}
+	}
+	mustBe := func(t *testing.T, pod, wantDevices, wantCUDA string) {
+		t.Helper()
+		if devices, cuda := n.hints(t, pod); devices != wantDevices || cuda != wantCUDA {
+			t.Errorf("the hints are %q and %q, want %q and %q", devices, cuda, wantDevices, wantCUDA)
 		}
 	}
 	one := n.Apply(t, bed.GPUPod("one", 1))
@@ -66,57 +58,37 @@ func TestHints(t *testing.T) {
 		Name: "main", Display: 1, Env: map[string]string{ocispec.CUDAVariable: "7", ocispec.DevicesVariable: "mine"},
 	}}})
 	plain := n.Apply(t, bed.GPUPod("plain", 0))
-	n.WaitRunning(t, one, both, compute, own, plain)
+	n.WaitServed(t, one, both, compute, own, plain)
 	for name, pod := range map[string]string{"one": one, "both": both, "compute": compute} {
 		t.Run(name, func(t *testing.T) { mustHaveHints(t, pod) })
 	}
-	t.Run("the container's own variables stay", func(t *testing.T) {
-		env := environ(t, n, own, "main")
-		if env[ocispec.CUDAVariable] != "7" || env[ocispec.DevicesVariable] != "mine" {
-			t.Errorf("it has %v", env)
-		}
-		n.MustHave(t, own, "main", n.AssignedGPUs(t, own, "main")...)
-	})
-	t.Run("without a GPU there are none", func(t *testing.T) { mustHaveNoHints(t, environ(t, n, plain, "main")) })
+	t.Run("the container's own variables stay", func(t *testing.T) { mustBe(t, own, "mine", "7") })
+	t.Run("without a GPU there are none", func(t *testing.T) { mustBe(t, plain, unset, unset) })
 	t.Run("a container that crashed has them again", func(t *testing.T) {
 		n.Crash(t, one, "main")
 		mustHaveHints(t, one)
 	})
 	t.Run("off from the next container on", func(t *testing.T) {
-		n.Configure(t, "visibilityHints: off\n")
-		n.WaitOffered(t)
+		n.Configure(t, "visibilityHints: off\n", nil)
 		mustHaveHints(t, both)
 		pod := n.Apply(t, bed.GPUPod("off", 1))
-		n.WaitRunning(t, pod)
 		n.Crash(t, both, "main")
-		for _, pod := range []string{pod, both} {
-			mustHaveNoHints(t, environ(t, n, pod, "main"))
-			n.MustHave(t, pod, "main", slices.Compact(n.AssignedGPUs(t, pod, "main"))...)
-		}
+		n.WaitServed(t, pod, both)
+		mustBe(t, pod, unset, unset)
+		mustBe(t, both, unset, unset)
 	})
 }
 
-func mustHaveNoHints(t *testing.T, env map[string]string) {
-	t.Helper()
-	for _, name := range []string{ocispec.CUDAVariable, ocispec.DevicesVariable} {
-		if value, set := env[name]; set {
-			t.Errorf("%s is %q, want none", name, value)
-		}
-	}
-}
+// hint is what a container learns of one GPU.
+type hint struct{ LocationPath, LUID, Description, UUID string }
 
-// environ returns the variables of a container's first process.
-func environ(t *testing.T, n *bed.Node, pod, container string) map[string]string {
+// unset is what hints returns for a variable that is not set.
+const unset = "unset"
+
+// hints returns the variables that name the GPUs of container main of a pod.
+func (s *suite) hints(t *testing.T, pod string) (devices, cuda string) {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", n.Look(t, pod, container).PID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	env := map[string]string{}
-	for entry := range strings.SplitSeq(string(data), "\x00") {
-		if name, value, found := strings.Cut(entry, "="); found {
-			env[name] = value
-		}
-	}
-	return env
+	out, _ := s.Exec(t, s.ContainerID(t, pod, "main"), fmt.Sprintf(`echo "${%s-%s}"; echo "${%s-%s}"`, ocispec.DevicesVariable, unset, ocispec.CUDAVariable, unset))
+	devices, cuda, _ = strings.Cut(strings.TrimSuffix(out, "\n"), "\n")
+	return devices, strings.TrimSuffix(cuda, "\n")
 }

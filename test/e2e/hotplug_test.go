@@ -13,13 +13,13 @@ import (
 
 // testHotplug removes GPUs from the inventory, makes them unhealthy, and restores them.
 func (s *suite) testHotplug(t *testing.T) {
-	s.run(t, "a GPU that leaves is not offered within a second, and works again when it is back", func(t *testing.T) {
-		pod := s.Apply(t, bed.GPUPod("loses", 1))
-		s.WaitRunning(t, pod)
-		gpu := s.inventory.GPUs[s.AssignedGPUs(t, pod, "main")[0]]
+	all := s.Inventory
+	s.Part(t, "a GPU that leaves is not offered within a second, and works again when it is back", func(t *testing.T) {
+		pod := s.RunPod(t, bed.GPUPod("loses", 1))
+		gpu := all.GPUs[s.AssignedGPUs(t, pod, "main")[0]]
 		view := s.MustHave(t, pod, "main", gpu.Index)
 
-		s.WriteInventory(t, s.inventory.Without(gpu.Index))
+		s.WriteInventory(t, all.Without(gpu.Index))
 		s.mustOffer(t, "a GPU left that a container holds", bed.Display, 4)
 		bed.Never(t, time.Second, "the container that holds the GPU is ended", func() error {
 			if now := s.Look(t, pod, "main"); now.ID != view.ID {
@@ -35,44 +35,33 @@ func (s *suite) testHotplug(t *testing.T) {
 		if !strings.Contains(message, gpu.LocationPath()) && !strings.Contains(message, gpu.InstanceID()) {
 			t.Errorf("the event names neither %s nor %s", gpu.LocationPath(), gpu.InstanceID())
 		}
-		other := s.Apply(t, bed.GPUPod("meanwhile", 1))
-		s.WaitRunning(t, other)
+		other := s.RunPod(t, bed.GPUPod("meanwhile", 1))
 		s.MustHave(t, other, "main", 1-gpu.Index)
 
-		s.WriteInventory(t, s.inventory)
+		s.WriteInventory(t, all)
 		s.mustOffer(t, "the GPU is back", bed.Display, 8)
 		s.Nudge(t, pod)
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", gpu.Index)
 	})
 
-	s.run(t, "a GPU that no pod holds leaves and comes back", func(t *testing.T) {
-		s.WriteInventory(t, s.inventory.Without(2))
-		s.mustOffer(t, "the last compute GPU left", bed.Compute, 0)
-		s.WriteInventory(t, s.inventory)
-		s.mustOffer(t, "the GPU is back", bed.Compute, 4)
-		pod := s.Apply(t, bed.Pod{Name: "compute", Containers: []bed.Container{{Name: "main", Compute: 1}}})
-		s.WaitRunning(t, pod)
-		s.MustHave(t, pod, "main", 2)
-	})
-
-	s.run(t, "a GPU that fails is not offered until it is well", func(t *testing.T) {
-		s.WriteInventory(t, s.inventory.WithUnhealthy(0, "driver is not started (code 10)"))
+	s.Part(t, "a GPU that fails is not offered until it is well", func(t *testing.T) {
+		failed := bed.NewInventory(2, 1)
+		failed.GPUs[0].Unhealthy = "driver is not started (code 10)"
+		s.WriteInventory(t, failed)
 		s.mustOffer(t, "a GPU failed", bed.Display, 4)
-		pod := s.Apply(t, bed.GPUPod("healthy", 1))
-		s.WaitRunning(t, pod)
+		pod := s.RunPod(t, bed.GPUPod("healthy", 1))
 		s.MustHave(t, pod, "main", 1)
-		s.WriteInventory(t, s.inventory)
+		s.WriteInventory(t, all)
 		s.mustOffer(t, "the GPU is well", bed.Display, 8)
 	})
 
-	s.run(t, "a node may have no GPU", func(t *testing.T) {
+	s.Part(t, "a node may have no GPU", func(t *testing.T) {
 		s.WriteInventory(t, &bed.Inventory{})
 		s.mustOffer(t, "all GPUs left", bed.Display, 0)
 		refused := s.Apply(t, bed.GPUPod("none", 1))
 		mustContain(t, "the refusal of a pod on a node without GPUs", s.WaitRefused(t, refused), bed.Display)
-		plain := s.Apply(t, bed.Pod{Name: "plain", Containers: []bed.Container{{Name: "main"}}})
-		s.WaitRunning(t, plain)
+		s.RunPod(t, bed.GPUPod("plain", 0))
 
 		// Daemons start without GPUs.
 		s.Advertiser.Stop(t)
@@ -80,13 +69,10 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.Advertiser.Start(t)
 		s.Plugin.Start(t)
 		s.WaitReady(t)
-		s.WriteInventory(t, s.inventory)
+		s.WriteInventory(t, all)
 		s.mustOffer(t, "GPUs are plugged in", bed.Display, 8)
-		pod := s.Apply(t, bed.GPUPod("plugged", 1))
-		s.WaitRunning(t, pod)
-		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+		s.RunPod(t, bed.GPUPod("plugged", 1))
 	})
-
 }
 
 // mustOffer fails the test unless the kubelet can allocate count devices of a

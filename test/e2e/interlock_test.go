@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/internal/allocation"
@@ -18,44 +20,43 @@ import (
 )
 
 // away is a way in which programs of the node do not work while containers are created
-// and started.
+// and started: they are killed or frozen.
 type away struct {
-	name       string
-	which      []*bed.Process
-	leave, ret func(testing.TB, *bed.Process)
+	name   string
+	which  []*bed.Process
+	frozen bool
 }
 
 // ways returns all combinations of programs and of being killed or frozen.
-func ways(n *bed.Node) []away {
-	var all []away
-	for _, programs := range []struct {
-		name  string
-		which []*bed.Process
-	}{
-		{"the plugin", []*bed.Process{n.Plugin}},
-		{"the advertiser", []*bed.Process{n.Advertiser}},
-		{"both", []*bed.Process{n.Plugin, n.Advertiser}},
-	} {
-		all = append(all,
-			away{programs.name + " killed", programs.which,
-				func(t testing.TB, p *bed.Process) { p.Kill(t) }, func(t testing.TB, p *bed.Process) { p.Start(t) }},
-			away{programs.name + " stopped", programs.which,
-				func(t testing.TB, p *bed.Process) { p.Freeze(t) }, func(t testing.TB, p *bed.Process) { p.Thaw(t) }})
+func ways(n *suite) []away {
+	plugin, advertiser := []*bed.Process{n.Plugin}, []*bed.Process{n.Advertiser}
+	both := []*bed.Process{n.Plugin, n.Advertiser}
+	return []away{
+		{"the plugin killed", plugin, false}, {"the plugin stopped", plugin, true},
+		{"the advertiser killed", advertiser, false}, {"the advertiser stopped", advertiser, true},
+		{"both killed", both, false}, {"both stopped", both, true},
 	}
-	return all
 }
 
 func (a away) gone(t testing.TB) {
 	t.Helper()
 	for _, p := range a.which {
-		a.leave(t, p)
+		if a.frozen {
+			p.Freeze(t)
+		} else {
+			p.Kill(t)
+		}
 	}
 }
 
 func (a away) back(t testing.TB) {
 	t.Helper()
 	for _, p := range a.which {
-		a.ret(t, p)
+		if a.frozen {
+			p.Thaw(t)
+		} else {
+			p.Start(t)
+		}
 	}
 }
 
@@ -64,12 +65,11 @@ func (a away) back(t testing.TB) {
 // reports ([bed.Node.CheckWitness]), and each must run with its GPU once the programs
 // work again.
 func TestInterlock(t *testing.T) {
-	for _, version := range []string{bed.Containerd1, bed.Containerd2} {
+	for _, version := range []string{containerd1, containerd2} {
 		t.Run("containerd "+version, func(t *testing.T) {
-			s := &suite{inventory: bed.NewInventory(2, 1)}
-			s.Node = bed.Start(t, bed.Options{Replicas: 16, Inventory: s.inventory, Containerd2: version == bed.Containerd2})
-			s.run(t, "each step of a container", s.testInterlockSteps)
-			s.run(t, "a kubelet that was restarted while both are away", s.testInterlockKubelet)
+			s := start(t, bed.Options{Replicas: 32, Inventory: bed.NewInventory(2, 1), Containerd2: version == containerd2})
+			s.Part(t, "each step of a container", s.testInterlockSteps)
+			s.Part(t, "a kubelet that was restarted while both are away", s.testInterlockKubelet)
 		})
 	}
 }
@@ -79,15 +79,13 @@ func TestInterlock(t *testing.T) {
 func (s *suite) testInterlockSteps(t *testing.T) {
 	s.Kubelet.Freeze(t)
 	defer s.Kubelet.Thaw(t)
-	gpu := s.inventory.GPUs[1]
-	replica := 0
-	for _, way := range ways(s.Node) {
+	gpu := s.Inventory.GPUs[1]
+	for _, way := range ways(s) {
 		for _, backFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, back before the start %t", way.name, backFirst), func(t *testing.T) {
 				sandbox := s.RunSandbox(t, "direct")
 				defer sandbox.Remove(t)
-				answer := s.Allocate(t, gpu, replica)
-				replica++
+				answer := s.allocate(t, gpu.Index)
 				way.gone(t)
 				id, err := sandbox.Create("main", answer)
 				if backFirst {
@@ -112,10 +110,8 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 				s.WaitPlugin(t)
 				var again string
 				bed.Eventually(t, 20*time.Second, "the container starts", func() (err error) {
-					if again, err = sandbox.Create("main", answer); err != nil {
-						return err
-					}
-					return sandbox.Start(again)
+					again, err = begin(sandbox, "main", answer)
+					return err
 				})
 				sandbox.MustHave(t, again, gpu.Index)
 			})
@@ -126,14 +122,11 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 // testInterlockKubelet crashes a container while both programs are away. The
 // kubelet was restarted since, and so does not call PreStartContainer.
 func (s *suite) testInterlockKubelet(t *testing.T) {
-	pod := s.Apply(t, bed.GPUPod("restarted", 1))
-	s.WaitRunning(t, pod)
+	pod := s.RunPod(t, bed.GPUPod("restarted", 1))
 	before := s.Look(t, pod, "main")
 	s.Advertiser.Kill(t)
 	s.Plugin.Kill(t)
-	s.Kubelet.Terminate(t)
-	s.Kubelet.Start(t)
-	s.WaitKubelet(t)
+	s.Restart(t, s.Kubelet)
 	// It admits the pod again, and refuses it if its container does not run then.
 	s.WaitRunning(t, pod)
 	mark := s.Kubelet.Mark()
@@ -150,15 +143,12 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 
 // testPluginAway checks the events of pods while the plugin is down or hangs.
 func (s *suite) testPluginAway(t *testing.T) {
-	s.run(t, "plugin down: a pod with a GPU waits and says why, one without starts", func(t *testing.T) {
-		running := s.Apply(t, bed.GPUPod("running", 1))
-		s.WaitRunning(t, running)
+	s.Part(t, "plugin down: a pod with a GPU waits and says why, one without starts", func(t *testing.T) {
+		running := s.RunPod(t, bed.GPUPod("running", 1))
 		s.Plugin.Stop(t)
 		mark := s.Kubelet.Mark()
 		gpu := s.Apply(t, bed.GPUPod("waits", 1))
-		plain := s.Apply(t, bed.Pod{Name: "plain", Containers: []bed.Container{{Name: "main"}}})
-		s.WaitRunning(t, plain)
-		s.MustHave(t, plain, "main")
+		s.RunPod(t, bed.GPUPod("plain", 0))
 		mustContain(t, "the event of a pod while the plugin is down", s.WaitNotStarted(t, gpu, "main", mark), "directx-nri")
 
 		// A container that crashes meanwhile waits too.
@@ -171,53 +161,37 @@ func (s *suite) testPluginAway(t *testing.T) {
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
 		s.Nudge(t, gpu, running)
-		s.WaitRunning(t, gpu, running)
-		s.MustHave(t, gpu, "main", s.AssignedGPUs(t, gpu, "main")...)
+		s.WaitServed(t, gpu, running)
 		s.MustHave(t, running, "main", view.GPUs...)
 	})
 
-	s.run(t, "plugin frozen before a creation: the pod waits and starts by itself", func(t *testing.T) {
+	s.Part(t, "plugin frozen before a creation: the pod waits and starts by itself", func(t *testing.T) {
 		s.Plugin.Freeze(t)
 		mark := s.Kubelet.Mark()
 		pod := s.Apply(t, bed.GPUPod("frozen", 1))
 		mustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "directx-nri")
 		s.MustNotRun(t, pod)
 		s.Plugin.Thaw(t)
-		s.WaitRunning(t, pod)
-		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+		s.WaitServed(t, pod)
 	})
 }
 
 // TestInterlockByShim removes the runtime shim from a node whose pods it serves.
 func TestInterlockByShim(t *testing.T) {
-	s := &suite{inventory: bed.NewInventory(2, 1)}
-	s.Node = bed.Start(t, bed.Options{
-		NoKubelet: true, Shim: true, HandlerApart: true, NRIOff: true, Inventory: s.inventory, Config: "servedBy: shim\nreplicas: 4\n",
-		Offered: map[string]int{bed.Display: 8, bed.Compute: 4},
-	})
-	s.ConfigureContainerd(t)
-	s.Kubelet.Start(t)
-	s.WaitKubelet(t)
-	s.Advertiser.Start(t)
-	s.WaitOffered(t)
+	s := start(t, bed.Options{Shim: true, PodsByShim: true, NRIOff: true, Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: "servedBy: shim\n"})
 	main := []bed.Container{{Name: "main", Display: 1, Compute: 1}}
 	initialized := s.Apply(t, bed.Pod{
 		Name: "initialized", Init: []bed.Container{{Name: "first", Display: 1, Script: "ls /dev/dxg[0-9]*"}}, Containers: main,
 	})
-	s.WaitRunning(t, initialized)
-	s.MustHave(t, initialized, "main", s.AssignedGPUs(t, initialized, "main")...)
+	s.WaitServed(t, initialized)
 	// A restarted kubelet would allocate again for its init container, which has ended.
 	s.Remove(t, initialized)
-	pod := s.Apply(t, bed.Pod{Name: "served", Containers: main})
-	s.WaitRunning(t, pod)
+	pod := s.RunPod(t, bed.Pod{Name: "served", Containers: main})
 	gpus := s.AssignedGPUs(t, pod, "main")
-	s.MustHave(t, pod, "main", gpus...)
 
 	// A restarted kubelet does not call PreStartContainer.
 	s.Advertiser.Kill(t)
-	s.Kubelet.Terminate(t)
-	s.Kubelet.Start(t)
-	s.WaitKubelet(t)
+	s.Restart(t, s.Kubelet)
 	s.WaitRunning(t, pod)
 	s.Crash(t, pod, "main")
 	view := s.MustHave(t, pod, "main", gpus...)
@@ -240,26 +214,25 @@ func TestInterlockByShim(t *testing.T) {
 // TestInterlockRuntimes records what low-level runtimes do with the interlock's
 // mount: none starts the container, and the error names the mount.
 func TestInterlockRuntimes(t *testing.T) {
-	if reason := bed.SkipReason(); reason != "" {
-		t.Skip(reason)
-	}
 	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, err)
 	for _, runtime := range []string{"runc", "crun"} {
 		t.Run(runtime, func(t *testing.T) {
 			bundle := t.TempDir()
-			for _, dir := range []string{"bin", "proc", "dev", "sys"} {
-				if err := os.MkdirAll(filepath.Join(bundle, "rootfs", dir), 0o755); err != nil {
-					t.Fatal(err)
-				}
+			for _, dir := range []string{"proc", "dev", "sys"} {
+				bed.Check(t, os.MkdirAll(filepath.Join(bundle, "rootfs", dir), 0o755))
 			}
-			if out, err := exec.Command("cp", busybox, filepath.Join(bundle, "rootfs/bin/sh")).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			bed.WriteFile(t, filepath.Join(bundle, "rootfs/bin/sh"), string(bed.ReadFile(t, busybox)), 0o755)
 			run := func(interlock bool) (output string, err error) {
-				bed.WriteBundleSpec(t, bundle, "echo it runs", interlock)
+				c := bed.Standalone{ID: "bundle", Script: "echo it runs"}
+				if interlock {
+					c.Mounts = []specs.Mount{{Source: allocation.InterlockSource, Destination: allocation.InterlockMount, Type: "bind", Options: []string{"rbind", "ro"}}}
+				}
+				spec := c.Spec(bed.Cgroup())
+				spec.Linux.Resources = nil
+				data, err := json.Marshal(spec)
+				bed.Check(t, err)
+				bed.WriteFile(t, filepath.Join(bundle, "config.json"), string(data), 0o644)
 				// Debian 12's crun does not run with the mixed control groups of this machine.
 				out, err := exec.Command("unshare", "--mount", "sh", "-c", `umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@"`, "sh",
 					runtime, "--root", t.TempDir(), "run", "--bundle", bundle, "interlock-"+runtime).CombinedOutput()
@@ -275,4 +248,37 @@ func TestInterlockRuntimes(t *testing.T) {
 			mustContain(t, "the error of "+runtime, out, allocation.InterlockMount)
 		})
 	}
+}
+
+// TestRemoveUnderGPU removes the product under a running container with a GPU. The
+// container goes on, and does not start again without its GPU.
+func TestRemoveUnderGPU(t *testing.T) {
+	n := bed.Start(t, bed.Options{Replicas: 2, Inventory: bed.NewInventory(1, 0), Shim: true})
+	pod := n.RunPod(t, bed.GPUPod("held", 1))
+	before := n.MustHave(t, pod, "main", 0)
+
+	uninstall := []string{
+		"uninstall", "--state-dir", n.StateDir, "--purge", "--config", n.ContainerdConfig(), "--cri-socket", n.Address(),
+		"--from", filepath.Dir(n.ShimFile()), "--runtime-dir", n.RuntimeDir,
+	}
+	dxctl := func(args ...string) (string, error) {
+		out, err := n.DxctlCommand("runtime", args...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := dxctl(uninstall...); err == nil || !strings.Contains(out, "default/"+pod+"-"+bed.Name+"/main") || !strings.Contains(out, "--force") {
+		t.Errorf("without --force: %v\n%s", err, out)
+	}
+	n.Advertiser.Kill(t)
+	n.Plugin.Kill(t)
+	if out, err := dxctl(append(uninstall, "--force")...); err != nil || !strings.Contains(out, "removed "+n.ShimFile()) {
+		t.Fatalf("with --force: %v\n%s", err, out)
+	}
+
+	// A restarted kubelet does not call PreStartContainer.
+	n.Restart(t, n.Kubelet)
+	n.WaitRunning(t, pod)
+	mark := n.Kubelet.Mark()
+	n.KillContainer(t, before)
+	mustContain(t, "the event of the container", n.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
+	n.MustNotRun(t, pod)
 }

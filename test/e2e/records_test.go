@@ -5,174 +5,120 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
 	"directx-nri/test/bed"
 )
-
-// recordFile returns the file of the record of a running container.
-func (s *suite) recordFile(t *testing.T, pod string) string {
-	t.Helper()
-	token := s.Look(t, pod, "main").Tokens[displayToken]
-	if token == "" {
-		t.Fatalf("container main of pod %s has no token", pod)
-	}
-	return filepath.Join(s.StateDir, "allocations", recordName(token))
-}
 
 // recordName returns the name of the file that a token's record is in.
 func recordName(token string) string { return string(allocation.Token(token).ID()) + ".json" }
 
 // testRecords tests the records when their writer crashes, and when they are damaged.
 func (s *suite) testRecords(t *testing.T) {
-	s.run(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
-	s.run(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
+	s.Part(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
+	s.Part(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
 }
 
 // testKillsInAllocate kills the advertiser under a stream of Allocate calls.
 // What it answered must be recorded, whole and for that device.
 func (s *suite) testKillsInAllocate(t *testing.T) {
-	plugin := s.DevicePlugin(t)
-	device := s.inventory.GPUs[1].Replica(3)
+	device := s.Inventory.GPUs[1].Replica(3)
 	dir := filepath.Join(s.StateDir, "allocations")
 	answered := 0
 	const kills = 25
 	for i := range kills {
-		type result struct {
-			last  string // the last token that was given out
-			count int
-			err   error
-		}
-		results := make(chan result, 1)
-		started := make(chan struct{})
+		plugin := s.DevicePlugin(t)
+		tokens := make(chan string, 1<<16) // what is given out
 		go func() {
-			var r result
-			for r.err == nil {
-				var answer bed.Answer
-				if answer, r.err = plugin.Allocate(device); r.err == nil {
-					r.last = answer.Env[displayToken]
-					if r.count++; r.count == 1 {
-						close(started)
-					}
+			defer close(tokens)
+			for {
+				answer, err := bed.Allocate(plugin, device)
+				if err != nil {
+					return
 				}
+				tokens <- answer.GetEnvs()[displayToken]
 			}
-			if r.count == 0 {
-				close(started)
-			}
-			results <- r
 		}()
-		<-started
+		last, works := <-tokens
+		if !works {
+			t.Fatal("Allocate does not work")
+		}
 		time.Sleep(time.Duration(i*i*50) * time.Microsecond) // The moment is what varies here.
 		s.Advertiser.Kill(t)
-		r := <-results
-		if r.last == "" {
-			t.Fatalf("Allocate does not work: %v", r.err)
+		for answered++; ; answered++ {
+			token, more := <-tokens
+			if !more {
+				break
+			}
+			last = token
 		}
-		answered += r.count
-		record, err := os.ReadFile(filepath.Join(dir, recordName(r.last)))
-		if err != nil {
-			t.Fatalf("the token of an answer has no record: %v", err)
-		}
+		record := bed.ReadFile(t, filepath.Join(dir, recordName(last)))
 		if quoted, _ := json.Marshal(device); !bytes.Contains(record, quoted) {
 			t.Errorf("the record of an answer for %s does not name it: %s", device, record)
 		}
-		s.mustReadRecords(t)
+		s.records(t)
 		s.Advertiser.Start(t)
 		s.WaitReady(t)
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, err)
 	t.Logf("%d kills under %d answered calls left %d files", kills, answered, len(entries))
 	if answered > 400 && len(entries) > answered/2 {
 		t.Errorf("%d files are left of %d allocations that no container came for: they must be bounded", len(entries), answered)
 	}
-	pod := s.Apply(t, bed.GPUPod("after", 1))
-	s.WaitRunning(t, pod)
-	s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+	s.RunPod(t, bed.GPUPod("after", 1))
 }
 
-// mustReadRecords fails the test when a record's file is not whole.
-func (s *suite) mustReadRecords(t *testing.T) {
+// records returns the records. It fails the test when there is none, or one is not whole.
+func (s *suite) records(t *testing.T) []allocation.Entry {
 	t.Helper()
-	dir := filepath.Join(s.StateDir, "allocations")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
+	entries, problems, err := allocation.OpenStore(paths.Allocations(s.StateDir)).List(t.Context())
+	if err != nil || len(problems) > 0 || len(entries) == 0 {
+		t.Fatalf("%d records, %v, %v", len(entries), problems, err)
 	}
-	records := 0
-	for _, entry := range entries {
-		if suffix := filepath.Ext(entry.Name()); suffix != ".json" && suffix != ".bound" {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // It ended meanwhile.
-		}
-		if err != nil || !json.Valid(data) {
-			t.Errorf("record file %s is not whole: %q, %v", entry.Name(), data, err)
-		}
-		records++
-	}
-	if records == 0 {
-		t.Error("there is no record, though a GPU was allocated")
-	}
+	return entries
 }
 
 // testDamage damages the records of running containers, each in another way,
 // and ends the containers.
 func (s *suite) testDamage(t *testing.T) {
 	type damaged struct {
-		name, pod, file string
-		content         []byte
-		view            bed.View
-		mark            bed.Mark
+		name, suffix       string
+		damage             func(content string) string // "" removes the file
+		pod, file, content string
+		view               bed.View
+		mark               bed.Mark
 	}
-	var all []*damaged
-	for _, name := range []string{"torn", "changed", "removed", "binding-torn"} {
-		d := &damaged{name: name, pod: s.Apply(t, bed.GPUPod(name, 1))}
-		s.WaitRunning(t, d.pod)
-		d.view = s.Look(t, d.pod, "main")
-		d.file = s.recordFile(t, d.pod)
-		if name == "binding-torn" {
-			d.file = strings.TrimSuffix(d.file, ".json") + ".bound"
-		}
-		var err error
-		if d.content, err = os.ReadFile(d.file); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, d)
-	}
-	write := func(path string, data []byte) {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	half := func(content string) string { return content[:len(content)/2] }
+	id := func(gpu int) string { return strings.Trim(strconv.Quote(s.Inventory.GPUs[gpu].InstanceID()), `"`) }
+	all := []*damaged{
+		{name: "torn", suffix: ".json", damage: half},
+		{name: "changed", suffix: ".json", damage: strings.NewReplacer(id(0), id(1), id(1), id(0)).Replace}, // well-formed
+		{name: "removed", suffix: ".json", damage: func(string) string { return "" }},
+		{name: "binding-torn", suffix: ".bound", damage: half},
 	}
 	for _, d := range all {
-		switch d.name {
-		case "torn", "binding-torn":
-			write(d.file, d.content[:len(d.content)/2])
-		case "changed": // a wrong device that is well-formed
-			gpu := s.inventory.GPUs[d.view.GPUs[0]]
-			wrong := s.inventory.GPUs[1-d.view.GPUs[0]]
-			quoted := func(g bed.GPU) []byte { return []byte(strings.Trim(fmt.Sprintf("%q", g.InstanceID()), `"`)) }
-			changed := bytes.ReplaceAll(d.content, quoted(gpu), quoted(wrong))
-			if bytes.Equal(changed, d.content) {
-				t.Fatalf("the record does not name its GPU %s: %s", gpu.InstanceID(), d.content)
-			}
-			write(d.file, changed)
-		case "removed":
-			if err := os.Remove(d.file); err != nil {
-				t.Fatal(err)
-			}
+		d.pod = s.RunPod(t, bed.GPUPod(d.name, 1))
+		d.view = s.Look(t, d.pod, "main")
+		d.file = filepath.Join(s.StateDir, "allocations", strings.TrimSuffix(recordName(d.view.Tokens[displayToken]), ".json")+d.suffix)
+		d.content = string(bed.ReadFile(t, d.file))
+	}
+	for _, d := range all {
+		text := d.damage(d.content)
+		if text == d.content {
+			t.Fatalf("%s is not changed: %s", d.file, text)
+		}
+		bed.WriteFile(t, d.file, text, 0o600)
+		if text == "" {
+			bed.Check(t, os.Remove(d.file))
 		}
 	}
 	for _, d := range all {
@@ -190,7 +136,7 @@ func (s *suite) testDamage(t *testing.T) {
 	s.Plugin.Start(t)
 	s.WaitReady(t)
 	for _, d := range all {
-		write(d.file, d.content)
+		bed.WriteFile(t, d.file, d.content, 0o600)
 	}
 	for _, d := range all {
 		s.Nudge(t, d.pod)
@@ -201,11 +147,9 @@ func (s *suite) testDamage(t *testing.T) {
 
 // TestFullDisk fills the file system of the state directory.
 func TestFullDisk(t *testing.T) {
-	s := &suite{inventory: bed.NewInventory(2, 0)}
-	s.Node = bed.Start(t, bed.Options{Replicas: 4, Inventory: s.inventory, StateDirSize: 256 << 10})
-	s.run(t, "7 a full disk fails pods with a reason, and hurts no other", func(t *testing.T) {
-		running := s.Apply(t, bed.GPUPod("running", 1))
-		s.WaitRunning(t, running)
+	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 0), StateDirSize: 256 << 10})
+	s.Part(t, "7 a full disk fails pods with a reason, and hurts no other", func(t *testing.T) {
+		running := s.RunPod(t, bed.GPUPod("running", 1))
 		// Its allocation is recorded now, and bound when the disk is full.
 		s.Plugin.Stop(t)
 		mark := s.Kubelet.Mark()
@@ -213,9 +157,7 @@ func TestFullDisk(t *testing.T) {
 		s.WaitNotStarted(t, unbound, "main", mark)
 
 		filler := filepath.Join(s.StateDir, "filler")
-		if err := bed.Fill(filler); err != nil {
-			t.Fatal(err)
-		}
+		bed.Check(t, bed.Fill(filler))
 		mark = s.Kubelet.Mark()
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
@@ -236,16 +178,11 @@ func TestFullDisk(t *testing.T) {
 		s.Advertiser.Start(t)
 		s.WaitReady(t)
 		s.crash(t, running)
-		s.mustReadRecords(t)
+		s.records(t)
 
-		if err := os.Remove(filler); err != nil {
-			t.Fatal(err)
-		}
+		bed.Check(t, os.Remove(filler))
 		s.Nudge(t, unbound)
-		s.WaitRunning(t, unbound)
-		s.MustHave(t, unbound, "main", s.AssignedGPUs(t, unbound, "main")...)
-		pod := s.Apply(t, bed.GPUPod("after", 1))
-		s.WaitRunning(t, pod)
-		s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+		s.WaitServed(t, unbound)
+		s.RunPod(t, bed.GPUPod("after", 1))
 	})
 }

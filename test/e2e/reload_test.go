@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 
 // reloaded is a node on which a pod runs while its configuration changes.
 type reloaded struct {
-	ruled
+	*suite
 	metrics page
 	// pod was started before the first change, and its container is view.
 	pod  string
@@ -26,19 +25,19 @@ type reloaded struct {
 // TestReload changes the configuration file under running daemons.
 func TestReload(t *testing.T) {
 	s := &reloaded{metrics: page(testutil.FreeAddress(t))}
-	s.Node = bed.Start(t, bed.Options{
+	s.suite = start(t, bed.Options{
 		Inventory: bed.NewInventory(2, 0), Config: s.settings("replicas: 4"),
 		Offered: map[string]int{bed.Display: 8},
 	})
-	s.pod, _ = s.start(t, bed.Display, 1)
+	s.pod, _ = s.served(t, bed.Display, 1)
 	s.view = s.Look(t, s.pod, "main")
 	daemons := []int{s.Advertiser.PID(), s.Plugin.PID()}
-	s.run(t, "a change takes effect", s.testChange)
-	s.run(t, "a bad file is refused with the reason", s.testBadFiles)
+	s.Part(t, "a change takes effect", s.testChange)
+	s.Part(t, "a bad file is refused with the reason", s.testBadFiles)
 	if now := s.MustHave(t, s.pod, "main", s.view.GPUs...); now.ID != s.view.ID {
 		t.Error("the container that ran all the time was started again")
 	}
-	s.run(t, "a GPU is not handed out under its new name while a pod has it", s.testRename)
+	s.Part(t, "a GPU is not handed out under its new name while a pod has it", s.testRename)
 	if now := []int{s.Advertiser.PID(), s.Plugin.PID()}; !slices.Equal(now, daemons) || !s.Advertiser.Running() || !s.Plugin.Running() {
 		t.Errorf("the daemons' processes are %v, and were %v", now, daemons)
 	}
@@ -51,8 +50,7 @@ func (s *reloaded) settings(more string) string {
 
 func (s *reloaded) testChange(t *testing.T) {
 	for _, replicas := range []int{8, 2, 4} {
-		s.Configure(t, s.settings(fmt.Sprintf("replicas: %d", replicas)))
-		s.waitOffered(t, map[string]int{bed.Display: 2 * replicas})
+		s.Configure(t, s.settings(fmt.Sprintf("replicas: %d", replicas)), map[string]int{bed.Display: 2 * replicas})
 	}
 	s.metrics.waitFor(t, map[string]float64{"directx_config_last_reload_successful": 1})
 }
@@ -77,7 +75,7 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 			"directx_config_last_reload_successful":          0,
 		})
 	}
-	s.start(t, bed.Display, 1)
+	s.served(t, bed.Display, 1)
 	// The pod lives until the advertiser has found it among the kubelet's, a second after
 	// the allocation. Its record would not end with it otherwise.
 	bed.Never(t, 2*time.Second, "something of a bad file is in force", func() error {
@@ -93,10 +91,9 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 
 func (s *reloaded) testRename(t *testing.T) {
 	held := s.view.GPUs[0]
-	s.Configure(t, s.settings("resources: [{name: example.com/renamed, replicas: 3}]"))
-	s.waitOffered(t, map[string]int{"example.com/renamed": 3, bed.Display: 1})
+	s.Configure(t, s.settings("resources: [{name: example.com/renamed, replicas: 3}]"), map[string]int{"example.com/renamed": 3, bed.Display: 1})
 	for range 3 {
-		if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] == held {
+		if _, gpus := s.served(t, "example.com/renamed", 1); gpus[0] == held {
 			t.Errorf("GPU %d is handed out under its new name, and pod %s has it under the old one", held, s.pod)
 		}
 	}
@@ -112,39 +109,34 @@ func (s *reloaded) testRename(t *testing.T) {
 	})
 
 	s.Remove(t, s.pod)
-	s.waitOffered(t, map[string]int{"example.com/renamed": 6})
-	if _, gpus := s.start(t, "example.com/renamed", 1); gpus[0] != held {
+	s.Offered = map[string]int{"example.com/renamed": 6, bed.Display: 0}
+	s.WaitOffered(t)
+	if _, gpus := s.served(t, "example.com/renamed", 1); gpus[0] != held {
 		t.Errorf("the pod has GPU %d, want %d: the other is full", gpus[0], held)
 	}
-	s.waitOffered(t, map[string]int{bed.Display: 0})
 }
 
 // TestBadConfigurationByShim starts containers through the runtime shim while the
 // configuration file is bad: the last node policy stays in force.
 func TestBadConfigurationByShim(t *testing.T) {
-	s := &ruled{bed.Start(t, bed.Options{
-		Inventory: bed.NewInventory(2, 0), Shim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
+	s := start(t, bed.Options{
+		Inventory: bed.NewInventory(2, 0), Shim: true, PodsByShim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
 		Offered: map[string]int{bed.Display: 8},
-	})}
-	before, _ := s.start(t, bed.Display, 1)
+	})
+	before, _ := s.served(t, bed.Display, 1)
 	s.ConfigureBadly(t, "servedBy: shim\nreplicas: 0")
-	after, _ := s.start(t, bed.Display, 2)
+	after, _ := s.served(t, bed.Display, 2)
 	s.Crash(t, before, "main")
 	s.CheckDevices(t)
 
 	// A policy that cannot be read permits nothing.
 	path := policy.Path(s.StateDir)
-	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, good[:len(good)/2], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	good := string(bed.ReadFile(t, path))
+	bed.WriteFile(t, path, good[:len(good)/2], 0o600)
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, s.Look(t, after, "main"))
 	mustContain(t, "the event of a container without a policy", s.WaitNotStarted(t, after, "main", mark), path)
-	s.Configure(t, "servedBy: shim\nreplicas: 5")
+	s.Configure(t, "servedBy: shim\nreplicas: 5", map[string]int{bed.Display: 10})
 	s.Nudge(t, after)
 	s.WaitRunning(t, after)
 	s.CheckDevices(t)

@@ -16,7 +16,7 @@ func (s *suite) testRestarts(t *testing.T) {
 	b := s.Apply(t, bed.Pod{Name: "long-b", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "side"}}})
 	s.WaitRunning(t, a, b)
 
-	s.run(t, "a crashed container has the same GPUs again", func(t *testing.T) {
+	s.Part(t, "a crashed container has the same GPUs again", func(t *testing.T) {
 		s.crash(t, a)
 		s.crash(t, b)
 	})
@@ -41,7 +41,7 @@ func (s *suite) testRestarts(t *testing.T) {
 		{"all are restarted", terminate, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
 		{"all are killed", kill, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
 	} {
-		s.run(t, row.name, func(t *testing.T) {
+		s.Part(t, row.name, func(t *testing.T) {
 			before := []bed.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")}
 			s.RemoveDead(t, a, b)
 			for _, p := range row.which {
@@ -62,9 +62,7 @@ func (s *suite) testRestarts(t *testing.T) {
 			}
 			s.crash(t, a)
 			s.crash(t, b)
-			pod := s.Apply(t, bed.GPUPod("new", 1))
-			s.WaitRunning(t, pod)
-			s.MustHave(t, pod, "main", s.AssignedGPUs(t, pod, "main")...)
+			s.RunPod(t, bed.GPUPod("new", 1))
 		})
 	}
 }

@@ -16,14 +16,7 @@ import (
 // TestShimBesideNRI runs pods through the runtime shim on a node that has the NRI
 // plugin too. The test plays the kubelet, to choose the moment of each step.
 func TestShimBesideNRI(t *testing.T) {
-	s := &podShim{Node: bed.Start(t, bed.Options{
-		NoKubelet: true, Shim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0),
-	})}
-	s.client = s.Client(t, bed.PodNamespace)
-	// The advertiser makes its sockets there without a kubelet too.
-	if err := os.MkdirAll(bed.DevicePluginDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	s := start(t, bed.Options{NoKubelet: true, Shim: true, PodsByShim: true, Replicas: 32, Inventory: bed.NewInventory(2, 0)})
 	s.Advertiser.Start(t)
 	s.Plugin.Start(t)
 	s.WaitPlugin(t)
@@ -36,68 +29,52 @@ func TestShimBesideNRI(t *testing.T) {
 		{"a container that the plugin did not adjust gets its GPU from the shim", s.testRepaired},
 		{"a record that is lost is refused at the start", s.testLost},
 	} {
-		t.Run(part.name, func(t *testing.T) {
-			defer func() {
-				if t.Failed() {
-					s.DumpLogs(t)
-				}
-			}()
-			part.test(t)
-		})
+		t.Run(part.name, part.test)
 	}
 }
 
-// podShim is the node that the parts of TestShimBesideNRI share.
-type podShim struct {
-	*bed.Node
-	client *bed.Client
-	next   int // the replica to be allocated next
-}
-
-// allocate returns what the advertiser answers for a container with a GPU.
-func (s *podShim) allocate(t *testing.T, gpu int) bed.Answer {
-	t.Helper()
-	s.next++
-	return s.Allocate(t, s.Inventory.GPUs[gpu], s.next%8)
+// begin creates and starts a container in a sandbox.
+func begin(sandbox *bed.Direct, name string, answer bed.Answer) (id string, err error) {
+	if id, err = sandbox.Create(name, answer); err == nil {
+		err = sandbox.Start(id)
+	}
+	return id, err
 }
 
 // mustBeUntouched fails the test unless a container or a sandbox runs with the
 // spec that containerd made for it.
-func (s *podShim) mustBeUntouched(t *testing.T, id string) {
+func (s *suite) mustBeUntouched(t *testing.T, id string) {
 	t.Helper()
-	if given, started := s.client.Given(t, id), s.client.Started(t, id); !bytes.Equal(given, started) {
+	if given, started := s.pods.Given(t, id), s.pods.Started(t, id); !bytes.Equal(given, started) {
 		t.Errorf("containerd made this spec of %s: %s\nand it runs with this: %s", id, given, started)
 	}
 }
 
-func (s *podShim) testHealthy(t *testing.T) {
+// allocate returns what the advertiser answers for another container with a GPU.
+func (s *suite) allocate(t *testing.T, gpu int) bed.Answer {
+	t.Helper()
+	s.allocated++
+	return s.Allocate(t, s.Inventory.GPUs[gpu], s.allocated)
+}
+
+func (s *suite) testHealthy(t *testing.T) {
 	sandbox := s.RunSandbox(t, "healthy")
-	id, err := sandbox.Create("main", s.allocate(t, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sandbox.Start(id); err != nil {
-		t.Fatal(err)
-	}
+	id, err := begin(sandbox, "main", s.allocate(t, 0))
+	bed.Check(t, err)
 	sandbox.MustHave(t, id, 0)
 	s.mustBeUntouched(t, id)
 }
 
-func (s *podShim) testPodUntouched(t *testing.T) {
+func (s *suite) testPodUntouched(t *testing.T) {
 	sandbox := s.RunSandbox(t, "untouched")
 	s.mustBeUntouched(t, sandbox.ID())
 	for name, answer := range map[string]bed.Answer{
-		"plain": {},
+		"plain": nil,
 		// In a pod it grants nothing.
-		"wishes": {Env: map[string]string{"DIRECTX_VISIBLE_DEVICES": "all"}},
+		"wishes": {Envs: map[string]string{"DIRECTX_VISIBLE_DEVICES": "all"}},
 	} {
-		id, err := sandbox.Create(name, answer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := sandbox.Start(id); err != nil {
-			t.Fatal(err)
-		}
+		id, err := begin(sandbox, name, answer)
+		bed.Check(t, err)
 		s.mustBeUntouched(t, id)
 		sandbox.MustHave(t, id)
 	}
@@ -105,8 +82,8 @@ func (s *podShim) testPodUntouched(t *testing.T) {
 
 // testRepaired: with the plugin away, the shim gives the container its GPU and
 // removes the interlock.
-func (s *podShim) testRepaired(t *testing.T) {
-	for _, way := range ways(s.Node) {
+func (s *suite) testRepaired(t *testing.T) {
+	for _, way := range ways(s) {
 		if way.which[0] != s.Plugin {
 			continue
 		}
@@ -114,10 +91,7 @@ func (s *podShim) testRepaired(t *testing.T) {
 			sandbox := s.RunSandbox(t, "repaired")
 			answer := s.allocate(t, 1)
 			way.gone(t)
-			id, err := sandbox.Create("main", answer)
-			if err == nil {
-				err = sandbox.Start(id)
-			}
+			id, err := begin(sandbox, "main", answer)
 			if err == nil {
 				sandbox.MustHave(t, id, 1)
 				s.mustBeRepaired(t, id)
@@ -129,15 +103,12 @@ func (s *podShim) testRepaired(t *testing.T) {
 			s.WaitPlugin(t)
 			// A container that ended is created again, now with the plugin.
 			bed.Eventually(t, 20*time.Second, "the plugin adjusts a container", func() error {
-				again, err := sandbox.Create("main", answer)
+				again, err := begin(sandbox, "main", answer)
 				if err != nil {
 					return err
 				}
-				if err := sandbox.Start(again); err != nil {
-					return err
-				}
 				sandbox.MustHave(t, again, 1)
-				if given, started := s.client.Given(t, again), s.client.Started(t, again); !bytes.Equal(given, started) {
+				if given, started := s.pods.Given(t, again), s.pods.Started(t, again); !bytes.Equal(given, started) {
 					return errors.New("the shim did")
 				}
 				return nil
@@ -148,20 +119,20 @@ func (s *podShim) testRepaired(t *testing.T) {
 
 // mustBeRepaired fails the test unless the shim, and not the plugin, gave a
 // container its GPU.
-func (s *podShim) mustBeRepaired(t *testing.T, id string) {
+func (s *suite) mustBeRepaired(t *testing.T, id string) {
 	t.Helper()
 	destination := []byte(s.Inventory.GPUs[1].Mounts(s.Dir)[0].Destination)
-	if bytes.Contains(s.client.Given(t, id), destination) {
+	if bytes.Contains(s.pods.Given(t, id), destination) {
 		t.Errorf("the plugin adjusted container %s: the test does not show what it should", id)
 	}
-	if n := bytes.Count(s.client.Started(t, id), destination); n != 1 {
+	if n := bytes.Count(s.pods.Started(t, id), destination); n != 1 {
 		t.Errorf("the spec of container %s has %s %d times, want once", id, destination, n)
 	}
 }
 
 // testLost removes a container's record between its creation, by NRI, and its
 // start, by the shim.
-func (s *podShim) testLost(t *testing.T) {
+func (s *suite) testLost(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"removed": os.Remove,
 		"damaged": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
@@ -170,13 +141,9 @@ func (s *podShim) testLost(t *testing.T) {
 			sandbox := s.RunSandbox(t, "lost")
 			answer := s.allocate(t, 0)
 			id, err := sandbox.Create("main", answer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(s.StateDir, "allocations", recordName(answer.Env[displayToken]))
-			if err := change(path); err != nil {
-				t.Fatal(err)
-			}
+			bed.Check(t, err)
+			path := filepath.Join(s.StateDir, "allocations", recordName(answer.GetEnvs()[displayToken]))
+			bed.Check(t, change(path))
 			t.Cleanup(func() {
 				if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Error(err)
@@ -187,7 +154,7 @@ func (s *podShim) testLost(t *testing.T) {
 				t.Fatal("the container started")
 			}
 			mustContain(t, "the error of the start", err.Error(), `container "main" of pod default/lost-`, displayToken)
-			if traces := s.client.TaskTraces(id); len(traces) > 0 {
+			if traces := s.pods.TaskTraces(id); len(traces) > 0 {
 				t.Errorf("a refused container left %v", traces)
 			}
 		})

@@ -19,9 +19,8 @@ const (
 // testTokens tests that only the kubelet's allocation grants a GPU, for every kind of
 // container.
 func (s *suite) testTokens(t *testing.T) {
-	s.run(t, "a pod's own request variables and annotations grant nothing", func(t *testing.T) {
-		owner := s.Apply(t, bed.GPUPod("owner", 1))
-		s.WaitRunning(t, owner)
+	s.Part(t, "a pod's own request variables and annotations grant nothing", func(t *testing.T) {
+		owner := s.RunPod(t, bed.GPUPod("owner", 1))
 		token := s.Look(t, owner, "main").Tokens[displayToken]
 		if len(token) != 32 {
 			t.Fatalf("the token of a container with a GPU is %q, want 32 digits", token)
@@ -31,8 +30,8 @@ func (s *suite) testTokens(t *testing.T) {
 			Annotations: map[string]string{
 				"directx.microsoft.com/allocation.display": token,
 				"directx.microsoft.com/allocation.compute": strings.Repeat("0", 32),
-				"directx.microsoft.com/extra-mounts":       s.DeviceNode(s.inventory.GPUs[0]),
-				"directx.microsoft.com/devices":            s.inventory.GPUs[0].LocationPath(),
+				"directx.microsoft.com/extra-mounts":       s.DeviceNode(s.Inventory.GPUs[0]),
+				"directx.microsoft.com/devices":            s.Inventory.GPUs[0].LocationPath(),
 				"directx.microsoft.com/adjustment":         "{}",
 			},
 			Containers: []bed.Container{{Name: "main", Env: map[string]string{
@@ -41,10 +40,10 @@ func (s *suite) testTokens(t *testing.T) {
 		})
 		s.WaitRunning(t, pod)
 		view := s.MustHave(t, pod, "main")
-		s.mustNotOpen(t, view, s.inventory.GPUs[0])
+		s.mustNotOpen(t, view, s.Inventory.GPUs[0])
 	})
 
-	s.run(t, "a forged token starts nothing, and the event says so", func(t *testing.T) {
+	s.Part(t, "a forged token starts nothing, and the event says so", func(t *testing.T) {
 		mark := s.Kubelet.Mark()
 		tokens := map[string]map[string]string{
 			"made-up":     {displayToken: "0123456789abcdef0123456789abcdef"},
@@ -65,9 +64,8 @@ func (s *suite) testTokens(t *testing.T) {
 		}
 	})
 
-	s.run(t, "another pod's token starts nothing and does not hurt its owner", func(t *testing.T) {
-		owner := s.Apply(t, bed.GPUPod("victim", 1))
-		s.WaitRunning(t, owner)
+	s.Part(t, "another pod's token starts nothing and does not hurt its owner", func(t *testing.T) {
+		owner := s.RunPod(t, bed.GPUPod("victim", 1))
 		token := s.Look(t, owner, "main").Tokens[displayToken]
 		mark := s.Kubelet.Mark()
 		thief := s.Apply(t, bed.Pod{Name: "thief", Containers: []bed.Container{
@@ -83,7 +81,7 @@ func (s *suite) testTokens(t *testing.T) {
 		s.crash(t, owner)
 	})
 
-	s.run(t, "a pod that spoils the token it was given does not start", func(t *testing.T) {
+	s.Part(t, "a pod that spoils the token it was given does not start", func(t *testing.T) {
 		mark := s.Kubelet.Mark()
 		pod := s.Apply(t, bed.Pod{Name: "spoiler", Containers: []bed.Container{
 			{Name: "main", Display: 1, Env: map[string]string{displayToken: strings.Repeat("a", 32)}},
@@ -93,9 +91,8 @@ func (s *suite) testTokens(t *testing.T) {
 		mustContain(t, "the event of an emptied token", s.WaitNotStarted(t, pod, "empty", mark), "empty", displayToken)
 	})
 
-	s.run(t, "a container that holds both resources gets both", func(t *testing.T) {
-		pod := s.Apply(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 1, Compute: 1}}})
-		s.WaitRunning(t, pod)
+	s.Part(t, "a container that holds both resources gets both", func(t *testing.T) {
+		pod := s.RunPod(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 1, Compute: 1}}})
 		gpus := s.AssignedGPUs(t, pod, "main")
 		if len(gpus) != 2 || gpus[1] != 2 {
 			t.Errorf("the kubelet assigned GPUs %v, want one for display and number 2", gpus)
@@ -107,7 +104,7 @@ func (s *suite) testTokens(t *testing.T) {
 		s.crash(t, pod)
 	})
 
-	s.run(t, "an init container and the main container both have a GPU, also in a second sandbox", s.testInit)
+	s.Part(t, "an init container and the main container both have a GPU, also in a second sandbox", s.testInit)
 }
 
 // testInit has an init container, whose replica the kubelet also assigns to the main
@@ -126,14 +123,12 @@ func (s *suite) testInit(t *testing.T) {
 	s.WaitRunning(t, pod)
 	for range 2 {
 		before, err := s.Status(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bed.Check(t, err)
 		gpus := make(map[string][]int)
 		for _, name := range []string{"main", "other"} {
 			gpus[name] = s.MustHave(t, pod, name, s.AssignedGPUs(t, pod, name)...).GPUs
 		}
-		s.KillSandbox(t, pod)
+		s.StopSandbox(t, pod)
 		after := s.WaitStatus(t, pod, "init containers ran again and the others run", func(now bed.Status) error {
 			for _, name := range []string{"first", "second", "none", "main", "other"} {
 				was, _ := before.Container(name)

@@ -37,9 +37,6 @@ const (
 
 // TestFaults plays sequences until its time is over or one has failed.
 func TestFaults(t *testing.T) {
-	if reason := bed.SkipReason(); reason != "" {
-		t.Skip(reason)
-	}
 	if replay := os.Getenv("DIRECTX_NRI_FAULTS_REPLAY"); replay != "" {
 		var seed uint64
 		var steps int

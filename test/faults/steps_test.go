@@ -76,7 +76,7 @@ func (r *round) start(containerd2 bool) {
 	r.full = bed.NewInventory(2, 1)
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
 	r.Node = bed.Start(r.t, bed.Options{
-		Inventory: r.full, Config: config(replicas), Containerd2: containerd2, Shim: true, HandlerApart: true, StateDirSize: stateDir,
+		Inventory: r.full, Config: config(replicas), Containerd2: containerd2, Shim: true, StateDirSize: stateDir,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.client = r.Client(r.t, bed.DefaultNamespace)
@@ -328,7 +328,7 @@ func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
 	} else if len(gpus) == 0 && len(r.damaged) == 0 || !r.faulty() {
 		r.t.Errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
 	}
-	r.client.Remove(r.t, c.ID)
+	r.must(r.client.Delete(c.ID))
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
 }
 

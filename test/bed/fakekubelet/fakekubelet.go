@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -33,7 +34,6 @@ type Kubelet struct {
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint // by resource
-	changed   chan struct{}        // closed and replaced at each change
 }
 
 // endpoint is a device plugin's server of one resource.
@@ -47,7 +47,7 @@ type endpoint struct {
 // Start serves registrations in the device plugin directory dir and, unless the
 // path is empty, the PodResources API at podResources.
 func Start(dir, podResources string) (*Kubelet, error) {
-	k := &Kubelet{dir: dir, server: grpc.NewServer(), endpoints: map[string]*endpoint{}, changed: make(chan struct{})}
+	k := &Kubelet{dir: dir, server: grpc.NewServer(), endpoints: map[string]*endpoint{}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	plugin.RegisterRegistrationServer(k.server, k)
 	podresources.RegisterPodResourcesListerServer(k.server, k)
@@ -108,8 +108,6 @@ func (k *Kubelet) set(e *endpoint, devices []*plugin.Device) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e.devices, e.listed = devices, true
-	close(k.changed)
-	k.changed = make(chan struct{})
 }
 
 // Forget drops the devices of a resource until its plugin registers again.
@@ -124,14 +122,14 @@ func (k *Kubelet) Forget(resource string) {
 func (k *Kubelet) Wait(ctx context.Context, resource string) (int, error) {
 	for {
 		k.mu.Lock()
-		e, changed := k.endpoints[resource], k.changed
+		e := k.endpoints[resource]
 		if e != nil && e.listed {
 			defer k.mu.Unlock()
 			return len(e.healthy()), nil
 		}
 		k.mu.Unlock()
 		select {
-		case <-changed:
+		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 			return 0, fmt.Errorf("%s was not registered: %w", resource, context.Cause(ctx))
 		}

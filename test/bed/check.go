@@ -3,9 +3,42 @@
 package bed
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
+
+// Check ends the test if there is an error.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ReadFile returns the content of a file, which must be there.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	Check(t, err)
+	return data
+}
+
+// WriteFile writes a file in one step, so that no one reads half of it, and makes its
+// directory. No process that another test starts meanwhile inherits it open for writing,
+// so a program can be run at once. It returns the path.
+func WriteFile(t testing.TB, path, content string, perm os.FileMode) string {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	// A dot in front keeps the kubelet from reading a half-written manifest.
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+	Check(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(temp, []byte(content), perm), os.Chmod(temp, perm), os.Rename(temp, path)))
+	return path
+}
 
 // pollInterval is the time between two checks of a condition.
 const pollInterval = 50 * time.Millisecond
