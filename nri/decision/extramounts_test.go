@@ -113,17 +113,6 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 	}
 }
 
-const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
-
-func variables(edits ocispec.Edits) map[string]string {
-	found := map[string]string{}
-	for _, variable := range edits.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		found[name] = value
-	}
-	return found
-}
-
 func TestByClass(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()

@@ -40,19 +40,6 @@ func TestDefinitelyNoRequest(t *testing.T) {
 	}
 }
 
-func factsOf(t *testing.T, text string) ocispec.Facts {
-	t.Helper()
-	spec, err := ocispec.ParseSpec([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	facts, err := spec.Facts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return facts
-}
-
 // FuzzConfigJSON checks that definitelyNoRequest is false for each container that
 // requests a GPU.
 func FuzzConfigJSON(f *testing.F) {
