@@ -36,25 +36,16 @@ func (n *Node) nerdctlEnv() []string {
 
 const nerdctlToml = "nerdctl.toml"
 
-// WriteNerdctlConfig configures nerdctl to keep its data in the node's directory
-// and to use only what this machine's kernel has.
-func (n *Node) WriteNerdctlConfig(t testing.TB) {
+// Nerdctl runs nerdctl and returns all that it prints. It keeps its data in the node's
+// directory and uses only what this machine's kernel has.
+func (n *Node) Nerdctl(t testing.TB, args ...string) (output string, err error) {
 	t.Helper()
 	WriteFile(t, filepath.Join(n.Dir, nerdctlToml), fmt.Sprintf("address = %q\ndata_root = %q\nsnapshotter = %q\ncgroup_manager = \"cgroupfs\"\ncni_netconfpath = %q\n",
 		n.Address(), filepath.Join(n.Dir, "nerdctl"), snapshotter, filepath.Join(n.Dir, "nerdctl-cni")), 0o644)
-}
-
-// Nerdctl runs nerdctl and returns all that it prints.
-func (n *Node) Nerdctl(args ...string) (output string, err error) {
-	cmd := exec.Command(n.parts.Stock("nerdctl"), args...)
+	cmd := exec.Command(n.Stock("nerdctl"), args...)
 	cmd.Env = n.nerdctlEnv()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// NerdctlRunFlags are the flags of `nerdctl run` that any container needs here.
-func (n *Node) NerdctlRunFlags(name string) []string {
-	return []string{"--name", name, "--net", "none", "--cgroup-parent", n.cgroup}
 }
 
 // Address is containerd's socket.

@@ -24,7 +24,6 @@ func TestByHand(t *testing.T) {
 	s.SameDevicePaths = true
 	s.WriteInventory(t, s.Inventory)
 	s.ApplyConfig(t)
-	s.WriteNerdctlConfig(t)
 	t.Run("side by side", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"flags give what the shim gives":                       s.testFlags,
@@ -162,10 +161,10 @@ func (s *suite) testDxctlSpec(t *testing.T) {
 // has of GPUs with what the shim gives.
 func (s *suite) testNerdctlFlags(t *testing.T) {
 	flags := strings.Split(strings.TrimSpace(s.dxctl(t, "flags", "--for", "nerdctl", "--index", "0,2", "-o", "args")), "\n")
-	out, err := s.Nerdctl(slices.Concat([]string{"run", "--detach"}, s.NerdctlRunFlags("nerdctl-flags"), flags,
+	out, err := s.Nerdctl(t, slices.Concat([]string{"run", "--detach"}, []string{"--name", "nerdctl-flags", "--net", "none", "--cgroup-parent", bed.Cgroup()}, flags,
 		[]string{bed.Image, "/bin/sh", "-c", "sleep 600"})...)
 	t.Cleanup(func() {
-		if out, err := s.Nerdctl("rm", "--force", "nerdctl-flags"); err != nil {
+		if out, err := s.Nerdctl(t, "rm", "--force", "nerdctl-flags"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
