@@ -444,8 +444,8 @@ func (r *round) checkLeaks() {
 	})
 }
 
-// leftover returns the processes of runc and of standalone containers' shims. Those of
-// pods' sandboxes are the kubelet's to end, which forgets some of its static pods.
+// leftover returns the processes of runc and of standalone containers' shims. containerd
+// leaves some shims of pods that are deleted while their containers start.
 func (r *round) leftover() (all []string) {
 	programs, err := filepath.Glob("/proc/[0-9]*/exe")
 	r.must(err)
