@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
@@ -14,7 +14,6 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/test/windows/bed"
-	"directx-nri/test/windows/hardware"
 )
 
 // TestDiscovery changes the hardware of the prefix and checks the product's discovery. Its
@@ -23,9 +22,7 @@ import (
 //
 //nolint:paralleltest // See above.
 func TestDiscovery(t *testing.T) {
-	if skip != "" {
-		t.Skip(skip)
-	}
+	machine.NeedsDoubles(t, "hardware is plugged in")
 	for _, part := range []part{
 		{"four Tesla T4", testFourT4},
 		{"kinds of devices", testKinds},
@@ -34,7 +31,6 @@ func TestDiscovery(t *testing.T) {
 		{"without DXCore", testWithoutDXCore},
 		{"containers", testLive},
 		{"UUIDs", testUUIDs},
-		{"dxctl", testReports},
 		{"single devices or the class", testAssignment},
 		{"example programs", testExamples},
 		{"unit tests", testUnits},
@@ -43,9 +39,6 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// pointer returns a pointer to v.
-func pointer[T any](v T) *T { return &v }
-
 // t4Store is the driver store path on a g4dn instance of AWS.
 const t4Store = bed.DriverStore + `\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
@@ -53,57 +46,60 @@ const t4Store = bed.DriverStore + `\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 const t4Memory = 15 << 30
 
 // t4 returns the i-th of four Tesla T4 of a g4dn instance, as Windows and DXCore report it.
-func t4(i int) (hardware.Device, hardware.Adapter) {
+func t4(i int) (bed.Device, bed.Adapter) {
 	luid := []uint64{7048070, 7098126, 7148182, 7198238}[i]
 	slot := uint32(0x1b + i)
-	device := hardware.Device{
-		InstanceID:   fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%X`, slot<<3),
-		Class:        hardware.ClassDisplay,
-		Description:  "NVIDIA Tesla T4",
-		Manufacturer: "NVIDIA",
-		HardwareIDs:  []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`, `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE`},
-		LocationPaths: []string{
-			fmt.Sprintf("PCIROOT(0)#PCI(%X00)", slot),
-			fmt.Sprintf("ACPI(_SB_)#ACPI(PCI0)#ACPI(S%X_)", slot<<3),
-		},
-		LUID:      &luid,
-		NUMANode:  pointer[uint32](0),
-		BusNumber: pointer[uint32](0),
-		Address:   pointer(slot << 16),
-		Status:    hardware.Running,
-		Driver:    nvidia(t4Store, "31.0.15.5222"),
+	device := bed.Device{
+		InstanceID:    fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%X`, slot<<3),
+		Class:         bed.ClassDisplay,
+		Description:   "NVIDIA Tesla T4",
+		Manufacturer:  "NVIDIA",
+		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`, `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE`},
+		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%X00)", slot), fmt.Sprintf("ACPI(_SB_)#ACPI(PCI0)#ACPI(S%X_)", slot<<3)},
+		LUID:          &luid,
+		NUMANode:      new(uint32(0)),
+		BusNumber:     new(uint32(0)),
+		Address:       new(slot << 16),
+		Status:        bed.Running,
+		Driver:        nvidia(t4Store, "31.0.15.5222"),
 	}
-	adapter := hardware.Adapter{
+	adapter := bed.Adapter{
 		LUID: luid, Description: "NVIDIA Tesla T4", Hardware: true, DedicatedMemory: t4Memory,
 		D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
 	}
 	return device, adapter
 }
 
+// runtimeFiles are the files of NVIDIA's driver, by the subkey that lists them.
+func runtimeFiles() map[string][]discovery.RuntimeFile {
+	return map[string][]discovery.RuntimeFile{
+		"CopyToVmOverwrite": {
+			{Source: "nvcudadebugger.dll", Destination: "nvcudadebugger.dll"}, {Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"},
+			{Source: "nvcuvid64.dll", Destination: "nvcuvid.dll"}, {Source: "nvEncodeAPI64.dll", Destination: "nvEncodeAPI64.dll"},
+			{Source: "nvapi64.dll", Destination: "nvapi64.dll"}, {Source: "nvml_loader.dll", Destination: "nvml.dll"},
+		},
+		"CopyToVmWhenNewer": {{Source: "OpenCL64.dll", Destination: "OpenCL.dll"}, {Source: "vulkan-1-x64.dll", Destination: "vulkan-1.dll"}},
+		"CopyToVmOverwriteWow64": {
+			{Source: "nvcuda_loader32.dll", Destination: "nvcuda.dll"}, {Source: "nvcuvid32.dll", Destination: "nvcuvid.dll"},
+			{Source: "nvEncodeAPI.dll", Destination: "nvEncodeAPI.dll"}, {Source: "nvapi.dll", Destination: "nvapi.dll"},
+		},
+		"CopyToVmWhenNewerWow64": {{Source: "OpenCL32.dll", Destination: "OpenCL.dll"}, {Source: "vulkan-1-x86.dll", Destination: "vulkan-1.dll"}},
+	}
+}
+
 // nvidia returns a driver of NVIDIA with its usual files.
-func nvidia(store, version string) *hardware.Driver {
-	user := func(file string) []string { return slices.Repeat([]string{store + `\` + file}, 4) }
-	d := &hardware.Driver{Version: version, INF: "oem12.inf", Values: []hardware.Value{
-		hardware.Strings("", "UserModeDriverName", user("nvldumdx.dll")...),
-		hardware.Strings("", "UserModeDriverNameWow", user("nvldumd.dll")...),
-		hardware.String("", "DriverDesc", "NVIDIA Tesla T4"),
-	}}
-	for _, list := range []struct {
-		subkey string
-		files  [][]string
-	}{
-		{"CopyToVmOverwrite", [][]string{
-			{"nvcudadebugger.dll"}, {"nvcuda_loader64.dll", "nvcuda.dll"}, {"nvcuvid64.dll", "nvcuvid.dll"},
-			{"nvEncodeAPI64.dll"}, {"nvapi64.dll"}, {"nvml_loader.dll", "nvml.dll"},
-		}},
-		{"CopyToVmWhenNewer", [][]string{{"OpenCL64.dll", "OpenCL.dll"}, {"vulkan-1-x64.dll", "vulkan-1.dll"}}},
-		{"CopyToVmOverwriteWow64", [][]string{
-			{"nvcuda_loader32.dll", "nvcuda.dll"}, {"nvcuvid32.dll", "nvcuvid.dll"}, {"nvEncodeAPI.dll"}, {"nvapi.dll"},
-		}},
-		{"CopyToVmWhenNewerWow64", [][]string{{"OpenCL32.dll", "OpenCL.dll"}, {"vulkan-1-x86.dll", "vulkan-1.dll"}}},
-	} {
-		for i, file := range list.files {
-			d.Values = append(d.Values, hardware.Strings(list.subkey, fmt.Sprintf("File%02d", i), file...))
+func nvidia(store, version string) *bed.Driver {
+	d := &bed.Driver{Version: version, INF: "oem12.inf"}
+	d.Set("", "UserModeDriverName", slices.Repeat([]string{store + `\nvldumdx.dll`}, 4))
+	d.Set("", "UserModeDriverNameWow", slices.Repeat([]string{store + `\nvldumd.dll`}, 4))
+	d.Set("", "DriverDesc", "NVIDIA Tesla T4")
+	for subkey, files := range runtimeFiles() {
+		for i, f := range files {
+			names := []string{f.Source, f.Destination}
+			if f.Source == f.Destination {
+				names = names[:1]
+			}
+			d.Set(subkey, fmt.Sprintf("File%02d", i), names)
 		}
 	}
 	return d
@@ -117,7 +113,7 @@ func plugT4(t *testing.T, n int) bed.Hardware {
 		device, adapter := t4(i)
 		h.Devices, h.Adapters = append(h.Devices, device), append(h.Adapters, adapter)
 	}
-	wine.Plug(t, h)
+	machine.Plug(t, h)
 	return h
 }
 
@@ -130,7 +126,7 @@ func byID(t *testing.T, devices []discovery.Device) map[string]discovery.Device 
 		if _, twice := found[d.InstanceID]; twice {
 			t.Errorf("%s is listed twice", d.InstanceID)
 		}
-		if class, number, _ := strings.Cut(d.DriverKey, `\`); d.DriverKey != "" && (len(class) != len(hardware.ClassDisplay) || len(number) != 4) {
+		if class, number, _ := strings.Cut(d.DriverKey, `\`); d.DriverKey != "" && (len(class) != len(bed.ClassDisplay) || len(number) != 4) {
 			t.Errorf("%s has the driver key %q", d.InstanceID, d.DriverKey)
 		}
 		d.DriverKey = ""
@@ -144,55 +140,33 @@ func byID(t *testing.T, devices []discovery.Device) map[string]discovery.Device 
 }
 
 func testFourT4(t *testing.T) {
-	plugT4(t, 4)
+	h := plugT4(t, 4)
+	files := runtimeFiles()
 	want := map[string]discovery.Device{}
 	var order []string
-	for i := range 4 {
-		slot := uint32(0x1b + i)
-		id := []string{
-			`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&D8`,
-			`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&E0`,
-			`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&E8`,
-			`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&F0`,
-		}[i]
-		order = append(order, id)
-		want[id] = discovery.Device{
-			InstanceID:      id,
+	for i, d := range h.Devices {
+		order = append(order, d.InstanceID)
+		want[d.InstanceID] = discovery.Device{
+			InstanceID:      d.InstanceID,
 			Description:     "NVIDIA Tesla T4",
 			VendorID:        discovery.VendorNVIDIA,
 			Manufacturer:    "NVIDIA",
 			LocationPath:    []string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(1C00)", "PCIROOT(0)#PCI(1D00)", "PCIROOT(0)#PCI(1E00)"}[i],
-			LUID:            []discovery.LUID{7048070, 7098126, 7148182, 7198238}[i],
+			LUID:            discovery.LUID(*d.LUID),
 			DriverVersion:   "31.0.15.5222",
 			DriverStorePath: t4Store,
 			DedicatedMemory: t4Memory,
-			NUMANode:        pointer(0),
-			BusNumber:       pointer[uint32](0),
-			Address:         pointer(slot << 16),
-			Status:          hardware.Running,
+			NUMANode:        new(0),
+			BusNumber:       d.BusNumber,
+			Address:         d.Address,
+			Status:          bed.Running,
 			SupportsDisplay: true,
 			SupportsCompute: true,
-			System32: []discovery.RuntimeFile{
-				{Source: "nvcudadebugger.dll", Destination: "nvcudadebugger.dll"},
-				{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"},
-				{Source: "nvcuvid64.dll", Destination: "nvcuvid.dll"},
-				{Source: "nvEncodeAPI64.dll", Destination: "nvEncodeAPI64.dll"},
-				{Source: "nvapi64.dll", Destination: "nvapi64.dll"},
-				{Source: "nvml_loader.dll", Destination: "nvml.dll"},
-				{Source: "OpenCL64.dll", Destination: "OpenCL.dll"},
-				{Source: "vulkan-1-x64.dll", Destination: "vulkan-1.dll"},
-			},
-			SysWOW64: []discovery.RuntimeFile{
-				{Source: "nvcuda_loader32.dll", Destination: "nvcuda.dll"},
-				{Source: "nvcuvid32.dll", Destination: "nvcuvid.dll"},
-				{Source: "nvEncodeAPI.dll", Destination: "nvEncodeAPI.dll"},
-				{Source: "nvapi.dll", Destination: "nvapi.dll"},
-				{Source: "OpenCL32.dll", Destination: "OpenCL.dll"},
-				{Source: "vulkan-1-x86.dll", Destination: "vulkan-1.dll"},
-			},
+			System32:        slices.Concat(files["CopyToVmOverwrite"], files["CopyToVmWhenNewer"]),
+			SysWOW64:        slices.Concat(files["CopyToVmOverwriteWow64"], files["CopyToVmWhenNewerWow64"]),
 		}
 	}
-	devices := wine.Discovered(t)
+	devices := machine.Devices(t)
 	if diff := cmp.Diff(want, byID(t, devices)); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
@@ -205,7 +179,7 @@ func testFourT4(t *testing.T) {
 	}
 
 	// A lookup returns the same.
-	found := byID(t, wine.Found(t, strings.ToLower(order[2]), `PCI\VEN_10DE&DEV_1EB8\GONE`, order[0]))
+	found := byID(t, machine.Find(t, strings.ToLower(order[2]), `PCI\VEN_10DE&DEV_1EB8\GONE`, order[0]))
 	if len(found) != 2 {
 		t.Errorf("found %d devices, want the two that exist", len(found))
 	}
@@ -221,8 +195,8 @@ func testFourT4(t *testing.T) {
 // kinds of devices; these are read in different ways.
 type kindTest struct {
 	name    string
-	device  *hardware.Device
-	adapter *hardware.Adapter
+	device  *bed.Device
+	adapter *bed.Adapter
 	want    discovery.Device
 	reason  string // part of Health.Reason, empty for a healthy device
 	note    string // part of Notes
@@ -230,60 +204,37 @@ type kindTest struct {
 
 // kindTests returns the tests without LUIDs.
 func kindTests() []kindTest {
-	pci := func(id string, change func(*hardware.Device)) *hardware.Device {
-		d := &hardware.Device{
-			InstanceID: `PCI\` + id, Class: hardware.ClassDisplay, Description: id, Status: hardware.Running,
-			LocationPaths: []string{"PCIROOT(0)#PCI(0300)#PCI(0000)#PCI(0000)"},
-			Driver: &hardware.Driver{Version: "1.2.3.4", INF: "oem7.inf", Values: []hardware.Value{
-				hardware.Strings("", "UserModeDriverName", bed.DriverStore+`\gpu.inf_amd64_00\B1\user.dll`),
-			}},
+	pci := func(id string, odd ...bed.Property) *bed.Device {
+		d := &bed.Device{
+			InstanceID: `PCI\` + id, Class: bed.ClassDisplay, Description: id, Status: bed.Running,
+			LocationPaths: []string{"PCIROOT(0)#PCI(0300)#PCI(0000)#PCI(0000)"}, Driver: &bed.Driver{Version: "1.2.3.4", INF: "oem7.inf"}, Odd: odd,
 		}
-		change(d)
+		d.Driver.Set("", "UserModeDriverName", []string{bed.DriverStore + `\gpu.inf_amd64_00\B1\user.dll`})
 		return d
 	}
-	odd := func(p hardware.Property) func(*hardware.Device) {
-		return func(d *hardware.Device) { d.Odd = []hardware.Property{p} }
-	}
-	full := func() *hardware.Adapter {
-		return &hardware.Adapter{Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
-	}
+	full := bed.Adapter{Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+	first, second, forgetful := full, full, full
+	forgetful.DedicatedMemory, forgetful.Refuses = 1<<30, new(uint32(7))
+	software := full
+	software.Description, software.Hardware = "Microsoft Basic Render Driver", false
+	npu := pci(`VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`)
+	npu.Class = bed.ClassComputeAccelerator
+	driverless := pci(`VEN_10DE&DEV_1EB8&NONE\1`)
+	driverless.Driver, driverless.Status, driverless.Problem = nil, bed.Stopped, bed.NoDriver
+	display := discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true}
 	both := discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true}
 	return []kindTest{
-		{
-			"a neural processor", pci(`VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, func(d *hardware.Device) { d.Class = hardware.ClassComputeAccelerator }),
-			&hardware.Adapter{Hardware: true, Integrated: true, D3D12CoreCompute: true, DedicatedMemory: 128 << 20},
-			discovery.Device{VendorID: discovery.VendorIntel, SupportsCompute: true, Integrated: true, DedicatedMemory: 128 << 20}, "", "",
-		},
-		{
-			"a GPU in a Thunderbolt box, with Direct3D 11 only", pci(`VEN_10DE&DEV_2684&SUBSYS_167C10DE&REV_A1\7&2F3A1B9C&0&0008001D`, func(*hardware.Device) {}),
-			&hardware.Adapter{Hardware: true, Detachable: true, D3D11Graphics: true},
-			discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, Detachable: true}, "", "",
-		},
-		{
-			"a device without a driver", pci(`VEN_10DE&DEV_1EB8&NONE\1`, func(d *hardware.Device) { d.Driver, d.Status, d.Problem = nil, hardware.Stopped, hardware.NoDriver }),
-			nil, discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true}, "28", "",
-		},
-		{
-			"Microsoft Basic Render", nil,
-			&hardware.Adapter{Description: "Microsoft Basic Render Driver", D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true},
-			discovery.Device{Software: true, SupportsDisplay: true, SupportsCompute: true}, "", "",
-		},
-		{"an adapter without a device", nil, full(), discovery.Device{}, "Plug and Play", ""},
-		{
-			"a device whose location paths have the wrong type", pci(`VEN_10DE&DEV_1EB8&PATHS\1`,
-				odd(hardware.Property{Format: "{a45c254e-df1c-4efd-8020-67d146a850e0}", ID: 37, Type: 0x7, Data: []byte{1, 2, 3, 4}})),
-			full(), both, "location path", "failed to read a",
-		},
-		{
-			"a device whose LUID is cut short", pci(`VEN_10DE&DEV_1EB8&LUID\1`,
-				odd(hardware.Property{Format: "{60b193cb-5276-4d0f-96fc-f173abad3ec6}", ID: 2, Type: 0x9, Data: []byte{1, 2, 3}})),
-			nil, discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true}, "", "failed to read a",
-		},
-		{
-			"an adapter that does not report its memory", pci(`VEN_10DE&DEV_1EB8&MEMORY\1`, func(*hardware.Device) {}),
-			&hardware.Adapter{Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true, DedicatedMemory: 1 << 30, Refuses: pointer[uint32](7)},
-			both, "", "failed to read a",
-		},
+		{"a neural processor", npu, &bed.Adapter{Hardware: true, Integrated: true, D3D12CoreCompute: true, DedicatedMemory: 128 << 20},
+			discovery.Device{VendorID: discovery.VendorIntel, SupportsCompute: true, Integrated: true, DedicatedMemory: 128 << 20}, "", ""},
+		{"a GPU in a Thunderbolt box, with Direct3D 11 only", pci(`VEN_10DE&DEV_2684&SUBSYS_167C10DE&REV_A1\7&2F3A1B9C&0&0008001D`),
+			&bed.Adapter{Hardware: true, Detachable: true, D3D11Graphics: true},
+			discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, Detachable: true}, "", ""},
+		{"a device without a driver", driverless, nil, display, "28", ""},
+		{"Microsoft Basic Render", nil, &software, discovery.Device{Software: true, SupportsDisplay: true, SupportsCompute: true}, "", ""},
+		{"an adapter without a device", nil, &first, discovery.Device{}, "Plug and Play", ""},
+		{"a device whose location paths have the wrong type", pci(`VEN_10DE&DEV_1EB8&PATHS\1`, bed.OddLocationPaths()), &second, both, "location path", "failed to read a"},
+		{"a device whose LUID is cut short", pci(`VEN_10DE&DEV_1EB8&LUID\1`, bed.OddLUID()), nil, display, "", "failed to read a"},
+		{"an adapter that does not report its memory", pci(`VEN_10DE&DEV_1EB8&MEMORY\1`), &forgetful, both, "", "failed to read a"},
 	}
 }
 
@@ -307,8 +258,8 @@ func testKinds(t *testing.T) {
 			h.Devices = append(h.Devices, *test.device)
 		}
 	}
-	wine.Plug(t, h)
-	found := byID(t, wine.Discovered(t))
+	machine.Plug(t, h)
+	found := byID(t, machine.Devices(t))
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			d, ok := found[ids[i]]
@@ -340,60 +291,43 @@ func testKinds(t *testing.T) {
 }
 
 func testRuntimeFiles(t *testing.T) {
-	store := bed.DriverStore + `\odd.inf_amd64_00`
 	odd, adapter := t4(0)
 	sound, soundAdapter := t4(1)
-	values := []hardware.Value{hardware.Strings("", "UserModeDriverName", store+`\user.dll`)}
+	odd.Driver = &bed.Driver{Version: "1.2.3.4", INF: "oem3.inf"}
+	odd.Driver.Set("", "UserModeDriverName", []string{bed.DriverStore + `\odd.inf_amd64_00\user.dll`})
 	var want []discovery.RuntimeFile
-
+	file := func(subkey, name string, data any, source string) {
+		odd.Driver.Set(subkey, name, data)
+		want = append(want, discovery.RuntimeFile{Source: source, Destination: source[strings.LastIndex(source, `\`)+1:]})
+	}
 	// More than 10 kB of values in one list, and in one value.
-	const count = 300
-	for i := range count {
+	for i := range 300 {
 		name := fmt.Sprintf("a-file-with-a-name-of-some-length-%03d.dll", i)
-		values = append(values, hardware.Strings("CopyToVmOverwrite", fmt.Sprintf("a%03d", i), name))
-		want = append(want, discovery.RuntimeFile{Source: name, Destination: name})
+		file("CopyToVmOverwrite", fmt.Sprintf("a%03d", i), []string{name}, name)
 	}
 	deep := strings.Repeat(`a-dir\`, 600) + "deep.dll"
-	values = append(values, hardware.Strings("CopyToVmOverwrite", "b", deep))
-	want = append(want, discovery.RuntimeFile{Source: deep, Destination: "deep.dll"})
-
+	file("CopyToVmOverwrite", "b", []string{deep}, deep)
 	// Unit tests have the rules for paths; these are of unusual types.
-	sub := "CopyToVmWhenNewer"
-	ignored := []hardware.Value{
-		hardware.Binary(sub, "a-binary", []byte("b.dll")),
-		hardware.Binary(sub, "a-nothing", nil),
-		{Subkey: sub, Name: "a-half", Type: 7, Data: []byte{'x', 0, '.'}},
-		{Subkey: sub, Name: "a-bare", Type: 7},
-		hardware.Strings(sub, "a-empty"),
-		hardware.Strings(sub, "c-up", `..\evil.dll`),
-	}
-	good := []struct {
-		value hardware.Value
-		file  string
-	}{
-		{hardware.String(sub, "e-string", "single.dll"), "single.dll"},
-		{hardware.Strings(sub, "g-letters", "größe 🎮.dll"), "größe 🎮.dll"},
-		{hardware.Value{Subkey: sub, Name: "h-endless", Type: 7, Data: []byte{'e', 0, '.', 0, 'd', 0}}, "e.d"},
-		{hardware.Strings(sub, strings.Repeat("n", 300), "named.dll"), "named.dll"},
-	}
-	values = append(values, ignored...)
-	for _, g := range good {
-		values = append(values, g.value)
-		want = append(want, discovery.RuntimeFile{Source: g.file, Destination: g.file})
-	}
-	odd.Driver = &hardware.Driver{Version: "1.2.3.4", INF: "oem3.inf", Values: values}
-	wine.Plug(t, bed.Hardware{Devices: []hardware.Device{odd, sound}, Adapters: []hardware.Adapter{adapter, soundAdapter}})
+	const sub = "CopyToVmWhenNewer"
+	odd.Driver.Set(sub, "a-binary", []byte("b.dll"))
+	odd.Driver.Set(sub, "a-nothing", []byte{})
+	odd.Driver.Set(sub, "a-half", bed.Raw{Type: 7, Data: []byte{'x', 0, '.'}})
+	odd.Driver.Set(sub, "a-bare", bed.Raw{Type: 7})
+	odd.Driver.Set(sub, "a-empty", []string{})
+	odd.Driver.Set(sub, "c-up", []string{`..\evil.dll`})
+	file(sub, "e-string", "single.dll", "single.dll")
+	file(sub, "g-letters", []string{"größe 🎮.dll"}, "größe 🎮.dll")
+	file(sub, "h-endless", bed.Raw{Type: 7, Data: []byte{'e', 0, '.', 0, 'd', 0}}, "e.d")
+	file(sub, strings.Repeat("n", 300), []string{"named.dll"}, "named.dll")
+	machine.Plug(t, bed.Hardware{Devices: []bed.Device{odd, sound}, Adapters: []bed.Adapter{adapter, soundAdapter}})
 
-	found := byID(t, wine.Discovered(t))
+	found := byID(t, machine.Devices(t))
 	got := found[odd.InstanceID]
 	if diff := cmp.Diff(want, got.System32); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if len(got.SysWOW64) != 0 {
-		t.Errorf("the files for 32-bit programs are %v, want none", got.SysWOW64)
-	}
-	if !got.Health.OK() {
-		t.Errorf("the device cannot be used: %s", got.Health.Reason)
+	if len(got.SysWOW64) != 0 || !got.Health.OK() {
+		t.Errorf("the files for 32-bit programs are %v, want none; its health is %q", got.SysWOW64, got.Health.Reason)
 	}
 	notes := strings.Join(got.Notes, "\n")
 	for _, name := range []string{"a-binary", "a-half", "c-up"} {
@@ -404,14 +338,14 @@ func testRuntimeFiles(t *testing.T) {
 	if other := found[sound.InstanceID]; len(other.System32) != 8 || len(other.SysWOW64) != 6 || len(other.Notes) > 0 {
 		t.Errorf("the other device is affected: %+v", other)
 	}
-	if diff := cmp.Diff(want, wine.Found(t, odd.InstanceID)[0].System32); diff != "" {
+	if diff := cmp.Diff(want, machine.Find(t, odd.InstanceID)[0].System32); diff != "" {
 		t.Errorf("files of the lookup (-want +got):\n%s", diff)
 	}
 }
 
 func testChanges(t *testing.T) {
 	h := plugT4(t, 1)
-	watchers := map[string]*bed.Watcher{"notified": wine.Watch(t, true), "not notified": wine.Watch(t, false)}
+	watchers := map[string]bed.Watcher{"notified": machine.Watch(t, "watch-notified.exe"), "not notified": machine.Watch(t, "watch.exe")}
 	// await waits until the last list of both passes check.
 	await := func(what string, check func([]discovery.Device) error) {
 		t.Helper()
@@ -419,10 +353,9 @@ func testChanges(t *testing.T) {
 		waiting := maps.Clone(watchers)
 		bed.Eventually(t, what, func() (err error) {
 			for name, watcher := range waiting {
-				lists := watcher.Lists(t)
-				if len(lists) == 0 {
+				if devices, ok := watcher.Last(t); !ok {
 					err = fmt.Errorf("%s: no list", name)
-				} else if e := check(lists[len(lists)-1]); e != nil {
+				} else if e := check(devices); e != nil {
 					err = fmt.Errorf("%s: %w", name, e)
 				} else {
 					t.Logf("%s: reported after %v, %s", what, time.Since(begin).Round(time.Millisecond), name)
@@ -449,13 +382,13 @@ func testChanges(t *testing.T) {
 
 	device, adapter := t4(1)
 	h.Devices, h.Adapters = append(h.Devices, device), append(h.Adapters, adapter)
-	wine.Plug(t, h)
+	machine.Plug(t, h)
 	await("an adapter that was added", count(2))
 
 	const newStore = bed.DriverStore + `\nvgridsw_aws.inf_amd64_77aa5b3c2d1e0f99`
 	h.Devices[0].Driver = nvidia(newStore, "32.0.15.7000")
-	h.Devices[0].Driver.Values = append(h.Devices[0].Driver.Values, hardware.Strings("CopyToVmOverwrite", "File99", "nvnew64.dll"))
-	wine.Plug(t, h)
+	h.Devices[0].Driver.Set("CopyToVmOverwrite", "File99", []string{"nvnew64.dll"})
+	machine.Plug(t, h)
 	replaced := func(devices []discovery.Device) error {
 		d := devices[0]
 		if d.DriverStorePath != newStore || d.DriverVersion != "32.0.15.7000" || len(d.System32) != 9 {
@@ -464,12 +397,12 @@ func testChanges(t *testing.T) {
 		return nil
 	}
 	await("a driver that was replaced", replaced)
-	if err := replaced(wine.Found(t, h.Devices[0].InstanceID)); err != nil {
+	if err := replaced(machine.Find(t, h.Devices[0].InstanceID)); err != nil {
 		t.Errorf("lookup: %v", err)
 	}
 
-	h.Devices[1].Status, h.Devices[1].Problem = hardware.Stopped, hardware.Disabled
-	wine.Plug(t, h)
+	h.Devices[1].Status, h.Devices[1].Problem = bed.Stopped, bed.Disabled
+	machine.Plug(t, h)
 	await("a device that was disabled", func(devices []discovery.Device) error {
 		if d, ok := discovery.Find(devices, device.InstanceID); !ok || d.Health.OK() {
 			return fmt.Errorf("the devices are %+v", devices)
@@ -477,22 +410,22 @@ func testChanges(t *testing.T) {
 		return nil
 	})
 
-	wine.Plug(t, bed.Hardware{Devices: h.Devices[1:], Adapters: h.Adapters[1:]})
+	machine.Plug(t, bed.Hardware{Devices: h.Devices[1:], Adapters: h.Adapters[1:]})
 	await("an adapter that was removed", count(1))
-	if found := wine.Found(t, h.Devices[0].InstanceID); len(found) > 0 {
+	if found := machine.Find(t, h.Devices[0].InstanceID); len(found) > 0 {
 		t.Errorf("the device that was removed is found: %+v", found)
 	}
-	wine.Plug(t, bed.Hardware{})
+	machine.Plug(t, bed.Hardware{})
 	await("the last adapter that was removed", count(0))
 
-	if log := watchers["not notified"].Log(0); !strings.Contains(log, "twice a second") {
+	if log := watchers["not notified"].Log(); !strings.Contains(log, "twice a second") {
 		t.Errorf("the log does not report that devices are polled:\n%s", log)
 	}
-	if log := watchers["notified"].Log(0); strings.Contains(log, "twice a second") {
+	if log := watchers["notified"].Log(); strings.Contains(log, "twice a second") {
 		t.Errorf("devices are polled although Windows reports changes:\n%s", log)
 	}
 	// The double refuses a malformed registration.
-	notifications := wine.Notifications(t)
+	notifications := machine.Notifications(t)
 	for _, want := range []string{
 		"registered:0", "registered:2",
 		"event:0:7", "event:0:8", "event:0:9", // of device instances
@@ -505,17 +438,22 @@ func testChanges(t *testing.T) {
 }
 
 func testWithoutDXCore(t *testing.T) {
-	npu := hardware.Device{
-		InstanceID: `PCI\VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, Class: hardware.ClassComputeAccelerator,
-		LocationPaths: []string{"PCIROOT(0)#PCI(0B00)"}, Status: hardware.Running,
+	npu := bed.Device{
+		InstanceID: `PCI\VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, Class: bed.ClassComputeAccelerator,
+		LocationPaths: []string{"PCIROOT(0)#PCI(0B00)"}, Status: bed.Running,
 		Driver: nvidia(bed.DriverStore+`\npu.inf_amd64_00`, "1.2.3.4"),
 	}
 	gpu, adapter := t4(0)
-	wine.Plug(t, bed.Hardware{Devices: []hardware.Device{gpu, npu}, Adapters: []hardware.Adapter{adapter}})
-	found := byID(t, wine.DiscoveredWithoutDXCore(t))
-	if len(found) != 2 {
-		t.Errorf("%d devices are found, want 2", len(found))
-	}
+	machine.Plug(t, bed.Hardware{Devices: []bed.Device{gpu, npu}, Adapters: []bed.Adapter{adapter}})
+	watcher := machine.Watch(t, "watch-without-dxcore.exe")
+	found := map[string]discovery.Device{}
+	bed.Eventually(t, "two devices are found", func() error {
+		devices, _ := watcher.Last(t)
+		if found = byID(t, devices); len(found) != 2 {
+			return fmt.Errorf("the devices are %+v", devices)
+		}
+		return nil
+	})
 	for id, kind := range map[string]discovery.Kind{gpu.InstanceID: discovery.KindDisplay, npu.InstanceID: discovery.KindCompute} {
 		d := found[id]
 		if d.Kind() != kind || !d.Health.OK() || d.DedicatedMemory != 0 || len(d.System32) != 8 || len(d.SysWOW64) != 6 {
@@ -530,108 +468,41 @@ func testWithoutDXCore(t *testing.T) {
 // testLive has containers of GPUs that are discovered.
 func testLive(t *testing.T) {
 	n := start(t, bed.Options{Name: "live", Live: true})
-	t.Run("the main chain", n.testChain)
 	plug := func(gpus ...bed.GPU) {
 		t.Helper()
-		wine.Plug(t, (&bed.Inventory{GPUs: gpus}).Hardware(t, wine))
+		machine.Plug(t, (&bed.Inventory{GPUs: gpus}).Hardware(t))
 	}
-	old, other := n.gpus[0], n.gpus[1]
+	old, other := n.GPUs[0], n.GPUs[1]
 	token := n.Record(t, bed.Display, old.Replica(7))
-	pod := n.sandbox(t, bed.Directx, "live-pods")
+	pod := n.Sandbox(t, bed.Directx, "live-pods")
 
 	t.Run("a driver that is replaced", func(t *testing.T) {
 		id := "live-before"
-		if err := n.allocated(t, pod, id, "app", token); err != nil {
-			t.Fatal(err)
-		}
-		n.mustHave(t, id, old)
+		n.MustAllocate(t, pod, id, "app", token, old)
 		renewed := old
 		renewed.Store = bed.DriverStore + `\live0.inf_amd64_9999999999999999`
 		renewed.Files = []bed.File{{Source: "nvcuda_new64.dll", Name: "nvcuda.dll"}, {Source: "nvnew32.dll", Name: "nvnew.dll", WOW64: true}}
 		plug(renewed, other)
 		n.Delete(t, id)
 		id = "live-after"
-		if err := n.allocated(t, pod, id, "app", token); err != nil {
-			t.Fatal(err)
-		}
-		n.mustHave(t, id, renewed)
+		n.MustAllocate(t, pod, id, "app", token, renewed)
 		n.Delete(t, id)
 	})
 	t.Run("a GPU that is removed", func(t *testing.T) {
 		plug(other)
 		id := "live-removed"
-		n.mustRefuse(t, id, n.allocated(t, pod, id, "app", token), `"app"`, bed.Display, old.InstanceID)
+		n.MustRefuse(t, id, n.Allocated(t, pod, id, "app", token), `"app"`, bed.Display, old.InstanceID)
 		id = "live-left"
-		n.MustRun(t, bed.Directx, id, n.visible(t, id, "all"))
-		n.mustHave(t, id, other)
-	})
-	t.Run("a GPU by its LUID", func(t *testing.T) {
-		plug(old, other)
-		id := "live-luid"
-		n.MustRun(t, bed.Directx, id, n.visible(t, id, other.LUID))
-		n.mustHave(t, id, other)
+		n.MustRun(t, bed.Directx, id, n.Visible(t, id, "all"))
+		n.MustHave(t, id, other)
 	})
 	t.Run("a GPU that is disabled", func(t *testing.T) {
-		h := (&bed.Inventory{GPUs: []bed.GPU{old, other}}).Hardware(t, wine)
-		h.Devices[0].Status, h.Devices[0].Problem = hardware.Stopped, hardware.Disabled
-		wine.Plug(t, h)
+		h := (&bed.Inventory{GPUs: []bed.GPU{old, other}}).Hardware(t)
+		h.Devices[0].Status, h.Devices[0].Problem = bed.Stopped, bed.Disabled
+		machine.Plug(t, h)
 		id := "live-disabled"
-		n.mustRefuse(t, id, n.allocated(t, pod, id, "app", token), `"app"`, "disabled")
+		n.MustRefuse(t, id, n.Allocated(t, pod, id, "app", token), `"app"`, "disabled")
 	})
-}
-
-// testReports checks the reports of dxctl.
-func testReports(t *testing.T) {
-	h := plugT4(t, 2)
-	type device struct {
-		InstanceID, Kind, Health, LocationPath, DriverStorePath string
-		System32, SysWOW64                                      []discovery.RuntimeFile
-	}
-	var devices []device
-	wine.DxctlJSON(t, &devices, "devices", "--state-dir", `C:\none`)
-	if len(devices) != len(h.Devices) {
-		t.Errorf("dxctl reports %d devices, want %d", len(devices), len(h.Devices))
-	}
-	for i, d := range devices {
-		plugged := h.Devices[i]
-		if d.InstanceID != plugged.InstanceID || d.LocationPath != plugged.LocationPaths[0] || d.Kind != string(discovery.KindDisplay) ||
-			d.Health != "healthy" || d.DriverStorePath != t4Store || len(d.System32) != 8 || len(d.SysWOW64) != 6 {
-			t.Errorf("dxctl reports %+v for %s", d, plugged.InstanceID)
-		}
-	}
-
-	type capabilities struct {
-		Windows struct {
-			Windows    struct{ Build uint32 }
-			HCSSchemas []string
-			HCSError   string
-		}
-		Assignment, Reason string
-	}
-	for _, test := range []struct {
-		name       string
-		properties string
-		schemas    []string
-		assignment string
-	}{
-		{"Windows Server 2019", server2019, []string{"1.0", "2.0", "2.1"}, "class-guid"},
-		{"Windows Server 2022", server2022, []string{"1.0", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5"}, "location-path"},
-		{"an HCS that returns an error", "", nil, "class-guid"},
-	} {
-		var got capabilities
-		wine.Capabilities(t, test.properties, &got)
-		if !slices.Equal(got.Windows.HCSSchemas, test.schemas) || got.Assignment != test.assignment || got.Reason == "" || (got.Windows.HCSError != "") != (test.properties == "") {
-			t.Errorf("%s: dxctl reports %+v, want assignment by %s and the schemas %q", test.name, got, test.assignment, test.schemas)
-		}
-		if build := got.Windows.Windows.Build; build != 18362 { // Wine 8's Windows 10.
-			t.Errorf("the build is %d, want 18362", build)
-		}
-	}
-	var without capabilities
-	wine.DxctlJSON(t, &without, "capabilities")
-	if without.Windows.HCSError == "" || without.Assignment != "class-guid" {
-		t.Errorf("without HCS dxctl reports %+v", without)
-	}
 }
 
 // testUUIDs checks the UUIDs that NVIDIA's driver reports.
@@ -644,7 +515,7 @@ func testUUIDs(t *testing.T) {
 		want[d.InstanceID] = uuid
 		places[fmt.Sprintf("00000000:%02X:%02X.0", *d.BusNumber, *d.Address>>16)] = uuid
 	}
-	for _, d := range wine.Identified(t, places) {
+	for _, d := range machine.Identified(t, places) {
 		if d.UUID != want[d.InstanceID] {
 			t.Errorf("the UUID of %s is %q, want %q", d.InstanceID, d.UUID, want[d.InstanceID])
 		}

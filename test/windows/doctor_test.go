@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
@@ -48,16 +48,16 @@ func TestDoctor(t *testing.T) {
 	expect("a healthy node")
 	report := n.Path("report.json")
 	n.Dxctl(t, "doctor", "--report", report, "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim", n.Shim())
-	if text := readFile(t, n.Linux(report)); strings.Count(text, `"result": "not checked"`) < 8 || strings.Contains(text, `"result": "holds"`) {
+	if text := string(bed.ReadFile(t, report)); strings.Count(text, `"result": "not checked"`) < 8 || strings.Contains(text, `"result": "holds"`) {
 		t.Errorf("Wine is not real Windows:\n%s", text)
 	}
 
-	shim := n.Linux(n.Shim())
+	shim := n.Shim()
 	must(os.Rename(shim, shim+".away"))
 	expect("no shim", doctor.CheckShim)
 	must(os.Rename(shim+".away", shim))
 
-	text := readFile(t, n.ConfigFile())
+	text := string(bed.ReadFile(t, n.ConfigFile()))
 	write := func(text string) {
 		t.Helper()
 		must(os.WriteFile(n.ConfigFile(), []byte(text), 0o600))
@@ -66,10 +66,10 @@ func TestDoctor(t *testing.T) {
 	expect("an invalid configuration", doctor.CheckConfig)
 	write(strings.Replace(text, "containerd-shim-plain-v1.exe", "no-such.exe", 1))
 	expect("a configuration that is not applied", doctor.CheckConfig)
-	must(n.Apply(t))
+	must(n.Apply())
 	expect("no real shim", doctor.CheckShim)
 	write(text)
-	must(n.Apply(t))
+	must(n.Apply())
 
 	n.Kill()
 	expect("containerd is stopped", doctor.CheckContainerd)

@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
@@ -12,7 +12,9 @@ import (
 // testExamples runs the programs of deployments/examples. Wine has the double of DXCore,
 // no driver of NVIDIA, and an OpenCL loader without a driver unless this machine has one.
 func testExamples(t *testing.T) {
-	run := wine.Examples(t)
+	run := func(name string, args ...string) (string, error) {
+		return machine.Program(machine.Executable("examples", name+".exe"), args...)
+	}
 	plugT4(t, 2)
 	out, err := run("adapters")
 	if err != nil {
@@ -25,7 +27,7 @@ func testExamples(t *testing.T) {
 			t.Errorf("adapters does not print %q: %s", line, out)
 		}
 	}
-	wine.Plug(t, bed.Hardware{})
+	machine.Plug(t, bed.Hardware{})
 	for _, test := range [][]string{
 		{"error: no GPU: ", "adapters"},
 		{"error: cannot load nvcuda.dll (error 126)", "cuda", "pi"},

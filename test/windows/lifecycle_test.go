@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
@@ -19,24 +19,25 @@ func TestCrowd(t *testing.T) {
 	var containers []bed.Container
 	for i := range count {
 		id := fmt.Sprintf("crowd-%d", i)
-		spec := bed.JSON(t, n.Standalone(t, id))
-		if i%5 != 0 { // Every fifth has no request.
-			spec = n.visible(t, id, fmt.Sprint(i%2))
+		request := fmt.Sprint(i % 2)
+		if i%5 == 0 {
+			request = "none"
 		}
-		containers = append(containers, bed.Container{ID: id, Spec: n.SpecFile(t, id, spec), Runtime: bed.Directx})
+		containers = append(containers, bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, n.Visible(t, id, request))), Runtime: bed.Directx})
 	}
-	for i, a := range n.Client(t, "default", containers...) {
+	for i, err := range n.Client(t, "default", containers...) {
+		id := containers[i].ID
 		switch {
-		case a.Error != "":
-			t.Errorf("start %s: %s", a.ID, a.Error)
+		case err != nil:
+			t.Errorf("start %s: %v", id, err)
 		case i%5 == 0:
-			n.mustHave(t, a.ID)
+			n.MustHave(t, id)
 		default:
-			n.mustHave(t, a.ID, n.gpus[i%2])
+			n.MustHave(t, id, n.GPUs[i%2])
 		}
 	}
 	running := 0
-	for _, state := range n.Tasks(t) {
+	for _, state := range n.Tasks(t, "default") {
 		if state == "RUNNING" {
 			running++
 		}
@@ -50,33 +51,32 @@ func TestCrowd(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "restart"})
-	pod := n.sandbox(t, bed.Directx, "restart-pod")
+	pod := n.Sandbox(t, bed.Directx, "restart-pod")
 	app := "restart-app"
-	if err := n.allocated(t, pod, app, "app", n.Record(t, bed.Display, n.gpus[0].Replica(0))); err != nil {
+	if err := n.Allocated(t, pod, app, "app", n.Record(t, bed.Display, n.GPUs[0].Replica(0))); err != nil {
 		t.Fatal(err)
 	}
 	alone, plain := "restart-alone", "restart-plain"
 	for runtime, id := range map[string]string{bed.Directx: alone, n.Plain(): plain} {
-		n.MustRun(t, runtime, id, n.visible(t, id, "1"))
+		n.MustRun(t, runtime, id, n.Visible(t, id, "1"))
 	}
 	n.Kill()
 	n.Start(t)
-	tasks := n.Tasks(t)
+	tasks := n.Tasks(t, "default")
 	for _, id := range []string{pod.Sandbox, app, alone, plain} {
 		if tasks[id] != "RUNNING" || n.Created(t, id) != 1 {
 			t.Errorf("after the restart task %s is %q and was created %d times, want RUNNING, once", id, tasks[id], n.Created(t, id))
 		}
 	}
 	late := "restart-late"
-	if err := n.allocated(t, pod, late, "late", n.Record(t, bed.Display, n.gpus[1].Replica(0))); err != nil {
+	if err := n.Allocated(t, pod, late, "late", n.Record(t, bed.Display, n.GPUs[1].Replica(0))); err != nil {
 		t.Errorf("a container of the same pod after the restart: %v", err)
 	} else {
-		n.mustHave(t, late, n.gpus[1])
+		n.MustHave(t, late, n.GPUs[1])
 		n.Delete(t, late)
 	}
 	for _, id := range []string{app, pod.Sandbox, alone, plain} {
 		n.Delete(t, id)
-		n.mustLeaveNothing(t, id)
 	}
 }
 
@@ -103,7 +103,7 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 	release := n.Hang(t, when, id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ctr := n.CtrCommand(ctx, n.RunArgs(t, bed.Directx, id, n.visible(t, id, "all"))...)
+	ctr := n.CtrCommand(ctx, n.RunArgs(t, bed.Directx, id, n.Visible(t, id, "all"))...)
 	if err := ctr.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 	case "shim":
 		killed := 0
 		for _, p := range n.Processes(id) {
-			if strings.Contains(p.Command, directxShim) {
-				bed.KillProcess(t, p)
+			if strings.Contains(p.Command, bed.DirectxShim) {
+				p.Kill(t)
 				killed++
 			}
 		}
@@ -138,11 +138,11 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 		n.Start(t)
 	}
 	_ = ctr.Wait() // It fails.
-	n.mustLeaveNothing(t, id)
-	if created := n.Created(t, id); created != 0 {
+	n.MustLeaveNothing(t, id)
+	if created := n.Created(t, id); n.Doubled && created != 0 {
 		t.Errorf("the container was created %d times", created)
 	}
-	if state, ok := n.Tasks(t)[id]; ok {
+	if state, ok := n.Tasks(t, "default")[id]; ok {
 		t.Errorf("containerd has a task %q for it", state)
 	}
 }

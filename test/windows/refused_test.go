@@ -1,12 +1,14 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/test/windows/bed"
@@ -14,54 +16,48 @@ import (
 
 // testRefused has containers that do not start. A forged token is in testChain.
 func (n node) testRefused(t *testing.T) {
-	pod := n.sandbox(t, bed.Directx, "refused")
-	for _, part := range []part{
-		{"another container's token", func(t *testing.T) {
-			token := n.Record(t, bed.Display, n.gpus[0].Replica(10))
-			if err := n.allocated(t, pod, "refused-holder", "holder", token); err != nil {
+	pod := n.Sandbox(t, bed.Directx, "refused")
+	parallel(t,
+		part{"another container's token", func(t *testing.T) {
+			token := n.Record(t, bed.Display, n.GPUs[0].Replica(10))
+			if err := n.Allocated(t, pod, "refused-holder", "holder", token); err != nil {
 				t.Fatalf("start the holder: %v", err)
 			}
-			other := n.sandbox(t, bed.Directx, "refused-other")
+			other := n.Sandbox(t, bed.Directx, "refused-other")
 			id := "refused-pod"
-			n.mustRefuse(t, id, n.allocated(t, other, id, "holder", token), `"holder"`, other.Name, "DIRECTX_ALLOCATION_DISPLAY")
+			n.MustRefuse(t, id, n.Allocated(t, other, id, "holder", token), `"holder"`, other.Name, "DIRECTX_ALLOCATION_DISPLAY")
 			id = "refused-sibling"
-			n.mustRefuse(t, id, n.allocated(t, pod, id, "sibling", token), `"sibling"`, "DIRECTX_ALLOCATION_DISPLAY")
+			n.MustRefuse(t, id, n.Allocated(t, pod, id, "sibling", token), `"sibling"`, "DIRECTX_ALLOCATION_DISPLAY")
 		}},
-		{"a GPU that no longer exists", func(t *testing.T) {
+		part{"a GPU that no longer exists", func(t *testing.T) {
 			gone := bed.GPU{InstanceID: `PCI\VEN_10DE&DEV_1EB8&GONE\1`}
 			id := "refused-gone"
-			n.mustRefuse(t, id, n.allocated(t, pod, id, "gone", n.Record(t, bed.Display, gone.Replica(0))), `"gone"`, bed.Display, gone.InstanceID)
+			n.MustRefuse(t, id, n.Allocated(t, pod, id, "gone", n.Record(t, bed.Display, gone.Replica(0))), `"gone"`, bed.Display, gone.InstanceID)
 		}},
-		{"a damaged record", func(t *testing.T) {
-			token := n.Record(t, bed.Display, n.gpus[0].Replica(11))
+		part{"a damaged record", func(t *testing.T) {
+			token := n.Record(t, bed.Display, n.GPUs[0].Replica(11))
 			if err := os.WriteFile(n.RecordFile(token), []byte("{"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			id := "refused-damaged"
-			n.mustRefuse(t, id, n.allocated(t, pod, id, "damaged", token), `"damaged"`, string(token.ID()))
+			n.MustRefuse(t, id, n.Allocated(t, pod, id, "damaged", token), `"damaged"`, string(token.ID()))
 		}},
-		{"an invalid config.json", func(t *testing.T) {
+		part{"an invalid config.json", func(t *testing.T) {
 			for id, spec := range map[string]string{
-				"refused-json":  `{"process": {"env": ["DIRECTX_VISIBLE_DEVICES=all"]}, `,
-				"refused-type":  `{"process": {"env": "DIRECTX_VISIBLE_DEVICES=all"}, "windows": {}}`,
-				"refused-token": `{"process": {"env": ["DIRECTX_ALLOCATION_DISPLAY=` + string(allocation.NewToken()) + `"]}, "windows": {`,
+				"refused-json": `{"process": {"env": ["DIRECTX_ALLOCATION_DISPLAY=` + string(allocation.NewToken()) + `"]}, "windows": {`,
+				"refused-type": `{"process": {"env": "DIRECTX_VISIBLE_DEVICES=all"}, "windows": {}}`,
 			} {
 				c := bed.Container{ID: id, Spec: n.SpecFile(t, id, []byte(spec)), Runtime: bed.Directx, Raw: true}
-				n.mustRefuse(t, id, errors.New(n.Client(t, "default", c)[0].Error))
+				n.MustRefuse(t, id, n.Client(t, "default", c)[0])
 			}
 		}},
-		{"a standalone container with a token", func(t *testing.T) {
+		part{"a standalone container with a token", func(t *testing.T) {
 			id := "refused-standalone"
 			spec := n.Standalone(t, id)
-			bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, n.gpus[0].Replica(12)))
-			n.mustRefuse(t, id, n.Run(t, bed.Directx, id, bed.JSON(t, spec)), "DIRECTX_VISIBLE_DEVICES")
+			bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, n.GPUs[0].Replica(12)))
+			n.MustRefuse(t, id, n.Run(t, bed.Directx, id, spec), "DIRECTX_VISIBLE_DEVICES")
 		}},
-	} {
-		t.Run(part.name, func(t *testing.T) {
-			t.Parallel()
-			part.run(t)
-		})
-	}
+	)
 }
 
 // TestBroken removes and damages the node policy. Containers without a request start
@@ -69,25 +65,55 @@ func (n node) testRefused(t *testing.T) {
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "broken"})
-	file := filepath.Join(n.StateDir(), "policy.json")
-	if err := os.WriteFile(file, []byte(`{"shim":`), 0o600); err != nil {
-		t.Fatal(err)
+	file := filepath.Join(n.StateDir, "policy.json")
+	for _, test := range []struct {
+		state  string
+		change func() error
+		says   string
+	}{
+		{"damaged", func() error { return os.WriteFile(file, []byte(`{"shim":`), 0o600) }, "policy.json"},
+		// Without a policy the GPUs are discovered.
+		{"missing", func() error { return os.Remove(file) }, "no GPU of this node matches"},
+	} {
+		if err := test.change(); err != nil {
+			t.Fatal(err)
+		}
+		n.both(t, "broken-"+test.state, "bare-"+test.state, func(runtime, id string) error {
+			return n.Run(t, runtime, id, n.Standalone(t, id))
+		})
+		id := "broken-asks-" + test.state
+		n.MustRefuse(t, id, n.Run(t, bed.Directx, id, n.Visible(t, id, "PCIROOT(0)#PCI(FF00)")), test.says)
 	}
-	n.testBroken(t, "damaged", "policy.json")
-	// Without a policy the GPUs are discovered.
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	n.testBroken(t, "missing", "no GPU of this node matches")
 }
 
-func (n node) testBroken(t *testing.T, state, says string) {
-	t.Helper()
-	id, plain := "broken-"+state, "bare-"+state
-	for runtime, id := range map[string]string{bed.Directx: id, n.Plain(): plain} {
-		n.MustRun(t, runtime, id, bed.JSON(t, n.Standalone(t, id)))
+// TestPaths has a driver with an unusual path, and a large config.json. Wine 8 does not
+// resolve paths over 260 characters (GetFinalPathNameByHandle).
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	gpu := bed.GPU{
+		InstanceID: `PCI\VEN_1002&DEV_1\ODD&0`, Location: "PCIROOT(0)#PCI(1B00)", LUID: "0x00000000_0x0000D001",
+		Store: machine.Store + `\Grafik Träger – 显卡 драйвер.inf_amd64_1`,
+		Files: []bed.File{{Source: "ein Treiber ä 卡.dll", Name: "treiber ä 卡.dll"}, {Source: "plain.dll", Name: "plain.dll", WOW64: true}},
 	}
-	n.mustEqualPlain(t, id, plain)
-	id = "broken-asks-" + state
-	n.mustRefuse(t, id, n.Run(t, bed.Directx, id, n.visible(t, id, "PCIROOT(0)#PCI(FF00)")), says)
+	n := start(t, bed.Options{Name: "paths", Inventory: &bed.Inventory{GPUs: []bed.GPU{gpu}}})
+	large := func(spec *specs.Spec) *specs.Spec {
+		spec.Annotations = map[string]string{"large": strings.Repeat("x", 4<<20)}
+		return spec
+	}
+	parallel(t,
+		part{"spaces and letters that are not ASCII", func(t *testing.T) {
+			id := "odd"
+			n.MustRun(t, bed.Directx, id, n.Visible(t, id, gpu.Location))
+			n.MustHave(t, id, gpu)
+		}},
+		part{"a config.json of 4 MB", func(t *testing.T) {
+			n.both(t, "large-none", "large-bare", func(runtime, id string) error { return n.Run(t, runtime, id, large(n.Standalone(t, id))) })
+			if got := len(n.Config(t, "large-none")); got < 4<<20 {
+				t.Errorf("config.json has %d bytes, want 4 MB", got)
+			}
+			id := "large-request"
+			n.MustRun(t, bed.Directx, id, large(n.Visible(t, id, "0")))
+			n.MustHave(t, id, gpu)
+		}},
+	)
 }

@@ -1,28 +1,21 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"directx-nri/test/windows/bed"
 )
 
-// TestRuntime runs 'dxctl.exe runtime'.
+// TestRuntime runs 'dxctl.exe runtime'. The installation of the shim is in package rollout,
+// and in unit tests that also run under Wine.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
-	for _, part := range []part{{"install", testInstall}, {"configure", testConfigure}, {"restart", testRestartCommand}, {"task", testRestartTask}} {
-		t.Run(part.name, func(t *testing.T) {
-			t.Parallel()
-			part.run(t)
-		})
-	}
+	parallel(t, part{"configure", testConfigure}, part{"restart", testRestartCommand}, part{"task", testRestartTask})
 }
 
 // dxctl runs 'dxctl.exe runtime' and fails the test unless it exits with that status and
@@ -49,83 +42,6 @@ const (
 
 func says(parts ...string) []string { return parts }
 
-// testInstall installs the shim, replaces it during a start, and tries files that are not
-// working shims.
-func testInstall(t *testing.T) {
-	n := start(t, bed.Options{Name: "install", Bare: true})
-	n.dxctl(t, exitOK, says("installed "+n.Shim()), "install")
-	first := n.ShimFile(t)
-	if !bytes.Equal(first, n.Product(t, directxShim)) {
-		t.Error("the shim's file is not the installed one")
-	}
-	n.dxctl(t, exitOK, says("is up to date"), "install")
-
-	// A program stays the same with other data behind it.
-	second := append(bytes.Clone(first), "second"...)
-	n.testWithHang(t, "install-hangs", func() {
-		n.dxctl(t, exitOK, says("installed "), "install", "--from", n.File(t, "second.exe", string(second)))
-		// Windows does not replace a program that runs.
-		if left := n.beside(t); !slices.ContainsFunc(left, func(name string) bool { return strings.Contains(name, ".retired-") }) {
-			t.Errorf("the running shim was not moved aside: %v", left)
-		}
-	})
-	for name, content := range map[string][]byte{
-		"damaged": first[:len(first)/2],
-		"text":    []byte("not a program"),
-		"other":   n.Product(t, bed.Dxctl),
-	} {
-		n.dxctl(t, exitProblem, says("the shim's self-test failed"), "install", "--from", n.File(t, name+".exe", string(content)))
-		if !bytes.Equal(n.ShimFile(t), second) {
-			t.Errorf("%s: the shim's file was changed", name)
-		}
-	}
-	if left := n.beside(t); len(left) > 0 {
-		t.Errorf("left beside the shim: %v", left)
-	}
-	n.testWithHang(t, "install-still", func() {})
-}
-
-// testWithHang calls do while the start of a container waits. The container starts.
-func (n node) testWithHang(t *testing.T, id string, do func()) {
-	t.Helper()
-	finish := n.startHanging(t, id, "all")
-	do()
-	if err := finish(); err != nil {
-		t.Fatalf("the start that waited: %v", err)
-	}
-	n.mustHave(t, id, n.gpus...)
-	n.Delete(t, id)
-	n.mustLeaveNothing(t, id)
-}
-
-// startHanging starts a container with a request and returns when the start waits. finish
-// continues it and returns its error.
-func (n node) startHanging(t *testing.T, id, request string) (finish func() error) {
-	t.Helper()
-	release := n.Hang(t, "before", id)
-	args := n.RunArgs(t, bed.Directx, id, n.visible(t, id, request))
-	started := make(chan error, 1)
-	go func() { // Ends with ctr, at the latest when the test's cleanup continues the start.
-		_, err := n.Ctr(t, args...)
-		started <- err
-	}()
-	n.AwaitHang(t, id)
-	return func() error {
-		release()
-		return <-started
-	}
-}
-
-// beside returns the files beside the shim that belong to it.
-func (n node) beside(t *testing.T) []string {
-	t.Helper()
-	files, err := filepath.Glob(n.Linux(n.Path("containerd-shim-directx-v1.*")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == directxShim || strings.HasSuffix(file, ".lock") })
-}
-
 // testConfigure configures containerd.exe with configuration files of several providers.
 func testConfigure(t *testing.T) {
 	for _, test := range []struct {
@@ -143,9 +59,12 @@ func testConfigure(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
+			if test.containerd2 || test.file != "" {
+				machine.NeedsDoubles(t, "the configuration is one for other releases and directories")
+			}
 			config := ""
 			if test.file != "" {
-				config = containerdFile(t, test.file)
+				config = bed.ContainerdFile(t, test.file)
 			}
 			n := start(t, bed.Options{Name: "configure-" + test.name, Containerd2: test.containerd2, Config: &config})
 			before := n.ContainerdConfig(t)
@@ -155,7 +74,7 @@ func testConfigure(t *testing.T) {
 			n.dxctl(t, exitProblem, says("has not loaded runtime handler"), "status")
 			n.Kill()
 			n.Start(t)
-			paths := loadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json"))
+			paths := bed.LoadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json"))
 			if len(paths) != len(test.handlers) {
 				t.Errorf("the handlers that use the shim are %v, want %q", paths, test.handlers)
 			}
@@ -164,7 +83,7 @@ func testConfigure(t *testing.T) {
 					t.Errorf("handler %s is loaded with runtime_path %q, want %q", handler, path, n.Shim())
 					continue
 				}
-				n.byRuntimePath(t, n.Name()+"-"+handler, paths[handler])
+				n.byRuntimePath(t, n.Name(handler), paths[handler])
 			}
 			n.dxctl(t, exitOK, says("is already configured"), "configure")
 			if again := n.ContainerdConfig(t); !bytes.Equal(again, configured) {
@@ -177,42 +96,6 @@ func testConfigure(t *testing.T) {
 			n.dxctl(t, exitProblem, says("has not loaded runtime handler"), "status")
 		})
 	}
-}
-
-// containerdFile returns a containerd configuration file of a provider.
-func containerdFile(t *testing.T, name string) string {
-	t.Helper()
-	text := readFile(t, filepath.Join("..", "..", "internal", "containerdconfig", "testdata", name))
-	// Another program of this machine may use the metrics' port.
-	return strings.ReplaceAll(text, "0.0.0.0:10257", "127.0.0.1:0")
-}
-
-// loadedPaths returns runtime_path of the handlers that use the shim, in the file and in
-// the running containerd, from the JSON output of 'dxctl.exe runtime status'.
-func loadedPaths(t *testing.T, out string) map[string]string {
-	t.Helper()
-	var status struct {
-		Containerd struct {
-			Handlers []struct {
-				Name, RuntimePath   string
-				Loaded, Annotations bool
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &status); err != nil {
-		t.Fatalf("dxctl runtime status printed %q: %v", out, err)
-	}
-	paths := map[string]string{}
-	for _, h := range status.Containerd.Handlers {
-		if !h.Loaded {
-			continue
-		}
-		paths[h.Name] = h.RuntimePath
-		if !h.Annotations {
-			t.Errorf("handler %s does not pass on the product's annotations", h.Name)
-		}
-	}
-	return paths
 }
 
 // testRestartCommand makes dxctl.exe restart containerd.exe, which fails first.
@@ -233,7 +116,7 @@ func testRestartCommand(t *testing.T) {
 	n.dxctl(t, exitProblem, says("nothing was changed: containerd did not restart with this configuration"), "configure", restart...)
 	restart[len(restart)-1] = "7m"
 	n.dxctl(t, exitOK, says("restarted containerd"), "configure", restart...)
-	if paths := loadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
+	if paths := bed.LoadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
 		t.Error("no handler uses the shim")
 	}
 	if count := restarter.Count(); count != 5 {
@@ -250,6 +133,7 @@ func testRestartCommand(t *testing.T) {
 // testRestartTask restarts a containerd.exe that is no native service, by the program of
 // a scheduled task.
 func testRestartTask(t *testing.T) {
+	machine.NeedsDoubles(t, "Wine registers the task, and the test runs its program")
 	config := "version = 2\r\n"
 	n := start(t, bed.Options{Name: "task", Config: &config})
 	service := n.NewService(t)
@@ -272,7 +156,7 @@ func testRestartTask(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if paths := loadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
+	if paths := bed.LoadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
 		t.Error("no handler uses the shim")
 	}
 	n.dxctl(t, exitOK, says("already configured"), "configure", restart...)

@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
@@ -7,8 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -19,24 +17,16 @@ import (
 // manager. That does not restart a service, nor notice that one was killed.
 func TestService(t *testing.T) {
 	t.Parallel()
-	if skip != "" {
-		t.Skip(skip)
-	}
-	const dir = `C:\service\`
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", wine.Linux(dir)+string(filepath.Separator), "../../cmd/dxctl", "../../cmd/directx-advertiser")
-	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	if err := os.MkdirAll(wine.Linux(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	dir := t.TempDir() + `\`
+	if _, err := os.Stat(`C:\ProgramData\directx-nri`); err == nil && !machine.Doubled {
+		t.Skip("the product is installed on this machine")
 	}
 	address := testutil.FreeAddress(t)
 	run := func(want int, program string, args ...string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
-		status, stdout, stderr := wine.Finish(t, wine.Command(ctx, program, args...))
+		status, stdout, stderr := machine.Finish(t, machine.Command(ctx, program, args...))
 		if status != want {
 			t.Errorf("%s %q: status %d, want %d\n%s%s", program, args, status, want, stdout, stderr)
 		}
@@ -44,7 +34,7 @@ func TestService(t *testing.T) {
 	}
 	dxctl := func(want int, args ...string) string {
 		t.Helper()
-		return run(want, dir+"dxctl.exe", append([]string{"service"}, args...)...)
+		return run(want, machine.Executable("dxctl.exe"), append([]string{"service"}, args...)...)
 	}
 	answers := func() bool { return testutil.Answers(t, "http://"+address+"/healthz", http.StatusOK) == "" }
 	install := func() {
@@ -79,7 +69,7 @@ func TestService(t *testing.T) {
 	dxctl(1, "uninstall")
 	run(0, "sc", "delete", "directx-advertiser")
 	state("not installed")
-	if _, err := os.Stat(wine.Linux(dir + "state")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(dir + "state"); errors.Is(err, os.ErrNotExist) {
 		t.Error("the daemon did not write its state")
 	}
 }

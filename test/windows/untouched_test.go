@@ -1,101 +1,98 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package windows
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"directx-nri/test/windows/bed"
 )
 
 func (n node) testUntouched(t *testing.T) {
-	t.Run("the sandbox", func(t *testing.T) {
-		t.Parallel()
-		id, plain := "box-ours", "box-bare"
-		for runtime, id := range map[string]string{bed.Directx: id, n.Plain(): plain} {
-			spec := n.SandboxSpec(t, bed.NewPod(id))
-			// Also if the pause image has a request.
-			spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-			n.MustRun(t, runtime, id, bed.JSON(t, spec))
-		}
-		n.mustEqualPlain(t, id, plain)
-	})
-
-	t.Run("host-process containers", func(t *testing.T) {
-		t.Parallel()
-		pods := map[string]string{bed.Directx: "host-ours", n.Plain(): "host-bare"}
-		errs := map[string]string{}
-		for runtime, sandbox := range pods {
-			pod := bed.NewPod(sandbox)
-			pod.HostProcess = true
-			n.MustRun(t, runtime, sandbox, bed.JSON(t, n.SandboxSpec(t, pod)))
-			id := sandbox + "-app"
-			spec := n.ContainerSpec(t, pod, id, "app")
-			spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-			// Wine lacks what such a container needs: the error must be the same without
-			// the shim.
-			if err := n.Run(t, runtime, id, bed.JSON(t, spec)); err != nil {
-				errs[runtime] = strings.ReplaceAll(err.Error(), sandbox, "SANDBOX")
+	const request = "DIRECTX_VISIBLE_DEVICES=all" // It has no effect.
+	parallel(t,
+		part{"the sandbox", func(t *testing.T) {
+			n.both(t, "box-ours", "box-bare", func(runtime, id string) error {
+				spec := n.SandboxSpec(t, bed.NewPod(id))
+				spec.Process.Env = append(spec.Process.Env, request)
+				return n.Run(t, runtime, id, spec)
+			})
+		}},
+		part{"host-process containers", func(t *testing.T) {
+			errs := map[string]string{}
+			for runtime, sandbox := range map[string]string{bed.Directx: "host-ours", n.Plain(): "host-bare"} {
+				pod := bed.NewPod(sandbox)
+				pod.HostProcess = true
+				n.MustRun(t, runtime, sandbox, n.SandboxSpec(t, pod))
+				id := sandbox + "-app"
+				spec := n.ContainerSpec(t, pod, id, "app")
+				spec.Process.Env = append(spec.Process.Env, request)
+				// Wine lacks what such a container needs: the error must be the same without
+				// the shim.
+				if err := n.Run(t, runtime, id, spec); err != nil {
+					errs[sandbox] = strings.ReplaceAll(err.Error(), sandbox, "SANDBOX")
+				}
 			}
-		}
-		for _, suffix := range []string{"", "-app"} {
-			ours, plain := pods[bed.Directx], pods[n.Plain()]
-			n.mustEqualConfigs(t, ours+suffix, ours, plain+suffix, plain)
-		}
-		if errs[bed.Directx] != errs[n.Plain()] || strings.Contains(errs[bed.Directx], "directx-nri") {
-			t.Errorf("it failed with %q, and without the shim with %q", errs[bed.Directx], errs[n.Plain()])
-		}
-	})
-
-	for i, test := range []struct {
-		name string
-		args string
-		host string
+			for _, suffix := range []string{"", "-app"} {
+				n.MustEqualConfigs(t, "host-ours"+suffix, "host-ours", "host-bare"+suffix, "host-bare")
+			}
+			if ours, plain := errs["host-ours"], errs["host-bare"]; ours != plain || strings.Contains(ours, "directx-nri") {
+				t.Errorf("it failed with %q, and without the shim with %q", ours, plain)
+			}
+		}},
+	)
+	for id, test := range map[string]struct {
+		name   string
+		change func(*specs.Spec)
 		// end ends a container that runs.
 		end func(*testing.T, string)
 	}{
-		{"killed and deleted", bed.Forever, "host", func(t *testing.T, id string) { n.Delete(t, id) }},
-		{"ends by itself", "exit", "host", func(t *testing.T, id string) {
+		"clean-deleted": {"killed and deleted", func(*specs.Spec) {}, func(t *testing.T, id string) { n.Delete(t, id) }},
+		"clean-ended": {"ends by itself", func(s *specs.Spec) { s.Process.Args = []string{"cmd", "/c", "exit"} }, func(t *testing.T, id string) {
 			bed.Eventually(t, "the task ends", func() error {
-				if state := n.Tasks(t)[id]; state != "STOPPED" {
+				if state := n.Tasks(t, "default")[id]; state != "STOPPED" {
 					return fmt.Errorf("it is %q", state)
 				}
 				return nil
 			})
-			if _, err := n.Ctr(t, "tasks", "rm", id); err != nil {
+			if _, err := n.Ctr("tasks", "rm", id); err != nil {
 				t.Error(err)
 			}
 		}},
-		{"refused by HCS", bed.Forever, "hcs-double-refuse", nil},
-		{"its shim is killed", bed.Forever, "host", func(t *testing.T, id string) {
+		"clean-refused": {"refused by HCS", func(s *specs.Spec) { s.Hostname = "hcs-double-refuse" }, nil},
+		"clean-killed": {"its shim is killed", func(*specs.Spec) {}, func(t *testing.T, id string) {
 			for _, p := range n.Processes(id) {
-				bed.KillProcess(t, p)
+				p.Kill(t)
 			}
 		}},
 	} {
 		t.Run("the same cleanup: "+test.name, func(t *testing.T) {
 			t.Parallel()
-			request, none, plain := fmt.Sprintf("clean-asks-%d", i), fmt.Sprintf("clean-none-%d", i), fmt.Sprintf("clean-bare-%d", i)
-			for _, c := range []struct{ runtime, id string }{{bed.Directx, request}, {bed.Directx, none}, {n.Plain(), plain}} {
-				spec := n.Standalone(t, c.id)
-				spec.Process.Args = []string{test.args}
-				spec.Hostname = test.host
-				if c.id == request {
-					spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
-				}
-				err := n.Run(t, c.runtime, c.id, bed.JSON(t, spec))
+			if test.end == nil {
+				n.NeedsDoubles(t, "the Host Compute Service has to refuse a container")
+			}
+			plain := id + "-bare"
+			for _, c := range [][3]string{{bed.Directx, id, request}, {bed.Directx, id + "-none", "NO=REQUEST"}, {n.Plain(), plain, request}} {
+				id := c[1]
+				spec := n.Standalone(t, id)
+				spec.Process.Env = append(spec.Process.Env, c[2])
+				test.change(spec)
+				err := n.Run(t, c[0], id, spec)
 				if started := err == nil; started != (test.end != nil) {
-					t.Fatalf("start %s: %v", c.id, err)
+					t.Fatalf("start %s: %v", id, err)
 				}
 				if test.end != nil {
-					test.end(t, c.id)
+					test.end(t, id)
 				}
-				n.mustLeaveNothing(t, c.id)
+				n.MustLeaveNothing(t, id)
 			}
-			for _, id := range []string{request, none} {
+			for _, id := range []string{id, id + "-none"} {
 				if got, want := n.calls(t, id), n.calls(t, plain); !slices.Equal(got, want) {
 					t.Errorf("%s: the calls of the real shim and HCS are\n%q\nand without the shim\n%q", id, got, want)
 				}
@@ -115,4 +112,45 @@ func (n node) calls(t *testing.T, id string) []string {
 		calls = append(calls, call.Name)
 	}
 	return calls
+}
+
+// testFlags runs ctr.exe with the flags of 'dxctl.exe flags', with runhcs alone, and
+// compares it with a request to the shim.
+func (n node) testFlags(t *testing.T) {
+	first, second := n.GPUs[0], n.GPUs[1]
+	for id, test := range map[string]struct {
+		name    string
+		flags   []string
+		request string
+		want    []bed.GPU
+	}{
+		"flags-all":   {"all GPUs", []string{"--all"}, "all", n.GPUs},
+		"flags-index": {"a GPU by index", []string{"--index", "1"}, "1", []bed.GPU{second}},
+		"flags-luid":  {"a GPU by LUID", []string{"--luid", first.LUID}, first.LUID, []bed.GPU{first}},
+		"flags-path":  {"a GPU by location path", []string{"--path", second.Location}, second.Location, []bed.GPU{second}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			status, stdout, stderr := n.Dxctl(t, append([]string{"flags", "--for", "ctr", "-o", "json"}, test.flags...)...)
+			var flags []string
+			if err := json.Unmarshal([]byte(stdout), &flags); err != nil || status != 0 {
+				t.Fatalf("status %d, %v\n%s%s", status, err, stdout, stderr)
+			}
+			n.MustRunImage(t, bed.Runhcs, id, flags...)
+			n.MustHave(t, id, test.want...)
+			byShim := id + "-shim"
+			n.MustRunImage(t, bed.Directx, byShim, "--env", "DIRECTX_VISIBLE_DEVICES="+test.request)
+			n.MustEqualDocuments(t, id, byShim)
+		})
+	}
+	t.Run("flags for the shim", func(t *testing.T) {
+		t.Parallel()
+		_, stdout, _ := n.Dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args")
+		flags := strings.Split(strings.TrimSpace(strings.ReplaceAll(stdout, "\r", "")), "\n")
+		if i := slices.Index(flags, "--runtime"); i < 0 || flags[i+1] != bed.Directx {
+			t.Fatalf("flags %q", flags)
+		}
+		n.MustRunImage(t, bed.Directx, "flags-shim", flags[2:]...)
+		n.MustHave(t, "flags-shim", second)
+	})
 }

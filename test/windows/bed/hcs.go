@@ -1,15 +1,15 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package bed
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Call is a call of the Host Compute Service.
@@ -23,14 +23,10 @@ type Call struct {
 const createCall = "HcsCreateComputeSystem"
 
 // Calls returns the calls for the compute system id, in order.
-func (w *Wine) Calls(t testing.TB, id string) []Call {
+func (n *Node) Calls(t testing.TB, id string) []Call {
 	t.Helper()
-	data, err := os.ReadFile(w.Linux(`C:\hcs.log`))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
 	var calls []Call
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(string(ReadFile(t, `C:\hcs.log`))) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
 		if len(fields) == 3 && fields[1] == id {
 			calls = append(calls, Call{Name: fields[0], Text: fields[2]})
@@ -39,28 +35,38 @@ func (w *Wine) Calls(t testing.TB, id string) []Call {
 	return calls
 }
 
-// Created returns how often the container id was created.
-func (w *Wine) Created(t testing.TB, id string) int {
+// Created returns how often the container id was created, on Windows itself how often the
+// real shim was started for it.
+func (n *Node) Created(t testing.TB, id string) (times int) {
 	t.Helper()
-	n := 0
-	for _, c := range w.Calls(t, id) {
+	for _, c := range n.Calls(t, id) {
 		if c.Name == createCall {
-			n++
+			times++
 		}
 	}
-	return n
+	if !n.Doubled {
+		for _, c := range n.ShimCalls(t, id) {
+			if slices.Contains(c.Args, "start") {
+				times++
+			}
+		}
+	}
+	return times
 }
 
 // Document is the part of HCS's document that describes a container.
 type Document struct {
-	AssignedDevices []struct {
-		Type               string
-		LocationPath       string
-		InterfaceClassGUID string `json:"InterfaceClassGuid"`
-	}
+	AssignedDevices   []Assigned
 	MappedDirectories []Mapped
 
 	text string
+}
+
+// Assigned is a device of the host in a container.
+type Assigned struct {
+	Type               string
+	LocationPath       string
+	InterfaceClassGUID string `json:"InterfaceClassGuid"`
 }
 
 // volume is the prefix of the paths that runhcs resolves on the host.
@@ -74,38 +80,78 @@ type Mapped struct {
 	ReadOnly      bool
 }
 
-// Document returns the document of the container id, which must have been created once.
-func (w *Wine) Document(t testing.TB, id string) Document {
+// Document returns the document of the container id, which must have been created once. On
+// Windows itself, it is what the real shim was started with.
+func (n *Node) Document(t testing.TB, id string) Document {
 	t.Helper()
+	if times := n.Created(t, id); times != 1 {
+		t.Fatalf("container %s was created %d times, want once", id, times)
+	}
+	if !n.Doubled {
+		return n.requested(t, id)
+	}
 	var document struct{ Container Document }
-	n := 0
-	for _, c := range w.Calls(t, id) {
+	for _, c := range n.Calls(t, id) {
 		if c.Name != createCall {
 			continue
 		}
-		n++
 		if err := json.Unmarshal([]byte(c.Text), &document); err != nil {
 			t.Fatalf("the HCS document of %s is not JSON: %v\n%s", id, err, c.Text)
 		}
 		document.Container.text = c.Text
-		for i, m := range document.Container.MappedDirectories {
-			document.Container.MappedDirectories[i].HostPath = volume.ReplaceAllString(m.HostPath, `C:\`)
-		}
 	}
-	if n != 1 {
-		t.Fatalf("container %s was created %d times, want once", id, n)
+	for i, m := range document.Container.MappedDirectories {
+		document.Container.MappedDirectories[i].HostPath = volume.ReplaceAllString(m.HostPath, `C:\`)
 	}
 	return document.Container
 }
 
-// Neutral returns the whole document with id replaced.
-func (d Document) Neutral(id string) string { return strings.ReplaceAll(d.text, id, "ID") }
-
-// Locations returns the location paths of the assigned devices, in order.
-func (d Document) Locations() []string {
-	var paths []string
-	for _, device := range d.AssignedDevices {
-		paths = append(paths, device.LocationPath)
+// requested returns the document that config.json requests.
+func (n *Node) requested(t testing.TB, id string) Document {
+	t.Helper()
+	document, spec := Document{text: n.Config(t, id)}, n.spec(t, id)
+	for _, d := range spec.Windows.Devices {
+		assigned := Assigned{InterfaceClassGUID: d.ID}
+		if d.IDType == "vpci-location-path" {
+			assigned = Assigned{Type: "DeviceInstance", LocationPath: d.ID}
+		}
+		document.AssignedDevices = append(document.AssignedDevices, assigned)
 	}
-	return paths
+	for _, m := range spec.Mounts {
+		document.MappedDirectories = append(document.MappedDirectories, Mapped{m.Source, m.Destination, slices.Contains(m.Options, "ro")})
+	}
+	return document
+}
+
+// spec returns what the real shim was started with.
+func (n *Node) spec(t testing.TB, id string) (spec specs.Spec) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(n.Config(t, id)), &spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// Environment returns the environment of the first process of the container id.
+func (n *Node) Environment(t testing.TB, id string) map[string]string {
+	t.Helper()
+	var process struct{ Environment map[string]string }
+	for _, call := range n.Calls(t, id) {
+		if call.Name == "HcsCreateProcess" && process.Environment == nil {
+			if err := json.Unmarshal([]byte(call.Text), &process); err != nil {
+				t.Fatalf("read %s: %v", call.Text, err)
+			}
+		}
+	}
+	if !n.Doubled {
+		process.Environment = map[string]string{}
+		for _, variable := range n.spec(t, id).Process.Env {
+			name, value, _ := strings.Cut(variable, "=")
+			process.Environment[name] = value
+		}
+	}
+	if process.Environment == nil {
+		t.Fatalf("no process of %s was created", id)
+	}
+	return process.Environment
 }

@@ -1,82 +1,86 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package bed
 
 import (
-	"archive/tar"
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/windows"
 )
 
-// imageName is the node's image. Its command is [Forever].
-const imageName = "localhost/base:1"
+// imageName returns the node's image: on Windows itself, the base image for its build.
+func (m *Machine) imageName() string {
+	if m.Doubled {
+		return "localhost/base:1"
+	}
+	release := map[uint32]string{17763: "ltsc2019", 20348: "ltsc2022", 26100: "ltsc2025"}[windows.RtlGetVersion().BuildNumber]
+	return "mcr.microsoft.com/windows/nanoserver:" + release
+}
 
-// Forever is a command line that runs until it is killed. Any other ends immediately
-// (../doubles/vmcompute.c).
-const Forever = "forever"
+// pull pulls the image on Windows itself and returns the key of its snapshot.
+func (n *Node) pull() (chain string, err error) {
+	out, err := n.ctr(10*patience, "images", "pull", "--print-chainid", n.imageName())
+	_, chain, _ = strings.Cut(out, "image chain ID: ")
+	return strings.TrimSpace(chain), err
+}
 
-// ImportImage imports an image for `ctr run`. The snapshotter considers a layer unpacked
-// by its key, and needs the disk of the container's own layer, which HCS creates on
-// Windows.
+// snapshot creates a container's layers of the image and returns their paths.
+func (n *Node) snapshot(t testing.TB, id string) []string {
+	t.Helper()
+	chain, err := n.image()
+	if err != nil {
+		t.Fatalf("pull the image: %v", err)
+	}
+	out, err := n.Ctr("snapshots", "prepare", "--mounts", "spec-"+id, chain)
+	var mounts []struct {
+		Source  string
+		Options []string
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &mounts)
+	}
+	if err != nil || len(mounts) != 1 {
+		t.Fatalf("create the layers of %s: %v\n%s", id, err, out)
+	}
+	var layers []string
+	for _, option := range mounts[0].Options {
+		if parents, ok := strings.CutPrefix(option, "parentLayerPaths="); ok {
+			if err := json.Unmarshal([]byte(parents), &layers); err != nil {
+				t.Fatalf("create the layers of %s: %v", id, err)
+			}
+		}
+	}
+	return append(layers, mounts[0].Source)
+}
+
+// ImportImage imports an image for `ctr run`. Under Wine it is one of ../wine.sh. The
+// snapshotter considers a layer unpacked by its key, and needs the disk of the container's
+// own layer, which HCS creates on Windows.
 func (n *Node) ImportImage(t testing.TB) {
 	t.Helper()
-	layer := tarball(t, map[string][]byte{"Files/base.txt": []byte("base")})
-	digest := sha256.Sum256(layer)
-	diff := "sha256:" + hex.EncodeToString(digest[:])
-	config := marshal(t, map[string]any{
-		"architecture": "amd64", "os": "windows",
-		"config": map[string]any{"Cmd": []string{Forever}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{diff}},
-	})
-	manifest := marshal(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{imageName}, "Layers": []string{"layer.tar"}}})
-	n.File(t, "image.tar", string(tarball(t, map[string][]byte{"config.json": config, "layer.tar": layer, "manifest.json": manifest})))
+	if !n.Doubled {
+		if _, err := n.image(); err != nil {
+			t.Fatalf("pull the image: %v", err)
+		}
+		return
+	}
+	diff := "sha256:" + strings.TrimSpace(string(ReadFile(t, n.Executable("image.sha256"))))
 	for _, args := range [][]string{
-		{"images", "import", "--no-unpack", n.Path("image.tar")},
+		{"images", "import", "--no-unpack", n.Executable("image.tar")},
 		{"snapshots", "prepare", "extract-base"},
 		{"snapshots", "commit", diff, "extract-base"},
 		{"snapshots", "label", diff, "containerd.io/gc.root=1"},
 	} {
-		if _, err := n.Ctr(t, args...); err != nil {
+		if _, err := n.Ctr(args...); err != nil {
 			t.Fatalf("import the image: ctr %v: %v", args, err)
 		}
 	}
-	layers, err := filepath.Glob(n.Linux(n.Path("root", "io.containerd.snapshotter.v1.windows", "snapshots", "*")))
+	layers, err := filepath.Glob(n.Path("root", "io.containerd.snapshotter.v1.windows", "snapshots", "*"))
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("import the image: its layer is in %v, %v", layers, err)
 	}
-	if err := os.WriteFile(filepath.Join(layers[0], "blank.vhdx"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func tarball(t testing.TB, files map[string][]byte) []byte {
-	t.Helper()
-	var buffer bytes.Buffer
-	w := tar.NewWriter(&buffer)
-	for name, data := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return buffer.Bytes()
-}
-
-func marshal(t testing.TB, v any) []byte {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	writeFile(t, filepath.Join(layers[0], "blank.vhdx"), "")
 }

@@ -1,13 +1,9 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package bed
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"directx-nri/internal/allocation"
@@ -44,13 +40,13 @@ const DriverStore = `C:\Windows\System32\DriverStore\FileRepository`
 
 // NewInventory returns two GPUs with different drivers, whose directories have names that
 // begin with prefix.
-func NewInventory(prefix string) *Inventory {
+func (m *Machine) NewInventory(prefix string) *Inventory {
 	gpu := func(i int, files ...File) GPU {
 		return GPU{
 			InstanceID: fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\%s&%d`, prefix, i),
 			Location:   fmt.Sprintf("PCIROOT(0)#PCI(1%c00)", 'B'+i),
 			LUID:       fmt.Sprintf("0x00000000_0x0000C%03X", i+1),
-			Store:      fmt.Sprintf(`%s\%s%d.inf_amd64_0f2a6b1c9d8e7354`, DriverStore, prefix, i),
+			Store:      fmt.Sprintf(`%s\%s%d.inf_amd64_0f2a6b1c9d8e7354`, m.Store, prefix, i),
 			Files:      files,
 		}
 	}
@@ -75,8 +71,7 @@ func (g GPU) Replica(i int) allocation.Replica {
 	return allocation.Replica{ID: fmt.Sprintf("%s::%d", g.InstanceID, i), InstanceID: g.InstanceID}
 }
 
-// Mounts returns the files of a container with the GPU: those that are listed and exist,
-// sorted by their path in the container.
+// Mounts returns the files of a container with the GPU: those that are listed and exist.
 func (g GPU) Mounts() []Mapped {
 	var mounts []Mapped
 	for _, f := range g.Files {
@@ -93,66 +88,45 @@ func (g GPU) Mounts() []Mapped {
 			ReadOnly:      true,
 		})
 	}
-	SortMapped(mounts)
 	return mounts
 }
 
-// SortMapped sorts by the path in the container.
-func SortMapped(mounts []Mapped) {
-	slices.SortFunc(mounts, func(a, b Mapped) int { return strings.Compare(a.ContainerPath, b.ContainerPath) })
-}
-
 // place creates the drivers' files.
-func (v *Inventory) place(t testing.TB, w *Wine) {
+func (v *Inventory) place(t testing.TB) {
 	t.Helper()
 	for _, g := range v.GPUs {
 		for _, f := range g.Files {
-			if f.Missing {
-				continue
-			}
-			path := w.driverFile(g.Store + `\` + f.Source)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(f.Source), 0o600); err != nil {
-				t.Fatal(err)
+			if !f.Missing {
+				writeFile(t, g.Store+`\`+f.Source, f.Source)
 			}
 		}
 	}
 }
 
-// driverFile is [Wine.Linux] for a path in the driver store, whose upper directories have
-// names of another case.
-func (w *Wine) driverFile(path string) string {
-	return w.Linux(strings.Replace(path, `C:\Windows\System32\`, `C:\windows\system32\`, 1))
-}
-
-// yaml returns the inventory file.
-func (v *Inventory) yaml() string {
-	var b strings.Builder
-	b.WriteString("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:")
-	if len(v.GPUs) == 0 {
-		b.WriteString(" []")
-	}
-	b.WriteString("\n")
+// yaml returns the inventory file, which JSON is.
+func (v *Inventory) yaml(t testing.TB) string {
+	t.Helper()
+	devices := []map[string]any{}
 	for _, g := range v.GPUs {
-		fmt.Fprintf(&b, "  - instanceID: '%s'\n    description: a test's GPU\n    locationPath: %s\n    luid: %s\n", g.InstanceID, g.Location, g.LUID)
-		if g.UUID != "" {
-			fmt.Fprintf(&b, "    uuid: %s\n", g.UUID)
-		}
-		fmt.Fprintf(&b, "    driver: {version: 31.0.15.5222, storePath: '%s'}\n    display: true\n    compute: true\n    runtimeFiles:\n", g.Store)
-		for _, list := range []struct {
-			name  string
-			wow64 bool
-		}{{"system32", false}, {"sysWOW64", true}} {
-			var files []string
-			for _, f := range g.Files {
-				if f.WOW64 == list.wow64 && !f.Unlisted {
-					files = append(files, fmt.Sprintf("{source: '%s', destination: '%s'}", f.Source, f.Name))
-				}
+		files := map[string][]map[string]string{}
+		for _, f := range g.Files {
+			list := "system32"
+			if f.WOW64 {
+				list = "sysWOW64"
 			}
-			fmt.Fprintf(&b, "      %s: [%s]\n", list.name, strings.Join(files, ", "))
+			if !f.Unlisted {
+				files[list] = append(files[list], map[string]string{"source": f.Source, "destination": f.Name})
+			}
 		}
+		device := map[string]any{
+			"instanceID": g.InstanceID, "description": "a test's GPU", "locationPath": g.Location, "luid": g.LUID,
+			"driver":  map[string]string{"version": "31.0.15.5222", "storePath": g.Store},
+			"display": true, "compute": true, "runtimeFiles": files,
+		}
+		if g.UUID != "" {
+			device["uuid"] = g.UUID
+		}
+		devices = append(devices, device)
 	}
-	return b.String()
+	return string(marshal(t, map[string]any{"apiVersion": "directx.microsoft.com/v1alpha1", "kind": "Inventory", "devices": devices}))
 }

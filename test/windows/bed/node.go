@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package bed
 
@@ -15,14 +15,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/testutil"
-	suite "directx-nri/test/bed"
 )
 
 const (
@@ -32,10 +30,22 @@ const (
 	Runhcs = "io.containerd.runhcs.v1"
 	// Display is the resource of the inventories' GPUs.
 	Display = "directx.microsoft.com/display"
-	// Dxctl is the file name of dxctl.
-	Dxctl = dxctlExe
 
-	defaultNamespace = "default"
+	// DirectxShim is the file name of the runtime shim.
+	DirectxShim = "containerd-shim-directx-v1.exe"
+	// RunhcsShim is that of runhcs, on nodes the launcher's.
+	RunhcsShim = "containerd-shim-runhcs-v1.exe"
+	// Dxctl is the file name of dxctl.
+	Dxctl = "dxctl.exe"
+)
+
+// Names of the programs on a node.
+const (
+	containerdExe = "containerd.exe"
+	ctrExe        = "ctr.exe"
+	clientExe     = "client.exe"
+	restartExe    = "restart.exe"
+	plainExe      = "containerd-shim-plain-v1.exe"
 )
 
 // Plain returns the runtime that is runhcs without the shim. ctr sends options to
@@ -48,15 +58,6 @@ func (n *Node) Plain() string {
 	return "io.containerd.plain.v1"
 }
 
-// patience limits a single step, which takes a few seconds on a machine of two cores. A
-// command that takes longer hangs, and its error shows all processes of the prefix.
-const patience = 90 * time.Second
-
-// limitFor limits a step that concerns several containers.
-func limitFor(containers int) time.Duration {
-	return patience + time.Duration(containers)*5*time.Second
-}
-
 // Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
 // seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
 const Timeouts = `
@@ -67,21 +68,20 @@ const Timeouts = `
   "io.containerd.timeout.task.state" = "2m"
 `
 
-// Options describe a node. The default is containerd 1.7.35 with its version of runhcs.
+// Options describe a node. The default is containerd 1.7.35 with its version of runhcs,
+// or what is installed on Windows itself.
 type Options struct {
-	// Name is the node's directory on drive C: and part of its pipes' names.
+	// Name is the node's directory and part of its pipes' names.
 	Name string
 	// Containerd2 selects the newest containerd, NewHcsshim the newest runhcs.
 	Containerd2, NewHcsshim bool
-	// Inventory has the node's GPUs.
+	// Inventory has the node's GPUs, by default two.
 	Inventory *Inventory
-	// Live plugs the GPUs in as hardware, instead of writing an inventory file.
+	// Live has GPUs that Windows reports, without an inventory file: the machine's own, or
+	// those of the inventory, which are plugged in.
 	Live bool
 	// Bare leaves the shim to be installed by dxctl.exe.
 	Bare bool
-	// HCSAnswers makes HCS answer queries of the shim and of host processes. The newest
-	// runhcs needs more of HCS than the double has.
-	HCSAnswers bool
 	// Usual uses the paths of a real node, so that no program needs flags for them.
 	// Neither config.yaml nor a recorder is created. It needs a prefix of its own.
 	Usual bool
@@ -95,33 +95,67 @@ type Options struct {
 
 // Node is a containerd.exe with its directory.
 type Node struct {
-	*Wine
+	*Machine
+	// GPUs are those of the inventory.
+	GPUs []GPU
 	// Recorder writes allocation records. It is nil on a node with the usual paths
 	// until [Node.OpenRecorder].
 	Recorder *allocation.Recorder
+	// StateDir is the product's state directory.
+	StateDir string
 
-	options Options
-	dir     string // Windows path
-	log     string
+	options    Options
+	dir        string
+	containerd string                 // containerd's state directory
+	toml       string                 // containerd's configuration file
+	pipe       string                 // the name of containerd's pipe
+	image      func() (string, error) // pulls the image once
 
 	mu     sync.Mutex // held while containerd is started or killed
 	daemon *exec.Cmd
 	ended  chan struct{} // closed when daemon has ended
 }
 
+// Paths of a real node.
+const (
+	usualDir = `C:\Program Files\containerd`
+	// UsualData is containerd's data directory.
+	UsualData  = `C:\ProgramData\containerd`
+	usualState = `C:\ProgramData\directx-nri`
+	usualPipe  = "containerd-containerd"
+)
+
 // StartNode sets up a node and starts it. It ends with the test.
-func StartNode(t testing.TB, w *Wine, options Options) *Node {
+func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	t.Helper()
-	n := &Node{Wine: w, options: options, dir: `C:\` + options.Name, log: filepath.Join(w.dir, options.Name+".log")}
-	if options.Usual {
-		n.dir = usualDir
+	switch {
+	case m.missing != "" && os.Getenv("CI") == "true":
+		t.Fatal(m.missing)
+	case m.missing != "":
+		t.Skip(m.missing)
+	case options.Containerd2 || options.NewHcsshim:
+		m.NeedsDoubles(t, "the installed containerd is the only one")
+	case options.Usual:
+		m.NeedsDoubles(t, "it changes the installed containerd")
 	}
+	dir := m.dir + `\` + options.Name
+	n := &Node{Machine: m, options: options, dir: dir, StateDir: dir + `\state`, containerd: dir + `\run`, toml: dir + `\containerd.toml`, pipe: "dxw-" + options.Name}
+	if options.Usual {
+		n.dir, n.StateDir, n.containerd, n.toml, n.pipe = usualDir, usualState, UsualData+`\state`, usualDir+`\config.toml`, usualPipe
+	}
+	inventory := options.Inventory
+	if inventory == nil {
+		inventory = m.NewInventory(options.Name)
+	}
+	n.GPUs = inventory.GPUs
+	n.image = sync.OnceValues(n.pull)
 	n.install(t)
-	if options.Live {
-		w.Plug(t, options.Inventory.Hardware(t, w))
-	} else {
-		options.Inventory.place(t, w)
-		n.File(t, "inventory.yaml", options.Inventory.yaml())
+	switch {
+	case options.Live && m.Doubled:
+		m.Plug(t, inventory.Hardware(t))
+	case !options.Live:
+		inventory.place(t)
+		n.File(t, "inventory.yaml", inventory.yaml(t))
 	}
 	if !options.Usual {
 		n.WriteSettings(t, cmp.Or(options.Settings, "assignmentMode: location-path\n"))
@@ -131,8 +165,7 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 	t.Cleanup(func() {
 		n.Kill()
 		if t.Failed() {
-			t.Logf("---- containerd's log\n%s", n.Log())
-			t.Logf("---- the shim's log\n%s", n.read(t, "shim.log"))
+			t.Logf("---- containerd's log\n%s---- the shim's log\n%s", n.log(), ReadFile(t, n.Path("shim.log")))
 		}
 	})
 	return n
@@ -141,7 +174,7 @@ func StartNode(t testing.TB, w *Wine, options Options) *Node {
 // OpenRecorder sets Recorder, until it is closed or the test ends.
 func (n *Node) OpenRecorder(t testing.TB) {
 	t.Helper()
-	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.StateDir()), testutil.Quiet())
+	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.StateDir), testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,199 +185,133 @@ func (n *Node) OpenRecorder(t testing.TB) {
 // install copies the node's programs into its directory.
 func (n *Node) install(t testing.TB) {
 	t.Helper()
-	containerd, hcsshim := windowsParts, windowsParts
+	containerd, hcsshim := ".", "."
 	if n.options.Containerd2 {
-		containerd = containerd2
+		containerd = "containerd2"
 	}
 	if n.options.NewHcsshim {
-		hcsshim = newHcsshim
+		hcsshim = "hcsshim-new"
 	}
-	for _, dir := range []string{"real", "product"} {
-		if err := os.MkdirAll(n.Linux(n.Path(dir)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	launcher := filepath.Join(n.built, "launcher.exe")
+	err := errors.Join(os.MkdirAll(n.Path("real"), 0o700), os.MkdirAll(n.Path("product"), 0o700))
 	for name, from := range map[string]string{
-		containerdExe:           n.parts.stock(containerd, containerdExe),
-		ctrExe:                  n.parts.stock(containerd, ctrExe),
-		clientExe:               n.parts.stock(windowsParts, clientExe),
-		runhcsExe:               launcher,
-		plainExe:                launcher,
-		directxExe:              filepath.Join(n.parts.products, directxExe),
-		`product\` + dxctlExe:   filepath.Join(n.parts.products, dxctlExe),
-		`product\` + directxExe: filepath.Join(n.parts.products, directxExe),
-		`real\` + runhcsExe:     n.parts.stock(hcsshim, runhcsExe),
+		containerdExe:            n.Executable(containerd, containerdExe),
+		ctrExe:                   n.Executable(containerd, ctrExe),
+		clientExe:                n.Executable(clientExe),
+		restartExe:               n.Executable(restartExe),
+		RunhcsShim:               n.Executable("launcher.exe"),
+		plainExe:                 n.Executable("launcher.exe"),
+		DirectxShim:              n.Executable(DirectxShim),
+		`product\` + Dxctl:       n.Executable(Dxctl),
+		`product\` + DirectxShim: n.Executable(DirectxShim),
+		`real\` + RunhcsShim:     n.Executable(hcsshim, RunhcsShim),
 	} {
-		if n.options.Bare && name == directxExe {
-			continue
-		}
-		if err := copyFile(from, n.Linux(n.Path(name))); err != nil {
-			t.Fatalf("copy %s to the node: %v", name, err)
+		if !n.options.Bare || name != DirectxShim {
+			err = errors.Join(err, copyFile(from, n.Path(name)))
 		}
 	}
-	switch config := n.options.Config; {
-	case config == nil:
-		n.File(t, n.containerdToml(), "version = 2\n"+Timeouts)
-	case *config != "":
+	if err != nil {
+		t.Fatalf("install the node's programs: %v", err)
+	}
+	config := n.options.Config
+	if config == nil {
+		usual := "version = 2\n" + Timeouts
+		config = &usual
+	}
+	if *config != "" {
 		// Flags do not set the pipe of ttrpc.
-		n.File(t, n.containerdToml(), strings.ReplaceAll(*config, usualPipe, n.pipeName()))
+		Replace(t, n.toml, []byte(strings.ReplaceAll(*config, usualPipe, n.pipe)))
 	}
-}
-
-// containerdToml returns the name of containerd's configuration file. A file with the
-// usual name is read even if containerd starts without --config.
-func (n *Node) containerdToml() string {
-	if n.options.Usual {
-		return "config.toml"
-	}
-	return "containerd.toml"
 }
 
 // ContainerdConfig returns containerd's configuration file, nil if there is none.
-func (n *Node) ContainerdConfig(t testing.TB) []byte { return n.read(t, n.containerdToml()) }
+func (n *Node) ContainerdConfig(t testing.TB) []byte { return ReadFile(t, n.toml) }
 
-// containerdArgs returns the arguments of containerd.exe.
-func (n *Node) containerdArgs() []string {
+// containerdArgs returns the arguments of containerd.exe with a configuration file of the
+// node's directory, empty for its own.
+func (n *Node) containerdArgs(config string) []string {
 	if n.options.Usual {
 		return nil
 	}
-	if _, err := os.Stat(n.Linux(n.Path(n.containerdToml()))); err != nil {
-		return n.containerdArgsWith("")
-	}
-	return n.containerdArgsWith(n.containerdToml())
-}
-
-// containerdArgsWith returns them for a configuration file in the node's directory.
-func (n *Node) containerdArgsWith(config string) []string {
-	args := []string{"--root", n.Path("root"), "--state", n.running(), "--address", n.Pipe()}
+	args := []string{"--root", n.Path("root"), "--state", n.containerd, "--address", n.Pipe()}
 	if config != "" {
-		args = append(args, "--config", n.Path(config))
+		return append(args, "--config", n.Path(config))
+	}
+	if _, err := os.Stat(n.toml); err == nil {
+		args = append(args, "--config", n.toml)
 	}
 	return args
 }
 
-// Name returns the node's name.
-func (n *Node) Name() string { return n.options.Name }
+// Name returns an ID that no other node has: they share one HCS.
+func (n *Node) Name(suffix string) string { return n.options.Name + "-" + suffix }
 
-// Path returns the Windows path of a file in the node's directory.
+// Path returns the path of a file in the node's directory.
 func (n *Node) Path(elements ...string) string {
-	return strings.Join(append([]string{n.dir}, elements...), `\`)
+	return filepath.Join(append([]string{n.dir}, elements...)...)
 }
 
-// Paths of a real node.
-const (
-	usualDir = `C:\Program Files\containerd`
-	// UsualData is containerd's data directory.
-	UsualData = `C:\ProgramData\containerd`
-	// UsualState is the product's state directory.
-	UsualState = `C:\ProgramData\directx-nri`
-	usualPipe  = "containerd-containerd"
-)
-
-func (n *Node) state() string {
-	if n.options.Usual {
-		return UsualState
-	}
-	return n.Path("state")
-}
-
-// running returns containerd's state directory.
-func (n *Node) running() string {
-	if n.options.Usual {
-		return UsualData + `\state`
-	}
-	return n.Path("run")
-}
-
-// StateDir returns the path of the state directory on this system.
-func (n *Node) StateDir() string { return n.Linux(n.state()) }
-
-// Command is [Wine.Command] with the node's state directory in the environment.
+// Command is [Machine.Command] with the node's state directory in the environment.
 func (n *Node) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := n.Wine.Command(ctx, program, args...)
+	cmd := n.Machine.Command(ctx, program, args...)
+	cmd.Env = os.Environ()
 	if !n.options.Usual {
-		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.state())
+		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir)
 	}
-	if n.options.HCSAnswers {
-		cmd.Env = append(cmd.Env, hcsAnswers)
+	if !n.Doubled && !n.options.Live {
+		cmd.Env = append(cmd.Env, "LAUNCHER_REMOVES_GPUS=1")
 	}
 	return cmd
 }
 
-func (n *Node) pipeName() string {
-	if n.options.Usual {
-		return usualPipe
-	}
-	return "dxw-" + n.options.Name
-}
-
 // Pipe returns containerd's address.
-func (n *Node) Pipe() string { return `\\.\pipe\` + n.pipeName() }
+func (n *Node) Pipe() string { return `\\.\pipe\` + n.pipe }
 
-// File writes a file in the node's directory and returns its Windows path.
+// File writes a file in the node's directory and returns its path.
 func (n *Node) File(t testing.TB, name, content string) string {
 	t.Helper()
-	n.replace(t, n.Path(name), []byte(content))
+	Replace(t, n.Path(name), []byte(content))
 	return n.Path(name)
 }
 
-// read returns a file of the node's directory, nil if there is none.
-func (n *Node) read(t testing.TB, name ...string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(n.Linux(n.Path(name...)))
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	return data
-}
-
-// ConfigFile returns the path of config.yaml on this system.
-func (n *Node) ConfigFile() string { return n.Linux(n.Path("config.yaml")) }
+// ConfigFile returns the path of config.yaml.
+func (n *Node) ConfigFile() string { return n.Path("config.yaml") }
 
 // WriteSettings replaces config.yaml with the keys that the node needs and settings,
 // and applies it.
 func (n *Node) WriteSettings(t testing.TB, settings string) {
 	t.Helper()
-	if err := n.TrySettings(t, settings); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TrySettings is [Node.WriteSettings] for settings that may be invalid.
-func (n *Node) TrySettings(t testing.TB, settings string) error {
-	t.Helper()
 	shim := plainExe
 	if n.options.Containerd2 {
-		shim = runhcsExe
+		shim = RunhcsShim
 	}
 	if !n.options.Live {
 		settings = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml")) + settings
 	}
 	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  runtime: '%s'\n  log: '%s'\n%s",
 		n.Path(shim), n.Path("shim.log"), settings))
-	return n.Apply(t)
+	if err := n.Apply(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
-func (n *Node) Apply(t testing.TB) error {
-	t.Helper()
-	_, err := n.run(`product\`+dxctlExe, "config", "apply", "--config", n.Path("config.yaml"))
+func (n *Node) Apply() error {
+	_, err := n.run(patience, nil, `product\`+Dxctl, "config", "apply", "--config", n.ConfigFile())
 	return err
 }
 
 // Start starts containerd.exe and waits until it answers.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
-	if err := n.start(n.containerdArgs()); err != nil {
-		t.Fatalf("%v\n%s", err, n.Log())
+	if err := n.start(n.containerdArgs("")); err != nil {
+		t.Fatalf("%v\n%s", err, n.log())
 	}
 }
 
 func (n *Node) start(args []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(n.Path("containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -381,19 +348,15 @@ func (n *Node) Kill() {
 	<-n.ended
 }
 
-// Log returns containerd's log of all its starts.
-func (n *Node) Log() string {
-	data, _ := os.ReadFile(n.log) // It is printed with another failure.
+// log returns containerd's log of all its starts.
+func (n *Node) log() string {
+	data, _ := os.ReadFile(n.Path("containerd.log")) // It is printed with another failure.
 	return string(data)
 }
 
 // run runs a program of the node and returns its standard output. The error has its
 // standard error.
-func (n *Node) run(program string, args ...string) (string, error) {
-	return n.runWithin(patience, nil, program, args...)
-}
-
-func (n *Node) runWithin(limit time.Duration, stdin []byte, program string, args ...string) (string, error) {
+func (n *Node) run(limit time.Duration, stdin []byte, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := n.Command(ctx, n.Path(program), args...)
@@ -406,304 +369,35 @@ func (n *Node) Dxctl(t testing.TB, args ...string) (status int, stdout, stderr s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return n.Finish(t, n.Command(ctx, n.Path("product", dxctlExe), args...))
+	return n.Finish(t, n.Command(ctx, n.Path("product", Dxctl), args...))
 }
 
 // DxctlRuntime runs 'dxctl.exe runtime COMMAND' for the node's containerd.
 func (n *Node) DxctlRuntime(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	args := []string{"runtime", command}
-	switch containerd := []string{"--config", n.Path(n.containerdToml()), "--cri-socket", n.Pipe()}; command {
-	case "install":
+	if command == "install" {
 		args = append(args, "--to", n.Path())
+	} else {
+		args = append(args, "--config", n.toml, "--cri-socket", n.Pipe())
+	}
+	switch command {
 	case "configure":
-		args = append(append(args, containerd...), "--shim", n.Shim())
-	case "unconfigure":
-		args = append(args, containerd...)
-	default:
-		args = append(append(args, containerd...), "--timeout", patience.String())
+		args = append(args, "--shim", n.Shim())
+	case "status":
+		args = append(args, "--timeout", patience.String())
 	}
 	return n.Dxctl(t, append(args, flags...)...)
 }
 
-// Shim returns the path of the shim on the node.
-func (n *Node) Shim() string { return n.Path(directxExe) }
-
-// ShimFile returns the shim's content, nil if there is none.
-func (n *Node) ShimFile(t testing.TB) []byte { return n.read(t, directxExe) }
-
-// Product returns a program of the product, as it is installed from.
-func (n *Node) Product(t testing.TB, name string) []byte {
-	t.Helper()
-	return n.read(t, "product", name)
-}
-
-// CtrCommand returns a command of ctr.exe.
-func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
-	return n.Command(ctx, n.Path(ctrExe), append([]string{"--address", n.Pipe()}, args...)...)
-}
-
-// Ctr runs ctr.exe. The error has what it printed.
-func (n *Node) Ctr(t testing.TB, args ...string) (string, error) {
-	t.Helper()
-	return n.ctr(patience, args...)
-}
-
-func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
-	for deadline := time.Now().Add(limit); ; {
-		out, err := n.runWithin(limit, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
-		// ctr 2 checks that the pipe exists, which fails while another process connects. It
-		// has sent no request yet.
-		if err == nil || !strings.Contains(err.Error(), "cannot access socket") || time.Now().After(deadline) {
-			return out, err
-		}
-	}
-}
-
-// request is the input of client.exe.
-type request struct {
-	Address    string      `json:"address"`
-	Namespace  string      `json:"namespace"`
-	Containers []Container `json:"containers"`
-}
-
-// Container is a container of the containerd client.
-type Container struct {
-	ID     string            `json:"id"`
-	Spec   string            `json:"spec"` // Windows path
-	Labels map[string]string `json:"labels,omitempty"`
-	// Runtime is the runtime's name, and Path its program if the name does not select it.
-	Runtime string `json:"runtime"`
-	Path    string `json:"runtimePath,omitempty"`
-	// Options sends the runtime options of runhcs, as the CRI plugin does.
-	Options bool `json:"runhcsOptions,omitempty"`
-	// Raw uses the spec as it is, even if it is not JSON.
-	Raw bool `json:"raw,omitempty"`
-}
-
-// Answer is the result of a container's start.
-type Answer struct {
-	ID    string `json:"id"`
-	PID   uint32 `json:"pid"`
-	Error string `json:"error"`
-}
-
-// Client starts containers with the containerd client, concurrently, and leaves them
-// running.
-func (n *Node) Client(t testing.TB, namespace string, containers ...Container) []Answer {
-	t.Helper()
-	var ids []string
-	for _, c := range containers {
-		ids = append(ids, c.ID)
-	}
-	t.Cleanup(func() { n.remove(t, namespace, ids...) })
-	input := marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers})
-	out, err := n.runWithin(limitFor(len(containers)), input, clientExe, "run")
-	if err != nil {
-		t.Fatalf("start containers with the client: %v", err)
-	}
-	answers := decodeLines[Answer](t, out)
-	if len(answers) != len(containers) {
-		t.Fatalf("the client answered for %d containers, want %d", len(answers), len(containers))
-	}
-	return answers
-}
-
-// decodeLines decodes lines of JSON.
-func decodeLines[T any](t testing.TB, text string) (values []T) {
-	t.Helper()
-	for line := range strings.Lines(text) {
-		var v T
-		if err := json.Unmarshal([]byte(line), &v); err != nil {
-			t.Fatalf("decode %q: %v", line, err)
-		}
-		values = append(values, v)
-	}
-	return values
-}
-
-// Run starts a container with ctr and a spec, and leaves it running.
-func (n *Node) Run(t testing.TB, runtime, id string, spec []byte) error {
-	t.Helper()
-	return n.ctrRun(t, id, n.RunArgs(t, runtime, id, spec)...)
-}
-
-// ctrRun runs 'ctr run' and removes the container when the test ends.
-func (n *Node) ctrRun(t testing.TB, id string, args ...string) error {
-	t.Helper()
-	t.Cleanup(func() { n.remove(t, defaultNamespace, id) })
-	_, err := n.Ctr(t, args...)
-	return err
-}
-
-// RunArgs returns the arguments of ctr for [Node.Run].
-func (n *Node) RunArgs(t testing.TB, runtime, id string, spec []byte) []string {
-	t.Helper()
-	return []string{"run", "--detach", "--null-io", "--runtime", runtime, "--config", n.SpecFile(t, id, spec), id}
-}
-
-// MustRun is [Node.Run] for a container that has to start.
-func (n *Node) MustRun(t testing.TB, runtime, id string, spec []byte) {
-	t.Helper()
-	if err := n.Run(t, runtime, id, spec); err != nil {
-		t.Fatalf("start container %s: %v", id, err)
-	}
-}
-
-// RunImage starts a container of the node's image with ctr and flags, and leaves it running.
-func (n *Node) RunImage(t testing.TB, runtime, id string, flags ...string) error {
-	t.Helper()
-	return n.ctrRun(t, id, slices.Concat([]string{"run", "--detach", "--null-io", "--runtime", runtime}, flags, []string{imageName, id})...)
-}
-
-// SpecFile writes a spec and returns its Windows path.
-func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
-	t.Helper()
-	return n.File(t, "spec-"+id+".json", string(spec))
-}
-
-// remove removes what is left of containers, if anything.
-func (n *Node) remove(t testing.TB, namespace string, ids ...string) {
-	for _, command := range [][]string{{"tasks", "rm", "--force"}, {"containers", "rm"}} {
-		_, err := n.ctr(limitFor(len(ids)), slices.Concat([]string{"--namespace", namespace}, command, ids)...)
-		if err != nil && strings.Contains(err.Error(), tookTooLong) {
-			t.Errorf("remove %s: %v", strings.Join(ids, " "), err)
-		}
-	}
-}
-
-// Delete kills and removes a running container.
-func (n *Node) Delete(t testing.TB, id string) {
-	t.Helper()
-	n.DeleteIn(t, defaultNamespace, id)
-}
-
-// DeleteIn is [Node.Delete] in a namespace of containerd.
-func (n *Node) DeleteIn(t testing.TB, namespace, id string) {
-	t.Helper()
-	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
-		if _, err := n.Ctr(t, append([]string{"--namespace", namespace}, args...)...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
-			t.Errorf("ctr %s: %v", strings.Join(args, " "), err)
-		}
-	}
-}
-
-// Tasks returns the state of each task by ID.
-func (n *Node) Tasks(t testing.TB) map[string]string {
-	t.Helper()
-	return n.TasksIn(t, defaultNamespace)
-}
-
-// TasksIn is [Node.Tasks] in a namespace of containerd.
-func (n *Node) TasksIn(t testing.TB, namespace string) map[string]string {
-	t.Helper()
-	out, err := n.Ctr(t, "--namespace", namespace, "tasks", "ls")
-	if err != nil {
-		t.Fatalf("list the tasks: %v", err)
-	}
-	tasks := map[string]string{}
-	for line := range strings.Lines(out) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] != "TASK" {
-			tasks[fields[0]] = fields[2]
-		}
-	}
-	return tasks
-}
-
-// Left returns an error if a container has left a process, its bundle or its compute
-// system.
-func (n *Node) Left(id string) error {
-	if left := n.Processes(id); len(left) > 0 {
-		return fmt.Errorf("%d processes: %+v", len(left), left)
-	}
-	if bundles, _ := filepath.Glob(n.Linux(n.running() + `\io.containerd.runtime.v2.task\*\` + id)); len(bundles) > 0 {
-		return fmt.Errorf("its bundle exists")
-	}
-	if _, err := os.Stat(n.Linux(`C:\hcs\` + id)); err == nil {
-		return fmt.Errorf("its compute system exists")
-	}
-	return nil
-}
-
-// Process is a process of the prefix.
-type Process struct {
-	PID     int
-	Command string
-}
+// Shim returns the path of the shim.
+func (n *Node) Shim() string { return n.Path(DirectxShim) }
 
 // Processes returns the shim processes of a container: those with the name of a runtime
 // shim and the ID as an argument.
 func (n *Node) Processes(id string) []Process {
-	var processes []Process
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil || !n.has(filepath.Dir(file)) {
-			continue // It has ended, or belongs to another prefix.
-		}
-		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-		if !strings.Contains(args[0], "containerd-shim-") || !slices.Contains(args, id) {
-			continue
-		}
-		p := Process{Command: strings.Join(args, " ")}
-		if _, err := fmt.Sscanf(file, "/proc/%d/cmdline", &p.PID); err == nil {
-			processes = append(processes, p)
-		}
-	}
-	return processes
-}
-
-// KillProcess kills a process, as TerminateProcess does.
-func KillProcess(t testing.TB, p Process) {
-	t.Helper()
-	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("kill %s: %v", p.Command, err)
-	}
-}
-
-// ShimCall is a call of the real shim, as recorded by the launcher.
-type ShimCall struct {
-	ID    string   `json:"id"`
-	Args  []string `json:"args"`
-	Stdin []byte   `json:"stdin"`
-}
-
-// ShimCalls returns the calls of the real shim for a container, in order.
-func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
-	t.Helper()
-	calls := decodeLines[ShimCall](t, string(n.read(t, "launcher", "calls.log")))
-	return slices.DeleteFunc(calls, func(c ShimCall) bool { return c.ID != id })
-}
-
-// Config returns the config.json that the real shim was started with.
-func (n *Node) Config(t testing.TB, id string) string {
-	t.Helper()
-	data := n.read(t, "launcher", "config-"+id+".json")
-	if data == nil {
-		t.Fatalf("the real shim was not started for %s", id)
-	}
-	return string(data)
-}
-
-// Hang makes the launcher wait when container id is started, "before" it runs runhcs or
-// "after", until release is called or the test ends.
-func (n *Node) Hang(t testing.TB, when, id string) (release func()) {
-	t.Helper()
-	order := n.Linux(n.Path("launcher", "hang-"+when+"-"+id))
-	if err := errors.Join(os.MkdirAll(filepath.Dir(order), 0o700), os.WriteFile(order, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	release = func() { _ = os.Remove(order) }
-	t.Cleanup(release)
-	return release
-}
-
-// AwaitHang waits until the launcher waits with container id.
-func (n *Node) AwaitHang(t testing.TB, id string) {
-	t.Helper()
-	Eventually(t, "the start of "+id+" waits", func() error {
-		_, err := os.Stat(n.Linux(n.Path("launcher", "hanging-"+id)))
-		return err
+	return slices.DeleteFunc(processes(), func(p Process) bool {
+		return !strings.Contains(p.Command, "containerd-shim-") || !slices.Contains(strings.Fields(p.Command), id)
 	})
 }
 
@@ -717,13 +411,35 @@ func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Repl
 	return token
 }
 
-// RecordFile returns the path of the record of token on this system.
+// RecordFile returns the path of the record of token.
 func (n *Node) RecordFile(token allocation.Token) string {
-	return filepath.Join(paths.Allocations(n.StateDir()), string(token.ID())+".json")
+	return filepath.Join(paths.Allocations(n.StateDir), string(token.ID())+".json")
 }
 
-// Eventually waits until check returns nil.
-func Eventually(t testing.TB, what string, check func() error) {
+// LoadedPaths returns runtime_path of the handlers that use the shim, in the file and in
+// the running containerd, from the JSON output of 'dxctl.exe runtime status'.
+func LoadedPaths(t testing.TB, out string) map[string]string {
 	t.Helper()
-	suite.Eventually(t, patience, what, check)
+	var status struct {
+		Containerd struct {
+			Handlers []struct {
+				Name, RuntimePath   string
+				Loaded, Annotations bool
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &status); err != nil {
+		t.Fatalf("dxctl runtime status printed %q: %v", out, err)
+	}
+	paths := map[string]string{}
+	for _, h := range status.Containerd.Handlers {
+		if !h.Loaded {
+			continue
+		}
+		paths[h.Name] = h.RuntimePath
+		if !h.Annotations {
+			t.Errorf("handler %s does not pass on the product's annotations", h.Name)
+		}
+	}
+	return paths
 }

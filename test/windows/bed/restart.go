@@ -1,4 +1,4 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package bed
 
@@ -6,7 +6,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,9 +38,6 @@ type Restarter struct {
 // the courses of ways in order, and succeed after them.
 func (n *Node) NewRestarter(t testing.TB, ways ...Way) *Restarter {
 	t.Helper()
-	if err := copyFile(filepath.Join(n.built, restartExe), n.Linux(n.Path(restartExe))); err != nil {
-		t.Fatal(err)
-	}
 	for _, way := range ways {
 		if way != Well {
 			n.File(t, way.file(), string(way))
@@ -82,19 +78,16 @@ func (r *Restarter) serve(listener net.Listener) {
 func (r *Restarter) restart() error {
 	i := int(r.count.Add(1)) - 1
 	r.node.Kill()
-	args := r.node.containerdArgs()
-	if i < len(r.ways) && r.ways[i] != Well {
-		args = r.node.containerdArgsWith(r.ways[i].file())
+	config := ""
+	if i < len(r.ways) {
+		config = r.ways[i].file()
 	}
-	return r.node.start(args)
+	return r.node.start(r.node.containerdArgs(config))
 }
 
 // file returns the name of the configuration file.
 func (w Way) file() string {
-	if w == Ending {
-		return "ending.toml"
-	}
-	return "without-cri.toml"
+	return map[Way]string{Ending: "ending.toml", WithoutCRI: "without-cri.toml"}[w]
 }
 
 // Service is a service of Wine's that runs a node's containerd.exe as nssm does.
@@ -107,11 +100,8 @@ type Service struct {
 func (n *Node) NewService(t testing.TB) *Service {
 	t.Helper()
 	n.Kill()
-	s := &Service{Name: "containerd-" + n.Name(), node: n}
-	if err := copyFile(filepath.Join(n.built, restartExe), n.Linux(n.Path(restartExe))); err != nil {
-		t.Fatal(err)
-	}
-	line := strings.Join(append([]string{n.Path(restartExe), "service", n.Path(containerdExe)}, n.containerdArgs()...), " ")
+	s := &Service{Name: n.Name("containerd"), node: n}
+	line := strings.Join(append([]string{n.Path(restartExe), "service", n.Path(containerdExe)}, n.containerdArgs("")...), " ")
 	s.sc(t, "create", s.Name, "binPath=", line)
 	t.Cleanup(func() {
 		s.sc(t, "stop", s.Name)
@@ -135,14 +125,10 @@ func (s *Service) RunTask(t testing.TB) (status int, log string) {
 	t.Helper()
 	n := s.node
 	Eventually(t, "the task is registered", func() error {
-		_, err := os.Stat(n.Linux(`C:\windows\system32\tasks\directx-nri restart containerd`))
+		_, err := os.Stat(`C:\windows\system32\tasks\directx-nri restart containerd`)
 		return err
 	})
-	status, stdout, stderr := n.Finish(t, n.Command(context.Background(), n.state()+`\restart-task.exe`, "runtime", "finish-restart",
-		"--state-dir", n.state(), "--config", n.Path(n.containerdToml()), "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
-	data, err := os.ReadFile(n.Linux(n.state() + `\restart-task.log`))
-	if err != nil {
-		t.Errorf("the task's log: %v\n%s%s", err, stdout, stderr)
-	}
-	return status, string(data)
+	status, stdout, stderr := n.Finish(t, n.Command(context.Background(), n.StateDir+`\restart-task.exe`, "runtime", "finish-restart",
+		"--state-dir", n.StateDir, "--config", n.toml, "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
+	return status, string(ReadFile(t, n.StateDir+`\restart-task.log`)) + stdout + stderr
 }

@@ -1,8 +1,9 @@
-//go:build e2e && linux
+//go:build e2e && windows
 
 package bed
 
 import (
+	"encoding/json"
 	"os"
 	"testing"
 
@@ -25,24 +26,44 @@ func NewPod(sandbox string) Pod {
 	return Pod{Sandbox: sandbox, Namespace: "default", Name: "pod-" + sandbox, UID: "uid-" + sandbox}
 }
 
+// Forever returns a command line that runs until it is killed. The double of the Host
+// Compute Service has one; any other ends immediately (../doubles/vmcompute.c).
+func (m *Machine) Forever() []string {
+	if m.Doubled {
+		return []string{"forever"}
+	}
+	return []string{"ping", "-t", "127.0.0.1"}
+}
+
 // Standalone returns the spec of a container outside Kubernetes.
 func (n *Node) Standalone(t testing.TB, id string) *specs.Spec {
 	t.Helper()
 	return &specs.Spec{
 		Version:  specs.Version,
-		Process:  &specs.Process{Args: []string{Forever}, Cwd: `C:\`, User: specs.User{Username: "ContainerUser"}, Env: []string{"PATH=C:\\Windows"}},
+		Process:  &specs.Process{Args: n.Forever(), Cwd: `C:\`, User: specs.User{Username: "ContainerUser"}, Env: []string{"PATH=C:\\Windows"}},
 		Root:     &specs.Root{},
 		Hostname: "host",
 		Windows:  &specs.Windows{LayerFolders: n.layers(t, id)},
 	}
 }
 
+// Visible returns the spec of a standalone container that requests GPUs.
+func (n *Node) Visible(t testing.TB, id, request string) *specs.Spec {
+	t.Helper()
+	spec := n.Standalone(t, id)
+	spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES="+request)
+	return spec
+}
+
 // layers creates a container's layers and returns their paths.
 func (n *Node) layers(t testing.TB, id string) []string {
 	t.Helper()
+	if !n.Doubled {
+		return n.snapshot(t, id)
+	}
 	dirs := []string{n.Path("base"), n.Path("layer-" + id)}
 	for _, dir := range dirs {
-		if err := os.MkdirAll(n.Linux(dir), 0o700); err != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,7 +76,7 @@ func (n *Node) SandboxSpec(t testing.TB, p Pod) *specs.Spec {
 	t.Helper()
 	shares := uint16(2) // DefaultSandboxCPUshares of pkg/cri/opts
 	s := n.podSpec(t, p, p.Sandbox)
-	s.Process.Args = []string{`\pause.exe`, Forever}
+	s.Process.Args = append([]string{`\pause.exe`}, n.Forever()...)
 	s.Windows.Resources = &specs.WindowsResources{CPU: &specs.WindowsCPUResources{Shares: &shares}}
 	s.Annotations["io.kubernetes.cri.sandbox-log-directory"] = `C:\var\log\pods\` + p.UID
 	s.Annotations["io.kubernetes.cri.container-type"] = "sandbox"
@@ -82,7 +103,9 @@ func (n *Node) podSpec(t testing.TB, p Pod, id string) *specs.Spec {
 	s := n.Standalone(t, id)
 	s.Root = nil
 	s.Hostname = p.Name
-	s.Windows.Network = &specs.WindowsNetwork{NetworkNamespace: "77777777-7777-7777-7777-777777777777"}
+	if n.Doubled { // The CRI plugin creates one on Windows itself.
+		s.Windows.Network = &specs.WindowsNetwork{NetworkNamespace: "77777777-7777-7777-7777-777777777777"}
+	}
 	s.Annotations = map[string]string{
 		"microsoft.com/hostprocess-container": "false",
 		"io.kubernetes.cri.sandbox-id":        p.Sandbox,
@@ -117,4 +140,13 @@ func Interlock(s *specs.Spec) {
 func JSON(t testing.TB, s *specs.Spec) []byte {
 	t.Helper()
 	return marshal(t, s)
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

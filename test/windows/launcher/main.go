@@ -14,6 +14,8 @@
 //	launcher\hang-before-ID        wait before runhcs is run, until the file is removed
 //	launcher\hang-after-ID         wait before runhcs' answer is printed
 //	launcher\hanging-ID            exists while it waits
+//
+// On Windows itself, it then removes GPUs that do not exist from config.json.
 package main
 
 import (
@@ -132,7 +134,37 @@ func (l launcher) record(stdin []byte) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(l.records, "config-"+l.id+".json"), config, 0o600)
+	if err := os.WriteFile(filepath.Join(l.records, "config-"+l.id+".json"), config, 0o600); err != nil || os.Getenv(removeGPUs) == "" {
+		return err
+	}
+	return removeDevices(config)
+}
+
+// removeGPUs is the environment variable that makes the launcher remove GPUs.
+const removeGPUs = "LAUNCHER_REMOVES_GPUS"
+
+// removeDevices writes config.json without devices, except one of an unknown type, which
+// runhcs has to refuse.
+func removeDevices(config []byte) error {
+	var spec map[string]any
+	if err := json.Unmarshal(config, &spec); err != nil {
+		return err
+	}
+	section, _ := spec["windows"].(map[string]any) // Nil has no devices.
+	devices, _ := section["devices"].([]any)
+	kept := slices.DeleteFunc(devices, func(device any) bool {
+		fields, _ := device.(map[string]any)
+		return fields["idType"] == "vpci-location-path" || fields["idType"] == "class"
+	})
+	if len(kept) == len(devices) {
+		return nil
+	}
+	section["devices"] = kept
+	changed, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("config.json", changed, 0o600)
 }
 
 // hang waits while the test's file exists.

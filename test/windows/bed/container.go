@@ -1,0 +1,332 @@
+//go:build e2e && windows
+
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/internal/allocation"
+)
+
+const (
+	// CRINamespace is that of the CRI plugin.
+	CRINamespace     = "k8s.io"
+	defaultNamespace = "default"
+)
+
+// CtrCommand returns a command of ctr.exe.
+func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
+	return n.Command(ctx, n.Path(ctrExe), append([]string{"--address", n.Pipe()}, args...)...)
+}
+
+// Ctr runs ctr.exe. The error has what it printed.
+func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(patience, args...) }
+
+func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
+	for deadline := time.Now().Add(limit); ; {
+		out, err := n.run(limit, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
+		// ctr 2 checks that the pipe exists, which fails while another process connects. It
+		// has sent no request yet.
+		if err == nil || !strings.Contains(err.Error(), "cannot access socket") || time.Now().After(deadline) {
+			return out, err
+		}
+	}
+}
+
+// request is the input of client.exe.
+type request struct {
+	Address    string      `json:"address"`
+	Namespace  string      `json:"namespace"`
+	Containers []Container `json:"containers"`
+}
+
+// Container is a container of the containerd client.
+type Container struct {
+	ID     string            `json:"id"`
+	Spec   string            `json:"spec"` // path
+	Labels map[string]string `json:"labels,omitempty"`
+	// Runtime is the runtime's name, and Path its program if the name does not select it.
+	Runtime string `json:"runtime"`
+	Path    string `json:"runtimePath,omitempty"`
+	// Options sends the runtime options of runhcs, as the CRI plugin does.
+	Options bool `json:"runhcsOptions,omitempty"`
+	// Raw uses the spec as it is, even if it is not JSON.
+	Raw bool `json:"raw,omitempty"`
+}
+
+// limitFor limits a step that concerns several containers.
+func limitFor(containers int) time.Duration {
+	return patience + time.Duration(containers)*5*time.Second
+}
+
+// Client starts containers with the containerd client, concurrently, and leaves them
+// running. It returns the errors.
+func (n *Node) Client(t testing.TB, namespace string, containers ...Container) []error {
+	t.Helper()
+	var ids []string
+	for _, c := range containers {
+		ids = append(ids, c.ID)
+	}
+	t.Cleanup(func() { n.remove(namespace, ids...) })
+	input := marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers})
+	out, err := n.run(limitFor(len(containers)), input, clientExe, "run")
+	if err != nil {
+		t.Fatalf("start containers with the client: %v", err)
+	}
+	answers := decodeLines[struct{ Error string }](t, out)
+	if len(answers) != len(containers) {
+		t.Fatalf("the client answered for %d containers, want %d", len(answers), len(containers))
+	}
+	errs := make([]error, len(answers))
+	for i, a := range answers {
+		if a.Error != "" {
+			errs[i] = errors.New(a.Error)
+		}
+	}
+	return errs
+}
+
+// decodeLines decodes lines of JSON.
+func decodeLines[T any](t testing.TB, text string) (values []T) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var v T
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("decode %q: %v", line, err)
+		}
+		values = append(values, v)
+	}
+	return values
+}
+
+// StartBy starts a container by a runtime path, as the CRI plugin does for a handler with
+// a runtime_path: the type of runhcs, with its options, and the path of a shim.
+func (n *Node) StartBy(t testing.TB, shim, namespace, id string, spec *specs.Spec) error {
+	t.Helper()
+	return n.Client(t, namespace, Container{ID: id, Spec: n.SpecFile(t, id, JSON(t, spec)), Runtime: Runhcs, Path: shim, Options: true})[0]
+}
+
+// Sandbox starts a pod's sandbox with ctr.
+func (n *Node) Sandbox(t testing.TB, runtime, id string) Pod {
+	t.Helper()
+	pod := NewPod(id)
+	n.MustRun(t, runtime, id, n.SandboxSpec(t, pod))
+	return pod
+}
+
+// SandboxBy starts a pod's sandbox by a runtime path.
+func (n *Node) SandboxBy(t testing.TB, shim, id string) Pod {
+	t.Helper()
+	pod := NewPod(id)
+	if err := n.StartBy(t, shim, CRINamespace, id, n.SandboxSpec(t, pod)); err != nil {
+		t.Fatalf("start %s: %v", id, err)
+	}
+	return pod
+}
+
+// Allocated starts a container of pod with ctr, with the advertiser's answer.
+func (n *Node) Allocated(t testing.TB, pod Pod, id, name string, token allocation.Token) error {
+	t.Helper()
+	spec := n.ContainerSpec(t, pod, id, name)
+	Allocate(spec, Display, token)
+	return n.Run(t, Directx, id, spec)
+}
+
+// MustAllocate is [Node.Allocated] for a container that has to start, with those GPUs.
+func (n *Node) MustAllocate(t testing.TB, pod Pod, id, name string, token allocation.Token, gpus ...GPU) {
+	t.Helper()
+	if err := n.Allocated(t, pod, id, name, token); err != nil {
+		t.Fatalf("start %s: %v", id, err)
+	}
+	n.MustHave(t, id, gpus...)
+}
+
+// AllocatedBy starts a container of pod by a runtime path, with the advertiser's answer.
+func (n *Node) AllocatedBy(t testing.TB, shim string, pod Pod, id string, token allocation.Token) {
+	t.Helper()
+	spec := n.ContainerSpec(t, pod, id, "app")
+	Allocate(spec, Display, token)
+	if err := n.StartBy(t, shim, CRINamespace, id, spec); err != nil {
+		t.Fatalf("start %s: %v", id, err)
+	}
+}
+
+// Run starts a container with ctr and a spec, and leaves it running.
+func (n *Node) Run(t testing.TB, runtime, id string, spec *specs.Spec) error {
+	t.Helper()
+	return n.ctrRun(t, id, n.RunArgs(t, runtime, id, spec)...)
+}
+
+// ctrRun runs 'ctr run' and removes the container when the test ends.
+func (n *Node) ctrRun(t testing.TB, id string, args ...string) error {
+	t.Helper()
+	t.Cleanup(func() { n.remove(defaultNamespace, id) })
+	_, err := n.Ctr(args...)
+	return err
+}
+
+// RunArgs returns the arguments of ctr for [Node.Run].
+func (n *Node) RunArgs(t testing.TB, runtime, id string, spec *specs.Spec) []string {
+	t.Helper()
+	return []string{"run", "--detach", "--null-io", "--runtime", runtime, "--config", n.SpecFile(t, id, JSON(t, spec)), id}
+}
+
+// MustRun is [Node.Run] for a container that has to start.
+func (n *Node) MustRun(t testing.TB, runtime, id string, spec *specs.Spec) {
+	t.Helper()
+	if err := n.Run(t, runtime, id, spec); err != nil {
+		t.Fatalf("start container %s: %v", id, err)
+	}
+}
+
+// RunImage starts a container of the node's image with ctr and flags, and leaves it running.
+func (n *Node) RunImage(t testing.TB, runtime, id string, flags ...string) error {
+	t.Helper()
+	command := slices.Concat(flags, []string{n.imageName(), id}, n.Forever())
+	return n.ctrRun(t, id, append([]string{"run", "--detach", "--null-io", "--runtime", runtime}, command...)...)
+}
+
+// MustRunImage is [Node.RunImage] for a container that has to start.
+func (n *Node) MustRunImage(t testing.TB, runtime, id string, flags ...string) {
+	t.Helper()
+	if err := n.RunImage(t, runtime, id, flags...); err != nil {
+		t.Fatalf("start %s: %v", id, err)
+	}
+}
+
+// SpecFile writes a spec and returns its path.
+func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
+	t.Helper()
+	return n.File(t, "spec-"+id+".json", string(spec))
+}
+
+// remove removes what is left of containers, if anything.
+func (n *Node) remove(namespace string, ids ...string) {
+	for _, command := range [][]string{{"tasks", "rm", "--force"}, {"containers", "rm"}} {
+		_, _ = n.ctr(limitFor(len(ids)), slices.Concat([]string{"--namespace", namespace}, command, ids)...)
+	}
+}
+
+// Delete kills and removes a running container. Nothing of it is left.
+func (n *Node) Delete(t testing.TB, id string) {
+	t.Helper()
+	n.DeleteIn(t, defaultNamespace, id)
+}
+
+// DeleteIn is [Node.Delete] in a namespace of containerd.
+func (n *Node) DeleteIn(t testing.TB, namespace, id string) {
+	t.Helper()
+	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
+		if _, err := n.Ctr(append([]string{"--namespace", namespace}, args...)...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
+			t.Errorf("ctr %s: %v", strings.Join(args, " "), err)
+		}
+	}
+	n.MustLeaveNothing(t, id)
+}
+
+// Tasks returns the state of each task of a namespace by ID.
+func (n *Node) Tasks(t testing.TB, namespace string) map[string]string {
+	t.Helper()
+	out, err := n.Ctr("--namespace", namespace, "tasks", "ls")
+	if err != nil {
+		t.Fatalf("list the tasks: %v", err)
+	}
+	tasks := map[string]string{}
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] != "TASK" {
+			tasks[fields[0]] = fields[2]
+		}
+	}
+	return tasks
+}
+
+// MustLeaveNothing waits until a container has left no process, bundle or compute system.
+func (n *Node) MustLeaveNothing(t testing.TB, id string) {
+	t.Helper()
+	Eventually(t, "nothing is left of "+id, func() error {
+		if left := n.Processes(id); len(left) > 0 {
+			return fmt.Errorf("%d processes: %+v", len(left), left)
+		}
+		if bundles, _ := filepath.Glob(n.containerd + `\io.containerd.runtime.v2.task\*\` + id); len(bundles) > 0 {
+			return errors.New("its bundle exists")
+		}
+		if _, err := os.Stat(`C:\hcs\` + id); err == nil {
+			return errors.New("its compute system exists")
+		}
+		return nil
+	})
+}
+
+// ShimCall is a call of the real shim, as recorded by the launcher.
+type ShimCall struct {
+	ID    string   `json:"id"`
+	Args  []string `json:"args"`
+	Stdin []byte   `json:"stdin"`
+}
+
+// ShimCalls returns the calls of the real shim for a container, in order.
+func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
+	t.Helper()
+	calls := decodeLines[ShimCall](t, string(ReadFile(t, n.Path("launcher", "calls.log"))))
+	return slices.DeleteFunc(calls, func(c ShimCall) bool { return c.ID != id })
+}
+
+// Config returns the config.json that the real shim was started with.
+func (n *Node) Config(t testing.TB, id string) string {
+	t.Helper()
+	data := ReadFile(t, n.Path("launcher", "config-"+id+".json"))
+	if data == nil {
+		t.Fatalf("the real shim was not started for %s", id)
+	}
+	return string(data)
+}
+
+// Hang makes the launcher wait when container id is started, "before" it runs runhcs or
+// "after", until release is called or the test ends.
+func (n *Node) Hang(t testing.TB, when, id string) (release func()) {
+	t.Helper()
+	order := n.Path("launcher", "hang-"+when+"-"+id)
+	writeFile(t, order, "")
+	release = func() { _ = os.Remove(order) }
+	t.Cleanup(release)
+	return release
+}
+
+// AwaitHang waits until the launcher waits with container id.
+func (n *Node) AwaitHang(t testing.TB, id string) {
+	t.Helper()
+	Eventually(t, "the start of "+id+" waits", func() error {
+		_, err := os.Stat(n.Path("launcher", "hanging-"+id))
+		return err
+	})
+}
+
+// StartHanging starts a standalone container with a request and returns when the start
+// waits. finish continues it and returns its error.
+func (n *Node) StartHanging(t testing.TB, id, request string) (finish func() error) {
+	t.Helper()
+	release := n.Hang(t, "before", id)
+	args := n.RunArgs(t, Directx, id, n.Visible(t, id, request))
+	started := make(chan error, 1)
+	go func() { // Ends with ctr, at the latest when the test's cleanup continues the start.
+		_, err := n.Ctr(args...)
+		started <- err
+	}()
+	n.AwaitHang(t, id)
+	return func() error {
+		release()
+		return <-started
+	}
+}

@@ -1,0 +1,363 @@
+//go:build e2e && windows
+
+// Package bed runs the real containerd.exe, ctr.exe and containerd-shim-runhcs-v1.exe with
+// the runtime shim between them: a [Node] is a containerd.exe with a directory and pipes of
+// its own. The tests are the same under Wine and on Windows itself, see [Machine].
+//
+// Limits of Wine 8:
+//   - the first connection to a pipe that go-winio listens on is lost, so the launcher
+//     (for shims) and [Node.Start] (for containerd) connect once;
+//   - os.RemoveAll of Go 1.25 and later fails ("Invalid function"). containerd renames
+//     the bundle ID to .ID first and leaves that, so a bundle of that name counts as
+//     removed;
+//   - a container's output cannot be read, because its pipes are such listeners too.
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// Machine is this computer: Windows itself, or a Wine prefix with doubles.
+type Machine struct {
+	// Doubled reports whether this is Wine, where ../wine.sh has installed doubles of
+	// hardware and of the Host Compute Service, which records its calls.
+	Doubled bool
+	// Store is the directory of the drivers of an [Inventory].
+	Store string
+
+	dir      string // of this run
+	programs string // the programs that the suite runs
+	missing  string // the reason why there are no nodes, empty if there are
+	// plugged are the devices of the last Plug.
+	plugged []Device
+}
+
+// programsVariable is the environment variable for the directory of the programs, which
+// ../wine.sh sets.
+const programsVariable = "DIRECTX_NRI_WINE_PROGRAMS"
+
+// Main runs the tests of m with *machine and returns the exit status.
+func Main(m *testing.M, machine **Machine) (status int) {
+	if len(os.Args) > 1 && os.Args[1] == watchCommand {
+		fmt.Fprintln(os.Stderr, watch(context.Background()))
+		return 1
+	}
+	opened, err := open()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "the Windows suite: %v\n", err)
+		return 1
+	}
+	*machine = opened
+	status = m.Run()
+	if !opened.Doubled {
+		_ = os.RemoveAll(opened.dir) // Shims may still run in it.
+	}
+	return status
+}
+
+func open() (*Machine, error) {
+	if programs := os.Getenv(programsVariable); programs != "" {
+		// The first program with a window makes Wine remove the GPUs that it does not know.
+		_, _, _ = windows.NewLazySystemDLL("user32.dll").NewProc("GetDesktopWindow").Call()
+		return &Machine{Doubled: true, Store: DriverStore, dir: `C:`, programs: `Z:` + programs}, nil
+	}
+	// The paths of containers are limited to 260 characters.
+	dir, err := os.MkdirTemp(os.Getenv("SystemDrive")+`\`, "dxw")
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Store: dir + `\store`, dir: dir, programs: dir + `\programs`}
+	if err := m.build(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return m, nil
+}
+
+// build builds the programs and adds those of the installed containerd.
+func (m *Machine) build() error {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return err
+	}
+	for module, packages := range map[string][]string{
+		root: {"./cmd/dxctl", "./cmd/directx-advertiser", "./cmd/containerd-shim-directx-v1", "./test/windows/launcher", "./test/windows/restart"},
+		filepath.Join(root, "test", "parts", "containerd"): {"./client"},
+	} {
+		build := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", m.programs + `\`}, packages...)...)
+		build.Dir = module
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build the programs: %w\n%s", err, out)
+		}
+	}
+	for _, name := range []string{containerdExe, ctrExe, RunhcsShim} {
+		installed := filepath.Join(usualDir, name)
+		if err := copyFile(installed, m.Executable(name)); err != nil {
+			m.missing = fmt.Sprintf("containerd is not installed: %v", err)
+		}
+	}
+	return nil
+}
+
+// Executable returns the path of a program, or of a directory of programs.
+func (m *Machine) Executable(elements ...string) string {
+	return filepath.Join(append([]string{m.programs}, elements...)...)
+}
+
+// NeedsDoubles skips the test on Windows itself, for the reason.
+func (m *Machine) NeedsDoubles(t testing.TB, reason string) {
+	t.Helper()
+	if !m.Doubled {
+		t.Skip("this runs under Wine: " + reason)
+	}
+}
+
+// patience limits a single step, which takes a few seconds on a machine of two cores.
+const patience = 90 * time.Second
+
+// Command returns a command that is killed when ctx ends.
+func (m *Machine) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = m.dir + `\`
+	return cmd
+}
+
+// output runs a command and returns its standard output. The error has its standard error.
+func (m *Machine) output(cmd *exec.Cmd) (string, error) {
+	stdout, stderr, err := m.outputs(cmd)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr))
+	}
+	return stdout, err
+}
+
+// outputs runs a command and returns its output. It uses files, because Wine's services,
+// which any program can start, keep a pipe open.
+func (m *Machine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
+	var files [2]*os.File
+	for i := range files {
+		f, err := os.CreateTemp("", "output-")
+		if err != nil {
+			return "", "", err
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		files[i] = f
+	}
+	cmd.Stdout, cmd.Stderr = files[0], files[1]
+	runErr := cmd.Run()
+	out, err1 := os.ReadFile(files[0].Name())
+	errs, err2 := os.ReadFile(files[1].Name())
+	if err := errors.Join(err1, err2); err != nil {
+		return "", "", err
+	}
+	return string(out), string(errs), runErr
+}
+
+// Finish runs a command and returns its exit status and output.
+func (m *Machine) Finish(t testing.TB, cmd *exec.Cmd) (status int, stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, err := m.outputs(cmd)
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("run %s: %v", cmd, err)
+	}
+	return cmd.ProcessState.ExitCode(), stdout, stderr
+}
+
+// Program runs a program to its end and returns its standard output.
+func (m *Machine) Program(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return m.output(m.Command(ctx, name, args...))
+}
+
+// Background is a program that runs beside the test.
+type Background struct {
+	log  string
+	cmd  *exec.Cmd
+	once bool
+}
+
+// Background starts a program. Its output is printed if the test fails. It ends with the
+// test.
+func (m *Machine) Background(t testing.TB, cmd *exec.Cmd) *Background {
+	t.Helper()
+	b := &Background{log: filepath.Join(t.TempDir(), "log"), cmd: cmd}
+	log, err := os.Create(b.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.Kill()
+		if t.Failed() {
+			t.Logf("---- %s\n%s", cmd, b.Log())
+		}
+	})
+	return b
+}
+
+// Kill kills the program if it runs.
+func (b *Background) Kill() {
+	if !b.once {
+		b.once = true
+		_ = b.cmd.Process.Kill() // An error means that it has ended.
+		_ = b.cmd.Wait()
+	}
+}
+
+// Log returns what the program has printed.
+func (b *Background) Log() string {
+	data, _ := os.ReadFile(b.log) // It exists.
+	return string(data)
+}
+
+// Process is a process of this machine.
+type Process struct {
+	PID     uint32
+	Command string
+}
+
+// Kill kills the process.
+func (p Process) Kill(t testing.TB) {
+	t.Helper()
+	process, err := os.FindProcess(int(p.PID))
+	if err != nil {
+		return // It has ended.
+	}
+	defer func() { _ = process.Release() }()
+	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("kill %s: %v", p.Command, err)
+	}
+}
+
+// processes returns the processes whose command line can be read.
+func processes() (found []Process) {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = windows.CloseHandle(snapshot) }()
+	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
+	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
+		if line, err := commandLine(entry.ProcessID); err == nil {
+			found = append(found, Process{entry.ProcessID, line})
+		}
+	}
+	return found
+}
+
+// commandLine returns the command line of a process.
+func commandLine(pid uint32) (string, error) {
+	process, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, pid)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = windows.CloseHandle(process) }()
+	var info windows.PROCESS_BASIC_INFORMATION
+	if err := windows.NtQueryInformationProcess(process, windows.ProcessBasicInformation, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info)), nil); err != nil {
+		return "", err
+	}
+	read := func(address, into unsafe.Pointer, size uintptr) error {
+		return windows.ReadProcessMemory(process, uintptr(address), (*byte)(into), size, nil)
+	}
+	var block windows.PEB
+	if err := read(unsafe.Pointer(info.PebBaseAddress), unsafe.Pointer(&block), unsafe.Sizeof(block)); err != nil {
+		return "", err
+	}
+	var parameters windows.RTL_USER_PROCESS_PARAMETERS
+	if err := read(unsafe.Pointer(block.ProcessParameters), unsafe.Pointer(&parameters), unsafe.Sizeof(parameters)); err != nil {
+		return "", err
+	}
+	line := make([]uint16, parameters.CommandLine.Length/2+1)
+	if err := read(unsafe.Pointer(parameters.CommandLine.Buffer), unsafe.Pointer(&line[0]), uintptr(parameters.CommandLine.Length)); err != nil {
+		return "", err
+	}
+	return windows.UTF16ToString(line), nil
+}
+
+// Replace replaces a file atomically, because others may read it. While one does, it
+// cannot be replaced.
+func Replace(t testing.TB, path string, content []byte) {
+	t.Helper()
+	writeFile(t, path+".new", string(content))
+	Eventually(t, "replace "+path, func() error { return os.Rename(path+".new", path) })
+}
+
+// writeFile writes a file in a directory that is created.
+func writeFile(t testing.TB, path, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ReadFile returns a file's content, nil if there is none.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// copyFile makes to a hard link to from, or a copy if they are on different volumes.
+func copyFile(from, to string) error {
+	if err := os.Link(from, to); err == nil {
+		return nil
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755) //nolint:gosec // a program
+}
+
+// Eventually waits until check returns nil.
+func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// Root returns the repository's directory.
+func Root(t testing.TB) string {
+	t.Helper()
+	for dir := ".."; len(dir) < 20; dir = filepath.Join("..", dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("the repository's directory is not above the test's")
+	return ""
+}
+
+// ContainerdFile returns a containerd configuration file of a provider.
+func ContainerdFile(t testing.TB, name string) string {
+	t.Helper()
+	text := ReadFile(t, filepath.Join(Root(t), "internal", "containerdconfig", "testdata", name))
+	// Another program of this machine may use the metrics' port.
+	return strings.ReplaceAll(string(text), "0.0.0.0:10257", "127.0.0.1:0")
+}

@@ -1,0 +1,142 @@
+//go:build e2e && windows
+
+package windows
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/windows"
+
+	"directx-nri/discovery"
+	"directx-nri/test/windows/bed"
+)
+
+// device is a device in the JSON output of 'dxctl devices'.
+type device struct {
+	InstanceID, Health, LocationPath, DriverStorePath string
+	System32, SysWOW64                                []discovery.RuntimeFile
+}
+
+// capabilities is the JSON output of 'dxctl capabilities'.
+type capabilities struct {
+	Windows struct {
+		Windows    struct{ Build uint32 }
+		HCSSchemas []string
+		HCSError   string
+	}
+	Assignment, Reason string
+}
+
+// TestMachine checks what dxctl reports of this machine, and runs a container with all of
+// its GPUs, or without one. Under Wine, it has those of an inventory. It changes the
+// hardware, as TestDiscovery does.
+//
+//nolint:paralleltest // See TestDiscovery.
+func TestMachine(t *testing.T) {
+	if machine.Doubled {
+		machine.SetHCSProperties(t, bed.Server2022)
+	}
+	n := start(t, bed.Options{Name: "machine", Live: true, Settings: "assignmentMode: auto\n"})
+	var got capabilities
+	machine.DxctlJSON(t, &got, "capabilities")
+	t.Logf("%+v", got)
+	if want := windows.RtlGetVersion().BuildNumber; got.Windows.Windows.Build != want {
+		t.Errorf("the build is %d, want %d", got.Windows.Windows.Build, want)
+	}
+	if got.Windows.HCSError != "" || len(got.Windows.HCSSchemas) == 0 || got.Assignment == "" || got.Reason == "" {
+		t.Errorf("the Host Compute Service reports the schemas %q, error %q; devices are assigned by %q, because %q",
+			got.Windows.HCSSchemas, got.Windows.HCSError, got.Assignment, got.Reason)
+	}
+
+	var devices []device
+	machine.DxctlJSON(t, &devices, "devices", "--state-dir", t.TempDir())
+	t.Logf("%d devices: %+v", len(devices), devices)
+	var usable []string
+	for _, d := range devices {
+		if d.Health != "healthy" || d.LocationPath == "" {
+			continue // It is not offered.
+		}
+		usable = append(usable, d.LocationPath)
+		if info, err := os.Stat(d.DriverStorePath); err != nil || !info.IsDir() {
+			t.Errorf("the driver store path of %s is %q: %v", d.InstanceID, d.DriverStorePath, err)
+		}
+		missing := 0
+		for _, f := range append(d.System32, d.SysWOW64...) {
+			if _, err := os.Stat(filepath.Join(d.DriverStorePath, f.Source)); err != nil {
+				t.Logf("%s lists a file that does not exist: %v", d.InstanceID, err)
+				missing++
+			}
+		}
+		if all := len(d.System32) + len(d.SysWOW64); all > 0 && missing == all {
+			t.Errorf("none of the %d runtime files of %s exists", all, d.InstanceID)
+		}
+	}
+	if machine.Doubled && len(usable) != len(n.GPUs) {
+		t.Errorf("the GPUs that can be used are %q, want those of the inventory", usable)
+	}
+
+	id := "machine-all"
+	err := n.Run(t, bed.Directx, id, n.Visible(t, id, "all"))
+	switch {
+	case len(usable) == 0:
+		n.MustRefuse(t, id, err)
+	case err != nil:
+		t.Errorf("a container that requests all of %d GPUs: %v", len(usable), err)
+	default:
+		if devices := n.Document(t, id).AssignedDevices; got.Assignment == "location-path" && len(devices) != len(usable) || len(devices) == 0 {
+			t.Errorf("AssignedDevices are %+v, want %q", devices, usable)
+		}
+	}
+}
+
+// unsuitable returns the tests that cannot run under Wine, by directory.
+func unsuitable() map[string]string {
+	return map[string]string{
+		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets,
+		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
+		"nri/shim":           "Imports",                      // It runs Go.
+		"cmd/dxctl/runflags": "Bash",                         // Windows has none.
+		// They are about other systems.
+		"cmd/dxctl": "^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsOfSomebodyElse$|^TestDocs$",
+	}
+}
+
+// testUnits runs the unit tests of code that is specific to Windows, as wine.sh has built
+// them. On Windows itself, go test runs all of them.
+func testUnits(t *testing.T) {
+	machine.Plug(t, machine.NewInventory("units").Hardware(t))
+	// Tests of dxctl expect a Windows that can assign single devices.
+	machine.SetHCSProperties(t, bed.Server2022)
+	defer machine.SetHCSProperties(t, "")
+	skipped := regexp.MustCompile(`(?m)^ *--- SKIP: .*`)
+	programs, err := filepath.Glob(machine.Executable(`units\*.exe`))
+	if err != nil || len(programs) < 10 {
+		t.Fatalf("the unit tests are %q: %v", programs, err)
+	}
+	skip := unsuitable()
+	for _, program := range programs {
+		// Its name is the directory's, with dots.
+		dir := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(program), ".exe"), ".", "/")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		cmd := machine.Command(ctx, program, "-test.v", "-test.skip", skip[dir])
+		cmd.Dir = filepath.Join("..", "..", dir)
+		status, stdout, stderr := machine.Finish(t, cmd)
+		cancel()
+		delete(skip, dir)
+		if status != 0 || !strings.Contains(stdout, "--- PASS") {
+			t.Errorf("%s: exit status %d\n%s%s", dir, status, stdout, stderr)
+		}
+		if skips := skipped.FindAllString(stdout, -1); skips != nil {
+			t.Errorf("%s: skipped tests: %s", dir, skips)
+		}
+	}
+	if len(skip) > 0 {
+		t.Errorf("no such packages: %v", skip)
+	}
+}

@@ -1,0 +1,443 @@
+//go:build e2e && windows
+
+// Package rollout runs what deployments/manifests have for Windows. It has a Wine prefix of
+// its own, with the paths of a real node.
+package rollout
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"directx-nri/internal/testutil"
+	"directx-nri/test/windows/bed"
+)
+
+var machine *bed.Machine
+
+func TestMain(m *testing.M) { os.Exit(bed.Main(m, &machine)) }
+
+// TestManifests runs what deployments/manifests have for Windows, with the programs of the
+// released image: they are installed, the configuration changes, a new version is
+// installed, and everything is removed. The node has the usual paths, so that the programs
+// run with the arguments of the manifests.
+//
+// Limits of Wine:
+//   - HostProcess containers are programs in a directory with the image's files, and the
+//     volume of the ConfigMap is a directory;
+//   - containerd is not a service: --restart is used with --restart-command;
+//   - there are no sockets: the advertiser starts and looks for the kubelet's, and the
+//     suite writes the records;
+//   - there are no signals: programs are killed.
+func TestManifests(t *testing.T) {
+	m := newRollout(t)
+	before := m.listing(t)
+	toml := m.ContainerdConfig(t)
+
+	m.install(t)
+	m.installAgain(t)
+	m.reconfigure(t)
+	m.upgrade(t)
+	m.uninstall(t)
+
+	if got := m.ContainerdConfig(t); !bytes.Equal(got, toml) {
+		t.Errorf("containerd's configuration is\n%s\nand was\n%s", got, toml)
+	}
+	if diff := cmp.Diff(before, m.listing(t)); diff != "" {
+		t.Errorf("the files on the node (-before +after):\n%s", diff)
+	}
+}
+
+// rollout is a node and what is installed on it.
+type rollout struct {
+	*bed.Node
+	restarter *bed.Restarter
+	settings  corev1.ConfigMap
+	installed appsv1.DaemonSet
+	restored  appsv1.DaemonSet
+
+	// address is that of the advertiser's metrics.
+	address string
+	pod     bed.Pod
+}
+
+const (
+	// Versions of the images.
+	oldVersion = "v0.9.1"
+	newVersion = "v0.9.2"
+
+	// Containers of the node.
+	plainID  = "manifests-plain" // started before the installation
+	firstID  = "manifests-first"
+	secondID = "manifests-second"
+	thirdID  = "manifests-third"
+	lateID   = "manifests-late" // started after the removal
+)
+
+func newRollout(t *testing.T) *rollout {
+	machine.SetHCSProperties(t, bed.Server2022)
+	config := strings.ReplaceAll(bed.ContainerdFile(t, "aks-windows.toml")+bed.Timeouts, "\n", "\r\n")
+	m := &rollout{Node: machine.StartNode(t, bed.Options{Name: "manifests", Live: true, Usual: true, Bare: true, Config: &config})}
+	m.restarter = m.NewRestarter(t)
+	read(t, "windows.yaml", &m.settings, &m.installed)
+	read(t, "restore-windows.yaml", nil, &m.restored)
+	if err := os.MkdirAll(`C:\var\lib\kubelet\device-plugins`, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.MustRun(t, bed.Runhcs, plainID, m.Standalone(t, plainID))
+	return m
+}
+
+// read reads the ConfigMap and the DaemonSet of a manifest.
+func read(t *testing.T, name string, settings *corev1.ConfigMap, set *appsv1.DaemonSet) {
+	t.Helper()
+	text := string(bed.ReadFile(t, filepath.Join(bed.Root(t), "deployments", "manifests", name)))
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var is metav1.TypeMeta
+		err := yaml.Unmarshal([]byte(document), &is)
+		switch is.Kind {
+		case "ConfigMap":
+			err = yaml.UnmarshalStrict([]byte(document+"\n"), settings)
+		case "DaemonSet":
+			err = yaml.UnmarshalStrict([]byte(document), set)
+		}
+		if err != nil {
+			t.Fatalf("read a manifest: %v\n%s", err, document)
+		}
+	}
+}
+
+const (
+	// hostProcesses is the directory of the HostProcess containers' files.
+	hostProcesses = `C:\hpc`
+	// settings is that of the ConfigMap's volume.
+	settings = hostProcesses + `\settings`
+)
+
+// configure writes the ConfigMap's volume, with more keys in config.yaml.
+func (m *rollout) configure(t *testing.T, more string) {
+	t.Helper()
+	for name, text := range m.settings.Data {
+		bed.Replace(t, settings+`\`+name, []byte(text+more))
+	}
+}
+
+// pod is a pod of a manifest on the node, with an image of that version.
+type pod struct {
+	*rollout
+	name, version string
+	spec          corev1.PodSpec
+}
+
+// podOf returns a pod of a DaemonSet, with the node's volume of the ConfigMap.
+func (m *rollout) podOf(t *testing.T, name, version string, set appsv1.DaemonSet) *pod {
+	t.Helper()
+	p := &pod{m, name, version, set.Spec.Template.Spec}
+	for _, v := range p.spec.Volumes {
+		if v.ConfigMap == nil || v.ConfigMap.Name != m.settings.Name {
+			t.Fatalf("volume %s is not that of ConfigMap %s", v.Name, m.settings.Name)
+		}
+	}
+	return p
+}
+
+// mountPoint is the environment variable for the directory of a container's files.
+// https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/#volume-mounts
+const mountPoint = "CONTAINER_SANDBOX_MOUNT_POINT"
+
+// command returns a command that runs a container as the node would: a program of the
+// image, in a directory with the image's files. flags follow its own arguments.
+func (p *pod) command(t *testing.T, c corev1.Container, flags ...string) *exec.Cmd {
+	t.Helper()
+	dir := hostProcesses + `\` + p.name + "-" + c.Name
+	if err := os.CopyFS(dir, os.DirFS(p.Executable(p.version))); err != nil {
+		t.Fatalf("mount the image: %v", err)
+	}
+	paths := []string{"%" + mountPoint + "%", dir}
+	for _, m := range c.VolumeMounts {
+		paths = append([]string{`C:` + strings.ReplaceAll(m.MountPath, "/", `\`), settings}, paths...)
+	}
+	var line []string
+	for _, word := range slices.Concat(c.Command, c.Args) {
+		line = append(line, strings.NewReplacer(paths...).Replace(word))
+	}
+	if slices.Contains(c.Args, "--restart") {
+		line = append(line, "--restart-command", p.restarter.Command, "--restart-timeout", "10m")
+		if c.Name == "configure" {
+			line = append(line, "--restart-spread", "1s")
+		}
+	}
+	cmd := p.Command(t.Context(), line[0], append(line[1:], flags...)...)
+	cmd.Env = append(cmd.Env, mountPoint+"="+dir)
+	return cmd
+}
+
+// initialize runs the init containers, which have those names, and returns their output.
+func (p *pod) initialize(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	output := map[string]string{}
+	var has []string
+	for _, c := range p.spec.InitContainers {
+		has = append(has, c.Name)
+		status, stdout, stderr := p.Finish(t, p.command(t, c))
+		t.Logf("pod %s: %s: exit status %d\n%s%s", p.name, c.Name, status, stdout, stderr)
+		output[c.Name] = stdout + stderr
+		if status != 0 {
+			t.Fatalf("pod %s: init container %s failed", p.name, c.Name)
+		}
+	}
+	if !slices.Equal(has, names) {
+		t.Fatalf("pod %s has the init containers %q, want %q", p.name, has, names)
+	}
+	return output
+}
+
+// container returns a container of the pod.
+func (p *pod) container(t *testing.T, name string) corev1.Container {
+	t.Helper()
+	i := slices.IndexFunc(p.spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("pod %s has no container %s", p.name, name)
+	}
+	return p.spec.Containers[i]
+}
+
+// until waits until a program has printed text.
+func until(t *testing.T, p *bed.Background, text string) {
+	t.Helper()
+	bed.Eventually(t, "a program prints "+text, func() error {
+		if log := p.Log(); !strings.Contains(log, text) {
+			return fmt.Errorf("it has printed %q", log)
+		}
+		return nil
+	})
+}
+
+// install starts the pods of windows.yaml: containers have GPUs according to the ConfigMap.
+func (m *rollout) install(t *testing.T) {
+	m.configure(t, "replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n")
+	p := m.podOf(t, "one", oldVersion, m.installed)
+	p.initialize(t, "gpu", "install", "configure")
+	m.mustHaveShim(t, oldVersion)
+	m.mustRestart(t, 1)
+	paths := bed.LoadedPaths(t, m.installedDxctl(t, "runtime", "status", "--output", "json"))
+	for _, handler := range []string{"default", "runhcs-wcow-process"} {
+		if paths[handler] != m.Shim() {
+			t.Errorf("containerd has loaded %v, want %s for %s", paths, m.Shim(), handler)
+		}
+	}
+	m.advertises(t, p)
+
+	m.OpenRecorder(t)
+	m.pod = m.SandboxBy(t, m.Shim(), "manifests-pod")
+	m.AllocatedBy(t, m.Shim(), m.pod, firstID, m.Record(t, bed.Display, m.GPUs[0].Replica(0)))
+	m.MustHaveFiles(t, firstID, m.GPUs[:1], slices.DeleteFunc(bed.FilesOf(m.GPUs[0]), func(f bed.Mapped) bool { return strings.HasSuffix(f.HostPath, "nvapi64.dll") }))
+}
+
+// mustHaveShim fails the test unless the shim is that of the image.
+func (m *rollout) mustHaveShim(t *testing.T, version string) {
+	t.Helper()
+	if !bytes.Equal(bed.ReadFile(t, m.Shim()), bed.ReadFile(t, m.Executable(version)+`\`+bed.DirectxShim)) {
+		t.Errorf("the file %s is not the shim of the image", m.Shim())
+	}
+}
+
+// mustRestart fails the test unless containerd was restarted that often since the start.
+func (m *rollout) mustRestart(t *testing.T, times int) {
+	t.Helper()
+	if got := m.restarter.Count(); got != times {
+		t.Errorf("containerd was restarted %d times, want %d", got, times)
+	}
+}
+
+// installedDxctl runs dxctl.exe of the image without flags for paths.
+func (m *rollout) installedDxctl(t *testing.T, args ...string) string {
+	t.Helper()
+	status, stdout, stderr := m.Finish(t, m.Command(t.Context(), hostProcesses+`\one-install\dxctl.exe`, args...))
+	if status != 0 {
+		t.Fatalf("dxctl %v: exit status %d\n%s%s", args, status, stdout, stderr)
+	}
+	return stdout
+}
+
+// advertises runs a pod's advertiser up to the kubelet's socket.
+func (m *rollout) advertises(t *testing.T, p *pod) {
+	t.Helper()
+	b := m.advertiser(t, p)
+	defer b.Kill()
+	for _, g := range m.GPUs {
+		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.Location); !strings.Contains(b.Log(), line) {
+			t.Errorf("the advertiser does not log %s", line)
+		}
+	}
+	if !strings.Contains(b.Log(), " replicas=3 resource="+bed.Display) {
+		t.Error("the advertiser does not offer the replicas of the ConfigMap")
+	}
+	c := p.container(t, "advertiser")
+	for path, status := range map[string]int{c.LivenessProbe.HTTPGet.Path: http.StatusOK, c.ReadinessProbe.HTTPGet.Path: http.StatusServiceUnavailable} {
+		if problem := testutil.Answers(t, "http://"+m.address+path, status); problem != "" {
+			t.Errorf("the advertiser's %s: %s", path, problem)
+		}
+	}
+}
+
+// advertiser starts the pod's advertiser and waits until it looks for the kubelet.
+func (m *rollout) advertiser(t *testing.T, p *pod) *bed.Background {
+	t.Helper()
+	// Another program of this machine may use the usual port.
+	m.address = testutil.FreeAddress(t)
+	b := m.Background(t, p.command(t, p.container(t, "advertiser"), "--metrics-address", m.address))
+	until(t, b, "is the kubelet running")
+	return b
+}
+
+// installAgain starts the pod again, which changes nothing.
+func (m *rollout) installAgain(t *testing.T) {
+	config, before := m.ContainerdConfig(t), m.listing(t)
+	output := m.podOf(t, "two", oldVersion, m.installed).initialize(t, "gpu", "install", "configure")
+	m.mustRestart(t, 1)
+	if !strings.Contains(output["install"], "is up to date") || !bytes.Equal(config, m.ContainerdConfig(t)) {
+		t.Errorf("the shim or containerd's configuration was rewritten: %s", output["install"])
+	}
+	if diff := cmp.Diff(before, m.listing(t)); diff != "" {
+		t.Errorf("the files on the node (-before +after):\n%s", diff)
+	}
+}
+
+// listing returns the files and directories on the node, without those of pods, of
+// containerd's data and of the suite.
+func (m *rollout) listing(t *testing.T) map[string]bool {
+	t.Helper()
+	others := []string{hostProcesses, bed.UsualData, m.Path("launcher"), m.Path("spec-"), m.Path("layer-"), m.Path("base"), m.Path("containerd.log"), `C:\hcs`, `C:\users`}
+	found := map[string]bool{}
+	err := filepath.WalkDir(`C:\`, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // It was removed.
+		case err != nil:
+			return err
+		case !slices.ContainsFunc(others, func(other string) bool { return strings.HasPrefix(path, other) }):
+			found[path] = true
+		case entry.IsDir():
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// reconfigure changes the ConfigMap while the pod runs, which applies to the next container.
+func (m *rollout) reconfigure(t *testing.T) {
+	token := m.Record(t, bed.Display, m.GPUs[1].Replica(0))
+	m.closeRecorder(t)
+	p := m.podOf(t, "three", oldVersion, m.installed)
+	b := m.advertiser(t, p)
+	m.configure(t, "assignmentMode: class-guid\n")
+	until(t, b, "The configuration has changed and is in force")
+	m.AllocatedBy(t, m.Shim(), m.pod, secondID, token)
+	m.MustHaveClass(t, secondID, bed.FilesOf(m.GPUs[1]))
+	m.DeleteIn(t, bed.CRINamespace, secondID)
+	// An invalid one changes nothing.
+	in := m.policy(t)
+	m.configure(t, "assignmentMode: sometimes\n")
+	until(t, b, "The configuration cannot be used, and the last one")
+	if now := m.policy(t); now != in {
+		t.Errorf("after an invalid ConfigMap the node policy is\n%s\nand was\n%s", now, in)
+	}
+	m.configure(t, "")
+	bed.Eventually(t, "the ConfigMap is in force again", func() error {
+		if now := m.policy(t); strings.Contains(now, "class-guid") {
+			return fmt.Errorf("the node policy is %s", now)
+		}
+		return nil
+	})
+	b.Kill()
+	m.OpenRecorder(t)
+	m.mustRestart(t, 1)
+}
+
+// policy returns the node policy's file.
+func (m *rollout) policy(t *testing.T) string {
+	t.Helper()
+	return string(bed.ReadFile(t, m.StateDir+`\policy.json`))
+}
+
+// closeRecorder leaves the records to the advertiser.
+func (m *rollout) closeRecorder(t *testing.T) {
+	t.Helper()
+	if err := m.Recorder.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upgrade installs a newer image while containers run and one is starting.
+func (m *rollout) upgrade(t *testing.T) {
+	p := m.podOf(t, "four", newVersion, m.installed)
+	finish := m.StartHanging(t, thirdID, "1")
+	p.initialize(t, "gpu", "install", "configure")
+	m.mustHaveShim(t, newVersion)
+	if err := finish(); err != nil {
+		t.Errorf("the container that was starting: %v", err)
+	} else {
+		m.MustHave(t, thirdID, m.GPUs[1])
+	}
+	m.mustRestart(t, 1)
+	id := "manifests-fourth"
+	m.AllocatedBy(t, m.Shim(), m.pod, id, m.Record(t, bed.Display, m.GPUs[0].Replica(1)))
+	m.MustHave(t, id, m.GPUs[0])
+	m.DeleteIn(t, bed.CRINamespace, id)
+}
+
+// uninstall replaces the pods by those of restore-windows.yaml. Containers continue with
+// the real shim.
+func (m *rollout) uninstall(t *testing.T) {
+	m.closeRecorder(t)
+	p := m.podOf(t, "five", newVersion, m.restored)
+	output := p.initialize(t, "unconfigure", "uninstall")
+	m.mustRestart(t, 3)
+	for _, id := range []string{m.pod.Sandbox, firstID, thirdID} {
+		if !strings.Contains(output["uninstall"], "/"+id+" over to "+m.Path(bed.RunhcsShim)) {
+			t.Errorf("uninstall does not report that %s is handed over", id)
+		}
+	}
+	b := m.Background(t, p.command(t, p.container(t, "done")))
+	until(t, b, "waiting for a signal")
+	if text := b.Log(); !strings.Contains(text, "there is nothing to remove") {
+		t.Errorf("the last container removed something: %s", text)
+	}
+	m.mustRestart(t, 3)
+	b.Kill()
+
+	for namespace, ids := range map[string][]string{bed.CRINamespace: {m.pod.Sandbox, firstID}, "default": {plainID, thirdID}} {
+		tasks := m.Tasks(t, namespace)
+		for _, id := range ids {
+			if tasks[id] != "RUNNING" || m.Created(t, id) != 1 {
+				t.Errorf("task %s is %q and was created %d times, want RUNNING, once", id, tasks[id], m.Created(t, id))
+			}
+		}
+	}
+	m.MustRun(t, bed.Runhcs, lateID, m.Visible(t, lateID, "all"))
+	if devices := m.Document(t, lateID).AssignedDevices; len(devices) > 0 {
+		t.Errorf("AssignedDevices of %s are %v, want none", lateID, devices)
+	}
+	for _, c := range [][2]string{{bed.CRINamespace, firstID}, {bed.CRINamespace, m.pod.Sandbox}, {"default", thirdID}, {"default", plainID}, {"default", lateID}} {
+		m.DeleteIn(t, c[0], c[1])
+	}
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Runs the suite for Windows nodes under Wine, as root:
+#
+#   test/windows/wine.sh [FLAG...]   with flags of go test, such as -run TestNode
+#   test/windows/wine.sh run PROGRAM [ARGUMENT...]
+#
+# The first builds the programs that the tests start, and runs $GOTEST for Windows, which
+# runs each test binary by the second: in a Wine prefix of its own, with the doubles.
+# make build-windows-amd64 and test/parts/build.sh windows come first.
+#
+# DIRECTX_NRI_PARTS and DIRECTX_NRI_WINDOWS_BIN name other places for the stock programs and
+# the product's.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+PATH=$PATH:/usr/lib/wine # Debian's package wine64 has its programs there.
+
+# run runs a Windows program in a new prefix. The server of the prefix ends with it, and all
+# processes of the prefix with the server.
+run() {
+	local dir prefix server status=0
+	dir=$(mktemp -d "${DIRECTX_NRI_E2E_TMP:-/tmp}/dxw.XXXXXX")
+	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d" HOME=$dir
+	export LC_ALL=C.UTF-8 # for file names
+	# Go preempts a thread by suspending it. If that meets the end of the process, Wine 8
+	# deadlocks in NtTerminateProcess.
+	export GODEBUG=asyncpreemptoff=1
+	mkdir "$WINEPREFIX"
+	"$(command -v wineserver || command -v wineserver64)" --foreground --persistent &
+	server=$!
+	trap 'end' EXIT
+	trap 'exit 1' INT TERM HUP
+	export LD_PRELOAD=$DIRECTX_NRI_WINE_PARTS/windows/robust.so # Without it some programs hang when they end.
+	{
+		# hcsshim uses its old schema on Windows 7, which is Wine's default. This command sets the
+		# prefix up, which can undo the import of a file at the same time.
+		wine64 reg add 'HKCU\Software\Wine' /v Version /d win10 /f
+		wine64 regedit /S "$(settings)"
+		wine64 reg query 'HKCU\Software\Wine\AppDefaults\watch-without-dxcore.exe\DllOverrides'
+		for double in "$DIRECTX_NRI_WINE_PARTS"/windows/*.dll; do
+			cp --remove-destination "$double" "$WINEPREFIX/drive_c/windows/system32/"
+		done
+	} >"$dir/setup.log" 2>&1 || { cat "$dir/setup.log"; exit 1; }
+	wine64 "$@" || status=$?
+	exit $status
+}
+
+# end ends the prefix.
+end() {
+	unset LD_PRELOAD
+	export -n WINEPREFIX
+	kill -INT "$server" 2>/dev/null || :
+	wait "$server" || :
+	# A process that was just starting does not notice the end of its server.
+	grep -lzsx "WINEPREFIX=$WINEPREFIX" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx $$ | xargs -r kill -KILL 2>/dev/null || :
+	for _ in {1..100}; do
+		rm -rf "$dir" 2>/dev/null && return # Processes that are ending may still write.
+		sleep 0.1
+	done
+}
+
+# settings writes settings of the prefix and prints their file.
+settings() {
+	# libraries PROGRAM LIBRARY=ORDER: the libraries of a program.
+	libraries() { printf '[HKEY_CURRENT_USER\\Software\\Wine\\AppDefaults\\%s\\DllOverrides]\r\n"%s"="%s"\r\n' "$1" "${2%=*}" "${2#*=}"; }
+	{
+		printf 'REGEDIT4\r\n'
+		# The double of cfgmgr32.dll has only what Wine's own lacks: notifications of devices.
+		printf '[HKEY_CURRENT_USER\\Software\\Wine\\DllOverrides]\r\n"cfgmgr32"="builtin"\r\n"computecore"="native"\r\n'
+		libraries watch-notified.exe cfgmgr32=native
+		libraries watch-without-dxcore.exe dxcore=
+		# The newest runhcs needs more than the double of computecore.dll has.
+		libraries containerd-shim-runhcs-v1.exe computecore=
+	} >"$dir/settings.reg"
+	echo "Z:$dir/settings.reg"
+}
+
+# overlay writes a build overlay whose os.RemoveAll, and with it t.TempDir, works under
+# Wine 8, and prints its file. Wine answers the newer of Go's two ways with
+# STATUS_NOT_IMPLEMENTED, which Go treats as a failure. The overlay sets the variable with
+# which Go's own tests select the older way.
+overlay() {
+	local file
+	file=$(go env GOROOT)/src/internal/syscall/windows/at_windows.go
+	sed 's/^var TestDeleteatFallback bool$/var TestDeleteatFallback = true/' "$file" >"$build/at_windows.go"
+	! cmp -s "$file" "$build/at_windows.go" || { echo "wine.sh: find how to make os.RemoveAll of this Go work under Wine" >&2; exit 1; }
+	printf '{"Replace": {"%s": "%s"}}' "$file" "$build/at_windows.go" >"$build/overlay.json"
+	echo "$build/overlay.json"
+}
+
+# image writes an image for ctr into a directory, and the digest of its layer. Its command is
+# one that the double of the Host Compute Service does not end.
+image() {
+	local dir=$build/image digest
+	mkdir -p "$dir/Files"
+	tar -C "$dir" -cf "$dir/layer.tar" Files
+	digest=$(sha256sum "$dir/layer.tar" | cut -d' ' -f1)
+	echo "$digest" >"$1/image.sha256"
+	printf '{"architecture":"amd64","os":"windows","config":{"Cmd":["forever"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' "$digest" >"$dir/config.json"
+	echo '[{"Config":"config.json","RepoTags":["localhost/base:1"],"Layers":["layer.tar"]}]' >"$dir/manifest.json"
+	tar -C "$dir" -cf "$1/image.tar" config.json layer.tar manifest.json
+}
+
+# build builds the programs of the suite for Windows, and adds the others.
+build() {
+	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS version package
+	mkdir -p "$to"/{containerd2,hcsshim-new,units}
+	cp -l "$parts"/windows/*.exe "$bin"/{dxctl,containerd-shim-directx-v1,directx-advertiser}.exe "$to" 2>/dev/null ||
+		cp "$parts"/windows/*.exe "$bin"/{dxctl,containerd-shim-directx-v1,directx-advertiser}.exe "$to"
+	cp "$parts"/windows-containerd2/*.exe "$to/containerd2"
+	cp "$parts"/windows-hcsshim-new/*.exe "$to/hcsshim-new"
+	"$root/deployments/examples/programs/build.sh" "$to/examples" >/dev/null
+	image "$to"
+	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/{launcher,restart}
+	for version in v0.9.1 v0.9.2; do
+		go build -trimpath -buildvcs=false -overlay "$overlay" -ldflags "-s -w -X main.version=$version" -o "$to/$version/" ./cmd/{dxctl,directx-advertiser,containerd-shim-directx-v1}
+	done
+	# All packages with code or tests for Windows alone, and some that handle Windows' paths
+	# and documents.
+	for package in ocispec nri/decision internal/policy internal/winpath cmd/dxctl $(find advertiser cmd discovery internal nri ocispec -name '*_windows.go' -o -name '*_windows_test.go' | xargs -n1 dirname | sort -u); do
+		go test -c -tags e2e -trimpath -vet=off -overlay "$overlay" -o "$to/units/${package//\//.}.exe" "./$package"
+	done
+}
+
+if [ "${1:-}" = run ]; then
+	shift
+	run "$@"
+fi
+[ "$(id -u)" = 0 ] || { echo "wine.sh: it needs root, as containerd does: run it with sudo" >&2; exit 1; }
+cd "$root"
+bin=${DIRECTX_NRI_WINDOWS_BIN:-$root/bin/windows-amd64}
+build=$(mktemp -d "${DIRECTX_NRI_E2E_TMP:-/tmp}/dxw-build.XXXXXX")
+trap 'rm -rf "$build"' EXIT
+export DIRECTX_NRI_WINE_PARTS DIRECTX_NRI_WINE_PROGRAMS=$build/programs GOOS=windows GOARCH=amd64 CGO_ENABLED=0
+DIRECTX_NRI_WINE_PARTS=$(dirname "${DIRECTX_NRI_PARTS:-$root/.parts/bin}")
+overlay=$(overlay)
+build
+# shellcheck disable=SC2086 # a command with arguments
+${GOTEST:-go test} -exec "$root/test/windows/wine.sh run" -overlay "$overlay" -tags e2e -count=1 -timeout 40m -parallel 8 "$@" ./test/windows ./test/windows/rollout
