@@ -57,10 +57,10 @@ func TestDoctor(t *testing.T) {
 	expect("no shim", doctor.CheckShim)
 	must(os.Rename(shim+".away", shim))
 
-	text := string(bed.ReadFile(t, n.ConfigFile()))
+	text := string(bed.ReadFile(t, n.Path("config.yaml")))
 	write := func(text string) {
 		t.Helper()
-		must(os.WriteFile(n.ConfigFile(), []byte(text), 0o600))
+		must(os.WriteFile(n.Path("config.yaml"), []byte(text), 0o600))
 	}
 	write("unknown: 1\n" + text)
 	expect("an invalid configuration", doctor.CheckConfig)

@@ -5,6 +5,7 @@ package windows
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -36,14 +37,9 @@ func TestCrowd(t *testing.T) {
 			n.MustHave(t, id, n.GPUs[i%2])
 		}
 	}
-	running := 0
-	for _, state := range n.Tasks(t, "default") {
-		if state == "RUNNING" {
-			running++
-		}
-	}
-	if running != count {
-		t.Errorf("%d containers run, want %d", running, count)
+	tasks := n.Tasks(t, "default")
+	if maps.DeleteFunc(tasks, func(_, state string) bool { return state != "RUNNING" }); len(tasks) != count {
+		t.Errorf("%d containers run, want %d", len(tasks), count)
 	}
 }
 

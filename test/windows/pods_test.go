@@ -3,7 +3,6 @@
 package windows
 
 import (
-	"maps"
 	"testing"
 
 	"directx-nri/internal/allocation"
@@ -96,31 +95,6 @@ func (n node) testStandalone(t *testing.T) {
 		part{"refused with a list of the GPUs if none matches", func(t *testing.T) {
 			id, value := "ctr-match", "7"
 			n.MustRefuse(t, id, n.RunImage(t, bed.Directx, id, request(value)...), value, first.Location, second.Location)
-		}},
-		part{"nerdctl's annotations", func(t *testing.T) {
-			id := "nerdctl"
-			// https://github.com/containerd/nerdctl/blob/main/pkg/labels/labels.go
-			labels := map[string]string{
-				"nerdctl/namespace": "nerdctl-test",
-				"nerdctl/state-dir": `C:\ProgramData\nerdctl\1935db59\containers\nerdctl-test\` + id,
-				"nerdctl/networks":  `["nat"]`,
-				"nerdctl/platform":  "windows/amd64",
-				"nerdctl/log-uri":   "",
-			}
-			spec := n.Visible(t, id, "0")
-			spec.Annotations = maps.Clone(labels)
-			c := bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, spec)), Labels: labels, Runtime: bed.Directx}
-			if err := n.Client(t, "nerdctl-test", c)[0]; err != nil {
-				t.Fatal(err)
-			}
-			n.MustHave(t, id, first)
-		}},
-		part{"a request by annotation", func(t *testing.T) {
-			id := "annotated"
-			spec := n.Standalone(t, id)
-			spec.Annotations = map[string]string{"directx.microsoft.com/visible-devices": "1"}
-			n.MustRun(t, bed.Directx, id, spec)
-			n.MustHave(t, id, second)
 		}},
 	)
 }

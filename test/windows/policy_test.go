@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,7 +46,6 @@ func TestPolicy(t *testing.T) {
 	p := newPolicy(t, bed.Options{Name: "policy", Inventory: inventory})
 	for _, part := range []part{
 		{"the class of all GPUs and the files of one", p.testClass},
-		{"runtime files that the configuration adds and removes", p.testRuntimeFiles},
 		{"extra mounts", p.testExtraMounts},
 		{"visibility hints", p.testHints},
 	} {
@@ -162,30 +160,6 @@ func testAssignment(t *testing.T) {
 	}
 }
 
-func (p *policy) testRuntimeFiles(t *testing.T) {
-	first := p.GPUs[:1]
-	// must checks a container with those files.
-	must := func(settings string, files ...[]bed.Mapped) {
-		t.Helper()
-		p.WriteSettings(t, "assignmentMode: location-path\n"+settings)
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, first, files...) }, first...)
-	}
-	must("", bed.FilesOf(first...), p.defaults())
-	kept := slices.DeleteFunc(slices.Concat(bed.FilesOf(first...), p.defaults()), func(m bed.Mapped) bool {
-		return strings.HasSuffix(m.HostPath, "nvapi64.dll") || strings.HasSuffix(m.HostPath, "vulkaninfo-x86.exe")
-	})
-	must(`runtimeFiles:
-  nvidia:
-    remove: ['NVAPI*.dll', vulkaninfo-x86.exe]
-    add:
-      - {source: 'tools\*.dll', directory: SysWOW64}
-      - {source: tools\other.txt, destination: renamed.txt}
-      - never-there.dll
-`, kept, []bed.Mapped{file(first[0], `tools\trace.dll`, `SysWOW64\trace.dll`), file(first[0], `tools\other.txt`, `System32\renamed.txt`)})
-	// Settings of another vendor have no effect.
-	must("runtimeFiles: {nvidia: {defaults: false}, amd: {remove: ['*']}}\n", bed.FilesOf(first...))
-}
-
 // extra requests files, by annotation in a pod and otherwise by environment variable.
 func extra(list string) func(*specs.Spec) {
 	return func(s *specs.Spec) {
@@ -264,36 +238,14 @@ func (p *policy) testExtraMounts(t *testing.T) {
 
 func (p *policy) testHints(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: location-path\n")
-	t.Run("its UUID", func(t *testing.T) {
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
-			variables, want := p.Environment(t, id), p.GPUs[0]
-			var hints []ocispec.Hint
-			if err := json.Unmarshal([]byte(variables[ocispec.DevicesVariable]), &hints); err != nil || len(hints) != 1 {
-				t.Fatalf("%s is %q (%v), want one GPU", ocispec.DevicesVariable, variables[ocispec.DevicesVariable], err)
-			}
-			if h := hints[0]; h.LocationPath != want.Location || h.LUID != want.LUID || h.UUID != want.UUID || h.Description != "a test's GPU" || variables[ocispec.CUDAVariable] != want.UUID {
-				t.Errorf("the variables are %v, want %+v", variables, want)
-			}
-		}, p.GPUs[0])
-	})
-	t.Run("the container's own variables win, in any case", func(t *testing.T) {
-		own := func(s *specs.Spec) {
-			s.Process.Env = append(s.Process.Env, "Cuda_Visible_Devices=0", ocispec.DevicesVariable+"=mine")
+	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
+		variables, want := p.Environment(t, id), p.GPUs[0]
+		var hints []ocispec.Hint
+		if err := json.Unmarshal([]byte(variables[ocispec.DevicesVariable]), &hints); err != nil || len(hints) != 1 {
+			t.Fatalf("%s is %q (%v), want one GPU", ocispec.DevicesVariable, variables[ocispec.DevicesVariable], err)
 		}
-		p.mustRunBoth(t, own, func(t *testing.T, id string) {
-			variables := p.Environment(t, id)
-			if _, set := variables[ocispec.CUDAVariable]; set || variables["Cuda_Visible_Devices"] != "0" || variables[ocispec.DevicesVariable] != "mine" {
-				t.Errorf("the variables are %v", variables)
-			}
-		}, p.GPUs[0])
-	})
-	t.Run("off", func(t *testing.T) {
-		p.WriteSettings(t, "assignmentMode: location-path\nvisibilityHints: off\n")
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
-			variables := p.Environment(t, id)
-			if variables[ocispec.CUDAVariable]+variables[ocispec.DevicesVariable] != "" {
-				t.Errorf("the variables are %v, want none", variables)
-			}
-		}, p.GPUs[0])
-	})
+		if h := hints[0]; h.LocationPath != want.Location || h.LUID != want.LUID || h.UUID != want.UUID || h.Description != "a test's GPU" || variables[ocispec.CUDAVariable] != want.UUID {
+			t.Errorf("the variables are %v, want %+v", variables, want)
+		}
+	}, p.GPUs[0])
 }

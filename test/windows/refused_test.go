@@ -29,11 +29,6 @@ func (n node) testRefused(t *testing.T) {
 			id = "refused-sibling"
 			n.MustRefuse(t, id, n.Allocated(t, pod, id, "sibling", token), `"sibling"`, "DIRECTX_ALLOCATION_DISPLAY")
 		}},
-		part{"a GPU that no longer exists", func(t *testing.T) {
-			gone := bed.GPU{InstanceID: `PCI\VEN_10DE&DEV_1EB8&GONE\1`}
-			id := "refused-gone"
-			n.MustRefuse(t, id, n.Allocated(t, pod, id, "gone", n.Record(t, bed.Display, gone.Replica(0))), `"gone"`, bed.Display, gone.InstanceID)
-		}},
 		part{"a damaged record", func(t *testing.T) {
 			token := n.Record(t, bed.Display, n.GPUs[0].Replica(11))
 			if err := os.WriteFile(n.RecordFile(token), []byte("{"), 0o600); err != nil {
@@ -50,12 +45,6 @@ func (n node) testRefused(t *testing.T) {
 				c := bed.Container{ID: id, Spec: n.SpecFile(t, id, []byte(spec)), Runtime: bed.Directx, Raw: true}
 				n.MustRefuse(t, id, n.Client(t, "default", c)[0])
 			}
-		}},
-		part{"a standalone container with a token", func(t *testing.T) {
-			id := "refused-standalone"
-			spec := n.Standalone(t, id)
-			bed.Allocate(spec, bed.Display, n.Record(t, bed.Display, n.GPUs[0].Replica(12)))
-			n.MustRefuse(t, id, n.Run(t, bed.Directx, id, spec), "DIRECTX_VISIBLE_DEVICES")
 		}},
 	)
 }

@@ -34,12 +34,6 @@ func (n node) dxctl(t *testing.T, status int, parts []string, command string, fl
 	return stdout
 }
 
-// Exit statuses of dxctl.
-const (
-	exitOK      = 0
-	exitProblem = 1
-)
-
 func says(parts ...string) []string { return parts }
 
 // testConfigure configures containerd.exe with configuration files of several providers.
@@ -68,13 +62,13 @@ func testConfigure(t *testing.T) {
 			}
 			n := start(t, bed.Options{Name: "configure-" + test.name, Containerd2: test.containerd2, Config: &config})
 			before := n.ContainerdConfig(t)
-			n.dxctl(t, exitProblem, says("no runtime handler uses our shim", "dxctl runtime configure --restart"), "status")
-			n.dxctl(t, exitOK, says("runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")
+			n.dxctl(t, 1, says("no runtime handler uses our shim", "dxctl runtime configure --restart"), "status")
+			n.dxctl(t, 0, says("runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")
 			configured := n.ContainerdConfig(t)
-			n.dxctl(t, exitProblem, says("has not loaded runtime handler"), "status")
+			n.dxctl(t, 1, says("has not loaded runtime handler"), "status")
 			n.Kill()
 			n.Start(t)
-			paths := bed.LoadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json"))
+			paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json"))
 			if len(paths) != len(test.handlers) {
 				t.Errorf("the handlers that use the shim are %v, want %q", paths, test.handlers)
 			}
@@ -85,15 +79,15 @@ func testConfigure(t *testing.T) {
 				}
 				n.byRuntimePath(t, n.Name(handler), paths[handler])
 			}
-			n.dxctl(t, exitOK, says("is already configured"), "configure")
+			n.dxctl(t, 0, says("is already configured"), "configure")
 			if again := n.ContainerdConfig(t); !bytes.Equal(again, configured) {
 				t.Errorf("configured again, the file is\n%s\nand was\n%s", again, configured)
 			}
-			n.dxctl(t, exitOK, nil, "unconfigure")
+			n.dxctl(t, 0, nil, "unconfigure")
 			if after := n.ContainerdConfig(t); !bytes.Equal(after, before) || (after == nil) != (before == nil) {
 				t.Errorf("unconfigured, the file is\n%s\nand was\n%s", after, before)
 			}
-			n.dxctl(t, exitProblem, says("has not loaded runtime handler"), "status")
+			n.dxctl(t, 1, says("has not loaded runtime handler"), "status")
 		})
 	}
 }
@@ -105,29 +99,29 @@ func testRestartCommand(t *testing.T) {
 	restarter := n.NewRestarter(t, bed.Ending, bed.Well, bed.WithoutCRI, bed.Well)
 	restart := []string{"--restart", "--restart-command", restarter.Command, "--restart-timeout", "5m"}
 	for _, problem := range []string{"containerd.exe has ended", "containerd restarted without its CRI plugin"} {
-		n.dxctl(t, exitProblem, says(problem, n.Path("containerd.toml")+" was restored, and containerd runs with it"), "configure", restart...)
+		n.dxctl(t, 1, says(problem, n.Path("containerd.toml")+" was restored, and containerd runs with it"), "configure", restart...)
 		// The same attempt is not repeated soon; one with more time is another.
 		restart[len(restart)-1] = "6m"
 		if got := n.ContainerdConfig(t); string(got) != config {
 			t.Errorf("%s: the file is\n%s", problem, got)
 		}
-		n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
+		n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 	}
-	n.dxctl(t, exitProblem, says("nothing was changed: containerd did not restart with this configuration"), "configure", restart...)
+	n.dxctl(t, 1, says("nothing was changed: containerd did not restart with this configuration"), "configure", restart...)
 	restart[len(restart)-1] = "7m"
-	n.dxctl(t, exitOK, says("restarted containerd"), "configure", restart...)
-	if paths := bed.LoadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
+	n.dxctl(t, 0, says("restarted containerd"), "configure", restart...)
+	if paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json")); len(paths) == 0 {
 		t.Error("no handler uses the shim")
 	}
 	if count := restarter.Count(); count != 5 {
 		t.Errorf("containerd was restarted %d times, want twice for each failure and once at the end", count)
 	}
-	n.dxctl(t, exitOK, says("already configured"), "configure", restart...)
-	n.dxctl(t, exitOK, says("restarted containerd"), "unconfigure", restart...)
+	n.dxctl(t, 0, says("already configured"), "configure", restart...)
+	n.dxctl(t, 0, says("restarted containerd"), "unconfigure", restart...)
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("unconfigured, the file is\n%s", got)
 	}
-	n.dxctl(t, exitProblem, says("no runtime handler uses our shim"), "status")
+	n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 }
 
 // testRestartTask restarts a containerd.exe that is no native service, by the program of
@@ -138,26 +132,26 @@ func testRestartTask(t *testing.T) {
 	n := start(t, bed.Options{Name: "task", Config: &config})
 	service := n.NewService(t)
 	restart := []string{"--service", service.Name, "--restart", "--restart-timeout", "2m"}
-	n.dxctl(t, exitProblem, says("nothing was changed: containerd is not a native service"), "configure", restart...)
+	n.dxctl(t, 1, says("nothing was changed: containerd is not a native service"), "configure", restart...)
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("the file is\n%s", got)
 	}
 	ended := make(chan error, 1)
 	go func() { // Ends with the task.
 		status, stdout, stderr := n.DxctlRuntime(t, "configure", append(restart, "--restart-mode", "task")...)
-		if status != exitOK {
+		if status != 0 {
 			ended <- fmt.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 		}
 		close(ended)
 	}()
-	if status, log := service.RunTask(t); status != exitOK || !strings.Contains(log, "restarted containerd") {
+	if status, log := service.RunTask(t); status != 0 || !strings.Contains(log, "restarted containerd") {
 		t.Errorf("the task: exit status %d\n%s", status, log)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if paths := bed.LoadedPaths(t, n.dxctl(t, exitOK, nil, "status", "--output", "json")); len(paths) == 0 {
+	if paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json")); len(paths) == 0 {
 		t.Error("no handler uses the shim")
 	}
-	n.dxctl(t, exitOK, says("already configured"), "configure", restart...)
+	n.dxctl(t, 0, says("already configured"), "configure", restart...)
 }

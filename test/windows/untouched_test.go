@@ -143,14 +143,4 @@ func (n node) testFlags(t *testing.T) {
 			n.MustEqualDocuments(t, id, byShim)
 		})
 	}
-	t.Run("flags for the shim", func(t *testing.T) {
-		t.Parallel()
-		_, stdout, _ := n.Dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args")
-		flags := strings.Split(strings.TrimSpace(strings.ReplaceAll(stdout, "\r", "")), "\n")
-		if i := slices.Index(flags, "--runtime"); i < 0 || flags[i+1] != bed.Directx {
-			t.Fatalf("flags %q", flags)
-		}
-		n.MustRunImage(t, bed.Directx, "flags-shim", flags[2:]...)
-		n.MustHave(t, "flags-shim", second)
-	})
 }

@@ -54,9 +54,8 @@ type request struct {
 
 // Container is a container of the containerd client.
 type Container struct {
-	ID     string            `json:"id"`
-	Spec   string            `json:"spec"` // path
-	Labels map[string]string `json:"labels,omitempty"`
+	ID   string `json:"id"`
+	Spec string `json:"spec"` // path
 	// Runtime is the runtime's name, and Path its program if the name does not select it.
 	Runtime string `json:"runtime"`
 	Path    string `json:"runtimePath,omitempty"`
@@ -64,11 +63,6 @@ type Container struct {
 	Options bool `json:"runhcsOptions,omitempty"`
 	// Raw uses the spec as it is, even if it is not JSON.
 	Raw bool `json:"raw,omitempty"`
-}
-
-// limitFor limits a step that concerns several containers.
-func limitFor(containers int) time.Duration {
-	return patience + time.Duration(containers)*5*time.Second
 }
 
 // Client starts containers with the containerd client, concurrently, and leaves them
@@ -81,7 +75,7 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 	}
 	t.Cleanup(func() { n.remove(namespace, ids...) })
 	input := marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers})
-	out, err := n.run(limitFor(len(containers)), input, clientExe, "run")
+	out, err := n.run(4*patience, input, clientExe, "run")
 	if err != nil {
 		t.Fatalf("start containers with the client: %v", err)
 	}
@@ -215,7 +209,7 @@ func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
 // remove removes what is left of containers, if anything.
 func (n *Node) remove(namespace string, ids ...string) {
 	for _, command := range [][]string{{"tasks", "rm", "--force"}, {"containers", "rm"}} {
-		_, _ = n.ctr(limitFor(len(ids)), slices.Concat([]string{"--namespace", namespace}, command, ids)...)
+		_, _ = n.ctr(4*patience, slices.Concat([]string{"--namespace", namespace}, command, ids)...)
 	}
 }
 

@@ -19,9 +19,6 @@ type Call struct {
 	Text string
 }
 
-// createCall creates a container.
-const createCall = "HcsCreateComputeSystem"
-
 // Calls returns the calls for the compute system id, in order.
 func (n *Node) Calls(t testing.TB, id string) []Call {
 	t.Helper()
@@ -40,7 +37,7 @@ func (n *Node) Calls(t testing.TB, id string) []Call {
 func (n *Node) Created(t testing.TB, id string) (times int) {
 	t.Helper()
 	for _, c := range n.Calls(t, id) {
-		if c.Name == createCall {
+		if c.Name == "HcsCreateComputeSystem" {
 			times++
 		}
 	}
@@ -92,7 +89,7 @@ func (n *Node) Document(t testing.TB, id string) Document {
 	}
 	var document struct{ Container Document }
 	for _, c := range n.Calls(t, id) {
-		if c.Name != createCall {
+		if c.Name != "HcsCreateComputeSystem" {
 			continue
 		}
 		if err := json.Unmarshal([]byte(c.Text), &document); err != nil {

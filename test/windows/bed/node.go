@@ -165,7 +165,7 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	t.Cleanup(func() {
 		n.Kill()
 		if t.Failed() {
-			t.Logf("---- containerd's log\n%s---- the shim's log\n%s", n.log(), ReadFile(t, n.Path("shim.log")))
+			t.Logf("---- containerd's log\n%s---- the shim's log\n%s", ReadFile(t, n.Path("containerd.log")), ReadFile(t, n.Path("shim.log")))
 		}
 	})
 	return n
@@ -273,9 +273,6 @@ func (n *Node) File(t testing.TB, name, content string) string {
 	return n.Path(name)
 }
 
-// ConfigFile returns the path of config.yaml.
-func (n *Node) ConfigFile() string { return n.Path("config.yaml") }
-
 // WriteSettings replaces config.yaml with the keys that the node needs and settings,
 // and applies it.
 func (n *Node) WriteSettings(t testing.TB, settings string) {
@@ -296,7 +293,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 
 // Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
 func (n *Node) Apply() error {
-	_, err := n.run(patience, nil, `product\`+Dxctl, "config", "apply", "--config", n.ConfigFile())
+	_, err := n.run(patience, nil, `product\`+Dxctl, "config", "apply", "--config", n.Path("config.yaml"))
 	return err
 }
 
@@ -304,7 +301,7 @@ func (n *Node) Apply() error {
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
 	if err := n.start(n.containerdArgs("")); err != nil {
-		t.Fatalf("%v\n%s", err, n.log())
+		t.Fatalf("%v\n%s", err, ReadFile(t, n.Path("containerd.log")))
 	}
 }
 
@@ -346,12 +343,6 @@ func (n *Node) Kill() {
 	defer n.mu.Unlock()
 	_ = n.daemon.Process.Kill() // An error means that it has ended.
 	<-n.ended
-}
-
-// log returns containerd's log of all its starts.
-func (n *Node) log() string {
-	data, _ := os.ReadFile(n.Path("containerd.log")) // It is printed with another failure.
-	return string(data)
 }
 
 // run runs a program of the node and returns its standard output. The error has its

@@ -234,7 +234,12 @@ func (m *rollout) install(t *testing.T) {
 	p.initialize(t, "gpu", "install", "configure")
 	m.mustHaveShim(t, oldVersion)
 	m.mustRestart(t, 1)
-	paths := bed.LoadedPaths(t, m.installedDxctl(t, "runtime", "status", "--output", "json"))
+	// It needs no flags for paths.
+	out, err := m.Program(hostProcesses+`\one-install\dxctl.exe`, "runtime", "status", "--output", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := bed.LoadedPaths(t, out)
 	for _, handler := range []string{"default", "runhcs-wcow-process"} {
 		if paths[handler] != m.Shim() {
 			t.Errorf("containerd has loaded %v, want %s for %s", paths, m.Shim(), handler)
@@ -262,16 +267,6 @@ func (m *rollout) mustRestart(t *testing.T, times int) {
 	if got := m.restarter.Count(); got != times {
 		t.Errorf("containerd was restarted %d times, want %d", got, times)
 	}
-}
-
-// installedDxctl runs dxctl.exe of the image without flags for paths.
-func (m *rollout) installedDxctl(t *testing.T, args ...string) string {
-	t.Helper()
-	status, stdout, stderr := m.Finish(t, m.Command(t.Context(), hostProcesses+`\one-install\dxctl.exe`, args...))
-	if status != 0 {
-		t.Fatalf("dxctl %v: exit status %d\n%s%s", args, status, stdout, stderr)
-	}
-	return stdout
 }
 
 // advertises runs a pod's advertiser up to the kubelet's socket.
