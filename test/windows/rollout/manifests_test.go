@@ -95,7 +95,7 @@ func newRollout(t *testing.T) *rollout {
 	m.restarter = m.NewRestarter(t)
 	read(t, "windows.yaml", &m.settings, &m.installed)
 	read(t, "restore-windows.yaml", nil, &m.restored)
-	if err := os.MkdirAll(`C:\var\lib\kubelet\device-plugins`, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(`C:\var\lib\kubelet\device-plugins`, 0o700), os.MkdirAll(hostProcesses+`\setup`, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	m.MustRun(t, bed.Runhcs, plainID, m.Standalone(t, plainID))
@@ -143,16 +143,9 @@ type pod struct {
 	spec          corev1.PodSpec
 }
 
-// podOf returns a pod of a DaemonSet, with the node's volume of the ConfigMap.
-func (m *rollout) podOf(t *testing.T, name, version string, set appsv1.DaemonSet) *pod {
-	t.Helper()
-	p := &pod{m, name, version, set.Spec.Template.Spec}
-	for _, v := range p.spec.Volumes {
-		if v.ConfigMap == nil || v.ConfigMap.Name != m.settings.Name {
-			t.Fatalf("volume %s is not that of ConfigMap %s", v.Name, m.settings.Name)
-		}
-	}
-	return p
+// podOf returns a pod of a DaemonSet. Its volumes are the ConfigMap and one of all pods.
+func (m *rollout) podOf(name, version string, set appsv1.DaemonSet) *pod {
+	return &pod{m, name, version, set.Spec.Template.Spec}
 }
 
 // mountPoint is the environment variable for the directory of a container's files.
@@ -169,7 +162,7 @@ func (p *pod) command(t *testing.T, c corev1.Container, flags ...string) *exec.C
 	}
 	paths := []string{"%" + mountPoint + "%", dir}
 	for _, m := range c.VolumeMounts {
-		paths = append([]string{`C:` + strings.ReplaceAll(m.MountPath, "/", `\`), settings}, paths...)
+		paths = append([]string{`C:` + strings.ReplaceAll(m.MountPath, "/", `\`), hostProcesses + `\` + m.Name}, paths...)
 	}
 	var line []string
 	for _, word := range slices.Concat(c.Command, c.Args) {
@@ -177,7 +170,7 @@ func (p *pod) command(t *testing.T, c corev1.Container, flags ...string) *exec.C
 	}
 	if slices.Contains(c.Args, "--restart") {
 		line = append(line, "--restart-command", p.restarter.Command, "--restart-timeout", "10m")
-		if c.Name == "configure" {
+		if c.Name == "setup" {
 			line = append(line, "--restart-spread", "1s")
 		}
 	}
@@ -186,13 +179,11 @@ func (p *pod) command(t *testing.T, c corev1.Container, flags ...string) *exec.C
 	return cmd
 }
 
-// initialize runs the init containers, which have those names, and returns their output.
-func (p *pod) initialize(t *testing.T, names ...string) map[string]string {
+// initialize runs the init containers and returns their output by name.
+func (p *pod) initialize(t *testing.T) map[string]string {
 	t.Helper()
 	output := map[string]string{}
-	var has []string
 	for _, c := range p.spec.InitContainers {
-		has = append(has, c.Name)
 		status, stdout, stderr := p.Finish(t, p.command(t, c))
 		t.Logf("pod %s: %s: exit status %d\n%s%s", p.name, c.Name, status, stdout, stderr)
 		output[c.Name] = stdout + stderr
@@ -200,10 +191,17 @@ func (p *pod) initialize(t *testing.T, names ...string) map[string]string {
 			t.Fatalf("pod %s: init container %s failed", p.name, c.Name)
 		}
 	}
-	if !slices.Equal(has, names) {
-		t.Fatalf("pod %s has the init containers %q, want %q", p.name, has, names)
-	}
 	return output
+}
+
+// setUp runs the container that sets the node up, until it waits for a signal, and returns
+// its output.
+func (p *pod) setUp(t *testing.T) string {
+	t.Helper()
+	b := p.Background(t, p.command(t, p.container(t, "setup")))
+	until(t, b, "the node is set up; waiting for a signal")
+	b.Kill()
+	return b.Log()
 }
 
 // container returns a container of the pod.
@@ -230,12 +228,12 @@ func until(t *testing.T, p *bed.Background, text string) {
 // install starts the pods of windows.yaml: containers have GPUs according to the ConfigMap.
 func (m *rollout) install(t *testing.T) {
 	m.configure(t, "replicas: 3\nruntimeFiles: {nvidia: {remove: ['NVAPI*.dll']}}\n")
-	p := m.podOf(t, "one", oldVersion, m.installed)
-	p.initialize(t, "gpu", "install", "configure")
+	p := m.podOf("one", oldVersion, m.installed)
+	p.setUp(t)
 	m.mustHaveShim(t, oldVersion)
 	m.mustRestart(t, 1)
 	// It needs no flags for paths.
-	out, err := m.Program(hostProcesses+`\one-install\dxctl.exe`, "runtime", "status", "--output", "json")
+	out, err := m.Program(hostProcesses+`\one-setup\dxctl.exe`, "runtime", "status", "--output", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,10 +301,10 @@ func (m *rollout) advertiser(t *testing.T, p *pod) *bed.Background {
 // installAgain starts the pod again, which changes nothing.
 func (m *rollout) installAgain(t *testing.T) {
 	config, before := m.ContainerdConfig(t), m.listing(t)
-	output := m.podOf(t, "two", oldVersion, m.installed).initialize(t, "gpu", "install", "configure")
+	output := m.podOf("two", oldVersion, m.installed).setUp(t)
 	m.mustRestart(t, 1)
-	if !strings.Contains(output["install"], "is up to date") || !bytes.Equal(config, m.ContainerdConfig(t)) {
-		t.Errorf("the shim or containerd's configuration was rewritten: %s", output["install"])
+	if !strings.Contains(output, "is up to date") || !bytes.Equal(config, m.ContainerdConfig(t)) {
+		t.Errorf("the shim or containerd's configuration was rewritten: %s", output)
 	}
 	if diff := cmp.Diff(before, m.listing(t)); diff != "" {
 		t.Errorf("the files on the node (-before +after):\n%s", diff)
@@ -342,7 +340,7 @@ func (m *rollout) listing(t *testing.T) map[string]bool {
 func (m *rollout) reconfigure(t *testing.T) {
 	token := m.Record(t, bed.Display, m.GPUs[1].Replica(0))
 	m.closeRecorder(t)
-	p := m.podOf(t, "three", oldVersion, m.installed)
+	p := m.podOf("three", oldVersion, m.installed)
 	b := m.advertiser(t, p)
 	m.configure(t, "assignmentMode: class-guid\n")
 	until(t, b, "The configuration has changed and is in force")
@@ -384,9 +382,9 @@ func (m *rollout) closeRecorder(t *testing.T) {
 
 // upgrade installs a newer image while containers run and one is starting.
 func (m *rollout) upgrade(t *testing.T) {
-	p := m.podOf(t, "four", newVersion, m.installed)
+	p := m.podOf("four", newVersion, m.installed)
 	finish := m.StartHanging(t, thirdID, "1")
-	p.initialize(t, "gpu", "install", "configure")
+	p.setUp(t)
 	m.mustHaveShim(t, newVersion)
 	if err := finish(); err != nil {
 		t.Errorf("the container that was starting: %v", err)
@@ -404,8 +402,8 @@ func (m *rollout) upgrade(t *testing.T) {
 // the real shim.
 func (m *rollout) uninstall(t *testing.T) {
 	m.closeRecorder(t)
-	p := m.podOf(t, "five", newVersion, m.restored)
-	output := p.initialize(t, "unconfigure", "uninstall")
+	p := m.podOf("five", newVersion, m.restored)
+	output := p.initialize(t)
 	m.mustRestart(t, 3)
 	for _, id := range []string{m.pod.Sandbox, firstID, thirdID} {
 		if !strings.Contains(output["uninstall"], "/"+id+" over to "+m.Path(bed.RunhcsShim)) {
