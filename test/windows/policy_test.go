@@ -201,25 +201,34 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		}, first...)
 	})
 	// Unit tests have all forms of paths; these are decided with the files of the node.
-	refused := func(list, says string) {
+	refused := func(rows map[string]string) {
 		t.Helper()
-		id, err := p.allocatedTo(t, extra(list), first...)
-		p.MustRefuse(t, id, err, says, "extra mounts", "pod default/"+p.pod.Name)
-		id, err = p.requested(t, "0", extra(list))
-		p.MustRefuse(t, id, err, says, "extra mounts", decision.ExtraMountsVariable)
+		t.Run("refused", func(t *testing.T) {
+			for list, says := range rows {
+				t.Run(says, func(t *testing.T) {
+					t.Parallel()
+					id, err := p.allocatedTo(t, extra(list), first...)
+					p.MustRefuse(t, id, err, says, "extra mounts", "pod default/"+p.pod.Name)
+					id, err = p.requested(t, "0", extra(list))
+					p.MustRefuse(t, id, err, says, "extra mounts", decision.ExtraMountsVariable)
+				})
+			}
+		})
 	}
-	refused(`['`+secret+`']`, "files from there are not allowed")
-	refused(`['`+p.GPUs[1].Store+`\amdhip64.dll']`, "files from there are not allowed")
-	refused(`['nvidia-smi.exe:secret']`, "alternate data stream")
-	refused(`[tools]`, "not a regular file")
-	refused(`[nothing.dll]`, "no such file")
-	refused(`[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`, "a file of Windows cannot be replaced")
-	refused(`[a.dll, b.dll, c.dll, d.dll]`, "4 files requested, 3 allowed")
-	refused(`['`+p.Path("tools", "LONGTO~1.EXE")+`']`, "8.3")
+	refused(map[string]string{
+		`['` + secret + `']`:                                    "files from there are not allowed",
+		`['` + p.GPUs[1].Store + `\amdhip64.dll']`:              "files from there are not allowed",
+		`['nvidia-smi.exe:secret']`:                             "alternate data stream",
+		`[tools]`:                                               "not a regular file",
+		`[nothing.dll]`:                                         "no such file",
+		`[a.dll, b.dll, c.dll, d.dll]`:                          "4 files requested, 3 allowed",
+		`['` + p.Path("tools", "LONGTO~1.EXE") + `']`:           "8.3",
+		`[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`: "a file of Windows cannot be replaced",
+	})
 	allow("off")
-	refused(`[nvidia-smi.exe]`, "extra mounts are disabled on this node")
+	refused(map[string]string{`[nvidia-smi.exe]`: "extra mounts are disabled on this node"})
 	allow("driver-store")
-	refused(`['`+tool+`']`, "files from there are not allowed")
+	refused(map[string]string{`['` + tool + `']`: "files from there are not allowed"})
 
 	t.Run("a refused start does not bind the allocation", func(t *testing.T) {
 		token := p.Record(t, bed.Display, first[0].Replica(0))

@@ -45,13 +45,6 @@ func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
 	}
 }
 
-// request is the input of client.exe.
-type request struct {
-	Address    string      `json:"address"`
-	Namespace  string      `json:"namespace"`
-	Containers []Container `json:"containers"`
-}
-
 // Container is a container of the containerd client.
 type Container struct {
 	ID   string `json:"id"`
@@ -74,7 +67,7 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 		ids = append(ids, c.ID)
 	}
 	t.Cleanup(func() { n.remove(namespace, ids...) })
-	input := marshal(t, request{Address: n.Pipe(), Namespace: namespace, Containers: containers})
+	input := marshal(t, map[string]any{"address": n.Pipe(), "namespace": namespace, "containers": containers})
 	out, err := n.run(4*patience, input, clientExe, "run")
 	if err != nil {
 		t.Fatalf("start containers with the client: %v", err)

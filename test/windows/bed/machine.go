@@ -183,9 +183,8 @@ func (m *Machine) Program(name string, args ...string) (string, error) {
 
 // Background is a program that runs beside the test.
 type Background struct {
-	log  string
-	cmd  *exec.Cmd
-	once bool
+	log string
+	cmd *exec.Cmd
 }
 
 // Background starts a program. Its output is printed if the test fails. It ends with the
@@ -213,8 +212,7 @@ func (m *Machine) Background(t testing.TB, cmd *exec.Cmd) *Background {
 
 // Kill kills the program if it runs.
 func (b *Background) Kill() {
-	if !b.once {
-		b.once = true
+	if b.cmd.ProcessState == nil {
 		_ = b.cmd.Process.Kill() // An error means that it has ended.
 		_ = b.cmd.Wait()
 	}
