@@ -45,10 +45,18 @@ func mayEdit(path string) (add, change bool) {
 		return false, false
 	case keys[1] == "nri" || keys[1] == "io.containerd.nri.v1.nri":
 		return key == "disable", key == "disable"
-	case len(keys) > 5 && keys[2] == "containerd" && keys[3] == "runtimes":
-		return true, len(keys) == 6 && slices.Contains([]string{"runtime_path", "pod_annotations", "container_annotations"}, key)
+	case keys[2] != "containerd" || len(keys) < 5:
+		return false, false
 	}
-	return false, false
+	handler := keys[4:] // the path in a handler's table, which has a name below runtimes
+	switch keys[3] {
+	case "runtimes":
+		handler = keys[5:]
+	case "default_runtime", "untrusted_workload_runtime": // containerd 1.x
+	default:
+		return false, false
+	}
+	return len(handler) > 0, len(handler) == 1 && slices.Contains([]string{"runtime_path", "pod_annotations", "container_annotations"}, key)
 }
 
 // FuzzConfigure holds for each text that Configure takes what checkResult says, and

@@ -17,6 +17,7 @@ package windows
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"directx-nri/test/windows/bed"
@@ -78,6 +79,27 @@ func TestVersions(t *testing.T) {
 			t.Parallel()
 			start(t, options).testChain(t)
 		})
+	}
+}
+
+// TestFeatures runs a container with containerd 2.4, which asks its shim for the runtime's
+// features first. runhcs knows no such question.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	n := start(t, bed.Options{Name: "features", Containerd2: true})
+	id := n.Name("all")
+	n.MustRun(t, bed.Directx, id, n.Visible(t, id, "all"))
+	n.Delete(t, id)
+	if calls := n.ShimCalls(t, ""); len(calls) > 0 {
+		t.Errorf("runhcs was asked %q", calls)
+	}
+	if calls := n.ShimCalls(t, id); len(calls) == 0 || len(calls) > 2 {
+		t.Errorf("runhcs was run %d times: %q", len(calls), calls)
+	}
+	for line := range strings.Lines(string(bed.ReadFile(t, n.Path("containerd.log")))) {
+		if strings.Contains(line, "level=error") && strings.Contains(line, "info") {
+			t.Error(line)
+		}
 	}
 }
 
