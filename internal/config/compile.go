@@ -59,8 +59,6 @@ const (
 	Kind       = "Configuration"
 )
 
-//go:generate go run ./generate
-
 const maxConfig = 1 << 20 // bytes
 
 // Compiler compiles the configuration of a node.
@@ -112,15 +110,6 @@ func flags() []flag {
 		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled"},
 		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one"},
 	}
-}
-
-// FlagNames returns the names of the flags by the keys that they override.
-func FlagNames() map[string]string {
-	names := map[string]string{}
-	for _, f := range flags() {
-		names[f.key] = f.name
-	}
-	return names
 }
 
 // Add adds the flags to set. [Compiler.Compile] validates their values.

@@ -12,14 +12,6 @@ import (
 	"directx-nri/internal/config"
 )
 
-// TestMain runs in the directory of package config, as the program does.
-func TestMain(m *testing.M) {
-	if err := os.Chdir(".."); err != nil {
-		panic(err)
-	}
-	m.Run()
-}
-
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	t.Parallel()
 	files, err := generate()
@@ -38,20 +30,18 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 
 func TestEachKeyHasADescription(t *testing.T) {
 	t.Parallel()
-	comments, err := fieldComments("file.go", "../policy/policy.go", "../policy/types.go")
+	comments, err := fieldComments()
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := rows("", buildSchema("config", config.File{}, comments))
-	flags := config.FlagNames()
 	for _, r := range all {
 		if len(r.description) < 10 {
 			t.Errorf("%s: %q", r.path, r.description)
 		}
-		delete(flags, r.path)
 	}
-	if len(all) < 30 || len(flags) > 0 {
-		t.Errorf("%d keys; flags without a key: %v", len(all), flags)
+	if len(all) < 30 {
+		t.Errorf("%d keys", len(all))
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command generate writes, from the types of config.yaml and the inventory, their JSON
 // schemas and the tables of docs/configuration.md; and from the chart's values.yaml, the table in
-// its README.md and values.schema.json. It runs in the directory of package config.
+// its README.md and values.schema.json.
 package main
 
 import (
@@ -26,9 +26,13 @@ func main() {
 	}
 }
 
+//go:generate go run .
+
+// Directories of the generated files, and of the types.
 const (
-	docs  = "../../docs/"
-	chart = "../../deployments/helm/directx-nri/"
+	docs    = "../"
+	chart   = "../../deployments/helm/directx-nri/"
+	shipped = "../../internal/"
 )
 
 func run() error {
@@ -43,7 +47,7 @@ func run() error {
 
 // generate returns the content of the generated files by their paths.
 func generate() (map[string][]byte, error) {
-	comments, err := fieldComments("file.go", "../policy/policy.go", "../policy/types.go")
+	comments, err := fieldComments()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +82,7 @@ func generate() (map[string][]byte, error) {
 	}
 	valuesSchema, err := buildChartSchema(values, chartSchema, text)
 	return map[string][]byte{
-		"config.schema.json": text, "inventory.schema.json": inventory, docs + "configuration.md": page,
+		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page,
 		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
 	}, err
 }
@@ -150,12 +154,12 @@ func refuseEmpty(s *jsonschema.Schema) {
 
 func ptr(n uint64) *uint64 { return &n }
 
-// fieldComments returns the comments of all struct fields in files, by type.Field.
+// fieldComments returns the comments of the struct fields of config.yaml, by type.Field.
 // [jsonschema.Reflector.AddGoComments] ignores types that are not exported.
-func fieldComments(files ...string) (map[string]string, error) {
+func fieldComments() (map[string]string, error) {
 	comments := map[string]string{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	for _, file := range []string{"config/file.go", "policy/policy.go", "policy/types.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), shipped+file, nil, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
