@@ -73,7 +73,7 @@ func TestSamplesAreValid(t *testing.T) {
 			t.Errorf("%v\n%s", err, sample)
 		}
 	}
-	if configurations < 5 {
+	if configurations < 4 {
 		t.Errorf("%d samples", configurations)
 	}
 }
