@@ -27,12 +27,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"reflect"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -58,16 +54,13 @@ type Options struct {
 
 // Source lists the GPUs behind /dev/dxg. Create it with [Open].
 type Source struct {
+	*discovery.Live
 	options Options
 	open    func(path string) (driver, error)
-	timing  timing
-	// reading is a mutex whose Lock can be canceled. It guards known.
-	reading chan struct{}
-	// known has the present adapters that answered.
-	known map[discovery.LUID]knownAdapter
 
-	mu    sync.Mutex
-	state state
+	// last is the last list, and known has its adapters that answered.
+	last  []discovery.Device
+	known map[discovery.LUID]knownAdapter
 }
 
 var _ discovery.Source = (*Source)(nil)
@@ -78,36 +71,14 @@ type knownAdapter struct {
 	instanceID string
 }
 
-// state is the result of all reads so far.
-type state struct {
-	devices []discovery.Device
-	// generation counts the changes of devices; 0 if there never was a list.
-	generation int
-	// err is the error of the last read.
-	err error
-}
-
-// Open returns the source of the GPUs. It reads nothing yet.
+// Open returns the source of the GPUs. It reads nothing yet. If the adapters cannot be
+// listed, those of the last list are unhealthy.
 func Open(o Options) *Source {
 	o.Device = cmp.Or(o.Device, DefaultDevice)
 	o.WSL, o.Sys = cmp.Or(o.WSL, "/usr/lib/wsl"), cmp.Or(o.Sys, "/sys")
-	return &Source{
-		options: o, open: openDevice, reading: make(chan struct{}, 1), known: map[discovery.LUID]knownAdapter{},
-		timing: timing{debounce: 300 * time.Millisecond, settle: 2 * time.Second, poll: 30 * time.Second},
-	}
-}
-
-// Devices implements [discovery.Source]. It reads everything at each call. If the
-// adapters cannot be listed, those of the last good list are unhealthy.
-func (s *Source) Devices(ctx context.Context) ([]discovery.Device, error) {
-	st, err := s.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if st.generation == 0 {
-		return nil, st.err
-	}
-	return discovery.Static(st.devices).Devices(ctx)
+	s := &Source{options: o, open: openDevice}
+	s.Live = discovery.NewLive(o.Log, s.read, notify)
+	return s
 }
 
 // Find implements [discovery.Source].
@@ -116,60 +87,17 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 	return discovery.Select(devices, instanceIDs), err
 }
 
-// read reads the devices and returns the new state. Its error is that of ctx, which
-// does not interrupt the read: the driver waits for the host.
-func (s *Source) read(ctx context.Context) (state, error) {
-	select {
-	case s.reading <- struct{}{}:
-	case <-ctx.Done():
-		return state{}, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
+func (s *Source) read(context.Context) ([]discovery.Device, error) {
+	devices, err := s.list()
+	if err == nil {
+		s.last = devices
+		return devices, nil
 	}
-	done := make(chan state, 1)
-	go func() {
-		defer func() { <-s.reading }()
-		devices, err := s.list()
-		done <- s.update(devices, err)
-	}()
-	select {
-	case st := <-done:
-		return st, nil
-	case <-ctx.Done():
-		return state{}, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
+	devices = slices.Clone(s.last)
+	for i := range devices {
+		devices[i].Health = discovery.Health{Reason: "the driver does not answer: " + errnoText(err)}
 	}
-}
-
-// update makes a list, or the error of one, the state.
-func (s *Source) update(devices []discovery.Device, err error) state {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	previous := s.state
-	if s.state.err = err; err != nil {
-		s.state.err = fmt.Errorf("find GPUs: %w", err)
-		devices = slices.Clone(previous.devices)
-		for i := range devices {
-			devices[i].Health = discovery.Health{Reason: "the driver does not answer: " + errnoText(err)}
-		}
-	}
-	if err == nil && previous.generation == 0 || !reflect.DeepEqual(previous.devices, devices) {
-		s.state.devices = devices
-		s.state.generation++
-	}
-	if s.options.Log != nil {
-		s.logChange(previous)
-	}
-	return s.state
-}
-
-func (s *Source) logChange(previous state) {
-	log := s.options.Log.WithField("device", s.options.Device)
-	switch {
-	case s.state.err != nil && (previous.err == nil || previous.err.Error() != s.state.err.Error()):
-		log.WithError(s.state.err).Error("Cannot list the GPUs")
-	case s.state.generation != previous.generation:
-		for _, d := range s.state.devices {
-			log.WithFields(logrus.Fields{"gpu": d.InstanceID, "kind": d.Kind(), "health": d.Health.String(), "notes": d.Notes}).Info("GPU " + d.Description)
-		}
-	}
+	return devices, err
 }
 
 // list reads all adapters.

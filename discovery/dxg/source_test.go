@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -203,49 +201,6 @@ func TestDriverPackage(t *testing.T) {
 	}
 }
 
-// TestWatch checks that changes are reported after an event and by the poll.
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	f := &fakeDriver{adapters: []fakeAdapter{nvidia()}}
-	s, _ := newSource(t, f)
-	synctest.Test(t, func(t *testing.T) {
-		s.reading = make(chan struct{}, 1) // of this bubble
-		if _, err := s.Devices(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		events, changes, done := make(chan struct{}, 1), 0, make(chan error)
-		go func() { done <- s.watch(ctx, events, func() { changes++ }) }()
-		step := func(name string, event bool, wait time.Duration, want int) {
-			if event {
-				events <- struct{}{}
-			}
-			time.Sleep(wait)
-			synctest.Wait()
-			if changes != want {
-				t.Errorf("%s: %d changes, want %d", name, changes, want)
-			}
-		}
-		plugGPUs := func(adapters ...fakeAdapter) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.adapters = adapters
-		}
-		step("nothing", false, time.Minute, 0)
-		plugGPUs(nvidia(), intel())
-		step("event", true, time.Second, 1)
-		plugGPUs(nvidia())
-		step("the host lags behind", false, 3*time.Second, 2)
-		step("no change", true, time.Second, 2)
-		plugGPUs()
-		step("poll", false, 31*time.Second, 3)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestRelevant(t *testing.T) {
 	t.Parallel()
 	for event, want := range map[string]bool{
@@ -291,22 +246,6 @@ func TestDescriptors(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Errorf("%d descriptors, %d before", count(), before)
-}
-
-// TestCanceled checks that a driver that hangs does not hang the caller.
-func TestCanceled(t *testing.T) {
-	t.Parallel()
-	s := Open(Options{})
-	release := make(chan struct{})
-	defer close(release)
-	s.open = func(string) (driver, error) { <-release; return nil, fs.ErrNotExist }
-	for range 2 { // the first one hangs in the driver, the second waits for it
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		if _, err := s.Devices(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-	}
 }
 
 // FuzzAnswers checks that no answer breaks a device or leads out of the driver store.

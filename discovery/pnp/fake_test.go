@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf16"
 
 	"directx-nri/discovery"
@@ -16,87 +15,28 @@ import (
 
 // fakeSystem is a [System] in memory.
 type fakeSystem struct {
-	mu       sync.Mutex
 	snapshot Snapshot
 	err      error
-	// notifyErr makes Notify fail at once.
-	notifyErr error
-	listeners []func()
-	// broken ends Notify with an error. Notify creates it, in the test's bubble.
-	broken chan error
-	// snapshots and registrations count calls.
-	snapshots, registrations int
+	// notify is called in place of notifications.
+	notify func()
+	// snapshots counts calls.
+	snapshots int
 }
 
 func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.snapshots++
 	return Snapshot{Devices: slices.Clone(f.snapshot.Devices), Adapters: slices.Clone(f.snapshot.Adapters), DXCoreErr: f.snapshot.DXCoreErr}, errors.Join(f.err, ctx.Err())
 }
 
 func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Raw, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Raw) bool {
 		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, r.InstanceID) })
 	}), f.err
 }
 
-func (f *fakeSystem) Notify(ctx context.Context, changed func()) error {
-	f.mu.Lock()
-	f.registrations++
-	err := f.notifyErr
-	if err == nil {
-		f.listeners = append(f.listeners, changed)
-	}
-	f.broken = make(chan error)
-	broken := f.broken
-	f.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-broken:
-		return err
-	}
-}
-
-// endNotify makes the current Notify return err.
-func (f *fakeSystem) endNotify(err error) {
-	f.mu.Lock()
-	broken := f.broken
-	f.mu.Unlock()
-	broken <- err
-}
-
-// change edits the devices, and notifies if notify is set.
-func (f *fakeSystem) change(notify bool, edit func(*Snapshot)) {
-	f.mu.Lock()
-	edit(&f.snapshot)
-	listeners := slices.Clone(f.listeners)
-	f.mu.Unlock()
-	if !notify {
-		return
-	}
-	for _, changed := range listeners {
-		changed()
-	}
-}
-
-func (f *fakeSystem) set(edit func(*fakeSystem)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	edit(f)
-}
-
-// counts returns the number of snapshots and of registrations for notifications.
-func (f *fakeSystem) counts() (snapshots, registrations int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.snapshots, f.registrations
+func (f *fakeSystem) Notify(context.Context, func()) error {
+	f.notify()
+	return nil
 }
 
 // utf16le encodes text without a terminator.

@@ -379,10 +379,10 @@ func testChanges(t *testing.T) {
 	machine.Plug(t, bed.Hardware{})
 	await("the last adapter that was removed", count(0))
 
-	if log := watchers["not notified"].Log(); !strings.Contains(log, "twice a second") {
+	if log := watchers["not notified"].Log(); !strings.Contains(log, "every two seconds") {
 		t.Errorf("the log does not report that devices are polled:\n%s", log)
 	}
-	if log := watchers["notified"].Log(); strings.Contains(log, "twice a second") {
+	if log := watchers["notified"].Log(); strings.Contains(log, "every two seconds") {
 		t.Errorf("devices are polled although Windows reports changes:\n%s", log)
 	}
 	// The double refuses a malformed registration.
