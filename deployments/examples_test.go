@@ -72,8 +72,8 @@ func TestExamples(t *testing.T) { //nolint:tparallel // The subtests share a map
 			if e.linux() {
 				system, readme, file = "linux", "linux/README.md", strings.TrimPrefix(e.file, "linux/")
 			}
-			if !bytes.Contains(readExample(t, readme), []byte("`"+file+"`")) {
-				t.Errorf("%s does not mention it", readme)
+			if name, _, _ := strings.Cut(file, "/"); !bytes.Contains(readExample(t, readme), []byte("`"+name+"`")) {
+				t.Errorf("%s does not mention %s", readme, name)
 			}
 			if got := e.pod.NodeSelector["kubernetes.io/os"]; got != system {
 				t.Errorf("node selector kubernetes.io/os is %q, want %q", got, system)

@@ -38,11 +38,11 @@ func newAllocationsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "allocations",
 		Short: "List which containers hold which GPUs",
-		Long: `Lists the allocated replicas of GPUs and the containers that hold them, with a state:
+		Long: `Lists the allocated replicas and the containers that hold them, with a state:
 
-  held     its pod is on this node
-  stale    its pod no longer exists; the record ends soon
-  waiting  its container has not been created yet
+  held     the pod is on this node
+  stale    the pod no longer exists; the record ends soon
+  waiting  the container has not been created yet
   unknown  the node's pods cannot be listed
 
 Requires root or an administrator.`,

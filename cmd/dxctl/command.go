@@ -12,8 +12,8 @@ func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "dxctl",
 		Short: "Inspect and set up a node for containers with GPUs",
-		Long: `dxctl shows the GPUs of a node and the containers that hold them, finds problems,
-and sets containerd up.
+		Long: `dxctl shows the GPUs of a node and their containers, finds problems, and sets up
+containerd.
 
 Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 		Example: `  dxctl devices                      # list the GPUs

@@ -34,9 +34,8 @@ func newConfigApplyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
-		Long: `Compiles the configuration file and its inventory for the runtime shim and directx-nri,
-on nodes without directx-advertiser, which does the same. If one is invalid, or others
-than administrators can write it, nothing changes.`,
+		Long: `Compiles the configuration file and its inventory, as directx-advertiser does. If one is
+invalid, or others than administrators can write it, nothing changes.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 	}
@@ -46,7 +45,7 @@ than administrators can write it, nothing changes.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; without one at the default path, the defaults apply")
+	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; optional at the default path")
 	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY`")
 	flags.StringVar(&c.NodeOS, "node-os", runtime.GOOS, "operating system of the node's containers: windows or linux")
 	c.Flags.Add(flags)
@@ -165,8 +164,8 @@ func newConfigShowCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show",
 		Short: "Show the node policy in force",
-		Long: `Shows the policy that this node's programs act on, with its defaults and the files that
-it was compiled from, and warns about files that have changed since.`,
+		Long: `Shows the policy in force, with its defaults and the files that it was compiled from,
+and warns about files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkChoice("output", output, outputYAML, outputJSON); err != nil {

@@ -47,9 +47,8 @@ shim (runtime_path) and pass on the annotations directx.microsoft.com/*. On Linu
 NRI is enabled. With --add-handler, a handler is added instead, for pods with its
 RuntimeClass.
 
-The rest of the file is preserved. With --restart, containerd is restarted if
-necessary; if it does not come back, the old file is restored, and the same change is
-not tried again for an hour.
+With --restart, containerd is restarted if necessary. If it does not come back, the old
+file is restored, and the same change is not tried again for an hour.
 
 In a pod on Linux, use --restart-mode signal: containerd gets SIGTERM, and its supervisor
 starts it again. This needs hostPID: true and appArmorProfile: {type: Unconfined}.
@@ -63,7 +62,7 @@ starts it again. This needs hostPID: true and appArmorProfile: {type: Unconfined
 	o.addFlags(flags)
 	flags.StringVar(&o.shim, "shim", filepath.Join(paths.Default().ShimDir, shimfile.FileName(goos)), "absolute `PATH` of the runtime shim")
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; can be repeated (default: each that can have GPUs)")
-	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME`, instead of changing others, and print its RuntimeClass")
+	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
 	flags.Lookup("add-handler").NoOptDefVal = "directx"
 	flags.BoolVar(&o.noShim, "no-shim", false, "do not change runtime handlers")
 	if goos != "windows" {

@@ -31,11 +31,10 @@ func newDevicesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "devices [INDEX | PATH | LUID | INSTANCE-ID]",
 		Short: "List this node's GPUs",
-		Long: `Lists the GPUs of this node. The index is the one of --index and
-DIRECTX_VISIBLE_DEVICES; it changes if a GPU is added or removed.
+		Long: `Lists the GPUs of this node. The index changes if a GPU is added or removed.
 
 With the index, location path, LUID or instance ID of a GPU, prints its details as
-YAML, and which of the files that containers get are missing.
+YAML, and which of its driver files are missing.
 
 The field names of JSON and YAML are stable; name prints the location path or instance
 ID. With --watch -o json, each line is an object.`,

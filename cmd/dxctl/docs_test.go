@@ -135,9 +135,9 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		var place string
 		switch {
 		case common[flagKey(f)] != nil:
-			place = "[Common flags](#common-flags)"
+			place = "[Common](#common-flags)"
 		case strings.Contains(f.Usage, "(key "):
-			place = "[Keys](configuration.md#keys) of the configuration"
+			place = "[Keys](configuration.md#keys)"
 		default:
 			own.AddFlag(f)
 			return

@@ -29,8 +29,8 @@ func newDoctorCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
-		Long: `Checks the node from end to end and changes nothing. Each problem is printed with its
-consequence and remedy. Requires root or an administrator.
+		Long: `Checks the node from end to end and changes nothing. Prints the consequence and remedy
+of each problem. Requires root or an administrator.
 
 Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 		Example: `  # for a bug report; read it before you send it
@@ -41,8 +41,8 @@ Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report: all that is known of the node, without secrets")
-	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`; it does not exist on a node without Kubernetes")
+	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	return command
 }

@@ -36,7 +36,7 @@ func newFlagsCommand() *cobra.Command {
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
 		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 and later) for a container with GPUs
 and their driver files: as a line quoted for a shell (text), an argument on each line
-(args), or a list (json). On a node with the runtime shim, use --with-shim.`,
+(args), or a list (json).`,
 		Example: `  # bash
   mapfile -t gpu < <(dxctl flags --index 0 -o args)
   ctr run --rm "${gpu[@]}" IMAGE ID
@@ -52,7 +52,7 @@ and their driver files: as a line quoted for a shell (text), an argument on each
 	o.selection.addFlags(flags)
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	flags.StringVar(&o.containerOS, "container-os", runtime.GOOS, "the container's operating system: windows or linux")
-	flags.StringVar(&o.shell, "shell", "", "shell to quote for: cmd, powershell or bash (default: powershell for Windows containers, otherwise bash)")
+	flags.StringVar(&o.shell, "shell", "", "shell to quote for: cmd, powershell or bash (default by --container-os)")
 	flags.StringVarP(&o.output, "output", "o", outputText, "output format: text, json or args")
 	o.nodeConfig.addFlags(flags)
 	o.nodeFiles.addFlags(flags)

@@ -16,7 +16,7 @@ import (
 )
 
 func addForceFlag(flags *pflag.FlagSet, force *bool) {
-	flags.BoolVar(force, "force", false, "go on although running containers with GPUs will not start again")
+	flags.BoolVar(force, "force", false, "continue although running containers with GPUs will not start again")
 }
 
 // checkHolders returns an error that names the running containers with an interlock,

@@ -35,7 +35,7 @@ that fails, the old file is restored. For pods, run 'dxctl runtime configure' ne
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.from, "from", "", "the shim's `FILE` (default: "+shimfile.Name()+" beside dxctl)")
-	flags.StringVar(&o.to, "to", places.ShimDir, "`DIRECTORY` to install to: containerd's own, or one on its PATH")
+	flags.StringVar(&o.to, "to", places.ShimDir, "`DIRECTORY` of containerd, or on its PATH")
 	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY`")
 	return command
 }

@@ -38,9 +38,8 @@ systemd. On Windows the daemon logs to the Application event log.`,
 	add(&cobra.Command{
 		Use:   "install [-- FLAGS]",
 		Short: "Install and start the services, directx-advertiser with FLAGS",
-		Long: `Installs the services, or replaces them, and starts them. The programs must be where
-only administrators can change them. Where systemctl does not exist, the units are written
-only.`,
+		Long: `Installs or replaces the services, and starts them. The programs must be where only
+administrators can change them. Without systemctl, only the units are written.`,
 		Example: `  dxctl service install
   dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -61,7 +60,7 @@ only.`,
 	add(&cobra.Command{
 		Use:     "status",
 		Short:   "Show whether the services run",
-		Long:    "Shows whether the services run. The exit status is 1 if one does not.",
+		Long:    "Shows whether the services run. Exit status: 1 if one does not.",
 		Example: "  dxctl service status",
 	}, func(c *cobra.Command, d service.Daemon, _ []string) error {
 		state, err := d.Status(c.Context())

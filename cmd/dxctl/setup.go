@@ -36,8 +36,8 @@ func newSetupCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "setup [flags] -- COMMAND [flags] [-- COMMAND [flags]]...",
 		Short: "Wait until this node has a GPU, and then set it up",
-		Long: `Runs commands of 'dxctl runtime' when the node has a GPU, or was set up before, and waits
-for a signal: in a DaemonSet's pod, so that nodes without a GPU are left as they are.`,
+		Long: `In a DaemonSet's pod: runs commands of 'dxctl runtime' when the node has a GPU, or was
+set up before, and waits for a signal.`,
 		Example: `  dxctl runtime setup -- install -- configure --restart`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -51,8 +51,8 @@ for a signal: in a DaemonSet's pod, so that nodes without a GPU are left as they
 	flags := command.Flags()
 	o.addFlags(flags)
 	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, "`DIRECTORY` of the runtime shim")
-	flags.StringVar(&o.hostRoot, "host-root", "", "`DIRECTORY` where the node's root is mounted, in a container on Linux")
-	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` by which directx-advertiser finds out whether the node is set up")
+	flags.StringVar(&o.hostRoot, "host-root", "", "mount point of the node's root `DIRECTORY`, in a container on Linux")
+	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` that directx-advertiser reads: whether the node is set up")
 	return command
 }
 

@@ -41,8 +41,7 @@ func newSpecCommand() *cobra.Command {
 		Use:   "spec CONFIG.json|-",
 		Short: "Show how the runtime shim changes a container's spec",
 		Long: `Shows how the runtime shim changes an OCI runtime spec: the changes (diff), the
-changed spec, or the decision with GPUs, edits and missing files (json). Nothing is
-written, and no allocation is bound.
+changed spec, or the decision with GPUs, edits and missing files (json).
 
 With --all, --index, --luid or --path, the container is a standalone one that
 requests these GPUs.

@@ -57,12 +57,12 @@ Containers with GPUs do not start again, so they must be deleted first, or --for
 	flags := command.Flags()
 	o.addFlags(flags)
 	flags.StringVar(&o.from, "from", places.ShimDir, "`DIRECTORY` of the shim")
-	flags.StringVar(&o.runtime, "runtime", "", "the real shim, which takes the containers over (default: the configured one)")
+	flags.StringVar(&o.runtime, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
 	addForceFlag(flags, &o.force)
-	flags.BoolVar(&o.hold, "hold", false, "wait for a signal afterward, for the main container of a DaemonSet")
+	flags.BoolVar(&o.hold, "hold", false, "then wait for a signal, in a DaemonSet's pod")
 	o.addChangeFlags(command)
 	return command
 }

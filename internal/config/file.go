@@ -14,19 +14,19 @@ type File struct {
 	APIVersion string `yaml:"apiVersion" jsonschema:"required"`
 	// Kind of the file.
 	Kind string `yaml:"kind" jsonschema:"required"`
-	// Absolute path of the inventory file, which describes this node's GPUs. Without one, GPUs are discovered: on Windows, and on Linux with /dev/dxg.
+	// Absolute path of the inventory file. Without one, GPUs are discovered: on Windows, and on Linux with /dev/dxg.
 	Inventory string `yaml:"inventory,omitempty" jsonschema:"minLength=0,example=/etc/directx-nri/gpus.yaml"`
 	// Resources and assignmentMode of another device plugin. It excludes resources.
 	Preset string `yaml:"preset,omitempty" jsonschema:"enum=,enum=tensorworks,enum=microsoft,enum=alibaba"`
-	// Number of containers that can share a GPU, for rules that set no other.
+	// Number of containers that can share a GPU, if its rule sets no other.
 	Replicas int `yaml:"replicas,omitempty" jsonschema:"default=1,minimum=1,maximum=1024"`
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
 	Resources []rule `yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
 	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
 	AssignmentMode string `yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
-	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet where containerd cannot be reconfigured.
+	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
 	Injection string `yaml:"injection,omitempty" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
-	// With injection runtime, what adds GPUs to containers. The default is nri on Linux and shim on Windows.
+	// Which one, with injection runtime: by default nri on Linux, shim on Windows.
 	ServedBy string `yaml:"servedBy,omitempty" jsonschema:"enum=nri,enum=shim"`
 	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `yaml:"visibilityHints,omitempty" jsonschema:"default=true"`
@@ -51,22 +51,22 @@ type rule struct {
 	Name string `yaml:"name" jsonschema:"required,maxLength=308,example=example.com/t4"`
 	// Match selects the rule's GPUs: those that match all of its keys.
 	Match match `yaml:"match,omitempty"`
-	// Number of containers that can share each of the rule's GPUs. The default is the top-level replicas.
+	// Number of containers that can share a GPU. Default: the top-level replicas.
 	Replicas int `yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
-	// Which GPU is allocated first: the one with the fewest replicas in use, or the one with the most that has enough left (packed).
+	// Which GPU is allocated first: the least used (distributed), or the most used that has enough replicas left (packed).
 	AllocationPolicy string `yaml:"allocationPolicy,omitempty" jsonschema:"enum=distributed,enum=packed,default=distributed"`
 	// Limits the replicas that a container can request.
 	MaxPerContainer int `yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
-	// Whether a container can have GPUs of different vendors or driver versions, whose files have the same names.
+	// Whether a container can have GPUs of different drivers, whose files have the same names.
 	MixedDrivers string `yaml:"mixedDrivers,omitempty" jsonschema:"enum=refuse,enum=allow,default=refuse"`
 }
 
 type match struct {
 	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
-	// amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE; or a list, of which one must match.
+	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
 	Vendor texts `yaml:"vendor,omitempty"`
-	// Pattern for the GPU's name, with * and ?, without regard to case; or a list.
+	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
 	Description texts `yaml:"description,omitempty" jsonschema:"example=NVIDIA Tesla T4*"`
 	// DedicatedMemory bounds the GPU's own memory.
 	DedicatedMemory memoryBounds `yaml:"dedicatedMemory,omitempty"`
@@ -95,7 +95,7 @@ type versionBounds struct {
 }
 
 type standalone struct {
-	// Lets the environment of Linux containers request GPUs, as that of Windows containers does. Images can set it, too.
+	// Lets environment variables of Linux containers request GPUs, as those of Windows containers do. Images can set them, too.
 	Environment bool `yaml:"environment,omitempty" jsonschema:"default=false"`
 }
 
@@ -109,7 +109,7 @@ type vendorFiles struct {
 }
 
 type metrics struct {
-	// host:port of the metrics and health endpoints. Without one they are disabled.
+	// host:port of the metrics and health endpoints.
 	Address string `yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
