@@ -17,7 +17,7 @@ PATH=$PATH:/usr/lib/wine # Debian's package wine64 has its programs there.
 # run runs a Windows program in a new prefix. The server of the prefix ends with it, and all
 # processes of the prefix with the server.
 run() {
-	local dir prefix server status=0
+	local dir status=0
 	dir=$(mktemp -d "${DIRECTX_NRI_E2E_TMP:-/tmp}/dxw.XXXXXX")
 	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d" HOME=$dir
 	export LC_ALL=C.UTF-8 # for file names
@@ -25,31 +25,31 @@ run() {
 	# deadlocks in NtTerminateProcess.
 	export GODEBUG=asyncpreemptoff=1
 	mkdir "$WINEPREFIX"
-	"$(command -v wineserver || command -v wineserver64)" --foreground --persistent &
-	server=$!
 	trap 'end' EXIT
 	trap 'exit 1' INT TERM HUP
+	# It returns when the server listens; a program that comes before starts a second server.
+	wineserver64 --persistent
 	export LD_PRELOAD=$DIRECTX_NRI_WINE_PARTS/windows/robust.so # Without it some programs hang when they end.
-	{
-		# hcsshim uses its old schema on Windows 7, which is Wine's default. This command sets the
-		# prefix up, which can undo the import of a file at the same time.
-		wine64 reg add 'HKCU\Software\Wine' /v Version /d win10 /f
-		wine64 regedit /S "$(settings)"
-		wine64 reg query 'HKCU\Software\Wine\AppDefaults\watch-without-dxcore.exe\DllOverrides'
-		for double in "$DIRECTX_NRI_WINE_PARTS"/windows/*.dll; do
-			cp --remove-destination "$double" "$WINEPREFIX/drive_c/windows/system32/"
-		done
-	} >"$dir/setup.log" 2>&1 || { cat "$dir/setup.log"; exit 1; }
+	setup >"$dir/setup.log" 2>&1 || { cat "$dir/setup.log"; exit 1; }
 	wine64 "$@" || status=$?
 	exit $status
+}
+
+# setup sets the prefix up. It runs where set -e has no effect.
+setup() {
+	# hcsshim uses its old schema on Windows 7, which is Wine's default. This command sets the
+	# prefix up, which can undo the import of a file at the same time.
+	wine64 reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
+		wine64 reg import "$(settings)" &&
+		wine64 reg query 'HKCU\Software\Wine\AppDefaults\watch-without-dxcore.exe\DllOverrides' &&
+		cp --remove-destination "$DIRECTX_NRI_WINE_PARTS"/windows/*.dll "$WINEPREFIX/drive_c/windows/system32/"
 }
 
 # end ends the prefix.
 end() {
 	unset LD_PRELOAD
+	wineserver64 --kill || :
 	export -n WINEPREFIX
-	kill -INT "$server" 2>/dev/null || :
-	wait "$server" || :
 	# A process that was just starting does not notice the end of its server.
 	grep -lzsx "WINEPREFIX=$WINEPREFIX" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx $$ | xargs -r kill -KILL 2>/dev/null || :
 	for _ in {1..100}; do
