@@ -36,7 +36,7 @@ func TestNeverHeldTwice(t *testing.T) {
 	dir := t.TempDir()
 	displaced, refused, ended, left := 0, 0, 0, 0
 	for seed := range seeds {
-		w := newWorld(t, seed, dir)
+		w := newSimulation(t, seed, dir)
 		for range 60 {
 			w.step()
 			w.check()
@@ -53,8 +53,8 @@ func TestNeverHeldTwice(t *testing.T) {
 	}
 }
 
-// world is one history.
-type world struct {
+// simulation is one history.
+type simulation struct {
 	t      *testing.T
 	seed   uint64
 	random *rand.Rand
@@ -78,27 +78,27 @@ type world struct {
 	socket    int
 	watching  bool
 	lists     map[string]map[string]bool
-	pods      []*standInPod
+	pods      []*fakePod
 	nextPod   int
 	listing   error
 	connected bool
 }
 
-type standInPod struct {
+type fakePod struct {
 	uid        string
-	containers []standInContainer
+	containers []fakeContainer
 }
 
-type standInContainer struct {
+type fakeContainer struct {
 	resource string
 	ids      []string
 	token    allocation.Token
 	init     bool
 }
 
-func newWorld(t *testing.T, seed uint64, dir string) *world {
+func newSimulation(t *testing.T, seed uint64, dir string) *simulation {
 	t.Helper()
-	w := &world{t: t, seed: seed, metrics: metrics.New("p", "v"), random: rand.New(rand.NewPCG(seed, 7)), now: t0, dir: dir, watching: true, connected: true}
+	w := &simulation{t: t, seed: seed, metrics: metrics.New("p", "v"), random: rand.New(rand.NewPCG(seed, 7)), now: t0, dir: dir, watching: true, connected: true}
 	w.recorder = &memoryRecorder{fail: func(int) error {
 		if w.random.IntN(12) == 0 {
 			return errors.New("the disk is full")
@@ -113,12 +113,12 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	return w
 }
 
-func (w *world) fail(format string, args ...any) {
+func (w *simulation) fail(format string, args ...any) {
 	w.t.Helper()
 	w.t.Fatalf("seed %d: %s\nafter:\n%s", w.seed, fmt.Sprintf(format, args...), strings.Join(w.log, "\n"))
 }
 
-func (w *world) newSocket() {
+func (w *simulation) newSocket() {
 	w.socket++
 	path := filepath.Join(w.dir, kubeletSocket)
 	err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, at(w.socket), at(w.socket)))
@@ -128,7 +128,7 @@ func (w *world) newSocket() {
 }
 
 // startAdvertiser begins a new run.
-func (w *world) startAdvertiser() {
+func (w *simulation) startAdvertiser() {
 	w.a = New(Config{Source: w.source, Recorder: w.recorder, Resources: w.rules, NodeOS: "linux", KubeletDir: w.dir, Log: testutil.Quiet(), Pods: w.tracker, Metrics: w.metrics})
 	w.a.now = func() time.Time { return w.now }
 	if err := w.a.start(w.t.Context()); err != nil {
@@ -138,7 +138,7 @@ func (w *world) startAdvertiser() {
 	w.lists = map[string]map[string]bool{}
 }
 
-func (w *world) setWatching(watching bool) {
+func (w *simulation) setWatching(watching bool) {
 	w.watching = watching
 	for _, s := range w.a.servers {
 		s.streams = 0
@@ -150,7 +150,7 @@ func (w *world) setWatching(watching bool) {
 
 // listed is the kubelet's answer: init containers are not in it, and pods of the API
 // server only if that was reached.
-func (w *world) listed() (containers []ContainerDevices) {
+func (w *simulation) listed() (containers []ContainerDevices) {
 	containers = append(containers, ContainerDevices{Pod: Pod{"kube-system", "proxy-node"}}, ContainerDevices{Pod: Pod{"kube-system", "etcd-node"}})
 	if !w.connected {
 		return containers
@@ -169,7 +169,7 @@ func (w *world) listed() (containers []ContainerDevices) {
 }
 
 // refresh is one look of the advertiser, and a new run if that is due.
-func (w *world) refresh() {
+func (w *simulation) refresh() {
 	before := len(w.recorder.live)
 	if err := w.a.look(w.t.Context()); err != nil {
 		if !errors.Is(err, ErrRestart) {
@@ -181,7 +181,7 @@ func (w *world) refresh() {
 	w.ended += before - len(w.recorder.live)
 }
 
-func (w *world) step() {
+func (w *simulation) step() {
 	steps := []struct {
 		name   string
 		weight int
@@ -235,7 +235,7 @@ func (w *world) step() {
 }
 
 // changeRules begins a run with other rules, often those before the last.
-func (w *world) changeRules() {
+func (w *simulation) changeRules() {
 	before := w.rules
 	w.rules = w.randomRules()
 	if w.past != nil && w.random.IntN(2) == 0 {
@@ -245,7 +245,7 @@ func (w *world) changeRules() {
 	w.startAdvertiser()
 }
 
-func (w *world) receive() {
+func (w *simulation) receive() {
 	for resource := range w.a.servers {
 		if w.watching && w.random.IntN(2) == 0 {
 			list := map[string]bool{}
@@ -257,12 +257,12 @@ func (w *world) receive() {
 	}
 }
 
-func (w *world) pool(resource string) *pool {
+func (w *simulation) pool(resource string) *pool {
 	p, _ := w.a.servers[resource].current()
 	return p
 }
 
-func (w *world) held(resource string) map[string]bool {
+func (w *simulation) held(resource string) map[string]bool {
 	ids := map[string]bool{}
 	for _, p := range w.pods {
 		for _, c := range p.containers {
@@ -278,14 +278,14 @@ func (w *world) held(resource string) map[string]bool {
 
 // admit does as the kubelet's device manager does for a pod of one container,
 // sometimes with an init container that asks for as much.
-func (w *world) admit() {
+func (w *simulation) admit() {
 	if len(w.lists) == 0 || !w.connected {
 		return
 	}
 	resource := pick(w.random, slices.Sorted(maps.Keys(w.lists)))
 	size := 1 + w.random.IntN(4)
 	w.nextPod++
-	pod := &standInPod{uid: fmt.Sprintf("%d", w.nextPod)}
+	pod := &fakePod{uid: fmt.Sprintf("%d", w.nextPod)}
 	held := w.held(resource)
 	var available []string
 	for id, healthy := range w.lists[resource] {
@@ -327,7 +327,7 @@ func (w *world) admit() {
 		}
 		w.checkRule(p, ids)
 		token := answer.GetContainerResponses()[0].GetEnvs()[allocation.EnvKey(resource)]
-		pod.containers = append(pod.containers, standInContainer{resource: resource, ids: ids, token: allocation.Token(token), init: n+1 < count || initOnly})
+		pod.containers = append(pod.containers, fakeContainer{resource: resource, ids: ids, token: allocation.Token(token), init: n+1 < count || initOnly})
 		w.log = append(w.log, fmt.Sprintf("  pod %s has %v of %s", pod.uid, ids, resource))
 	}
 	if len(pod.containers) > 0 {
@@ -335,7 +335,7 @@ func (w *world) admit() {
 	}
 }
 
-func (w *world) checkRule(p *pool, ids []string) {
+func (w *simulation) checkRule(p *pool, ids []string) {
 	drivers := map[driver]bool{}
 	for _, id := range ids {
 		i, _, err := p.find(id)
@@ -352,7 +352,7 @@ func (w *world) checkRule(p *pool, ids []string) {
 	}
 }
 
-func (w *world) present() {
+func (w *simulation) present() {
 	if len(w.pods) == 0 {
 		return
 	}
@@ -365,17 +365,17 @@ func (w *world) present() {
 	}
 }
 
-func (w *world) remove() {
+func (w *simulation) remove() {
 	if len(w.pods) == 0 {
 		return
 	}
 	pod := pick(w.random, w.pods)
 	w.log = append(w.log, "  pod "+pod.uid)
-	w.pods = slices.DeleteFunc(w.pods, func(p *standInPod) bool { return p == pod })
+	w.pods = slices.DeleteFunc(w.pods, func(p *fakePod) bool { return p == pod })
 }
 
 // check checks what must hold at every moment.
-func (w *world) check() {
+func (w *simulation) check() {
 	usable := map[string]string{}
 	rule := map[string]string{}
 	for _, d := range resources.Assign(w.source.devices, w.rules, "linux") {
@@ -436,7 +436,7 @@ func (w *world) check() {
 
 // end removes all pods, and checks that all bound records end, and that every GPU which
 // no record holds is offered by its rule.
-func (w *world) end() {
+func (w *simulation) end() {
 	w.log = append(w.log, "the end")
 	w.listing, w.connected = nil, true
 	w.newSocket()
@@ -478,7 +478,7 @@ func (w *world) end() {
 	}
 }
 
-func (w *world) randomDevices() []discovery.Device {
+func (w *simulation) randomDevices() []discovery.Device {
 	var devices []discovery.Device
 	for i := range 5 {
 		if w.random.IntN(6) == 0 {
@@ -501,7 +501,7 @@ func (w *world) randomDevices() []discovery.Device {
 	return devices
 }
 
-func (w *world) randomRules() []policy.Resource {
+func (w *simulation) randomRules() []policy.Resource {
 	names := []string{displayResource, computeResource, "example.com/gpu", "example.com/other"}
 	on := map[string]policy.Resource{}
 	for _, name := range names {

@@ -342,14 +342,14 @@ func TestRefusedContainersTakeNothing(t *testing.T) {
 	b := newBed(t, gpu("0"))
 	token := b.allocate(t, display, "0")
 	gone := b.allocate(t, display, "9")
-	thief := testPod()
-	thief.Uid = "uid-thief"
+	other := testPod()
+	other.Uid = "uid-other"
 	for _, env := range [][]string{
 		{computeKey + "=" + token},
 		{displayKey + "=" + token, computeKey + "=" + string(allocation.NewToken())},
 		{displayKey + "=" + token, displayKey + "=" + gone},
 	} {
-		if got, err := b.adjust(thief, testContainer(env...)); err == nil {
+		if got, err := b.adjust(other, testContainer(env...)); err == nil {
 			t.Errorf("%d variables: not refused, but given %v", len(env), got)
 		}
 	}

@@ -150,7 +150,7 @@ func nowhere(t *testing.T) []string {
 	return []string{"--inventory", none, "--pod-resources-socket", none, "--cri-socket", none}
 }
 
-func TestAllocationsWhenNobodyAnswers(t *testing.T) {
+func TestAllocationsWithoutKubelet(t *testing.T) {
 	t.Parallel()
 	args := append([]string{"allocations", "--state-dir", holding(t), "-o", "json"}, nowhere(t)...)
 	stdout, stderr, err := askApart(t, "", args...)
@@ -209,8 +209,8 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfSomebodyElse says who may read them.
-func TestAllocationsOfSomebodyElse(t *testing.T) {
+// TestAllocationsWithoutPermission says who may read them.
+func TestAllocationsWithoutPermission(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
 	testutil.EnforceModes(t)

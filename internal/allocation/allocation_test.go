@@ -108,7 +108,7 @@ func TestBind(t *testing.T) {
 	store := OpenStore(dir)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
-	if _, bound, err := store.Check(token, Holder{PodUID: "thief", Container: "main"}); err != nil || bound {
+	if _, bound, err := store.Check(token, Holder{PodUID: "other", Container: "main"}); err != nil || bound {
 		t.Fatal(bound, err)
 	}
 	for again := range 2 { // as after a restart of the container

@@ -158,7 +158,7 @@ func writeProgram(path string, data []byte) error {
 // removeLeftovers removes what earlier installations and self-tests left beside
 // the shim, as far as possible.
 func removeLeftovers(path string) {
-	files, err := belongings(path)
+	files, err := shimFiles(path)
 	if err != nil {
 		return // The next step reports it.
 	}
@@ -207,7 +207,7 @@ func Remove(ctx context.Context, path string) (removed []string, err error) {
 			err = errors.Join(err, durable.Remove(lockFile(path)))
 		}
 	}()
-	files, err := belongings(path)
+	files, err := shimFiles(path)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +222,8 @@ func Remove(ctx context.Context, path string) (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// belongings returns the files of the shim at path, the shim first.
-func belongings(path string) ([]string, error) {
+// shimFiles returns the files of the shim at path, the shim first.
+func shimFiles(path string) ([]string, error) {
 	dir := filepath.Dir(path)
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -33,8 +33,8 @@ func (o *comObject) call(slot int, args ...uintptr) uintptr {
 
 func (o *comObject) release() { o.call(slotRelease) }
 
-// truth converts a C++ bool, which is the low byte of the register.
-func truth(result uintptr) bool { return byte(result) != 0 }
+// cppBool converts a C++ bool, which is the low byte of the register.
+func cppBool(result uintptr) bool { return byte(result) != 0 }
 
 // DXCore lists the graphics adapters. It is safe for concurrent use.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore
@@ -108,7 +108,7 @@ func (a *Adapter) Close() { a.object.release() }
 // Has reports whether the adapter has attribute.
 func (a *Adapter) Has(attribute AdapterAttribute) bool {
 	id := attribute.id
-	return truth(a.object.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
+	return cppBool(a.object.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
 }
 
 // Bool reads a bool property.
@@ -141,7 +141,7 @@ func (a *Adapter) Text(p AdapterProperty) (string, error) {
 
 // property reads a property of size bytes, or of any size if size is 0.
 func (a *Adapter) property(p AdapterProperty, size uintptr) ([]byte, error) {
-	if !truth(a.object.call(slotAdapterIsPropertySupported, uintptr(p))) {
+	if !cppBool(a.object.call(slotAdapterIsPropertySupported, uintptr(p))) {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, errors.ErrUnsupported)
 	}
 	var has uintptr

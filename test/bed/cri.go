@@ -289,7 +289,7 @@ func (n *Node) Crash(t testing.TB, pod, container string) View {
 		}
 		// Later than the kubelet's back-off after a crash.
 		if time.Since(nudged) > 1500*time.Millisecond {
-			n.Nudge(t, pod)
+			n.SyncPods(t, pod)
 			nudged = time.Now()
 		}
 		return errors.New("not yet")

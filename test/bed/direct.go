@@ -60,7 +60,7 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		Metadata: &cri.ContainerMetadata{Name: name, Attempt: d.next},
 		Image:    &cri.ImageSpec{Image: Image},
 		Command:  []string{"/bin/sh", "-c", Wait},
-		Mounts:   []*cri.Mount{{HostPath: d.n.witness, ContainerPath: witnessDir}},
+		Mounts:   []*cri.Mount{{HostPath: d.n.reports, ContainerPath: reportDir}},
 		Labels:   map[string]string{"io.kubernetes.container.name": name},
 		Linux:    &cri.LinuxContainerConfig{},
 	}
@@ -68,7 +68,7 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
 	}
 	for _, m := range answer.GetMounts() {
-		config.Command = []string{"/bin/sh", "-c", witness + Wait, d.config.GetMetadata().GetName() + "/" + name}
+		config.Command = []string{"/bin/sh", "-c", reportMissingGPU + Wait, d.config.GetMetadata().GetName() + "/" + name}
 		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
 	d.next++

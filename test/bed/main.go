@@ -22,8 +22,8 @@ import (
 // binary sets for itself.
 const dirVar = "DIRECTX_NRI_E2E_DIR"
 
-// Ground is what a suite requires of the machine, and what it replaces.
-type Ground struct {
+// Suite states what a suite requires of the machine, and what it replaces.
+type Suite struct {
 	// Dirs are directories whose paths the real parts fix. The run mounts its own over
 	// each of them, in a mount namespace.
 	Dirs []Dir
@@ -49,7 +49,7 @@ func (f Dir) own(dir string) string {
 // Main runs the tests of m for a node of this package and returns the exit
 // status.
 func Main(m *testing.M) int {
-	return Ground{
+	return Suite{
 		Dirs: []Dir{
 			{Path: kubeletRoot},       // its device plugin directory cannot be moved
 			{Path: "/run/containerd"}, // shim sockets and runc's state
@@ -61,14 +61,14 @@ func Main(m *testing.M) int {
 // Main runs the tests of m and returns the exit status. The test binary runs
 // as two processes: the outer one checks the requirements and cleans up, its child
 // runs the tests in mount and PID namespaces.
-func (g Ground) Main(m *testing.M) int {
+func (s Suite) Main(m *testing.M) int {
 	if os.Getenv(dirVar) != "" {
 		return m.Run()
 	}
-	err := g.preflight()
+	err := s.preflight()
 	status := 1
 	if err == nil {
-		status, err = g.supervise()
+		status, err = s.supervise()
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "end-to-end suite: %v\n", err)
@@ -78,7 +78,7 @@ func (g Ground) Main(m *testing.M) int {
 }
 
 // preflight returns why the suite cannot run on this machine, and the remedy.
-func (g Ground) preflight() error {
+func (s Suite) preflight() error {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root for containers: run it with sudo")
 	}
@@ -86,7 +86,7 @@ func (g Ground) preflight() error {
 	if err != nil {
 		return err
 	}
-	return g.Check(parts)
+	return s.Check(parts)
 }
 
 // FindProcess returns the ID of a process with that command name, 0 if there is
@@ -110,7 +110,7 @@ var tunables = []string{
 
 // supervise runs the tests in namespaces and removes what the run left outside of
 // them, apart from empty directories. It returns the tests' exit status.
-func (g Ground) supervise() (status int, err error) {
+func (s Suite) supervise() (status int, err error) {
 	dir, err := os.MkdirTemp(os.Getenv("DIRECTX_NRI_E2E_TMP"), "dx")
 	if err != nil {
 		return 1, err
@@ -122,7 +122,7 @@ func (g Ground) supervise() (status int, err error) {
 	}
 	defer func() { err = errors.Join(err, RemoveCgroups(cgroupRoot(dir))) }()
 
-	for _, d := range g.Dirs {
+	for _, d := range s.Dirs {
 		if d.Copy {
 			err = exec.Command("cp", "--archive", d.Path, d.own(dir)).Run()
 		} else {
@@ -137,13 +137,13 @@ func (g Ground) supervise() (status int, err error) {
 			return 1, err
 		}
 	}
-	return g.runNamespaced(dir)
+	return s.runNamespaced(dir)
 }
 
 // runNamespaced runs this program again in new namespaces and waits for it. Every
 // process of the namespaces ends with it, or with a signal to this process. The
 // namespaces' first process is a shell, which reaps the orphans that shims leave.
-func (g Ground) runNamespaced(dir string) (int, error) {
+func (s Suite) runNamespaced(dir string) (int, error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer cancel()
 	exe, err := os.Executable()
@@ -152,18 +152,18 @@ func (g Ground) runNamespaced(dir string) (int, error) {
 	}
 	// The kubelet and runc expect the mounts of a node's root to be shared.
 	script := "set -e; mount --make-rshared /\n"
-	for _, d := range g.Dirs {
+	for _, d := range s.Dirs {
 		script += fmt.Sprintf("mount --bind '%s' '%s'\n", d.own(dir), d.Path)
 	}
 	for i, path := range tunables { // Not every kernel has all.
 		script += fmt.Sprintf("if [ -e %[1]s ]; then cat %[1]s >'%[2]s/tunable%[3]d'; mount --bind '%[2]s/tunable%[3]d' %[1]s; fi\n", path, dir, i)
 	}
 	args := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if g.Network != nil {
+	if s.Network != nil {
 		args = append(args, "--net")
 		script += "busybox ifconfig lo 127.0.0.1 up\n"
 	}
-	for i, addr := range g.Network {
+	for i, addr := range s.Network {
 		script += fmt.Sprintf("busybox ifconfig lo:%d %s up\n", i+1, addr)
 	}
 	script += `status=0; "$0" "$@" || status=$?; exit $status`

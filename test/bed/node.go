@@ -94,7 +94,7 @@ type Node struct {
 	// CRI is containerd's service.
 	CRI cri.RuntimeServiceClient
 
-	witness      string // where containers without their GPU write
+	reports      string // where containers without their GPU write
 	containerd   string // the directory of containerd's programs
 	layer        string // the snapshot of the image's one layer
 	cgroup       string // the control group of all containers
@@ -119,7 +119,7 @@ func Start(t *testing.T, opts Options) *Node {
 	Check(t, err)
 	n := &Node{
 		Options:    opts,
-		witness:    filepath.Join(dir, "witness"),
+		reports:    filepath.Join(dir, "reports"),
 		containerd: parts.dir,
 		Dir:        dir,
 		StateDir:   filepath.Join(dir, "state"),
@@ -144,7 +144,7 @@ func Start(t *testing.T, opts Options) *Node {
 		Check(t, os.RemoveAll(entry))
 	}
 	// The advertiser serves there without a kubelet too.
-	for _, dir := range []string{DevicePluginDir, n.manifests, n.witness} {
+	for _, dir := range []string{DevicePluginDir, n.manifests, n.reports} {
 		Check(t, os.MkdirAll(dir, 0o755))
 	}
 	if opts.StateDirSize > 0 {
@@ -194,7 +194,7 @@ func (n *Node) Join(t testing.TB) {
 
 // stop ends the node's processes and checks that the product's end well.
 func (n *Node) stop(t *testing.T) {
-	n.CheckWitness(t)
+	n.CheckMissingGPUs(t)
 	if t.Failed() {
 		n.DumpLogs(t)
 		t.Logf("all logs are in %s", filepath.Dir(n.Kubelet.log))

@@ -41,7 +41,7 @@ type Container struct {
 	Resources map[string]int
 	Env       map[string]string
 	// Script is what it runs with sh -c. By default it waits until it is terminated,
-	// and first writes to the node's witness directory if it requests a GPU and has
+	// and first writes to the node's report directory if it requests a GPU and has
 	// none.
 	Script string
 }
@@ -52,16 +52,16 @@ const Wait = "trap 'exit 0' TERM; sleep 2147483647 & wait"
 // Containers that run without a GPU that they requested write their name into a
 // file of the node.
 const (
-	witnessDir  = "/witness"
-	witnessFile = "without-gpu"
-	witness     = "ls /dev/dxg* >/dev/null 2>&1 || echo \"$0\" >>" + witnessDir + "/" + witnessFile + "\n"
+	reportDir        = "/reports"
+	missingGPUFile   = "without-gpu"
+	reportMissingGPU = "ls /dev/dxg* >/dev/null 2>&1 || echo \"$0\" >>" + reportDir + "/" + missingGPUFile + "\n"
 )
 
-// CheckWitness fails the test if a container ran without the GPU that it requested
+// CheckMissingGPUs fails the test if a container ran without the GPU that it requested
 // at any time since the node's start.
-func (n *Node) CheckWitness(t testing.TB) {
+func (n *Node) CheckMissingGPUs(t testing.TB) {
 	t.Helper()
-	names, err := os.ReadFile(filepath.Join(n.witness, witnessFile))
+	names, err := os.ReadFile(filepath.Join(n.reports, missingGPUFile))
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("containers ran without their GPU (%v):\n%s", err, names)
 	}
@@ -108,9 +108,9 @@ type applied struct {
 	nudges int
 }
 
-// Nudge makes the kubelet sync pods now, as any change of them does, instead of 10 to 15
+// SyncPods makes the kubelet sync pods now, as any change of them does, instead of 10 to 15
 // seconds after a failure.
-func (n *Node) Nudge(t testing.TB, pods ...string) {
+func (n *Node) SyncPods(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		n.applied[pod].nudges++
@@ -129,7 +129,7 @@ func (n *Node) writeManifest(t testing.TB, name string) {
 		"terminationGracePeriodSeconds": 1,
 		"enableServiceLinks":            false,
 		"containers":                    containerSpecs(name, pod.Containers),
-		"volumes":                       []map[string]any{{"name": "witness", "hostPath": map[string]string{"path": n.witness}}},
+		"volumes":                       []map[string]any{{"name": "reports", "hostPath": map[string]string{"path": n.reports}}},
 	}
 	if len(pod.Init) > 0 {
 		spec["initContainers"] = containerSpecs(name, pod.Init)
@@ -160,14 +160,14 @@ func containerSpecs(pod string, containers []Container) []map[string]any {
 		}
 		script := Wait
 		if len(limits) > 0 {
-			script = witness + Wait
+			script = reportMissingGPU + Wait
 		}
 		specs = append(specs, map[string]any{
 			"name":            c.Name,
 			"image":           Image,
 			"imagePullPolicy": "Never",
 			"command":         []string{"/bin/sh", "-c", cmp.Or(c.Script, script), pod + "/" + c.Name},
-			"volumeMounts":    []map[string]string{{"name": "witness", "mountPath": witnessDir}},
+			"volumeMounts":    []map[string]string{{"name": "reports", "mountPath": reportDir}},
 			"env":             env,
 			"resources":       map[string]any{"limits": limits},
 		})

@@ -30,9 +30,9 @@ func (n *Node) Configure(t testing.TB, more string, offered map[string]int) {
 	n.WaitOffered(t)
 }
 
-// ConfigureBadly replaces the configuration file and returns the line of the advertiser's
+// ConfigureInvalid replaces the configuration file and returns the line of the advertiser's
 // log that refuses it.
-func (n *Node) ConfigureBadly(t testing.TB, more string) string {
+func (n *Node) ConfigureInvalid(t testing.TB, more string) string {
 	t.Helper()
 	return n.waitLogged(t, more, "The configuration cannot be used")
 }

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(bed.Ground{
+	os.Exit(bed.Suite{
 		Dirs: []bed.Dir{
 			{Path: "/etc", Copy: true}, {Path: "/run"}, {Path: binDir}, {Path: "/var/lib"}, {Path: "/var/log"},
 			{Path: "/opt/containerd"}, {Path: "/opt/nri"}, // Not /opt, which may have Go.

@@ -89,7 +89,7 @@ func (d *demo) startContainer(pod, token string, devices []*plugin.DeviceSpec) (
 
 func (d *demo) otherTokens(ctx context.Context) error {
 	d.title("Only the kubelet's allocation gives a container a GPU")
-	before, after, _, err := d.startContainer("hopeful", "", nil)
+	before, after, _, err := d.startContainer("no-request", "", nil)
 	if err != nil || !bytes.Equal(before, after) {
 		return fmt.Errorf("the shim changed the container of a pod without an allocation, or failed: %w", err)
 	}
@@ -102,7 +102,7 @@ func (d *demo) otherTokens(ctx context.Context) error {
 	if _, _, _, err := d.startContainer("owner", token, answer.GetDevices()); err != nil {
 		return err
 	}
-	for _, pod := range [][2]string{{"forger", strings.Repeat("0123456789abcdef", 2)}, {"thief", token}} {
+	for _, pod := range [][2]string{{"made-up-token", strings.Repeat("0123456789abcdef", 2)}, {"other-token", token}} {
 		_, _, _, err := d.startContainer(pod[0], pod[1], answer.GetDevices())
 		if err == nil {
 			return fmt.Errorf("the container of pod %s started", pod[0])

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(bed.Ground{
+	os.Exit(bed.Suite{
 		Dirs:  []bed.Dir{{Path: "/var/lib/kubelet"}, {Path: "/run/containerd"}, {Path: wsl}},
 		Check: bed.Parts.CheckNode,
 	}.Main(m))

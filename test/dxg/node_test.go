@@ -50,7 +50,7 @@ func testNode(t *testing.T, containerd2 bool) {
 			waitOffered(t, n, 2*replicas)
 			d.set(adapters(laptop...))
 			uevent(t)
-			n.Nudge(t, pods...)
+			n.SyncPods(t, pods...)
 			waitOffered(t, n, 3*replicas)
 		}
 		n.WaitRunning(t, pods...)

@@ -211,8 +211,8 @@ func descriptors(t *testing.T) int {
 	return len(open)
 }
 
-// TestNoise lists GPUs while answers, counts and errors are random.
-func TestNoise(t *testing.T) {
+// TestRandomAnswers lists GPUs while answers, counts and errors are random.
+func TestRandomAnswers(t *testing.T) {
 	d := start(t, scenario{Noise: true, Adapters: []adapter{intel, nvidia, npu}})
 	listed := 0
 	for range 3000 {

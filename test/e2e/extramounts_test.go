@@ -129,7 +129,7 @@ func TestExtraMounts(t *testing.T) {
 			mustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
 			// The allocation can still be used.
 			e.setPolicy(t, "host-directories")
-			e.Nudge(t, pod)
+			e.SyncPods(t, pod)
 			e.WaitRunning(t, pod)
 			e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
 		}

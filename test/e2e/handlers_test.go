@@ -37,7 +37,7 @@ func TestHandlerOfItsOwn(t *testing.T) {
 
 	n.EditContainerd(t, `default_runtime_name = "runc"`, `default_runtime_name = "`+handler+`"`)
 	served := n.Apply(t, bed.GPUPod("served", 2))
-	n.Nudge(t, refused, onlyInit)
+	n.SyncPods(t, refused, onlyInit)
 	n.WaitRunning(t, refused, onlyInit, served, plain)
 	n.CheckDevices(t)
 }
@@ -54,7 +54,7 @@ func TestForeignHandler(t *testing.T) {
 	mustContain(t, "the event", n.WaitNotStarted(t, refused, "main", 0), `runtime_type "io.containerd.foreign.v1", not io.containerd.runc.v2`)
 	n.WaitRunning(t, plain)
 	n.EditContainerd(t, `"io.containerd.foreign.v1"`, `"io.containerd.runc.v2"`)
-	n.Nudge(t, refused)
+	n.SyncPods(t, refused)
 	n.WaitRunning(t, refused)
 	n.CheckDevices(t)
 }

@@ -40,7 +40,7 @@ func (s *suite) testHotplug(t *testing.T) {
 
 		s.WriteInventory(t, all)
 		s.mustOffer(t, "the GPU is back", bed.Display, 8)
-		s.Nudge(t, pod)
+		s.SyncPods(t, pod)
 		s.WaitRunning(t, pod)
 		s.MustHave(t, pod, "main", gpu.Index)
 	})

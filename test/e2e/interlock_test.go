@@ -62,7 +62,7 @@ func (a away) back(t testing.TB) {
 
 // TestInterlock kills and freezes the plugin and the advertiser while containers are
 // created and started. No container may run without its GPU, as its own process
-// reports ([bed.Node.CheckWitness]), and each must run with its GPU once the programs
+// reports ([bed.Node.CheckMissingGPUs]), and each must run with its GPU once the programs
 // work again.
 func TestInterlock(t *testing.T) {
 	for _, version := range []string{containerd1, containerd2} {
@@ -136,7 +136,7 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	s.Plugin.Start(t)
 	s.Advertiser.Start(t)
 	s.WaitReady(t)
-	s.Nudge(t, pod)
+	s.SyncPods(t, pod)
 	s.WaitRunning(t, pod)
 	s.MustHave(t, pod, "main", before.GPUs...)
 }
@@ -160,7 +160,7 @@ func (s *suite) testPluginAway(t *testing.T) {
 
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
-		s.Nudge(t, gpu, running)
+		s.SyncPods(t, gpu, running)
 		s.WaitServed(t, gpu, running)
 		s.MustHave(t, running, "main", view.GPUs...)
 	})
@@ -201,12 +201,12 @@ func TestInterlockByShim(t *testing.T) {
 	s.KillContainer(t, view)
 	mustContain(t, "the event of a container without the shim", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
 	s.MustNotRun(t, pod)
-	s.CheckWitness(t)
+	s.CheckMissingGPUs(t)
 
 	s.ConfigureContainerd(t)
 	s.Advertiser.Start(t)
 	s.WaitOffered(t)
-	s.Nudge(t, pod)
+	s.SyncPods(t, pod)
 	s.WaitRunning(t, pod)
 	s.MustHave(t, pod, "main", gpus...)
 }

@@ -141,7 +141,7 @@ func TestMetrics(t *testing.T) {
 		mark, events := n.Plugin.Mark(), n.Kubelet.Mark()
 		pod := n.Apply(t, asking("refused", decision.ExtraMountsAnnotation, "[/opt/tool]"))
 		n.WaitNotStarted(t, pod, "main", events)
-		n.Nudge(t, pod)
+		n.SyncPods(t, pod)
 		bed.Eventually(t, 60*time.Second, "the kubelet tries again", func() error {
 			if len(failures(n, pod, events)) < 2 {
 				return errors.New("not yet")
@@ -191,7 +191,7 @@ func TestMetrics(t *testing.T) {
 		}
 		n.Plugin.Start(t)
 		advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
-		n.Nudge(t, pod)
+		n.SyncPods(t, pod)
 		n.WaitRunning(t, pod)
 	})
 }

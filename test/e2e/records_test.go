@@ -139,7 +139,7 @@ func (s *suite) testDamage(t *testing.T) {
 		bed.WriteFile(t, d.file, d.content, 0o600)
 	}
 	for _, d := range all {
-		s.Nudge(t, d.pod)
+		s.SyncPods(t, d.pod)
 		s.WaitRunning(t, d.pod)
 		s.MustHave(t, d.pod, "main", d.view.GPUs...)
 	}
@@ -181,7 +181,7 @@ func TestFullDisk(t *testing.T) {
 		s.records(t)
 
 		bed.Check(t, os.Remove(filler))
-		s.Nudge(t, unbound)
+		s.SyncPods(t, unbound)
 		s.WaitServed(t, unbound)
 		s.RunPod(t, bed.GPUPod("after", 1))
 	})

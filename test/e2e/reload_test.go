@@ -58,7 +58,7 @@ func (s *reloaded) testChange(t *testing.T) {
 func (s *reloaded) testBadFiles(t *testing.T) {
 	before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
 	// The settings begin in the file's fifth line.
-	line := s.ConfigureBadly(t, s.settings("resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}"))
+	line := s.ConfigureInvalid(t, s.settings("resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}"))
 	mustContain(t, "one wrong rule", line, "config.yaml:7: resources[1].replicas", "level=error")
 	s.metrics.waitFor(t, map[string]float64{
 		`directx_config_reloads_total{result="refused"}`: before + 1,
@@ -113,7 +113,7 @@ func TestBadConfigurationByShim(t *testing.T) {
 		Offered: map[string]int{bed.Display: 8},
 	})
 	before, _ := s.served(t, bed.Display, 1)
-	s.ConfigureBadly(t, "servedBy: shim\nreplicas: 0")
+	s.ConfigureInvalid(t, "servedBy: shim\nreplicas: 0")
 	after, _ := s.served(t, bed.Display, 2)
 	s.Crash(t, before, "main")
 	s.CheckDevices(t)
@@ -126,7 +126,7 @@ func TestBadConfigurationByShim(t *testing.T) {
 	s.KillContainer(t, s.Look(t, after, "main"))
 	mustContain(t, "the event of a container without a policy", s.WaitNotStarted(t, after, "main", mark), path)
 	s.Configure(t, "servedBy: shim\nreplicas: 5", map[string]int{bed.Display: 10})
-	s.Nudge(t, after)
+	s.SyncPods(t, after)
 	s.WaitRunning(t, after)
 	s.CheckDevices(t)
 }

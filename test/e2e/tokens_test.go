@@ -56,7 +56,7 @@ func (s *suite) testTokens(t *testing.T) {
 		for name, env := range tokens {
 			containers = append(containers, bed.Container{Name: name, Env: env})
 		}
-		pod := s.Apply(t, bed.Pod{Name: "forger", Containers: containers})
+		pod := s.Apply(t, bed.Pod{Name: "made-up-token", Containers: containers})
 		for name, env := range tokens {
 			for variable := range env {
 				mustContain(t, "the event of container "+name, s.WaitNotStarted(t, pod, name, mark), name, variable)
@@ -65,16 +65,16 @@ func (s *suite) testTokens(t *testing.T) {
 	})
 
 	s.Part(t, "another pod's token starts nothing and does not hurt its owner", func(t *testing.T) {
-		owner := s.RunPod(t, bed.GPUPod("victim", 1))
+		owner := s.RunPod(t, bed.GPUPod("owner", 1))
 		token := s.Look(t, owner, "main").Tokens[displayToken]
 		mark := s.Kubelet.Mark()
-		thief := s.Apply(t, bed.Pod{Name: "thief", Containers: []bed.Container{
+		other := s.Apply(t, bed.Pod{Name: "other", Containers: []bed.Container{
 			{Name: "main", Env: map[string]string{displayToken: token}},
 			{Name: "second", Env: map[string]string{computeToken: token}},
 		}})
-		message := s.WaitNotStarted(t, thief, "main", mark)
+		message := s.WaitNotStarted(t, other, "main", mark)
 		mustContain(t, "the event of a container with another pod's token", message, "main", displayToken)
-		mustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, thief, "second", mark), "second")
+		mustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, other, "second", mark), "second")
 		if strings.Contains(message, token) {
 			t.Error("the event has the whole token")
 		}

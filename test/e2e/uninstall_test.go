@@ -34,18 +34,18 @@ const unconfigured = `version = 2
   plugin_config_path = "DIR/nri"
 `
 
-// occupied is a machine with the product and with containers made by ctr.
-type occupied struct {
+// busyMachine is a machine with the product and with containers made by ctr.
+type busyMachine struct {
 	*machine
 	// namespace is containerd's. runc's directory for it is shared by all containerds.
 	namespace string
 }
 
-// newOccupied starts a machine, configures the product by files in the directory etc,
+// newBusyMachine starts a machine, configures the product by files in the directory etc,
 // and installs it.
-func newOccupied(t *testing.T, containerd, etc string) *occupied {
+func newBusyMachine(t *testing.T, containerd, etc string) *busyMachine {
 	t.Helper()
-	n := &occupied{machine: newMachine(t, machineOptions{containerd: containerd, config: unconfigured})}
+	n := &busyMachine{machine: newMachine(t, machineOptions{containerd: containerd, config: unconfigured})}
 	n.namespace = filepath.Base(n.dir)
 	busybox, err := exec.LookPath("busybox")
 	bed.Check(t, err)
@@ -72,26 +72,26 @@ func newOccupied(t *testing.T, containerd, etc string) *occupied {
 }
 
 // removeTasks ends the containers, whose shims outlive containerd.
-func (n *occupied) removeTasks() {
+func (n *busyMachine) removeTasks() {
 	for _, id := range []string{"one", "plain", "later"} {
 		_ = n.ctrCommand("task", "rm", "-f", id).Run()
 	}
 }
 
-func (n *occupied) bundle(id string) string {
+func (n *busyMachine) bundle(id string) string {
 	return n.path(filepath.Join("state/io.containerd.runtime.v2.task", n.namespace, id))
 }
 
-func (n *occupied) ctrCommand(args ...string) *exec.Cmd {
+func (n *busyMachine) ctrCommand(args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(n.programs, "ctr"), append([]string{"--address", n.socket(), "--namespace", n.namespace}, args...)...)
 }
 
-func (n *occupied) ctr(args ...string) string {
+func (n *busyMachine) ctr(args ...string) string {
 	n.Helper()
 	return n.must(n.ctrCommand(args...))
 }
 
-func (n *occupied) mustRefuse(want string, args ...string) {
+func (n *busyMachine) mustRefuse(want string, args ...string) {
 	n.Helper()
 	status, _, stderr := n.call(n.runtime("uninstall", args...))
 	if status != 1 || !strings.Contains(stderr, want) {
@@ -103,13 +103,13 @@ func (n *occupied) mustRefuse(want string, args ...string) {
 }
 
 // start starts a container that sleeps.
-func (n *occupied) start(id, runtime string, flags ...string) {
+func (n *busyMachine) start(id, runtime string, flags ...string) {
 	n.Helper()
 	n.ctr(append(append([]string{"run", "-d", "--runtime", runtime}, flags...), "--rootfs", n.path("rootfs"), id, "/bin/sleep", "1000")...)
 }
 
 // startOurs starts a container that gets its GPU from the runtime shim.
-func (n *occupied) startOurs(id string) {
+func (n *busyMachine) startOurs(id string) {
 	n.Helper()
 	n.start(id, "io.containerd.directx.v1", "--annotation", "directx.microsoft.com/visible-devices=all")
 	spec, err := os.ReadFile(filepath.Join(n.bundle(id), "config.json"))
@@ -119,7 +119,7 @@ func (n *occupied) startOurs(id string) {
 }
 
 // tasks returns the process IDs of the running tasks by container.
-func (n *occupied) tasks() map[string]string {
+func (n *busyMachine) tasks() map[string]string {
 	n.Helper()
 	found := map[string]string{}
 	for _, line := range strings.Split(n.ctr("task", "ls"), "\n") {
@@ -132,7 +132,7 @@ func (n *occupied) tasks() map[string]string {
 
 // killShim kills a container's runc shim, as the kernel does when memory runs
 // out, and waits until containerd has cleaned up.
-func (n *occupied) killShim(id string) {
+func (n *busyMachine) killShim(id string) {
 	n.Helper()
 	task := n.tasks()[id]
 	if shim := bed.FindShim(n.namespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
@@ -153,7 +153,7 @@ func (n *occupied) killShim(id string) {
 }
 
 // ours lists the files on the node that belong to the product.
-func (n *occupied) ours() (found []string) {
+func (n *busyMachine) ours() (found []string) {
 	for _, pattern := range []string{"bin/*", "ours", "run", "config.toml.directx-nri.bak"} {
 		files, _ := filepath.Glob(n.path(pattern)) // The patterns are well formed.
 		found = append(found, files...)
@@ -168,7 +168,7 @@ func TestUninstallUnderContainers(t *testing.T) {
 	for _, version := range []string{containerd1, containerd2} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			n := newOccupied(t, version, "etc")
+			n := newBusyMachine(t, version, "etc")
 			n.startOurs("one")
 			n.start("plain", "io.containerd.runc.v2")
 			before := n.tasks()
@@ -205,7 +205,7 @@ func TestUninstallUnderContainers(t *testing.T) {
 // the last container of the pod waits for a signal.
 func TestUninstallHolds(t *testing.T) {
 	t.Parallel()
-	n := newOccupied(t, containerd1, "volume")
+	n := newBusyMachine(t, containerd1, "volume")
 	n.startOurs("one")
 	n.mustRestart("unconfigure")
 

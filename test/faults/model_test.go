@@ -88,7 +88,7 @@ func (r *round) check() {
 	r.refresh()
 	r.checkReports()
 	r.checkEvents()
-	r.CheckWitness(r.t)
+	r.CheckMissingGPUs(r.t)
 	if !r.works(r.Containerd) {
 		return
 	}
@@ -233,7 +233,7 @@ func (r *round) running() ([]container, error) {
 
 // checkReports reads what containers wrote as the first thing that they did.
 func (r *round) checkReports() {
-	data, err := os.ReadFile(filepath.Join(r.Dir, "witness", "reports"))
+	data, err := os.ReadFile(filepath.Join(r.Dir, "reports", "all"))
 	if err != nil {
 		return // No container has started yet.
 	}
@@ -348,7 +348,7 @@ func (r *round) settle(patient bool) {
 	r.apply("fresh", pod{Pod: bed.GPUPod("", 1)})
 	r.apply("fresh-plain", pod{Pod: bed.GPUPod("", 0)})
 	names, unlisted := slices.Collect(maps.Keys(r.pods)), map[string]bool{} // by this kubelet for the advertiser
-	r.Nudge(r.t, names...)
+	r.SyncPods(r.t, names...)
 	start := time.Now()
 	for _, name := range names {
 		p := r.pods[name]

@@ -69,7 +69,7 @@ type pod struct {
 }
 
 // report makes a container write at its start what it has, and its tokens.
-const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION_COMPUTE" /dev/dxg* >>/witness/reports
+const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION_COMPUTE" /dev/dxg* >>/reports/all
 `
 
 func (r *round) start(containerd2 bool) {
@@ -95,7 +95,7 @@ var operations = []operation{
 	{20, (*round).create},
 	{5, (*round).strike},
 	{5, func(r *round) string { // The kubelet tries all pods again.
-		r.Nudge(r.t, slices.Collect(maps.Keys(r.pods))...)
+		r.SyncPods(r.t, slices.Collect(maps.Keys(r.pods))...)
 		return "nudge"
 	}},
 	{4, (*round).delete},

@@ -12,14 +12,14 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// TestCrowd starts fifty containers concurrently.
-func TestCrowd(t *testing.T) {
+// TestConcurrentContainers starts fifty containers concurrently.
+func TestConcurrentContainers(t *testing.T) {
 	t.Parallel()
-	n := start(t, bed.Options{Name: "crowd"})
+	n := start(t, bed.Options{Name: "concurrent"})
 	const count = 50
 	var containers []bed.Container
 	for i := range count {
-		id := fmt.Sprintf("crowd-%d", i)
+		id := fmt.Sprintf("concurrent-%d", i)
 		request := fmt.Sprint(i % 2)
 		if i%5 == 0 {
 			request = "none"
@@ -85,17 +85,17 @@ func TestKilled(t *testing.T) {
 		t.Run("containerd "+when+" runhcs' answer", func(t *testing.T) { n.testKilled(t, when, "containerd") })
 	}
 	for _, when := range []string{"before", "after"} {
-		for _, victim := range []string{"shim", "ctr"} {
-			t.Run(victim+" "+when+" runhcs' answer", func(t *testing.T) {
+		for _, program := range []string{"shim", "ctr"} {
+			t.Run(program+" "+when+" runhcs' answer", func(t *testing.T) {
 				t.Parallel()
-				n.testKilled(t, when, victim)
+				n.testKilled(t, when, program)
 			})
 		}
 	}
 }
 
-func (n node) testKilled(t *testing.T, when, victim string) {
-	id := "killed-" + when + "-" + victim
+func (n node) testKilled(t *testing.T, when, program string) {
+	id := "killed-" + when + "-" + program
 	release := n.Hang(t, when, id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -104,7 +104,7 @@ func (n node) testKilled(t *testing.T, when, victim string) {
 		t.Fatal(err)
 	}
 	n.AwaitHang(t, id)
-	switch victim {
+	switch program {
 	case "shim":
 		killed := 0
 		for _, p := range n.Processes(id) {

@@ -114,7 +114,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestMissingFilesAreTold(t *testing.T) {
+func TestMissingFilesAreReported(t *testing.T) {
 	t.Parallel()
 	missing := files{store + `\nvcuda.dll`: ""}
 	flags, notes, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU(location, "nvcuda.dll")}, missing, decision.Policy{})
