@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"github.com/dustin/go-humanize"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/policy"
@@ -136,19 +136,13 @@ func (d *document) checkBound(path string, err error, zero bool) {
 	}
 }
 
-// parseMemory returns the number of bytes of a Kubernetes quantity, which may have
-// a B behind its unit: 15Gi, 15GiB, 16106127360.
+// parseMemory returns a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.
 func parseMemory(text string) (uint64, error) {
-	unit := text
-	if strings.HasSuffix(text, "iB") {
-		unit = strings.TrimSuffix(text, "B")
-	}
-	quantity, err := resource.ParseQuantity(unit)
-	n, exact := quantity.AsInt64()
-	if err != nil || !exact || n < 0 {
+	n, err := humanize.ParseBytes(text)
+	if err != nil {
 		return 0, fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
 	}
-	return uint64(n), nil
+	return n, nil
 }
 
 // checkRules checks the rules together.

@@ -249,7 +249,7 @@ func TestCompileRefuses(t *testing.T) {
 		"empty pattern":         {rules("{name: a.b/c, match: {description: ''}}"), "resources[0].match.description: no value"},
 		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), `"T4 " is not valid`},
 		"long pattern":          {rules("{name: a.b/c, match: {description: '" + strings.Repeat("a", 257) + "'}}"), "maxLength: got 257, want 256"},
-		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 GB}}}"), "is not an amount of memory"},
+		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 XB}}}"), "is not an amount of memory"},
 		"no memory":             {rules("{name: a.b/c, match: {dedicatedMemory: {max: 0}}}"), "0 is not a bound"},
 		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "max is less than min"},
 		"version":               {rules("{name: a.b/c, match: {driverVersion: {min: latest}}}"), "is not a driver version"},
