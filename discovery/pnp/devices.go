@@ -44,13 +44,7 @@ func Devices(s Snapshot) []discovery.Device {
 		return !matched[a.LUID] && (a.Hardware || len(a.Unread) > 0)
 	})}
 	var devices []discovery.Device
-	known := map[string]bool{}
 	for _, raw := range s.Devices {
-		id := strings.ToUpper(raw.InstanceID)
-		if raw.InstanceID != "" && known[id] {
-			continue
-		}
-		known[id] = true
 		var adapter *Adapter
 		if raw.LUID != nil {
 			if a, ok := adapters[*raw.LUID]; ok {
@@ -123,9 +117,6 @@ func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 			Reason:     "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus",
 			ByPathOnly: true,
 		}
-	}
-	if d.InstanceID == "" {
-		d.Health = discovery.Health{Reason: "its instance ID is unknown: restart Windows"}
 	}
 	return d
 }

@@ -186,7 +186,6 @@ func TestDevices(t *testing.T) {
 			}),
 			kind: discovery.KindDisplay, reason: "problem code 22",
 		},
-		"no instance ID": {raw: gpu(func(r *Raw) { r.InstanceID = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "instance ID"},
 		"DXCore does not list it": {
 			raw: gpu(func(r *Raw) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not list it",
 		},
@@ -218,7 +217,7 @@ func TestDevices(t *testing.T) {
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
 			raw: func() Raw {
 				raw := frameBuffer()
-				raw.Values = []Value{multi("CopyToVmOverwrite", "UserModeDriverName", "x.dll")}
+				raw.Values = []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", "x.dll")}
 				return raw
 			}(),
 			dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll",
@@ -293,14 +292,5 @@ func TestOrder(t *testing.T) {
 		if diff := cmp.Diff([]string{"A", "B", "C", "D", "E", "F", "G", frameBuffer().InstanceID}, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-	}
-}
-
-func TestDuplicateDevices(t *testing.T) {
-	t.Parallel()
-	again := gpu(func(r *Raw) { r.InstanceID = strings.ToLower(r.InstanceID) })
-	nameless := gpu(func(r *Raw) { r.InstanceID = "" })
-	if devices := Devices(Snapshot{Devices: []Raw{t4(0), again, nameless, nameless}}); len(devices) != 3 {
-		t.Errorf("%d devices", len(devices))
 	}
 }

@@ -49,12 +49,12 @@ func utf16le(text string) []byte {
 }
 
 // multi returns a REG_MULTI_SZ value of subkey.
-func multi(subkey, name string, texts ...string) Value {
+func multi(subkey, name string, texts ...string) win32.RegistryValue {
 	var data []byte
 	for _, text := range texts {
 		data = append(data, utf16le(text+"\x00")...)
 	}
-	return Value{Subkey: subkey, Name: name, Type: regMultiString, Data: append(data, 0, 0)}
+	return win32.RegistryValue{Subkey: subkey, Name: name, Type: regMultiString, Data: append(data, 0, 0)}
 }
 
 func pointer[T any](v T) *T { return &v }
@@ -63,10 +63,10 @@ const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.i
 
 // g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's
 // order.
-func g4dnValues() []Value {
+func g4dnValues() []win32.RegistryValue {
 	const new64, new32 = "CopyToVmWhenNewer", "CopyToVmWhenNewerWow64"
 	umd := g4dnStore + `\nvldumdx.dll`
-	return []Value{
+	return []win32.RegistryValue{
 		multi("", "UserModeDriverName", umd, umd, umd, umd),
 		multi(new64, "file08", "vulkan-1-x64.dll", "vulkan-1.dll"),
 		multi(new64, "file01", "nvcudadebugger.dll"),

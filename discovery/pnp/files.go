@@ -9,6 +9,7 @@ import (
 	"unicode/utf16"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/win32"
 	"directx-nri/internal/winpath"
 )
 
@@ -28,19 +29,19 @@ const maxNotes = 16
 // A value has a path relative to the driver's directory and optionally another name
 // for the container. Files are ordered by subkey and name, because the registry
 // enumerates values in any order. The first of two files with one destination wins.
-func runtimeFiles(values []Value, subkeys ...string) (files []discovery.RuntimeFile, notes []string) {
-	taken := map[string]Value{}
+func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []discovery.RuntimeFile, notes []string) {
+	taken := map[string]win32.RegistryValue{}
 	for _, subkey := range subkeys {
-		list := slices.DeleteFunc(slices.Clone(values), func(v Value) bool { return !strings.EqualFold(v.Subkey, subkey) })
-		slices.SortStableFunc(list, func(a, b Value) int { return cmp.Compare(a.Name, b.Name) })
+		list := slices.DeleteFunc(slices.Clone(values), func(v win32.RegistryValue) bool { return !strings.EqualFold(v.Subkey, subkey) })
+		slices.SortStableFunc(list, func(a, b win32.RegistryValue) int { return cmp.Compare(a.Name, b.Name) })
 		for _, value := range list {
 			file, err := runtimeFile(value)
 			key := winpath.Key(file.Destination)
 			if first, ok := taken[key]; ok && err == nil {
-				err = fmt.Errorf("has the destination %s of %s", quote(file.Destination), first.name())
+				err = fmt.Errorf("has the destination %s of %s", quote(file.Destination), nameOf(first))
 			}
 			if err != nil {
-				notes = append(notes, fmt.Sprintf("runtime file skipped: %s %v", value.name(), err))
+				notes = append(notes, fmt.Sprintf("runtime file skipped: %s %v", nameOf(value), err))
 				continue
 			}
 			taken[key] = value
@@ -54,11 +55,11 @@ func runtimeFiles(values []Value, subkeys ...string) (files []discovery.RuntimeF
 	return files, notes
 }
 
-// name returns the value's name for messages.
-func (v Value) name() string { return quote(v.Name) + " of " + quote(v.Subkey) }
+// nameOf returns a value's name for messages.
+func nameOf(v win32.RegistryValue) string { return quote(v.Name) + " of " + quote(v.Subkey) }
 
-func runtimeFile(value Value) (discovery.RuntimeFile, error) {
-	names, err := value.text()
+func runtimeFile(value win32.RegistryValue) (discovery.RuntimeFile, error) {
+	names, err := textOf(value)
 	switch {
 	case err != nil:
 		return discovery.RuntimeFile{}, err

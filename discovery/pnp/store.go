@@ -1,49 +1,40 @@
 package pnp
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"directx-nri/internal/win32"
 	"directx-nri/internal/winpath"
 )
 
 // driverStore returns the directory of raw's driver package in the driver store.
 //
-// It is known from the driver's INF and from the path of the user-mode driver. They
-// must agree; one of them is enough, and note says why it is used alone.
+// It is known from the driver's INF and from the path of the user-mode driver. If they
+// differ, a driver waits for a restart of Windows. One of them is enough, and note says why
+// that of the user-mode driver is used alone.
 func driverStore(raw Raw) (dir, note string, err error) {
-	byINF := ""
-	if raw.INFStore != "" {
-		if byINF = winpath.Clean(raw.INFStore); !onDrive(byINF) {
-			return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(raw.INFStore))
-		}
-	}
 	byDriver := userModeDirs(raw.Values)
-	agrees := func(dir string) bool { return winpath.Equal(dir, byINF) }
-	switch {
-	case byINF != "" && (len(byDriver) == 0 || len(byDriver) == 1 && agrees(byDriver[0])):
-		return byINF, "", nil
-	case byINF != "" && slices.ContainsFunc(byDriver, agrees):
-		return byINF, fmt.Sprintf("its user-mode driver is in several directories, %s; using the INF's", quoteAll(byDriver)), nil
-	case byINF != "":
-		return "", "", fmt.Errorf("its driver's directory is %s according to its INF and %s according to its user-mode driver: restart Windows to complete the driver's installation, or reinstall it",
-			quote(byINF), quoteAll(byDriver))
-	case len(byDriver) == 1:
-		note := "the INF's directory in the driver store is unknown; using the user-mode driver's"
+	if raw.INFStore == "" {
+		cause := "it has no INF"
 		if raw.INFStoreErr != nil {
-			note += ": " + oneLine(raw.INFStoreErr.Error())
+			cause = oneLine(raw.INFStoreErr.Error())
 		}
-		return byDriver[0], note, nil
-	case len(byDriver) > 1:
-		return "", "", fmt.Errorf("its user-mode driver is in several directories, %s, and its INF's is unknown: reinstall the driver", quoteAll(byDriver))
+		if len(byDriver) != 1 {
+			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(byDriver))
+		}
+		return byDriver[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
 	}
-	cause := raw.INFStoreErr
-	if cause == nil {
-		cause = errors.New("it has neither an INF nor a user-mode driver there")
+	dir = winpath.Clean(raw.INFStore)
+	if !onDrive(dir) {
+		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(raw.INFStore))
 	}
-	return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s): reinstall the driver", oneLine(cause.Error()))
+	if len(byDriver) > 0 && !slices.ContainsFunc(byDriver, func(d string) bool { return winpath.Equal(d, dir) }) {
+		return "", "", fmt.Errorf("its driver's directory is %s according to its INF and %s according to its user-mode driver: restart Windows to complete the driver's installation, or reinstall it",
+			quote(dir), quote(byDriver[0]))
+	}
+	return dir, "", nil
 }
 
 // userModeNames are the driver key's values with the files of the user-mode driver,
@@ -53,7 +44,7 @@ func userModeNames() []string { return []string{"UserModeDriverName", "UserModeD
 
 // userModeDirs returns the driver store directories of the user-mode driver. The one
 // for 32-bit programs, which may be outdated, counts only without one for 64-bit.
-func userModeDirs(values []Value) []string {
+func userModeDirs(values []win32.RegistryValue) []string {
 	for _, name := range userModeNames() {
 		var dirs []string
 		for _, file := range userModeFiles(values, name) {
@@ -70,15 +61,15 @@ func userModeDirs(values []Value) []string {
 }
 
 // hasUserModeDriver reports whether the driver has a 64-bit part for programs.
-func hasUserModeDriver(values []Value) bool {
+func hasUserModeDriver(values []win32.RegistryValue) bool {
 	return len(userModeFiles(values, userModeNames()[0])) > 0
 }
 
-func userModeFiles(values []Value, name string) []string {
+func userModeFiles(values []win32.RegistryValue, name string) []string {
 	var files []string
 	for _, v := range values {
 		if v.Subkey == "" && strings.EqualFold(v.Name, name) {
-			names, _ := v.text() // Values of other types are ignored.
+			names, _ := textOf(v) // Values of other types are ignored.
 			files = append(files, names...)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"directx-nri/internal/win32"
 )
 
 func TestDriverStore(t *testing.T) {
@@ -11,7 +13,9 @@ func TestDriverStore(t *testing.T) {
 	const repo = `C:\Windows\System32\DriverStore\FileRepository\`
 	const a, b = repo + "nv.inf_amd64_a", repo + "nv.inf_amd64_b"
 	failed := errors.New("SetupGetInfDriverStoreLocation: not\nimplemented")
-	driver := func(texts ...string) []Value { return []Value{multi("", "UserModeDriverName", texts...)} }
+	driver := func(texts ...string) []win32.RegistryValue {
+		return []win32.RegistryValue{multi("", "UserModeDriverName", texts...)}
+	}
 	for name, test := range map[string]struct {
 		raw  Raw
 		want string
@@ -25,16 +29,16 @@ func TestDriverStore(t *testing.T) {
 		"INF is cleaned":                 {raw: Raw{INFStore: a + `\`}, want: a},
 		"INF, driver without a path":     {raw: Raw{INFStore: a, Values: driver("u.dll", "<>")}, want: a},
 		"INF, driver elsewhere":          {raw: Raw{INFStore: a, Values: driver(`C:\Windows\System32\u.dll`)}, want: a},
-		"INF among the driver's":         {raw: Raw{INFStore: a, Values: driver(b+`\u.dll`, a+`\u.dll`)}, want: a, note: "nv.inf_amd64_b"},
+		"INF among the driver's":         {raw: Raw{INFStore: a, Values: driver(b+`\u.dll`, a+`\u.dll`)}, want: a},
 		"driver alone":                   {raw: Raw{INFStoreErr: failed, Values: driver(a + `\u.dll`)}, want: a, note: "not implemented"},
 		"driver alone, no reason":        {raw: Raw{Values: driver(a + `\u.dll`)}, want: a, note: "unknown"},
 		"driver without paths":           {raw: Raw{Values: driver("<>", "", "<>")}, err: "reinstall"},
-		"REG_SZ":                         {raw: Raw{Values: []Value{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
-		"driver for 32 bits":             {raw: Raw{Values: []Value{multi("", "UserModeDriverNameWow", a+`\u.dll`)}}, want: a, note: "unknown"},
+		"REG_SZ":                         {raw: Raw{Values: []win32.RegistryValue{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
+		"driver for 32 bits":             {raw: Raw{Values: []win32.RegistryValue{multi("", "UserModeDriverNameWow", a+`\u.dll`)}}, want: a, note: "unknown"},
 		"old driver for 32 bits":         {raw: Raw{INFStore: a, Values: append(driver(a+`\u.dll`), multi("", "UserModeDriverNameWow", b+`\u.dll`))}, want: a},
-		"value of a subkey":              {raw: Raw{INFStore: a, Values: []Value{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
+		"value of a subkey":              {raw: Raw{INFStore: a, Values: []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
 		"they differ":                    {raw: Raw{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" according to its INF and "` + strings.ReplaceAll(b, `\`, `\\`)},
-		"driver in two directories":      {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "several directories"},
+		"driver in two directories":      {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "in 2 of them"},
 		"neither":                        {raw: Raw{INFStoreErr: failed}, err: "not implemented"},
 		"neither, no reason":             {raw: Raw{}, err: "reinstall"},
 		"INF in a relative directory":    {raw: Raw{INFStore: `DriverStore\x`}, err: "not a directory on a drive"},

@@ -54,7 +54,7 @@ type Raw struct {
 	// Values are those of the driver key that concern files: the names of the
 	// user-mode driver (Subkey "") and the content of the subkeys of runtime files.
 	// https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
-	Values []Value
+	Values []win32.RegistryValue
 	// ValuesErr is why Values is incomplete.
 	ValuesErr error
 	// INFStore is the directory of INF's driver package in the driver store.
@@ -63,17 +63,6 @@ type Raw struct {
 	INFStoreErr error
 	// Unread are the errors of properties that could not be read.
 	Unread []error
-}
-
-// Value is a registry value.
-type Value struct {
-	// Subkey is the subkey of the driver key, "" for the driver key itself. It is
-	// case-insensitive, as is Name.
-	Subkey, Name string
-	// Type is one of the REG_ types.
-	// https://learn.microsoft.com/windows/win32/sysinfo/registry-value-types
-	Type uint32
-	Data []byte
 }
 
 // Adapter is a DXCore adapter.
@@ -101,7 +90,6 @@ type System interface {
 
 	// Notify calls changed after a device of the classes has been added, removed,
 	// started, stopped, or given another driver, until ctx ends. changed must not
-	// block. The error matches [errors.ErrUnsupported] if Windows has no such
-	// notifications.
+	// block.
 	Notify(ctx context.Context, changed func()) error
 }

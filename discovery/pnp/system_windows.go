@@ -21,103 +21,47 @@ func NewSystemWithUUIDs() System { return WithUUIDs(system{}, win32.NVMLUUIDs) }
 
 type system struct{}
 
-func deviceClasses() []win32.GUID {
-	return []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()}
-}
-
 // Snapshot implements [System].
-func (system) Snapshot(ctx context.Context) (Snapshot, error) {
-	var s Snapshot
-	for _, c := range deviceClasses() {
-		devices, err := presentDevices(ctx, c)
-		if err != nil {
-			return Snapshot{}, err
-		}
-		s.Devices = append(s.Devices, devices...)
+func (system) Snapshot(ctx context.Context) (s Snapshot, err error) {
+	if s.Devices, err = devices(ctx, func(string) bool { return true }); err == nil {
+		s.Adapters, s.DXCoreErr = adapters(s.Devices)
 	}
-	s.Adapters, s.DXCoreErr = adapters(s.Devices)
-	return s, nil
+	return s, err
 }
 
-// presentDevices reads the present devices of a class, in Windows' order.
-func presentDevices(ctx context.Context, class win32.GUID) (devices []Raw, err error) {
-	set, err := win32.PresentDevices(class)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, set.Close()) }()
-	for i := 0; ; i++ {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("read the devices of class %s: %w", class, err)
-		}
-		device, ok, err := set.Device(i)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return devices, nil
-		}
-		devices = append(devices, readDevice(device))
-	}
+// Find implements [System].
+func (system) Find(ctx context.Context, instanceIDs []string) ([]Raw, error) {
+	return devices(ctx, func(id string) bool {
+		return slices.ContainsFunc(instanceIDs, func(wanted string) bool { return strings.EqualFold(wanted, id) })
+	})
 }
 
-// Find implements [System]. It opens each device by its instance ID, so that the cost
-// does not depend on the number of devices.
-func (system) Find(ctx context.Context, instanceIDs []string) (devices []Raw, err error) {
-	set, err := win32.NoDevices()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, set.Close()) }()
-	seen := map[string]bool{}
-	for _, id := range instanceIDs {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("read device %s: %w", id, err)
-		}
-		key := strings.ToUpper(id)
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		raw, ok, err := find(set, id)
+// devices reads the present devices of both classes whose instance ID is wanted, in
+// Windows' order.
+func devices(ctx context.Context, wanted func(instanceID string) bool) (list []Raw, err error) {
+	for _, class := range []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()} {
+		err := win32.VisitDevices(class, func(device win32.Device) error {
+			id, err := device.InstanceID()
+			if err == nil && wanted(id) { // Otherwise it has just been removed.
+				list = append(list, readDevice(device, id, class))
+			}
+			return ctx.Err()
+		})
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			devices = append(devices, raw)
-		}
 	}
-	return devices, nil
-}
-
-// find reads a device; ok is false unless it is present and of a class of GPUs.
-func find(set *win32.DeviceSet, id string) (raw Raw, ok bool, err error) {
-	device, ok, err := set.Open(id)
-	if err != nil || !ok {
-		return Raw{}, false, err
-	}
-	if !slices.Contains(deviceClasses(), device.Class()) {
-		return Raw{}, false, nil
-	}
-	if present, err := device.Present(); err != nil {
-		return Raw{}, false, fmt.Errorf("device %s: %w", id, err)
-	} else if !present {
-		return Raw{}, false, nil
-	}
-	return readDevice(device), true, nil
+	return list, ctx.Err()
 }
 
 // Notify implements [System].
 func (system) Notify(ctx context.Context, changed func()) error {
-	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, mayBeGPU, changed)
+	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, changed)
 }
 
-func readDevice(device win32.Device) Raw {
-	r := reader{device: device, raw: Raw{Class: device.Class()}}
+func readDevice(device win32.Device, instanceID string, class win32.GUID) Raw {
+	r := reader{device: device, raw: Raw{InstanceID: instanceID, Class: class}}
 	raw := &r.raw
-	var err error
-	raw.InstanceID, err = device.InstanceID()
-	r.keep(err)
 	raw.Description = r.text(win32.DeviceDesc)
 	raw.Manufacturer = r.text(win32.Manufacturer)
 	raw.HardwareIDs = r.list(win32.HardwareIDs)
@@ -132,10 +76,10 @@ func readDevice(device win32.Device) Raw {
 	raw.NUMANode = decoded(&r, win32.NUMANode, win32.Property.Uint32)
 	raw.BusNumber = decoded(&r, win32.BusNumber, win32.Property.Uint32)
 	raw.Address = decoded(&r, win32.Address, win32.Property.Uint32)
-	raw.Status, raw.Problem, err = device.Status()
-	r.keep(err)
+	raw.Status = r.number(win32.DevNodeStatus)
+	raw.Problem = r.number(win32.ProblemCode)
 	if raw.DriverKey != "" {
-		r.driverKey()
+		raw.Values, raw.ValuesErr = win32.DriverValues(raw.DriverKey, userModeNames(), slices.Concat(system32Keys(), sysWOW64Keys()))
 	}
 	if raw.INF != "" {
 		path, err := win32.DriverStoreINF(raw.INF)
@@ -165,6 +109,13 @@ func (r *reader) text(name win32.PropertyName) string {
 	return ""
 }
 
+func (r *reader) number(name win32.PropertyName) uint32 {
+	if n := decoded(r, name, win32.Property.Uint32); n != nil {
+		return *n
+	}
+	return 0
+}
+
 func (r *reader) list(name win32.PropertyName) []string {
 	if l := decoded(r, name, win32.Property.TextList); l != nil {
 		return *l
@@ -188,32 +139,6 @@ func decoded[T any](r *reader, name win32.PropertyName, decode func(win32.Proper
 		return nil
 	}
 	return &v
-}
-
-// driverKey reads the values of the driver key that concern files.
-func (r *reader) driverKey() {
-	key, err := win32.OpenDriverKey(r.raw.DriverKey)
-	if err != nil {
-		r.raw.ValuesErr = err
-		return
-	}
-	defer func() { r.keep(key.Close()) }()
-	var failed []error // errors.Join ignores nil.
-	for _, name := range userModeNames() {
-		v, ok, err := key.Value(name)
-		failed = append(failed, err)
-		if ok {
-			r.raw.Values = append(r.raw.Values, Value{Name: v.Name, Type: v.Type, Data: v.Data})
-		}
-	}
-	for _, subkey := range slices.Concat(system32Keys(), sysWOW64Keys()) {
-		values, err := key.Values(subkey)
-		failed = append(failed, err)
-		for _, v := range values {
-			r.raw.Values = append(r.raw.Values, Value{Subkey: subkey, Name: v.Name, Type: v.Type, Data: v.Data})
-		}
-	}
-	r.raw.ValuesErr = errors.Join(failed...)
 }
 
 // adapters returns the DXCore adapters with a known attribute, and those of devices:

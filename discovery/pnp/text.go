@@ -19,8 +19,8 @@ const (
 
 var errNotText = errors.New("is not valid UTF-16")
 
-// text returns the strings of a REG_SZ or REG_MULTI_SZ value.
-func (v Value) text() ([]string, error) {
+// textOf returns the strings of a REG_SZ or REG_MULTI_SZ value.
+func textOf(v win32.RegistryValue) ([]string, error) {
 	if v.Type != regString && v.Type != regMultiString {
 		return nil, fmt.Errorf("has registry type %d, want REG_SZ (%d) or REG_MULTI_SZ (%d)", v.Type, regString, regMultiString)
 	}
@@ -47,14 +47,6 @@ func quote(text string) string {
 		text = string([]rune(text)[:maxQuoted]) + "…"
 	}
 	return strconv.Quote(text)
-}
-
-func quoteAll(list []string) string {
-	quoted := make([]string, len(list))
-	for i, text := range list {
-		quoted[i] = quote(text)
-	}
-	return strings.Join(quoted, ", ")
 }
 
 // oneLine returns text without control characters and line breaks.

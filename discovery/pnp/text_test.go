@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"directx-nri/internal/win32"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -28,7 +30,7 @@ func TestText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Value{Type: test.kind, Data: test.data}.text()
+			got, err := textOf(win32.RegistryValue{Type: test.kind, Data: test.data})
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("%q, error %v; want %q", got, err, test.wantErr)

@@ -3,16 +3,16 @@ package pnp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/win32"
 )
 
 // WithUUIDs returns system with the UUIDs of NVIDIA's GPUs in its snapshots. query
-// asks the driver for those at the given places on the PCI bus (see
-// [win32.NVMLBusID]) and returns them by place.
+// asks the driver for those at the given places on the PCI bus, in the notation of NVML,
+// and returns them by place.
 //
 // The query can take seconds or hang, and cannot be interrupted. So there is one for
 // each GPU and start of its driver, a snapshot waits for it a short time only, and a
@@ -124,7 +124,7 @@ func identify(raw Raw) (id gpuID, ok bool) {
 	if !known || vendor(raw) != discovery.VendorNVIDIA || pnpProblem(raw) != "" {
 		return gpuID{}, false
 	}
-	id = gpuID{instanceID: raw.InstanceID, busID: win32.NVMLBusID(segment, bus, device, function)}
+	id = gpuID{instanceID: raw.InstanceID, busID: fmt.Sprintf("%08X:%02X:%02X.%X", segment, bus, device, function)}
 	if raw.LUID != nil {
 		id.luid = *raw.LUID
 	}

@@ -1,7 +1,6 @@
 package win32
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"unsafe"
@@ -17,7 +16,6 @@ func TestLayout(t *testing.T) {
 		id     GUID
 		key    PropertyKey
 		filter notifyFilter
-		info   deviceInfo
 	)
 	for name, test := range map[string]struct{ got, want uintptr }{
 		"GUID":                         {unsafe.Sizeof(id), 16},
@@ -27,10 +25,6 @@ func TestLayout(t *testing.T) {
 		"GUID.Data4":                   {unsafe.Offsetof(id.Data4), 8},
 		"DEVPROPKEY":                   {unsafe.Sizeof(key), 20},
 		"DEVPROPKEY.pid":               {unsafe.Offsetof(key.ID), 16},
-		"SP_DEVINFO_DATA":              {unsafe.Sizeof(info), 32},
-		"SP_DEVINFO_DATA.ClassGuid":    {unsafe.Offsetof(info.Class), 4},
-		"SP_DEVINFO_DATA.DevInst":      {unsafe.Offsetof(info.Node), 20},
-		"SP_DEVINFO_DATA.Reserved":     {unsafe.Offsetof(info.Reserved), 24},
 		"CM_NOTIFY_FILTER":             {unsafe.Sizeof(filter), 416},
 		"CM_NOTIFY_FILTER alignment":   {unsafe.Alignof(filter), 8},
 		"CM_NOTIFY_FILTER.Flags":       {unsafe.Offsetof(filter.Flags), 4},
@@ -41,6 +35,9 @@ func TestLayout(t *testing.T) {
 		if test.got != test.want {
 			t.Errorf("%s: %d, want %d", name, test.got, test.want)
 		}
+	}
+	if f := newNotifyFilter(DisplayInterface()); f.Size != 416 || f.Interface != DisplayInterface() || f.Flags != 0 || f.FilterType != 0 {
+		t.Errorf("%+v", f)
 	}
 }
 
@@ -118,19 +115,6 @@ func TestResults(t *testing.T) {
 	}
 	if err := hresultError(-2147024809); err == nil || err.Error() != "HRESULT 0x80070057" {
 		t.Error(err)
-	}
-	if err := configError(0); err != nil {
-		t.Error(err)
-	}
-	if err := configError(0x0D); err == nil || err.Error() != "configuration manager error 0x0D" {
-		t.Error(err)
-	}
-	for err, unsupported := range map[error]bool{
-		HRESULT(0x80004001): true, HRESULT(0x80004002): true, HRESULT(0x80070057): false, ConfigError(0x34): true, ConfigError(0x0D): false,
-	} {
-		if errors.Is(err, errors.ErrUnsupported) != unsupported {
-			t.Errorf("%v: unsupported %t, want %t", err, !unsupported, unsupported)
-		}
 	}
 }
 

@@ -2,56 +2,52 @@ package win32
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
-	"unsafe"
+	"sync/atomic"
 
 	"golang.org/x/sys/windows"
 )
 
-// The memory of callbacks is never freed, so there is one for all receivers.
+// Windows passes a number, and not a pointer, to the callback, because an event can follow
+// the end of its receiver. The memory of callbacks is never freed, so there is one for all
+// receivers.
 //
 //nolint:gochecknoglobals // See above.
 var (
-	notifications  dispatcher
+	receivers      sync.Map // of func(), by number
+	lastReceiver   atomic.Uintptr
 	notifyCallback = sync.OnceValue(func() uintptr {
-		return windows.NewCallback(func(_, number uintptr, _ uint32, data *byte, size uint32) uintptr {
-			var event []byte
-			if data != nil {
-				event = unsafe.Slice(data, size)
+		return windows.NewCallback(func(_, number uintptr, _ uint32, _, _ uintptr) uintptr {
+			if changed, ok := receivers.Load(number); ok {
+				changed.(func())() //nolint:forcetypeassert // WatchDevices stored it.
 			}
-			notifications.dispatch(number, event)
 			return uintptr(windows.ERROR_SUCCESS)
 		})
 	})
 )
 
-// WatchDevices calls changed after events of the interface classes and of all device
-// instances for which filter returns true, until ctx ends. Events in quick succession
-// are reported as one. changed is not called concurrently; filter is, and must not
-// block.
-func WatchDevices(ctx context.Context, interfaces []GUID, filter func(NotifyEvent) bool, changed func()) error {
-	for _, proc := range []*windows.LazyProc{procCM_Register_Notification, procCM_Unregister_Notification} {
-		if err := available(proc); err != nil {
-			return err
+// WatchDevices calls changed after each event of the interface classes until ctx ends.
+// changed may be called concurrently, and must not block: the end waits for it.
+func WatchDevices(ctx context.Context, interfaces []GUID, changed func()) (err error) {
+	if err := available(procCM_Register_Notification); err != nil {
+		return err
+	}
+	number := lastReceiver.Add(1)
+	receivers.Store(number, changed)
+	defer receivers.Delete(number)
+	for _, class := range interfaces {
+		var handle uintptr
+		if result := windows.CONFIGRET(cmRegisterNotification(newNotifyFilter(class), number, notifyCallback(), &handle)); result != windows.CR_SUCCESS {
+			return fmt.Errorf("register for device notifications: %w", result)
 		}
+		defer func() {
+			if result := windows.CONFIGRET(cmUnregisterNotification(handle)); result != windows.CR_SUCCESS {
+				err = errors.Join(err, fmt.Errorf("unregister from device notifications: %w", result))
+			}
+		}()
 	}
-	return watch(ctx, &notifications, configManager{}, interfaces, filter, changed)
-}
-
-// configManager is Windows' [notifier].
-type configManager struct{}
-
-func (configManager) register(filter *notifyFilter, number uintptr) (handle uintptr, err error) {
-	if err := configError(cmRegisterNotification(filter, number, notifyCallback(), &handle)); err != nil {
-		return 0, fmt.Errorf("register for device notifications: %w", err)
-	}
-	return handle, nil
-}
-
-func (configManager) unregister(handle uintptr) error {
-	if err := configError(cmUnregisterNotification(handle)); err != nil {
-		return fmt.Errorf("unregister from device notifications: %w", err)
-	}
+	<-ctx.Done()
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// NVMLUUIDs returns the UUIDs of the NVIDIA GPUs at the given places (see [NVMLBusID])
-// by place. The error is about those that are missing; without NVIDIA's driver it
+// NVMLUUIDs returns the UUIDs of the NVIDIA GPUs at the given places on the PCI bus, such
+// as 00000000:1B:00.0, by place. The error is about those that are missing; without NVIDIA's driver it
 // matches [errors.ErrUnsupported].
 //
 // The driver can take seconds, and a call cannot be interrupted.
@@ -48,9 +48,17 @@ func nvmlUUID(busID string) (string, error) {
 	if err := nvmlError(nvmlDeviceByBusID(place, &device)); err != nil {
 		return "", err
 	}
-	var buffer [nvmlUUIDSize]byte
-	if err := nvmlError(nvmlDeviceUUID(device, &buffer[0], nvmlUUIDSize)); err != nil {
+	var buffer [96]byte // NVML_DEVICE_UUID_V2_BUFFER_SIZE
+	if err := nvmlError(nvmlDeviceUUID(device, &buffer[0], uint32(len(buffer)))); err != nil {
 		return "", err
 	}
-	return cString(buffer[:]), nil
+	return windows.ByteSliceToString(buffer[:]), nil
+}
+
+// nvmlError returns nil for NVML_SUCCESS.
+func nvmlError(result uint32) error {
+	if result == 0 {
+		return nil
+	}
+	return fmt.Errorf("NVML error %d", result)
 }

@@ -21,7 +21,6 @@ type PropertyType uint32
 const (
 	TypeUint32   PropertyType = 0x07
 	TypeUint64   PropertyType = 0x09
-	TypeBoolean  PropertyType = 0x11
 	TypeText     PropertyType = 0x12
 	TypeTextList PropertyType = 0x2012
 )
@@ -44,7 +43,6 @@ const (
 	NUMANode                          // TypeUint32
 	DevNodeStatus                     // TypeUint32
 	ProblemCode                       // TypeUint32
-	IsPresent                         // TypeBoolean
 	// GPULUID is set by the graphics kernel and is in no Windows header. TypeUint64.
 	// https://github.com/TensorWorks/DirectX-Device-Plugins (library/src/WmiQuery.cpp)
 	GPULUID
@@ -77,7 +75,6 @@ func (n PropertyName) property() property {
 		NUMANode:      {"DEVPKEY_Device_Numa_Node", places, 3},
 		DevNodeStatus: {"DEVPKEY_Device_DevNodeStatus", status, 2},
 		ProblemCode:   {"DEVPKEY_Device_ProblemCode", status, 3},
-		IsPresent:     {"DEVPKEY_Device_IsPresent", places, 5},
 		GPULUID:       {"DEVPKEY_Gpu_Luid", gpu, 2},
 	}[n]
 }
@@ -126,21 +123,6 @@ func (p Property) Uint64() (uint64, error) {
 		return 0, err
 	}
 	return binary.LittleEndian.Uint64(p.Data), nil
-}
-
-// Bool decodes a [TypeBoolean] property: DEVPROP_TRUE is -1 in one byte.
-// https://learn.microsoft.com/windows-hardware/drivers/install/devprop-type-boolean
-func (p Property) Bool() (bool, error) {
-	if err := p.check(TypeBoolean, 1); err != nil {
-		return false, err
-	}
-	switch p.Data[0] {
-	case 0x00:
-		return false, nil
-	case 0xFF:
-		return true, nil
-	}
-	return false, fmt.Errorf("0x%02X is neither true nor false", p.Data[0])
 }
 
 // check returns an error for a property of another type, or of another size unless

@@ -38,8 +38,6 @@ func TestDecodedProperties(t *testing.T) {
 		"list ends at an empty text": {Property{TypeTextList, wide("a\x00\x00b\x00\x00")}, decodeList, "a"},
 		"number":                     {Property{TypeUint32, []byte{1, 2, 3, 4}}, decodeUint32, uint32(0x04030201)},
 		"64-bit number":              {Property{TypeUint64, []byte{1, 0, 0, 0, 2, 0, 0, 0}}, decodeUint64, uint64(2<<32 | 1)},
-		"true":                       {Property{TypeBoolean, []byte{0xFF}}, decodeBool, true},
-		"false":                      {Property{TypeBoolean, []byte{0}}, decodeBool, false},
 	} {
 		got, err := test.decode(test.property)
 		if err != nil || got != test.want {
@@ -63,8 +61,6 @@ func TestInvalidProperties(t *testing.T) {
 		"long number":            {Property{TypeUint32, []byte{1, 2, 3, 4, 5}}, decodeUint32, "5 bytes, want 4"},
 		"number of another type": {Property{TypeUint64, make([]byte, 8)}, decodeUint32, "type 0x9, want 0x7"},
 		"short 64-bit number":    {Property{TypeUint64, make([]byte, 4)}, decodeUint64, "4 bytes, want 8"},
-		"neither true nor false": {Property{TypeBoolean, []byte{1}}, decodeBool, "0x01 is neither"},
-		"empty bool":             {Property{TypeBoolean, nil}, decodeBool, "0 bytes, want 1"},
 	} {
 		got, err := test.decode(test.property)
 		if err == nil || !strings.Contains(err.Error(), test.says) {
@@ -76,7 +72,6 @@ func TestInvalidProperties(t *testing.T) {
 func decodeText(p Property) (any, error)   { return p.Text() }
 func decodeUint32(p Property) (any, error) { return p.Uint32() }
 func decodeUint64(p Property) (any, error) { return p.Uint64() }
-func decodeBool(p Property) (any, error)   { return p.Bool() }
 
 func decodeList(p Property) (any, error) {
 	list, err := p.TextList()
@@ -91,7 +86,6 @@ func FuzzProperty(f *testing.F) {
 		{TypeTextList, append(wide("odd\x00\x00"), 1)},
 		{TypeUint32, []byte{1, 2, 3, 4}},
 		{TypeUint64, []byte{1, 2, 3, 4, 5, 6, 7, 8}},
-		{TypeBoolean, []byte{0xFF}},
 	} {
 		f.Add(uint32(seed.Type), seed.Data)
 	}
@@ -117,9 +111,6 @@ func FuzzProperty(f *testing.F) {
 		}
 		if _, err := p.Uint64(); (err == nil) != (p.Type == TypeUint64 && len(data) == 8) {
 			t.Errorf("%v as a 64-bit number: %v", p, err)
-		}
-		if _, err := p.Bool(); err == nil && (p.Type != TypeBoolean || len(data) != 1) {
-			t.Errorf("%v as a bool", p)
 		}
 	})
 }

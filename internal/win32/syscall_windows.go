@@ -12,13 +12,9 @@ import (
 // are in the files without build tags.
 //
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetdevicepropertyw
-//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *deviceInfo, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
-// https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdiopendeviceinfow
-//sys	setupDiOpenDeviceInfo(set windows.DevInfo, instanceID *uint16, parent uintptr, flags uint32, device *deviceInfo) (err error) = setupapi.SetupDiOpenDeviceInfoW
+//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupgetinfdriverstorelocationw
 //sys	setupGetInfDriverStoreLocation(inf *uint16, platform uintptr, locale *uint16, buffer *uint16, size uint32, required *uint32) (err error) = setupapi.SetupGetInfDriverStoreLocationW
-// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
-//sys	cmGetDevNodeStatus(status *uint32, problem *uint32, device uint32, flags uint32) (result uint32) = cfgmgr32.CM_Get_DevNode_Status
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_register_notification
 //sys	cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) = cfgmgr32.CM_Register_Notification
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_unregister_notification

@@ -13,9 +13,7 @@ package win32
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf16"
 )
@@ -40,12 +38,8 @@ func parseGUID(text string) GUID {
 	if err != nil {
 		panic(err) //nolint:forbidigo // A constant, which each test parses.
 	}
-	return decodeGUID(binary.BigEndian, data)
-}
-
-// decodeGUID decodes the first 16 bytes of data.
-func decodeGUID(order binary.ByteOrder, data []byte) GUID {
-	return GUID{order.Uint32(data), order.Uint16(data[4:]), order.Uint16(data[6:]), [8]byte(data[8:16])}
+	order := binary.BigEndian
+	return GUID{order.Uint32(data), order.Uint16(data[4:]), order.Uint16(data[6:]), [8]byte(data[8:])}
 }
 
 // DisplayClass is the setup class of display adapters.
@@ -67,25 +61,11 @@ func DisplayInterface() GUID { return parseGUID("1ca05180-a699-450a-9a0c-de4fbe3
 // https://github.com/winsiderss/systeminformer (phnt's d3dkmthk.h)
 func ComputeInterface() GUID { return parseGUID("1024e4c9-47c9-48d3-b4a8-f9df78523b53") }
 
-// deviceInfo is SP_DEVINFO_DATA.
-// https://learn.microsoft.com/windows/win32/api/setupapi/ns-setupapi-sp_devinfo_data
-type deviceInfo struct {
-	Size     uint32
-	Class    GUID
-	Node     uint32
-	Reserved uintptr
-}
-
 // HRESULT is the error of a COM call.
 // https://learn.microsoft.com/openspecs/windows_protocols/ms-erref/0642cb2f-2075-4469-918c-4441e69c548a
 type HRESULT uint32
 
 func (h HRESULT) Error() string { return fmt.Sprintf("HRESULT 0x%08X", uint32(h)) }
-
-// Is makes E_NOTIMPL and E_NOINTERFACE match [errors.ErrUnsupported].
-func (h HRESULT) Is(target error) bool {
-	return target == errors.ErrUnsupported && (h == 0x80004001 || h == 0x80004002)
-}
 
 // hresultError returns nil for a result that is a success.
 func hresultError(result int32) error {
@@ -95,56 +75,21 @@ func hresultError(result int32) error {
 	return HRESULT(uint32(result))
 }
 
-// ConfigError is the error of a call of the configuration manager.
-// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_mapcrtowin32err
-type ConfigError uint32
-
-func (c ConfigError) Error() string {
-	return fmt.Sprintf("configuration manager error 0x%02X", uint32(c))
-}
-
-// Is makes CR_CALL_NOT_IMPLEMENTED match [errors.ErrUnsupported].
-func (c ConfigError) Is(target error) bool {
-	return target == errors.ErrUnsupported && c == 0x34
-}
-
-// configError returns nil for CR_SUCCESS.
-func configError(result uint32) error {
-	if result == 0 {
-		return nil
-	}
-	return ConfigError(result)
-}
-
-// text decodes UTF-16 up to the first NUL or the end.
-func text(units []uint16) string {
-	if end := slices.Index(units, 0); end >= 0 {
-		units = units[:end]
-	}
-	return string(utf16.Decode(units))
-}
-
 // Strings decodes NUL-terminated UTF-16 strings up to the first empty one or the end of
 // data. Terminators may be missing. Invalid UTF-16 becomes [utf8.RuneError].
 func Strings(data []byte) (list []string, err error) {
 	if len(data)%2 != 0 {
 		return nil, fmt.Errorf("%d bytes of UTF-16 text", len(data))
 	}
-	for rest := units(data); len(rest) > 0 && rest[0] != 0; {
-		end := slices.Index(rest, 0)
-		if end < 0 {
-			end = len(rest)
+	units := make([]uint16, len(data)/2)
+	for i := range units {
+		units[i] = binary.LittleEndian.Uint16(data[2*i:])
+	}
+	for text := range strings.SplitSeq(string(utf16.Decode(units)), "\x00") {
+		if text == "" {
+			break
 		}
-		list, rest = append(list, text(rest[:end])), rest[min(end+1, len(rest)):]
+		list = append(list, text)
 	}
 	return list, nil
-}
-
-// units returns little-endian data as UTF-16 code units.
-func units(data []byte) []uint16 {
-	u := make([]uint16, len(data)/2)
-	for i := range u {
-		u[i] = binary.LittleEndian.Uint16(data[2*i:])
-	}
-	return u
 }

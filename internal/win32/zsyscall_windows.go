@@ -44,7 +44,6 @@ var (
 	modnvml        = windows.NewLazySystemDLL("nvml.dll")
 	modsetupapi    = windows.NewLazySystemDLL("setupapi.dll")
 
-	procCM_Get_DevNode_Status            = modcfgmgr32.NewProc("CM_Get_DevNode_Status")
 	procCM_Register_Notification         = modcfgmgr32.NewProc("CM_Register_Notification")
 	procCM_Unregister_Notification       = modcfgmgr32.NewProc("CM_Unregister_Notification")
 	procHcsGetServiceProperties          = modcomputecore.NewProc("HcsGetServiceProperties")
@@ -54,15 +53,8 @@ var (
 	procnvmlInit_v2                      = modnvml.NewProc("nvmlInit_v2")
 	procnvmlShutdown                     = modnvml.NewProc("nvmlShutdown")
 	procSetupDiGetDevicePropertyW        = modsetupapi.NewProc("SetupDiGetDevicePropertyW")
-	procSetupDiOpenDeviceInfoW           = modsetupapi.NewProc("SetupDiOpenDeviceInfoW")
 	procSetupGetInfDriverStoreLocationW  = modsetupapi.NewProc("SetupGetInfDriverStoreLocationW")
 )
-
-func cmGetDevNodeStatus(status *uint32, problem *uint32, device uint32, flags uint32) (result uint32) {
-	r0, _, _ := syscall.SyscallN(procCM_Get_DevNode_Status.Addr(), uintptr(unsafe.Pointer(status)), uintptr(unsafe.Pointer(problem)), uintptr(device), uintptr(flags))
-	result = uint32(r0)
-	return
-}
 
 func cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) {
 	r0, _, _ := syscall.SyscallN(procCM_Register_Notification.Addr(), uintptr(unsafe.Pointer(filter)), uintptr(context), uintptr(callback), uintptr(unsafe.Pointer(handle)))
@@ -112,16 +104,8 @@ func nvmlShutdown() (result uint32) {
 	return
 }
 
-func setupDiGetDeviceProperty(set windows.DevInfo, device *deviceInfo, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
+func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
 	r1, _, e1 := syscall.SyscallN(procSetupDiGetDevicePropertyW.Addr(), uintptr(set), uintptr(unsafe.Pointer(device)), uintptr(unsafe.Pointer(key)), uintptr(unsafe.Pointer(propertyType)), uintptr(unsafe.Pointer(buffer)), uintptr(size), uintptr(unsafe.Pointer(required)), uintptr(flags))
-	if r1 == 0 {
-		err = errnoErr(e1)
-	}
-	return
-}
-
-func setupDiOpenDeviceInfo(set windows.DevInfo, instanceID *uint16, parent uintptr, flags uint32, device *deviceInfo) (err error) {
-	r1, _, e1 := syscall.SyscallN(procSetupDiOpenDeviceInfoW.Addr(), uintptr(set), uintptr(unsafe.Pointer(instanceID)), uintptr(parent), uintptr(flags), uintptr(unsafe.Pointer(device)))
 	if r1 == 0 {
 		err = errnoErr(e1)
 	}

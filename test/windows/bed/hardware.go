@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -278,37 +279,25 @@ const (
 )
 
 // events returns lines for the double of cfgmgr32.dll (../doubles/cfgmgr32.c): the changes
-// of devices as CM_NOTIFY_ACTION, for interfaces and for device instances.
+// of device interfaces as CM_NOTIFY_ACTION. A changed device restarts.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/ne-cfgmgr32-cm_notify_action
 func events(before, after []Device) string {
-	const arrival, removal, enumerated, started, removed = 0, 1, 7, 8, 9
+	const arrival, removal = 0, 1
 	var b strings.Builder
-	instance := func(action int, d Device) { fmt.Fprintf(&b, "%d 0 %s\n", action, d.InstanceID) }
-	iface := func(action int, d Device) {
-		guid := displayArrival
-		if d.Class == ClassComputeAccelerator {
-			guid = computeArrival
-		}
-		fmt.Fprintf(&b, "%d %s \\\\?\\%s#%s\n", action, guid, strings.ReplaceAll(d.InstanceID, `\`, "#"), guid)
-	}
-	has := func(devices []Device, id string) bool {
-		return slices.ContainsFunc(devices, func(d Device) bool { return d.InstanceID == id })
-	}
-	for _, d := range before {
-		if !has(after, d.InstanceID) {
-			iface(removal, d)
-			instance(removed, d)
-		}
-	}
-	for _, d := range after {
-		if !has(before, d.InstanceID) {
-			instance(enumerated, d)
-			if d.Problem == 0 {
-				iface(arrival, d)
+	compare := func(action int, devices, others []Device) {
+		for _, d := range devices {
+			guid := displayArrival
+			if d.Class == ClassComputeAccelerator {
+				guid = computeArrival
+			}
+			same := slices.ContainsFunc(others, func(o Device) bool { return reflect.DeepEqual(o, d) })
+			if d.Problem == 0 && !same {
+				fmt.Fprintf(&b, "%d %s \\\\?\\%s#%s\n", action, guid, strings.ReplaceAll(d.InstanceID, `\`, "#"), guid)
 			}
 		}
-		instance(started, d)
 	}
+	compare(removal, before, after)
+	compare(arrival, after, before)
 	return b.String()
 }
 

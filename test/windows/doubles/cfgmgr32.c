@@ -4,8 +4,8 @@
 //
 // What happens is appended to C:\notify.txt, a line for each event:
 //   ACTION CLASS NAME
-// ACTION is a number of CM_NOTIFY_ACTION, CLASS the interface's GUID in braces or 0 for an event of a device instance,
-// NAME a symbolic link or an instance ID. Lines from before the first registration are ignored.
+// ACTION is a number of CM_NOTIFY_ACTION, CLASS the interface's GUID in braces, NAME its symbolic link. Lines from before
+// the first registration are ignored.
 //
 // As in Windows, a filter that is not well formed is refused, callbacks come on a thread that is not the registrar's, and
 // who unregisters waits for a callback that is under way. C:\notify.log has a line for each registration and callback.
@@ -34,37 +34,30 @@ static void note(const char *format, const char *what, int number) {
     fclose(file);
 }
 
-static BOOL wants(const struct registration *r, const GUID *class, const WCHAR *name) {
-    if (class) return r->filter.FilterType == CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE &&
-                      ((r->filter.Flags & CM_NOTIFY_FILTER_FLAG_ALL_INTERFACE_CLASSES) || IsEqualGUID(class, &r->filter.u.DeviceInterface.ClassGuid));
-    return r->filter.FilterType == CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE &&
-           ((r->filter.Flags & CM_NOTIFY_FILTER_FLAG_ALL_DEVICE_INSTANCES) || !lstrcmpiW(name, r->filter.u.DeviceInstance.InstanceId));
-}
-
 // notify calls the callbacks that are registered for the event in the line.
 static void notify(char *line) {
     int action, begin = 0;
     char class_text[64];
-    GUID class, *is_interface = NULL;
+    GUID class;
     WCHAR wide[64], name[1024];
     if (sscanf(line, "%d %63s %n", &action, class_text, &begin) < 2 || !begin) return;
     line[strcspn(line, "\r\n")] = 0;
     MultiByteToWideChar(CP_UTF8, 0, class_text, -1, wide, 64);
-    if (SUCCEEDED(CLSIDFromString(wide, &class))) is_interface = &class;
+    if (FAILED(CLSIDFromString(wide, &class))) return;
     MultiByteToWideChar(CP_UTF8, 0, line + begin, -1, name, 1024);
 
     union {
         CM_NOTIFY_EVENT_DATA data;
         BYTE bytes[sizeof(CM_NOTIFY_EVENT_DATA) + sizeof name];
     } event = {0};
-    WCHAR *text = is_interface ? event.data.u.DeviceInterface.SymbolicLink : event.data.u.DeviceInstance.InstanceId;
-    event.data.FilterType = is_interface ? CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE : CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE;
-    if (is_interface) event.data.u.DeviceInterface.ClassGuid = class;
+    WCHAR *text = event.data.u.DeviceInterface.SymbolicLink;
+    event.data.FilterType = CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE;
+    event.data.u.DeviceInterface.ClassGuid = class;
     lstrcpyW(text, name);
     DWORD size = (DWORD)((BYTE *)(text + lstrlenW(name) + 1) - event.bytes);
 
     for (struct registration *r = registrations; r; r = r->next) {
-        if (!wants(r, is_interface, name)) continue;
+        if (!IsEqualGUID(&class, &r->filter.u.DeviceInterface.ClassGuid)) continue;
         DWORD answer = r->callback((HCMNOTIFICATION)r, r->context, action, &event.data, size);
         note("event %s %d\n", class_text, answer ? -1 : action);
     }
@@ -101,19 +94,8 @@ static BOOL begin(void) {
 }
 
 static BOOL well_formed(const CM_NOTIFY_FILTER *f) {
-    if (f->cbSize != sizeof *f || f->Reserved) return FALSE;
-    switch (f->FilterType) {
-    case CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE: {
-        BOOL all = f->Flags == CM_NOTIFY_FILTER_FLAG_ALL_INTERFACE_CLASSES;
-        return (all || !f->Flags) && all == IsEqualGUID(&f->u.DeviceInterface.ClassGuid, &GUID_NULL);
-    }
-    case CM_NOTIFY_FILTER_TYPE_DEVICEINSTANCE: {
-        BOOL all = f->Flags == CM_NOTIFY_FILTER_FLAG_ALL_DEVICE_INSTANCES;
-        return (all || !f->Flags) && all == !f->u.DeviceInstance.InstanceId[0];
-    }
-    default:
-        return FALSE;
-    }
+    return f->cbSize == sizeof *f && !f->Reserved && !f->Flags && f->FilterType == CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE &&
+           !IsEqualGUID(&f->u.DeviceInterface.ClassGuid, &GUID_NULL);
 }
 
 EXPORT CONFIGRET WINAPI CM_Register_Notification(PCM_NOTIFY_FILTER filter, PVOID context, PCM_NOTIFY_CALLBACK callback, PHCMNOTIFICATION handle) {
