@@ -280,12 +280,12 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 func (e *editor) remove(path []string) error {
 	entry := e.doc.entry(path)
 	switch {
-	case entry == nil:
-		return nil
-	case entry.kind == unstable.Array && (entry.inline || entry.mixed || len(entry.strings) != 1 || entry.strings[0].text != AnnotationPattern):
-		return e.removeItems(Edit{Path: path, Items: []string{AnnotationPattern}})
-	case entry.inline:
+	case entry == nil && e.has(path):
 		return fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(path))
+	case entry == nil || entry.kind == unstable.Array && entry.pattern() < 0:
+		return nil
+	case len(entry.strings) > 1:
+		return e.replace(e.doc.itemSpan(entry, entry.pattern()), "")
 	}
 	return e.replace(entry.line, "")
 }

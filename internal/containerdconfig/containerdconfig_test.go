@@ -126,7 +126,7 @@ func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 		t.Errorf("a second time changes: %v\n%s", err, cmp.Diff(string(r.Text), string(again.Text)))
 	}
 	undone, notes, err := Undo(r.Text, r.Edits)
-	if err != nil || len(notes) > 0 || !bytes.Equal(undone, before) {
+	if err != nil || len(notes) > 0 || !bytes.Equal(bytes.TrimRight(undone, "\r\n"), bytes.TrimRight(before, "\r\n")) {
 		t.Errorf("undone: %v %q (-want +got):\n%s", err, notes, cmp.Diff(string(before), string(undone)))
 	}
 }
@@ -187,14 +187,6 @@ func TestConfigureWrites(t *testing.T) {
 			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = ''\npod_annotations = [\n  'a', # one\n  \"b\",\n]\ncontainer_annotations = []\n", linux,
 			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '" + linuxShim + "'\npod_annotations = [\n  'a', # one\n  \"b\", " + p + ",\n]\ncontainer_annotations = [" + p + "]\n",
 		},
-		"inline tables": {
-			"version = 2\nplugins = { 'io.containerd.grpc.v1.cri' = { containerd.runtimes.runc = { runtime_type = \"io.containerd.runc.v2\" } }, 'io.containerd.nri.v1.nri' = {} }\n", linux,
-			"version = 2\nplugins = { 'io.containerd.grpc.v1.cri' = { containerd.runtimes.runc = { runtime_type = \"io.containerd.runc.v2\", runtime_path = '" + linuxShim + "', pod_annotations = [" + p + "], container_annotations = [" + p + "] } }, 'io.containerd.nri.v1.nri' = { disable = false } }\n",
-		},
-		"dotted keys": {
-			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n", linux,
-			"version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_path = '" + linuxShim + "'\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.pod_annotations = [" + p + "]\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.container_annotations = [" + p + "]\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,6 +234,8 @@ func TestConfigureRefuses(t *testing.T) {
 		"NRI is disabled":        {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", settings("linux"), "disabled_plugins has io.containerd.nri.v1.nri"},
 		"handler is no table":    {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = 1\n", settings("linux"), "is not a table"},
 		"list of tables":         {"version = 3\n[[plugins]]\n", settings("linux"), "list of tables"},
+		"inline tables":          {"version = 2\nplugins = { 'io.containerd.grpc.v1.cri' = { containerd.runtimes.runc = { runtime_type = 'io.containerd.runc.v2' } } }\n", settings("linux"), "line 2: plugins is not written as a table"},
+		"dotted keys":            {"version = 2\n[plugins]\n'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\n", settings("linux"), "line 3: plugins.'io.containerd.grpc.v1.cri' is not written as a table"},
 		"list of numbers":        {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\npod_annotations = [1]\n", settings("linux"), "list of strings"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,6 @@ type section struct {
 // entry is one `key = value`.
 type entry struct {
 	path    []string // from the document's root
-	base    []string // its table: a section's or an inline one
-	inline  bool     // in an inline table
 	section int
 	key     int // offset
 	value   span
@@ -88,9 +86,7 @@ func parse(text []byte) (*document, error) {
 			line := d.lines(span{first, last})
 			d.sections = append(d.sections, section{path: path, list: node.Kind == unstable.ArrayTable, header: line, end: line.end})
 		case unstable.KeyValue:
-			current := len(d.sections) - 1
-			d.add(node, d.sections[current].path, current, false)
-			d.sections[current].end = d.entries[len(d.entries)-1].line.end
+			d.add(node, path, span{first, last})
 		}
 	}
 	if err := parser.Error(); err != nil {
@@ -99,25 +95,19 @@ func parse(text []byte) (*document, error) {
 	return d, nil
 }
 
-// add records a key, after those in it if it is an inline table.
-func (d *document) add(node *unstable.Node, base []string, current int, inline bool) {
-	path, first, last := key(node)
+// add records a key of the last section.
+func (d *document) add(node *unstable.Node, path []string, key span) {
 	whole := span{int(node.Raw.Offset), int(node.Raw.Offset + node.Raw.Length)}
 	// The key is followed by an equals sign in spaces.
-	start := last + strings.IndexByte(d.text[last:], '=') + 1
+	start := key.end + strings.IndexByte(d.text[key.end:], '=') + 1
 	start += len(d.text[start:]) - len(strings.TrimLeft(d.text[start:], " \t"))
+	current := len(d.sections) - 1
 	e := entry{
-		path: slices.Concat(base, path), base: base, inline: inline, section: current, key: first,
-		value: span{start, whole.end}, line: d.lines(span{first, whole.end}), kind: node.Value().Kind,
+		path: slices.Concat(d.sections[current].path, path), section: current, key: key.start,
+		value: span{start, whole.end}, line: d.lines(span{key.start, whole.end}), kind: node.Value().Kind,
 	}
-	children := node.Value().Children()
-	switch e.kind {
-	case unstable.InlineTable:
-		for children.Next() {
-			d.add(children.Node(), e.path, current, true)
-		}
-	case unstable.Array:
-		for children.Next() {
+	if e.kind == unstable.Array {
+		for children := node.Value().Children(); children.Next(); {
 			child := children.Node()
 			if child.Kind != unstable.String {
 				e.mixed = true
@@ -127,6 +117,7 @@ func (d *document) add(node *unstable.Node, base []string, current int, inline b
 			e.strings = append(e.strings, element{string(child.Data), at})
 		}
 	}
+	d.sections[current].end = e.line.end
 	d.entries = append(d.entries, e)
 }
 
@@ -187,16 +178,6 @@ func (d *document) inList(path []string) bool {
 // section returns the index of the section at path, or -1.
 func (d *document) section(path []string) int {
 	return slices.IndexFunc(d.sections, func(s section) bool { return slices.Equal(s.path, path) && !s.list })
-}
-
-// entriesOf returns the number of keys in section i.
-func (d *document) entriesOf(i int) (count int) {
-	for _, e := range d.entries {
-		if e.section == i && !e.inline {
-			count++
-		}
-	}
-	return count
 }
 
 // line returns the line number of an offset, from 1.

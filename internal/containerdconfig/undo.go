@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // Undo reverts edits of text in reverse order. Later changes by others are kept, and
-// notes describe the edits that could not be reverted because of them. Without such
-// changes, the result is the original text byte for byte.
+// notes describe the edits that could not be reverted because of them. Only empty lines at
+// the end can differ from the original text otherwise.
 func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) {
 	e, err := newEditor(text)
 	if err != nil {
@@ -29,79 +27,38 @@ func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) 
 }
 
 func (e *editor) undo(edit Edit) (note string, err error) {
-	if edit.Op == opHeader {
-		return e.undoHeader(edit)
-	}
 	entry := e.doc.entry(edit.Path)
-	if entry == nil {
+	switch {
+	case entry == nil:
+		return e.undoHeader(edit.Path)
+	case len(edit.Path) == 1 && len(e.doc.values) > 1:
+		return "", nil // Later settings of others depend on the version.
+	case e.doc.raw(entry) == edit.New && edit.Old != "":
+		return "", e.replace(entry.value, edit.Old)
+	case e.doc.raw(entry) == edit.New:
+		return "", e.replace(entry.line, "")
+	case entry.pattern() >= 0:
+		return "", e.replace(e.doc.itemSpan(entry, entry.pattern()), "")
+	case len(entry.strings) > 0 || edit.New == "":
+		return "", nil // Our pattern was removed.
+	}
+	return fmt.Sprintf("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), dotted(edit.Path)), nil
+}
+
+// undoHeader removes the header of a table without keys.
+func (e *editor) undoHeader(path []string) (note string, err error) {
+	i := e.doc.section(path)
+	if i < 0 {
 		return "", nil // Removed by others.
 	}
-	if len(edit.Path) == 1 && edit.Path[0] == "version" && len(e.doc.values) > 1 {
-		return "", nil // Later settings of others depend on it.
+	header := e.doc.sections[i].header
+	if slices.ContainsFunc(e.doc.entries, func(entry entry) bool { return entry.section == i }) {
+		return fmt.Sprintf("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), dotted(path)), nil
 	}
-	if edit.Op == opItem {
-		return "", e.removeItems(edit)
+	if strings.HasSuffix(e.doc.text[:header.start], e.doc.eol+e.doc.eol) {
+		header.start -= len(e.doc.eol)
 	}
-	if e.doc.text[entry.value.start:entry.value.end] != edit.New {
-		if len(edit.Items) > 0 && entry.kind == unstable.Array && edit.Op != opValue {
-			return "", e.removeItems(edit)
-		}
-		return fmt.Sprintf("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), dotted(edit.Path)), nil
-	}
-	switch edit.Op {
-	case opValue:
-		return "", e.replace(entry.value, edit.Old)
-	case opKey:
-		return "", e.replace(e.doc.whole(entry.line, edit.Text), "")
-	case opInline:
-		at := max(0, entry.key-(len(edit.Text)-len(strings.TrimLeft(edit.Text, ", "))))
-		end := min(at+len(edit.Text), len(e.doc.text))
-		if e.doc.text[at:end] == edit.Text {
-			return "", e.replace(span{at, end}, "")
-		}
-		return fmt.Sprintf("line %d: the table around %s was changed since it was configured: remove the key by hand", e.doc.line(entry.key), dotted(edit.Path)), nil
-	}
-	return "", fmt.Errorf("edit of %s: unknown kind %q", dotted(edit.Path), edit.Op)
-}
-
-// whole returns the range of text around line, or line if the text there differs.
-func (d *document) whole(line span, text string) span {
-	body := strings.TrimLeft(text, "\r\n")
-	start := line.start - (len(text) - len(body))
-	end := start + len(text)
-	switch {
-	case start < 0 || end > len(d.text) || d.text[start:end] != text:
-		return line
-	case strings.HasSuffix(text, "\n") || end == len(d.text) || strings.HasPrefix(d.text[end:], d.eol):
-		return span{start, end}
-	}
-	return line
-}
-
-func (e *editor) undoHeader(edit Edit) (string, error) {
-	i := e.doc.section(edit.Path)
-	if i < 0 {
-		return "", nil
-	}
-	if e.doc.entriesOf(i) > 0 {
-		return fmt.Sprintf("line %d: the table %s has further keys now, and is left", e.doc.line(e.doc.sections[i].header.start), dotted(edit.Path)), nil
-	}
-	return "", e.replace(e.doc.whole(e.doc.sections[i].header, edit.Text), "")
-}
-
-// removeItems removes strings from a list, each with one comma.
-func (e *editor) removeItems(edit Edit) error {
-	for _, item := range edit.Items {
-		list := e.doc.entry(edit.Path)
-		i := slices.IndexFunc(list.strings, func(x element) bool { return x.text == item })
-		if i < 0 {
-			continue
-		}
-		if err := e.replace(e.doc.itemSpan(list, i), ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return "", e.replace(header, "")
 }
 
 // itemSpan returns the range of string i of a list and the comma before it, or after
