@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/tidwall/gjson"
@@ -16,20 +17,10 @@ var ErrSpec = errors.New("not an OCI runtime spec that can be edited")
 
 // Spec is a parsed OCI runtime spec.
 type Spec struct {
+	Facts
 	data []byte
 	root *object
-}
-
-// ParseSpec parses a spec. Its error matches [ErrSpec].
-func ParseSpec(data []byte) (Spec, error) {
-	if !gjson.ValidBytes(data) {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errMalformed)
-	}
-	root, err := parseObject(string(data))
-	if err != nil {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)
-	}
-	return Spec{data: data, root: root}, nil
+	env  elements[string]
 }
 
 // Facts is what a decision needs of a spec.
@@ -47,43 +38,50 @@ type Facts struct {
 	Windows, HyperV bool
 }
 
-// Facts returns the facts. Its error matches [ErrSpec].
-func (s Spec) Facts() (Facts, error) {
-	f, err := s.facts()
+// ParseSpec parses a spec, which keeps data: it must not be changed. The error matches
+// [ErrSpec].
+func ParseSpec(data []byte) (Spec, error) {
+	s, err := parseSpec(data)
 	if err != nil {
-		return Facts{}, fmt.Errorf("%w: %w", ErrSpec, err)
+		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, err)
 	}
-	return f, nil
+	return s, nil
 }
 
-func (s Spec) facts() (f Facts, err error) {
-	if f.OS, err = containerOS(s.root); err != nil {
-		return Facts{}, err
+func parseSpec(data []byte) (s Spec, err error) {
+	if !gjson.ValidBytes(data) {
+		return s, errMalformed
+	}
+	s.data = data
+	if s.root, err = parseObject(unsafe.String(unsafe.SliceData(data), len(data))); err != nil {
+		return s, err
+	}
+	if s.OS, err = containerOS(s.root); err != nil {
+		return s, err
 	}
 	process, err := s.root.child("process")
 	if err != nil {
-		return Facts{}, err
+		return s, err
 	}
 	windows, err := s.root.child("windows")
 	if err != nil {
-		return Facts{}, err
+		return s, err
 	}
-	if f.Windows, err = s.root.has("windows"); err != nil {
-		return Facts{}, err
+	if s.Windows, err = s.root.has("windows"); err != nil {
+		return s, err
 	}
-	if f.HyperV, err = windows.has("hyperv"); err != nil {
-		return Facts{}, wrap("windows", err)
+	if s.HyperV, err = windows.has("hyperv"); err != nil {
+		return s, wrap("windows", err)
 	}
-	env, err := list[string](process, "env")
-	if err != nil {
-		return Facts{}, wrap("process", err)
+	if s.env, err = list[string](process, "env"); err != nil {
+		return s, wrap("process", err)
 	}
 	devices, err := list[specs.WindowsDevice](windows, "devices")
 	if err != nil {
-		return Facts{}, wrap("windows", err)
+		return s, wrap("windows", err)
 	}
-	f.Env, f.Devices = env.values, devices.values
-	return f, s.root.get("annotations", &f.Annotations)
+	s.Env, s.Devices = s.env.values, devices.values
+	return s, s.root.get("annotations", &s.Annotations)
 }
 
 // Apply returns the spec with edits applied. Everything else stays as it is,
@@ -91,10 +89,10 @@ func (s Spec) facts() (f Facts, err error) {
 // to change, the result is the data that the spec was parsed from and changed is
 // false. Errors match [ErrSpec]; the spec must not be used after one.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
-	for _, apply := range []func(*object, Edits) (bool, error){
-		applyEnv, applyWindowsDevices, applyLinuxDevices, applyMounts,
+	for _, apply := range []func(Edits) (bool, error){
+		s.applyEnv, s.applyWindowsDevices, s.applyLinuxDevices, s.applyMounts,
 	} {
-		did, err := apply(s.root, edits)
+		did, err := apply(edits)
 		if err != nil {
 			return nil, false, fmt.Errorf("%w: %w", ErrSpec, err)
 		}
@@ -108,40 +106,36 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 
 // applyEnv replaces variables. Those that have their values already stay where they
 // are.
-func applyEnv(root *object, edits Edits) (bool, error) {
+func (s Spec) applyEnv(edits Edits) (bool, error) {
 	if len(edits.Env) == 0 {
 		return false, nil
 	}
-	process, err := root.child("process")
+	process, err := s.root.child("process")
 	if err != nil {
 		return false, err
-	}
-	env, err := list[string](process, "env")
-	if err != nil {
-		return false, wrap("process", err)
 	}
 	var names, variables []string
 	for i, variable := range edits.Env {
 		sameName := func(other string) bool { return envName(other) == envName(variable) }
-		if !slices.ContainsFunc(edits.Env[i+1:], sameName) && !slices.Contains(env.values, variable) { // The last one of a name wins.
+		if !slices.ContainsFunc(edits.Env[i+1:], sameName) && !slices.Contains(s.Env, variable) { // The last one of a name wins.
 			names, variables = append(names, envName(variable)), append(variables, variable)
 		}
 	}
-	changed, err := merge(process, "env", env, names, variables, envName)
+	changed, err := merge(process, "env", s.env, names, variables, envName)
 	if err != nil || !changed {
 		return false, wrap("process", err)
 	}
-	return true, root.set("process", process, "")
+	return true, s.root.set("process", process, "")
 }
 
 // envName returns the name of a variable with its "=", "" for what is no variable.
 func envName(variable string) string { return variable[:strings.IndexByte(variable, '=')+1] }
 
-func applyWindowsDevices(root *object, edits Edits) (bool, error) {
+func (s Spec) applyWindowsDevices(edits Edits) (bool, error) {
 	if len(edits.WindowsDevices)+len(edits.RemoveWindowsDevices) == 0 {
 		return false, nil
 	}
-	windows, err := root.child("windows")
+	windows, err := s.root.child("windows")
 	if err != nil {
 		return false, err
 	}
@@ -153,7 +147,7 @@ func applyWindowsDevices(root *object, edits Edits) (bool, error) {
 	if err != nil || !changed {
 		return false, wrap("windows", err)
 	}
-	return true, root.set("windows", windows, "")
+	return true, s.root.set("windows", windows, "")
 }
 
 // windowsDeviceKey returns the same value for all spellings of a device.
@@ -164,7 +158,7 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 	return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: d.IDType}
 }
 
-func applyLinuxDevices(root *object, edits Edits) (bool, error) {
+func (s Spec) applyLinuxDevices(edits Edits) (bool, error) {
 	if len(edits.LinuxDevices) == 0 {
 		return false, nil
 	}
@@ -172,7 +166,7 @@ func applyLinuxDevices(root *object, edits Edits) (bool, error) {
 	for _, d := range edits.LinuxDevices {
 		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: access(d)})
 	}
-	linux, err := root.child("linux")
+	linux, err := s.root.child("linux")
 	if err != nil {
 		return false, err
 	}
@@ -196,7 +190,7 @@ func applyLinuxDevices(root *object, edits Edits) (bool, error) {
 	if !changedNodes && !changedRules {
 		return false, nil
 	}
-	return true, root.set("linux", linux, "")
+	return true, s.root.set("linux", linux, "")
 }
 
 // access returns the access to a device that NRI's generator grants, so that a
@@ -214,19 +208,15 @@ func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
 	return string(key)
 }
 
-func applyMounts(root *object, edits Edits) (bool, error) {
+func (s Spec) applyMounts(edits Edits) (bool, error) {
 	if len(edits.Mounts)+len(edits.RemoveMounts) == 0 {
 		return false, nil
 	}
-	os, err := containerOS(root)
-	if err != nil {
-		return false, err
-	}
 	var removed []string
 	for _, destination := range edits.RemoveMounts {
-		removed = append(removed, DestinationKey(os, destination))
+		removed = append(removed, DestinationKey(s.OS, destination))
 	}
-	return update(root, "mounts", removed, edits.Mounts, func(m specs.Mount) string { return DestinationKey(os, m.Destination) })
+	return update(s.root, "mounts", removed, edits.Mounts, func(m specs.Mount) string { return DestinationKey(s.OS, m.Destination) })
 }
 
 // containerOS returns the operating system of the container.

@@ -141,14 +141,10 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return preview{}, err
 	}
-	facts, err := spec.Facts()
-	if err != nil {
-		return preview{}, err
-	}
-	container, eligible := shim.Describe(facts, o.id)
+	container, eligible := shim.Describe(spec.Facts, o.id)
 	p := preview{container: container, spec: text}
 	if !eligible {
-		p.container, p.unchanged = decision.Container{OS: facts.OS, ID: o.id}, notEligible
+		p.container, p.unchanged = decision.Container{OS: spec.OS, ID: o.id}, notEligible
 		return p, nil
 	}
 	if request := o.request(); request != "" {

@@ -168,22 +168,14 @@ func (s *shim) prepare() (err error) {
 	}
 	spec, err := s.parse(data)
 	if err != nil {
-		return s.refuseSpec(err)
+		return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 	}
-	facts, err := spec.Facts()
-	if err != nil {
-		return s.refuseSpec(err)
-	}
-	container, ok := Describe(facts, s.container.ID)
+	container, ok := Describe(spec.Facts, s.container.ID)
 	if !ok || !decision.RequestsGPU(container) {
 		return nil
 	}
 	s.container = container
 	return s.adjust(path, spec)
-}
-
-func (s *shim) refuseSpec(err error) error {
-	return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 }
 
 // adjust makes the edits of the container's decision.
