@@ -48,14 +48,14 @@ func isHostProcess(facts ocispec.Facts) bool {
 
 // hasHostProcess reports whether a config.json has the annotation of a host process,
 // in the form of Go's encoder, which containerd uses. A pod's sandbox has it too.
-// The search begins with a letter that is rare in a spec.
+// This search and the others begin with a letter that is rare in a spec, for speed.
 func hasHostProcess(config []byte) bool {
 	return bytes.Contains(config, []byte(`hostprocess-container":"true"`))
 }
 
 // hasSandbox reports whether a config.json is that of a pod's sandbox, in the same form.
 func hasSandbox(config []byte) bool {
-	return bytes.Contains(config, []byte(`container-type":"sandbox"`))
+	return bytes.Contains(config, []byte(`-type":"sandbox"`))
 }
 
 // definitelyNoRequest reports whether the bytes of a config.json cannot contain a
@@ -69,7 +69,7 @@ func definitelyNoRequest(config []byte) bool {
 	if len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
 		return false
 	}
-	for _, text := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, `"` + ocispec.IDTypeClass + `"`, `\u`, `\/`} {
+	for _, text := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, ocispec.IDTypeClass[1:] + `"`, `\u`, `\/`} {
 		if bytes.Contains(config, []byte(text)) {
 			return false
 		}
