@@ -50,8 +50,8 @@ RuntimeClass.
 With --restart, containerd is restarted if necessary. If it does not come back, the old
 file is restored, and the same change is not tried again for an hour.
 
-In a pod on Linux, use --restart-mode signal: containerd gets SIGTERM, and its supervisor
-starts it again. This needs hostPID: true and appArmorProfile: {type: Unconfined}.
+In a pod on Linux, use --restart-mode signal: containerd's supervisor must start it again.
+This needs hostPID: true and appArmorProfile: {type: Unconfined}.
 `,
 		Example: `  dxctl runtime configure --dry-run
   dxctl runtime configure --restart

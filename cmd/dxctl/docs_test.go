@@ -71,7 +71,8 @@ func cliPage() string {
 	var page strings.Builder
 	page.WriteString(`# dxctl
 
-Generated from the commands' help, with the defaults on Linux.
+Generated from the commands' help, with the defaults on Linux. Flags for locations that several commands have
+are among the [common flags](#common-flags) only.
 `)
 	commands := everyCommand(newCommand())
 	common, users := commonFlags(commands)
@@ -135,6 +136,9 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		var place string
 		switch {
 		case common[flagKey(f)] != nil:
+			if name, _ := pflag.UnquoteUsage(f); slices.Contains([]string{"FILE", "DIRECTORY", "SOCKET"}, name) {
+				return
+			}
 			place = "[Common](#common-flags)"
 		case strings.Contains(f.Usage, "(key "):
 			place = "[Keys](configuration.md#keys)"

@@ -66,10 +66,14 @@ func findingsPage() string {
 	var page strings.Builder
 	page.WriteString("\n```text\n")
 	written := map[string]bool{}
-	files, causes := regexp.MustCompile(`(/[a-z.][\w.-]*){2,}`), regexp.MustCompile(`: (stat|query|list): .*`)
+	files := regexp.MustCompile(`(/[a-z.][\w.-]*){2,}`)
 	for _, node := range brokenNodes() {
 		f := Examine(node.facts).Findings[0]
-		problem, fix := causes.ReplaceAllString(files.ReplaceAllString(f.Problem, "FILE"), ""), files.ReplaceAllString(f.Fix, "FILE")
+		problem, fix := files.ReplaceAllString(f.Problem, "FILE"), files.ReplaceAllString(f.Fix, "FILE")
+		// The cause differs.
+		if short, _, _ := strings.Cut(problem, ": "); strings.Count(short, " ") > 2 && !written[short] {
+			problem, written[short] = short, true
+		}
 		if !written[fix] {
 			fmt.Fprintf(&page, "%s\n    %s\n", problem, fix)
 		}
