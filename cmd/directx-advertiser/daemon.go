@@ -189,16 +189,16 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err := d.openRecorder(ctx); err != nil {
 		return err
 	}
-	assignment := capabilities.Resolve(p.Assignment, d.nodeOS, capabilities.Ask)
-	d.log.WithFields(logrus.Fields{"mode": assignment.Mode(), "reason": assignment.Reason}).Info("Device assignment")
-	d.metrics.SetAssignment(string(assignment.Mode()), assignment.Reason)
+	assignment := capabilities.Resolve(p.Assignment, d.nodeOS, capabilities.Build())
+	d.log.WithFields(logrus.Fields{"mode": assignment.Mode, "reason": assignment.Reason}).Info("Device assignment")
+	d.metrics.SetAssignment(string(assignment.Mode), assignment.Reason)
 	d.metrics.SetInjection(string(p.Injection))
 	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: d.stateDir, Record: true, UUIDs: true, Log: d.log})
 	if err != nil {
 		return cli.Usage("%w; --inventory names one", err)
 	}
 	c := advertiser.Config{
-		Source:   discovery.ByClass(source, !assignment.Individual),
+		Source:   discovery.ByClass(source, assignment.ByClass()),
 		Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.kubeletDir, Pods: d.pods,
 		NodeOS: d.nodeOS, Metrics: d.metrics, Log: d.log,
 		FailOnInitError: p.FailOnInitError && !d.started,
@@ -208,7 +208,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	c.Source = honored
 	switch {
 	case p.Injection == policy.InjectByKubelet:
-		injector := newInjector(d, &c, p, !assignment.Individual)
+		injector := newInjector(d, &c, p, assignment.ByClass())
 		c.Inject, c.Ready = injector.Inject, injector.Ready
 	case p.ServedBy == policy.ServedByShim:
 		gate, err := newShimGate(d.stateDir, d.criSocket)

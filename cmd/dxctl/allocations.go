@@ -18,18 +18,16 @@ import (
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
 )
 
 type allocationsOptions struct {
 	nodeConfig
-	podResources string
-	criSocket    string
-	namespace    string
-	stale        bool
-	output       string
-	now          func() time.Time
+	criSocket string
+	namespace string
+	stale     bool
+	output    string
+	now       func() time.Time
 }
 
 func newAllocationsCommand() *cobra.Command {
@@ -40,8 +38,8 @@ func newAllocationsCommand() *cobra.Command {
 		Short: "List which containers hold which GPUs",
 		Long: `Lists the allocated replicas and the containers that hold them, with a state:
 
-  held     the pod is on this node
-  stale    the pod no longer exists; the record ends soon
+  held     the pod runs
+  stale    the pod does not run; the record ends soon
   waiting  the container has not been created yet
   unknown  the node's pods cannot be listed
 
@@ -53,7 +51,6 @@ Requires root or an administrator.`,
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
-	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
 	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
@@ -150,93 +147,39 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 	})
 }
 
-// nodePods are the pods of the node, nil where they could not be listed.
-type nodePods struct {
-	// kubelet has the kubelet's pods as "namespace/name".
-	kubelet map[string]bool
-	// runtime has containerd's pods by UID.
-	runtime map[string]containerdconfig.Pod
-}
-
-// pods lists the pods of the node. The kubelet does not report UIDs, and containerd
-// not which pods start again.
+// pods returns the pods of the node, nil if they are unknown or not of interest.
 func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries []allocation.Entry) nodePods {
-	var pods nodePods
 	if !slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
-		return pods
+		return nil
 	}
-	containers, err := advertiser.PodResources{Socket: o.podResources}.Containers(ctx)
-	if err == nil {
-		pods.kubelet = map[string]bool{}
-	}
-	for _, c := range containers {
-		pods.kubelet[c.Pod.String()] = true
-	}
-	var runtimeErr error
-	pods.runtime, runtimeErr = (&target{criSocket: o.criSocket}).pods(ctx)
-	switch {
-	case err != nil && runtimeErr != nil:
-		fmt.Fprintf(stderr, "The pods of this node are unknown: %v; %v; set --pod-resources-socket and --cri-socket\n", err, runtimeErr)
-	case err != nil:
-		fmt.Fprintf(stderr, "The pods are those of containerd: %v\n", err)
+	pods, err := (&target{criSocket: o.criSocket}).pods(ctx)
+	if err != nil {
+		fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
 	}
 	return pods
 }
 
-func podName(h allocation.Holder) string { return h.PodNamespace + "/" + h.PodName }
-
-// newest returns the UID of the newest pod of each name: the one that containerd
-// runs, or the holder of the newest entry.
-func (k nodePods) newest(entries []allocation.Entry) map[string]string {
-	uids := map[string]string{}
-	for _, e := range entries {
-		if e.Holder != nil {
-			uids[podName(*e.Holder)] = e.Holder.PodUID
-		}
-	}
-	for uid, pod := range k.runtime {
-		if pod.Ready {
-			uids[pod.Namespace+"/"+pod.Name] = uid
-		}
-	}
-	return uids
-}
-
 // state returns the state of an entry and the reason.
-func (k nodePods) state(e allocation.Entry, newest map[string]string) (state, reason string) {
+func (p nodePods) state(e allocation.Entry) (state, reason string) {
 	switch {
 	case e.HolderUnknown:
 		return stateUnknown, "its holder cannot be read"
 	case e.Holder == nil:
 		return stateWaiting, ""
-	}
-	name, uid := podName(*e.Holder), e.Holder.PodUID
-	named := e.Holder.PodName != ""
-	sandbox, exists := k.runtime[uid]
-	switch {
-	case sandbox.Ready:
+	case p == nil:
+		return stateUnknown, "the pods of this node are unknown"
+	case p.run(*e.Holder):
 		return stateHeld, ""
-	case named && !e.Holder.NameOnly() && newest[name] != uid:
-		return stateStale, "a newer pod has the same name"
-	case named && k.kubelet[name]:
-		return stateHeld, ""
-	case named && k.kubelet != nil:
-		return stateStale, "the kubelet does not have its pod"
-	case exists:
-		return stateUnknown, "its pod's sandbox has ended, and may start again"
-	case k.runtime != nil:
-		return stateStale, "containerd does not have its pod"
 	}
-	return stateUnknown, "the pods of this node are unknown"
+	return stateStale, "containerd has no running sandbox of its pod"
 }
 
 // reportAllocations returns a report for each replica of entries, ordered by GPU
 // and replica.
 func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods nodePods) []allocationReport {
-	newest := pods.newest(entries)
 	reports := []allocationReport{}
 	for _, e := range entries {
-		state, reason := pods.state(e, newest)
+		state, reason := pods.state(e)
 		r := allocationReport{Allocation: string(e.ID), Resource: e.Resource, State: state, Reason: reason, AllocatedAt: e.CreatedAt}
 		if h := e.Holder; h != nil {
 			r.Namespace, r.Pod, r.PodUID, r.Container = h.PodNamespace, h.PodName, h.PodUID, h.Container

@@ -11,7 +11,6 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/testutil"
 )
@@ -43,38 +42,26 @@ func TestAllocationStates(t *testing.T) {
 	nameless.Holder.PodNamespace = ""
 	byName := entry("a", "name:default/a", "0")
 	unclear.HolderUnknown = true
-	yes := func(name string) map[string]bool { return map[string]bool{name: true} }
-	ready := func(uid string) map[string]containerdconfig.Pod {
-		return map[string]containerdconfig.Pod{uid: {Ready: true}}
+	pod := func(uid string, ready bool) nodePods {
+		return nodePods{uid: {Namespace: "default", Name: "a", Ready: ready}}
 	}
-	ended := map[string]containerdconfig.Pod{"uid-a": {}}
-	none, empty := map[string]bool{}, map[string]containerdconfig.Pod{}
 	for name, test := range map[string]struct {
-		entry  allocation.Entry
-		pods   nodePods
-		newest string
-		want   string
+		entry allocation.Entry
+		pods  nodePods
+		want  string
 	}{
-		"the kubelet has it":                       {held, nodePods{yes("default/a"), nil}, "uid-a", stateHeld},
-		"not presented":                            {entry("", "", "0"), nodePods{none, empty}, "", stateWaiting},
-		"its binding cannot be read":               {unclear, nodePods{none, empty}, "", stateUnknown},
-		"the kubelet does not have it":             {held, nodePods{yes("default/b"), nil}, "uid-a", stateStale},
-		"nor has containerd":                       {held, nodePods{none, empty}, "uid-a", stateStale},
-		"its sandbox has ended":                    {held, nodePods{none, ended}, "uid-a", stateStale},
-		"a kubelet that has just started":          {held, nodePods{none, ready("uid-a")}, "uid-a", stateHeld},
-		"no kubelet, containerd has it":            {held, nodePods{nil, ready("uid-a")}, "uid-a", stateHeld},
-		"no kubelet after a reboot":                {held, nodePods{nil, ended}, "uid-a", stateUnknown},
-		"no kubelet, containerd does not":          {held, nodePods{nil, ready("uid-b")}, "uid-a", stateStale},
-		"no answer":                                {held, nodePods{}, "uid-a", stateUnknown},
-		"its pod was recreated":                    {held, nodePods{yes("default/a"), nil}, "uid-b", stateStale},
-		"recreated, and the old one has not ended": {held, nodePods{yes("default/a"), ready("uid-a")}, "uid-b", stateHeld},
-		"only its pod's name is known":             {byName, nodePods{yes("default/a"), ready("uid-a")}, "uid-a", stateHeld},
-		"only the name of a pod that is gone":      {byName, nodePods{none, empty}, "", stateStale},
-		"a pod of no name":                         {nameless, nodePods{none, ready("uid-a")}, "uid-a", stateHeld},
-		"a pod of no name, gone":                   {nameless, nodePods{none, empty}, "uid-a", stateStale},
-		"a pod of no name, no containerd":          {nameless, nodePods{none, nil}, "uid-a", stateUnknown},
+		"runs":                             {held, pod("uid-a", true), stateHeld},
+		"not presented":                    {entry("", "", "0"), nodePods{}, stateWaiting},
+		"its binding cannot be read":       {unclear, nodePods{}, stateUnknown},
+		"gone":                             {held, nodePods{}, stateStale},
+		"its sandbox has ended":            {held, pod("uid-a", false), stateStale},
+		"its pod was recreated":            {held, pod("uid-b", true), stateStale},
+		"no answer":                        {held, nil, stateUnknown},
+		"only its pod's name is known":     {byName, pod("uid-a", true), stateHeld},
+		"only the name of a pod that ends": {byName, pod("uid-a", false), stateStale},
+		"a pod of no name":                 {nameless, pod("uid-a", true), stateHeld},
 	} {
-		got, reason := test.pods.state(test.entry, map[string]string{"default/a": test.newest, "/": test.newest})
+		got, reason := test.pods.state(test.entry)
 		if got != test.want {
 			t.Errorf("%s: %s (%s), want %s", name, got, reason, test.want)
 		}
@@ -90,7 +77,7 @@ func TestAllocationsOutput(t *testing.T) {
 	both := entry("b", "uid-b", "2")
 	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
-	reports := reportAllocations(entries, devices, nodePods{map[string]bool{"default/a": true, "default/b": true}, nil})
+	reports := reportAllocations(entries, devices, nodePods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range []string{outputTable, outputWide, outputJSON, outputYAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}
@@ -147,7 +134,7 @@ func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string
 func nowhere(t *testing.T) []string {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")
-	return []string{"--inventory", none, "--pod-resources-socket", none, "--cri-socket", none}
+	return []string{"--inventory", none, "--cri-socket", none}
 }
 
 func TestAllocationsWithoutKubelet(t *testing.T) {
@@ -167,7 +154,7 @@ func TestAllocationsWithoutKubelet(t *testing.T) {
 	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	for _, want := range []string{"shown without their names", "The pods of this node are unknown: ", "list containerd's pods", "set --pod-resources-socket"} {
+	for _, want := range []string{"shown without their names", "The pods of this node are unknown: ", "list containerd's pods", "set --cri-socket"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q in %s", want, stderr)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
 )
 
@@ -20,25 +18,17 @@ import (
 const exitUnknown = 2
 
 func newCapabilitiesCommand() *cobra.Command {
-	n := newNodeFacts(runtime.GOOS, outputTable, outputJSON, outputYAML)
-	command := &cobra.Command{
+	return factsCommand(runtime.GOOS, &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
-whether NRI is enabled, which runtime handlers use the shim, and the schemas of HCS.`,
+whether NRI is enabled, which runtime handlers use the shim, and whether HCS answers.`,
 		Example: `  dxctl capabilities -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := n.printCapabilities(c.Context(), c.OutOrStdout())
-			return err
-		},
-	}
-	n.addFlags(command.Flags())
-	return command
+	}, func(*nodeFacts, doctor.Facts) error { return nil })
 }
 
 func newStatusCommand(goos string) *cobra.Command {
-	n := newNodeFacts(goos, outputTable, outputJSON, outputYAML)
-	command := &cobra.Command{
+	return factsCommand(goos, &cobra.Command{
 		Use:   "status",
 		Short: "Show whether runtime handlers use the shim, and check them",
 		Long: `Prints what 'dxctl capabilities' prints.
@@ -46,65 +36,61 @@ func newStatusCommand(goos string) *cobra.Command {
 Exit status: 0 if the handlers that use the shim work, 1 if not or if there is none,
 2 if that is unknown.`,
 		Example: `  dxctl runtime status -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := n.printCapabilities(c.Context(), c.OutOrStdout())
-			var problems []string
-			for _, finding := range doctor.RuntimeFindings(f) {
-				problems = append(problems, finding.Problem+": "+finding.Fix)
-			}
-			switch {
-			case err != nil:
-				return err
-			case f.Containerd.FileErr != nil:
-				return cli.WithStatus(exitUnknown, f.Containerd.FileErr)
-			case f.Containerd.Err != nil:
-				return cli.WithStatus(exitUnknown, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", f.Containerd.Err, n.criSocket))
-			case len(problems) > 0:
-				return errors.New(strings.Join(problems, "; "))
-			}
-			return nil
-		},
+	}, func(n *nodeFacts, f doctor.Facts) error {
+		var problems []string
+		for _, finding := range doctor.RuntimeFindings(f) {
+			problems = append(problems, finding.Problem+": "+finding.Fix)
+		}
+		switch {
+		case f.Containerd.FileErr != nil:
+			return cli.WithStatus(exitUnknown, f.Containerd.FileErr)
+		case f.Containerd.Err != nil:
+			return cli.WithStatus(exitUnknown, fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", f.Containerd.Err, n.criSocket))
+		case len(problems) > 0:
+			return errors.New(strings.Join(problems, "; "))
+		}
+		return nil
+	})
+}
+
+// factsCommand returns a command that prints the facts of the node and checks them.
+func factsCommand(goos string, command *cobra.Command, check func(*nodeFacts, doctor.Facts) error) *cobra.Command {
+	n := nodeFacts{target: target{os: goos}, outputs: []string{outputTable, outputJSON, outputYAML}}
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		if err := n.check(); err != nil {
+			return err
+		}
+		f := n.gatherRuntime(c.Context())
+		if err := reportCapabilities(f).print(c.OutOrStdout(), n.output); err != nil {
+			return err
+		}
+		return check(&n, f)
 	}
 	n.addFlags(command.Flags())
 	return command
 }
 
-// printCapabilities prints the facts of the node and returns them.
-func (n *nodeFacts) printCapabilities(ctx context.Context, stdout io.Writer) (f doctor.Facts, err error) {
-	if err := n.check(); err != nil {
-		return f, err
-	}
-	f = n.gatherRuntime(ctx)
-	r := reportCapabilities(f)
-	if n.output == outputTable {
-		return f, r.print(stdout)
-	}
-	return f, printAs(stdout, n.output, r)
-}
-
 // capabilitiesReport is the output. The names of its fields are stable.
 type capabilitiesReport struct {
 	doctor.Facts
-	// Assignment is the assignment mode in force: "location-path", "class-guid" or
-	// "unknown". Reason is why.
+	// Assignment is the assignment mode in force, and Reason is why.
 	Assignment string `json:"assignment"`
 	Reason     string `json:"reason"`
 }
 
 func reportCapabilities(f doctor.Facts) capabilitiesReport {
-	assignment := capabilities.Resolve(f.Config.Policy.Assignment, f.OS, func() (capabilities.Capabilities, error) { return *f.Windows, nil })
-	r := capabilitiesReport{Facts: f, Assignment: string(assignment.Mode()), Reason: assignment.Reason}
-	if f.Windows != nil && errors.Is(f.Windows.SchemasErr, context.DeadlineExceeded) {
-		r.Assignment, r.Reason = "unknown", f.Windows.SchemasErr.Error()
-	}
-	return r
+	a := f.Assignment(f.Config.Policy.Assignment)
+	return capabilitiesReport{f, string(a.Mode), a.Reason}
 }
 
-func (r capabilitiesReport) print(w io.Writer) error {
+func (r capabilitiesReport) print(w io.Writer, output string) error {
+	if output != outputTable {
+		return printAs(w, output, r)
+	}
 	table := newTable(w)
 	if windows := r.Windows; windows != nil {
 		table.row("Windows", windows.Windows.String())
-		table.row("HCS schemas", orError(strings.Trim(fmt.Sprint(windows.Schemas), "[]"), windows.SchemasErr))
+		table.row("HCS", orError("answers", windows.HCSErr))
 	}
 	if w := r.WSL; w != nil {
 		table.row("WSL", fmt.Sprintf("kernel %s; /dev/dxg: %s; /usr/lib/wsl/lib: %s; systemd: %s", w.Kernel, yesNo(w.Driver), yesNo(w.Libraries), yesNo(w.Systemd)))

@@ -26,7 +26,6 @@ func windowsFacts() doctor.Facts {
 		OS: "windows", Config: doctor.Config{Policy: p},
 		Windows: &capabilities.Capabilities{
 			Windows: win32.Version{Major: 10, Build: 20348, Server: true, Product: "Windows Server 2022 Datacenter"},
-			Schemas: []capabilities.Schema{{Major: 1, Minor: 0}, {Major: 2, Minor: 7}},
 		},
 		Containerd: doctor.Containerd{
 			Version: "v1.7.35", ConfigPath: `C:\config.toml`,
@@ -43,12 +42,12 @@ func TestReportCapabilities(t *testing.T) {
 		want   string // a line of the table
 	}{
 		"Windows":  {nil, "Windows Windows Server 2022 Datacenter"},
-		"schemas":  {nil, "HCS schemas 1.0 2.7"},
-		"auto":     {nil, "Assignment location-path (assignmentMode: auto): HCS supports schema 2.7"},
+		"HCS":      {nil, "HCS answers"},
+		"auto":     {nil, "Assignment location-path (assignmentMode: auto): Windows build 20348"},
 		"by class": {func(f *doctor.Facts) { f.Config.Policy.Assignment = policy.AssignByClass }, "class-guid (assignmentMode: class-guid)"},
 		"silent Windows": {func(f *doctor.Facts) {
-			f.Windows = &capabilities.Capabilities{SchemasErr: fmt.Errorf("query: %w", context.DeadlineExceeded)}
-		}, "unknown (assignmentMode: auto): query: context deadline exceeded"},
+			f.Windows.HCSErr = fmt.Errorf("query: %w", context.DeadlineExceeded)
+		}, "HCS query: context deadline exceeded"},
 		"injection":       {func(f *doctor.Facts) { f.Config.Policy.Injection = policy.InjectByKubelet }, "Injection kubelet"},
 		"policy":          {func(f *doctor.Facts) { f.Config.Err = errors.New("torn") }, "Node policy torn"},
 		"NRI":             {func(f *doctor.Facts) { f.Containerd.NRI = true }, "NRI yes"},
@@ -64,7 +63,7 @@ func TestReportCapabilities(t *testing.T) {
 			test.change(&f)
 		}
 		var out bytes.Buffer
-		if err := reportCapabilities(f).print(&out); err != nil {
+		if err := reportCapabilities(f).print(&out, outputTable); err != nil {
 			t.Fatal(err)
 		}
 		// Columns are as wide as their content.
@@ -80,15 +79,14 @@ func TestFactsAsJSON(t *testing.T) {
 	f := windowsFacts()
 	doctor.AsText(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
-	if err := printAs(&out, outputJSON, reportCapabilities(f)); err != nil {
+	if err := reportCapabilities(f).print(&out, outputJSON); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
-		Windows struct{ HCSSchemas []string }
-		Config  map[string]any
-		Shims   []struct{ Error string }
+		Config map[string]any
+		Shims  []struct{ Error string }
 	}
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Windows.HCSSchemas[1] != "2.7" || got.Shims[0].Error != "file does not exist" || got.Config["error"] != nil {
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Shims[0].Error != "file does not exist" || got.Config["error"] != nil {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }

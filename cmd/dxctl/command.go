@@ -40,7 +40,6 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 	command.AddCommand(newManCommand())
 	command.SetHelpCommandGroupID("shell")
 	command.SetCompletionCommandGroupID("shell")
-	completeFlags(command)
 	return command
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,12 +23,11 @@ type devicesOptions struct {
 	nodeFiles
 	output string
 	watch  bool
-	now    func() time.Time
 	rules  []policy.Resource
 }
 
 func newDevicesCommand() *cobra.Command {
-	o := devicesOptions{now: time.Now}
+	o := devicesOptions{}
 	command := &cobra.Command{
 		Use:   "devices [INDEX | PATH | LUID | INSTANCE-ID]",
 		Short: "List this node's GPUs",
@@ -37,7 +37,7 @@ With the index, location path, LUID or instance ID of a GPU, prints its details 
 YAML, and which of its driver files are missing.
 
 The field names of JSON and YAML are stable; name prints the location path or instance
-ID. With --watch -o json, each line is an object.`,
+ID. With --watch, prints the list again when it changes.`,
 		Example: `  dxctl devices 0
   dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
   dxctl devices --watch
@@ -51,7 +51,7 @@ ID. With --watch -o json, each line is an object.`,
 	o.nodeConfig.addFlags(flags)
 	o.nodeFiles.addFlags(flags)
 	flags.StringVarP(&o.output, "output", "o", outputTable, "output format: table, wide, json, yaml or name")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "report changes until interrupted")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command
 }
 
@@ -63,8 +63,6 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	switch {
 	case o.watch && len(args) > 0:
 		return cli.Usage("--watch excludes the name of a GPU")
-	case o.watch && (o.output == outputYAML || o.output == outputName):
-		return cli.Usage("--watch excludes --output %s", o.output)
 	}
 	source, p, err := o.open(stderr)
 	if err != nil {
@@ -117,6 +115,42 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 		table.row(cells...)
 	}
 	return table.Flush()
+}
+
+// follow prints devices, and those of source after each change until ctx ends.
+func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, devices []discovery.Device, stdout, stderr io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		ended <- source.Watch(ctx, func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	for {
+		if err := o.list(stdout, stderr, devices); err != nil {
+			return err
+		}
+		before := devices
+		for reflect.DeepEqual(before, devices) {
+			select {
+			case err := <-ended:
+				if ctx.Err() != nil {
+					return nil
+				}
+				return errors.Join(err, errors.New("the watch of the GPUs ended unexpectedly"))
+			case <-changed:
+			}
+			var err error
+			if devices, err = source.Devices(ctx); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
+	}
 }
 
 // printOne prints the details of a GPU, as YAML unless another format is set.

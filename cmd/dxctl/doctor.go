@@ -25,7 +25,7 @@ const outputText = "text"
 
 func newDoctorCommand() *cobra.Command {
 	places := paths.Default()
-	o := doctorOptions{nodeFacts: newNodeFacts(runtime.GOOS, outputText, outputJSON)}
+	o := doctorOptions{nodeFacts: nodeFacts{target: target{os: runtime.GOOS}, outputs: []string{outputText, outputJSON}}}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -79,9 +79,9 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	switch {
 	case err != nil:
 		return err
-	case report.Result == doctor.Findings:
+	case report.Problems() > 0:
 		return errors.New("this node has problems")
-	case report.Result == doctor.NotKnown:
+	case len(report.Findings) > 0:
 		return cli.WithStatus(exitUnknown, errors.New("some checks could not be performed"))
 	}
 	return nil

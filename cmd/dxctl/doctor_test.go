@@ -112,21 +112,3 @@ func TestReportHasNoSecret(t *testing.T) {
 		})
 	}
 }
-
-// TestEndOfLog reads the end of a log, from the beginning of a line.
-func TestEndOfLog(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ text, want string }{
-		"short": {"a\nb\n", "a\nb"},
-		"empty": {"", ""},
-		"long":  {strings.Repeat("x", maxLog) + "\nlast\n", "last"},
-	} {
-		file := filepath.Join(t.TempDir(), "shim.log")
-		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := string(endOf(file)); got != test.want {
-			t.Errorf("%s: %d bytes", name, len(got))
-		}
-	}
-}

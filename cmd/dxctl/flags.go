@@ -25,7 +25,6 @@ type flagsOptions struct {
 	program     string
 	withShim    bool
 	containerOS string
-	shell       string
 	output      string
 }
 
@@ -35,8 +34,8 @@ func newFlagsCommand() *cobra.Command {
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
 		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 and later) for a container with GPUs
-and their driver files: as a line quoted for a shell (text), an argument on each line
-(args), or a list (json).`,
+and their driver files: as a line quoted for the shells of --container-os (text), an
+argument on each line (args), or a list (json).`,
 		Example: `  # bash
   mapfile -t gpu < <(dxctl flags --index 0 -o args)
   ctr run --rm "${gpu[@]}" IMAGE ID
@@ -52,7 +51,6 @@ and their driver files: as a line quoted for a shell (text), an argument on each
 	o.selection.addFlags(flags)
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	flags.StringVar(&o.containerOS, "container-os", runtime.GOOS, "the container's operating system: windows or linux")
-	flags.StringVar(&o.shell, "shell", "", "shell to quote for: cmd, powershell or bash (default by --container-os)")
 	flags.StringVarP(&o.output, "output", "o", outputText, "output format: text, json or args")
 	o.nodeConfig.addFlags(flags)
 	o.nodeFiles.addFlags(flags)
@@ -60,7 +58,7 @@ and their driver files: as a line quoted for a shell (text), an argument on each
 }
 
 func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	program, shell := runflags.Program(o.program), runflags.Shell(o.shell)
+	program := runflags.Program(o.program)
 	os, osErr := ocispec.ParseOS(o.containerOS)
 	switch {
 	case osErr != nil:
@@ -68,15 +66,8 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	case o.empty():
 		return cli.Usage("no GPU is selected: use --all, --index, --luid or --path; 'dxctl devices' lists the GPUs")
 	}
-	switch {
-	case shell == "" && os == ocispec.Windows:
-		shell = runflags.PowerShell
-	case shell == "":
-		shell = runflags.Bash
-	}
 	if err := errors.Join(
 		checkChoice("for", o.program, string(runflags.Ctr), string(runflags.Nerdctl)),
-		checkChoice("shell", string(shell), string(runflags.Cmd), string(runflags.PowerShell), string(runflags.Bash)),
 		checkChoice("output", o.output, outputText, outputJSON, outputArgs), o.selection.check(), o.nodeFiles.check(),
 	); err != nil {
 		return err
@@ -87,12 +78,12 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	}
 	if without, ok := runflags.WithoutVariable(flags, ocispec.DevicesVariable); ok {
 		// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
-		if _, err := shell.Line(flags); o.output == outputText && err != nil || o.output == outputArgs && os == ocispec.Windows {
-			fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which this shell cannot pass on\n", ocispec.DevicesVariable)
+		if os == ocispec.Windows && o.output != outputJSON {
+			fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
 			flags = without
 		}
 	}
-	return printFlags(stdout, o.output, shell, flags)
+	return printFlags(stdout, o.output, os, flags)
 }
 
 // flags returns the program's flags for the selected GPUs.
@@ -129,7 +120,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	return flags, err
 }
 
-func printFlags(stdout io.Writer, output string, shell runflags.Shell, flags []string) error {
+func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) error {
 	switch output {
 	case outputJSON:
 		return printAs(stdout, outputJSON, flags)
@@ -142,7 +133,7 @@ func printFlags(stdout io.Writer, output string, shell runflags.Shell, flags []s
 		_, err := fmt.Fprintln(stdout, strings.Join(flags, "\n"))
 		return err
 	}
-	line, err := shell.Line(flags)
+	line, err := runflags.Line(os, flags)
 	if err != nil {
 		return fmt.Errorf("%w: use -o %s or -o %s", err, outputArgs, outputJSON)
 	}

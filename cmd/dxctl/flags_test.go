@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/cmd/dxctl/runflags"
+	"directx-nri/ocispec"
 )
 
 // handInventory describes GPUs of both operating systems, for containers that are
@@ -60,18 +60,16 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 func TestFlagsOutput(t *testing.T) {
 	t.Parallel()
 	golden(t, "flags", transcript(t, t.TempDir(),
-		"flags --for ctr --index 0 --container-os windows --assume-files --shell bash",
-		"flags --for ctr --index 0 --container-os windows --assume-files --shell cmd",
-		"flags --for ctr --luid 0xC2F5 --container-os windows --assume-files --shell powershell",
-		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --container-os windows --assume-files --shell powershell",
-		"flags --for nerdctl --index 0 --container-os windows --assume-files",
+		"flags --for ctr --index 0 --container-os windows --assume-files",
+		"flags --for ctr --luid 0xC2F5 --container-os windows --assume-files",
+		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",
 		"flags --for ctr --index 0 --container-os windows --assume-files -o json",
 		"flags --for ctr --index 0 --container-os windows --assume-files -o args",
-		"flags --for ctr --index 0 --container-os windows --shell cmd",
-		"flags --for ctr --index 1 --container-os linux --assume-files --shell bash",
-		"flags --for nerdctl --index 1 --container-os linux --assume-files --shell bash",
-		"flags --for ctr --index 0 --container-os linux --with-shim --shell bash",
-		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --container-os windows --with-shim --shell cmd",
+		"flags --for ctr --index 0 --container-os windows",
+		"flags --for ctr --index 1 --container-os linux --assume-files",
+		"flags --for nerdctl --index 1 --container-os linux --assume-files",
+		"flags --for ctr --index 0 --container-os linux --with-shim",
+		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --container-os windows --with-shim",
 	))
 }
 
@@ -91,7 +89,6 @@ func TestFlagsRefusals(t *testing.T) {
 		"flags --all --assume-files --host-root /x": "--assume-files excludes --host-root",
 		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
 		"flags --all -o yaml":                       `--output "yaml": want text, json or args`,
-		"flags --all --shell fish":                  `--shell "fish": want cmd, powershell or bash`,
 		"flags --all --container-os plan9":          `--container-os: operating system "plan9"`,
 		"flags --index 1 --container-os windows --assume-files":             "no location path; select GPUs that windows containers can have",
 		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, and the program keeps the path; use the runtime shim, with --with-shim",
@@ -108,12 +105,12 @@ func TestFlagsRefusals(t *testing.T) {
 func TestPrintFlags(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, flag, want string }{
-		"a variable of cmd":   {outputText, "%x%", "cannot be quoted for this shell (cmd): "},
+		"a variable of cmd":   {outputText, "%x%", "cannot be quoted for a shell: "},
 		"two lines":           {outputArgs, "a\nb", "has more than one line: use -o json"},
 		"a variable in lines": {outputArgs, "%x%", ""},
 	} {
 		var out bytes.Buffer
-		err := printFlags(&out, test.output, runflags.Cmd, []string{test.flag})
+		err := printFlags(&out, test.output, ocispec.Windows, []string{test.flag})
 		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || out.Len() > 0) {
 			t.Errorf("%s: %v %s", name, err, &out)
 		}

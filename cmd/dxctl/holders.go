@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool)
 	for _, p := range problems {
 		err = errors.Join(err, p.Err)
 	}
-	var pods map[string]containerdconfig.Pod
+	var pods nodePods
 	if err == nil && len(entries) > 0 {
 		pods, err = t.pods(ctx)
 	}
@@ -49,27 +50,32 @@ func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool)
 
 // runningHolders returns the containers of entries whose pod runs, or all if that is
 // unknown. Those with GPUs by the kubelet have no interlock.
-func runningHolders(entries []allocation.Entry, pods map[string]containerdconfig.Pod, unknown bool) []string {
-	running := map[string]bool{}
-	for uid, pod := range pods {
-		running[uid] = running[uid] || pod.Ready
-		name := pod.Namespace + "/" + pod.Name
-		running[name] = running[name] || pod.Ready
-	}
+func runningHolders(entries []allocation.Entry, pods nodePods, unknown bool) []string {
 	var names []string
 	for _, e := range entries {
-		h := e.Holder
-		if h == nil || e.Injected || !unknown && !running[h.PodUID] && !running[podName(*h)] {
-			continue
+		if h := e.Holder; h != nil && !e.Injected && (unknown || pods.run(*h)) {
+			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
-		names = append(names, podName(*h)+"/"+h.Container)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// pods returns the pods that containerd has a sandbox of, by UID.
-func (t *target) pods(ctx context.Context) (map[string]containerdconfig.Pod, error) {
+// nodePods are the pods that containerd has a sandbox of, by UID.
+type nodePods map[string]containerdconfig.Pod
+
+// run reports whether the pod of a holder runs.
+func (p nodePods) run(h allocation.Holder) bool {
+	if !h.NameOnly() {
+		return p[h.PodUID].Ready
+	}
+	return slices.ContainsFunc(slices.Collect(maps.Values(p)), func(pod containerdconfig.Pod) bool {
+		return pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName
+	})
+}
+
+// pods returns the pods of the running containerd.
+func (t *target) pods(ctx context.Context) (nodePods, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	connection, err := containerdconfig.Dial(t.criSocket)

@@ -52,12 +52,6 @@ type nodeFacts struct {
 	kubeletDir, podResources string
 }
 
-// newNodeFacts returns the facts of a node, which are printed in one of outputs, by
-// default the first.
-func newNodeFacts(os string, outputs ...string) nodeFacts {
-	return nodeFacts{target: target{os: os}, outputs: outputs}
-}
-
 // addFlags adds the flags for containerd and for what uses it.
 func (n *nodeFacts) addFlags(flags *pflag.FlagSet) {
 	places := paths.Default()
@@ -86,13 +80,9 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 	})
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
 	group.Go(func() {
-		var err error
-		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
+		f.Files, _ = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
 			return slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()), nil
 		})
-		if err != nil {
-			f.Files = []doctor.File{{Kind: doctor.StateDir, Path: n.stateDir, Err: err}}
-		}
 	})
 	group.Wait()
 	return f
@@ -107,9 +97,11 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 	}
 	var group sync.WaitGroup
 	group.Go(func() {
-		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Ask() })
-		c.SchemasErr = cmp.Or(c.SchemasErr, err)
-		if doctor.AsText(&c.SchemasErr); n.os == "windows" {
+		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
+		if err != nil {
+			c.Windows.Build, c.HCSErr = capabilities.Build(), err
+		}
+		if doctor.AsText(&c.HCSErr); n.os == "windows" {
 			f.Windows = &c
 		}
 	})
@@ -120,8 +112,10 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 	var err error
 	if f.Config, err = within(ctx, n.timeout, func(context.Context) (doctor.Config, error) { return n.policyFacts(), nil }); err != nil {
 		f.Config = doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
+	} else if mark, found, err := shimfile.ReadNotServed(n.stateDir); found {
+		f.NotServed = errors.New(mark.String())
 	} else {
-		f.NotServed = n.notServed()
+		f.NotServed = err
 	}
 	group.Wait()
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
@@ -149,14 +143,6 @@ func within[T any](ctx context.Context, limit time.Duration, query func(context.
 	case <-ctx.Done():
 		return result, fmt.Errorf("no answer: %w", ctx.Err())
 	}
-}
-
-func (n *nodeFacts) notServed() error {
-	mark, found, err := shimfile.ReadNotServed(n.stateDir)
-	if found {
-		return fmt.Errorf("the real shim %s answers with bootstrap version %d, so containerd does not run our shim for the containers of pods", mark.Shim, mark.Version)
-	}
-	return err
 }
 
 func (n *nodeFacts) policyFacts() doctor.Config {
@@ -283,7 +269,9 @@ func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Pol
 	add(n.shim)
 	for i := range list {
 		s := &list[i]
+		begin := time.Now()
 		s.Version, s.Err = n.shimVersion(ctx, s.Path)
+		s.Start = time.Since(begin)
 		_, s.RealErr = shim.FindRuntime(s.Path, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
 		doctor.AsText(&s.Err, &s.RealErr)
 	}
@@ -348,18 +336,16 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 }
 
 // access checks who can write files that decide what containers get.
-func (n *nodeFacts) access(c doctor.Config) []doctor.File {
-	var list []doctor.File
-	add := func(kind doctor.FileKind, path string, check func(string) error) {
-		if path != "" && exists(path) {
-			list = append(list, doctor.File{Kind: kind, Path: path, Err: check(path)})
+func (n *nodeFacts) access(c doctor.Config) (list []doctor.File) {
+	add := func(check func(string) error, paths ...string) {
+		for _, path := range paths {
+			if path != "" && exists(path) {
+				list = append(list, doctor.File{Kind: doctor.Private, Path: path, Err: check(path)})
+			}
 		}
 	}
-	add(doctor.StateDir, n.stateDir, durable.CheckPrivate)
-	add(doctor.RuntimeDir, n.runtimeDir, durable.CheckPrivate)
-	add(doctor.KubeletDir, n.kubeletDir, durable.CheckPrivate)
-	add(doctor.ConfigFile, c.Path, durable.CheckFile)
-	add(doctor.InventoryFile, c.Policy.Source.Inventory, durable.CheckFile)
+	add(durable.CheckPrivate, n.stateDir, n.runtimeDir, n.kubeletDir)
+	add(durable.CheckFile, c.Path, c.Policy.Source.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
 			list = append(list, doctor.File{Kind: doctor.HostDirectory, Path: dir, Err: durable.CheckFile(dir)})
@@ -398,10 +384,24 @@ func (n *nodeFacts) leftovers() []doctor.File {
 	if last := lastAttempt(n.stateDir); last != nil {
 		add(doctor.FailedRestart, attemptRecord(n.stateDir).path, errors.New(last.String()))
 	}
-	if p, err := n.pending().read(); p != nil {
-		add(doctor.PendingRestart, n.pending().path, errors.New("an earlier command did not finish its restart of containerd"))
-	} else {
-		add(doctor.PendingRestart, n.pending().path, err)
+	p, err := n.pending().read()
+	if p != nil {
+		err = errors.New("an earlier command did not finish its restart of containerd")
 	}
+	add(doctor.PendingRestart, n.pending().path, err)
 	return list
+}
+
+// wslFacts returns what GPUs in WSL depend on, nil if root is not that of WSL.
+// https://github.com/microsoft/WSL/issues/423#issuecomment-221627364
+func wslFacts(root string) *doctor.WSL {
+	release, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease"))
+	kernel := strings.TrimSpace(string(release))
+	if !strings.Contains(strings.ToLower(kernel), "microsoft") {
+		return nil
+	}
+	return &doctor.WSL{
+		Kernel: kernel, Driver: exists(filepath.Join(root, "dev/dxg")), Libraries: exists(filepath.Join(root, "usr/lib/wsl/lib")),
+		Systemd: exists(filepath.Join(root, "run/systemd/system")), // as sd_booted(3) does
+	}
 }

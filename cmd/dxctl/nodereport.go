@@ -3,21 +3,28 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"time"
 
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/durable"
+	"directx-nri/internal/hostfiles"
 	"directx-nri/internal/paths"
 )
 
-// maxLog in bytes is the part of the shim's log in a report.
-const maxLog = 128 << 10
+// maxLog in bytes is more than the shim's log has.
+const maxLog = 4 << 20
 
 // nodeReport is the file of 'dxctl doctor --report': what is known of a node, in our
 // own form. It has no file of others.
@@ -29,8 +36,7 @@ type nodeReport struct {
 	Capabilities capabilitiesReport `json:"capabilities"`
 	Devices      []deviceReport     `json:"devices"`
 	Allocations  []allocation.Entry `json:"allocations"`
-	// ShimLog is the end of the shim's log.
-	ShimLog []string `json:"shimLog"`
+	ShimLog      []string           `json:"shimLog"`
 }
 
 // writeReport writes the report without secrets.
@@ -40,7 +46,7 @@ func (o *doctorOptions) writeReport(ctx context.Context, stderr io.Writer, facts
 		devices = append(devices, d.Device)
 	}
 	r := nodeReport{
-		Dxctl: cli.Version(version), Platform: runtime.GOOS + "/" + runtime.GOARCH, Claims: doctor.Claims(facts, o.observe(ctx, facts), report), Doctor: report.Redact(),
+		Dxctl: cli.Version(version), Platform: runtime.GOOS + "/" + runtime.GOARCH, Claims: doctor.Claims(facts, observe(facts), report), Doctor: report.Redact(),
 		Capabilities: reportCapabilities(facts), Devices: reportDevices(devices, facts.Config.Policy.Resources),
 	}
 	// Doctor has the errors, without what they quote.
@@ -52,7 +58,11 @@ func (o *doctorOptions) writeReport(ctx context.Context, stderr io.Writer, facts
 	for _, e := range r.Allocations {
 		ids[string(e.ID)] = true
 	}
-	r.ShimLog = strings.Split(string(doctor.Redact(endOf(facts.Config.Policy.Shim.Log), ids)), "\n")
+	log, err := durable.Read(facts.Config.Policy.Shim.Log, maxLog)
+	if err != nil {
+		log = []byte(err.Error())
+	}
+	r.ShimLog = strings.Split(string(doctor.Redact(log, ids)), "\n")
 	var text bytes.Buffer
 	if err := printAs(&text, outputJSON, r); err != nil {
 		return err
@@ -64,24 +74,31 @@ func (o *doctorOptions) writeReport(ctx context.Context, stderr io.Writer, facts
 	return nil
 }
 
-// endOf returns the last lines of a log, or why it cannot be read.
-func endOf(path string) []byte {
-	file, err := durable.Open(path)
-	if err != nil {
-		return []byte(err.Error())
+// observe returns the facts of a Windows node that only claims need.
+func observe(f doctor.Facts) (o doctor.Observations) {
+	if f.OS != "windows" {
+		return o
 	}
-	defer func() { _ = file.Close() }()
-	end, err := file.Seek(0, io.SeekEnd)
-	start := max(0, end-maxLog)
-	log := make([]byte, end-start)
-	if err == nil {
-		_, err = file.ReadAt(log, start)
+	root := os.Getenv("SystemRoot")
+	drive := filepath.VolumeName(root) + `\`
+	o.Wine = exists(filepath.Join(root, "System32", "winecfg.exe"))
+	if os.Getenv("CONTAINER_SANDBOX_MOUNT_POINT") != "" {
+		o.HostProcess = "this is a HostProcess container"
 	}
-	if err != nil {
-		return []byte(err.Error())
+	// Windows creates both.
+	for path, want := range map[string]string{drive + "Documents and Settings": drive + "Users", drive + "PROGRA~1": drive + "Program Files"} {
+		got, _, err := hostfiles.Root("").Final(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		o.Links += path + " leads to " + got + " "
+		if err == nil && !strings.EqualFold(got, want) {
+			err = fmt.Errorf("%s leads to %s, not %s", path, got, want)
+		}
+		o.LinksErr = errors.Join(o.LinksErr, err)
 	}
-	if _, whole, found := bytes.Cut(log, []byte("\n")); found && start > 0 { // It starts within a line.
-		log = whole
+	if i := slices.IndexFunc(f.Shims, func(s doctor.Shim) bool { return s.Err == nil }); i >= 0 {
+		o.ShimStart = fmt.Sprintf("the runtime shim starts in %s", f.Shims[i].Start.Round(10*time.Microsecond))
 	}
-	return bytes.TrimSpace(log)
+	return o
 }

@@ -82,7 +82,7 @@ func openPolicy(p policy.Policy, stateDir string) (discovery.Source, error) {
 
 // byClass reports whether containers are assigned all GPUs of the node by their class.
 func byClass(p policy.Policy, os string) bool {
-	return !capabilities.Resolve(p.Assignment, os, capabilities.AskQuickly).Individual
+	return capabilities.Resolve(p.Assignment, os, capabilities.Build()).ByClass()
 }
 
 // decisionPolicy returns the policy of containers of an operating system.

@@ -2,16 +2,10 @@
 
 package capabilities
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
-// Ask returns what this Windows supports. On another system, the error matches
-// [errors.ErrUnsupported].
-func Ask() (Capabilities, error) {
-	return Capabilities{}, fmt.Errorf("query Windows: %w", errors.ErrUnsupported)
-}
+// Query returns what this Windows supports.
+func Query() Capabilities { return Capabilities{HCSErr: errors.ErrUnsupported} }
 
-// AskQuickly is [Ask].
-func AskQuickly() (Capabilities, error) { return Ask() }
+// Build returns the build number of this Windows, 0 on another system.
+func Build() uint32 { return 0 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -172,23 +173,10 @@ func checkRules(d *document, rules []policy.Resource) {
 	}
 }
 
-// covers reports whether m matches every GPU that n matches, as far as the two
-// alone can show: false is no proof of the contrary.
+// covers reports whether m matches every GPU that n matches: it is the same, or has no
+// condition but the kind.
 func covers(m, n policy.Match) bool {
-	within := func(outer, inner []string) bool {
-		return len(outer) == 0 || len(inner) > 0 && !slices.ContainsFunc(inner, func(s string) bool {
-			return !slices.ContainsFunc(outer, func(o string) bool { return strings.Trim(o, "*") == "" || strings.EqualFold(o, s) })
-		})
-	}
-	same := func(outer, inner *bool) bool { return outer == nil || inner != nil && *outer == *inner }
-	none := policy.DriverVersion{}
-	return (m.Kind == "" || m.Kind == n.Kind) &&
-		(len(m.Vendors) == 0 || len(n.Vendors) > 0 && !slices.ContainsFunc(n.Vendors, func(id uint16) bool { return !slices.Contains(m.Vendors, id) })) &&
-		within(m.Descriptions, n.Descriptions) && within(m.LocationPaths, n.LocationPaths) &&
-		m.MinMemory <= n.MinMemory && (m.MaxMemory == 0 || n.MaxMemory != 0 && n.MaxMemory <= m.MaxMemory) &&
-		(m.MinDriver == none && m.MaxDriver == none || (n.MinDriver != none || n.MaxDriver != none) &&
-			!n.MinDriver.Less(m.MinDriver) && (m.MaxDriver == none || n.MaxDriver != none && !m.MaxDriver.Less(n.MaxDriver))) &&
-		same(m.Integrated, n.Integrated) && same(m.Detachable, n.Detachable)
+	return reflect.DeepEqual(m, n) || reflect.DeepEqual(m, policy.Match{Kind: m.Kind}) && (m.Kind == "" || m.Kind == n.Kind)
 }
 
 // runtimeFiles returns the built-in entries that are not disabled, and the file's

@@ -18,13 +18,13 @@ import (
 // NewDecider returns the decider of this node with the policy p, for containers
 // of the operating system os. stateDir has the records and the compiled inventory.
 func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) *Decider {
-	assignment := capabilities.Resolve(p.Assignment, string(os), capabilities.AskQuickly)
+	assignment := capabilities.Resolve(p.Assignment, string(os), capabilities.Build())
 	return &Decider{
 		Source: openSource(stateDir, p),
 		Store:  allocation.OpenStore(paths.Allocations(stateDir)),
 		Files:  files,
 		Log:    log,
-		Policy: PolicyOf(p, !assignment.Individual),
+		Policy: PolicyOf(p, assignment.ByClass()),
 	}
 }
 

@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +27,7 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("before the first pod: status %d\n%s%s", status, stdout, stderr)
 	}
 	one := s.RunPod(t, bed.GPUPod("one", 1))
-	both := s.RunPod(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
+	s.RunPod(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
 
 	lines, held := s.allocations(t), s.Held(t)
 	if len(lines) != 4 || len(held) != 4 {
@@ -65,19 +64,6 @@ func TestAllocations(t *testing.T) {
 	})
 	if _, table, _ := s.allocationsAs(t, "table", "--stale"); strings.Count(table, "\n") != 2 || !strings.Contains(table, one) {
 		t.Errorf("--stale:\n%s", table)
-	}
-
-	// Without the kubelet containerd is asked, which may have the removed pod's
-	// sandbox for a while.
-	status, stdout, stderr := s.allocationsAs(t, "json", "--pod-resources-socket", filepath.Join(t.TempDir(), "none"))
-	var alone []allocationLine
-	if json.Unmarshal([]byte(stdout), &alone) != nil || status != 0 || stderr == "" {
-		t.Errorf("without the kubelet: status %d\n%s%s", status, stdout, stderr)
-	}
-	for _, line := range alone {
-		if want := strings.HasPrefix(line.Pod, both+"-"); want != (line.State == "held") {
-			t.Errorf("without the kubelet: %+v", line)
-		}
 	}
 }
 

@@ -130,7 +130,7 @@ func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 // testBash pastes the flags into a command line. The node's paths need no quoting, so
 // an environment variable that does is added.
 func (s *suite) testBash(t *testing.T) {
-	flags := strings.TrimSpace(s.dxctl(t, "flags", "--for", "ctr", "--all", "--shell", "bash"))
+	flags := strings.TrimSpace(s.dxctl(t, "flags", "--for", "ctr", "--all"))
 	line := strings.Join(slices.Concat(
 		[]string{"exec", s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
 		[]string{flags, "--env", "'HARD=a b#(c)&\"'", bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo \"$HARD\"'"}), " ")

@@ -15,6 +15,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/node"
+	"directx-nri/internal/capabilities"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/policy"
@@ -42,7 +43,6 @@ const (
 	CheckRecords      = "records"           // the allocation records can be used
 	CheckPermissions  = "permissions"       // only administrators can write the files
 	CheckLeftovers    = "leftovers"         // no command was interrupted
-	CheckAccess       = "access"            // dxctl may read everything
 )
 
 // Components that add GPUs to containers.
@@ -56,8 +56,6 @@ const (
 type examination struct {
 	Facts
 	r Report
-	// denied are what could not be read for lack of permission.
-	denied []string
 }
 
 // Examine returns the problems of a node: one finding for each cause, and none for
@@ -88,17 +86,6 @@ func Examine(f Facts) Report {
 	if f.Kubelet != nil && len(e.r.ServedBy) > 0 {
 		e.kubelet()
 	}
-	if len(e.r.Findings) > 0 {
-		e.r.Result = Findings
-	}
-	if len(e.denied) > 0 {
-		e.r.Result = cmp.Or(e.r.Result, NotKnown)
-		e.r.Findings = append(e.r.Findings, Finding{
-			CheckAccess, Unknown, "", "permission denied: " + strings.Join(e.denied, ", "),
-			"problems there are not detected", "run dxctl as root or an administrator",
-		})
-	}
-	e.r.Result = cmp.Or(e.r.Result, Sound)
 	return e.r
 }
 
@@ -140,10 +127,13 @@ func (f Facts) servedBy() []string {
 	return list
 }
 
-// byClass reports whether Windows containers are assigned all GPUs, by their class.
-func (f Facts) byClass() bool {
-	mode := f.Config.Policy.Assignment
-	return f.OS == "windows" && (mode == policy.AssignByClass || mode != policy.AssignByPath && f.Windows != nil && !f.Windows.Assignment().Individual)
+// Assignment returns how containers are assigned devices in a mode.
+func (f Facts) Assignment(mode policy.Assignment) capabilities.Assignment {
+	var build uint32
+	if f.Windows != nil {
+		build = f.Windows.Windows.Build
+	}
+	return capabilities.Resolve(mode, f.OS, build)
 }
 
 func (e *examination) served(by string) bool { return slices.Contains(e.r.ServedBy, by) }
@@ -170,17 +160,13 @@ func (e *examination) first(entries ...entry) {
 	}
 }
 
-// report adds a finding. Problems that are a lack of permission are reported
-// together, as one finding.
+// report adds a finding. A lack of permission is no problem of the node.
 func (e *examination) report(n entry) {
 	err, _ := n.problem.(error)
-	access := new(durable.AccessError)
+	access, severity := new(durable.AccessError), Problem
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		if !slices.Contains(e.denied, n.object) {
-			e.denied = append(e.denied, n.object)
-		}
-		return
+		severity, n.why, n.fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
 	case errors.As(err, &access):
 		n.problem, n.fix = fmt.Sprintf("%s: %v: %s", access.Path, access.Reason, access.Cause), access.Remedy
 	}
@@ -189,7 +175,7 @@ func (e *examination) report(n entry) {
 		restart, remove = "in PowerShell: Restart-Service containerd", `del "`+n.object+`"`
 	}
 	fix := strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove).Replace(n.fix)
-	e.r.Findings = append(e.r.Findings, Finding{n.check, Problem, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
+	e.r.Findings = append(e.r.Findings, Finding{n.check, severity, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -206,11 +192,7 @@ func (e *examination) setup() {
 // advice returns the check, the consequence and the remedy of a problem with a file.
 func (k FileKind) advice() (check, why, fix string) {
 	a := map[FileKind][3]string{
-		StateDir:       {CheckPermissions, "others can change the node policy and the allocation records", "check the disk"},
-		RuntimeDir:     {CheckPermissions, "others can pretend to be the NRI plugin", "check the disk"},
-		KubeletDir:     {CheckPermissions, "others can pretend to be the kubelet or directx-advertiser", "check the disk"},
-		ConfigFile:     {CheckPermissions, "the file is refused, because it names a program that runs with all privileges", "check the disk"},
-		InventoryFile:  {CheckPermissions, "the file is refused, because it decides what containers get", "check the disk"},
+		Private:        {CheckPermissions, "others can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"},
 		HostDirectory:  {CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"},
 		Record:         {CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"},
 		Journal:        {CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"},
@@ -285,7 +267,7 @@ func (e *examination) gpu(d GPU, missing map[string]bool) {
 	switch {
 	case !d.Health.OK():
 		flaw = "is unhealthy: " + d.Health.String()
-	case windows && d.LocationPath == "" && !e.byClass():
+	case windows && d.LocationPath == "" && !e.Assignment(e.Config.Policy.Assignment).ByClass():
 		flaw = "has no location path"
 	case windows && len(d.System32) == 0:
 		flaw = "has a driver without runtime files for containers"
@@ -307,11 +289,11 @@ func (e *examination) windows() {
 	if e.Windows == nil {
 		return
 	}
-	a, err := e.Windows.Assignment(), e.Windows.SchemasErr
+	auto, err := e.Assignment(policy.AssignAuto), e.Windows.HCSErr
 	e.first([]entry{
 		{errors.Is(err, context.DeadlineExceeded), CheckHCS, "vmcompute", fmt.Sprintf("the Host Compute Service does not answer: %v", err), "no container can be started or stopped", "in PowerShell: Restart-Service -Force vmcompute; or restart the node"},
-		{!a.Individual && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, e.Windows.Windows.String(), a.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
-		{a.Individual && errors.Is(err, errors.ErrUnsupported), CheckHCS, "", fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node"},
+		{auto.ByClass() && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, e.Windows.Windows.String(), auto.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
+		{!auto.ByClass() && errors.Is(err, errors.ErrUnsupported), CheckHCS, "", fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node"},
 	}...)
 }
 
@@ -358,10 +340,10 @@ func (e *examination) handlers() {
 	routed := false
 	for _, h := range c.Handlers {
 		routed = routed || h.Routed
-		if !h.Eligible {
+		if h.NotEligible != "" {
 			notEligible = append(notEligible, h.NotEligible)
 		}
-		e.first(entry{h.Routed && !h.Eligible, CheckHandlers, h.Name, h.NotEligible + ", and uses our shim", "its containers get no GPU", "remove its runtime_path in {containerd}"})
+		e.first(entry{h.Routed && h.NotEligible != "", CheckHandlers, h.Name, h.NotEligible + ", and uses our shim", "its containers get no GPU", "remove its runtime_path in {containerd}"})
 		if h.Routed && !h.Annotations {
 			silent = append(silent, h.Name)
 		}

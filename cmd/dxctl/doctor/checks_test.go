@@ -44,7 +44,7 @@ func sound() Facts {
 		}},
 		Containerd: Containerd{
 			ConfigPath: "/etc/containerd/config.toml", Socket: "/run/containerd/containerd.sock", Version: "v1.7.35", NRI: true,
-			Handlers: []Handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Eligible: true, Routed: true, Annotations: true, Loaded: true}},
+			Handlers: []Handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Routed: true, Annotations: true, Loaded: true}},
 		},
 		Shims: []Shim{{Path: shimPath, Handlers: []string{"runc"}, Version: "1.0"}},
 		Kubelet: &Kubelet{
@@ -57,7 +57,7 @@ func sound() Facts {
 func soundWindows() Facts {
 	f := sound()
 	f.OS = "windows"
-	f.Windows = windows(20348, 5)
+	f.Windows = windows(20348)
 	f.Config.Policy.ServedBy = policy.ServedByShim
 	f.GPUs = GPUs{List: []GPU{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}}
 	f.NRIErr = readiness.ErrNotRunning
@@ -67,8 +67,8 @@ func soundWindows() Facts {
 	return f
 }
 
-func windows(build, minor uint32) *capabilities.Capabilities {
-	return &capabilities.Capabilities{Windows: win32.Version{Major: 10, Build: build, Server: true}, Schemas: []capabilities.Schema{{Major: 2, Minor: minor}}}
+func windows(build uint32) *capabilities.Capabilities {
+	return &capabilities.Capabilities{Windows: win32.Version{Major: 10, Build: build, Server: true}}
 }
 
 func soundStandalone() Facts {
@@ -128,7 +128,7 @@ func TestSoundNodes(t *testing.T) {
 		if test.facts.Kubelet == nil {
 			role = RoleStandalone
 		}
-		if r := Examine(test.facts); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) || r.Result != Sound {
+		if r := Examine(test.facts); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -141,7 +141,7 @@ func TestHandlers(t *testing.T) {
 	}
 	file := []containerdconfig.Handler{handler("used", shimPath), handler("new", shimPath), handler("moved", "/opt"+shimPath), handler("old", ""), handler("other", "/opt/kata")}
 	loaded := []containerdconfig.Handler{handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
-	if h := Handlers("linux", []containerdconfig.Handler{{Name: "a", RuntimeType: "io.containerd.runc.v2", Sandboxer: "shim"}}, nil); h[0].Eligible || !strings.Contains(h[0].NotEligible, "sandboxer") {
+	if h := Handlers("linux", []containerdconfig.Handler{{Name: "a", RuntimeType: "io.containerd.runc.v2", Sandboxer: "shim"}}, nil); !strings.Contains(h[0].NotEligible, "sandboxer") {
 		t.Errorf("%+v", h)
 	}
 	var got []string
@@ -227,9 +227,9 @@ func brokenNodes() []brokenNode {
 		linux(CheckResources, "no configured resource matches", func(f *Facts) {
 			f.GPUs.List[0].Resource, f.GPUs.List[1].Resource, f.Kubelet.Allocatable = "", "", nil
 		}),
-		onWindows(CheckHCS, "require 2.2", func(f *Facts) { f.Windows, f.Config.Policy.Assignment = windows(17763, 1), policy.AssignByPath }),
-		onWindows(CheckHCS, "is not available", func(f *Facts) { f.Windows.Schemas, f.Windows.SchemasErr = nil, errors.ErrUnsupported }),
-		onWindows(CheckHCS, "does not answer", func(f *Facts) { f.Windows = &capabilities.Capabilities{SchemasErr: errSlow} }),
+		onWindows(CheckHCS, "build 17763 cannot", func(f *Facts) { f.Windows, f.Config.Policy.Assignment = windows(17763), policy.AssignByPath }),
+		onWindows(CheckHCS, "is not available", func(f *Facts) { f.Windows.HCSErr = errors.ErrUnsupported }),
+		onWindows(CheckHCS, "does not answer", func(f *Facts) { f.Windows.HCSErr = errSlow }),
 		linux(CheckContainerd, "does not answer: connection refused", func(f *Facts) {
 			f.Containerd.Err, f.Containerd.Handlers[0].Loaded, f.NRIErr = syscall.ECONNREFUSED, false, readiness.ErrNotServing
 		}),
@@ -247,7 +247,7 @@ func brokenNodes() []brokenNode {
 			f.Containerd.Handlers, f.Kubelet.Allocatable = nil, nil
 		}),
 		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *Facts) {
-			f.Containerd.Handlers[0].Eligible, f.Containerd.Handlers[0].NotEligible = false, "runtime handler runc has the sandboxer shim, not podsandbox"
+			f.Containerd.Handlers[0].NotEligible = "runtime handler runc has the sandboxer shim, not podsandbox"
 		}),
 		onWindows(CheckHandlers, "no runtime handler can have GPUs: runtime handler a has", func(f *Facts) {
 			f.Containerd.Handlers = []Handler{{NotEligible: "runtime handler a has the sandboxer shim, not podsandbox"}}
@@ -276,7 +276,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
 		linux(CheckPermissions, "not private", func(f *Facts) {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
-			f.GPUs.Err, f.Files = f.Config.Err, []File{{StateDir, state, f.Config.Err}}
+			f.GPUs.Err, f.Files = f.Config.Err, []File{{Private, state, f.Config.Err}}
 		}),
 		file(CheckPermissions, "does not exist", HostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
 		file(CheckLeftovers, "unexpected end", Journal, journal, errors.New("unexpected end of JSON input")),
@@ -285,7 +285,6 @@ func brokenNodes() []brokenNode {
 			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, readiness.ErrNotServing
 		}),
 		file(CheckLeftovers, "did not finish", PendingRestart, state+"/restart-pending.json", errors.New("an earlier command did not finish its restart of containerd")),
-		linux(CheckAccess, "permission denied: ", func(f *Facts) { f.Files, f.NRIErr = []File{{Record, "allocations", errDenied}}, errDenied }),
 	}
 }
 
@@ -293,12 +292,8 @@ func brokenNodes() []brokenNode {
 func TestBrokenNodes(t *testing.T) {
 	t.Parallel()
 	for _, test := range brokenNodes() {
-		severity := Problem
-		if test.check == CheckAccess {
-			severity = Unknown
-		}
 		r := Examine(test.facts)
-		if len(r.Findings) != 1 || r.Findings[0].Check != test.check || r.Findings[0].Severity != severity || !strings.Contains(r.Findings[0].Problem, test.problem) {
+		if len(r.Findings) != 1 || r.Findings[0].Check != test.check || r.Findings[0].Severity != Problem || !strings.Contains(r.Findings[0].Problem, test.problem) {
 			t.Errorf("%+v, want one finding of %s with %q", r.Findings, test.check, test.problem)
 			continue
 		}
@@ -308,7 +303,7 @@ func TestBrokenNodes(t *testing.T) {
 	}
 }
 
-// A problem takes precedence over a lack of permission.
+// A lack of permission is no problem of the node.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
 	f := with(sound(), func(f *Facts) {
@@ -316,11 +311,11 @@ func TestWithoutPermission(t *testing.T) {
 		f.Kubelet = &Kubelet{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
 	})
 	r := Examine(f)
-	if len(r.Findings) != 1 || r.Result != NotKnown || !strings.Contains(r.Findings[0].Problem, "allocations, /run/containerd/containerd.sock") {
+	if r.Problems() != 0 || len(r.Findings) != 3 || r.Findings[0].Object != "allocations" || !strings.Contains(r.Findings[0].Fix, "as root") {
 		t.Errorf("%+v", r)
 	}
 	f.GPUs.List[0].Missing = []string{"/a.so"}
-	if r := Examine(f); r.Result != Findings || len(r.Findings) != 2 {
+	if r := Examine(f); r.Problems() != 1 {
 		t.Errorf("%+v", r)
 	}
 }

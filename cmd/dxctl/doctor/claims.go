@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"directx-nri/discovery"
 )
@@ -20,92 +19,84 @@ type Claim struct {
 	Detail string `json:"detail"`
 }
 
-// Observations are the facts of a Windows node that only claims need.
+// Observations are the facts of a Windows node that only claims need. Each text is
+// empty if it was not observed.
 type Observations struct {
 	// Wine reports that this is not real Windows.
 	Wine bool
-	// HostProcess reports that dxctl runs in a HostProcess container.
-	HostProcess bool
+	// HostProcess describes the HostProcess container in which dxctl runs.
+	HostProcess string
 	// Links describes the junctions and 8.3 names that Windows creates, and LinksErr
 	// those that do not lead where they should.
-	Links    []string
+	Links    string
 	LinksErr error
-	// ShimStart is the median time of a start of the runtime shim, 0 if unknown.
-	ShimStart time.Duration
+	// ShimStart describes the time of a start of the runtime shim.
+	ShimStart string
 }
 
 // claim is a line in docs/limits.md.
 type claim struct {
 	text string
-	// shows returns what the node shows of the claim, "" if nothing. Nil stands for a
-	// claim that dxctl cannot check.
-	shows func(Facts, Observations) (string, error)
+	// shown is what the node shows of the claim, "" if nothing, and err disproves it.
+	shown string
+	err   error
 	// checks are those whose findings disprove it.
 	checks []string
 	todo   string
 }
 
 // claims are those of docs/limits.md that were not shown on real Windows.
-func claims() []claim {
+func claims(f Facts, o Observations) []claim {
 	const withGPU = "run this on a node with a GPU and without an inventory"
+	gpus, gpuErr := showGPUs(f.GPUs)
+	kubelet := ""
+	if k := f.Kubelet; k != nil && !errors.Is(k.AdvertiserErr, fs.ErrNotExist) {
+		kubelet = fmt.Sprintf("the kubelet has devices of %d resources", len(k.Allocatable))
+	}
 	return []claim{
-		{"the real DXCore", showGPUs, []string{CheckDevices}, withGPU},
-		{"driver store lookup (`SetupGetInfDriverStoreLocation`)", showGPUs, []string{CheckDevices, CheckFiles}, withGPU},
-		{"device notifications", nil, nil, "run 'dxctl devices --watch', disable and enable the GPU in Device Manager, and attach what it prints"},
-		{"Unix sockets on Windows, that is the advertiser with a Windows kubelet (both ran on Linux)", showKubelet, []string{CheckKubelet, CheckAdvertiser, CheckRegistration}, "run this on a node with the kubelet and directx-advertiser"},
-		{"HostProcess containers, and the Windows image", func(_ Facts, o Observations) (string, error) {
-			return map[bool]string{true: "this is a HostProcess container"}[o.HostProcess], nil
-		}, nil, "run this in our pod, with kubectl exec"},
-		{"what a restart of containerd under nssm does to containers", nil, nil, "on a node that runs containerd under nssm and may fail: note the processes of containers, run 'Restart-Service containerd', and note them again"},
-		{"a restart by a scheduled task (Wine registers the task and does not run it), and of services that depend on containerd", nil, nil, "on a drained node: run 'dxctl runtime configure --restart --restart-mode task', and read restart-task.log in the state directory"},
-		{"delayed start and recovery of the Windows service: Wine's service manager has neither", nil, nil, "run 'dxctl service install', end directx-advertiser in Task Manager, restart the node, and attach 'sc.exe query directx-advertiser' after each"},
-		{"junctions and 8.3 names of a real NTFS volume", func(_ Facts, o Observations) (string, error) {
-			return strings.Join(o.Links, ", "), o.LinksErr
-		}, nil, "run this on a volume with 8.3 names"},
-		{"any time measurement on Windows", func(_ Facts, o Observations) (string, error) {
-			if o.ShimStart == 0 {
-				return "", nil
-			}
-			return fmt.Sprintf("the runtime shim starts in %s", o.ShimStart.Round(10*time.Microsecond)), nil
-		}, nil, "install the runtime shim, and run this again"},
+		{"the real DXCore", gpus, gpuErr, []string{CheckDevices}, withGPU},
+		{"driver store lookup (`SetupGetInfDriverStoreLocation`)", gpus, gpuErr, []string{CheckDevices, CheckFiles}, withGPU},
+		{"device notifications", "", nil, nil, "run 'dxctl devices --watch', disable and enable the GPU in Device Manager, and attach what it prints"},
+		{"Unix sockets on Windows, that is the advertiser with a Windows kubelet (both ran on Linux)", kubelet, nil, []string{CheckKubelet, CheckAdvertiser, CheckRegistration}, "run this on a node with the kubelet and directx-advertiser"},
+		{"HostProcess containers, and the Windows image", o.HostProcess, nil, nil, "run this in our pod, with kubectl exec"},
+		{"what a restart of containerd under nssm does to containers", "", nil, nil, "on a node that runs containerd under nssm and may fail: note the processes of containers, run 'Restart-Service containerd', and note them again"},
+		{"a restart by a scheduled task (Wine registers the task and does not run it), and of services that depend on containerd", "", nil, nil, "on a drained node: run 'dxctl runtime configure --restart --restart-mode task', and read restart-task.log in the state directory"},
+		{"delayed start and recovery of the Windows service: Wine's service manager has neither", "", nil, nil, "run 'dxctl service install', end directx-advertiser in Task Manager, restart the node, and attach 'sc.exe query directx-advertiser' after each"},
+		{"junctions and 8.3 names of a real NTFS volume", o.Links, o.LinksErr, nil, "run this on a volume with 8.3 names"},
+		{"any time measurement on Windows", o.ShimStart, nil, nil, "install the runtime shim, and run this again"},
 	}
 }
 
 // Claims returns what a Windows node with a report shows of the claims, nil for another
 // node.
-func Claims(f Facts, o Observations, r Report) []Claim {
+func Claims(f Facts, o Observations, r Report) (list []Claim) {
 	if f.OS != "windows" {
 		return nil
 	}
-	var list []Claim
-	for _, c := range claims() {
-		var shown string
-		var err error
-		if c.shows != nil && !o.Wine {
-			shown, err = c.shows(f, o)
-		}
+	for _, c := range claims(f, o) {
 		disproof := slices.IndexFunc(r.Findings, func(f Finding) bool { return slices.Contains(c.checks, f.Check) })
+		result := Claim{c.text, "holds", c.shown}
 		switch {
-		case err != nil:
-			list = append(list, Claim{c.text, "does not hold", oneLine(err.Error())})
-		case shown == "":
-			list = append(list, Claim{c.text, "not checked", "do this: " + c.todo})
+		case c.err != nil && !o.Wine:
+			result = Claim{c.text, "does not hold", c.err.Error()}
+		case c.shown == "" || o.Wine:
+			result = Claim{c.text, "not checked", "do this: " + c.todo}
 		case disproof >= 0:
-			list = append(list, Claim{c.text, "does not hold", r.Findings[disproof].Problem})
-		default:
-			list = append(list, Claim{c.text, "holds", oneLine(shown)})
+			result = Claim{c.text, "does not hold", r.Findings[disproof].Problem}
 		}
+		result.Detail = oneLine(result.Detail)
+		list = append(list, result)
 	}
 	return list
 }
 
 // showGPUs names the GPUs that were discovered and are not software renderers.
-func showGPUs(f Facts, _ Observations) (string, error) {
-	if f.GPUs.Inventory != "" {
+func showGPUs(g GPUs) (string, error) {
+	if g.Inventory != "" {
 		return "", nil
 	}
 	var names []string
-	for _, d := range f.GPUs.List {
+	for _, d := range g.List {
 		if d.Kind() == discovery.KindNone {
 			continue
 		}
@@ -114,13 +105,5 @@ func showGPUs(f Facts, _ Observations) (string, error) {
 		}
 		names = append(names, fmt.Sprintf("%s with %d runtime files", d.Name(), len(d.System32)+len(d.SysWOW64)))
 	}
-	return strings.Join(names, ", "), f.GPUs.Err
-}
-
-func showKubelet(f Facts, _ Observations) (string, error) {
-	k := f.Kubelet
-	if k == nil || errors.Is(k.AdvertiserErr, fs.ErrNotExist) {
-		return "", nil
-	}
-	return fmt.Sprintf("the kubelet has devices of %d resources", len(k.Allocatable)), nil
+	return strings.Join(names, ", "), g.Err
 }

@@ -27,7 +27,7 @@ func TestTroubleshootingPage(t *testing.T) {
 func TestLimitsPage(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
-	for _, c := range claims() {
+	for _, c := range claims(Facts{}, Observations{}) {
 		fmt.Fprintf(&page, "\n- %s", c.text)
 	}
 	checkPage(t, "limits.md", "claims", page.String()+"\n\n")

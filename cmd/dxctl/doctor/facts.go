@@ -7,7 +7,7 @@ package doctor
 
 import (
 	"errors"
-	"slices"
+	"time"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/capabilities"
@@ -122,8 +122,7 @@ var ErrOverridden = errors.New("replaces what is configured there")
 // Handler is a runtime handler. The names of its fields are stable.
 type Handler struct {
 	containerdconfig.Handler
-	// Eligible reports whether its containers can have GPUs, and NotEligible why not.
-	Eligible    bool   `json:"eligible"`
+	// NotEligible is why its containers cannot have GPUs, "" if they can.
 	NotEligible string `json:"notEligible,omitempty"`
 	// Routed reports whether it uses the shim by the configuration file, and
 	// Annotations whether the shim gets our annotations.
@@ -136,23 +135,25 @@ type Handler struct {
 // Handlers returns the handlers of containerd's file, and those of the running
 // containerd that use our shim and are not in the file.
 func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
-	find := func(list []containerdconfig.Handler, name string) int {
-		return slices.IndexFunc(list, func(h containerdconfig.Handler) bool { return h.Name == name })
+	running := map[string]containerdconfig.Handler{}
+	for _, h := range loaded {
+		running[h.Name] = h
 	}
 	list := []Handler{}
 	add := func(h containerdconfig.Handler, routed, isLoaded bool) {
-		handler := Handler{Handler: h, Eligible: true, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+		handler := Handler{Handler: h, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
 		if err := h.CheckEligible(os); err != nil {
-			handler.Eligible, handler.NotEligible = false, err.Error()
+			handler.NotEligible = err.Error()
 		}
 		list = append(list, handler)
 	}
 	for _, h := range file {
-		i := find(loaded, h.Name)
-		add(h, h.Ours(), i >= 0 && loaded[i].Ours() && (!h.Ours() || loaded[i].RuntimePath == h.RuntimePath))
+		r := running[h.Name]
+		delete(running, h.Name)
+		add(h, h.Ours(), r.Ours() && (!h.Ours() || r.RuntimePath == h.RuntimePath))
 	}
 	for _, h := range loaded {
-		if h.Ours() && find(file, h.Name) < 0 {
+		if _, isLeft := running[h.Name]; isLeft && h.Ours() {
 			add(h, false, true)
 		}
 	}
@@ -170,6 +171,8 @@ type Shim struct {
 	Err error `json:"error,omitempty"`
 	// RealErr is why the real shim that it calls was not found.
 	RealErr error `json:"realShimError,omitempty"`
+	// Start is how long it took to start.
+	Start time.Duration `json:"-"`
 }
 
 // Kubelet is the kubelet and its connection with the advertiser.
@@ -199,11 +202,7 @@ type FileKind string
 
 // The kinds of files.
 const (
-	StateDir       FileKind = "state directory"
-	RuntimeDir     FileKind = "runtime directory"
-	KubeletDir     FileKind = "device plugin directory"
-	ConfigFile     FileKind = "configuration file"
-	InventoryFile  FileKind = "inventory"
+	Private        FileKind = "private"            // others must not write it
 	HostDirectory  FileKind = "host directory"     // of extraMounts.hostDirectories
 	Record         FileKind = "allocation record"  // or the directory of all
 	Journal        FileKind = "record of changes"  // of 'dxctl runtime configure'

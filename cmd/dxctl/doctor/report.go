@@ -8,13 +8,6 @@ import (
 	"directx-nri/internal/cli"
 )
 
-// The values of [Report.Result].
-const (
-	Sound    = "sound"
-	Findings = "findings"
-	NotKnown = "unknown"
-)
-
 // The values of [Report.Role].
 const (
 	RoleKubernetes = "kubernetes"
@@ -25,7 +18,6 @@ const (
 type Report struct {
 	Version string `json:"version"`
 	OS      string `json:"os"`
-	Result  string `json:"result"`
 	// Role is what the node is used for.
 	Role string `json:"role"`
 	// ServedBy are the components that add GPUs to containers ("nri", "shim" or
@@ -34,14 +26,20 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
+// Problems returns the number of findings that are problems.
+func (r Report) Problems() (n int) {
+	for _, f := range r.Findings {
+		if f.Severity == Problem {
+			n++
+		}
+	}
+	return n
+}
+
 // Print writes the report as text: a block for each finding, and a summary.
 func (r Report) Print(w io.Writer) error {
 	var text strings.Builder
-	problems := 0
 	for _, f := range r.Findings {
-		if f.Severity == Problem {
-			problems++
-		}
 		fmt.Fprintf(&text, "%s %s", f.Severity, f.Check)
 		if f.Object != "" {
 			fmt.Fprintf(&text, ": %s", cli.Printable(f.Object))
@@ -50,6 +48,7 @@ func (r Report) Print(w io.Writer) error {
 	}
 	result := "no problems"
 	if len(r.Findings) > 0 {
+		problems := r.Problems()
 		result = fmt.Sprintf("%d problem(s), %d unknown", problems, len(r.Findings)-problems)
 	}
 	node := fmt.Sprintf("a %s node that is not set up", r.Role)
