@@ -60,8 +60,7 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err := errors.Join(checkChoice("output", o.output, outputs...), o.check()); err != nil {
 		return err
 	}
-	switch {
-	case o.watch && len(args) > 0:
+	if o.watch && len(args) > 0 {
 		return cli.Usage("--watch excludes the name of a GPU")
 	}
 	source, p, err := o.open(stderr)
