@@ -247,7 +247,7 @@ func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 }
 
 // A container with a GPU does not start again after the removal.
-func TestRemovalAsksForForce(t *testing.T) {
+func TestRemovalRequiresForce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, mine)
 	p.mustInstall(t)

@@ -85,7 +85,7 @@ func read(d driver, adapter adapterInfo) answers {
 	} else if version := ask[uint64](q, queryKernelVersion); version != nil {
 		a.version = *version
 	}
-	a.storePath, a.storeErr = askStorePath(q)
+	a.storePath, a.storeErr = queryStorePath(q)
 	a.failure = q.failure
 	if !q.answered && a.failure == nil {
 		a.failure = q.refusal
@@ -100,9 +100,9 @@ func check(d driver, adapter adapterInfo) error {
 	return q.failure
 }
 
-// askStorePath returns the driver store path. The first buffer has room for MAX_PATH
+// queryStorePath returns the driver store path. The first buffer has room for MAX_PATH
 // characters.
-func askStorePath(q *questions) (string, error) {
+func queryStorePath(q *questions) (string, error) {
 	size := registryQuerySize + 2*maxPath
 	for range 2 {
 		buffer := make([]uint64, (size+7)/8) // aligned

@@ -158,7 +158,7 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 		return "DXCore does not list it, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	case started && core.err == nil:
 		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+byClass)
-	case started && errors.Is(core.err, errNotAsked):
+	case started && errors.Is(core.err, errNotQueried):
 	case started:
 		d.Notes = append(d.Notes, "DXCore is not available ("+oneLine(core.err.Error())+"): "+byClass)
 	}

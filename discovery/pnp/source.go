@@ -31,7 +31,7 @@ func Open(system System, log logrus.FieldLogger) *Source {
 	return &Source{discovery.NewLive(log, list, system.Notify), system}
 }
 
-var errNotAsked = errors.New("DXCore was not asked")
+var errNotQueried = errors.New("DXCore was not queried")
 
 // Find implements [discovery.Source]. It reads these devices only and nothing from
 // DXCore, so that compute support, memory, and whether a device is integrated or
@@ -43,7 +43,7 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
 	if !slices.ContainsFunc(raws, needsDXCore) {
-		return Devices(Snapshot{Devices: raws, DXCoreErr: errNotAsked}), nil
+		return Devices(Snapshot{Devices: raws, DXCoreErr: errNotQueried}), nil
 	}
 	snapshot, err := s.system.Snapshot(ctx)
 	if err != nil {

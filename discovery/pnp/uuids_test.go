@@ -21,7 +21,7 @@ type listed struct {
 }
 
 func (l listed) Snapshot(context.Context) (Snapshot, error) {
-	return Snapshot{Devices: slices.Clone(l.devices), DXCoreErr: errNotAsked}, nil
+	return Snapshot{Devices: slices.Clone(l.devices), DXCoreErr: errNotQueried}, nil
 }
 
 func (l listed) Find(context.Context, []string) ([]Raw, error) { return l.devices, nil }

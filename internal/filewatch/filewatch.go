@@ -58,7 +58,7 @@ func Watch(ctx context.Context, o Options, changed func()) {
 			case <-ctx.Done():
 				return
 			case e := <-events:
-				event = w.concerns(e.Name)
+				event = w.isWatched(e.Name)
 			case <-lost: //nolint:errcheck // Whatever the error is, events may be missing.
 				event = true
 			case <-due:
@@ -86,8 +86,8 @@ func (w *watcher) failed(err error) {
 	}
 }
 
-// concerns reports whether a change of path can change one of the files.
-func (w *watcher) concerns(path string) bool {
+// isWatched reports whether a change of path can change one of the files.
+func (w *watcher) isWatched(path string) bool {
 	base := filepath.Base(path)
 	return base == dataLink || slices.ContainsFunc(w.Files, func(file string) bool {
 		pattern := filepath.Base(file)

@@ -24,7 +24,7 @@ func TestNode(t *testing.T) {
 	t.Run("1 a pod gets its device", s.testDevices)
 	t.Run("2 GPUs are shared fairly", s.testSharing)
 	t.Run("3 restarts change nothing", s.testRestarts)
-	t.Run("4 no container runs without its GPU", s.testPluginAway)
+	t.Run("4 no container runs without its GPU", s.testPluginDown)
 	t.Run("5 only an allocation grants a device", s.testTokens)
 	t.Run("6 GPUs come and go", s.testHotplug)
 	t.Run("7 records survive", s.testRecords)

@@ -98,8 +98,8 @@ func (e *extraMounts) inPod(t *testing.T, pod, container string) func(script str
 	}
 }
 
-// asking returns a pod with a GPU and a request for extra mounts.
-func asking(name, key, list string) bed.Pod {
+// extraMountsPod returns a pod with a GPU and a request for extra mounts.
+func extraMountsPod(name, key, list string) bed.Pod {
 	pod := bed.GPUPod(name, 1)
 	pod.Annotations = map[string]string{key: list}
 	return pod
@@ -125,7 +125,7 @@ func TestExtraMounts(t *testing.T) {
 		for _, sources := range []string{"off", "driver-store"} {
 			e.setPolicy(t, sources)
 			mark := e.Kubelet.Mark()
-			pod := e.Apply(t, asking("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
+			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
 			mustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
 			// The allocation can still be used.
 			e.setPolicy(t, "host-directories")
@@ -146,7 +146,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 			Annotations: map[string]string{key: list, key + ".extra": "[{source: " + e.tools + "/second, destination: /srv/tools/second}]", key + ".none": "[/etc/shadow]"},
 			Containers:  []bed.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
 		})
-		own := e.Apply(t, asking("own", key+".main", list))
+		own := e.Apply(t, extraMountsPod("own", key+".main", list))
 		e.WaitRunning(t, both, own)
 		e.mustSee(t, inside, e.inPod(t, own, "main"))
 		e.mustSee(t, inside, e.inPod(t, both, "main"))
@@ -165,7 +165,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 		mark := e.Kubelet.Mark()
 		pods := map[string]string{}
 		for name, row := range e.refusals() {
-			pods[name] = e.Apply(t, asking("not-"+name, key, row.list))
+			pods[name] = e.Apply(t, extraMountsPod("not-"+name, key, row.list))
 		}
 		for name, row := range e.refusals() {
 			pod := pods[name]

@@ -19,29 +19,29 @@ import (
 	"directx-nri/test/bed"
 )
 
-// away is a way in which programs of the node do not work while containers are created
+// outage is a way in which programs of the node do not work while containers are created
 // and started: they are killed or frozen.
-type away struct {
+type outage struct {
 	name   string
 	which  []*bed.Process
 	frozen bool
 }
 
-// ways returns all combinations of programs and of being killed or frozen.
-func ways(n *suite) []away {
+// outages returns all combinations of programs and of being killed or frozen.
+func outages(n *suite) []outage {
 	plugin, advertiser := []*bed.Process{n.Plugin}, []*bed.Process{n.Advertiser}
 	both := []*bed.Process{n.Plugin, n.Advertiser}
-	return []away{
+	return []outage{
 		{"the plugin killed", plugin, false}, {"the plugin stopped", plugin, true},
 		{"the advertiser killed", advertiser, false}, {"the advertiser stopped", advertiser, true},
 		{"both killed", both, false}, {"both stopped", both, true},
 	}
 }
 
-func (a away) gone(t testing.TB) {
+func (o outage) begin(t testing.TB) {
 	t.Helper()
-	for _, p := range a.which {
-		if a.frozen {
+	for _, p := range o.which {
+		if o.frozen {
 			p.Freeze(t)
 		} else {
 			p.Kill(t)
@@ -49,10 +49,10 @@ func (a away) gone(t testing.TB) {
 	}
 }
 
-func (a away) back(t testing.TB) {
+func (o outage) end(t testing.TB) {
 	t.Helper()
-	for _, p := range a.which {
-		if a.frozen {
+	for _, p := range o.which {
+		if o.frozen {
 			p.Thaw(t)
 		} else {
 			p.Start(t)
@@ -80,22 +80,22 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 	s.Kubelet.Freeze(t)
 	defer s.Kubelet.Thaw(t)
 	gpu := s.Inventory.GPUs[1]
-	for _, way := range ways(s) {
+	for _, outage := range outages(s) {
 		for _, backFirst := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, back before the start %t", way.name, backFirst), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, back before the start %t", outage.name, backFirst), func(t *testing.T) {
 				sandbox := s.RunSandbox(t, "direct")
 				defer sandbox.Remove(t)
 				answer := s.allocate(t, gpu.Index)
-				way.gone(t)
+				outage.begin(t)
 				id, err := sandbox.Create("main", answer)
 				if backFirst {
-					way.back(t)
+					outage.end(t)
 				}
 				if err == nil {
 					err = sandbox.Start(id)
 				}
 				if !backFirst {
-					way.back(t)
+					outage.end(t)
 				}
 				t.Logf("error of the creation or start: %v", err)
 				if id != "" {
@@ -141,8 +141,8 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	s.MustHave(t, pod, "main", before.GPUs...)
 }
 
-// testPluginAway checks the events of pods while the plugin is down or hangs.
-func (s *suite) testPluginAway(t *testing.T) {
+// testPluginDown checks the events of pods while the plugin is down or hangs.
+func (s *suite) testPluginDown(t *testing.T) {
 	s.Part(t, "plugin down: a pod with a GPU waits and says why, one without starts", func(t *testing.T) {
 		running := s.RunPod(t, bed.GPUPod("running", 1))
 		s.Plugin.Stop(t)

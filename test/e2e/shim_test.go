@@ -83,20 +83,20 @@ func (s *suite) testPodUntouched(t *testing.T) {
 // testRepaired: with the plugin away, the shim gives the container its GPU and
 // removes the interlock.
 func (s *suite) testRepaired(t *testing.T) {
-	for _, way := range ways(s) {
-		if way.which[0] != s.Plugin {
+	for _, outage := range outages(s) {
+		if outage.which[0] != s.Plugin {
 			continue
 		}
-		t.Run(way.name, func(t *testing.T) {
+		t.Run(outage.name, func(t *testing.T) {
 			sandbox := s.RunSandbox(t, "repaired")
 			answer := s.allocate(t, 1)
-			way.gone(t)
+			outage.begin(t)
 			id, err := begin(sandbox, "main", answer)
 			if err == nil {
 				sandbox.MustHave(t, id, 1)
 				s.mustBeRepaired(t, id)
 			}
-			way.back(t)
+			outage.end(t)
 			if err != nil {
 				t.Fatalf("the container did not start: %v", err)
 			}
