@@ -116,7 +116,7 @@ e2e-cluster: ## run the suite on a whole Kubernetes cluster of one node: the cha
 
 .PHONY: faults
 faults: bin ## run random pods and faults on real parts and check each container, for 3 minutes or DIRECTX_NRI_FAULTS_TIME (root)
-	test/parts/build.sh linux versions
+	test/parts/build.sh cluster versions
 	$(GOTEST) -tags e2e -count=1 -v -timeout 24h ./test/faults
 
 .PHONY: e2e-windows

@@ -4,15 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/testutil"
 )
 
 // TestKilledAtEachSystemCall kills the shim before each of its system calls: the bundle
@@ -66,53 +63,14 @@ func buildShim(t *testing.T) string {
 // real shim was run before that.
 func (b *bed) killAt(n int) (killed bool) {
 	b.t.Helper()
-	runtime.LockOSThread() // which is the tracer
-	defer runtime.UnlockOSThread()
 	command := exec.Command(b.shim, "-namespace", "default", "-id", "c1", "start")
 	command.Dir = b.path("bundle")
 	command.Env = append(os.Environ(), paths.StateDirVariable+"="+b.path("state"))
-	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
-	if err := command.Start(); err != nil {
+	if _, err := testutil.Trace(command, func(call int) bool {
+		killed = call == n
+		return killed
+	}); err != nil {
 		b.t.Fatal(err)
 	}
-	pid := command.Process.Pid
-	traced, inCall := false, map[int]bool{}
-	for calls := 0; ; {
-		var status syscall.WaitStatus
-		// Only this thread's: other tests have children, too.
-		tid, err := syscall.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
-		switch {
-		case err != nil:
-			b.t.Fatalf("wait: %v", err)
-		case status.Exited() || status.Signaled():
-			if tid == pid {
-				return killed
-			}
-			continue
-		}
-		deliver := 0
-		switch signal := status.StopSignal(); {
-		case !traced:
-			err = syscall.PtraceSetOptions(pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
-			traced = true
-		case signal == syscall.SIGTRAP|0x80:
-			if inCall[tid] = !inCall[tid]; inCall[tid] {
-				calls++
-			}
-			if calls == n && !killed {
-				killed = true
-				err = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		case signal == syscall.SIGTRAP && status.TrapCause() == unix.PTRACE_EVENT_EXEC:
-			n = -1 // The real shim ends by itself.
-		case signal != syscall.SIGTRAP && signal != syscall.SIGSTOP:
-			deliver = int(signal)
-		}
-		if err == nil && !killed {
-			err = syscall.PtraceSyscall(tid, deliver)
-		}
-		if err != nil && err != syscall.ESRCH {
-			b.t.Fatalf("trace: %v", err)
-		}
-	}
+	return killed
 }

@@ -155,7 +155,8 @@ address: 127.0.0.1
 port: %[5]s
 readOnlyPort: %[6]s
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
-registerNode: false
+registerNode: %[7]t
+nodeStatusUpdateFrequency: 1s
 `
 
 func (n *Node) writeKubeletConfig(t testing.TB) string {
@@ -165,7 +166,7 @@ func (n *Node) writeKubeletConfig(t testing.TB) string {
 	_, readOnlyPort, _ := net.SplitHostPort(n.readOnly)
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return WriteFile(t, path("kubelet.yaml"), fmt.Sprintf(KubeletSettings, n.cgroup)+fmt.Sprintf(kubeletConfig,
-		n.manifests, n.Address(), path("pods"), path("empty"), port, readOnlyPort), 0o644)
+		n.manifests, n.Address(), path("pods"), path("empty"), port, readOnlyPort, n.APIPods), 0o644)
 }
 
 // MountTmpfs puts a file system of the given size in bytes over dir, in the run's mount

@@ -28,7 +28,7 @@ import (
 // containers returns containerd's containers of a pod, the newest first.
 func (n *Node) containers(pod string) ([]*cri.Container, error) {
 	response, err := n.CRI.ListContainers(context.Background(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
-		LabelSelector: map[string]string{"io.kubernetes.pod.name": staticName(pod)},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": n.podName(pod)},
 	}})
 	containers := response.GetContainers()
 	slices.SortFunc(containers, func(a, b *cri.Container) int { return int(b.GetCreatedAt() - a.GetCreatedAt()) })
@@ -328,7 +328,7 @@ func (n *Node) StopSandbox(t testing.TB, pod string) {
 	t.Helper()
 	list, err := n.CRI.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
 		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
-		LabelSelector: map[string]string{"io.kubernetes.pod.name": staticName(pod)},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": n.podName(pod)},
 	}})
 	if err != nil || len(list.GetItems()) != 1 {
 		t.Fatalf("find the sandbox of pod %s: %d found, %v", pod, len(list.GetItems()), err)

@@ -48,14 +48,17 @@ func (f Dir) own(dir string) string {
 
 // Main runs the tests of m for a node of this package and returns the exit
 // status.
-func Main(m *testing.M) int {
+func Main(m *testing.M) int { return NodeSuite().Main(m) }
+
+// NodeSuite is the suite of a node of this package.
+func NodeSuite() Suite {
 	return Suite{
 		Dirs: []Dir{
 			{Path: kubeletRoot},       // its device plugin directory cannot be moved
 			{Path: "/run/containerd"}, // shim sockets and runc's state
 		},
 		Check: Parts.check,
-	}.Main(m)
+	}
 }
 
 // Main runs the tests of m and returns the exit status. The test binary runs
@@ -120,7 +123,7 @@ func (s Suite) supervise() (status int, err error) {
 	if len(dir) > 40 {
 		return 1, fmt.Errorf("the temporary directory's path %s is too long for the sockets in it: set DIRECTX_NRI_E2E_TMP=/tmp", dir)
 	}
-	defer func() { err = errors.Join(err, RemoveCgroups(cgroupRoot(dir))) }()
+	defer func() { err = errors.Join(err, restoreClock(dir), RemoveCgroups(cgroupRoot(dir))) }()
 
 	for _, d := range s.Dirs {
 		if d.Copy {

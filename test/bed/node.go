@@ -74,6 +74,9 @@ type Options struct {
 	Config string
 	// Containerd2 runs containerd 2 in place of 1.7.
 	Containerd2 bool
+	// APIPods hands pods to an API server of the node's own, in place of the kubelet. The
+	// [Suite] has a network.
+	APIPods bool
 	// Products is the directory of other programs of the product than this tree's.
 	Products string
 	// StateDirSize, in bytes, puts the product's state on a file system of
@@ -85,6 +88,8 @@ type Options struct {
 type Node struct {
 	Options
 	Containerd, Kubelet, Advertiser, Plugin *Process
+	// API is nil without APIPods.
+	API *APIServer
 
 	// Dir is the node's directory, StateDir and RuntimeDir the product's.
 	Dir, StateDir, RuntimeDir string
@@ -157,6 +162,9 @@ func Start(t *testing.T, opts Options) *Node {
 		Check(t, err)
 	}
 	n.declareProcesses(t)
+	if n.APIPods {
+		n.API = StartAPIServer(t, parts, filepath.Join(dir, "api"), filepath.Dir(n.Kubelet.log))
+	}
 	t.Cleanup(func() { n.stop(t) })
 
 	n.Containerd.Start(t)
@@ -186,6 +194,9 @@ func Start(t *testing.T, opts Options) *Node {
 // node's GPUs.
 func (n *Node) Join(t testing.TB) {
 	t.Helper()
+	if n.APIPods {
+		n.API.WaitAPI(t)
+	}
 	n.Kubelet.Start(t)
 	n.WaitKubelet(t)
 	n.Advertiser.Start(t)
@@ -299,8 +310,11 @@ func (n *Node) declareProcesses(t testing.TB) {
 		return cmd
 	})
 	n.Kubelet = NewProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
-		return exec.Command(n.parts.Stock("kubelet"),
-			"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3")
+		args := []string{"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3"}
+		if n.APIPods {
+			args = append(args, "--kubeconfig", n.API.Kubeconfig, "--node-ip", NodeAddress)
+		}
+		return exec.Command(n.parts.Stock("kubelet"), args...)
 	})
 	n.Advertiser = daemon("directx-advertiser", advertiserFlags)
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,8 +78,13 @@ func ResourcePod(name, resource string, count int) Pod {
 	return Pod{Name: name, Containers: []Container{{Name: "main", Resources: map[string]int{resource: count}}}}
 }
 
-// staticName is the name the kubelet gives a static pod.
-func staticName(pod string) string { return pod + "-" + Name }
+// podName is a pod's name in the kubelet, which extends those of static pods.
+func (n *Node) podName(pod string) string {
+	if n.APIPods {
+		return pod
+	}
+	return pod + "-" + Name
+}
 
 // Apply hands a pod to the kubelet and returns its name. The pod is removed
 // when the test ends.
@@ -87,7 +93,7 @@ func (n *Node) Apply(t testing.TB, pod Pod) string {
 	n.nextPod++
 	name := fmt.Sprintf("%s-%d", pod.Name, n.nextPod)
 	n.applied[name] = &applied{Pod: pod, t: t, uid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n.nextPod)}
-	n.writeManifest(t, name)
+	n.hand(t, name)
 	t.Cleanup(func() {
 		for other, a := range n.applied {
 			if a.t == t {
@@ -114,16 +120,21 @@ func (n *Node) SyncPods(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		n.applied[pod].nudges++
-		n.writeManifest(t, pod)
+		n.hand(t, pod)
 	}
 }
 
-func (n *Node) writeManifest(t testing.TB, name string) {
+// podsPath is where the API server has the pods.
+const podsPath = "/api/v1/namespaces/default/pods"
+
+// hand gives a pod to the kubelet or the API server.
+func (n *Node) hand(t testing.TB, name string) {
 	t.Helper()
 	pod := n.applied[name]
 	annotations := map[string]string{"test/nudges": fmt.Sprint(pod.nudges)}
 	maps.Copy(annotations, pod.Annotations)
 	spec := map[string]any{
+		"nodeName":                      Name,
 		"hostNetwork":                   true,
 		"restartPolicy":                 "Always",
 		"terminationGracePeriodSeconds": 1,
@@ -134,16 +145,25 @@ func (n *Node) writeManifest(t testing.TB, name string) {
 	if len(pod.Init) > 0 {
 		spec["initContainers"] = containerSpecs(name, pod.Init)
 	}
-	manifest, err := json.Marshal(map[string]any{
+	manifest := map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Pod",
 		// Without a UID here the kubelet makes one of the file's content, and
-		// a nudge would make it another pod.
+		// a nudge would make it another pod. The API server replaces it.
 		"metadata": map[string]any{"name": name, "namespace": "default", "uid": pod.uid, "annotations": annotations},
 		"spec":     spec,
-	})
-	Check(t, err)
-	WriteFile(t, n.manifest(name), string(manifest), 0o644)
+	}
+	switch {
+	case !n.APIPods:
+		data, err := json.Marshal(manifest)
+		Check(t, err)
+		WriteFile(t, n.manifest(name), string(data), 0o644)
+	case pod.nudges == 0:
+		Check(t, n.API.do(http.MethodPost, podsPath, manifest, nil))
+	default:
+		change := map[string]any{"metadata": map[string]any{"annotations": annotations}}
+		Check(t, n.API.do(http.MethodPatch, podsPath+"/"+name, change, nil))
+	}
 }
 
 func (n *Node) manifest(pod string) string { return filepath.Join(n.manifests, pod+".json") }
@@ -179,10 +199,22 @@ func containerSpecs(pod string, containers []Container) []map[string]any {
 func (n *Node) Delete(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
-		if err := os.Remove(n.manifest(pod)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		var err error
+		if n.APIPods {
+			err = n.API.do(http.MethodDelete, podsPath+"/"+pod, nil, nil)
+		} else {
+			err = os.Remove(n.manifest(pod))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// DeleteNow deletes a pod of the API server, which does not wait for the kubelet.
+func (n *Node) DeleteNow(t testing.TB, pod string) {
+	t.Helper()
+	Check(t, n.API.do(http.MethodDelete, podsPath+"/"+pod, map[string]any{"gracePeriodSeconds": 0}, nil))
 }
 
 // Remove takes pods away and waits until nothing of them runs or holds a
@@ -196,7 +228,7 @@ func (n *Node) Remove(t testing.TB, pods ...string) {
 			if err != nil {
 				return err
 			}
-			if _, found := all[staticName(pod)]; found {
+			if _, found := all[n.podName(pod)]; found {
 				return errors.New("the kubelet still has it")
 			}
 			containers, err := n.containers(pod)
@@ -263,7 +295,7 @@ func (n *Node) Status(pod string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	status, found := all[staticName(pod)]
+	status, found := all[n.podName(pod)]
 	if !found {
 		return Status{}, fmt.Errorf("the kubelet does not know pod %s", pod)
 	}
@@ -399,7 +431,7 @@ func (n *Node) EventsSince(pod string, since Mark) []Event {
 	var events []Event
 	for line := range strings.Lines(n.Kubelet.Log(since)) {
 		_, fields, found := strings.Cut(line, `"Event occurred" `)
-		if !found || !strings.Contains(fields, fmt.Sprintf(`object="default/%s"`, staticName(pod))) {
+		if !found || !strings.Contains(fields, fmt.Sprintf(`object="default/%s"`, n.podName(pod))) {
 			continue
 		}
 		at, _ := time.Parse("0102 15:04:05.000000", line[1:min(len(line), 21)]) // klog's header

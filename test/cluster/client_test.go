@@ -5,11 +5,7 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -22,46 +18,16 @@ import (
 // commandTimeout bounds a call of kubectl or helm.
 const commandTimeout = 5 * time.Minute
 
-func newClient() *http.Client {
-	// The API server's certificate is self-signed.
-	return &http.Client{Timeout: callTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-}
-
-// get reads an object from the API server. It is much faster than kubectl.
-func (m *machine) get(path string, into any) error {
-	request, err := http.NewRequest(http.MethodGet, apiURL+path, nil)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := m.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("get %s: %s: %s", path, response.Status, body)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(body, into)
-}
-
 // pod returns a pod of the namespace default.
 func (m *machine) pod(name string) (bed.Status, error) {
 	var pod bed.Status
-	err := m.get("/api/v1/namespaces/default/pods/"+name, &pod)
+	err := m.api.Get("/api/v1/namespaces/default/pods/"+name, &pod)
 	return pod, err
 }
 
 func (m *machine) pods(namespace string) ([]bed.Status, error) {
 	var list struct{ Items []bed.Status }
-	err := m.get("/api/v1/namespaces/"+namespace+"/pods", &list)
+	err := m.api.Get("/api/v1/namespaces/"+namespace+"/pods", &list)
 	return list.Items, err
 }
 
@@ -97,7 +63,7 @@ func (m *machine) try(part, input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.parts.Stock(part), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+m.file("kubeconfig"), "HOME="+m.dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+m.api.Kubeconfig, "HOME="+m.dir)
 	cmd.Dir = m.parts.Root
 	cmd.Stdin = strings.NewReader(input)
 	var out bytes.Buffer

@@ -59,7 +59,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 	pod := s.podOf(t, daemonSet)
 	bed.Never(t, 5*time.Second, "the node changes", func() error {
 		var n corev1.Node
-		err := s.get("/api/v1/nodes/"+nodeName, &n)
+		err := s.api.Get("/api/v1/nodes/"+nodeName, &n)
 		if quantity := n.Status.Allocatable[display]; !quantity.IsZero() {
 			err = fmt.Errorf("allocatable %s is %s", display, quantity.String())
 		}
@@ -222,7 +222,7 @@ func (s *suite) waitRefused(t *testing.T, name, words string) {
 			t.Fatalf("pod %s runs (%v)", name, err)
 		}
 		var events corev1.EventList
-		if err := s.get("/api/v1/namespaces/default/events", &events); err != nil {
+		if err := s.api.Get("/api/v1/namespaces/default/events", &events); err != nil {
 			return err
 		}
 		for _, event := range events.Items {

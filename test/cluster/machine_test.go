@@ -4,12 +4,7 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,22 +21,14 @@ import (
 
 const (
 	nodeName = "node"
-	// nodeAddress is in a range for documentation. The kubelet refuses loopback addresses.
-	nodeAddress = "192.0.2.10"
 
 	containerdConfig = "/etc/containerd/config.toml"
 	containerdSocket = "/run/containerd/containerd.sock"
 	kubeletRoot      = "/var/lib/kubelet"
 	binDir           = "/usr/local/bin"
 
-	etcdAddress = "127.0.0.1:2379"
-	apiURL      = "https://127.0.0.1:6443"
-	// token identifies the only user, an administrator.
-	token = "of-the-suite"
-
-	// startTimeout bounds the start of a component, callTimeout one request to it.
+	// startTimeout bounds the start of containerd.
 	startTimeout = 90 * time.Second
-	callTimeout  = 10 * time.Second
 )
 
 // Programs that test/parts/build.sh builds, relative to its directory bin.
@@ -66,8 +53,8 @@ type machine struct {
 	// containerd is the supervisor of containerd.
 	containerd *bed.Process
 
-	client *http.Client
-	cri    cri.RuntimeServiceClient
+	api *bed.APIServer
+	cri cri.RuntimeServiceClient
 }
 
 // startMachine starts a cluster until the end of the test.
@@ -77,7 +64,7 @@ func startMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{parts: parts, dir: filepath.Join(bed.RunDir(), "cluster"), client: newClient()}
+	m := &machine{parts: parts, dir: filepath.Join(bed.RunDir(), "cluster")}
 	m.cri = cri.NewRuntimeServiceClient(bed.Dial(t, containerdSocket))
 	m.writeFiles(t)
 	m.logs = filepath.Join(parts.Root, "out", "e2e-cluster", time.Now().Format("20060102-150405.000"))
@@ -91,28 +78,16 @@ func startMachine(t *testing.T) *machine {
 	})
 
 	m.containerd = m.start(t, "containerd", "/bin/sh", "-c", supervise)
-	m.start(t, "etcd", parts.Stock(etcd),
-		"--data-dir", m.file("etcd"), "--unsafe-no-fsync",
-		"--listen-client-urls", "http://"+etcdAddress, "--advertise-client-urls", "http://"+etcdAddress,
-		"--listen-peer-urls", "http://127.0.0.1:0")
-	m.start(t, "kube-apiserver", parts.Stock(apiServer),
-		"--etcd-servers", "http://"+etcdAddress, "--bind-address", "127.0.0.1", "--advertise-address", nodeAddress,
-		"--cert-dir", m.file("api-server"), "--token-auth-file", m.file("tokens.csv"), "--authorization-mode", "AlwaysAllow",
-		"--service-account-issuer", "https://suite", "--service-account-key-file", m.file("accounts.key"),
-		"--service-account-signing-key-file", m.file("accounts.key"), "--service-cluster-ip-range", "10.96.0.0/24",
-		"--endpoint-reconciler-type", "none", "--disable-admission-plugins", "ServiceAccount",
-		"--kubelet-preferred-address-types", "InternalIP",
-		// HostProcess containers are privileged.
-		"--allow-privileged")
+	m.api = bed.StartAPIServer(t, parts, m.dir, m.logs)
 	m.waitContainerd(t)
 	m.importBusybox(t)
-	bed.Eventually(t, startTimeout, "the API server is ready", func() error { return m.get("/readyz", nil) })
+	m.api.WaitAPI(t)
 	m.start(t, "kube-controller-manager", parts.Stock(controllerManager),
-		"--kubeconfig", m.file("kubeconfig"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("controller-manager"))
+		"--kubeconfig", m.api.Kubeconfig, "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("controller-manager"))
 	m.start(t, "kube-scheduler", parts.Stock(scheduler),
-		"--kubeconfig", m.file("kubeconfig"), "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("scheduler"))
+		"--kubeconfig", m.api.Kubeconfig, "--leader-elect=false", "--bind-address", "127.0.0.1", "--cert-dir", m.file("scheduler"))
 	m.kubelet = m.start(t, "kubelet", parts.Stock("kubelet"),
-		"--config", m.file("kubelet.yaml"), "--kubeconfig", m.file("kubeconfig"), "--hostname-override", nodeName, "--node-ip", nodeAddress, "--v", "2")
+		"--config", m.file("kubelet.yaml"), "--kubeconfig", m.api.Kubeconfig, "--hostname-override", nodeName, "--node-ip", bed.NodeAddress, "--v", "2")
 	return m
 }
 
@@ -177,18 +152,10 @@ const network = `{
 const kubeletSettings = `
 containerRuntimeEndpoint: unix://` + containerdSocket + `
 volumePluginDir: ` + kubeletRoot + `/volume-plugins
-address: ` + nodeAddress + `
+address: ` + bed.NodeAddress + `
 readOnlyPort: 0
 nodeStatusUpdateFrequency: 1s
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
-`
-
-const kubeconfig = `apiVersion: v1
-kind: Config
-current-context: suite
-contexts: [{name: suite, context: {cluster: suite, user: suite}}]
-clusters: [{name: suite, cluster: {server: "` + apiURL + `", insecure-skip-tls-verify: true}}]
-users: [{name: suite, user: {token: ` + token + `}}]
 `
 
 func (m *machine) file(name string) string { return filepath.Join(m.dir, name) }
@@ -196,17 +163,10 @@ func (m *machine) file(name string) string { return filepath.Join(m.dir, name) }
 // writeFiles writes the files that the cluster's components read.
 func (m *machine) writeFiles(t testing.TB) {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for path, content := range map[string]string{
 		containerdConfig:               fmt.Sprintf(containerdSettings, snapshotter(t)),
 		"/etc/cni/net.d/pods.conflist": network,
 		m.file("kubelet.yaml"):         fmt.Sprintf(bed.KubeletSettings, bed.Cgroup()) + kubeletSettings,
-		m.file("kubeconfig"):           kubeconfig,
-		m.file("tokens.csv"):           token + ",suite,suite,system:masters\n",
-		m.file("accounts.key"):         string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
 	} {
 		writeFile(t, path, content, 0o644)
 	}

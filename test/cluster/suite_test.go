@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 			{Path: "/etc", Copy: true}, {Path: "/run"}, {Path: binDir}, {Path: "/var/lib"}, {Path: "/var/log"},
 			{Path: "/opt/containerd"}, {Path: "/opt/nri"}, // Not /opt, which may have Go.
 		},
-		Network: []netip.Addr{netip.MustParseAddr(nodeAddress)},
+		Network: []netip.Addr{netip.MustParseAddr(bed.NodeAddress)},
 		Check:   checkParts,
 	}.Main(m))
 }
@@ -223,7 +223,7 @@ func (s *suite) waitOffered(t testing.TB, want map[string]int) {
 	t.Helper()
 	took := bed.Eventually(t, timeout, fmt.Sprintf("the node offers %v", want), func() error {
 		var n corev1.Node
-		if err := s.get("/api/v1/nodes/"+nodeName, &n); err != nil {
+		if err := s.api.Get("/api/v1/nodes/"+nodeName, &n); err != nil {
 			return err
 		}
 		for resource, count := range want {

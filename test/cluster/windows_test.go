@@ -91,7 +91,7 @@ func (s *suite) waitScheduled(t *testing.T, want map[string][]string) {
 	t.Helper()
 	bed.Eventually(t, timeout, "the DaemonSets have the right nodes", func() error {
 		var sets appsv1.DaemonSetList
-		if err := s.get("/apis/apps/v1/namespaces/"+namespace+"/daemonsets", &sets); err != nil {
+		if err := s.api.Get("/apis/apps/v1/namespaces/"+namespace+"/daemonsets", &sets); err != nil {
 			return err
 		}
 		for _, set := range sets.Items {

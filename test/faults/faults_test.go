@@ -6,18 +6,20 @@
 //
 //	DIRECTX_NRI_FAULTS_TIME=2h make faults         new sequences for two hours
 //	DIRECTX_NRI_FAULTS_REPLAY=SEED:STEPS make faults  the first steps of one
+//	DIRECTX_NRI_FAULTS_CLOCK=1 make faults         the machine's clock jumps, too
 //
 // A sequence is determined by its seed; the moments at which the programs of the node
-// act are not, so a replay may have to be repeated. Runs can go on side by side.
-// The clock is not changed: it belongs to the whole machine, a time namespace has clocks
-// of its own for the time since boot only, and static Go programs read it without libc.
-// The times of files change, as after a jump of the clock. Pods are static, so that
-// no API server is necessary.
+// act are not, so a replay may have to be repeated. In half of the sequences pods are
+// static, in the others they are created with an API server. Runs can go on side by side,
+// except those that change the clock: it belongs to the whole machine, and a time
+// namespace has clocks of its own for the time since boot only. Otherwise the times of
+// files change alone.
 package faults
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -25,7 +27,14 @@ import (
 	"directx-nri/test/bed"
 )
 
-func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == tracer {
+		os.Exit(traceShim(os.Args[2:]))
+	}
+	suite := bed.NodeSuite()
+	suite.Network = []netip.Addr{netip.MustParseAddr(bed.NodeAddress)}
+	os.Exit(suite.Main(m))
+}
 
 const (
 	defaultTime = 3 * time.Minute
@@ -89,7 +98,7 @@ func play(t *testing.T, seed uint64, steps int) (r *round) {
 	t.Run(fmt.Sprintf("%d:%d", seed, steps), func(t *testing.T) {
 		defer func() { r.failed = t.Failed() }()
 		r.t, r.random = t, rand.New(rand.NewPCG(seed, 0))
-		r.start(seed%2 == 1)
+		r.start(seed%2 == 1, seed/8%2 == 1)
 		for r.steps < steps && !t.Failed() {
 			r.steps++
 			r.step()

@@ -32,6 +32,7 @@ const (
 // model is what is known about the node independently of the product's programs.
 type model struct {
 	records map[string][]string          // the replicas that each token stands for, by the record's ID
+	live    map[string]bool              // the records that there are, by their IDs
 	holders map[string]string            // the pods of the records that there are, by the record's ID
 	torn    map[string]bool              // the records that were torn: the advertiser may not end them
 	tokens  map[string]map[string]string // the tokens of containers that have started, by pod
@@ -53,6 +54,7 @@ type container struct {
 
 func (r *round) begin() {
 	r.pulled, r.records, r.holders = map[string]time.Time{}, map[string][]string{}, map[string]string{}
+	r.live = map[string]bool{}
 	r.torn, r.tokens = map[string]bool{}, map[string]map[string]string{}
 	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
 }
@@ -64,8 +66,10 @@ func (r *round) refresh() {
 		return // Another step may have made the directory unreadable.
 	}
 	clear(r.holders)
+	clear(r.live)
 	resources := map[string]string{}
 	for _, e := range entries {
+		r.live[string(e.ID)] = true
 		if e.Holder != nil {
 			r.holders[string(e.ID)] = strings.TrimSuffix(e.Holder.PodName, "-"+bed.Name)
 		}
@@ -106,8 +110,13 @@ func (r *round) check() {
 		if err := r.Compare(c.view, gpusOf(replicas)...); err != nil {
 			r.t.Errorf("container %s of pod %s, promised %v: %v", c.name, c.pod, replicas, err)
 		}
-		if r.pods[c.pod] == nil {
-			continue // The kubelet frees a static pod's devices before its containers end.
+		if r.early(c.pod) {
+			continue
+		}
+		for _, token := range c.view.Tokens {
+			if id := string(allocation.Token(token).ID()); !r.live[id] && !r.torn[id] && !r.lookup(c.pod).thief {
+				r.t.Errorf("container %s of pod %s runs, and its record %s has ended", c.name, c.pod, id)
+			}
 		}
 		for _, id := range replicas {
 			if other := holders[id]; other != "" && other != c.pod {
@@ -135,7 +144,7 @@ func (r *round) checkKubelet(running []container) {
 			}
 		}
 		replicas, err := r.promised(c.spec, c.view.Tokens)
-		if err != nil || len(ids) == 0 || r.pods[c.pod] == nil {
+		if err != nil || len(ids) == 0 || r.early(c.pod) {
 			continue // Reported already; or the kubelet has not read its checkpoint yet.
 		}
 		slices.Sort(ids)
@@ -165,11 +174,19 @@ func (r *round) promised(spec bed.Container, tokens map[string]string) (replicas
 	return replicas, nil
 }
 
+// early reports whether the kubelet may free a pod's devices before its containers end.
+// It does so for pods that it no longer has (GetActivePods in pkg/kubelet, v1.34): static
+// pods without their manifest, and pods that were deleted by force.
+func (r *round) early(pod string) bool {
+	p := r.gone[pod]
+	return p != nil && (r.API == nil || p.forced)
+}
+
 // abandoned reports whether the kubelet may have created a container without the answer
 // of a device plugin: GetDeviceRunContainerOptions in pkg/kubelet/cm/devicemanager
 // (v1.34) does so if the pod is deleted while it waits for PreStartContainer.
 func (r *round) abandoned(pod string, tokens map[string]string) bool {
-	return r.pods[pod] == nil && strings.Join(slices.Collect(maps.Values(tokens)), "") == ""
+	return r.early(pod) && strings.Join(slices.Collect(maps.Values(tokens)), "") == ""
 }
 
 func gpusOf(replicas []string) (gpus []int) {

@@ -10,10 +10,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ import (
 	"directx-nri/internal/policy"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/testutil"
 	"directx-nri/test/bed"
 )
 
@@ -54,6 +57,8 @@ type round struct {
 	// damaged are files with their content before they were torn.
 	damaged map[string][]byte
 	disk    string // what is wrong with the state directory
+	// shimCalls is how many system calls the runtime shim had at its last start.
+	shimCalls int
 
 	model
 }
@@ -66,19 +71,21 @@ type pod struct {
 	faults bool
 	loops  bool // its container ends again and again
 	thief  bool // it presents tokens of others, and may be refused
+	forced bool // it was deleted by force
 }
 
 // report makes a container write at its start what it has, and its tokens.
 const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION_COMPUTE" /dev/dxg* >>/reports/all
 `
 
-func (r *round) start(containerd2 bool) {
+func (r *round) start(containerd2, apiPods bool) {
 	r.full = bed.NewInventory(2, 1)
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
 	r.Node = bed.Start(r.t, bed.Options{
-		Inventory: r.full, Config: config(replicas), Containerd2: containerd2, Shim: true, StateDirSize: stateDir,
+		Inventory: r.full, Config: config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
+	r.shimCalls = 300
 	r.client = r.Client(r.t, bed.DefaultNamespace)
 	r.begin()
 }
@@ -102,6 +109,8 @@ var operations = []operation{
 	{5, (*round).crash},
 	{4, func(r *round) string { return r.standaloneWith(nil) }},
 	{3, (*round).disturbShim},
+	{3, (*round).stopShim},
+	{2, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
 	{5, (*round).repairAll},
@@ -109,6 +118,7 @@ var operations = []operation{
 	{2, (*round).changeDisk},
 	{2, (*round).tearOrRestore},
 	{2, (*round).changeTimes},
+	{3, (*round).jumpClock},
 	{2, (*round).unplugOrPlug},
 	{2, (*round).configure},
 }
@@ -247,13 +257,18 @@ func (r *round) delete() string {
 		return "delete nothing"
 	}
 	name := names[r.random.IntN(len(names))]
+	r.pods[name].forced = r.API != nil && r.random.IntN(4) == 0
 	r.drop(name)
-	return "delete " + name
+	return fmt.Sprintf("delete %s, by force %t", name, r.gone[name].forced)
 }
 
 func (r *round) drop(name string) {
-	r.Delete(r.t, name)
 	r.gone[name] = r.pods[name]
+	if r.gone[name].forced {
+		r.DeleteNow(r.t, name)
+	} else {
+		r.Delete(r.t, name)
+	}
 	delete(r.tokens, name)
 	delete(r.pods, name)
 }
@@ -292,6 +307,66 @@ func (r *round) disturbShim() string {
 			time.Sleep(delay / 4)
 		}
 	})
+}
+
+// tracer is the first argument of this program when it runs the runtime shim.
+const tracer = "trace"
+
+// stopShim stops the runtime shim for a while before one of the system calls with which
+// it starts a container, or kills it there.
+func (r *round) stopShim() string {
+	call, pause, kill := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond, r.random.IntN(3) == 0
+	program, traced, result := r.ShimFile(), filepath.Join(r.Dir, "traced", filepath.Base(r.ShimFile())), filepath.Join(r.Dir, "traced", "calls")
+	r.must(os.MkdirAll(filepath.Dir(traced), 0o755))
+	r.must(os.RemoveAll(result))
+	self, err := os.Executable()
+	r.must(err)
+	r.must(os.Rename(program, traced))
+	restore := sync.OnceFunc(func() { r.must(os.Rename(traced, program)) })
+	defer restore()
+	bed.WriteFile(r.t, program, fmt.Sprintf("#!/bin/sh\nexec %s %s %d %v %t %s %s \"$@\"\n", self, tracer, call, pause, kill, result, traced), 0o755)
+	text := r.standaloneWith(func(started <-chan struct{}) {
+		<-started
+		restore()
+	})
+	calls, err := os.ReadFile(result) // It is missing if the shim did not run.
+	if _, scanErr := fmt.Sscan(string(calls), &r.shimCalls); !kill && err == nil {
+		r.must(scanErr)
+	}
+	return fmt.Sprintf("stop the shim at system call %d of %s for %v, kill %t: %s", call, calls, pause, kill, text)
+}
+
+// traceShim runs the runtime shim for [round.stopShim], and returns its exit status.
+func traceShim(args []string) int {
+	var call, calls int
+	_, err := fmt.Sscan(args[0], &call)
+	pause, pauseErr := time.ParseDuration(args[1])
+	command := exec.Command(args[4], args[5:]...)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err = errors.Join(err, pauseErr); err == nil && args[len(args)-1] != "start" {
+		call = 0
+	}
+	var status syscall.WaitStatus
+	if err == nil {
+		status, err = testutil.Trace(command, func(n int) bool {
+			if calls = n; n != call {
+				return false
+			}
+			time.Sleep(pause) // The moment is what varies here.
+			return args[2] == "true"
+		})
+	}
+	if err == nil && call > 0 {
+		err = os.WriteFile(args[3], fmt.Append(nil, calls), 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "trace:", err)
+		return 1
+	}
+	if status.Exited() {
+		return status.ExitStatus()
+	}
+	return 1
 }
 
 // standaloneWith starts a container through the runtime shim, which asks for one GPU or
@@ -429,6 +504,23 @@ func (r *round) freeze(p *bed.Process) {
 	r.frozen[p] = true
 }
 
+// restartWithoutAPI restarts the kubelet while it cannot reach the API server: it has no
+// pods then, which still run.
+func (r *round) restartWithoutAPI() string {
+	pause := time.Duration(r.random.IntN(15_000)) * time.Millisecond
+	if r.API == nil {
+		return "there is no API server"
+	}
+	r.API.Freeze(r.t)
+	r.disturb(r.Kubelet)
+	r.kill(r.Kubelet)
+	r.launch(r.Kubelet)
+	time.Sleep(pause) // The moment is what varies here.
+	r.API.Thaw(r.t)
+	r.disturb(r.Kubelet)
+	return fmt.Sprintf("restart the kubelet without the API server for %v", pause)
+}
+
 // restartSeveral kills some processes, and starts them in another order.
 func (r *round) restartSeveral() string {
 	all := r.Processes()
@@ -545,6 +637,26 @@ func (r *round) changeTimes() string {
 	file := files[r.random.IntN(len(files))]
 	at := time.Now().Add(time.Duration(r.random.IntN(20_000)-10_000) * time.Hour)
 	return fmt.Sprintf("%s is of %v: %v", filepath.Base(file), at.Year(), os.Chtimes(file, at, at))
+}
+
+// jumpClock sets the machine's clock forward or back by hours, and sets it right after
+// some more steps.
+func (r *round) jumpClock() string {
+	if os.Getenv("DIRECTX_NRI_FAULTS_CLOCK") != "1" {
+		return r.changeTimes()
+	}
+	by := time.Duration(r.random.IntN(48)-24) * time.Hour
+	restore, err := bed.ShiftClock(by)
+	defer func() { r.must(restore()) }()
+	r.must(err)
+	text := fmt.Sprintf("the clock is wrong by %v", by)
+	for range 1 + r.random.IntN(3) {
+		do := []func(*round) string{(*round).create, (*round).delete, (*round).crash, (*round).configure, (*round).killOrStart, (*round).changeDisk}[r.random.IntN(6)]
+		text += ", " + do(r)
+	}
+	time.Sleep(time.Duration(r.random.IntN(2000)) * time.Millisecond) // The moment is what varies here.
+	r.disturbed = time.Now()
+	return text
 }
 
 func (r *round) unplugOrPlug() string {

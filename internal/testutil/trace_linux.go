@@ -1,0 +1,64 @@
+package testutil
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Trace runs a command until it ends, and calls before ahead of each of its system calls
+// with the call's number, from 1. Meanwhile the other threads stop at their next calls. If
+// before returns true, the process is killed. A program that the process executes in place
+// of this one is not traced.
+func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitStatus, error) {
+	runtime.LockOSThread() // which is the tracer
+	defer runtime.UnlockOSThread()
+	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if err := command.Start(); err != nil {
+		return 0, err
+	}
+	pid := command.Process.Pid
+	traced, killed, calls, inCall := false, false, 0, map[int]bool{}
+	for {
+		var status syscall.WaitStatus
+		// Only this thread's children: the process may have others.
+		tid, err := syscall.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return 0, fmt.Errorf("wait for %s: %w", command.Path, err)
+		case status.Exited() || status.Signaled():
+			if tid == pid {
+				return status, nil
+			}
+			continue
+		}
+		deliver, resume := 0, syscall.PtraceSyscall
+		switch signal := status.StopSignal(); {
+		case !traced:
+			err = syscall.PtraceSetOptions(pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
+			traced = true
+		case signal == syscall.SIGTRAP|0x80:
+			if inCall[tid] = !inCall[tid]; inCall[tid] && !killed {
+				calls++
+				if killed = before(calls); killed {
+					err = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		case signal == syscall.SIGTRAP && status.TrapCause() == unix.PTRACE_EVENT_EXEC:
+			resume = func(pid, _ int) error { return syscall.PtraceDetach(pid) }
+		case signal != syscall.SIGTRAP && signal != syscall.SIGSTOP:
+			deliver = int(signal)
+		}
+		if err == nil && !killed {
+			err = resume(tid, deliver)
+		}
+		if err != nil && err != syscall.ESRCH {
+			return 0, fmt.Errorf("trace %s: %w", command.Path, err)
+		}
+	}
+}
