@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -27,7 +28,7 @@ func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitSt
 		// Only this thread's children: the process may have others.
 		tid, err := syscall.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
-		case err == syscall.EINTR:
+		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil:
 			return 0, fmt.Errorf("wait for %s: %w", command.Path, err)
@@ -57,7 +58,7 @@ func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitSt
 		if err == nil && !killed {
 			err = resume(tid, deliver)
 		}
-		if err != nil && err != syscall.ESRCH {
+		if err != nil && !errors.Is(err, syscall.ESRCH) {
 			return 0, fmt.Errorf("trace %s: %w", command.Path, err)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -108,8 +107,7 @@ var operations = []operation{
 	{4, (*round).delete},
 	{5, (*round).crash},
 	{4, func(r *round) string { return r.standaloneWith(nil) }},
-	{3, (*round).disturbShim},
-	{3, (*round).stopShim},
+	{5, (*round).stopShim},
 	{2, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
@@ -283,95 +281,70 @@ func (r *round) crash() string {
 	return fmt.Sprintf("crash %s/%s: %v", c.pod, c.name, syscall.Kill(c.view.PID, syscall.SIGKILL))
 }
 
-// disturbShim freezes the shim between two of its system calls, kills it or replaces the
-// program meanwhile, and starts the container again if that failed.
-func (r *round) disturbShim() string {
-	delay, steps := time.Duration(r.random.IntN(2000))*time.Microsecond, 1+r.random.IntN(8)
-	kill, upgrade := r.random.IntN(2) == 0, r.random.IntN(2) == 0
-	text := fmt.Sprintf("freeze the shim %d times for %v, replace %t, kill %t: ", steps, delay, upgrade, kill)
-	return text + r.standaloneWith(func(started <-chan struct{}) {
-		pid := r.findShim(started)
-		for i := range steps {
-			if pid == 0 {
-				return
-			}
-			_ = syscall.Kill(pid, syscall.SIGSTOP) // It may have ended, or be the real one.
-			time.Sleep(delay)
-			if upgrade && i == 0 {
-				r.upgradeShim()
-			}
-			if kill && r.isShim(pid) {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-			time.Sleep(delay / 4)
-		}
-	})
-}
-
 // tracer is the first argument of this program when it runs the runtime shim.
 const tracer = "trace"
 
 // stopShim stops the runtime shim for a while before one of the system calls with which
-// it starts a container, or kills it there.
+// it starts a container. Meanwhile it may be killed, and its program replaced.
 func (r *round) stopShim() string {
-	call, pause, kill := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond, r.random.IntN(3) == 0
-	program, traced, result := r.ShimFile(), filepath.Join(r.Dir, "traced", filepath.Base(r.ShimFile())), filepath.Join(r.Dir, "traced", "calls")
-	r.must(os.MkdirAll(filepath.Dir(traced), 0o755))
-	r.must(os.RemoveAll(result))
+	call, pause := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond
+	kill, replace := r.random.IntN(3) == 0, r.random.IntN(3) == 0
+	text := fmt.Sprintf("stop the shim at system call %d for %v, kill %t, replace %t", call, pause, kill, replace)
+	program, dir := r.ShimFile(), filepath.Join(r.Dir, "traced")
+	r.must(os.MkdirAll(dir, 0o755))
+	traced, next, calls := filepath.Join(dir, filepath.Base(program)), filepath.Join(dir, "next"), filepath.Join(dir, "calls")
 	self, err := os.Executable()
-	r.must(err)
+	r.must(errors.Join(err, os.RemoveAll(calls), os.RemoveAll(next)))
+	if replace {
+		bed.WriteFile(r.t, next, string(append(bed.ReadFile(r.t, program), 0)), 0o755)
+	}
 	r.must(os.Rename(program, traced))
 	restore := sync.OnceFunc(func() { r.must(os.Rename(traced, program)) })
 	defer restore()
-	bed.WriteFile(r.t, program, fmt.Sprintf("#!/bin/sh\nexec %s %s %d %v %t %s %s \"$@\"\n", self, tracer, call, pause, kill, result, traced), 0o755)
-	text := r.standaloneWith(func(started <-chan struct{}) {
-		<-started
-		restore()
-	})
-	calls, err := os.ReadFile(result) // It is missing if the shim did not run.
-	if _, scanErr := fmt.Sscan(string(calls), &r.shimCalls); !kill && err == nil {
-		r.must(scanErr)
+	bed.WriteFile(r.t, program, fmt.Sprintf("#!/bin/sh\nexec %s %s %s %d %v %t \"$@\"\n", self, tracer, dir, call, pause, kill), 0o755)
+	text += ": " + r.standaloneWith(restore)
+	if seen, err := os.ReadFile(calls); err == nil && !kill { // It is missing if the shim did not start.
+		_, err := fmt.Sscan(string(seen), &r.shimCalls)
+		r.must(err)
 	}
-	return fmt.Sprintf("stop the shim at system call %d of %s for %v, kill %t: %s", call, calls, pause, kill, text)
+	return text
 }
 
 // traceShim runs the runtime shim for [round.stopShim], and returns its exit status.
 func traceShim(args []string) int {
+	dir, subcommand := args[0], args[len(args)-1]
 	var call, calls int
-	_, err := fmt.Sscan(args[0], &call)
-	pause, pauseErr := time.ParseDuration(args[1])
-	command := exec.Command(args[4], args[5:]...)
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err = errors.Join(err, pauseErr); err == nil && args[len(args)-1] != "start" {
-		call = 0
-	}
-	var status syscall.WaitStatus
-	if err == nil {
-		status, err = testutil.Trace(command, func(n int) bool {
-			if calls = n; n != call {
-				return false
-			}
-			time.Sleep(pause) // The moment is what varies here.
-			return args[2] == "true"
-		})
-	}
-	if err == nil && call > 0 {
-		err = os.WriteFile(args[3], fmt.Append(nil, calls), 0o600)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "trace:", err)
+	_, err := fmt.Sscan(args[1], &call)
+	pause, pauseErr := time.ParseDuration(args[2])
+	if err = errors.Join(err, pauseErr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if status.Exited() {
-		return status.ExitStatus()
+	program := filepath.Join(dir, shimfile.Name())
+	command := exec.Command(program, args[4:]...)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	status, err := testutil.Trace(command, func(n int) (kill bool) {
+		if calls = n; n != call || subcommand == "delete" {
+			return false
+		}
+		_ = os.Rename(filepath.Join(dir, "next"), program) // It may not be there.
+		time.Sleep(pause)                                  // The moment is what varies here.
+		return args[3] == "true"
+	})
+	if err == nil && subcommand == "start" {
+		err = os.WriteFile(filepath.Join(dir, "calls"), fmt.Append(nil, calls), 0o600)
 	}
-	return 1
+	if err != nil || !status.Exited() {
+		fmt.Fprintln(os.Stderr, "the shim was killed:", err)
+		return 1
+	}
+	return status.ExitStatus()
 }
 
 // standaloneWith starts a container through the runtime shim, which asks for one GPU or
-// none, calls fault, if any, meanwhile, looks at the container, and removes it.
-func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
+// none, looks at the container, and removes it. If repair is not nil, the first start may
+// fail, and repair is called after it.
+func (r *round) standaloneWith(repair func()) string {
 	if !r.works(r.Containerd) {
 		return "no standalone container"
 	}
@@ -383,17 +356,14 @@ func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
 		c.Annotations = map[string]string{"directx.microsoft.com/visible-devices": r.full.GPUs[i].LocationPath()}
 	}
 	pid, err := 0, r.client.Create(c)
-	if err == nil && fault != nil {
-		started := make(chan struct{})
-		go func() {
-			defer close(started)
-			pid, err = r.client.Start(c.ID)
-		}()
-		fault(started)
-		<-started
-	}
-	if err != nil && fault != nil || err == nil && fault == nil {
+	if err == nil {
 		pid, err = r.client.Start(c.ID)
+	}
+	if repair != nil {
+		repair()
+		if err != nil {
+			pid, err = r.client.Start(c.ID)
+		}
 	}
 	if err == nil {
 		bed.Eventually(r.t, 10*time.Second, fmt.Sprintf("standalone container %s has GPUs %v", c.ID, gpus), func() error {
@@ -405,40 +375,6 @@ func (r *round) standaloneWith(fault func(started <-chan struct{})) string {
 	}
 	r.must(r.client.Delete(c.ID))
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
-}
-
-// findShim waits for a process of the runtime shim, and returns 0 if there is none before
-// the container has started.
-func (r *round) findShim(started <-chan struct{}) int {
-	for {
-		entries, _ := os.ReadDir("/proc") // It is mounted.
-		for _, e := range slices.Backward(entries) {
-			if pid, err := strconv.Atoi(e.Name()); err == nil && r.isShim(pid) {
-				return pid
-			}
-		}
-		select {
-		case <-started:
-			return 0
-		default:
-		}
-	}
-}
-
-// isShim reports whether a process is the runtime shim, and not yet the real one.
-func (r *round) isShim(pid int) bool {
-	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return err == nil && strings.HasPrefix(program, r.ShimFile())
-}
-
-// upgradeShim installs the runtime shim with a byte more at its end.
-func (r *round) upgradeShim() {
-	program, err := os.ReadFile(r.ShimFile())
-	r.must(err)
-	file := filepath.Join(r.Dir, "next-shim")
-	r.must(os.WriteFile(file, append(program, 0), 0o755))
-	_, err = shimfile.Install(r.t.Context(), file, r.ShimFile())
-	r.must(err)
 }
 
 // pickProcess returns a process, the product's more often, and mostly one that does not
