@@ -108,7 +108,7 @@ var operations = []operation{
 	{5, (*round).crash},
 	{4, func(r *round) string { return r.standaloneWith(nil) }},
 	{5, (*round).stopShim},
-	{2, (*round).restartWithoutAPI},
+	{3, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
 	{5, (*round).repairAll},
@@ -440,21 +440,22 @@ func (r *round) freeze(p *bed.Process) {
 	r.frozen[p] = true
 }
 
-// restartWithoutAPI restarts the kubelet while it cannot reach the API server: it has no
-// pods then, which still run.
+// restartWithoutAPI restarts the kubelet while there is no API server: it has no pods
+// then, which still run.
 func (r *round) restartWithoutAPI() string {
-	pause := time.Duration(r.random.IntN(15_000)) * time.Millisecond
+	pause := time.Duration(r.random.IntN(10_000)) * time.Millisecond
 	if r.API == nil {
 		return "there is no API server"
 	}
-	r.API.Freeze(r.t)
+	r.API.Kill(r.t)
 	r.disturb(r.Kubelet)
 	r.kill(r.Kubelet)
 	r.launch(r.Kubelet)
-	time.Sleep(pause) // The moment is what varies here.
-	r.API.Thaw(r.t)
+	time.Sleep(pause) // The advertiser lists pods every 10 s.
+	r.API.Start(r.t)
+	r.API.WaitAPI(r.t)
 	r.disturb(r.Kubelet)
-	return fmt.Sprintf("restart the kubelet without the API server for %v", pause)
+	return fmt.Sprintf("restart the kubelet and, %v later, the API server", pause)
 }
 
 // restartSeveral kills some processes, and starts them in another order.
