@@ -51,10 +51,10 @@ devices:
   display: true
 `
 
-// aNode is a dir with mixed as gpus.yaml, and the files of its first GPU but
+// newTestNode is a dir with mixed as gpus.yaml, and the files of its first GPU but
 // gone.dll. It returns the inventory's path, the root of the node, and what
 // [neutral] is to take out.
-func aNode(t *testing.T) (inventory, root string, dirs map[string]string) {
+func newTestNode(t *testing.T) (inventory, root string, dirs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
 	store, here := `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`, filepath.Join(dir, "C:", "Windows", "System32", "DriverStore", "FileRepository", "nv.inf_amd64_1")
@@ -87,7 +87,7 @@ func writeInventory(t *testing.T, file, text string) {
 
 func TestDevicesForms(t *testing.T) {
 	t.Parallel()
-	inventory, root, dirs := aNode(t)
+	inventory, root, dirs := newTestNode(t)
 	for name, args := range map[string][]string{
 		"devices":          nil,
 		"devices-wide":     {"-o", "wide"},
@@ -116,7 +116,7 @@ func TestDevicesAreNotLookedForElsewhere(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a drive is there, or the path is not absolute")
 	}
-	inventory, root, dirs := aNode(t)
+	inventory, root, dirs := newTestNode(t)
 	elsewhere := filepath.Join(root, "elsewhere")
 	if err := os.Mkdir(elsewhere, 0o700); err != nil {
 		t.Fatal(err)

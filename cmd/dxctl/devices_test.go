@@ -36,7 +36,7 @@ func ask(t *testing.T, args ...string) (stdout string, err error) {
 // A configuration can name the inventory.
 func TestDevicesByConfiguration(t *testing.T) {
 	t.Parallel()
-	inventory, _, _ := aNode(t)
+	inventory, _, _ := newTestNode(t)
 	out, err := ask(t, "devices", "--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json")
 	if err != nil || !strings.Contains(out, `"PCI\\VEN_10DE&DEV_1EB8\\1"`) || !strings.Contains(out, `"replicas": 3`) {
 		t.Errorf("%v: %s", err, out)

@@ -29,9 +29,9 @@ const (
 	compute  = "directx.microsoft.com/compute"
 )
 
-// sound returns the facts of a Linux node of Kubernetes with the NRI plugin and the
+// healthyNode returns the facts of a Linux node of Kubernetes with the NRI plugin and the
 // shim.
-func sound() Facts {
+func healthyNode() Facts {
 	p := policy.Default()
 	p.ServedBy = policy.ServedByNRI // Also when the test runs on Windows.
 	return Facts{
@@ -54,8 +54,8 @@ func sound() Facts {
 	}
 }
 
-func soundWindows() Facts {
-	f := sound()
+func healthyWindows() Facts {
+	f := healthyNode()
 	f.OS = "windows"
 	f.Windows = windows(20348)
 	f.Config.Policy.ServedBy = policy.ServedByShim
@@ -71,8 +71,8 @@ func windows(build uint32) *capabilities.Capabilities {
 	return &capabilities.Capabilities{Windows: win32.Version{Major: 10, Build: build, Server: true}}
 }
 
-func soundStandalone() Facts {
-	f := sound()
+func healthyStandalone() Facts {
+	f := healthyNode()
 	f.Kubelet, f.NRIErr = nil, readiness.ErrNotRunning
 	f.Containerd.Handlers = []Handler{{Handler: containerdconfig.Handler{Name: "runc"}}}
 	f.Shims[0].Handlers = nil
@@ -93,34 +93,34 @@ var (
 	errWithoutCRI = status.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")
 )
 
-func TestSoundNodes(t *testing.T) {
+func TestHealthyNodes(t *testing.T) {
 	t.Parallel()
 	nri, shim, both := []string{"nri"}, []string{"shim"}, []string{"nri", "shim"}
 	for name, test := range map[string]struct {
 		facts Facts
 		by    []string
 	}{
-		"NRI and shim": {sound(), both},
-		"NRI only": {with(sound(), func(f *Facts) {
+		"NRI and shim": {healthyNode(), both},
+		"NRI only": {with(healthyNode(), func(f *Facts) {
 			f.Containerd.Handlers = nil
 			f.Shims = []Shim{{Path: shimPath, Err: fs.ErrNotExist, RealErr: fs.ErrNotExist}}
 			f.Config.Applied = false
 		}), nri},
-		"shim": {with(sound(), func(f *Facts) {
+		"shim": {with(healthyNode(), func(f *Facts) {
 			f.Config.Policy.ServedBy, f.Containerd.NRI, f.NRIErr = policy.ServedByShim, false, readiness.ErrNotRunning
 		}), shim},
-		"Windows": {soundWindows(), shim},
-		"kubelet": {with(soundWindows(), func(f *Facts) {
+		"Windows": {healthyWindows(), shim},
+		"kubelet": {with(healthyWindows(), func(f *Facts) {
 			f.Config.Policy.Injection, f.Containerd.Handlers, f.Shims = policy.InjectByKubelet, nil, nil
 		}), []string{"kubelet"}},
-		"standalone":             {soundStandalone(), shim},
-		"standalone without CRI": {with(soundStandalone(), func(f *Facts) { f.Containerd.Err = errWithoutCRI }), shim},
-		"old kubelet":            {with(sound(), func(f *Facts) { f.Kubelet.PodResourcesErr = errors.ErrUnsupported }), both},
-		"unknown version":        {with(sound(), func(f *Facts) { f.Version = "" }), both},
-		"handler of another product": {with(sound(), func(f *Facts) {
+		"standalone":             {healthyStandalone(), shim},
+		"standalone without CRI": {with(healthyStandalone(), func(f *Facts) { f.Containerd.Err = errWithoutCRI }), shim},
+		"old kubelet":            {with(healthyNode(), func(f *Facts) { f.Kubelet.PodResourcesErr = errors.ErrUnsupported }), both},
+		"unknown version":        {with(healthyNode(), func(f *Facts) { f.Version = "" }), both},
+		"handler of another product": {with(healthyNode(), func(f *Facts) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, Handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
-		"NRI by import": {with(sound(), func(f *Facts) {
+		"NRI by import": {with(healthyNode(), func(f *Facts) {
 			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{ErrOverridden}
 		}), nri},
 	} {
@@ -161,11 +161,11 @@ type brokenNode struct {
 }
 
 func linux(check, problem string, change func(*Facts)) brokenNode {
-	return brokenNode{with(sound(), change), check, problem}
+	return brokenNode{with(healthyNode(), change), check, problem}
 }
 
 func onWindows(check, problem string, change func(*Facts)) brokenNode {
-	return brokenNode{with(soundWindows(), change), check, problem}
+	return brokenNode{with(healthyWindows(), change), check, problem}
 }
 
 func file(check, problem string, kind FileKind, path string, err error) brokenNode {
@@ -259,7 +259,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckHandlers, "runc does not pass on", func(f *Facts) { f.Containerd.Handlers[0].Annotations = false }),
 		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *Facts) { f.Containerd.Handlers[0].Loaded = false }),
 		linux(CheckShim, "the shim of runtime handler runc does not exist", func(f *Facts) { f.Shims[0].Err, f.Shims[0].RealErr = errGone, errGone }),
-		{with(soundStandalone(), func(f *Facts) { f.Shims[0].Err = errGone }), CheckShim, "the shim of ctr and nerdctl does not exist"},
+		{with(healthyStandalone(), func(f *Facts) { f.Shims[0].Err = errGone }), CheckShim, "the shim of ctr and nerdctl does not exist"},
 		linux(CheckShim, "exec format error", func(f *Facts) { f.Shims[0].Err = errors.New("exec format error") }),
 		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *Facts) { f.Shims[0].Version = "0.9" }),
 		linux(CheckShim, "runtime shim not found", func(f *Facts) { f.Shims[0].RealErr = errors.New("runtime shim not found") }),
@@ -306,7 +306,7 @@ func TestBrokenNodes(t *testing.T) {
 // A lack of permission is no problem of the node.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
-	f := with(sound(), func(f *Facts) {
+	f := with(healthyNode(), func(f *Facts) {
 		f.Containerd.Err, f.Files = errDenied, []File{{Record, "allocations", errDenied}}
 		f.Kubelet = &Kubelet{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
 	})
@@ -322,7 +322,7 @@ func TestWithoutPermission(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	t.Parallel()
-	f := with(sound(), func(f *Facts) {
+	f := with(healthyNode(), func(f *Facts) {
 		f.Files = []File{{Record, "a\x1b[31mb", errGone}}
 	})
 	var text strings.Builder

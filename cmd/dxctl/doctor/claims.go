@@ -37,9 +37,9 @@ type Observations struct {
 // claim is a line in docs/limits.md.
 type claim struct {
 	text string
-	// shown is what the node shows of the claim, "" if nothing, and err disproves it.
-	shown string
-	err   error
+	// evidence is what the node shows of the claim, "" if nothing, and err disproves it.
+	evidence string
+	err      error
 	// checks are those whose findings disprove it.
 	checks []string
 	todo   string
@@ -75,11 +75,11 @@ func Claims(f Facts, o Observations, r Report) (list []Claim) {
 	}
 	for _, c := range claims(f, o) {
 		disproof := slices.IndexFunc(r.Findings, func(f Finding) bool { return slices.Contains(c.checks, f.Check) })
-		result := Claim{c.text, "holds", c.shown}
+		result := Claim{c.text, "holds", c.evidence}
 		switch {
 		case c.err != nil && !o.Wine:
 			result = Claim{c.text, "does not hold", c.err.Error()}
-		case c.shown == "" || o.Wine:
+		case c.evidence == "" || o.Wine:
 			result = Claim{c.text, "not checked", "do this: " + c.todo}
 		case disproof >= 0:
 			result = Claim{c.text, "does not hold", r.Findings[disproof].Problem}

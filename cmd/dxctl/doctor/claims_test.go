@@ -8,7 +8,7 @@ import (
 
 // realGPU returns a Windows node with a GPU that was discovered.
 func realGPU() Facts {
-	return with(soundWindows(), func(f *Facts) { f.GPUs.List[0].LUID, f.GPUs.List[0].DriverStorePath = 1, `C:\\nv` })
+	return with(healthyWindows(), func(f *Facts) { f.GPUs.List[0].LUID, f.GPUs.List[0].DriverStorePath = 1, `C:\\nv` })
 }
 
 func TestClaims(t *testing.T) {
@@ -23,7 +23,7 @@ func TestClaims(t *testing.T) {
 		detail string
 	}{
 		"DXCore":          {realGPU(), all, "DXCore", holds, "PCIROOT(0)#PCI(1B00)"},
-		"no LUID":         {soundWindows(), all, "DXCore", fails, "has no LUID"},
+		"no LUID":         {healthyWindows(), all, "DXCore", fails, "has no LUID"},
 		"inventory":       {with(realGPU(), func(f *Facts) { f.GPUs.Inventory = "x" }), all, "DXCore", unchecked, "without an inventory"},
 		"no GPU":          {with(realGPU(), func(f *Facts) { f.GPUs.List = nil }), all, "DXCore", unchecked, "with a GPU"},
 		"discovery":       {with(realGPU(), func(f *Facts) { f.GPUs = GPUs{Err: errIO} }), all, "DXCore", fails, "input/output"},
@@ -50,7 +50,7 @@ func TestClaims(t *testing.T) {
 			}
 		}
 	}
-	if list := Claims(sound(), all, Report{}); list != nil {
+	if list := Claims(healthyNode(), all, Report{}); list != nil {
 		t.Errorf("claims of a Linux node: %+v", list)
 	}
 }
