@@ -47,7 +47,7 @@ func Base(p string) string {
 	switch {
 	case len(c.elements) > 0:
 		return c.elements[len(c.elements)-1]
-	case c.absolute():
+	case c.rooted:
 		return `\`
 	}
 	return "."
@@ -66,13 +66,7 @@ func Dir(p string) string {
 // with a drive and a separator, or is a UNC or device path.
 func IsAbs(p string) bool {
 	c := parse(p)
-	switch c.kind {
-	case drive:
-		return c.rooted
-	case unc, device:
-		return c.complete
-	}
-	return false
+	return c.complete && c.rooted
 }
 
 // IsLocal reports whether p, joined to a directory, is a file or directory below it: p
@@ -124,93 +118,53 @@ func Key(p string) string {
 // Equal reports whether Windows considers a and b equal; see [Key].
 func Equal(a, b string) bool { return Key(a) == Key(b) }
 
-// kind is the form of the beginning of a path.
-type kind int
-
-const (
-	none   kind = iota // elements only, rooted or not
-	drive              // C:
-	unc                // \\server\share
-	device             // \\?\C:, \\.\pipe, \??\Volume{…}, \\?\UNC\server\share
-)
-
 // winPath is a parsed path.
 type winPath struct {
-	kind     kind
-	volume   string   // drive, share or device, without a trailing separator
+	// volume is "", a drive (C:), a share (\\server\share, \\?\UNC\server\share) or a device
+	// (\\?\C:, \\.\pipe, \??\Volume{…}).
+	volume   string
 	complete bool     // the volume has all its parts
-	share    bool     // the volume is a share: a root with or without separator
-	rooted   bool     // a separator follows the volume
-	elements []string // resolved; ".." only at the front of a path that is not absolute
+	share    bool     // the volume is a share: a root without a separator
+	rooted   bool     // a separator follows the volume: ".." cannot leave it
+	elements []string // resolved; ".." only at the front of a path that is not rooted
 }
 
 // parse parses and cleans p.
 func parse(p string) winPath {
 	p = strings.ReplaceAll(p, "/", `\`)
-	c, rest := parseVolume(p)
-	c.rooted = strings.HasPrefix(rest, `\`)
-	for _, name := range split(rest) {
+	c, names := parseVolume(p)
+	for _, name := range names {
 		c.push(name)
 	}
 	return c
 }
 
-func parseVolume(p string) (c winPath, rest string) {
+func parseVolume(p string) (c winPath, rest []string) {
+	names := split(p)
+	if hasDrive(p) {
+		return winPath{volume: strings.ToUpper(p[:2]), complete: true, rooted: strings.HasPrefix(p[2:], `\`)}, split(p[2:])
+	}
+	none := winPath{rooted: strings.HasPrefix(p, `\`)}
+	if len(names) == 0 {
+		return none, nil
+	}
+	prefix := `\\`
+	if names[0] == "??" && strings.HasPrefix(p, `\?`) {
+		prefix = `\`
+	}
+	share, parts := prefix == `\\` && names[0] != "?" && names[0] != ".", 2
 	switch {
-	case len(p) >= 2 && isDriveLetter(p[0]) && p[1] == ':':
-		return winPath{kind: drive, volume: upperDrive(p[:2]), complete: true}, p[2:]
-	case p == `\??` || strings.HasPrefix(p, `\??\`):
-		return parseDevice(`\??`, p[len(`\??`):])
-	case strings.HasPrefix(p, `\\`):
-		server, rest := cut(p)
-		switch server {
-		case "":
-			return winPath{}, `\`
-		case "?", ".":
-			return parseDevice(`\\`+server, rest)
-		}
-		if len(p) > 2 && p[2] == '\\' { // \\\x: no server, hence no UNC path
-			return winPath{}, p
-		}
-		c = winPath{kind: unc, volume: `\\` + server, share: true}
-		return c.withShare(rest)
+	case !strings.HasPrefix(p, prefix), share && strings.HasPrefix(p, `\\\`):
+		return none, names
+	case share || len(names) == 1:
+	case strings.EqualFold(names[1], "UNC"):
+		share, parts = true, 4
+	case len(names[1]) == 2 && hasDrive(names[1]):
+		names[1] = strings.ToUpper(names[1])
 	}
-	return winPath{}, p
+	volume := names[:min(parts, len(names))]
+	return winPath{volume: prefix + strings.Join(volume, `\`), complete: len(volume) == parts, share: share, rooted: true}, names[len(volume):]
 }
-
-// parseDevice parses what follows the prefix of a device path.
-func parseDevice(prefix, rest string) (winPath, string) {
-	name, after := cut(rest)
-	c := winPath{kind: device, volume: prefix + `\` + upperDrive(name), complete: true}
-	switch {
-	case name == "":
-		c.volume, c.complete = prefix, false
-		return c, `\`
-	case strings.EqualFold(name, "UNC"):
-		c.share, c.complete = true, false
-		server, rest := cut(after)
-		if server == "" {
-			return c, ""
-		}
-		c.volume += `\` + server
-		return c.withShare(rest)
-	}
-	return c, after
-}
-
-// withShare parses the share's name, which follows the server's.
-func (c winPath) withShare(rest string) (winPath, string) {
-	share, after := cut(rest)
-	if share == "" {
-		return c, ""
-	}
-	c.volume += `\` + share
-	c.complete = true
-	return c, after
-}
-
-// absolute reports whether ".." cannot leave the path.
-func (c winPath) absolute() bool { return c.rooted || c.kind == unc || c.kind == device }
 
 // push appends one element, resolving dots.
 func (c *winPath) push(name string) {
@@ -221,7 +175,7 @@ func (c *winPath) push(name string) {
 		c.elements = append(c.elements, name)
 	case n > 0 && c.elements[n-1] != "..":
 		c.elements = c.elements[:n-1]
-	case !c.absolute():
+	case !c.rooted:
 		c.elements = append(c.elements, "..")
 	}
 }
@@ -229,24 +183,21 @@ func (c *winPath) push(name string) {
 func (c winPath) String() string {
 	names := strings.Join(c.elements, `\`)
 	switch {
-	case c.kind == drive && c.rooted:
-		return c.volume + `\` + names
-	case c.kind == drive && names == "":
-		return c.volume + "."
-	case c.kind == drive:
-		return c.volume + names
-	case c.kind == unc, c.kind == device:
-		if names != "" || c.rooted && !c.share {
-			return c.volume + `\` + names
-		}
+	case c.share && names == "":
 		return c.volume
+	case c.volume != "" && c.rooted:
+		return c.volume + `\` + names
+	case c.volume != "" && names == "":
+		return c.volume + "."
+	case c.volume != "":
+		return c.volume + names
 	case c.rooted && len(c.elements) > 0 && c.elements[0] == "??":
 		return `\.\` + names // or it would read as a device path
 	case c.rooted:
 		return `\` + names
 	case names == "":
 		return "."
-	case len(names) >= 2 && isDriveLetter(names[0]) && names[1] == ':':
+	case hasDrive(names):
 		return `.\` + names // or it would read as a drive
 	}
 	return names
@@ -254,26 +205,14 @@ func (c winPath) String() string {
 
 // withoutDevicePrefix returns `\\?\C:\x` as `C:\x` and `\\?\UNC\s\x` as `\\s\x`.
 func (c winPath) withoutDevicePrefix() winPath {
-	if c.kind != device || !c.complete {
-		return c
-	}
-	name := c.volume[len(`\\?\`):]
+	names := split(c.volume)
 	switch {
-	case c.share:
-		c.kind, c.volume = unc, `\\`+name[len(`UNC\`):]
-	case len(name) == 2 && isDriveLetter(name[0]) && name[1] == ':':
-		c.kind, c.volume, c.rooted = drive, name, true
+	case len(names) == 4:
+		c.volume = `\\` + names[2] + `\` + names[3]
+	case len(names) == 2 && len(names[1]) == 2 && !c.share && hasDrive(names[1]):
+		c.volume = names[1]
 	}
 	return c
-}
-
-// cut returns the first element of p without leading separators, and the rest.
-func cut(p string) (name, rest string) {
-	p = strings.TrimLeft(p, `\`)
-	if i := strings.IndexByte(p, '\\'); i >= 0 {
-		return p[:i], p[i:]
-	}
-	return p, ""
 }
 
 // split returns the elements of p, not cleaned.
@@ -283,14 +222,9 @@ func split(p string) []string {
 
 func isSeparator(b byte) bool { return b == '\\' || b == '/' }
 
-func isDriveLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
-
-// upperDrive returns "c:" as "C:" and other names unchanged.
-func upperDrive(name string) string {
-	if len(name) == 2 && isDriveLetter(name[0]) && name[1] == ':' {
-		return strings.ToUpper(name)
-	}
-	return name
+// hasDrive reports whether p begins with a drive.
+func hasDrive(p string) bool {
+	return len(p) >= 2 && 'a' <= p[0]|0x20 && p[0]|0x20 <= 'z' && p[1] == ':'
 }
 
 // plainName reports whether name can only mean a file of that name.
