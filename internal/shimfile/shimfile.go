@@ -2,9 +2,8 @@
 // its installation and removal, and the handoff of running containers to
 // another shim.
 //
-// Each container of the node starts through the shim, so a broken one is never
-// left in place: a new file is tested before and after it replaces the present
-// one.
+// Each container of the node starts through the shim, so a new file is tested
+// beside the present one before it replaces it.
 package shimfile
 
 import (
@@ -75,8 +74,8 @@ func splitExt(path string) (stem, ext string) {
 }
 
 // Install installs the file source as the shim at path and reports whether that
-// changed the file. When the new shim fails its self-test, before or after it
-// is in place, the present one stays and the error matches [ErrSelfTest].
+// changed the file. When the new shim fails its self-test, the present one stays
+// and the error matches [ErrSelfTest].
 // Concurrent installations wait for each other.
 func Install(ctx context.Context, source, path string) (changed bool, err error) {
 	defer func() {
@@ -105,43 +104,15 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 		// It may have been copied here without a test.
 		return false, selfTest(ctx, path)
 	}
-	return true, replace(ctx, path, data, old)
-}
-
-// replace replaces the program at path, whose content is old, by data. old is
-// nil when there is none.
-func replace(ctx context.Context, path string, data, old []byte) error {
-	if err := put(ctx, path, data, true); err != nil {
-		return err
-	}
-	err := selfTest(ctx, path)
-	if err == nil {
-		return nil
-	}
-	// The failure may be the end of ctx.
-	ctx = context.WithoutCancel(ctx)
-	if old == nil {
-		return errors.Join(err, durable.Remove(path))
-	}
-	if restoreErr := put(ctx, path, old, false); restoreErr != nil {
-		return fmt.Errorf("%w; restoring the previous shim failed: %w", err, restoreErr)
-	}
-	return fmt.Errorf("%w; the previous shim is restored", err)
-}
-
-// put writes the program data, tests it if test is set, and moves it to path.
-func put(ctx context.Context, path string, data []byte, test bool) (err error) {
 	temp := staged(path)
 	defer func() { err = errors.Join(err, durable.Remove(temp)) }()
 	if err := writeProgram(temp, data); err != nil {
-		return err
+		return false, err
 	}
-	if test {
-		if err := selfTest(ctx, temp); err != nil {
-			return err
-		}
+	if err := selfTest(ctx, temp); err != nil {
+		return false, err
 	}
-	return rename(temp, path)
+	return true, rename(temp, path)
 }
 
 // writeProgram writes a program to path, synced and closed.
@@ -237,9 +208,7 @@ func shimFiles(path string) ([]string, error) {
 		switch {
 		case name == filepath.Base(path):
 			files = append([]string{path}, files...)
-		case strings.HasPrefix(name, SelfTestDirPrefix),
-			// Releases before 0.10 kept the previous shim and its copy.
-			ours && (word == "new" || word == "previous" || word == "copy" || strings.HasPrefix(word, retired)):
+		case strings.HasPrefix(name, SelfTestDirPrefix), ours && (word == "new" || strings.HasPrefix(word, retired)):
 			files = append(files, filepath.Join(dir, name))
 		}
 	}
