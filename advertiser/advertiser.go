@@ -204,13 +204,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 // watchDirectory notifies servers of changes to the sockets in the kubelet's
 // directory. The kubelet also has files there that it writes at every allocation.
 func (a *Advertiser) watchDirectory(ctx context.Context) {
-	o := filewatch.Options{
-		Files: []string{filepath.Join(a.config.KubeletDir, "*.sock")}, Interval: a.timing.poll,
-		Failed: func(err error) {
-			a.config.Log.WithError(err).Warn("Cannot watch the kubelet's device plugin directory, checking it periodically; is fs.inotify.max_user_instances too small?")
-		},
-	}
-	filewatch.Watch(ctx, o, func() {
+	filewatch.Watch(ctx, []string{filepath.Join(a.config.KubeletDir, "*.sock")}, a.timing.poll, func() {
 		for _, s := range a.servers {
 			signal(s.nudge)
 		}

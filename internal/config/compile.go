@@ -252,7 +252,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 		files = append(files, inForce.Source.Inventory)
 	}
 	refused, restart := "", false
-	filewatch.Watch(watched, filewatch.Options{Files: files, Debounce: 200 * time.Millisecond, Interval: 10 * time.Second}, func() {
+	filewatch.Watch(watched, files, 10*time.Second, func() {
 		next, nextDevices, err := c.Compile()
 		changed := err == nil && !reflect.DeepEqual(next, inForce)
 		if changed {
