@@ -167,7 +167,7 @@ func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edit
 		}()
 		decider, err := p.decider()
 		if err != nil {
-			r.err = c.Refuse(decision.WithReason(decision.ReasonConfig, err))
+			r.err = c.Refuse(err)
 		} else {
 			r.edits, r.ok, r.err = decider.Decide(ctx, c)
 		}

@@ -110,10 +110,6 @@ func (s Spec) applyEnv(edits Edits) (bool, error) {
 	if len(edits.Env) == 0 {
 		return false, nil
 	}
-	process, err := s.root.child("process")
-	if err != nil {
-		return false, err
-	}
 	var names, variables []string
 	for i, variable := range edits.Env {
 		sameName := func(other string) bool { return envName(other) == envName(variable) }
@@ -121,33 +117,22 @@ func (s Spec) applyEnv(edits Edits) (bool, error) {
 			names, variables = append(names, envName(variable)), append(variables, variable)
 		}
 	}
-	changed, err := merge(process, "env", s.env, names, variables, envName)
-	if err != nil || !changed {
-		return false, wrap("process", err)
-	}
-	return true, s.root.set("process", process, "")
+	return s.root.edit("process", func(process *object) (bool, error) {
+		return merge(process, "env", s.env, names, variables, envName)
+	})
 }
 
 // envName returns the name of a variable with its "=", "" for what is no variable.
 func envName(variable string) string { return variable[:strings.IndexByte(variable, '=')+1] }
 
 func (s Spec) applyWindowsDevices(edits Edits) (bool, error) {
-	if len(edits.WindowsDevices)+len(edits.RemoveWindowsDevices) == 0 {
-		return false, nil
-	}
-	windows, err := s.root.child("windows")
-	if err != nil {
-		return false, err
-	}
 	var removed []specs.WindowsDevice
 	for _, d := range edits.RemoveWindowsDevices {
 		removed = append(removed, windowsDeviceKey(d))
 	}
-	changed, err := update(windows, "devices", removed, edits.WindowsDevices, windowsDeviceKey)
-	if err != nil || !changed {
-		return false, wrap("windows", err)
-	}
-	return true, s.root.set("windows", windows, "")
+	return s.root.edit("windows", func(windows *object) (bool, error) {
+		return update(windows, "devices", removed, edits.WindowsDevices, windowsDeviceKey)
+	})
 }
 
 // windowsDeviceKey returns the same value for all spellings of a device.
@@ -159,38 +144,20 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 }
 
 func (s Spec) applyLinuxDevices(edits Edits) (bool, error) {
-	if len(edits.LinuxDevices) == 0 {
-		return false, nil
-	}
 	var rules []specs.LinuxDeviceCgroup
 	for _, d := range edits.LinuxDevices {
 		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: access(d)})
 	}
-	linux, err := s.root.child("linux")
-	if err != nil {
-		return false, err
-	}
-	resources, err := linux.child("resources")
-	if err != nil {
-		return false, wrap("linux", err)
-	}
-	changedNodes, err := update(linux, "devices", nil, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
-	if err != nil {
-		return false, wrap("linux", err)
-	}
-	changedRules, err := update(resources, "devices", nil, rules, deviceRuleKey)
-	if err != nil {
-		return false, wrap("linux: resources", err)
-	}
-	if changedRules {
-		if err := linux.set("resources", resources, ""); err != nil {
-			return false, wrap("linux", err)
+	return s.root.edit("linux", func(linux *object) (bool, error) {
+		nodes, err := update(linux, "devices", nil, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
+		if err != nil {
+			return false, err
 		}
-	}
-	if !changedNodes && !changedRules {
-		return false, nil
-	}
-	return true, s.root.set("linux", linux, "")
+		allowed, err := linux.edit("resources", func(resources *object) (bool, error) {
+			return update(resources, "devices", nil, rules, deviceRuleKey)
+		})
+		return nodes || allowed, err
+	})
 }
 
 // access returns the access to a device that NRI's generator grants, so that a
@@ -209,9 +176,6 @@ func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
 }
 
 func (s Spec) applyMounts(edits Edits) (bool, error) {
-	if len(edits.Mounts)+len(edits.RemoveMounts) == 0 {
-		return false, nil
-	}
 	var removed []string
 	for _, destination := range edits.RemoveMounts {
 		removed = append(removed, DestinationKey(s.OS, destination))
@@ -237,8 +201,11 @@ func containerOS(root *object) (OS, error) {
 
 // update removes the elements of the list at key whose keys are in remove, then
 // appends those of add whose keys no element has. It reports whether the list
-// changed.
+// changed. With nothing to remove or add it does not read the list.
 func update[T any, K comparable](o *object, key string, remove []K, add []T, keyOf func(T) K) (changed bool, err error) {
+	if len(remove)+len(add) == 0 {
+		return false, nil
+	}
 	l, err := list[T](o, key)
 	if err != nil {
 		return false, err

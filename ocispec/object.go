@@ -151,6 +151,20 @@ func (o *object) child(key string) (*object, error) {
 	return m.object, wrap(key, err)
 }
 
+// edit changes the object at key, an empty one if there is none or null. change reports
+// whether it has changed it.
+func (o *object) edit(key string, change func(*object) (bool, error)) (bool, error) {
+	child, err := o.child(key)
+	if err != nil {
+		return false, err
+	}
+	changed, err := change(child)
+	if err != nil || !changed {
+		return false, wrap(key, err)
+	}
+	return true, o.set(key, child, "")
+}
+
 // set sets the value of key to v, or to JSON if v is nil.
 func (o *object) set(key string, v *object, json string) error {
 	i, err := o.find(key)

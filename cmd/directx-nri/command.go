@@ -89,9 +89,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.ReadDecision(o.stateDir)
 		if err != nil {
-			return nil, err
+			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}
-		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
+		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, o.loadHandlers, m, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{

@@ -14,16 +14,14 @@ import (
 )
 
 const (
-	// SelfTestFlag makes the shim test itself: a start of a made-up container,
-	// with a copy of the shim in place of the real one.
+	// SelfTestFlag makes the shim test itself with a made-up container.
 	SelfTestFlag = "--self-test"
 	// SelfTestPassed is the one line that a working shim prints then. Other
 	// programs may exit with status 0 too.
 	SelfTestPassed = "self-test passed"
 	// SelfTestDirPrefix begins the name of the self-test's directory.
 	SelfTestDirPrefix = "directx-nri-self-test-"
-	// SelfTestParent is the environment variable with the parent of that
-	// directory: the usual temporary directory may be mounted noexec.
+	// SelfTestParent is the environment variable with the parent of that directory.
 	SelfTestParent = "DIRECTX_NRI_SELF_TEST"
 
 	selfTestTimeout = time.Minute

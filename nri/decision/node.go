@@ -1,12 +1,11 @@
 package decision
 
 import (
-	"context"
+	"fmt"
 	"io"
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/discovery"
 	"directx-nri/discovery/node"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/capabilities"
@@ -16,35 +15,21 @@ import (
 )
 
 // NewDecider returns the decider of this node with the policy p, for containers
-// of the operating system os. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) *Decider {
-	assignment := capabilities.Resolve(p.Assignment, string(os), capabilities.Build())
-	return &Decider{
-		Source: openSource(stateDir, p),
-		Store:  allocation.OpenStore(paths.Allocations(stateDir)),
-		Files:  files,
-		Log:    log,
-		Policy: PolicyOf(p, assignment.ByClass()),
-	}
-}
-
-func openSource(stateDir string, p policy.Policy) discovery.Source {
+// of the operating system os. stateDir has the records and the compiled inventory. An
+// error has its remedy.
+func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) (*Decider, error) {
 	quiet := logrus.New() // Everything that matters is in the errors too.
 	quiet.SetOutput(io.Discard)
 	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Log: quiet})
 	if err != nil {
-		return failedSource{err}
+		return nil, explain("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
-	return source
-}
-
-// failedSource is the source of a node whose GPUs are unknown.
-type failedSource struct{ err error }
-
-func (s failedSource) Devices(context.Context) ([]discovery.Device, error)        { return nil, s.err }
-func (s failedSource) Find(context.Context, []string) ([]discovery.Device, error) { return nil, s.err }
-
-func (s failedSource) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
+	assignment := capabilities.Resolve(p.Assignment, string(os), capabilities.Build())
+	return &Decider{
+		Source: source,
+		Store:  allocation.OpenStore(paths.Allocations(stateDir)),
+		Files:  files,
+		Log:    log,
+		Policy: PolicyOf(p, assignment.ByClass()),
+	}, nil
 }

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -36,14 +35,11 @@ func Main(version string) int {
 		return exitFailure
 	}
 	args := os.Args[1:]
-	if isSelfTestShim(self) {
-		return selfTestShim(args, os.Stdin, os.Stdout)
-	}
 	stateDir := paths.Default().State
 	if len(args) == 1 {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
-			return selfTestMain(self)
+			return selfTestMain()
 		case "--version":
 			fmt.Println(shimfile.Base, version)
 			return 0
@@ -60,8 +56,8 @@ func Main(version string) int {
 	return Run(Call{Self: self, Args: args, Env: os.Environ(), Bundle: bundle, StateDir: stateDir, Version: version, Stdout: os.Stdout, Stderr: os.Stderr})
 }
 
-func selfTestMain(self string) int {
-	if err := SelfTest(context.Background(), self); err != nil {
+func selfTestMain() int {
+	if err := selfTest(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.Base, err)
 		return exitFailure
 	}

@@ -185,7 +185,10 @@ func (s *shim) adjust(path string, spec ocispec.Spec) error {
 		return s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
+	decider, err := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
+	if err != nil {
+		return s.container.Refuse(err)
+	}
 	edits, ok, err := decider.Decide(context.Background(), s.container)
 	if err != nil || !ok {
 		return err
