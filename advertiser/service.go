@@ -87,7 +87,7 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
-		s.config.Metrics.Allocated(s.resource)
+		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
 	signal(s.allocated)
 	return response, nil
@@ -131,7 +131,8 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 	defer cancel()
 	began := time.Now()
 	err := s.config.Ready(ctx, s.resource, request.GetDevicesIds())
-	s.config.Metrics.StartChecked(s.resource, time.Since(began), err == nil)
+	result := map[bool]string{true: "passed", false: "refused"}[err == nil]
+	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
 	if err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")
 		return nil, status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %v", err)
@@ -144,7 +145,7 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 func (s *server) refuse(err error) error {
 	reason, code := classify(err)
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
-	s.config.Metrics.AllocationFailed(s.resource, reason)
+	s.config.Metrics.AllocationFailures.WithLabelValues(s.resource, reason).Inc()
 	return status.Error(code, err.Error())
 }
 

@@ -7,13 +7,13 @@ import (
 	"maps"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
@@ -21,6 +21,7 @@ import (
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
@@ -70,7 +71,6 @@ func gpu(n string) discovery.Device {
 type bed struct {
 	*decision.Decider
 	plugin   *Plugin
-	observer *recordingObserver
 	recorder *allocation.Recorder
 	dir      string
 }
@@ -87,9 +87,9 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 		Decider: &decision.Decider{
 			Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
 		},
-		observer: &recordingObserver{}, recorder: recorder, dir: dir,
+		recorder: recorder, dir: dir,
 	}
-	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, handlers, b.observer, testutil.Quiet())
+	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, handlers, metrics.New("p", "v"), testutil.Quiet())
 	return b
 }
 
@@ -397,11 +397,10 @@ func BenchmarkHook(b *testing.B) {
 // refused nor counted as refused, and reads no file.
 func TestNoRequestDependsOnNothing(t *testing.T) {
 	t.Parallel()
-	observer := &recordingObserver{}
 	p := NewPlugin(func() (*decision.Decider, error) {
 		t.Error("the policy is read")
 		return nil, errors.New("no policy")
-	}, handlers, observer, testutil.Quiet())
+	}, handlers, metrics.New("p", "v"), testutil.Quiet())
 	for range maxWorkers {
 		p.slots <- struct{}{}
 	}
@@ -412,10 +411,8 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 			t.Fatalf("%v, %v, %v", a, updates, err)
 		}
 	}
-	for _, event := range observer.events {
-		if event != hookCreate {
-			t.Errorf("event %q", event)
-		}
+	if n := promtest.CollectAndCount(p.metrics.Refusals); n > 0 {
+		t.Errorf("%d reasons of refusals", n)
 	}
 }
 
@@ -424,7 +421,7 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 	t.Parallel()
 	p := NewPlugin(func() (*decision.Decider, error) {
 		panic("for a test") //nolint:forbidigo // The plugin must survive it.
-	}, handlers, &recordingObserver{}, testutil.Quiet())
+	}, handlers, metrics.New("p", "v"), testutil.Quiet())
 	for range 2 {
 		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"=x")); !errors.Is(err, decision.ErrInternal) {
 			t.Errorf("error %v", err)
@@ -435,21 +432,6 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 		t.Errorf("%d workers are left", len(p.slots))
 	}
 }
-
-// recordingObserver records events.
-type recordingObserver struct {
-	mu     sync.Mutex
-	events []string
-}
-
-func (o *recordingObserver) add(event string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.events = append(o.events, event)
-}
-
-func (o *recordingObserver) HookDone(hook string, _ time.Duration) { o.add(hook) }
-func (o *recordingObserver) Refused(by, reason string)             { o.add("refused by " + by + ": " + reason) }
 
 func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	t.Parallel()
@@ -465,8 +447,8 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
 		t.Errorf("logged %v", entry)
 	}
-	if diff := cmp.Diff([]string{"refused by nri: no_record", "CreateContainer"}, b.observer.events); diff != "" {
-		t.Error(diff)
+	if n := promtest.ToFloat64(b.plugin.metrics.Refusals.WithLabelValues("nri", "no_record")); n != 1 || promtest.CollectAndCount(b.plugin.metrics.Hooks) != 1 {
+		t.Errorf("%v refusals", n)
 	}
 }
 

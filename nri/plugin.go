@@ -17,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/metrics"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 	"directx-nri/ocispec/adjustment"
@@ -37,27 +38,12 @@ var (
 	errStuck   = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
-// Observer is notified of what the plugin does, for metrics. Its methods are
-// called concurrently and return at once.
-type Observer interface {
-	// HookDone is called with the time that the runtime waited for a hook.
-	HookDone(hook string, took time.Duration)
-	// Refused is called for each container that is not started. by is the component
-	// that refuses it, reason a [decision.Reason].
-	Refused(by, reason string)
-}
-
-const (
-	hookCreate = "CreateContainer"
-	observerBy = "nri"
-)
-
 // Plugin has the hooks of the NRI plugin.
 type Plugin struct {
-	decider  func() (*decision.Decider, error)
-	load     func(context.Context) (containerdconfig.Loaded, error)
-	observer Observer
-	log      logrus.FieldLogger
+	decider func() (*decision.Decider, error)
+	load    func(context.Context) (containerdconfig.Loaded, error)
+	metrics *metrics.Metrics
+	log     logrus.FieldLogger
 
 	timeout time.Duration
 	slots   chan struct{} // one element for each worker
@@ -70,15 +56,15 @@ type Plugin struct {
 // force; it is called for each container that requests a GPU. load returns the
 // configuration that the runtime has loaded; it is called once for each
 // registration, and again after an error.
-func NewPlugin(decider func() (*decision.Decider, error), load func(context.Context) (containerdconfig.Loaded, error), observer Observer, log logrus.FieldLogger) *Plugin {
-	return &Plugin{decider: decider, load: load, observer: observer, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
+func NewPlugin(decider func() (*decision.Decider, error), load func(context.Context) (containerdconfig.Loaded, error), m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
+	return &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
 }
 
 // CreateContainer returns the adjustment of a container that has an allocation. A
 // container that requests nothing depends on neither files nor workers.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
-	defer func() { p.observer.HookDone(hookCreate, time.Since(began)) }()
+	defer func() { p.metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
 	c := p.describe(pod, container)
 	if !decision.RequestsGPU(c) {
 		return nil, nil, nil
@@ -86,7 +72,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 	edits, ok, err := p.decide(ctx, c)
 	if err != nil {
 		decision.LogRefusal(p.log, c, err)
-		p.observer.Refused(observerBy, string(decision.ReasonOf(err)))
+		p.metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
 		return nil, nil, err
 	}
 	if !ok {

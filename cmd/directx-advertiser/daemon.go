@@ -145,12 +145,10 @@ func (d *daemon) serve(ctx context.Context, c *configuration) error {
 	if err := cli.ConfigureLog(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
 		return err
 	}
-	server, err := d.metrics.Listen(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
-	if err != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.Run(ctx) })
+	group.Go(func() error {
+		return d.metrics.Serve(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+	})
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.policy) })
 		group.Go(func() error { return d.watch(ctx, c) })
@@ -191,8 +189,10 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 	assignment := capabilities.Resolve(p.Assignment, d.nodeOS, capabilities.Build())
 	d.log.WithFields(logrus.Fields{"mode": assignment.Mode, "reason": assignment.Reason}).Info("Device assignment")
-	d.metrics.SetAssignment(string(assignment.Mode), assignment.Reason)
-	d.metrics.SetInjection(string(p.Injection))
+	d.metrics.Assignment.Reset()
+	d.metrics.Assignment.WithLabelValues(string(assignment.Mode), assignment.Reason).Set(1)
+	d.metrics.Injection.Reset()
+	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
 	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: d.stateDir, Record: true, UUIDs: true, Log: d.log})
 	if err != nil {
 		return cli.Usage("%w; --inventory names one", err)

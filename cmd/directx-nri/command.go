@@ -104,8 +104,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 		},
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	server, err := m.Listen(ctx, "--metrics-address", o.metricsAddress, metrics.Health{
+	health := metrics.Health{
 		Alive: func(context.Context) error { return plugin.Alive() },
 		Ready: func(context.Context) error {
 			if !registered.Load() {
@@ -113,11 +112,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			return nil
 		},
-	}, log)
-	if err != nil {
-		return err
 	}
-	group.Go(func() error { return server.Run(ctx) })
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
 	defer log.Info("Stopped directx-nri")
 	group.Go(func() error { return ready.Run(ctx) })

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,7 +59,7 @@ func (m *Metrics) CollectNode(look func(context.Context) Node) {
 		node := look(ctx)
 		gauge := func(d *prometheus.Desc, value int, labels ...string) {
 			for i := range labels {
-				labels[i] = text(labels[i])
+				labels[i] = strings.ToValidUTF8(labels[i], "�")
 			}
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
 		}

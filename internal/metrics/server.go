@@ -30,70 +30,49 @@ type Health struct {
 	Ready func(ctx context.Context) error
 }
 
-// Server serves a program's metrics and health:
+// Serve serves a program's metrics and health on address, host:port, until ctx ends:
 //
 //	/metrics  for Prometheus
 //	/healthz  200 while the process works, otherwise 503 and the cause
 //	/readyz   200 while it can do its task, otherwise 503 and the cause
 //
+// Without an address it serves nothing. setting is the name of the address in errors.
 // There is no authentication and no encryption: every client that reaches the address
 // can read all of it. None of it is secret, and nothing can be changed.
-type Server struct {
-	listener net.Listener
-	http     *http.Server
-}
-
-// Listen returns a server that listens on address, host:port, and answers when it is
-// run. Without an address it serves nothing. setting is the name of the address in
-// errors.
-func (m *Metrics) Listen(ctx context.Context, setting, address string, health Health, log logrus.FieldLogger) (*Server, error) {
+func (m *Metrics) Serve(ctx context.Context, setting, address string, health Health, log logrus.FieldLogger) error {
 	if address == "" {
-		return &Server{}, nil
+		return nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w; set %s to an unused address of this node, such as 127.0.0.1:9400", err, setting)
+		return fmt.Errorf("serve metrics: %w; set %s to an unused address of this node, such as 127.0.0.1:9400", err, setting)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler(log))
 	mux.HandleFunc("GET /healthz", answer(health.Alive))
 	mux.HandleFunc("GET /readyz", answer(health.Ready))
-	log.WithField("address", listener.Addr().String()).Info("Serving metrics and health without authentication")
-	return &Server{listener, &http.Server{
+	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-	}}, nil
-}
-
-// Run answers until ctx ends, and returns nil then.
-func (s *Server) Run(ctx context.Context) error {
-	if s.listener == nil {
-		return nil
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(s.listener) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve metrics on %s: %w", s.listener.Addr(), err)
-	case <-ctx.Done():
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if err := server.Shutdown(stopping); err != nil {
+			_ = server.Close() // A client does not read its answer.
+		}
+	})
+	log.WithField("address", listener.Addr().String()).Info("Serving metrics and health without authentication")
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics on %s: %w", listener.Addr(), err)
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := s.http.Shutdown(stopping); err != nil {
-		_ = s.http.Close() // A client does not read its answer.
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics on %s: %w", s.listener.Addr(), err)
-	}
+	<-stopped
 	return nil
-}
-
-// Close closes a server that was not run.
-func (s *Server) Close() error {
-	if s.listener == nil {
-		return nil
-	}
-	return s.listener.Close()
 }
 
 func answer(check func(context.Context) error) http.HandlerFunc {

@@ -3,42 +3,36 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	quiet "directx-nri/internal/testutil"
 )
 
-func healthy() Health {
-	well := func(context.Context) error { return nil }
-	return Health{Alive: well, Ready: well}
-}
-
-func listen(t *testing.T, address string, health Health) (*Server, error) {
-	t.Helper()
-	return New("prog", "v1").Listen(t.Context(), "metrics.address", address, health, quiet.Quiet())
-}
-
 // serve runs a server until the test ends, and returns its address.
 func serve(t *testing.T, health Health) string {
 	t.Helper()
-	s, err := listen(t, "127.0.0.1:0", health)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log, logged := logtest.NewNullLogger()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- New("prog", "v1").Serve(ctx, "metrics.address", "127.0.0.1:0", health, log) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return "http://" + s.listener.Addr().String()
+	for logged.LastEntry() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Sprint("http://", logged.LastEntry().Data["address"])
 }
 
 func get(t *testing.T, method, url string) (status int, body string) {
@@ -63,14 +57,15 @@ func get(t *testing.T, method, url string) (status int, body string) {
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	health := healthy()
-	health.Ready = func(ctx context.Context) error {
-		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("the check has no deadline")
-		}
-		return errors.New("the kubelet does not run")
-	}
-	base := serve(t, health)
+	base := serve(t, Health{
+		Alive: func(context.Context) error { return nil },
+		Ready: func(ctx context.Context) error {
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("the check has no deadline")
+			}
+			return errors.New("the kubelet does not run")
+		},
+	})
 	for _, test := range []struct {
 		method, path string
 		status       int
@@ -91,7 +86,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-func TestListenErrors(t *testing.T) {
+func TestServeErrors(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,32 +94,12 @@ func TestListenErrors(t *testing.T) {
 	}
 	defer taken.Close()
 	for _, address := range []string{taken.Addr().String(), "no port", "127.0.0.1:99999", "192.0.2.1:9400"} {
-		if _, err := listen(t, address, healthy()); err == nil || !strings.Contains(err.Error(), "set metrics.address to") || strings.Contains(err.Error(), "\n") {
+		err := New("prog", "v1").Serve(t.Context(), "metrics.address", address, Health{}, quiet.Quiet())
+		if err == nil || !strings.Contains(err.Error(), "set metrics.address to") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-}
-
-func TestServerReleasesItsAddress(t *testing.T) {
-	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	s, err := listen(t, "127.0.0.1:0", healthy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Run(ended); err != nil {
-		t.Error(err)
-	}
-	again, err := listen(t, s.listener.Addr().String(), healthy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Close(); err != nil {
-		t.Error(err)
-	}
-	none, err := listen(t, "", healthy())
-	if err = errors.Join(err, none.Run(ended), none.Close()); err != nil {
+	if err := New("prog", "v1").Serve(t.Context(), "metrics.address", "", Health{}, quiet.Quiet()); err != nil {
 		t.Errorf("no address: %v", err)
 	}
 }
