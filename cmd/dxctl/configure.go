@@ -47,7 +47,7 @@ shim (runtime_path) and pass on the annotations directx.microsoft.com/*. On Linu
 NRI is enabled. With --add-handler, a handler is added instead, for pods with its
 RuntimeClass.
 
-With --restart, containerd is restarted if necessary. If it does not come back, the old
+With --restart, containerd is restarted if necessary. If it does not start, the old
 file is restored, and the same change is not tried again for an hour.
 
 In a pod on Linux, use --restart-mode signal: containerd's supervisor must start it again.

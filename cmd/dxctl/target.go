@@ -61,7 +61,7 @@ const (
 func (t *target) addChangeFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	flags.BoolVar(&t.restart, "restart", false, "restart containerd, and restore its configuration if it does not come back")
+	flags.BoolVar(&t.restart, "restart", false, "restart containerd, and restore its configuration if it does not start")
 	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service, signal, task or onReboot")
 	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")

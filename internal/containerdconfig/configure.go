@@ -268,10 +268,10 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 				return nil, nil, err
 			}
 		}
-		notes = append(notes, fmt.Sprintf("handler %s: a runtime_path that it may have had before is not known; the handler itself stays", h.Name))
+		notes = append(notes, fmt.Sprintf("handler %s is kept; a runtime_path that it had before is unknown", h.Name))
 	}
 	if len(notes) > 0 && f.NRI && !node.merges(f.Version) {
-		notes = append(notes, "NRI stays on: whether it was on before is not known")
+		notes = append(notes, "NRI stays enabled: whether it was enabled before is unknown")
 	}
 	return e.doc.bytes(e.doc.text), notes, nil
 }

@@ -213,7 +213,7 @@ func (d *document) version() (int, error) {
 	case n == 0:
 		return 1, nil
 	case n > maxVersion:
-		return 0, fmt.Errorf("%w: version %d is newer than this program, which knows up to %d", ErrVersion, n, maxVersion)
+		return 0, fmt.Errorf("%w: version %d is newer than this program, which supports up to %d", ErrVersion, n, maxVersion)
 	case n > 2 && d.hasBOM:
 		return 0, errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
 	}

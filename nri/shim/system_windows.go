@@ -70,7 +70,7 @@ func (s *shim) exec(path string) (int, error) {
 		jobErr = errors.Join(err, jobErr)
 	}
 	if jobErr != nil {
-		s.log().WithError(jobErr).Warn("The real shim runs without a job object: it goes on if containerd ends this start")
+		s.log().WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
 	}
 	err := command.Wait()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
