@@ -143,6 +143,7 @@ func TestRefuses(t *testing.T) {
 		"image with its tag":                  {"image: {repository: 'a.b:5000/c:1'}", "", "image.tag"},
 		"no operating system":                 {image + "windows: {enabled: false}", "", "windows.enabled and linux.enabled"},
 		"Linux without an inventory":          {linux + "linux: {enabled: true}", "", "linux.inventory=FILE"},
+		"driver that the pod cannot see":      {linux + "linux: {enabled: true, discover: true, hostPaths: [/dev]}", "", "linux.discover: /usr/lib/wsl is in none"},
 		"two inventories":                     {image + "config: {inventory: 'C:\\a'}\ninventory: 'devices: []'", "", "inventory and config.inventory"},
 		"inventory that the pod cannot read":  {linux + "linux: {enabled: true, config: {inventory: /srv/a}}", "", "linux.config.inventory"},
 		"device that the pod cannot see":      {linux + "linux: {enabled: true, inventory: 'devices: [{linux: {deviceNodes: [{path: /opt/dxg}]}}]'}", "", "/opt/dxg is in none of linux.hostPaths"},

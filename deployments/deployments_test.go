@@ -271,7 +271,7 @@ func TestVolumes(t *testing.T) {
 			}
 		}
 		// The node's own directory is mounted only if the advertiser reads files there.
-		nodeFiles := !s.windows() && !s.restores() && !slices.Contains([]string{"manifests/linux.yaml", "linux-shim.yaml", "values.yaml"}, s.file)
+		nodeFiles := !s.windows() && !s.restores() && !slices.Contains([]string{"manifests/linux.yaml", "linux-discover.yaml", "linux-shim.yaml", "values.yaml"}, s.file)
 		if got := volumes["node-settings"] != ""; got != nodeFiles {
 			t.Errorf("%s: it has the node's own directory: %v", s, got)
 		}
@@ -335,7 +335,7 @@ func TestContainers(t *testing.T) {
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
-		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
+		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-discover.yaml": {" | nri advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
 		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup install"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},
@@ -427,6 +427,9 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 			RunAsUser: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		if c.Name == "advertiser" && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
+			rights.Privileged, rights.AllowPrivilegeEscalation = new(true), nil // It asks the driver.
 		}
 		if signals(c) {
 			rights.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}

@@ -193,9 +193,9 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	d.metrics.Assignment.WithLabelValues(string(assignment.Mode), assignment.Reason).Set(1)
 	d.metrics.Injection.Reset()
 	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
-	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: d.stateDir, Record: true, UUIDs: true, Log: d.log})
+	source, err := d.openSource(ctx, p)
 	if err != nil {
-		return cli.Usage("%w; --inventory names one", err)
+		return err
 	}
 	c := advertiser.Config{
 		Source:   discovery.ByClass(source, assignment.ByClass()),
@@ -234,6 +234,22 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 }
 
+// openSource opens the source of the GPUs, and waits while the node has none.
+func (d *daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
+	open := func() (err error) {
+		source, err = node.Open(node.Options{Inventory: p.Inventory, StateDir: d.stateDir, Record: true, UUIDs: true, HostRoot: d.hostRoot, Log: d.log})
+		return err
+	}
+	if p.FailOnInitError && !d.started {
+		if err := open(); err != nil {
+			return nil, cli.Usage("%w; --inventory names one", err)
+		}
+		return source, nil
+	}
+	err = d.retry(ctx, logrus.InfoLevel, "No GPU is offered", open)
+	return source, err
+}
+
 // openRecorder opens the allocation records, and waits while that is not possible.
 func (d *daemon) openRecorder(ctx context.Context) error {
 	if d.recorder != nil {
@@ -265,8 +281,8 @@ func (d *daemon) retry(ctx context.Context, level logrus.Level, message string, 
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, readiness.ErrNoGPU) {
-			problem = nil
+		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
+			problem = nil // It has nothing to offer.
 		}
 		d.run.Store(&run{problem: problem})
 		if err.Error() != last {

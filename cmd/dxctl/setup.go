@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/discovery"
+	"directx-nri/discovery/node"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
@@ -143,6 +144,9 @@ func (o *setupOptions) found(ctx context.Context) error {
 		n.config = o.defaultConfig // There is no node policy yet.
 	}
 	source, _, err := n.open(io.Discard)
+	if errors.Is(err, node.ErrNoInventory) && exists(filepath.Join(o.hostRoot, "dev/dxg")) {
+		return nil // The advertiser discovers the GPUs. This container cannot access the driver.
+	}
 	if err != nil {
 		return err
 	}

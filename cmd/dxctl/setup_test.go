@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"directx-nri/discovery/node"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
@@ -30,6 +31,7 @@ func TestSetup(t *testing.T) {
 		"configured before": "state/" + journalName,
 		"installed before":  "bin/" + shimfile.Name(),
 		"its own file":      "root/dev/dxg",
+		"no inventory":      "root/dev/dxg",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +50,11 @@ func TestSetup(t *testing.T) {
 				nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state"), inventory: filepath.Join(dir, "inventory.yaml")},
 				shimDir:    filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"), reportFile: filepath.Join(dir, "report"), interval: time.Millisecond,
 			}
-			if name == "its own file" {
+			reason := errNoGPU.Error()
+			switch name {
+			case "no inventory":
+				o.inventory, reason = "", node.ErrNoInventory.Error()
+			case "its own file":
 				o.inventory, o.defaultConfig = "", filepath.Join(dir, "config.yaml")
 				write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+filepath.Join(dir, "inventory.yaml")+"\n")
 			}
@@ -63,10 +69,10 @@ func TestSetup(t *testing.T) {
 			defer cancel()
 			var out strings.Builder
 			err := o.run(ctx, io.Discard, &out, []*cobra.Command{step("early", nil)})
-			if err != nil || len(steps) > 0 || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), errNoGPU.Error()) {
+			if err != nil || len(steps) > 0 || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), reason) {
 				t.Errorf("%v, %d steps: %s", err, len(steps), out.String())
 			}
-			if err := readiness.CheckSetup(o.reportFile); !errors.Is(err, readiness.ErrNoGPU) || !strings.Contains(err.Error(), errNoGPU.Error()) {
+			if err := readiness.CheckSetup(o.reportFile); !errors.Is(err, readiness.ErrNoGPU) || !strings.Contains(err.Error(), reason) {
 				t.Errorf("without a GPU: %v", err)
 			}
 

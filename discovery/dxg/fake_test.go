@@ -194,16 +194,16 @@ func (a fakeAdapter) with(kind uint32, answer []byte) fakeAdapter {
 // newSource returns a source of f in a VM with the files of both drivers.
 func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 	root := t.TempDir()
-	for _, directory := range []string{"wsl/lib", "wsl/drivers/nv_dispi.inf_amd64_1f2e", "wsl/drivers/iigd_dch.inf_amd64_0a1b", "sys"} {
+	for _, directory := range []string{wsl + "/lib", wsl + "/drivers/nv_dispi.inf_amd64_1f2e", wsl + "/drivers/iigd_dch.inf_amd64_0a1b", "sys"} {
 		if err := os.MkdirAll(filepath.Join(root, directory), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"libdxcore.so", "libd3d12.so", "libcuda.so.1", "nvidia-smi"} {
-		write(t, filepath.Join(root, "wsl/lib", name), nil)
+		write(t, filepath.Join(root, wsl, "lib", name), nil)
 	}
-	s := Open(Options{WSL: filepath.Join(root, "wsl"), Sys: filepath.Join(root, "sys"), Log: testutil.Quiet()})
-	s.open = f.Open
+	s := Open(Options{HostRoot: root, Log: testutil.Quiet()})
+	s.sys, s.open = filepath.Join(root, "sys"), f.Open
 	t.Cleanup(func() {
 		if f.open != 0 || len(f.handles) != 0 {
 			t.Errorf("%d files and %d handles are open", f.open, len(f.handles))

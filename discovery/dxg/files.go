@@ -30,14 +30,14 @@ const maxLibraries = 256
 //   - Docker Desktop: as nvidia-container-toolkit, for NVIDIA's GPUs only.
 //
 // A file in /etc/ld.so.conf.d has no effect until ldconfig runs.
-func addFiles(d *discovery.Device, node string, v vm, a answers) {
-	d.DeviceNodes = []discovery.DeviceNode{{Path: node, ContainerPath: DefaultDevice}}
-	drivers := filepath.Join(v.wsl, "drivers")
+func addFiles(d *discovery.Device, v vm, a answers) {
+	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
+	const drivers = wsl + "/drivers"
 	if name := driverPackage(a.storePath); name != "" {
 		d.DriverStorePath = filepath.Join(drivers, name)
 	}
 	for _, directory := range []string{d.DriverStorePath, drivers} {
-		if isDirectory(directory) {
+		if isDirectory(filepath.Join(v.root, directory)) {
 			d.Libraries = []discovery.Library{{Source: directory, Destination: directory}}
 			break
 		}
@@ -68,25 +68,25 @@ func addFiles(d *discovery.Device, node string, v vm, a answers) {
 			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: "/usr/bin/nvidia-smi"})
 		}
 	}
-	d.LibraryPath = []string{filepath.Join(v.wsl, "lib")}
+	d.LibraryPath = []string{wsl + "/lib"}
 }
 
 // vm is what all GPUs of a VM share.
 type vm struct {
-	// wsl is /usr/lib/wsl, and files are the files in its lib directory.
-	wsl   string
+	// root is the directory of the VM's root.
+	root string
+	// files are those of /usr/lib/wsl/lib.
 	files []string
 	// err is why there are no files.
 	err error
 }
 
-func openVM(wsl string) vm {
-	v := vm{wsl: wsl}
-	lib := filepath.Join(wsl, "lib")
-	entries, err := os.ReadDir(lib)
+func openVM(root string) vm {
+	v := vm{root: root}
+	entries, err := os.ReadDir(filepath.Join(root, wsl, "lib"))
 	v.err = err
 	for _, e := range entries[:min(len(entries), maxLibraries)] {
-		if file := filepath.Join(lib, e.Name()); isFile(file) {
+		if file := filepath.Join(wsl, "lib", e.Name()); isFile(filepath.Join(root, file)) {
 			v.files = append(v.files, file)
 		}
 	}
@@ -121,9 +121,4 @@ func isDirectory(path string) bool {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func isDevice(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -41,22 +42,22 @@ const DefaultDevice = "/dev/dxg"
 // ErrNoDevice reports that the system has no driver of GPU paravirtualization.
 var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
 
-// Options configure [Open]. The zero value is for a real VM.
+// wsl is the directory of the user-mode drivers, which Microsoft's libdxcore.so requires.
+const wsl = "/usr/lib/wsl"
+
+// Options configure [Open]. The zero value is for a program on the VM itself.
 type Options struct {
-	// Device is the path of the driver, by default [DefaultDevice]. If it is no device
-	// node, as in tests, containers get [DefaultDevice].
-	Device string
-	// WSL is the directory of the user-mode drivers, by default /usr/lib/wsl, which
-	// Microsoft's libdxcore.so requires. Sys is by default /sys.
-	WSL, Sys string
+	// HostRoot is where the VM's root directory is mounted, for a program in a container.
+	HostRoot string
 	Log      logrus.FieldLogger
 }
 
 // Source lists the GPUs behind /dev/dxg. Create it with [Open].
 type Source struct {
 	*discovery.Live
-	options Options
-	open    func(path string) (driver, error)
+	// root is Options.HostRoot, and sys is /sys, which is the VM's in a container, too.
+	root, sys string
+	open      func(path string) (driver, error)
 
 	// last is the last list, and known has its adapters that answered.
 	last  []discovery.Device
@@ -74,9 +75,7 @@ type knownAdapter struct {
 // Open returns the source of the GPUs. It reads nothing yet. If the adapters cannot be
 // listed, those of the last list are unhealthy.
 func Open(o Options) *Source {
-	o.Device = cmp.Or(o.Device, DefaultDevice)
-	o.WSL, o.Sys = cmp.Or(o.WSL, "/usr/lib/wsl"), cmp.Or(o.Sys, "/sys")
-	s := &Source{options: o, open: openDevice}
+	s := &Source{root: o.HostRoot, sys: "/sys", open: openDevice}
 	s.Live = discovery.NewLive(o.Log, s.read, notify)
 	return s
 }
@@ -102,8 +101,8 @@ func (s *Source) read(context.Context) ([]discovery.Device, error) {
 
 // list reads all adapters.
 func (s *Source) list() (devices []discovery.Device, err error) {
-	d, err := s.open(s.options.Device)
-	if errors.Is(err, fs.ErrNotExist) && s.options.Device == DefaultDevice {
+	d, err := s.open(filepath.Join(s.root, DefaultDevice))
+	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoDevice
 	}
 	if err != nil {
@@ -138,7 +137,7 @@ func (s *Source) devices(all []answers) []discovery.Device {
 	for _, a := range all {
 		equal[a.model()+a.place()]++
 	}
-	pci, files, known := functions(s.options.Sys), openVM(s.options.WSL), map[discovery.LUID]knownAdapter{}
+	pci, files, known := functions(s.sys), openVM(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
 		d := a.device()
@@ -152,7 +151,7 @@ func (s *Source) devices(all []answers) []discovery.Device {
 		if pci[a.luid].computeOnly {
 			d.SupportsDisplay = false
 		}
-		addFiles(&d, s.deviceNode(), files, a)
+		addFiles(&d, files, a)
 		if isKnown || a.failure == nil {
 			a.failure = nil
 			known[a.luid] = knownAdapter{a, d.InstanceID}
@@ -161,12 +160,4 @@ func (s *Source) devices(all []answers) []discovery.Device {
 	}
 	s.known = known
 	return devices
-}
-
-// deviceNode returns the path of the device node for containers.
-func (s *Source) deviceNode() string {
-	if isDevice(s.options.Device) {
-		return s.options.Device
-	}
-	return DefaultDevice
 }

@@ -26,7 +26,6 @@ func TestDevice(t *testing.T) {
 	plug(t, root, "0000:00:08.0", "0x5353", 0xC2F5)
 	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
 	one, zero := uint32(1), uint32(0)
-	wsl := filepath.Join(root, "wsl")
 	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
 	want := []discovery.Device{{
 		InstanceID:  `PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\01.00.0`,
@@ -169,15 +168,15 @@ func TestNoFiles(t *testing.T) {
 	if d, _ := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" {
 		t.Errorf("Intel: %v", d.Libraries)
 	}
-	os.RemoveAll(filepath.Join(root, "wsl/drivers/nv_dispi.inf_amd64_1f2e"))
-	if _, d := first(); !d.Health.OK() || d.Libraries[0].Source != filepath.Join(root, "wsl/drivers") || len(d.Notes) != 1 {
+	os.RemoveAll(filepath.Join(root, wsl, "drivers/nv_dispi.inf_amd64_1f2e"))
+	if _, d := first(); !d.Health.OK() || d.Libraries[0].Source != wsl+"/drivers" || len(d.Notes) != 1 {
 		t.Errorf("no package: %+v", d)
 	}
-	os.RemoveAll(filepath.Join(root, "wsl/drivers"))
+	os.RemoveAll(filepath.Join(root, wsl, "drivers"))
 	if _, d := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
 		t.Errorf("no drivers: %v", d.Health)
 	}
-	os.RemoveAll(filepath.Join(root, "wsl"))
+	os.RemoveAll(filepath.Join(root, wsl))
 	if _, d := first(); d.Health.OK() || len(d.Libraries) != 0 {
 		t.Errorf("no files: %+v", d)
 	}
@@ -218,9 +217,9 @@ func TestRelevant(t *testing.T) {
 
 // TestDescriptors reads a file that is no driver often, and the kernel's events.
 func TestDescriptors(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "dxg")
-	write(t, file, nil)
-	s := Open(Options{Device: file})
+	root := t.TempDir()
+	write(t, filepath.Join(root, DefaultDevice), nil)
+	s := Open(Options{HostRoot: root})
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -273,12 +272,13 @@ func FuzzAnswers(f *testing.F) {
 			t.Errorf("a buffer of %d", need)
 		}
 		a.storePath = text
-		s := Open(Options{WSL: "/nonexistent", Sys: "/nonexistent"})
+		s := Open(Options{HostRoot: "/nonexistent"})
+		s.sys = "/nonexistent"
 		for _, d := range s.devices([]answers{a, {luid: 1, storePath: `\FileRepository\good`}}) {
 			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {
 				t.Errorf("device %+v", d)
 			}
-			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != "/nonexistent/drivers" {
+			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != wsl+"/drivers" {
 				t.Errorf("driver store path %s", d.DriverStorePath)
 			}
 		}

@@ -22,10 +22,10 @@ type Options struct {
 	// UUIDs adds the GPUs' UUIDs to the list, which can take seconds. Find never
 	// returns them.
 	UUIDs bool
-	Log   logrus.FieldLogger
-
-	// device replaces /dev/dxg in tests.
-	device string
+	// HostRoot is where the node's root directory is mounted, for a program in a container
+	// on Linux.
+	HostRoot string
+	Log      logrus.FieldLogger
 }
 
 // Open returns the source of the node's GPUs: the compiled inventory, or those that are

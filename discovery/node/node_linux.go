@@ -1,12 +1,12 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"sync"
 
@@ -20,20 +20,19 @@ import (
 var ErrNoInventory = fmt.Errorf("%w, and no inventory is configured", dxg.ErrNoDevice)
 
 func discovered(o Options) (discovery.Source, error) {
-	needed := cmp.Or(o.device, dxg.DefaultDevice)
 	if !o.Live && !o.Record {
 		// The record is enough: the driver may be outside of this program's container.
 		if _, err := os.Lstat(compiled.DiscoveredPath(o.StateDir)); err == nil {
 			return compiled.OpenDiscovered(o.StateDir), nil
 		}
 	}
-	switch _, err := os.Lstat(needed); {
+	switch _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, ErrNoInventory
 	case !o.Live && !o.Record:
 		return compiled.OpenDiscovered(o.StateDir), nil
 	}
-	source := dxg.Open(dxg.Options{Device: o.device, Log: o.Log})
+	source := dxg.Open(dxg.Options{HostRoot: o.HostRoot, Log: o.Log})
 	if o.Record {
 		return &recorder{Source: source, stateDir: o.StateDir}, nil
 	}

@@ -18,8 +18,8 @@ import (
 
 func TestOpenLive(t *testing.T) {
 	t.Parallel()
-	o := Options{StateDir: t.TempDir(), device: filepath.Join(t.TempDir(), "dxg")}
-	if err := os.WriteFile(o.device, nil, 0o600); err != nil {
+	o := Options{StateDir: t.TempDir(), HostRoot: t.TempDir()}
+	if err := errors.Join(os.Mkdir(filepath.Join(o.HostRoot, "dev"), 0o700), os.WriteFile(filepath.Join(o.HostRoot, dxg.DefaultDevice), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	open := func(o Options) discovery.Source {
@@ -44,7 +44,7 @@ func TestOpenLive(t *testing.T) {
 	if err := compiled.WriteDiscovered(o.StateDir, []discovery.Device{{InstanceID: "A"}}); err != nil {
 		t.Fatal(err)
 	}
-	o.device = "/nonexistent" // outside of the program's container
+	o.HostRoot = "/nonexistent" // outside of the program's container
 	if devices, err := open(o).Find(t.Context(), []string{"a"}); err != nil || len(devices) != 1 {
 		t.Errorf("recorded: %v, %v", devices, err)
 	}

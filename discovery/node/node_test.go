@@ -12,7 +12,7 @@ import (
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	for _, inventory := range []bool{true, false} {
-		source, err := Open(Options{Inventory: inventory, StateDir: t.TempDir(), device: "/nonexistent", Log: testutil.Quiet()})
+		source, err := Open(Options{Inventory: inventory, StateDir: t.TempDir(), HostRoot: "/nonexistent", Log: testutil.Quiet()})
 		if !inventory && runtime.GOOS != "windows" {
 			if !errors.Is(err, ErrNoInventory) {
 				t.Errorf("no inventory: %T, %v", source, err)

@@ -11,15 +11,12 @@
 package dxg
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -46,10 +43,9 @@ const wsl = "/usr/lib/wsl"
 
 // prepare makes the run's own /dev, which has /dev/dxg, and the user-mode drivers.
 func prepare() error {
-	const ownDev = `set -e; dev="$0/dev"; mkdir "$dev"; mount -t tmpfs -o mode=755 dev "$dev"; cp -ax /dev/. "$dev"
-mount --rbind /dev/pts "$dev/pts"; rm -f "$dev/dxg"; mknod -m 666 "$dev/dxg" c 61 0; mount --rbind "$dev" /dev`
-	if out, err := exec.Command("sh", "-c", ownDev, bed.RunDir()).CombinedOutput(); err != nil {
-		return fmt.Errorf("make /dev: %w: %s", err, out)
+	err := errors.Join(bed.OwnDev(), unix.Mknod("/dev/dxg", unix.S_IFCHR|0o666, int(unix.Mkdev(61, 0))), os.Chmod("/dev/dxg", 0o666))
+	if err != nil {
+		return err
 	}
 	files := []string{"lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so", "lib/libcuda.so.1", "lib/nvidia-smi"}
 	for _, a := range []adapter{nvidia, amd, intel, intelArc, npu} {
@@ -65,70 +61,14 @@ mount --rbind /dev/pts "$dev/pts"; rm -f "$dev/dxg"; mknod -m 666 "$dev/dxg" c 6
 }
 
 // double is a running double.
-type double struct {
-	testing.TB
-	scenario, file string
-}
-
-// buildDouble builds the program and returns its path.
-var buildDouble = sync.OnceValues(func() (string, error) {
-	program := filepath.Join(bed.RunDir(), "double")
-	build := exec.Command("go", "-C", "double", "build", "-buildvcs=false", "-o", program)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the double: %w: %s", err, out)
-	}
-	return program, nil
-})
+type double struct{ *bed.Double }
 
 // start starts a double and ends it with the test.
 func start(t testing.TB, s scenario) *double {
 	t.Helper()
-	program, err := buildDouble()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	d := &double{TB: t, scenario: filepath.Join(dir, "scenario.json"), file: filepath.Join(dir, "dxg")}
-	d.set(s)
-	if err := os.WriteFile(d.file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, d.scenario, d.file)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the double: %v", err)
-		}
-	})
-	bed.Eventually(t, 10*time.Second, "the double is mounted", func() error {
-		_, err := d.open()
-		return err
-	})
+	d := &double{bed.StartDouble(t, s)}
+	bed.Check(t, errors.Join(os.MkdirAll(filepath.Join(d.Root, "usr/lib"), 0o755), os.Symlink(wsl, filepath.Join(d.Root, wsl))))
 	return d
-}
-
-// set changes the scenario.
-func (d *double) set(s scenario) {
-	d.Helper()
-	text, err := json.Marshal(s)
-	if err == nil {
-		err = errors.Join(os.WriteFile(d.scenario+".next", text, 0o644), os.Rename(d.scenario+".next", d.scenario))
-	}
-	if err != nil {
-		d.Fatal(err)
-	}
-}
-
-// open returns the numbers of open files and handles.
-func (d *double) open() (string, error) {
-	buffer := make([]byte, 100)
-	n, err := unix.Getxattr(d.file, "user.open", buffer)
-	return string(buffer[:max(n, 0)]), err
 }
 
 // mustBeClosed fails the test unless all files and handles of the double get closed, and
@@ -143,7 +83,7 @@ func (d *double) mustBeOpen(want string) {
 	d.Helper()
 	// The kernel reports a close after the call.
 	bed.Eventually(d, 5*time.Second, "files and handles are closed", func() error {
-		open, err := d.open()
+		open, err := d.Open()
 		if err == nil && !strings.HasPrefix(open, want) {
 			err = errors.New(open)
 		}
@@ -158,7 +98,7 @@ const onDouble = `mount --bind "$0" /dev/dxg && exec "$@"`
 // run runs a program on the double and returns what it prints.
 func (d *double) run(program string, args ...string) string {
 	d.Helper()
-	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", onDouble, d.file, program}, args...)...)
+	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", onDouble, d.File, program}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return fmt.Sprintf("%sexit status %d\n", out, exit.ExitCode())

@@ -44,11 +44,11 @@ func testNode(t *testing.T, containerd2 bool) {
 		var pods []string
 		for round := range 4 {
 			left := slices.Delete(slices.Clone(laptop), round%3, round%3+1)
-			d.set(adapters(left...))
+			d.Set(adapters(left...))
 			uevent(t)
 			pods = append(pods, n.Apply(t, bed.GPUPod("load", 1)))
 			waitOffered(t, n, 2*replicas)
-			d.set(adapters(laptop...))
+			d.Set(adapters(laptop...))
 			uevent(t)
 			n.SyncPods(t, pods...)
 			waitOffered(t, n, 3*replicas)
@@ -60,10 +60,10 @@ func testNode(t *testing.T, containerd2 bool) {
 	})
 
 	t.Run("a GPU that fails is not offered", func(t *testing.T) {
-		d.set(adapters(intel, intelArc, nvidia.with(func(a *adapter) { a.Errno = unix.EIO })))
+		d.Set(adapters(intel, intelArc, nvidia.with(func(a *adapter) { a.Errno = unix.EIO })))
 		uevent(t)
 		waitOffered(t, n, 2*replicas)
-		d.set(adapters(laptop...))
+		d.Set(adapters(laptop...))
 		uevent(t)
 		waitOffered(t, n, 3*replicas)
 	})
@@ -75,7 +75,7 @@ func testNode(t *testing.T, containerd2 bool) {
 		for i := range later {
 			later[i].LUID += 1 << 16
 		}
-		d.set(adapters(later...))
+		d.Set(adapters(later...))
 		n.Advertiser.Stop(t)
 		n.Advertiser.Start(t)
 		n.WaitOffered(t)
@@ -101,7 +101,7 @@ func testNode(t *testing.T, containerd2 bool) {
 func (d *double) products() string {
 	d.Helper()
 	dir := d.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c '%s' '%s' '%s' \"$@\"\n", onDouble, d.file, product(d, "directx-advertiser"))
+	script := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c '%s' '%s' '%s' \"$@\"\n", onDouble, d.File, product(d, "directx-advertiser"))
 	err := errors.Join(os.WriteFile(filepath.Join(dir, "directx-advertiser"), []byte(script), 0o755),
 		os.Symlink(product(d, "directx-nri"), filepath.Join(dir, "directx-nri")))
 	if err != nil {

@@ -151,7 +151,7 @@ func TestScenarios(t *testing.T) {
 	d := start(t, scenario{})
 	var got strings.Builder
 	for _, s := range scenarios {
-		d.set(s.scenario)
+		d.Set(s.scenario)
 		fmt.Fprintf(&got, "# %s\n%s\n", s.name, d.devices("-o", "wide"))
 		if strings.HasPrefix(s.name, "two") {
 			fmt.Fprintf(&got, "%s\n", d.devices("2"))
@@ -182,7 +182,7 @@ func (d *double) devices(args ...string) string {
 }
 
 func (d *double) source() *dxg.Source {
-	return dxg.Open(dxg.Options{Device: d.file, Log: testutil.Quiet()})
+	return dxg.Open(dxg.Options{HostRoot: d.Root, Log: testutil.Quiet()})
 }
 
 // TestRounds lists GPUs often and leaves no descriptor, handle or other file open.

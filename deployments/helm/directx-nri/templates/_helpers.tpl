@@ -74,6 +74,7 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
   inventory  text of inventory.yaml, "" for none
   injection  runtime or kubelet
   nodeFiles  whether the advertiser reads files in the node's configuration directory
+  discover   whether the advertiser discovers the GPUs by /dev/dxg
 */}}
 {{- define "directx-nri.sets" -}}
 {{- $root := .root -}}
@@ -145,8 +146,8 @@ the common ones.
 {{- $message = printf "%s.servedBy: the chart sets it" $configName -}}
 {{- else if and $inventory $parsed.inventory -}}
 {{- $message = printf "%s and %s.inventory are both set: remove one, or replace one by '' for these nodes" $inventoryName $configName -}}
-{{- else if and (eq .os "linux") $text (not $inventory) (not $parsed.inventory) -}}
-{{- $message = printf "Linux nodes need an inventory of their GPUs, and there is none with %s: set one, such as --set-file linux.inventory=FILE, or name a file on the nodes, such as --set linux.config.inventory=/etc/directx-nri/gpus.yaml" $configName -}}
+{{- else if and (eq .os "linux") $text (not $inventory) (not $parsed.inventory) (not $own.discover) -}}
+{{- $message = printf "Linux nodes need an inventory of their GPUs, and there is none with %s: set linux.discover for those with /dev/dxg, or set an inventory, such as --set-file linux.inventory=FILE, or name a file on the nodes, such as --set linux.config.inventory=/etc/directx-nri/gpus.yaml" $configName -}}
 {{- else if and (eq .os "linux") (not (hasPrefix "/etc/directx-nri/" ($parsed.inventory | default "/etc/directx-nri/"))) -}}
 {{- $message = printf "%s.inventory: %s is not in /etc/directx-nri, the only directory of the node that the advertiser can read" $configName $parsed.inventory -}}
 {{- else if and (eq .os "windows") $own.server2019 (eq ($parsed.assignmentMode | default "auto") "location-path") -}}
@@ -158,7 +159,11 @@ the common ones.
 {{- if and (eq .os "linux") $inventory -}}
 {{- include "directx-nri.checkHostPaths" (list $inventoryName $inventory $own.hostPaths) -}}
 {{- end -}}
-{{- toYaml (dict "config" $text "inventory" ($inventory | default "") "injection" $injection "nodeFiles" (or (not $text) (not (empty $parsed.inventory)))) -}}
+{{- $discover := and (eq .os "linux") $own.discover (not $inventory) (not $parsed.inventory) -}}
+{{- if $discover -}}
+{{- include "directx-nri.checkHostPaths" (list "linux.discover" "devices: [{linux: {deviceNodes: [/dev/dxg], libraries: [/usr/lib/wsl]}}]" $own.hostPaths) -}}
+{{- end -}}
+{{- toYaml (dict "discover" $discover "config" $text "inventory" ($inventory | default "") "injection" $injection "nodeFiles" (or (not $text) (not (empty $parsed.inventory)))) -}}
 {{- end }}
 
 {{/* Parses a text: (name, text). */}}

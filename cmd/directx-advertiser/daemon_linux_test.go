@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"directx-nri/discovery/node"
 	"directx-nri/internal/testutil"
 )
 
@@ -66,5 +69,28 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 			p.await("/readyz", 503, "read-only file system")
 			testutil.Eventually(t, "end of the offer", func() bool { return strings.Contains(p.log.String(), "GPUs are no longer offered") })
 		})
+	}
+}
+
+// TestNoDriver: a node without /dev/dxg is ready, and its driver may come later.
+func TestNoDriver(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	command := newCommand()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetErr(io.Discard)
+	command.SetArgs([]string{"--config", p.configFile, "--state-dir", p.stateDir, "--host-root", p.dir, "--fail-on-init-error"})
+	if err := command.ExecuteContext(t.Context()); !errors.Is(err, node.ErrNoInventory) {
+		t.Errorf("fail on init error: %v", err)
+	}
+	p.start("--inventory=", "--host-root", p.dir)
+	p.await("/readyz", 200, "ok")
+	if err := os.Mkdir(filepath.Join(p.dir, "dev"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.write(filepath.Join(p.dir, "dev/dxg"), "") // Its ioctls fail.
+	p.await("/readyz", 503, "the kubelet does not watch")
+	if log := p.log.String(); !strings.Contains(log, "inappropriate ioctl") || strings.Count(log, "No GPU is offered") != 1 {
+		t.Error(log)
 	}
 }
