@@ -3,10 +3,12 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -31,30 +33,42 @@ func (s *suite) install(t *testing.T) {
 // offered is what the node offers with the values of the examples.
 var offered = map[string]int{display: 8, compute: 4, t4: 4}
 
-// lateGPU is the device node of a GPU that a node does not have at first.
-const lateGPU = "/var/lib/late-gpu/dxg"
+// wsl is the directory of user-mode drivers in WSL 2.
+const wsl = "/usr/lib/wsl"
 
-const lateValues = `windows: {enabled: false}
-linux: {enabled: true, hostPaths: [/var/lib/late-gpu]}
+// liveValues are for nodes whose GPUs are discovered.
+const liveValues = `windows: {enabled: false}
+linux: {enabled: true, discover: true}
 restartSpread: 1s
-inventory: |
-  apiVersion: directx.microsoft.com/v1alpha1
-  kind: Inventory
-  devices: [{instanceID: 'PCI\1', locationPath: PCIROOT(0)#PCI(1B00), driver: {version: '1'}, display: true, linux: {deviceNodes: [{path: ` + lateGPU + `, containerPath: /dev/dxg}]}}]
 `
 
-// testNoGPU installs the chart on a node without a GPU, and then adds one.
+// adapters returns a scenario of the test double of /dev/dxg with NVIDIA GPUs.
+func adapters(count int) any {
+	list := make([]map[string]any, count)
+	for i := range list {
+		list[i] = map[string]any{
+			"LUID": 0xC000 + i, "Description": "NVIDIA GPU", "Type": 1, "Vendor": 0x10DE, "Device": 0x249C,
+			"DriverStore": `C:\Windows\System32\HostDriverStore\FileRepository\nv.inf_amd64_1`,
+		}
+	}
+	return map[string]any{"Adapters": list}
+}
+
+// testNoGPU installs the chart on a node without a GPU, and then adds the driver and GPUs.
+//
+// The double is a regular file, which containers cannot have for a device. Only the
+// advertiser has it for /dev/dxg. The node has a device that containers can open if they
+// were given it, such as the driver's, and that is not one of those that all have.
 func (s *suite) testNoGPU(t *testing.T) {
 	config, pid := mustRead(t, containerdConfig), bed.FindProcess("containerd")
 	if strings.Contains(config, "nri") || pid == 0 {
 		t.Fatalf("NRI is configured before the installation, or containerd does not run:\n%s", config)
 	}
-	if err := os.MkdirAll(filepath.Dir(lateGPU), 0o755); err != nil {
-		t.Fatal(err)
+	for _, file := range []string{"lib/libcuda.so.1", "drivers/nv.inf_amd64_1/driver.so"} {
+		writeFile(t, filepath.Join(wsl, file), "", 0o644)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(lateGPU)) })
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, "--values", s.values(t, lateValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version)
+	s.helmUpgrade(t, "--values", s.values(t, liveValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version)
 	s.rolledOut(t, daemonSet)
 	pod := s.podOf(t, daemonSet)
 	bed.Never(t, 5*time.Second, "the node changes", func() error {
@@ -72,14 +86,55 @@ func (s *suite) testNoGPU(t *testing.T) {
 		return err
 	})
 
-	if err := unix.Mknod(lateGPU, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+	const fuse = 10<<8 | 229
+	if err := errors.Join(unix.Mknod("/dev/dxg", unix.S_IFCHR, fuse), os.Chmod("/dev/dxg", 0o666)); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.Remove("/dev/dxg") })
+	bed.Eventually(t, timeout, "the advertiser may ask the driver", func() error {
+		log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
+		if !strings.Contains(log, "inappropriate ioctl for device") {
+			return errors.New(log)
+		}
+		return nil
+	})
+	double := bed.StartDouble(t, adapters(1))
+	mountIn(t, bed.FindProcess("directx-advertiser"), double.File, "/host/dev/dxg")
 	s.waitOffered(t, map[string]int{display: 1})
-	s.mustBeSame(t, pod)
 	s.rolledOut(t, daemonSet)
-	s.mustGiveGPUs(t, display)
+	s.apply(t, podManifest("live", "ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+forever, map[string]int{display: 1}))
+	s.waitRunning(t, "live")
+	mustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "/dev/dxg")
+	double.Set(adapters(2))
+	s.waitOffered(t, map[string]int{display: 2})
+	s.remove(t, "live")
+	s.mustBeSame(t, pod)
 	mustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
+}
+
+// mountIn mounts a file on a path in the mount namespace of a process until the test ends.
+func mountIn(t *testing.T, pid int, file, path string) {
+	t.Helper()
+	tree, err := unix.OpenTree(unix.AT_FDCWD, file, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	namespace, err2 := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_CLOEXEC, 0)
+	inside := func(what string, call func() error) {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // The thread ends with this function.
+			done <- errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(namespace, unix.CLONE_NEWNS), call())
+		}()
+		if err := <-done; err != nil {
+			t.Errorf("%s %s in process %d: %v", what, path, pid, err)
+		}
+	}
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	inside("mount", func() error { return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH) })
+	t.Cleanup(func() {
+		inside("unmount", func() error { return unix.Unmount(path, unix.MNT_DETACH) })
+		_, _ = unix.Close(tree), unix.Close(namespace)
+	})
 }
 
 func (s *suite) testInstall(t *testing.T) {

@@ -21,10 +21,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if bed.RunDir() != "" { // In the run's mount namespace.
+		if err := bed.OwnDev(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(bed.Suite{
 		Dirs: []bed.Dir{
 			{Path: "/etc", Copy: true}, {Path: "/run"}, {Path: binDir}, {Path: "/var/lib"}, {Path: "/var/log"},
-			{Path: "/opt/containerd"}, {Path: "/opt/nri"}, // Not /opt, which may have Go.
+			{Path: wsl}, {Path: "/opt/containerd"}, {Path: "/opt/nri"}, // Not /opt, which may have Go.
 		},
 		Network: []netip.Addr{netip.MustParseAddr(bed.NodeAddress)},
 		Check:   checkParts,
