@@ -19,8 +19,7 @@ type Options struct {
 	Live bool
 	// Record is Live, and writes what it finds for the other programs.
 	Record bool
-	// UUIDs adds the GPUs' UUIDs to the list, which can take seconds. Find never
-	// returns them.
+	// UUIDs adds the GPUs' UUIDs to the list: see [discovery.WithUUIDs].
 	UUIDs bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.

@@ -32,7 +32,10 @@ func discovered(o Options) (discovery.Source, error) {
 	case !o.Live && !o.Record:
 		return compiled.OpenDiscovered(o.StateDir), nil
 	}
-	source := dxg.Open(dxg.Options{HostRoot: o.HostRoot, Log: o.Log})
+	source := discovery.Source(dxg.Open(dxg.Options{HostRoot: o.HostRoot, Log: o.Log}))
+	if o.UUIDs {
+		source = discovery.WithUUIDs(source, 0, dxg.UUIDs)
+	}
 	if o.Record {
 		return &recorder{Source: source, stateDir: o.StateDir}, nil
 	}

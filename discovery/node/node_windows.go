@@ -2,18 +2,20 @@ package node
 
 import (
 	"errors"
+	"time"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/pnp"
+	"directx-nri/internal/win32"
 )
 
 // ErrNoInventory is not returned on Windows.
 var ErrNoInventory = errors.New("no inventory is configured")
 
 func discovered(o Options) (discovery.Source, error) {
-	system := pnp.NewSystem()
+	source := discovery.Source(pnp.Open(pnp.NewSystem(), o.Log))
 	if o.UUIDs {
-		system = pnp.NewSystemWithUUIDs()
+		source = discovery.WithUUIDs(source, 3*time.Second, win32.NVMLUUIDs)
 	}
-	return pnp.Open(system, o.Log), nil
+	return source, nil
 }

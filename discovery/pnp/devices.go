@@ -78,7 +78,6 @@ func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 		Description:   display(raw.Description),
 		VendorID:      vendor(raw),
 		Manufacturer:  display(raw.Manufacturer),
-		UUID:          raw.UUID,
 		DriverKey:     raw.DriverKey,
 		DriverVersion: oneLine(raw.DriverVersion),
 		NUMANode:      numaNode(raw.NUMANode),

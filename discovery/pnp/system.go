@@ -49,8 +49,6 @@ type Raw struct {
 	// Status is a set of DN_ bits, Problem a CM_PROB_ code or 0.
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 	Status, Problem uint32
-	// UUID is the driver's ID of the GPU: see [WithUUIDs].
-	UUID string
 	// Values are those of the driver key that concern files: the names of the
 	// user-mode driver (Subkey "") and the content of the subkeys of runtime files.
 	// https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx

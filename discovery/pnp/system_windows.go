@@ -16,9 +16,6 @@ import (
 // store directories: the name of an INF file, such as oem12.inf, is reused.
 func NewSystem() System { return system{} }
 
-// NewSystemWithUUIDs is [NewSystem] with the UUIDs of NVIDIA's GPUs: see [WithUUIDs].
-func NewSystemWithUUIDs() System { return WithUUIDs(system{}, win32.NVMLUUIDs) }
-
 type system struct{}
 
 // Snapshot implements [System].

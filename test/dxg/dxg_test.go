@@ -53,11 +53,25 @@ func prepare() error {
 	}
 	for _, file := range files {
 		path := filepath.Join(wsl, file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(file), 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content(file)), 0o755)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// content returns the content of a file of the user-mode drivers. nvidia-smi prints the
+// UUIDs of GPUs on two buses.
+func content(file string) string {
+	if file == "lib/nvidia-smi" {
+		return fmt.Sprintf("#!/bin/sh\nprintf '00000000:05:00.0, %s\\n00000000:06:00.0, %s\\n'\n", uuid(5), uuid(6))
+	}
+	return file
+}
+
+// uuid returns the UUID of NVIDIA's GPU on a bus.
+func uuid(bus uint32) string {
+	return fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", bus)
 }
 
 // double is a running double.

@@ -68,6 +68,41 @@ func testNode(t *testing.T, containerd2 bool) {
 		waitOffered(t, n, 3*replicas)
 	})
 
+	t.Run("CUDA gets UUIDs", func(t *testing.T) {
+		twins := []adapter{nvidia, nvidia.with(func(a *adapter) { a.LUID++; a.Bus++ })}
+		d.Set(adapters(twins...))
+		uevent(t)
+		waitOffered(t, n, 2*replicas)
+		bed.Eventually(t, 30*time.Second, "the UUIDs are recorded", func() error {
+			text, err := os.ReadFile(filepath.Join(n.StateDir, "discovered.jsonl"))
+			if err == nil && (!strings.Contains(string(text), uuid(5)) || !strings.Contains(string(text), uuid(6))) {
+				err = errors.New(string(text))
+			}
+			return err
+		})
+		pods := []string{n.Apply(t, bed.GPUPod("cuda", 2)), n.Apply(t, bed.GPUPod("cuda", 1))}
+		n.WaitRunning(t, pods...)
+		for _, pod := range pods {
+			var want []string
+			for _, h := range n.Held(t) {
+				for _, a := range twins {
+					if h.Pod == pod && strings.Contains(h.Replica, fmt.Sprintf("%02X.00.0", a.Bus)) {
+						want = append(want, uuid(a.Bus))
+					}
+				}
+			}
+			slices.Sort(want)
+			want = slices.Compact(want)
+			got, _ := n.Exec(t, n.ContainerID(t, pod, "main"), `printf %s "$CUDA_VISIBLE_DEVICES"`)
+			if names := strings.Split(got, ","); len(want) == 0 || !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+				t.Errorf("pod %s has %q, want %q", pod, got, want)
+			}
+		}
+		d.Set(adapters(laptop...))
+		uevent(t)
+		waitOffered(t, n, 3*replicas)
+	})
+
 	t.Run("LUIDs change with a reboot of the host", func(t *testing.T) {
 		pod := n.Apply(t, bed.GPUPod("one", 1))
 		n.WaitRunning(t, pod)
@@ -168,7 +203,7 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 				files = append(files, "lib/libcuda.so.1", "lib/nvidia-smi")
 			}
 			for _, file := range files {
-				want[wsl+"/"+file] = file
+				want[wsl+"/"+file] = content(file)
 			}
 		}
 		if !slices.Equal(view.GPUs, nodes) || !maps.Equal(view.Files, want) || len(view.Writable) > 0 {

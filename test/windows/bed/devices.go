@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
@@ -18,6 +19,7 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/discovery/pnp"
 	"directx-nri/internal/testutil"
+	"directx-nri/internal/win32"
 )
 
 // SetHCSProperties sets what the double of the Host Compute Service answers to queries,
@@ -66,7 +68,7 @@ func (m *Machine) Identified(t testing.TB, uuids map[string]string) []discovery.
 		fmt.Fprintf(&lines, "%s %s\n", address, uuid)
 	}
 	Replace(t, `C:\nvml.txt`, []byte(lines.String()))
-	return found(t)(pnp.Open(pnp.NewSystemWithUUIDs(), testutil.Quiet()).Devices(t.Context()))
+	return found(t)(discovery.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), time.Minute, win32.NVMLUUIDs).Devices(t.Context()))
 }
 
 // found returns a function that returns found devices, without Wine's own: it has a GPU as

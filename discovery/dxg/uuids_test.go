@@ -1,0 +1,49 @@
+//go:build linux
+
+package dxg
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"directx-nri/internal/durable"
+)
+
+func TestNVIDIASMI(t *testing.T) {
+	t.Parallel()
+	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+	for name, test := range map[string]struct {
+		script string
+		mode   os.FileMode
+		want   string
+	}{
+		"two":     {`[ "$*" = "--query-gpu=pci.bus_id,uuid --format=csv,noheader" ] && printf '00000000:01:00.0, ` + uuid + `\n0000000a:02:00.0, x\n\nwarning\n'`, 0o755, "map[00000000:01:00.0:" + uuid + " 0000000A:02:00.0:x]"},
+		"none":    {"exit 6", 0o755, "exit status 6"},
+		"hangs":   {"exec sleep 100", 0o755, "deadline exceeded"},
+		"missing": {"", 0, errors.ErrUnsupported.Error()},
+		"open":    {"echo a, b", 0o757, durable.ErrUntrusted.Error()},
+	} {
+		t.Run(name, func(t *testing.T) { // Not parallel: a program that is open for writing cannot run.
+			program := filepath.Join(t.TempDir(), "nvidia-smi")
+			if test.mode != 0 {
+				if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755), os.Chmod(program, test.mode)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin := time.Now()
+			uuids, err := askNVIDIASMI(program, 300*time.Millisecond)
+			got := fmt.Sprint(uuids)
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, test.want) || time.Since(begin) > 10*time.Second {
+				t.Errorf("%s after %v, want %s", got, time.Since(begin), test.want)
+			}
+		})
+	}
+}
