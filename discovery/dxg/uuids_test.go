@@ -14,8 +14,8 @@ import (
 	"directx-nri/internal/durable"
 )
 
+// Its subtests are not parallel: a program that is open for writing cannot run.
 func TestNVIDIASMI(t *testing.T) {
-	t.Parallel()
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	for name, test := range map[string]struct {
 		script string
@@ -28,7 +28,7 @@ func TestNVIDIASMI(t *testing.T) {
 		"missing": {"", 0, errors.ErrUnsupported.Error()},
 		"open":    {"echo a, b", 0o757, durable.ErrUntrusted.Error()},
 	} {
-		t.Run(name, func(t *testing.T) { // Not parallel: a program that is open for writing cannot run.
+		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "nvidia-smi")
 			if test.mode != 0 {
 				if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755), os.Chmod(program, test.mode)); err != nil {
