@@ -7,6 +7,7 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -143,21 +144,8 @@ const (
 )
 
 func (v VendorID) String() string {
-	switch v {
-	case 0:
-		return "unknown"
-	case VendorAMD:
-		return "AMD"
-	case VendorNVIDIA:
-		return "NVIDIA"
-	case VendorMicrosoft:
-		return "Microsoft"
-	case VendorQualcomm:
-		return "Qualcomm"
-	case VendorIntel:
-		return "Intel"
-	}
-	return fmt.Sprintf("0x%04X", uint16(v))
+	names := map[VendorID]string{0: "unknown", VendorAMD: "AMD", VendorNVIDIA: "NVIDIA", VendorMicrosoft: "Microsoft", VendorQualcomm: "Qualcomm", VendorIntel: "Intel"}
+	return cmp.Or(names[v], fmt.Sprintf("0x%04X", uint16(v)))
 }
 
 // PCIVendor returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if

@@ -2,6 +2,7 @@ package containerdconfig
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,19 +83,20 @@ const notForPods = "containerd 2 on Linux runs the shim for a pod's sandbox only
 
 // route makes the requested handlers use the shim.
 func (e *editor) route(f File, s Settings, r *Result) error {
-	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
-		if err := e.writeBuiltins(f, s); err != nil {
-			return err
-		}
-		if err := e.addHandler(f, s); err != nil {
-			return err
-		}
-		r.Handlers = append(r.Handlers, s.AddHandler)
-	} else if s.AddHandler != "" {
+	if s.AddHandler != "" {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
 	}
+	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
+		if err := errors.Join(e.writeBuiltins(f, s), e.addHandler(f, s)); err != nil {
+			return err
+		}
+		var err error
+		if f, err = e.doc.read(s.Node); err != nil {
+			return err
+		}
+	}
 	chosen, err := choose(f, s)
-	if err != nil || len(chosen) == 0 {
+	if err != nil {
 		return err
 	}
 	for _, h := range f.Handlers {
@@ -151,7 +153,7 @@ func named(name string) func(Handler) bool { return func(h Handler) bool { retur
 // choose returns the handlers that will use the shim.
 func choose(f File, s Settings) ([]Handler, error) {
 	var chosen []Handler
-	if len(s.Handlers) == 0 && s.AddHandler == "" {
+	if len(s.Handlers) == 0 {
 		for _, h := range f.Handlers {
 			if h.Eligible(s.OS) {
 				chosen = append(chosen, h)
@@ -226,16 +228,7 @@ func (e *editor) addHandler(f File, s Settings) error {
 	if i < 0 {
 		return fmt.Errorf("no runtime handler can have GPUs: %s: there is none to make %s from", whyNone(f.Handlers, s.OS), s.AddHandler)
 	}
-	values := maps.Clone(f.Handlers[i].values)
-	values["runtime_path"] = s.Shim
-	for _, name := range []string{"pod_annotations", "container_annotations"} {
-		list, _ := values[name].([]any)
-		if !slices.Contains(list, any(AnnotationPattern)) {
-			values[name] = append(slices.Clone(list), AnnotationPattern)
-		}
-	}
-	table := []string{"plugins", criPlugin(f.Version), "containerd", "runtimes", s.AddHandler}
-	return e.setAll(table, values)
+	return e.setAll([]string{"plugins", criPlugin(f.Version), "containerd", "runtimes", s.AddHandler}, f.Handlers[i].values)
 }
 
 // setAll writes a table.

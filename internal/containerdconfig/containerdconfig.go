@@ -69,9 +69,6 @@ func nriPlugin(version int) string {
 	return "io.containerd.nri.v1.nri"
 }
 
-// ErrVersion is the error of a file with an unsupported version.
-var ErrVersion = errors.New("unsupported version of containerd's configuration")
-
 // Node determines how containerd reads a file.
 type Node struct {
 	// OS is the node's operating system: "windows" or "linux".
@@ -209,11 +206,11 @@ func (d *document) version() (int, error) {
 	n, isInt := value.(int64)
 	switch {
 	case !isInt || n < 0:
-		return 0, fmt.Errorf("%w: %v is none", ErrVersion, value)
+		return 0, fmt.Errorf("unsupported version %v of the configuration", value)
 	case n == 0:
 		return 1, nil
 	case n > maxVersion:
-		return 0, fmt.Errorf("%w: version %d is newer than this program, which supports up to %d", ErrVersion, n, maxVersion)
+		return 0, fmt.Errorf("unsupported version of the configuration: version %d is newer than this program, which supports up to %d", n, maxVersion)
 	case n > 2 && d.hasBOM:
 		return 0, errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
 	}

@@ -2,6 +2,7 @@
 package paths
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -46,7 +47,7 @@ const k3sSocket = "/run/k3s/containerd/containerd.sock"
 func Default() Paths {
 	if runtime.GOOS != "windows" {
 		p := Paths{
-			State:            environment(StateDirVariable, "/var/lib/directx-nri"),
+			State:            cmp.Or(os.Getenv(StateDirVariable), "/var/lib/directx-nri"),
 			Runtime:          "/run/directx-nri",
 			DevicePlugins:    "/var/lib/kubelet/device-plugins",
 			PodResources:     "/var/lib/kubelet/pod-resources/kubelet.sock",
@@ -63,10 +64,10 @@ func Default() Paths {
 		}
 		return p
 	}
-	data := environment("ProgramData", `C:\ProgramData`)
-	containerd := filepath.Join(environment("ProgramFiles", `C:\Program Files`), "containerd")
+	data := cmp.Or(os.Getenv("ProgramData"), `C:\ProgramData`)
+	containerd := filepath.Join(cmp.Or(os.Getenv("ProgramFiles"), `C:\Program Files`), "containerd")
 	return Paths{
-		State:            environment(StateDirVariable, filepath.Join(data, "directx-nri")),
+		State:            cmp.Or(os.Getenv(StateDirVariable), filepath.Join(data, "directx-nri")),
 		Runtime:          filepath.Join(data, "directx-nri", "run"),
 		DevicePlugins:    `C:\var\lib\kubelet\device-plugins`,
 		PodResources:     `\\.\pipe\kubelet-pod-resources`,
@@ -76,13 +77,6 @@ func Default() Paths {
 		ContainerdConfig: filepath.Join(containerd, "config.toml"),
 		ContainerdState:  filepath.Join(data, "containerd", "state"),
 	}
-}
-
-func environment(name, fallback string) string {
-	if value := os.Getenv(name); value != "" {
-		return value
-	}
-	return fallback
 }
 
 // Allocations returns the directory of the allocation records in a state directory.

@@ -61,18 +61,13 @@ func DisplayInterface() GUID { return parseGUID("1ca05180-a699-450a-9a0c-de4fbe3
 // https://github.com/winsiderss/systeminformer (phnt's d3dkmthk.h)
 func ComputeInterface() GUID { return parseGUID("1024e4c9-47c9-48d3-b4a8-f9df78523b53") }
 
-// HRESULT is the error of a COM call.
+// hresultError returns nil for the HRESULT of a success.
 // https://learn.microsoft.com/openspecs/windows_protocols/ms-erref/0642cb2f-2075-4469-918c-4441e69c548a
-type HRESULT uint32
-
-func (h HRESULT) Error() string { return fmt.Sprintf("HRESULT 0x%08X", uint32(h)) }
-
-// hresultError returns nil for a result that is a success.
 func hresultError(result int32) error {
 	if result >= 0 {
 		return nil
 	}
-	return HRESULT(uint32(result))
+	return fmt.Errorf("HRESULT 0x%08X", uint32(result))
 }
 
 // Strings decodes NUL-terminated UTF-16 strings up to the first empty one or the end of
