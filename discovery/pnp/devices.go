@@ -75,9 +75,9 @@ type dxcore struct {
 func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    raw.InstanceID,
-		Description:   display(raw.Description),
+		Description:   oneLine(raw.Description),
 		VendorID:      vendor(raw),
-		Manufacturer:  display(raw.Manufacturer),
+		Manufacturer:  oneLine(raw.Manufacturer),
 		DriverKey:     raw.DriverKey,
 		DriverVersion: oneLine(raw.DriverVersion),
 		NUMANode:      numaNode(raw.NUMANode),
@@ -167,7 +167,7 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 	case raw.Class == win32.ComputeAcceleratorClass():
 		d.SupportsCompute = true
 	case raw.Class != win32.DisplayClass():
-	case raw.DriverKey != "" && raw.Problem != problemNoDriver && raw.ValuesErr == nil && !hasUserModeDriver(raw.Values):
+	case raw.DriverKey != "" && raw.Problem != problemNoDriver && raw.ValuesErr == nil && len(userModeFiles(raw.Values)) == 0:
 		return "it has no user-mode driver, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
 		d.SupportsDisplay = true
@@ -181,7 +181,7 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 // addAdapter adds the properties of a DXCore adapter.
 func addAdapter(d *discovery.Device, a Adapter) {
 	d.LUID = a.LUID
-	d.Description = cmp.Or(d.Description, display(a.Description))
+	d.Description = cmp.Or(d.Description, oneLine(a.Description))
 	d.Software = d.Software || !a.Hardware
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
 	d.DedicatedMemory = a.DedicatedMemory

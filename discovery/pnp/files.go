@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf16"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/win32"
@@ -19,9 +18,6 @@ import (
 // https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
 func system32Keys() []string { return []string{"CopyToVmOverwrite", "CopyToVmWhenNewer"} }
 func sysWOW64Keys() []string { return []string{"CopyToVmOverwriteWow64", "CopyToVmWhenNewerWow64"} }
-
-// maxNotes bounds the notes about one list, which may be wrong altogether.
-const maxNotes = 16
 
 // runtimeFiles returns the files listed by the values of subkeys, and notes about
 // values that were skipped.
@@ -47,10 +43,6 @@ func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []disc
 			taken[key] = value
 			files = append(files, file)
 		}
-	}
-	if len(notes) > maxNotes {
-		rest := len(notes) - maxNotes
-		notes = append(notes[:maxNotes], fmt.Sprintf("runtime files skipped: %d more", rest))
 	}
 	return files, notes
 }
@@ -95,17 +87,11 @@ func checkSource(path, clean string) error {
 	return nil
 }
 
-// maxName is the number of UTF-16 code units of a file name.
-// https://learn.microsoft.com/windows/win32/fileio/maximum-file-path-limitation
-const maxName = 255
-
 // checkName refuses what is not a file name, or a name that Windows would change.
 func checkName(name string) error {
 	switch {
 	case strings.ContainsFunc(name, isSeparator) || !winpath.IsLocal(name) || name == "." || name == "..":
 		return fmt.Errorf("has the name %s, which is not a file name", quote(name))
-	case len(utf16.Encode([]rune(name))) > maxName:
-		return fmt.Errorf("has the name %s, which is longer than %d characters", quote(name), maxName)
 	case strings.TrimRight(name, ". ") != name:
 		return fmt.Errorf("has the name %s with a trailing dot or space, which Windows drops", quote(name))
 	}

@@ -55,5 +55,5 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 // needsDXCore reports whether raw has started but lacks what a Direct3D driver
 // provides.
 func needsDXCore(raw Raw) bool {
-	return pnpProblem(raw) == "" && (raw.LUID == nil || !hasUserModeDriver(raw.Values))
+	return pnpProblem(raw) == "" && (raw.LUID == nil || len(userModeFiles(raw.Values)) == 0)
 }

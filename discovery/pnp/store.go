@@ -37,38 +37,25 @@ func driverStore(raw Raw) (dir, note string, err error) {
 	return dir, "", nil
 }
 
-// userModeNames are the driver key's values with the files of the user-mode driver,
-// for 64-bit and for 32-bit programs.
+// userModeName is the driver key's value with the files of the user-mode driver for 64-bit
+// programs.
 // https://learn.microsoft.com/windows-hardware/drivers/display/loading-a-user-mode-display-driver
-func userModeNames() []string { return []string{"UserModeDriverName", "UserModeDriverNameWow"} }
+const userModeName = "UserModeDriverName"
 
-// userModeDirs returns the driver store directories of the user-mode driver. The one
-// for 32-bit programs, which may be outdated, counts only without one for 64-bit.
-func userModeDirs(values []win32.RegistryValue) []string {
-	for _, name := range userModeNames() {
-		var dirs []string
-		for _, file := range userModeFiles(values, name) {
-			dir, ok := packageDir(file)
-			if ok && !slices.ContainsFunc(dirs, func(d string) bool { return winpath.Equal(d, dir) }) {
-				dirs = append(dirs, dir)
-			}
-		}
-		if len(dirs) > 0 {
-			return dirs
+// userModeDirs returns the driver store directories of the user-mode driver.
+func userModeDirs(values []win32.RegistryValue) (dirs []string) {
+	for _, file := range userModeFiles(values) {
+		dir, ok := packageDir(file)
+		if ok && !slices.ContainsFunc(dirs, func(d string) bool { return winpath.Equal(d, dir) }) {
+			dirs = append(dirs, dir)
 		}
 	}
-	return nil
+	return dirs
 }
 
-// hasUserModeDriver reports whether the driver has a 64-bit part for programs.
-func hasUserModeDriver(values []win32.RegistryValue) bool {
-	return len(userModeFiles(values, userModeNames()[0])) > 0
-}
-
-func userModeFiles(values []win32.RegistryValue, name string) []string {
-	var files []string
+func userModeFiles(values []win32.RegistryValue) (files []string) {
 	for _, v := range values {
-		if v.Subkey == "" && strings.EqualFold(v.Name, name) {
+		if v.Subkey == "" && strings.EqualFold(v.Name, userModeName) {
 			names, _ := textOf(v) // Values of other types are ignored.
 			files = append(files, names...)
 		}

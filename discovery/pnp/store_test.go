@@ -34,8 +34,6 @@ func TestDriverStore(t *testing.T) {
 		"driver alone, no reason":        {raw: Raw{Values: driver(a + `\u.dll`)}, want: a, note: "unknown"},
 		"driver without paths":           {raw: Raw{Values: driver("<>", "", "<>")}, err: "reinstall"},
 		"REG_SZ":                         {raw: Raw{Values: []win32.RegistryValue{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
-		"driver for 32 bits":             {raw: Raw{Values: []win32.RegistryValue{multi("", "UserModeDriverNameWow", a+`\u.dll`)}}, want: a, note: "unknown"},
-		"old driver for 32 bits":         {raw: Raw{INFStore: a, Values: append(driver(a+`\u.dll`), multi("", "UserModeDriverNameWow", b+`\u.dll`))}, want: a},
 		"value of a subkey":              {raw: Raw{INFStore: a, Values: []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
 		"they differ":                    {raw: Raw{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" according to its INF and "` + strings.ReplaceAll(b, `\`, `\\`)},
 		"driver in two directories":      {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "in 2 of them"},

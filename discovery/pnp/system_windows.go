@@ -76,7 +76,7 @@ func readDevice(device win32.Device, instanceID string, class win32.GUID) Raw {
 	raw.Status = r.number(win32.DevNodeStatus)
 	raw.Problem = r.number(win32.ProblemCode)
 	if raw.DriverKey != "" {
-		raw.Values, raw.ValuesErr = win32.DriverValues(raw.DriverKey, userModeNames(), slices.Concat(system32Keys(), sysWOW64Keys()))
+		raw.Values, raw.ValuesErr = win32.DriverValues(raw.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
 	}
 	if raw.INF != "" {
 		path, err := win32.DriverStoreINF(raw.INF)

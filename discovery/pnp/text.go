@@ -55,14 +55,3 @@ func oneLine(text string) string {
 		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
 	}), " ")
 }
-
-// display returns the text of a property. An unresolved text follows its reference
-// to the driver's INF: `@oem12.inf,%nvidia%;NVIDIA`.
-func display(text string) string {
-	if strings.HasPrefix(text, "@") {
-		if i := strings.LastIndexByte(text, ';'); i >= 0 {
-			text = text[i+1:]
-		}
-	}
-	return strings.TrimSpace(oneLine(text))
-}
