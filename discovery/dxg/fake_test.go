@@ -4,9 +4,11 @@ package dxg
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"unicode/utf16"
@@ -212,13 +214,28 @@ func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 	return s, root
 }
 
-// plug adds the PCI function of an adapter to sysfs.
-func plug(t testing.TB, root, address, device string, luid uint32) {
-	config := make([]byte, 256)
-	binary.LittleEndian.PutUint32(config[channelIDOffset:], luid)
-	for name, data := range map[string][]byte{"vendor": []byte("0x1414\n"), "device": fmt.Appendln(nil, device), "config": config} {
-		write(t, filepath.Join(root, "sys/bus/pci/devices", address, name), data)
+// plug adds a PCI function to sysfs, as Linux does for those of VMBus: the domain is
+// made of the second group of the VMBus device's GUID.
+// https://docs.kernel.org/virt/hyperv/vpci.html
+func plug(t testing.TB, root, address, vendor, device string, config []byte) {
+	t.Helper()
+	domain, _, _ := strings.Cut(address, ":")
+	directory := fmt.Sprintf("devices/LNXSYSTM:00/VMBUS:00/5582a4c1-%s-4f0e-9a53-0d1f3c7e21b8/pci%[1]s:00/%s", domain, address)
+	for name, data := range map[string][]byte{"vendor": []byte(vendor + "\n"), "device": []byte(device + "\n"), "config": config} {
+		write(t, filepath.Join(root, "sys", directory, name), data)
 	}
+	link := filepath.Join(root, "sys/bus/pci/devices", address)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../"+directory, link)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// config returns the configuration space of the virtual function of an adapter, as root
+// reads it.
+func config(luid uint32) []byte {
+	space := make([]byte, 4096)
+	binary.LittleEndian.PutUint32(space[channelIDOffset:], luid)
+	return space
 }
 
 func write(t testing.TB, path string, data []byte) {

@@ -22,8 +22,7 @@ func TestDevice(t *testing.T) {
 	t.Parallel()
 	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0))}}
 	s, root := newSource(t, f)
-	plug(t, root, "3db8:00:00.0", virtualRender, 0xC2F5)
-	plug(t, root, "0000:00:08.0", "0x5353", 0xC2F5)
+	plug(t, root, "3db8:00:00.0", microsoftVendor, virtualRender, config(0xC2F5))
 	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
 	one, zero := uint32(1), uint32(0)
 	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }

@@ -72,7 +72,11 @@ func parse(text []byte) (*document, error) {
 		var decode *toml.DecodeError
 		if errors.As(err, &decode) {
 			line, column := decode.Position()
-			return nil, &SyntaxError{Line: line, Column: column, Reason: strings.TrimPrefix(decode.Error(), "toml: ")}
+			reason := strings.TrimPrefix(decode.Error(), "toml: ")
+			if strings.Contains(body, "{{") {
+				reason += "; a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template"
+			}
+			return nil, &SyntaxError{Line: line, Column: column, Reason: reason}
 		}
 		return nil, &SyntaxError{Line: 1, Column: 1, Reason: strings.TrimPrefix(err.Error(), "toml: ")}
 	}
