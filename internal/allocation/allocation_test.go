@@ -428,23 +428,24 @@ func TestUnreadableBinding(t *testing.T) {
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	token := NewToken()
-	whole, err := encode(kindRecord, Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
+	whole, err := encode(&Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := decodeRecord(whole, token.ID())
-	if err != nil {
+	var want, got Record
+	if err := decode(whole, token.ID(), &want); err != nil {
 		t.Fatal(err)
 	}
 	for i := range whole {
 		if i < len(whole)-2 { // the last byte is a newline, without which the record is whole
-			if _, err := decodeRecord(whole[:i], token.ID()); err == nil {
+			if err := decode(whole[:i], token.ID(), &got); err == nil {
 				t.Errorf("cut after %d bytes: no error", i)
 			}
 		}
 		damaged := bytes.Clone(whole)
 		damaged[i] ^= 1
-		if got, err := decodeRecord(damaged, token.ID()); err == nil && !cmp.Equal(got, want) {
+		got = Record{}
+		if err := decode(damaged, token.ID(), &got); err == nil && !cmp.Equal(got, want) {
 			t.Errorf("byte %d changed: read as %+v", i, got)
 		}
 	}
@@ -452,28 +453,26 @@ func TestDamagedRecord(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	id := ID(strings.Repeat("ab", 16))
-	for _, body := range []any{
-		Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: `PCI\VEN_10DE::0`, InstanceID: `PCI\VEN_10DE`}}},
-		binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
+	for _, body := range []content{
+		&Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: `PCI\VEN_10DE::0`, InstanceID: `PCI\VEN_10DE`}}},
+		&binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 	} {
-		for _, kind := range []string{kindRecord, kindBinding} {
-			data, err := encode(kind, body)
-			if err != nil {
-				f.Fatal(err)
-			}
-			f.Add(data)
-			f.Add(data[:len(data)/2])
+		data, err := encode(body)
+		if err != nil {
+			f.Fatal(err)
 		}
+		f.Add(data)
+		f.Add(data[:len(data)/2])
 	}
 	f.Add([]byte("{}"))
 	f.Add([]byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":null,"sha256":""}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := decodeRecord(data, id)
-		if err == nil && (r.ID != id || r.Resource == "" || len(r.Replicas) == 0) {
+		var r Record
+		if err := decode(data, id, &r); err == nil && (r.ID != id || r.Resource == "" || len(r.Replicas) == 0) {
 			t.Errorf("a record without content was accepted: %+v", r)
 		}
-		b, err := decodeBinding(data, id)
-		if err == nil && (b.ID != id || b.Holder.PodUID == "" || b.Holder.Container == "") {
+		var b binding
+		if err := decode(data, id, &b); err == nil && (b.ID != id || b.Holder.PodUID == "" || b.Holder.Container == "") {
 			t.Errorf("a binding without content was accepted: %+v", b)
 		}
 	})

@@ -129,10 +129,7 @@ type binding struct {
 }
 
 const (
-	apiVersion  = "directx.microsoft.com/v1alpha1"
-	kindRecord  = "Allocation"
-	kindBinding = "AllocationBinding"
-
+	apiVersion = "directx.microsoft.com/v1alpha1"
 	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 256, with
 	// instance IDs of 200 characters.
 	maxFileBytes = 16 << 20
@@ -147,20 +144,29 @@ type envelope struct {
 	SHA256     string          `json:"sha256"`
 }
 
-func encode(kind string, body any) ([]byte, error) {
-	raw, err := json.Marshal(body)
+func encode(c content) ([]byte, error) {
+	raw, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: kind, Body: raw, SHA256: checksum(raw)})
+	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: c.kind(), Body: raw, SHA256: checksum(raw)})
 	if err != nil {
 		return nil, err
 	}
 	return append(data, '\n'), nil
 }
 
-// decode decodes a file, and refuses content that is damaged or not as encoded.
-func decode(data []byte, kind string, body any) error {
+// content is the decoded body of a file.
+type content interface {
+	// kind returns the kind of its file.
+	kind() string
+	// check returns an error if it is not whole, or that of another allocation.
+	check(id ID) error
+}
+
+// decode decodes the file of an allocation, and refuses content that is damaged or not
+// as encoded.
+func decode(data []byte, id ID, c content) error {
 	if len(data) > maxFileBytes {
 		return fmt.Errorf("it is longer than %d bytes", maxFileBytes)
 	}
@@ -169,37 +175,40 @@ func decode(data []byte, kind string, body any) error {
 	switch {
 	case err != nil:
 		return err
-	case e.Kind != kind || e.APIVersion != apiVersion:
-		return fmt.Errorf("it is a %q of version %q, want %q of %q", e.Kind, e.APIVersion, kind, apiVersion)
+	case e.Kind != c.kind() || e.APIVersion != apiVersion:
+		return fmt.Errorf("it is a %q of version %q, want %q of %q", e.Kind, e.APIVersion, c.kind(), apiVersion)
 	case e.SHA256 != checksum(e.Body):
 		return errors.New("its checksum does not match")
 	}
-	return strictJSON(e.Body, body)
+	if err := strictJSON(e.Body, c); err != nil {
+		return err
+	}
+	return c.check(id)
 }
 
-func decodeRecord(data []byte, id ID) (r Record, err error) {
+func (r *Record) kind() string { return "Allocation" }
+
+func (r *Record) check(id ID) error {
 	incomplete := func(r Replica) bool { return r.ID == "" || r.InstanceID == "" }
-	err = decode(data, kindRecord, &r)
 	switch {
-	case err != nil:
 	case r.ID != id:
-		err = fmt.Errorf("it is the record of another allocation (%s)", shorten(string(r.ID), 40))
+		return fmt.Errorf("it is the record of another allocation (%s)", shorten(string(r.ID), 40))
 	case r.Resource == "" || len(r.Replicas) == 0 || slices.ContainsFunc(r.Replicas, incomplete):
-		err = errors.New("it names no resource or no replica")
+		return errors.New("it names no resource or no replica")
 	}
-	return r, err
+	return nil
 }
 
-func decodeBinding(data []byte, id ID) (b binding, err error) {
-	err = decode(data, kindBinding, &b)
+func (b *binding) kind() string { return "AllocationBinding" }
+
+func (b *binding) check(id ID) error {
 	switch {
-	case err != nil:
 	case b.ID != id:
-		err = fmt.Errorf("it is the binding of another allocation (%s)", shorten(string(b.ID), 40))
+		return fmt.Errorf("it is the binding of another allocation (%s)", shorten(string(b.ID), 40))
 	case b.Holder.PodUID == "" || b.Holder.Container == "":
-		err = errors.New("it names no pod or no container")
+		return errors.New("it names no pod or no container")
 	}
-	return b, err
+	return nil
 }
 
 func checksum(data []byte) string {

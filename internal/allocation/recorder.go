@@ -70,7 +70,7 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 	if err := r.acquire(ctx); err != nil {
 		return nil, fmt.Errorf("open allocation records in %s: %w", dir, err)
 	}
-	if err := r.load(); err != nil {
+	if err := r.load(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
 	}
 	return r, nil
@@ -130,7 +130,7 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 		CreatedAt: time.Now().UTC(),
 		Injected:  injected,
 	}
-	data, err := encode(kindRecord, record)
+	data, err := encode(&record)
 	if err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
@@ -316,42 +316,35 @@ func replicaKeys(record Record) []replicaKey {
 	return keys
 }
 
-func (r *Recorder) load() error {
-	files, err := os.ReadDir(r.store.dir)
+// load reads the records, and removes what an earlier run has left.
+func (r *Recorder) load(ctx context.Context) error {
+	entries, problems, err := r.store.List(ctx)
 	if err != nil {
 		return err
 	}
-	remove := func(path string) {
-		if err := os.Remove(path); err != nil {
-			r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
-		}
+	for _, p := range problems {
+		r.log.WithError(p.Err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
 	}
-	var entries []Entry
-	for _, file := range files {
-		id, suffix, ok := splitName(file.Name())
-		switch {
-		case durable.IsTemp(file.Name()):
-			// There is no other writer of records, and bindings are tried again.
-			remove(filepath.Join(r.store.dir, file.Name()))
-		case ok && suffix == bindingSuffix:
-			if _, err := os.Lstat(r.store.path(id, recordSuffix)); errors.Is(err, fs.ErrNotExist) {
-				remove(r.store.path(id, bindingSuffix)) // of an allocation that has ended
-			}
-		case ok:
-			record, err := r.store.get(id)
-			if err != nil {
-				r.log.WithError(err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
-				continue
-			}
-			entries = append(entries, Entry{Record: record})
-		}
-	}
-	slices.SortFunc(entries, bySequence)
 	for _, e := range entries {
 		r.add(&e)
 		r.sequence = max(r.sequence, e.Sequence)
 	}
-	return nil
+	files, err := os.ReadDir(r.store.dir)
+	for _, file := range files {
+		id, suffix, ok := splitName(file.Name())
+		// There is no other writer of records, and bindings are tried again.
+		left := durable.IsTemp(file.Name())
+		if ok && suffix == bindingSuffix {
+			_, err := os.Lstat(r.store.path(id, recordSuffix))
+			left = errors.Is(err, fs.ErrNotExist) // of an allocation that has ended
+		}
+		if left {
+			if err := os.Remove(filepath.Join(r.store.dir, file.Name())); err != nil {
+				r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
+			}
+		}
+	}
+	return err
 }
 
 func splitName(name string) (id ID, suffix string, ok bool) {

@@ -37,20 +37,12 @@ func OpenStore(dir string) *Store { return &Store{dir} }
 // file system, and names the file.
 func (s *Store) Get(token Token) (Record, error) { return s.get(token.ID()) }
 
-func (s *Store) get(id ID) (Record, error) {
-	path := s.path(id, recordSuffix)
-	data, err := s.read(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, path)
-	case err != nil:
-		return Record{}, fmt.Errorf("read allocation record: %w", err)
+func (s *Store) get(id ID) (r Record, err error) {
+	err = s.read(s.path(id, recordSuffix), id, &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, s.path(id, recordSuffix))
 	}
-	r, err := decodeRecord(data, id)
-	if err != nil {
-		return Record{}, fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
-	}
-	return r, nil
+	return r, err
 }
 
 // Holder returns the container that token's record is bound to; ok is false
@@ -61,19 +53,11 @@ func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) {
 }
 
 func (s *Store) binding(id ID) (b binding, ok bool, err error) {
-	path := s.path(id, bindingSuffix)
-	data, err := s.read(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	err = s.read(s.path(id, bindingSuffix), id, &b)
+	if errors.Is(err, fs.ErrNotExist) {
 		return binding{}, false, nil
-	case err != nil:
-		return binding{}, false, fmt.Errorf("read allocation binding: %w", err)
 	}
-	b, err = decodeBinding(data, id)
-	if err != nil {
-		return binding{}, false, fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
-	}
-	return b, true, nil
+	return b, err == nil, err
 }
 
 // Check returns the record that token stands for when holder may have it, and
@@ -120,7 +104,7 @@ func (s *Store) bind(id ID, holder Holder) error {
 		if _, err := s.get(id); err != nil {
 			return err
 		}
-		data, err := encode(kindBinding, binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
+		data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
 		if err == nil {
 			err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
 		}
@@ -138,11 +122,18 @@ func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-// read returns the content of a record or binding file. It reads nothing if other
-// accounts can write to the directory.
-func (s *Store) read(path string) ([]byte, error) {
+// read decodes a file of an allocation into c. It reads nothing if other accounts can
+// write to the directory. The error matches [fs.ErrNotExist] if there is no file.
+func (s *Store) read(path string, id ID, c content) error {
 	if err := durable.CheckPrivate(s.dir); err != nil {
-		return nil, err
+		return fmt.Errorf("read allocation record: %w", err)
 	}
-	return durable.Read(path, maxFileBytes+1)
+	data, err := durable.Read(path, maxFileBytes+1)
+	if err != nil {
+		return fmt.Errorf("read allocation record: %w", err)
+	}
+	if err := decode(data, id, c); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
+	}
+	return nil
 }
