@@ -3,7 +3,6 @@ package advertiser
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"directx-nri/internal/policy"
@@ -65,7 +64,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, g := range c.gpus {
 		for number, n := 0, best.gpus[i].given-g.given; n > 0; number++ {
-			if g.open.has(number) {
+			if g.open[number] {
 				chosen = append(chosen, replicaID(p.gpus[i].instanceID, number))
 				n--
 			}
@@ -83,39 +82,37 @@ type choice struct {
 
 // candidate is a GPU in one request.
 type candidate struct {
-	// isGiven are the replicas in mustInclude, open those that can still be chosen.
-	isGiven, open bitset
-	// given and free are their numbers, used is how many containers have.
-	given, free, used int
+	// open are the replicas that can still be chosen, by number, free is how many.
+	open []bool
+	free int
+	// given is how many are in mustInclude, used how many containers have.
+	given, used int
 }
 
 func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
 	c := &choice{pool: p, gpus: make([]candidate, len(p.gpus))}
-	words := (p.mostReplicas() + 63) / 64
-	bits := make(bitset, 2*words*len(p.gpus))
-	for i := range c.gpus {
-		c.gpus[i].isGiven, c.gpus[i].open, bits = bits[:words], bits[words:2*words], bits[2*words:]
+	for i, g := range p.gpus {
+		c.gpus[i] = candidate{open: make([]bool, g.replicas), used: g.replicas}
 	}
+	isGiven := map[string]bool{}
 	for _, id := range mustInclude {
-		i, number, err := p.find(id)
+		i, _, err := p.find(id)
 		if err != nil {
 			return nil, fmt.Errorf("replica to include: %w", err)
 		}
-		if c.gpus[i].isGiven.has(number) {
+		if isGiven[id] {
 			return nil, fmt.Errorf("%w: %q must be included twice", ErrInvalidRequest, id)
 		}
-		c.gpus[i].isGiven.set(number)
+		isGiven[id] = true
 		c.gpus[i].given++
+		c.gpus[i].used--
 	}
 	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && !c.gpus[i].isGiven.has(number) {
-			c.gpus[i].open.set(number)
+		if i, number, err := p.find(id); err == nil && !isGiven[id] && !c.gpus[i].open[number] {
+			c.gpus[i].open[number] = true
+			c.gpus[i].free++
+			c.gpus[i].used--
 		}
-	}
-	for i := range c.gpus {
-		g := &c.gpus[i]
-		g.free = g.open.count()
-		g.used = p.gpus[i].replicas - g.free - g.given
 	}
 	return c, nil
 }
@@ -252,17 +249,4 @@ func (p *pool) byUse(a, b int) int {
 		return cmp.Compare(b, a)
 	}
 	return cmp.Compare(a, b)
-}
-
-// bitset is a set of small numbers.
-type bitset []uint64
-
-func (b bitset) set(n int)      { b[n/64] |= 1 << (n % 64) }
-func (b bitset) has(n int) bool { return b[n/64]&(1<<(n%64)) != 0 }
-
-func (b bitset) count() (n int) {
-	for _, word := range b {
-		n += bits.OnesCount64(word)
-	}
-	return n
 }
