@@ -318,7 +318,7 @@ func TestList(t *testing.T) {
 	*far.NUMANode = 300
 	stopped := displayGPU("S")
 	stopped.Health.Reason = "driver stopped"
-	p := emptyPool(mixing).next(append(gpusOf(1, zero, far, stopped), gpusOf(2, displayGPU("C"))...), heldBy(held(displayResource, "B::1", "Z::0")), t0, testPatience)
+	p := emptyPool(mixing).next(append(gpusOf(1, zero, far, stopped), gpusOf(2, displayGPU("C"))...), heldBy(held(displayResource, "B::1", "B::0", "Z::0")), t0, testPatience)
 	node := func(n int64) *v1beta1.TopologyInfo {
 		return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: n}}}
 	}

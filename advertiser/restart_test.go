@@ -51,6 +51,35 @@ func TestRestartWithOtherRules(t *testing.T) {
 	}
 }
 
+// TestRestartForAnotherName: a GPU that becomes another resource's, and a resource
+// without a rule that no record holds any more.
+func TestRestartForAnotherName(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		live   []allocation.Entry
+		change func(*memorySource, *memoryRecorder)
+	}{
+		"another kind": {nil, func(source *memorySource, _ *memoryRecorder) { source.set(nil, computeGPU("A")) }},
+		"no record":    {[]allocation.Entry{held(renamed, "X::0")}, func(_ *memorySource, r *memoryRecorder) { _ = r.End("") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := testutil.ShortDir(t)
+			k := startKubelet(t, dir)
+			source, recorder := newSource(displayGPU("A")), &memoryRecorder{live: test.live}
+			config := testConfig(t, dir, source)
+			config.Recorder = recorder
+			r := run(t, config)
+			k.await(displayResource, "A::0 A::1")
+			test.change(source, recorder)
+			if err := r.wait(t); !errors.Is(err, ErrRestart) {
+				t.Errorf("Run returned %v", err)
+			}
+			r.ended <- nil
+		})
+	}
+}
+
 // TestHeldAs: records decide on the name only if none is under the name of the rule.
 func TestHeldAs(t *testing.T) {
 	t.Parallel()
