@@ -265,15 +265,3 @@ func TestConfigureAndBack(t *testing.T) {
 		}
 	}
 }
-
-// TestRollback restores the old file when containerd runs without the handlers.
-func TestRollback(t *testing.T) {
-	t.Parallel()
-	const config = "version = 2\n# mine\n"
-	n := newConfigured(t, containerd1, config, false)
-	n.mustRefuse(config, n.path("config.toml"), n.runtime("configure", "--restart", "--restart-command", "true", "--restart-timeout", "2s"))
-	if got := n.handlers()["runc"].RuntimePath; got != "" {
-		t.Errorf("runtime_path %q", got)
-	}
-	n.must(n.runtime("unconfigure"))
-}

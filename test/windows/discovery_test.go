@@ -24,7 +24,6 @@ func TestDiscovery(t *testing.T) {
 	for _, part := range []part{
 		{"four Tesla T4", testFourT4},
 		{"kinds of devices", testKinds},
-		{"runtime files", testRuntimeFiles},
 		{"changes", testChanges},
 		{"without DXCore", testWithoutDXCore},
 		{"containers", testLive},
@@ -167,152 +166,49 @@ func testFourT4(t *testing.T) {
 	}
 }
 
-// kindTest is a device, an adapter, or both, and what discovery finds. Unit tests have all
-// kinds of devices; these are read in different ways.
-type kindTest struct {
-	name    string
-	device  *bed.Device
-	adapter *bed.Adapter
-	want    discovery.Device
-	reason  string // part of Health.Reason, empty for a healthy device
-	note    string // part of Notes
-}
-
-// kindTests returns the tests without LUIDs.
-func kindTests() []kindTest {
-	pci := func(id string, odd ...bed.Property) *bed.Device {
-		d := &bed.Device{
-			InstanceID: `PCI\` + id, Class: bed.ClassDisplay, Description: id, Status: bed.Running,
-			LocationPaths: []string{"PCIROOT(0)#PCI(0300)#PCI(0000)#PCI(0000)"}, Driver: &bed.Driver{Version: "1.2.3.4", INF: "oem7.inf"}, Odd: odd,
-		}
-		d.Driver.Set("", "UserModeDriverName", []string{bed.DriverStore + `\gpu.inf_amd64_00\B1\user.dll`})
-		return d
-	}
-	full := bed.Adapter{Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
-	first, second, forgetful := full, full, full
-	forgetful.DedicatedMemory, forgetful.Refuses = 1<<30, new(uint32(7))
-	software := full
-	software.Description, software.Hardware = "Microsoft Basic Render Driver", false
-	npu := pci(`VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`)
-	npu.Class = bed.ClassComputeAccelerator
-	driverless := pci(`VEN_10DE&DEV_1EB8&NONE\1`)
-	driverless.Driver, driverless.Status, driverless.Problem = nil, bed.Stopped, bed.NoDriver
-	display := discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true}
-	both := discovery.Device{VendorID: discovery.VendorNVIDIA, SupportsDisplay: true, SupportsCompute: true}
-	return []kindTest{
-		{"a neural processor", npu, &bed.Adapter{Hardware: true, Integrated: true, D3D12CoreCompute: true, DedicatedMemory: 128 << 20},
-			discovery.Device{VendorID: discovery.VendorIntel, SupportsCompute: true, Integrated: true, DedicatedMemory: 128 << 20}, "", ""},
-		{"a device without a driver", driverless, nil, display, "28", ""},
-		{"Microsoft Basic Render", nil, &software, discovery.Device{Software: true, SupportsDisplay: true, SupportsCompute: true}, "", ""},
-		{"an adapter without a device", nil, &first, discovery.Device{}, "Plug and Play", ""},
-		{"a device whose location paths have the wrong type", pci(`VEN_10DE&DEV_1EB8&PATHS\1`, bed.OddLocationPaths()), &second, both, "location path", "failed to read a"},
-		{"a device whose LUID is cut short", pci(`VEN_10DE&DEV_1EB8&LUID\1`, bed.OddLUID()), nil, display, "", "failed to read a"},
-		{"an adapter that does not report its memory", pci(`VEN_10DE&DEV_1EB8&MEMORY\1`), &forgetful, both, "", "failed to read a"},
-	}
-}
-
+// testKinds has devices and adapters that are read in different ways. Unit tests have all
+// kinds of devices and runtime files.
 func testKinds(t *testing.T) {
-	tests := kindTests()
-	var h bed.Hardware
-	ids := make([]string, len(tests))
-	for i, test := range tests {
-		luid := uint64(0x1_0000_1000 + i) // The upper half is not zero.
-		ids[i] = `DXCORE\` + discovery.LUID(luid).String()
-		if test.adapter != nil {
-			test.adapter.LUID = luid
-			h.Adapters = append(h.Adapters, *test.adapter)
-			tests[i].want.LUID = discovery.LUID(luid)
-		}
-		if test.device != nil {
-			ids[i] = test.device.InstanceID
-			if test.adapter != nil {
-				test.device.LUID = &luid
-			}
-			h.Devices = append(h.Devices, *test.device)
-		}
-	}
+	h := plugT4(t, 3)
+	h.Adapters[0].Refuses = new(uint32(7)) // its memory
+	h.Devices[1].Odd = []bed.Property{bed.OddLocationPaths(), bed.OddLUID()}
+	h.Devices[2].Driver, h.Devices[2].Status, h.Devices[2].Problem = nil, bed.Stopped, bed.NoDriver
+	npu, npuLUID := bed.Device{
+		InstanceID: `PCI\VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, Class: bed.ClassComputeAccelerator,
+		LocationPaths: []string{"PCIROOT(0)#PCI(0B00)"}, Status: bed.Running, Driver: nvidia(t4Store, "1.2.3.4"),
+	}, uint64(0x1_0000_1000) // The upper half is not zero.
+	npu.LUID = &npuLUID
+	h.Devices = append(h.Devices, npu)
+	alone := h.Adapters[1]
+	h.Adapters = []bed.Adapter{h.Adapters[0], alone,
+		{LUID: npuLUID, Hardware: true, Integrated: true, D3D12CoreCompute: true, DedicatedMemory: 128 << 20},
+		{LUID: 0x1001, Description: "Microsoft Basic Render Driver", D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}}
 	machine.Plug(t, h)
 	found := byID(t, machine.Devices(t))
-	for i, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			d, ok := found[ids[i]]
-			if !ok {
-				t.Fatalf("%s is not listed", ids[i])
-			}
-			got := discovery.Device{
-				VendorID: d.VendorID, LUID: d.LUID, DedicatedMemory: d.DedicatedMemory,
-				Software: d.Software, Integrated: d.Integrated, Detachable: d.Detachable,
-				SupportsDisplay: d.SupportsDisplay, SupportsCompute: d.SupportsCompute,
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if d.Health.OK() != (test.reason == "") || !strings.Contains(d.Health.Reason, test.reason) {
-				t.Errorf("its health is %q, want %q in it", d.Health.Reason, test.reason)
-			}
-			if !strings.Contains(strings.Join(d.Notes, "\n"), test.note) {
-				t.Errorf("its notes are %q, want one with %q", d.Notes, test.note)
-			}
-			if test.device != nil && (test.device.Problem != d.Problem || test.device.Status != d.Status) {
-				t.Errorf("its status is %#x and its problem %d, want %#x and %d", d.Status, d.Problem, test.device.Status, test.device.Problem)
-			}
-		})
+	want := map[string]struct {
+		device       discovery.Device
+		kind         discovery.Kind
+		reason, note string
+	}{
+		h.Devices[0].InstanceID:                         {discovery.Device{LUID: discovery.LUID(h.Adapters[0].LUID)}, discovery.KindDisplay, "", "failed to read a"},
+		h.Devices[1].InstanceID:                         {discovery.Device{}, discovery.KindNone, "location path", "failed to read a"},
+		h.Devices[2].InstanceID:                         {discovery.Device{LUID: discovery.LUID(*h.Devices[2].LUID)}, discovery.KindDisplay, "28", ""},
+		npu.InstanceID:                                  {discovery.Device{LUID: discovery.LUID(npuLUID), Integrated: true, DedicatedMemory: 128 << 20}, discovery.KindCompute, "", ""},
+		`DXCORE\` + discovery.LUID(alone.LUID).String(): {discovery.Device{LUID: discovery.LUID(alone.LUID), DedicatedMemory: t4Memory}, discovery.KindNone, "Plug and Play", ""},
+		`DXCORE\` + discovery.LUID(0x1001).String():     {discovery.Device{LUID: 0x1001, Software: true}, discovery.KindNone, "", ""},
 	}
-	if len(found) != len(tests) {
-		t.Errorf("%d devices are listed, want %d", len(found), len(tests))
-	}
-}
-
-func testRuntimeFiles(t *testing.T) {
-	odd, adapter := t4(0)
-	sound, soundAdapter := t4(1)
-	odd.Driver = &bed.Driver{Version: "1.2.3.4", INF: "oem3.inf"}
-	odd.Driver.Set("", "UserModeDriverName", []string{bed.DriverStore + `\odd.inf_amd64_00\user.dll`})
-	var want []discovery.RuntimeFile
-	file := func(subkey, name string, data any, source string) {
-		odd.Driver.Set(subkey, name, data)
-		want = append(want, discovery.RuntimeFile{Source: source, Destination: source[strings.LastIndex(source, `\`)+1:]})
-	}
-	// More than 10 kB of values in one list, and in one value.
-	for i := range 300 {
-		name := fmt.Sprintf("a-file-with-a-name-of-some-length-%03d.dll", i)
-		file("CopyToVmOverwrite", fmt.Sprintf("a%03d", i), []string{name}, name)
-	}
-	deep := strings.Repeat(`a-dir\`, 600) + "deep.dll"
-	file("CopyToVmOverwrite", "b", []string{deep}, deep)
-	// Unit tests have the rules for paths; these are of unusual types.
-	const sub = "CopyToVmWhenNewer"
-	odd.Driver.Set(sub, "a-binary", []byte("b.dll"))
-	odd.Driver.Set(sub, "a-nothing", []byte{})
-	odd.Driver.Set(sub, "a-half", bed.Raw{Type: 7, Data: []byte{'x', 0, '.'}})
-	odd.Driver.Set(sub, "a-bare", bed.Raw{Type: 7})
-	odd.Driver.Set(sub, "a-empty", []string{})
-	odd.Driver.Set(sub, "c-up", []string{`..\evil.dll`})
-	file(sub, "e-string", "single.dll", "single.dll")
-	file(sub, "g-letters", []string{"größe 🎮.dll"}, "größe 🎮.dll")
-	file(sub, "h-endless", bed.Raw{Type: 7, Data: []byte{'e', 0, '.', 0, 'd', 0}}, "e.d")
-	file(sub, strings.Repeat("n", 300), []string{"named.dll"}, "named.dll")
-	machine.Plug(t, bed.Hardware{Devices: []bed.Device{odd, sound}, Adapters: []bed.Adapter{adapter, soundAdapter}})
-
-	found := byID(t, machine.Devices(t))
-	got := found[odd.InstanceID]
-	if diff := cmp.Diff(want, got.System32); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-	if len(got.SysWOW64) != 0 || !got.Health.OK() {
-		t.Errorf("the files for 32-bit programs are %v, want none; its health is %q", got.SysWOW64, got.Health.Reason)
-	}
-	notes := strings.Join(got.Notes, "\n")
-	for _, name := range []string{"a-binary", "a-half", "c-up"} {
-		if !strings.Contains(notes, name) {
-			t.Errorf("the notes do not report that value %s is ignored:\n%s", name, notes)
+	for id, test := range want {
+		d := found[id]
+		got := discovery.Device{LUID: d.LUID, DedicatedMemory: d.DedicatedMemory, Software: d.Software, Integrated: d.Integrated, Detachable: d.Detachable}
+		if diff := cmp.Diff(test.device, got); diff != "" || d.Kind() != test.kind {
+			t.Errorf("%s is of kind %q, want %q (-want +got):\n%s", id, d.Kind(), test.kind, diff)
+		}
+		if d.Health.OK() != (test.reason == "") || !strings.Contains(d.Health.Reason, test.reason) || !strings.Contains(strings.Join(d.Notes, "\n"), test.note) {
+			t.Errorf("%s: health %q, notes %q; want %q and %q in them", id, d.Health.Reason, d.Notes, test.reason, test.note)
 		}
 	}
-	if other := found[sound.InstanceID]; len(other.System32) != 8 || len(other.SysWOW64) != 6 || len(other.Notes) > 0 {
-		t.Errorf("the other device is affected: %+v", other)
-	}
-	if diff := cmp.Diff(want, machine.Find(t, odd.InstanceID)[0].System32); diff != "" {
-		t.Errorf("files of the lookup (-want +got):\n%s", diff)
+	if len(found) != len(want) {
+		t.Errorf("%d devices are listed, want %d", len(found), len(want))
 	}
 }
 

@@ -114,8 +114,6 @@ func encode(v any) (value, property uint32, data []byte) {
 		return 11, 0x9, data
 	case bool:
 		return 3, 0x11, []byte{0xff}
-	case []byte:
-		return 3, 0x1003, v
 	default:
 		raw, _ := v.(Raw) // There are no other types.
 		return raw.Type, raw.Type, raw.Data
