@@ -25,7 +25,7 @@ func windowsFacts() doctor.Facts {
 	return doctor.Facts{
 		OS: "windows", Config: doctor.Config{Policy: p},
 		Windows: &capabilities.Capabilities{
-			Windows: win32.Version{Major: 10, Build: 20348, Server: true, Product: "Windows Server 2022 Datacenter"},
+			Windows: win32.Version{Build: 20348, Product: "Windows Server 2022 Datacenter"},
 		},
 		Containerd: doctor.Containerd{
 			Version: "v1.7.35", ConfigPath: `C:\config.toml`,

@@ -2,7 +2,6 @@ package compiled
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -154,15 +153,6 @@ func TestDamaged(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestWatchEndsWithContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := Open(t.TempDir()).Watch(ctx, func() { t.Error("changed is called") }); err != nil {
-		t.Error(err)
 	}
 }
 

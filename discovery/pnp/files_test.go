@@ -35,6 +35,9 @@ func TestRuntimeFiles(t *testing.T) {
 		"empty":                 {values: []win32.RegistryValue{multi(newer, "a"), multi(newer, "b", "")}, notes: []string{"names no file", "names no file"}},
 		"three strings":         {values: []win32.RegistryValue{multi(newer, "a", "1.dll", "2.dll", "3.dll")}, notes: []string{"3 strings"}},
 		"odd bytes":             {values: []win32.RegistryValue{{Subkey: newer, Name: "a", Type: regMultiString, Data: []byte("abc")}}, notes: []string{"3 bytes"}},
+		"a single string":       {values: []win32.RegistryValue{{Subkey: newer, Type: regString, Data: utf16le("x.dll\x00y.dll\x00")}}, want: []discovery.RuntimeFile{file("x.dll", "x.dll")}},
+		"high surrogate alone":  {values: []win32.RegistryValue{{Subkey: newer, Type: regMultiString, Data: []byte{0x00, 0xD8, 'a', 0}}}, notes: []string{"UTF-16"}},
+		"expanded string":       {values: []win32.RegistryValue{{Subkey: newer, Type: 2, Data: utf16le("%x%\x00")}}, notes: []string{"registry type 2"}},
 		"name with line breaks": {values: []win32.RegistryValue{multi(newer, "a\r\nb", "..\\\n")}, notes: []string{`"a\r\nb"`}},
 	} {
 		t.Run(name, func(t *testing.T) {

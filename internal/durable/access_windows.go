@@ -87,49 +87,32 @@ func CheckFile(path string) error {
 // CheckOwner is [CheckFile] for the owner of path alone. Volumes of HostProcess
 // pods inherit write access for all users from C:\.
 func CheckOwner(path string) error {
-	accounts, err := trustedAccounts()
-	if err != nil {
-		return fmt.Errorf("check %s: %w", path, err)
+	other, err := untrusted(path, windows.OWNER_SECURITY_INFORMATION)
+	if err == nil && other != "" {
+		err = &AccessError{path, ErrUntrusted, "it belongs to " + other, "give it to Administrators when you trust its content"}
 	}
-	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
-	if err != nil {
-		return fmt.Errorf("check %s: read its owner: %w", path, err)
-	}
-	other, err := otherOwner(descriptor, accounts)
-	if err != nil {
-		return fmt.Errorf("check %s: %w", path, err)
-	}
-	if other != "" {
-		return &AccessError{path, ErrUntrusted, "it belongs to " + other, "give it to Administrators when you trust its content"}
-	}
-	return nil
+	return err
 }
 
 // checkWriters returns reason, and how to restrict the access to dir, when another
 // account can write to path.
 func checkWriters(path, dir string, reason error) error {
-	accounts, err := trustedAccounts()
-	if err != nil {
-		return fmt.Errorf("check %s: %w", path, err)
-	}
-	other, err := otherWriter(path, accounts)
-	if err != nil {
-		return fmt.Errorf("check %s: %w", path, err)
-	}
-	if other != "" {
-		return &AccessError{path, reason, other + " can change it", fmt.Sprintf(
+	other, err := untrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+	if err == nil && other != "" {
+		err = &AccessError{path, reason, other + " can change it", fmt.Sprintf(
 			`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir)}
 	}
-	return nil
+	return err
 }
 
 // trustedAccounts returns the accounts that may write to trusted files.
 func trustedAccounts() ([]*windows.SID, error) {
-	user, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return nil, fmt.Errorf("read the current user: %w", err)
+	user, userErr := windows.GetCurrentProcessToken().GetTokenUser()
+	installer, err := windows.StringToSid(trustedInstaller)
+	if err := errors.Join(userErr, err); err != nil {
+		return nil, err
 	}
-	accounts := []*windows.SID{user.User.Sid}
+	accounts := []*windows.SID{user.User.Sid, installer}
 	for _, kind := range []windows.WELL_KNOWN_SID_TYPE{
 		windows.WinLocalSystemSid, windows.WinBuiltinAdministratorsSid,
 		// Placeholders for the owner, who is checked.
@@ -137,62 +120,59 @@ func trustedAccounts() ([]*windows.SID, error) {
 	} {
 		sid, err := windows.CreateWellKnownSid(kind)
 		if err != nil {
-			return nil, fmt.Errorf("look up the system's accounts: %w", err)
+			return nil, err
 		}
 		accounts = append(accounts, sid)
 	}
-	sid, err := windows.StringToSid(trustedInstaller)
-	if err != nil {
-		return nil, fmt.Errorf("look up the system's accounts: %w", err)
-	}
-	return append(accounts, sid), nil
+	return accounts, nil
 }
 
-// otherWriter returns the SID of the first account that is not in accounts and can
-// write to the file or directory at path, "" when there is none.
-func otherWriter(path string, accounts []*windows.SID) (string, error) {
-	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+// untrusted returns the SID of the first account that is not trusted and owns the file
+// or directory at path or, if information has the access control list, can write to it,
+// "" when there is none.
+func untrusted(path string, information windows.SECURITY_INFORMATION) (sid string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("check the owner and the access control list of %s: %w", path, err)
+		}
+	}()
+	accounts, err := trustedAccounts()
 	if err != nil {
-		return "", fmt.Errorf("read its access control list: %w", err)
+		return "", err
 	}
-	if other, err := otherOwner(descriptor, accounts); err != nil || other != "" {
-		return other, err
+	trusted := func(sid *windows.SID) bool { return slices.ContainsFunc(accounts, sid.Equals) }
+	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, information)
+	if err != nil {
+		return "", err
+	}
+	owner, _, err := descriptor.Owner()
+	switch {
+	case err != nil:
+		return "", err
+	case !trusted(owner):
+		return owner.String(), nil
+	case information&windows.DACL_SECURITY_INFORMATION == 0:
+		return "", nil
 	}
 	list, _, err := descriptor.DACL()
 	if errors.Is(err, windows.ERROR_OBJECT_NOT_FOUND) || err == nil && list == nil {
 		return "everyone", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read its access control list: %w", err)
+		return "", err
 	}
 	for i := range uint32(list.AceCount) {
 		var entry *windows.ACCESS_ALLOWED_ACE
 		if err := windows.GetAce(list, i, &entry); err != nil {
-			return "", fmt.Errorf("read its access control list: %w", err)
+			return "", err
 		}
 		allows := entry.Header.AceType == windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceType == accessAllowedCallback
 		if !allows || entry.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0 || entry.Mask&writeAccess == 0 {
 			continue
 		}
-		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !contains(accounts, sid) {
+		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !trusted(sid) {
 			return sid.String(), nil
 		}
 	}
 	return "", nil
-}
-
-// otherOwner returns the SID of the owner, "" when it is one of accounts.
-func otherOwner(descriptor *windows.SECURITY_DESCRIPTOR, accounts []*windows.SID) (string, error) {
-	owner, _, err := descriptor.Owner()
-	if err != nil {
-		return "", fmt.Errorf("read its owner: %w", err)
-	}
-	if contains(accounts, owner) {
-		return "", nil
-	}
-	return owner.String(), nil
-}
-
-func contains(list []*windows.SID, sid *windows.SID) bool {
-	return slices.ContainsFunc(list, sid.Equals)
 }

@@ -1,35 +1,24 @@
 package win32
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
 
 // Version is a version of Windows.
 type Version struct {
-	Major, Minor, Build uint32
-	// Revision is the number of the installed update, 0 if unknown.
-	Revision uint32
-	// Server marks Windows Server.
-	Server bool
-	// Product is the product's name ("Windows Server 2022 Datacenter"), "" if unknown.
-	Product string
-	// Edition is the edition's ID ("ServerDatacenter").
-	Edition string
-	// Release is the feature update ("21H2"), "" if unknown.
-	Release string
+	// Build is the build number and Revision that of the installed update, 0 if unknown.
+	Build, Revision uint32
+	// Product is the product's name ("Windows Server 2022 Datacenter") and Release the
+	// feature update ("21H2"), "" if unknown.
+	Product, Release string
 }
 
 // String returns v in one line: "Windows Server 2022 Datacenter 21H2 (build
 // 20348.2113)".
 func (v Version) String() string {
-	product := v.Product
-	if product == "" {
-		product = "Windows"
-	}
-	if v.Release != "" {
-		product += " " + v.Release
-	}
+	product := strings.TrimSpace(cmp.Or(v.Product, "Windows") + " " + v.Release)
 	return fmt.Sprintf("%s (build %d.%d)", product, v.Build, v.Revision)
 }
 
@@ -38,8 +27,8 @@ func (v Version) String() string {
 const firstWindows11 = 22000
 
 // product returns the product's name; name is the registry's.
-func product(name string, build uint32, server bool) string {
-	if rest, ok := strings.CutPrefix(name, "Windows 10"); ok && !server && build >= firstWindows11 {
+func product(name string, build uint32) string {
+	if rest, ok := strings.CutPrefix(name, "Windows 10"); ok && build >= firstWindows11 {
 		return "Windows 11" + rest
 	}
 	return name

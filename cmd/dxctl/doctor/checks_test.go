@@ -68,7 +68,7 @@ func healthyWindows() Facts {
 }
 
 func windows(build uint32) *capabilities.Capabilities {
-	return &capabilities.Capabilities{Windows: win32.Version{Major: 10, Build: build, Server: true}}
+	return &capabilities.Capabilities{Windows: win32.Version{Build: build}}
 }
 
 func healthyStandalone() Facts {
