@@ -27,9 +27,8 @@ type device struct {
 // capabilities is the JSON output of 'dxctl capabilities'.
 type capabilities struct {
 	Windows struct {
-		Windows    struct{ Build uint32 }
-		HCSSchemas []string
-		HCSError   string
+		Windows  struct{ Build uint32 }
+		HCSError string
 	}
 	Assignment, Reason string
 }
@@ -41,7 +40,7 @@ type capabilities struct {
 //nolint:paralleltest // See TestDiscovery.
 func TestMachine(t *testing.T) {
 	if machine.Doubled {
-		machine.SetHCSProperties(t, bed.Server2022)
+		machine.SetHCSProperties(t, bed.HCSProperties)
 	}
 	n := start(t, bed.Options{Name: "machine", Live: true, Settings: "assignmentMode: auto\n"})
 	var got capabilities
@@ -50,9 +49,8 @@ func TestMachine(t *testing.T) {
 	if want := windows.RtlGetVersion().BuildNumber; got.Windows.Windows.Build != want {
 		t.Errorf("the build is %d, want %d", got.Windows.Windows.Build, want)
 	}
-	if got.Windows.HCSError != "" || len(got.Windows.HCSSchemas) == 0 || got.Assignment == "" || got.Reason == "" {
-		t.Errorf("the Host Compute Service reports the schemas %q, error %q; devices are assigned by %q, because %q",
-			got.Windows.HCSSchemas, got.Windows.HCSError, got.Assignment, got.Reason)
+	if got.Windows.HCSError != "" || got.Assignment == "" || got.Reason == "" {
+		t.Errorf("the Host Compute Service reports the error %q; devices are assigned by %q, because %q", got.Windows.HCSError, got.Assignment, got.Reason)
 	}
 
 	var devices []device
@@ -110,8 +108,7 @@ func unsuitable() map[string]string {
 // them. On Windows itself, go test runs all of them.
 func testUnits(t *testing.T) {
 	machine.Plug(t, machine.NewInventory("units").Hardware(t))
-	// Tests of dxctl expect a Windows that can assign single devices.
-	machine.SetHCSProperties(t, bed.Server2022)
+	machine.SetHCSProperties(t, bed.HCSProperties)
 	defer machine.SetHCSProperties(t, "")
 	skipped := regexp.MustCompile(`(?m)^ *--- SKIP: .*`)
 	programs, err := filepath.Glob(machine.Executable(`units\*.exe`))

@@ -135,29 +135,16 @@ func (p *policy) testClass(t *testing.T) {
 	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs...), p.defaults()) }, p.GPUs...)
 }
 
-// testAssignment is part of TestDiscovery: nodes share one HCS.
+// testAssignment is part of TestDiscovery: nodes share one Windows.
 func testAssignment(t *testing.T) {
 	p := newPolicy(t, bed.Options{Name: "assignment", Settings: "assignmentMode: auto\n"})
-	for _, test := range []struct {
-		name, properties string
-		byClass          bool
-	}{
-		{"of Windows Server 2019", bed.Server2019, true},
-		{"of Windows Server 2022", bed.Server2022, false},
-		// Wine's build, 18362, supports the class only.
-		{"that returns an error", "", true},
-	} {
-		t.Run("an HCS "+test.name, func(t *testing.T) {
-			machine.SetHCSProperties(t, test.properties)
-			p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
-				if test.byClass {
-					p.MustHaveClass(t, id, bed.FilesOf(p.GPUs[1]))
-				} else {
-					p.MustHave(t, id, p.GPUs[1])
-				}
-			}, p.GPUs[1])
-		})
-	}
+	t.Run("on Windows Server 2022", func(t *testing.T) {
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHave(t, id, p.GPUs[1]) }, p.GPUs[1])
+	})
+	t.Run("on Windows Server 2019", func(t *testing.T) {
+		machine.SetBuild(t, 17763)
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs[1])) }, p.GPUs[1])
+	})
 }
 
 // extra requests files, by annotation in a pod and otherwise by environment variable.

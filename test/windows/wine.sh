@@ -37,9 +37,8 @@ run() {
 
 # setup sets the prefix up. It runs where set -e has no effect.
 setup() {
-	# hcsshim uses its old schema on Windows 7, which is Wine's default. This command sets the
-	# prefix up, which can undo the import of a file at the same time.
-	wine64 reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
+	# This command sets the prefix up, which can undo the import of a file at the same time.
+	wine64 reg add 'HKCU\Software\Wine' &&
 		wine64 reg import "$(settings)" &&
 		wine64 reg query 'HKCU\Software\Wine\AppDefaults\watch-without-dxcore.exe\DllOverrides' &&
 		cp --remove-destination "$DIRECTX_NRI_WINE_PARTS"/windows/*.dll "$WINEPREFIX/drive_c/windows/system32/"
@@ -64,6 +63,8 @@ settings() {
 	libraries() { printf '[HKEY_CURRENT_USER\\Software\\Wine\\AppDefaults\\%s\\DllOverrides]\r\n"%s"="%s"\r\n' "$1" "${2%=*}" "${2#*=}"; }
 	{
 		printf 'REGEDIT4\r\n'
+		# Windows Server 2022 in place of Windows 7.
+		printf '[HKEY_LOCAL_MACHINE\\Software\\Microsoft\\Windows NT\\CurrentVersion]\r\n"CurrentVersion"="10.0"\r\n"CurrentBuildNumber"="20348"\r\n'
 		# The double of cfgmgr32.dll has only what Wine's own lacks: notifications of devices.
 		printf '[HKEY_CURRENT_USER\\Software\\Wine\\DllOverrides]\r\n"cfgmgr32"="builtin"\r\n"computecore"="native"\r\n'
 		libraries watch-notified.exe cfgmgr32=native

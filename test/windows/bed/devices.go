@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/pnp"
@@ -29,12 +31,31 @@ func (m *Machine) SetHCSProperties(t testing.TB, properties string) {
 	Replace(t, `C:\hcs-properties.json`, []byte(properties))
 }
 
-// Properties of the Host Compute Service of Windows Server 2019 and 2022.
-const (
-	Server2019 = `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":0},{"Major":2,"Minor":1}]}]}`
-	Server2022 = `{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":0},{"Major":2,"Minor":1},` +
-		`{"Major":2,"Minor":2},{"Major":2,"Minor":3},{"Major":2,"Minor":4},{"Major":2,"Minor":5}]}]}`
-)
+// SetBuild sets Wine's build number of Windows for programs that start afterward, until
+// the test ends.
+func (m *Machine) SetBuild(t testing.TB, build uint32) {
+	t.Helper()
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SOFTWARE\Microsoft\Windows NT\CurrentVersion`, registry.QUERY_VALUE|registry.SET_VALUE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "CurrentBuildNumber"
+	before, _, err := key.GetStringValue(name)
+	if err == nil {
+		err = key.SetStringValue(name, strconv.FormatUint(uint64(build), 10))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(key.SetStringValue(name, before), key.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// HCSProperties are properties of the Host Compute Service.
+const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Minor":5}]}]}`
 
 // DxctlJSON runs dxctl.exe without a node and decodes its JSON output into v.
 func (m *Machine) DxctlJSON(t testing.TB, v any, args ...string) {

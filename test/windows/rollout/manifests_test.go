@@ -89,7 +89,6 @@ const (
 )
 
 func newRollout(t *testing.T) *rollout {
-	machine.SetHCSProperties(t, bed.Server2022)
 	config := strings.ReplaceAll(bed.ContainerdFile(t, "aks-windows.toml")+bed.Timeouts, "\n", "\r\n")
 	m := &rollout{Node: machine.StartNode(t, bed.Options{Name: "manifests", Live: true, Usual: true, Bare: true, Config: &config})}
 	m.restarter = m.NewRestarter(t)
