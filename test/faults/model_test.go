@@ -380,7 +380,7 @@ func (r *round) settle(patient bool) {
 				}
 				unlisted[name] = true
 				return nil
-			case p.loops, p.thief:
+			case p.loops, p.thief, p.jumped:
 				return nil
 			}
 			for _, c := range status.Status.ContainerStatuses {

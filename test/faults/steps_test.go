@@ -71,6 +71,10 @@ type pod struct {
 	loops  bool // its container ends again and again
 	thief  bool // it presents tokens of others, and may be refused
 	forced bool // it was deleted by force
+	// jumped reports that the clock was wrong while it existed. The kubelet takes the
+	// container with the latest time of creation for the current one (v1.34,
+	// pkg/kubelet/kuberuntime), so it may not start another.
+	jumped bool
 }
 
 // report makes a container write at its start what it has, and its tokens.
@@ -115,8 +119,7 @@ var operations = []operation{
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
 	{2, (*round).tearOrRestore},
-	{2, (*round).changeTimes},
-	{3, (*round).jumpClock},
+	{4, (*round).changeTimes},
 	{2, (*round).unplugOrPlug},
 	{2, (*round).configure},
 }
@@ -566,8 +569,12 @@ func (r *round) restore() {
 	clear(r.damaged)
 }
 
-// changeTimes sets a file's times to the past or the future, as after a jump of the clock.
+// changeTimes sets a file's times to the past or the future, as after a jump of the clock,
+// or lets the clock jump if that is asked for.
 func (r *round) changeTimes() string {
+	if os.Getenv("DIRECTX_NRI_FAULTS_CLOCK") == "1" {
+		return r.jumpClock()
+	}
 	files, err := filepath.Glob(filepath.Join(r.StateDir, "*", "*.*"))
 	r.must(err)
 	files = append(files, policy.Path(r.StateDir), r.ConfigFile(), filepath.Join(r.Dir, "inventory", "inventory.yaml"))
@@ -579,10 +586,7 @@ func (r *round) changeTimes() string {
 // jumpClock sets the machine's clock forward or back by hours, and sets it right after
 // some more steps.
 func (r *round) jumpClock() string {
-	if os.Getenv("DIRECTX_NRI_FAULTS_CLOCK") != "1" {
-		return r.changeTimes()
-	}
-	by := time.Duration(r.random.IntN(48)-24) * time.Hour
+	by := time.Duration(r.random.IntN(2*24*60)-24*60) * time.Minute
 	restore, err := bed.ShiftClock(by)
 	defer func() { r.must(restore()) }()
 	r.must(err)
@@ -593,6 +597,9 @@ func (r *round) jumpClock() string {
 	}
 	time.Sleep(time.Duration(r.random.IntN(2000)) * time.Millisecond) // The moment is what varies here.
 	r.disturbed = time.Now()
+	for _, p := range r.pods {
+		p.jumped = true
+	}
 	return text
 }
 
