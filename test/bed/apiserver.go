@@ -59,14 +59,7 @@ func StartAPIServer(t testing.TB, parts Parts, dir, logs string) *APIServer {
 	accounts := write("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	start := func(name string, args ...string) *Process {
 		p := NewProcess(name, filepath.Join(logs, name+".log"), func() *exec.Cmd { return exec.Command(parts.Stock("../cluster/"+name), args...) })
-		p.Start(t)
-		t.Cleanup(func() {
-			if p.Running() {
-				p.Kill(t)
-			} else {
-				t.Errorf("%s ended\n%s", name, p.Tail(30))
-			}
-		})
+		p.StartForTest(t)
 		return p
 	}
 	start("etcd", "--data-dir", file("etcd"), "--unsafe-no-fsync",

@@ -39,6 +39,19 @@ func NewProcess(name, log string, cmd func() *exec.Cmd) *Process {
 	return &Process{Name: name, cmd: cmd, log: log}
 }
 
+// StartForTest starts the process, which must run until the test ends.
+func (p *Process) StartForTest(t testing.TB) {
+	t.Helper()
+	p.Start(t)
+	t.Cleanup(func() {
+		if p.Running() {
+			p.Kill(t)
+		} else {
+			t.Errorf("%s ended\n%s", p.Name, p.Tail(30))
+		}
+	})
+}
+
 // Start starts the process, which must not run.
 func (p *Process) Start(t testing.TB) {
 	t.Helper()

@@ -100,14 +100,7 @@ func (m *machine) start(t *testing.T, name, program string, args ...string) *bed
 		cmd.Dir = m.dir
 		return cmd
 	})
-	p.Start(t)
-	t.Cleanup(func() {
-		if p.Running() {
-			p.Kill(t)
-		} else {
-			t.Errorf("%s ended\n%s", name, p.Tail(30))
-		}
-	})
+	p.StartForTest(t)
 	return p
 }
 

@@ -38,24 +38,17 @@ func outages(n *suite) []outage {
 	}
 }
 
-func (o outage) begin(t testing.TB) {
-	t.Helper()
-	for _, p := range o.which {
-		if o.frozen {
-			p.Freeze(t)
-		} else {
-			p.Kill(t)
-		}
-	}
-}
+func (o outage) begin(t testing.TB) { o.each(t, (*bed.Process).Kill, (*bed.Process).Freeze) }
 
-func (o outage) end(t testing.TB) {
+func (o outage) end(t testing.TB) { o.each(t, (*bed.Process).Start, (*bed.Process).Thaw) }
+
+func (o outage) each(t testing.TB, killed, frozen func(*bed.Process, testing.TB)) {
 	t.Helper()
 	for _, p := range o.which {
 		if o.frozen {
-			p.Thaw(t)
+			frozen(p, t)
 		} else {
-			p.Start(t)
+			killed(p, t)
 		}
 	}
 }
