@@ -61,7 +61,7 @@ func checkPage(t *testing.T, name, part, want string) {
 	}
 }
 
-// findingsPage returns an example of each finding, with its remedy below it.
+// findingsPage returns an example of each finding, one for each remedy.
 func findingsPage() string {
 	var page strings.Builder
 	page.WriteString("\n```text\n")
@@ -71,13 +71,13 @@ func findingsPage() string {
 		f := Examine(node.facts).Findings[0]
 		problem, fix := files.ReplaceAllString(f.Problem, "FILE"), files.ReplaceAllString(f.Fix, "FILE")
 		// The cause differs.
-		if short, _, _ := strings.Cut(problem, ": "); strings.Count(short, " ") > 2 && !written[short] {
-			problem, written[short] = short, true
+		if short, _, _ := strings.Cut(problem, ": "); strings.Count(short, " ") > 2 {
+			problem = short
 		}
-		if !written[fix] {
-			fmt.Fprintf(&page, "%s\n    %s\n", problem, fix)
+		if !written[fix] && !written[problem] {
+			page.WriteString(problem + "\n")
 		}
-		written[fix] = true
+		written[fix], written[problem] = true, true
 	}
 	return page.String() + "```\n\n"
 }
