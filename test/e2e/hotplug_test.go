@@ -15,7 +15,7 @@ import (
 func (s *suite) testHotplug(t *testing.T) {
 	all := s.Inventory
 	s.Part(t, "a GPU that leaves is not offered within a second, and works again when it is back", func(t *testing.T) {
-		pod := s.RunPod(t, bed.GPUPod("loses", 1))
+		pod := s.RunPod(t, bed.GPUPod("holder", 1))
 		gpu := all.GPUs[s.AssignedGPUs(t, pod, "main")[0]]
 		view := s.MustHave(t, pod, "main", gpu.Index)
 

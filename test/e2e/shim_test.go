@@ -71,7 +71,7 @@ func (s *suite) testPodUntouched(t *testing.T) {
 	for name, answer := range map[string]bed.Answer{
 		"plain": nil,
 		// In a pod it grants nothing.
-		"wishes": {Envs: map[string]string{"DIRECTX_VISIBLE_DEVICES": "all"}},
+		"requests": {Envs: map[string]string{"DIRECTX_VISIBLE_DEVICES": "all"}},
 	} {
 		id, err := begin(sandbox, name, answer)
 		bed.Check(t, err)

@@ -26,7 +26,7 @@ func (s *suite) testTokens(t *testing.T) {
 			t.Fatalf("the token of a container with a GPU is %q, want 32 digits", token)
 		}
 		pod := s.Apply(t, bed.Pod{
-			Name: "wishes",
+			Name: "requests",
 			Annotations: map[string]string{
 				"directx.microsoft.com/allocation.display": token,
 				"directx.microsoft.com/allocation.compute": strings.Repeat("0", 32),
@@ -81,13 +81,13 @@ func (s *suite) testTokens(t *testing.T) {
 		s.crash(t, owner)
 	})
 
-	s.Part(t, "a pod that spoils the token it was given does not start", func(t *testing.T) {
+	s.Part(t, "a pod that overrides its token does not start", func(t *testing.T) {
 		mark := s.Kubelet.Mark()
-		pod := s.Apply(t, bed.Pod{Name: "spoiler", Containers: []bed.Container{
+		pod := s.Apply(t, bed.Pod{Name: "overrides", Containers: []bed.Container{
 			{Name: "main", Display: 1, Env: map[string]string{displayToken: strings.Repeat("a", 32)}},
 			{Name: "empty", Display: 1, Env: map[string]string{displayToken: ""}},
 		}})
-		mustContain(t, "the event of a spoiled token", s.WaitNotStarted(t, pod, "main", mark), "main", displayToken)
+		mustContain(t, "the event of an overridden token", s.WaitNotStarted(t, pod, "main", mark), "main", displayToken)
 		mustContain(t, "the event of an emptied token", s.WaitNotStarted(t, pod, "empty", mark), "empty", displayToken)
 	})
 
