@@ -1,16 +1,17 @@
 package shim
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/VictoriaMetrics/easyproto"
 )
 
 // containerd passes protobuf messages to shims. The few fields that matter are
-// decoded and encoded here: the generated types cost each start a millisecond.
+// decoded and encoded without the generated types, which cost each start a millisecond.
 
 // Fields of containerd's BootstrapParams and its Extension, containerd/api
 // v1.12, runtime/bootstrap/v1/bootstrap.proto. The runtime's options are a
@@ -24,8 +25,8 @@ const (
 // paramsFlags are the flags of a start with the same values as bootstrap parameters.
 // containerd marks the flags as to be removed.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
-func paramsFlags() map[uint64]string {
-	return map[uint64]string{1: "id", 2: "namespace", 6: "address", 7: "publish-binary"}
+func paramsFlags() map[uint32]string {
+	return map[uint32]string{1: "id", 2: "namespace", 6: "address", 7: "publish-binary"}
 }
 
 // resultVersion is the field of containerd's BootstrapResult, in the same file as
@@ -38,10 +39,6 @@ const (
 	infoVersion    = 2
 	versionVersion = 1
 )
-
-// lengthDelimited is the wire type of texts and messages.
-// https://protobuf.dev/programming-guides/encoding/#structure
-const lengthDelimited = 2
 
 // isOld reports whether the real shim at path reads only the runtime's options
 // from its standard input and has no -info. containerd 2.3 and later passes its
@@ -58,13 +55,13 @@ func isOld(path string) bool {
 func translate(stdin []byte, args []string) (options []byte, allArgs []string) {
 	flags := map[string]string{}
 	bootstrap := false
-	ok := eachField(stdin, func(number uint64, value []byte, _ uint64) {
-		bootstrap = bootstrap || number > lastOfAny
-		if number == paramsExtensions && options == nil {
-			options = field(value, extensionValue)
+	ok := eachField(stdin, func(f easyproto.FieldContext) {
+		bootstrap = bootstrap || f.FieldNum > lastOfAny
+		if extension, ok := f.MessageData(); ok && f.FieldNum == paramsExtensions && options == nil {
+			options = field(extension, extensionValue)
 		}
-		if name := paramsFlags()[number]; name != "" {
-			flags[name] = string(value)
+		if name := paramsFlags()[f.FieldNum]; name != "" {
+			flags[name], _ = f.String()
 		}
 	})
 	if !ok || !bootstrap {
@@ -85,8 +82,8 @@ func translate(stdin []byte, args []string) (options []byte, allArgs []string) {
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go
 func bootstrapVersion(answer []byte) int {
 	version := 0
-	ok := eachField(answer, func(number uint64, _ []byte, n uint64) {
-		if number == resultVersion {
+	ok := eachField(answer, func(f easyproto.FieldContext) {
+		if n, ok := f.Int32(); ok && f.FieldNum == resultVersion {
 			version = int(n)
 		}
 	})
@@ -102,61 +99,35 @@ func bootstrapVersion(answer []byte) int {
 	return max(result.Version, 2)
 }
 
-// field returns the text or message in a message's field, nil if there is none.
-func field(message []byte, wanted uint64) (found []byte) {
-	eachField(message, func(number uint64, value []byte, _ uint64) {
-		if number == wanted && found == nil {
+// field returns the message in a message's field, nil if there is none.
+func field(message []byte, number uint32) (found []byte) {
+	eachField(message, func(f easyproto.FieldContext) {
+		if value, ok := f.MessageData(); ok && f.FieldNum == number && found == nil {
 			found = value
 		}
 	})
 	return found
 }
 
-// eachField calls do with the number of each field of a message, and with its
-// value if that is a text or a message, or a number of variable length. It returns
-// false if the message is malformed.
-func eachField(message []byte, do func(number uint64, value []byte, n uint64)) bool {
+// eachField calls do with each field of a message. It returns false if the message is
+// malformed.
+func eachField(message []byte, do func(easyproto.FieldContext)) bool {
 	for len(message) > 0 {
-		tag, n := binary.Uvarint(message)
-		if n <= 0 || tag>>3 == 0 {
+		var f easyproto.FieldContext
+		var err error
+		if message, err = f.NextField(message); err != nil || f.FieldNum == 0 {
 			return false
 		}
-		message = message[n:]
-		var size, varint uint64
-		switch tag & 7 {
-		case 0: // a number of variable length
-			varint, n = binary.Uvarint(message)
-			size = uint64(max(n, 0))
-		case 1:
-			size = 8
-		case lengthDelimited:
-			size, n = binary.Uvarint(message)
-			message = message[max(n, 0):]
-		case 5:
-			size = 4
-		default: // groups, which no message of containerd has
-			return false
-		}
-		if n <= 0 || size > uint64(len(message)) {
-			return false
-		}
-		var value []byte
-		if tag&7 == lengthDelimited {
-			value = message[:size:size]
-		}
-		do(tag>>3, value, varint)
-		message = message[size:]
+		do(f)
 	}
 	return true
 }
 
 // runtimeInfo returns what a shim writes to its standard output for -info.
 func runtimeInfo(name, version string) []byte {
-	return appendField(appendField(nil, infoName, []byte(name)), infoVersion, appendField(nil, versionVersion, []byte(version)))
-}
-
-func appendField(message []byte, number uint64, value []byte) []byte {
-	message = binary.AppendUvarint(message, number<<3|lengthDelimited)
-	message = binary.AppendUvarint(message, uint64(len(value)))
-	return append(message, value...)
+	var m easyproto.Marshaler
+	info := m.MessageMarshaler()
+	info.AppendString(infoName, name)
+	info.AppendMessage(infoVersion).AppendString(versionVersion, version)
+	return m.Marshal(nil)
 }
