@@ -35,8 +35,8 @@ type gpu struct {
 	// instanceID keeps the spelling in which the GPU was first allocated or seen:
 	// to the kubelet a replica ID in another spelling is another device.
 	instanceID string
-	// name is for messages.
-	name, locationPath string
+	// name is for messages and metrics.
+	name string
 	// uuid is the driver's identifier, "" if unknown.
 	uuid   string
 	driver driver
@@ -76,7 +76,7 @@ func (g gpu) healthy() int {
 // newGPU returns a device that is offered as replicas.
 func newGPU(d discovery.Device, replicas int) gpu {
 	g := gpu{
-		instanceID: d.InstanceID, name: d.Name(), locationPath: d.LocationPath, uuid: d.UUID,
+		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID,
 		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: d.NUMANode, replicas: replicas,
 	}
 	if !d.Health.OK() {
@@ -124,7 +124,7 @@ func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, patie
 	all := slices.Clone(offered)
 	for _, g := range p.gpus {
 		before[normalizeID(g.instanceID)] = g
-		g.fault = faultMissing
+		g.fault, g.name = faultMissing, g.instanceID // Another GPU can have its location path.
 		all = append(all, g)
 	}
 	for _, key := range slices.Sorted(maps.Keys(held)) {

@@ -41,15 +41,8 @@ func (a *Advertiser) Node(containers []ContainerDevices) (n metrics.Node) {
 			}
 		}
 		pool, _ := a.servers[name].current()
-		paths := map[string]int{}
 		for _, g := range pool.gpus {
-			paths[g.locationPath]++
-		}
-		for _, g := range pool.gpus {
-			gpu := metrics.GPU{Name: g.locationPath, Replicas: g.replicas}
-			if g.locationPath == "" || paths[g.locationPath] > 1 {
-				gpu.Name = g.instanceID
-			}
+			gpu := metrics.GPU{Name: g.name, Replicas: g.replicas}
 			if n := inUse[g.instanceID]; containers != nil {
 				gpu.InUse = &n
 			}

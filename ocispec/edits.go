@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/policy"
@@ -101,6 +102,17 @@ type Note struct {
 	// Minor means that this is common, such as an optional file which this driver
 	// does not have.
 	Minor bool
+}
+
+// LogNotes logs notes.
+func LogNotes(log logrus.FieldLogger, notes []Note) {
+	for _, note := range notes {
+		if note.Minor {
+			log.Debug(note)
+		} else {
+			log.Warn(note)
+		}
+	}
 }
 
 func (n Note) String() string { return fmt.Sprintf("device %s: %s: %s", n.Device, n.Source, n.Reason) }

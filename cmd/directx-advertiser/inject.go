@@ -75,14 +75,7 @@ func (i *injector) answer(ctx context.Context, resource string, instanceIDs []st
 	if err != nil {
 		return nil, err
 	}
-	log := i.log.WithField("resource", resource)
-	for _, note := range notes {
-		if note.Minor {
-			log.Debug(note)
-		} else {
-			log.Warn(note)
-		}
-	}
+	ocispec.LogNotes(i.log.WithField("resource", resource), notes)
 	return response(devices, edits)
 }
 

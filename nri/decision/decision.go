@@ -205,13 +205,7 @@ func (d *Decider) log(c Container, outcome Outcome) {
 	}
 	log := d.Log.WithFields(c.fields())
 	log.WithField("devices", names).Info("Container gets GPUs")
-	for _, note := range outcome.Notes {
-		if note.Minor {
-			log.Debug(note)
-		} else {
-			log.Warn(note)
-		}
-	}
+	ocispec.LogNotes(log, outcome.Notes)
 }
 
 // Lookup returns the devices with the given instance IDs, without duplicates. It
