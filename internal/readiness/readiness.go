@@ -47,14 +47,13 @@ var (
 
 // Server answers readiness checks for the NRI plugin.
 type Server struct {
-	path    string
-	health  *health.Server
-	recheck time.Duration
+	path   string
+	health *health.Server
 }
 
 // NewServer returns a server for the socket at path. The plugin is not serving yet.
 func NewServer(path string) *Server {
-	s := &Server{path: path, health: health.NewServer(), recheck: recheck}
+	s := &Server{path: path, health: health.NewServer()}
 	s.SetServing(false)
 	return s
 }
@@ -69,56 +68,37 @@ func (s *Server) SetServing(serving bool) {
 	s.health.SetServingStatus(Service, state)
 }
 
-// recheck is how often the server checks that its socket still exists.
-const recheck = time.Second
-
-// Run answers checks until ctx ends, and removes the socket. It creates the
-// socket's directory if necessary, and the socket again when it is removed.
-// The error matches [localgrpc.ErrInUse] when another process answers on the
-// socket.
+// Run answers checks until ctx ends, and removes the socket. It creates the socket's
+// directory if necessary. The error matches [localgrpc.ErrInUse] when another process
+// answers on the socket.
 func (s *Server) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := s.serve(ctx); err != nil {
-			return fmt.Errorf("serve readiness: %w", err)
-		}
+	if err := s.serve(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve readiness: %w", err)
 	}
 	return nil
 }
 
-// serve answers checks until ctx ends or the socket is removed.
 func (s *Server) serve(ctx context.Context) error {
 	if err := durable.MakePrivate(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	listener, err := localgrpc.Listen(ctx, s.path)
-	switch {
-	case errors.Is(err, localgrpc.ErrInUse):
+	if errors.Is(err, localgrpc.ErrInUse) {
 		return fmt.Errorf("%w: is directx-nri running twice on this node?", err)
-	case ctx.Err() != nil && err != nil:
-		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
 	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
 	healthpb.RegisterHealthServer(server, s.health)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-
-	for ctx.Err() == nil && listener.Intact() {
-		select {
-		case <-time.After(s.recheck):
-		case err := <-served:
-			return fmt.Errorf("%s: %w", s.path, errors.Join(err, listener.Close()))
-		case <-ctx.Done():
-		}
-	}
+	stopped := make(chan struct{})
 	// A graceful stop would wait for clients that watch.
-	server.Stop()
-	// Serve returns ErrServerStopped if Stop was called first.
-	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) {
-		return err
+	cancel := context.AfterFunc(ctx, func() { defer close(stopped); server.Stop() })
+	err = server.Serve(listener)
+	if !cancel() {
+		<-stopped
 	}
-	return nil
+	return err
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust

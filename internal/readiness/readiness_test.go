@@ -154,31 +154,6 @@ func TestRunSocketInUse(t *testing.T) {
 	}
 }
 
-func TestRunRecreatesSocket(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(testutil.ShortDir(t), SocketName)
-	s := NewServer(path)
-	s.recheck = time.Millisecond
-	s.SetServing(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	for range 3 {
-		testutil.Eventually(t, "answer", func() bool { return Check(t.Context(), path) == nil })
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		testutil.Eventually(t, "answer", func() bool { return Check(t.Context(), path) == nil })
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket is left behind: %v", err)
-	}
-}
-
 func serve(t *testing.T, l net.Listener, h *health.Server) {
 	t.Helper()
 	server := grpc.NewServer()
