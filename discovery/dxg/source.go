@@ -12,10 +12,11 @@
 //
 // A device's instance ID is the model, as in `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`,
 // and the unit: the place on the host's PCI bus if the host reports it, and otherwise the
-// LUID. In a VM, that is the LUID of the host's adapter, which changes when the host
-// reboots or restarts the driver. After a reboot it may be another adapter's, so that IDs
-// of equal GPUs can change places. No container survives that, the VM ends with its host,
-// and an ID never names a GPU of another model. A record of an ID that no longer exists
+// LUID. In a VM, that is the start of the VMBus channel's ID, and not the LUID of the
+// host's adapter, which no request returns (dxgglobal_create_adapter in dxgmodule.c). It
+// can change when the VM or the host's driver restarts, and be another adapter's then, so
+// that IDs of equal GPUs can change places. No container survives a restart of the VM, and
+// an ID never names a GPU of another model. A record of an ID that no longer exists
 // matches no GPU: its container is refused until the pod is replaced. While a program runs
 // and the adapter is present, it keeps its ID.
 //
