@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 
@@ -23,7 +21,7 @@ func newCapabilitiesCommand() *cobra.Command {
 		Short: "Show what this node supports",
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
 whether NRI is enabled, which runtime handlers use the shim, and whether HCS answers.`,
-		Example: `  dxctl capabilities -o json`,
+		Example: `  dxctl capabilities`,
 	}, func(*nodeFacts, doctor.Facts) error { return nil })
 }
 
@@ -55,13 +53,13 @@ Exit status: 0 if the handlers that use the shim work, 1 if not or if there is n
 
 // factsCommand returns a command that prints the facts of the node and checks them.
 func factsCommand(goos string, command *cobra.Command, check func(*nodeFacts, doctor.Facts) error) *cobra.Command {
-	n := nodeFacts{target: target{os: goos}, outputs: []string{outputTable, outputJSON, outputYAML}}
+	n := nodeFacts{target: target{os: goos}, outputs: []string{outputYAML, outputJSON}}
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {
 			return err
 		}
 		f := n.gatherRuntime(c.Context())
-		if err := reportCapabilities(f).print(c.OutOrStdout(), n.output); err != nil {
+		if err := printAs(c.OutOrStdout(), n.output, reportCapabilities(f)); err != nil {
 			return err
 		}
 		return check(&n, f)
@@ -81,51 +79,4 @@ type capabilitiesReport struct {
 func reportCapabilities(f doctor.Facts) capabilitiesReport {
 	a := f.Assignment(f.Config.Policy.Assignment)
 	return capabilitiesReport{f, string(a.Mode), a.Reason}
-}
-
-func (r capabilitiesReport) print(w io.Writer, output string) error {
-	if output != outputTable {
-		return printAs(w, output, r)
-	}
-	table := newTable(w)
-	if windows := r.Windows; windows != nil {
-		table.row("Windows", windows.Windows.String())
-		table.row("HCS", orError("answers", windows.HCSErr))
-	}
-	if w := r.WSL; w != nil {
-		table.row("WSL", fmt.Sprintf("kernel %s; /dev/dxg: %s; /usr/lib/wsl/lib: %s; systemd: %s", w.Kernel, yesNo(w.Driver), yesNo(w.Libraries), yesNo(w.Systemd)))
-	}
-	table.row("Node policy", orError("valid", r.Config.Err))
-	table.row("Assignment", fmt.Sprintf("%s (assignmentMode: %s): %s", r.Assignment, r.Config.Policy.Assignment, r.Reason))
-	table.row("Injection", string(r.Config.Policy.Injection))
-	for _, s := range r.Shims {
-		table.row("Runtime shim", s.Path+": "+orError(s.Version, s.Err))
-	}
-	c := r.Containerd
-	table.row("containerd", orError(c.Version, c.Err))
-	table.row("Configuration", orError(c.ConfigPath, c.FileErr))
-	table.row("NRI", yesNo(c.NRI))
-	if len(c.Handlers) > 0 {
-		fmt.Fprintln(table.Writer)
-		table.row("HANDLER", "SHIM", "ANNOTATIONS", "LOADED", "RUNTIME PATH", "GPUS")
-	}
-	for _, h := range c.Handlers {
-		table.row(h.Name, yesNo(h.Routed), yesNo(h.Annotations), yesNo(h.Loaded), h.RuntimePath, cmp.Or(h.NotEligible, "yes"))
-	}
-	return table.Flush()
-}
-
-// orError returns text, or the error's if there is one.
-func orError(text string, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return text
-}
-
-func yesNo(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
 }

@@ -323,7 +323,7 @@ func TestRefusals(t *testing.T) {
 		"file version":      {mine, []string{"configure", "--file-version=1"}, "--file-version 1"},
 		"major":             {mine, []string{"status", "--containerd-major=3"}, "--containerd-major 3"},
 		"command, no reset": {mine, []string{"configure", "--restart-command=x"}, "requires --restart"},
-		"output":            {mine, []string{"status", "-o", "xml"}, "want table, json or yaml"},
+		"output":            {mine, []string{"status", "-o", "xml"}, "want yaml or json"},
 		"not configured":    {mine, []string{"status"}, "no runtime handler uses our shim"},
 		"unreadable":        {"= 1", []string{"status"}, "config.toml:1:1"},
 	} {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +18,6 @@ type doctorOptions struct {
 	nodeFacts
 	report string
 }
-
-// outputText is output for people.
-const outputText = "text"
 
 func newDoctorCommand() *cobra.Command {
 	places := paths.Default()
@@ -45,14 +41,6 @@ Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	return command
-}
-
-// checkChoice returns an error unless value is one of choices.
-func checkChoice(flag, value string, choices ...string) error {
-	if slices.Contains(choices, value) {
-		return nil
-	}
-	return cli.Usage("--%s %q: want %s", flag, value, either(choices))
 }
 
 func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {

@@ -24,7 +24,6 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
@@ -36,8 +35,8 @@ import (
 	"directx-nri/internal/policy"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimfile"
-	"directx-nri/internal/winpath"
 	"directx-nri/nri/shim"
+	"directx-nri/ocispec"
 )
 
 // nodeFacts gathers the facts of a node for doctor, capabilities and runtime status.
@@ -168,27 +167,21 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 		return nil, err
 	}
 	devices, err := source.Devices(ctx)
+	os := ocispec.OS(n.os)
+	options, files := decisionPolicy(c.Policy, os).Options, (&nodeFiles{}).files()
 	var gpus []doctor.GPU
 	for i, r := range reportDevices(devices, c.Policy.Resources) {
-		gpus = append(gpus, doctor.GPU{Device: devices[i], Resource: r.Resource, Missing: missingFiles(devices[i], r, c.Policy.RuntimeFiles)})
+		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}
+		var notes []ocispec.Note
+		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, options)
+		for _, note := range notes {
+			if !note.Minor {
+				gpu.Missing = append(gpu.Missing, note.Source)
+			}
+		}
+		gpus = append(gpus, gpu)
 	}
 	return gpus, err
-}
-
-// missingFiles returns the files of a device's containers that do not exist, but for
-// those that rules remove.
-func missingFiles(d discovery.Device, r deviceReport, rules []policy.RuntimeFiles) []string {
-	r = nodeFiles{}.detail(r).deviceReport
-	var missing []string
-	for _, file := range slices.Concat(r.System32, r.SysWOW64, r.DeviceNodes, r.Libraries) {
-		removed := slices.ContainsFunc(rules, func(rule policy.RuntimeFiles) bool {
-			return rule.Vendor == uint16(d.VendorID) && slices.ContainsFunc(rule.Remove, func(glob string) bool { return winpath.MatchPath(glob, file.Source) })
-		})
-		if file.Missing && !removed {
-			missing = append(missing, file.Source)
-		}
-	}
-	return missing
 }
 
 func (n *nodeFacts) containerd(ctx context.Context) doctor.Containerd {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -16,6 +17,7 @@ import (
 // Output formats.
 const (
 	outputTable = "table"
+	outputText  = "text" // for people
 	outputWide  = "wide"
 	outputYAML  = "yaml"
 	outputJSON  = "json"
@@ -80,4 +82,12 @@ func either(values []string) string {
 		return strings.Join(values, "")
 	}
 	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
+
+// checkChoice returns an error unless value is one of choices.
+func checkChoice(flag, value string, choices ...string) error {
+	if slices.Contains(choices, value) {
+		return nil
+	}
+	return cli.Usage("--%s %q: want %s", flag, value, either(choices))
 }

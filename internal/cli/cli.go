@@ -84,7 +84,7 @@ func prepare(command *cobra.Command) {
 		case len(args) == 0:
 			return nil
 		case command.HasSubCommands():
-			return usageError{fmt.Errorf("unknown command %q: want %s%s", args[0], subcommands(command), meant(command, args[0]))}
+			return usageError{fmt.Errorf("unknown command %q: want %s", args[0], subcommands(command))}
 		}
 		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
 	}
@@ -93,19 +93,6 @@ func prepare(command *cobra.Command) {
 			return usageError{fmt.Errorf("missing command: want %s", subcommands(command))}
 		}
 	}
-}
-
-// meant returns a suggestion of commands with similar names.
-func meant(command *cobra.Command, name string) string {
-	command.SuggestionsMinimumDistance = 2
-	if len(name) < 5 {
-		command.SuggestionsMinimumDistance = 1 // Short words are similar.
-	}
-	names := command.SuggestionsFor(name)
-	if len(names) == 0 {
-		return ""
-	}
-	return "; did you mean " + strings.Join(names, " or ") + "?"
 }
 
 func subcommands(command *cobra.Command) string {

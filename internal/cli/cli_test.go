@@ -52,8 +52,6 @@ func TestGroupsOfCommands(t *testing.T) {
 		"no command":           {nil, 2, "prog: missing command: want completion, group\nTry 'prog --help'.\n"},
 		"no command of group":  {[]string{"group"}, 2, "prog: missing command: want one, two\nTry 'prog group --help'.\n"},
 		"unknown command":      {[]string{"nope"}, 2, "prog: unknown command \"nope\": want completion, group\nTry 'prog --help'.\n"},
-		"nearly a command":     {[]string{"gruop"}, 2, "prog: unknown command \"gruop\": want completion, group; did you mean group?\nTry 'prog --help'.\n"},
-		"nearly in the group":  {[]string{"group", "on"}, 2, "prog: unknown command \"on\": want one, two; did you mean one?\nTry 'prog group --help'.\n"},
 		"unknown in the group": {[]string{"group", "nope"}, 2, "prog: unknown command \"nope\": want one, two\nTry 'prog group --help'.\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
 		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 
@@ -263,23 +262,18 @@ func (e *examination) gpus() {
 }
 
 func (e *examination) gpu(d GPU, missing map[string]bool) {
-	windows, flaw := e.OS == "windows", ""
-	switch {
-	case !d.Health.OK():
-		flaw = "is unhealthy: " + d.Health.String()
-	case windows && d.LocationPath == "" && !e.Assignment(e.Config.Policy.Assignment).ByClass():
-		flaw = "has no location path"
-	case windows && len(d.System32) == 0:
-		flaw = "has a driver without runtime files for containers"
-	case !windows && len(d.DeviceNodes) == 0:
-		flaw = "has no device node"
-	}
+	windows := e.OS == "windows"
 	gpu, source := "GPU "+strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()"), cmp.Or(e.GPUs.Inventory, "the inventory file")
 	fix := "enable the device, install a driver that supports containers, or complete " + source
 	if !windows && e.GPUs.Inventory == "" {
 		fix = "update the GPU's driver in Windows, and restart the VM; in WSL, run 'wsl --shutdown' in Windows"
 	}
-	e.first(entry{flaw != "", CheckDevices, d.Name(), gpu + " " + flaw, "no container gets it", fix})
+	const why = "no container gets it"
+	e.first([]entry{
+		{!d.Health.OK(), CheckDevices, d.Name(), gpu + " is unhealthy: " + d.Health.String(), why, fix},
+		{d.Err != nil, CheckDevices, d.Name(), d.Err, why, fix},
+		{windows && len(d.System32) == 0, CheckDevices, d.Name(), gpu + " has a driver without runtime files for containers", why, fix},
+	}...)
 	files := strings.Join(d.Missing, "\n")
 	e.first(entry{files != "" && !missing[files], CheckFiles, d.Name(), fmt.Sprintf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)), "containers get the GPU incomplete", "reinstall the driver, or correct " + source})
 	missing[files] = true
@@ -425,19 +419,15 @@ func (e *examination) registration() {
 	if len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet) {
 		return
 	}
-	missing := map[string][]string{}
+	missing := map[string]bool{}
 	for _, d := range e.GPUs.List {
-		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() {
+		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || missing[d.Resource] {
 			continue
 		}
 		prefix := strings.ToLower(d.InstanceID) + "::"
-		if !slices.ContainsFunc(k.Allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) }) {
-			missing[d.Resource] = append(missing[d.Resource], d.Name())
-		}
-	}
-	for _, resource := range slices.Sorted(maps.Keys(missing)) {
-		problem := fmt.Sprintf("the kubelet does not offer GPU %s as %s", few(missing[resource]), resource)
-		e.report(entry{true, CheckRegistration, resource, problem, "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser"})
+		offered := slices.ContainsFunc(k.Allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
+		missing[d.Resource] = !offered
+		e.first(entry{!offered, CheckRegistration, d.Resource, fmt.Sprintf("the kubelet does not offer GPU %s as %s", d.Name(), d.Resource), "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser"})
 	}
 }
 

@@ -217,9 +217,10 @@ func brokenNodes() []brokenNode {
 			f.GPUs.Inventory, f.GPUs.List[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		onWindows(CheckDevices, "no location path", func(f *Facts) { f.GPUs.List[0].LocationPath = "" }),
+		onWindows(CheckDevices, "no location path", func(f *Facts) {
+			f.GPUs.List[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
+		}),
 		onWindows(CheckDevices, "without runtime files", func(f *Facts) { f.GPUs.List[0].System32 = nil }),
-		linux(CheckDevices, "no device node", func(f *Facts) { f.GPUs.List[0].DeviceNodes = nil }),
 		linux(CheckFiles, "/a.so, /b.so, /c.so and 1 more", func(f *Facts) {
 			f.GPUs.List[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}
 			f.GPUs.List[1].Missing = f.GPUs.List[0].Missing

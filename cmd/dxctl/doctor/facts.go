@@ -79,7 +79,9 @@ type GPU struct {
 	discovery.Device
 	// Resource is the extended resource that offers it, "" for none.
 	Resource string
-	// Missing are files and device nodes of a container that are not on the node.
+	// Err is why no container can have it, and Missing are files of the driver that
+	// containers do not get.
+	Err     error
 	Missing []string
 }
 
