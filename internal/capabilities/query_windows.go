@@ -4,8 +4,7 @@ import "directx-nri/internal/win32"
 
 // Query returns what this Windows supports.
 func Query() Capabilities {
-	_, err := win32.HCSServiceProperties()
-	return Capabilities{Windows: win32.WindowsVersion(), HCSErr: err}
+	return Capabilities{Windows: win32.WindowsVersion(), HCSErr: win32.CheckHCS()}
 }
 
 // Build returns the build number of this Windows, 0 on another system.

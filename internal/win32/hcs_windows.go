@@ -7,28 +7,25 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// HCSServiceProperties returns the basic properties of the Host Compute Service as JSON.
+// CheckHCS returns nil if the Host Compute Service answers.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#ServiceProperties
-func HCSServiceProperties() (string, error) {
+func CheckHCS() error {
 	if err := available(procHcsGetServiceProperties); err != nil {
-		return "", err
+		return err
 	}
 	query, err := windows.UTF16PtrFromString(`{"PropertyTypes":["Basic"]}`)
 	if err != nil {
-		return "", fmt.Errorf("read the Host Compute Service's properties: %w", err)
+		return fmt.Errorf("read the Host Compute Service's properties: %w", err)
 	}
 	var answer *uint16
 	err = hresultError(hcsGetServiceProperties(query, &answer))
-	var document string
-	if answer != nil { // On failure it has the cause.
-		document = windows.UTF16PtrToString(answer)
-		_, _ = windows.LocalFree(windows.Handle(unsafe.Pointer(answer))) // Cannot fail.
-	}
-	if err != nil && document != "" {
-		err = fmt.Errorf("%w: %.500s", err, document)
-	}
+	defer func() { _, _ = windows.LocalFree(windows.Handle(unsafe.Pointer(answer))) }() // Cannot fail.
 	if err != nil {
-		return "", fmt.Errorf("read the Host Compute Service's properties: %w", err)
+		cause := ""
+		if answer != nil {
+			cause = windows.UTF16PtrToString(answer)
+		}
+		return fmt.Errorf("read the Host Compute Service's properties: %w: %.500s", err, cause)
 	}
-	return document, nil
+	return nil
 }
