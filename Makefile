@@ -35,7 +35,7 @@ LINT = $(shell go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 export GOTEST ?= go test
 
 .PHONY: help
-help: ## say what there is to make
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build

@@ -113,7 +113,7 @@ func TestShimGate(t *testing.T) {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
 			if err != nil && !strings.Contains(err.Error(), test.words) {
-				t.Errorf("error %v, want one that says %q", err, test.words)
+				t.Errorf("error %v, want one with %q", err, test.words)
 			}
 		})
 	}

@@ -196,7 +196,7 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAllocationsWithoutPermission says who may read them.
+// TestAllocationsWithoutPermission checks who may read them.
 func TestAllocationsWithoutPermission(t *testing.T) {
 	t.Parallel()
 	state := holding(t)

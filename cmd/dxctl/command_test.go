@@ -332,7 +332,7 @@ func TestRefusals(t *testing.T) {
 			b := newBed(t, test.config)
 			_, _, err := b.run(t, test.args...)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one that says %q", err, test.want)
+				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 			if b.read(t) != test.config {
 				t.Errorf("the file is\n%s", b.read(t))

@@ -96,7 +96,7 @@ func TestFlagsRefusals(t *testing.T) {
 	} {
 		got := transcript(t, t.TempDir(), line)
 		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
-			t.Errorf("%s says\n%s, want %q", line, got, want)
+			t.Errorf("%s prints\n%s, want %q", line, got, want)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (p place) refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, _, err := p.uninstall(t, args...)
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || stdout != "" {
-		t.Errorf("error %v, want one that says %q; output %q", err, want, stdout)
+		t.Errorf("error %v, want one with %q; output %q", err, want, stdout)
 	}
 	if _, err := os.Stat(p.shimPath()); err != nil {
 		t.Error(err)

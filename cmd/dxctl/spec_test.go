@@ -218,7 +218,7 @@ func TestSpecRefusals(t *testing.T) {
 	} {
 		got := b.lines(t, line)
 		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
-			t.Errorf("%s says\n%s, want %q", line, got, want)
+			t.Errorf("%s prints\n%s, want %q", line, got, want)
 		}
 	}
 	command := newSpecCommand()

@@ -190,7 +190,7 @@ func names(handlers []Handler) string {
 	return strings.Join(all, ", ")
 }
 
-// whyNone says why none of the handlers can have GPUs.
+// whyNone returns why none of the handlers can have GPUs.
 func whyNone(handlers []Handler, os string) string {
 	var reasons []string
 	for _, h := range handlers {

@@ -275,7 +275,7 @@ func TestConfigureRefuses(t *testing.T) {
 			t.Parallel()
 			_, err := Configure([]byte(test.text), test.s)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one that says %q", err, test.want)
+				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
 	}

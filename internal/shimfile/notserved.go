@@ -10,7 +10,7 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// NotServed says that the real shim keeps our shim from a pod's containers: containerd
+// NotServed reports that the real shim keeps our shim from a pod's containers: containerd
 // 2.x does not run SHIM start for them when the sandbox's shim has answered start with
 // bootstrap version 3 or more (startTask in core/runtime/v2/shim_manager.go). Our shim
 // writes it into the state directory, and the advertiser offers no GPU while it exists.

@@ -387,7 +387,7 @@ func TestRefusalIsLoggedInOneLine(t *testing.T) {
 		}
 		for _, text := range append(test.says, "error=") {
 			if !strings.Contains(log, text) {
-				t.Errorf("%s: %s does not say %s", name, log, text)
+				t.Errorf("%s: %s has no %s", name, log, text)
 			}
 		}
 	}

@@ -393,7 +393,7 @@ func (n *Node) WaitRefused(t testing.TB, pod string) string {
 func (n *Node) WaitNotStarted(t testing.TB, pod, container string, since Mark) string {
 	t.Helper()
 	var message string
-	n.WaitStatus(t, pod, "an event says why container "+container+" does not start", func(s Status) error {
+	n.WaitStatus(t, pod, "an event has the reason why container "+container+" does not start", func(s Status) error {
 		for _, event := range n.EventsSince(pod, since) {
 			if event.Reason == "Failed" && strings.Contains(event.Object, "{"+container+"}") {
 				message = event.Message

@@ -43,7 +43,7 @@ func (n *Node) waitLogged(t testing.TB, more, text string) (line string) {
 	t.Helper()
 	mark := n.Advertiser.Mark()
 	n.WriteConfig(t, more)
-	Eventually(t, reloadTimeout, "the advertiser says: "+text, func() error {
+	Eventually(t, reloadTimeout, "the advertiser logs: "+text, func() error {
 		for logged := range strings.Lines(n.Advertiser.Log(mark)) {
 			if strings.Contains(logged, text) {
 				line = strings.TrimSpace(logged)
@@ -65,7 +65,7 @@ type Holding struct {
 func (n *Node) Held(t testing.TB) (held []Holding) {
 	t.Helper()
 	// The kubelet limits the rate of calls.
-	Eventually(t, 10*time.Second, "the kubelet says what containers have", func() (err error) {
+	Eventually(t, 10*time.Second, "the kubelet lists what containers have", func() (err error) {
 		held, err = n.Holdings()
 		return err
 	})

@@ -269,10 +269,10 @@ func (s *suite) testRefused(t *testing.T) {
 	mustContain(t, "pod no-plugin", s.containers(t, "no-plugin")["no-plugin/main"], "PCIROOT", "/dev/dxg")
 }
 
-// waitRefused waits until a warning event with some words says why a pod does not start.
+// waitRefused waits until a warning event with some words has the reason why a pod does not start.
 func (s *suite) waitRefused(t *testing.T, name, words string) {
 	t.Helper()
-	bed.Eventually(t, timeout, "an event says why pod "+name+" does not start", func() error {
+	bed.Eventually(t, timeout, "an event has the reason why pod "+name+" does not start", func() error {
 		if pod, err := s.pod(name); err != nil || pod.Running() == nil {
 			t.Fatalf("pod %s runs (%v)", name, err)
 		}

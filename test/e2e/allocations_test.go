@@ -13,7 +13,7 @@ import (
 	"directx-nri/test/bed"
 )
 
-// allocationLine is what `dxctl allocations -o json` says of a replica.
+// allocationLine is what `dxctl allocations -o json` prints of a replica.
 type allocationLine struct {
 	Resource, Replica, State, Reason, Namespace, Pod, PodUID, Container string
 	Since                                                               *time.Time

@@ -40,7 +40,7 @@ func (s *suite) mustOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
 	output, _ := s.Exec(t, view.ID, "cat "+gpu.ContainerPath())
 	if !strings.Contains(output, "No such device or address") {
-		t.Errorf("opening %s in the container says %q, want the answer of a device without a driver", gpu.ContainerPath(), output)
+		t.Errorf("opening %s in the container prints %q, want the answer of a device without a driver", gpu.ContainerPath(), output)
 	}
 }
 
@@ -50,7 +50,7 @@ func (s *suite) mustNotOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
 	output, _ := s.Exec(t, view.ID, fmt.Sprintf("mknod /tmp/own c 61 %d && cat /tmp/own", gpu.Index))
 	if !strings.Contains(output, "Operation not permitted") {
-		t.Errorf("opening a device node of GPU %d that the container made says %q, want a refusal", gpu.Index, output)
+		t.Errorf("opening a device node of GPU %d that the container made prints %q, want a refusal", gpu.Index, output)
 	}
 }
 
@@ -66,7 +66,7 @@ func (s *suite) mustNotWrite(t *testing.T, view bed.View) {
 		for _, target := range targets {
 			output, status := s.Exec(t, view.ID, "echo changed >"+target)
 			if status == 0 || !strings.Contains(output, "Read-only file system") {
-				t.Errorf("writing to %s in the container says %q (status %d), want a read-only file system", target, output, status)
+				t.Errorf("writing to %s in the container prints %q (status %d), want a read-only file system", target, output, status)
 			}
 		}
 	}

@@ -156,7 +156,7 @@ func TestDoctor(t *testing.T) {
 	for _, b := range n.breakages("ours/allocations/" + recordName(token)) {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			defer b.do(n)()
-			n.waitFindings(t, "one finding of "+b.check+" that says "+b.says, func(all []doctor.Finding) bool {
+			n.waitFindings(t, "one finding of "+b.check+" with "+b.says, func(all []doctor.Finding) bool {
 				return len(all) == 1 && all[0].Check == b.check && strings.Contains(all[0].Object+" "+all[0].Problem, b.says)
 			}, b.flags...)
 		})

@@ -57,7 +57,7 @@ func mustContain(t *testing.T, what, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(strings.ToLower(text), strings.ToLower(part)) {
-			t.Errorf("%s does not say %q: %s", what, part, text)
+			t.Errorf("%s has no %q: %s", what, part, text)
 		}
 	}
 	t.Logf("%s: %s", what, text)

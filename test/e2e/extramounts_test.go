@@ -53,7 +53,7 @@ func (e *extraMounts) setPolicy(t *testing.T, sources string) {
 	e.Configure(t, e.policy(sources), nil)
 }
 
-// refusal is a request for files that is refused, and what the error says.
+// refusal is a request for files that is refused, and parts of the error.
 type refusal struct {
 	list  string
 	parts []string
@@ -82,7 +82,7 @@ func (e *extraMounts) mustSee(t *testing.T, files map[string]string, exec func(s
 	for path, content := range files {
 		out := exec(fmt.Sprintf("cat %[1]s; echo changed >%[1]s; rm -f %[1]s; cat %[1]s", path))
 		if strings.Count(out, content+"\n") != 2 || !strings.Contains(out, "Read-only file system") {
-			t.Errorf("in the container, %s is not a file that says %q and cannot be changed:\n%s", path, content, out)
+			t.Errorf("in the container, %s is not a file with %q and cannot be changed:\n%s", path, content, out)
 		}
 	}
 	if content, err := os.ReadFile(filepath.Join(e.tools, "tool")); err != nil || string(content) != "the tool\n" {

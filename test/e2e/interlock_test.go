@@ -136,7 +136,7 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 
 // testPluginDown checks the events of pods while the plugin is down or hangs.
 func (s *suite) testPluginDown(t *testing.T) {
-	s.Part(t, "plugin down: a pod with a GPU waits and says why, one without starts", func(t *testing.T) {
+	s.Part(t, "plugin down: a pod with a GPU waits with the reason in an event, one without starts", func(t *testing.T) {
 		running := s.RunPod(t, bed.GPUPod("running", 1))
 		s.Plugin.Stop(t)
 		mark := s.Kubelet.Mark()

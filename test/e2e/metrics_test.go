@@ -77,7 +77,7 @@ func ours(numbers map[string]float64) []string {
 // waitStatus waits until a page has that status, and text in it.
 func (p page) waitStatus(t *testing.T, path string, status int, text string) {
 	t.Helper()
-	bed.Eventually(t, 60*time.Second, fmt.Sprintf("%s%s says %d", p, path, status), func() error {
+	bed.Eventually(t, 60*time.Second, fmt.Sprintf("%s%s answers %d", p, path, status), func() error {
 		if problem := testutil.Answers(t, "http://"+string(p)+path, status, text); problem != "" {
 			return errors.New(problem)
 		}

@@ -162,7 +162,7 @@ func TestFullDisk(t *testing.T) {
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
 		dir := filepath.Join(s.StateDir, "allocations")
-		bed.Eventually(t, 60*time.Second, "an event says why the container cannot be bound", func() error {
+		bed.Eventually(t, 60*time.Second, "an event has the reason why the container cannot be bound", func() error {
 			for _, event := range s.EventsSince(unbound, mark) {
 				if strings.Contains(event.Message, dir) && strings.Contains(event.Message, "no space left on device") {
 					t.Logf("the event of a container that cannot be bound: %s", event.Message)

@@ -44,7 +44,7 @@ func (n *configured) mustHaveConfig(want, when string) {
 	}
 }
 
-// bySignal makes dxctl restart containerd by a signal. Each test says how long it waits.
+// bySignal makes dxctl restart containerd by a signal. Each test sets how long it waits.
 func bySignal(timeout string) []string {
 	return []string{"--restart", "--restart-mode", "signal", "--restart-timeout", timeout}
 }

@@ -108,7 +108,7 @@ true`, gpu.ContainerPath(), library.Destination, other.Index)
 		"/tmp/own': Operation not permitted",
 	} {
 		if !strings.Contains(out, want) {
-			t.Errorf("inside the container nothing says %q:\n%s", want, out)
+			t.Errorf("the output of the container has no %q:\n%s", want, out)
 		}
 	}
 	if strings.Contains(out, filepath.Base(other.ContainerPath())+"\n") {
@@ -135,7 +135,7 @@ func (s *suite) testRefusals(t *testing.T) {
 	}
 }
 
-// mustRefuse fails the test unless a container does not start, the error says why, and
+// mustRefuse fails the test unless a container does not start, the error has the reason, and
 // nothing is left of it.
 func (s *suite) mustRefuse(t *testing.T, id string, flags []string, why ...string) {
 	t.Helper()
@@ -288,7 +288,7 @@ func (s *suite) testUpgrade(t *testing.T) {
 
 	bed.Check(t, os.WriteFile(build, []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	if _, err := shimfile.Install(t.Context(), build, s.ShimFile()); !errors.Is(err, shimfile.ErrSelfTest) {
-		t.Errorf("installing a broken shim says %v", err)
+		t.Errorf("installing a broken shim returns %v", err)
 	}
 	if now, err := os.ReadFile(s.ShimFile()); err != nil || !bytes.Equal(now, program) {
 		t.Errorf("after the broken one, the shim is not the last build (%v)", err)

@@ -43,7 +43,7 @@ func (s *suite) testTokens(t *testing.T) {
 		s.mustNotOpen(t, view, s.Inventory.GPUs[0])
 	})
 
-	s.Part(t, "a forged token starts nothing, and the event says so", func(t *testing.T) {
+	s.Part(t, "a forged token starts nothing, and the event names it", func(t *testing.T) {
 		mark := s.Kubelet.Mark()
 		tokens := map[string]map[string]string{
 			"made-up":     {displayToken: "0123456789abcdef0123456789abcdef"},

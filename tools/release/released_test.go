@@ -301,7 +301,7 @@ func checkArchive(t *testing.T, root, release, archive string) {
 	}
 	checkChart(t, root, filepath.Join(dir, "deployments", "helm", "directx-nri"))
 	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, testVersion) {
-		t.Errorf("the released dxctl says it is %q, want %s", got, testVersion)
+		t.Errorf("the released dxctl has version %q, want %s", got, testVersion)
 	}
 }
 
@@ -311,7 +311,7 @@ func checkChart(t *testing.T, root, chart string) {
 	shown := string(output(t, root, helm, "show", "chart", chart))
 	for _, want := range []string{"version: " + testVersion[1:] + "\n", "appVersion: " + testVersion + "\n"} {
 		if !strings.Contains(shown, want) {
-			t.Errorf("the chart does not say %q:\n%s", want, shown)
+			t.Errorf("the chart has no %q:\n%s", want, shown)
 		}
 	}
 	rendered := string(output(t, root, helm, "template", "x", chart, "--namespace", "directx-nri", "--set", "image.repository=registry.example/directx-nri"))

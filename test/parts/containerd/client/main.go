@@ -30,7 +30,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// request says what containers to start.
+// request has the containers to start.
 type request struct {
 	Address    string      `json:"address"`
 	Namespace  string      `json:"namespace"`
