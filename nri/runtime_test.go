@@ -8,14 +8,12 @@ import (
 	"net"
 	"path/filepath"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
 	"directx-nri/internal/testutil"
 
 	"github.com/containerd/nri/pkg/adaptation"
@@ -94,39 +92,6 @@ func startRunner(t testing.TB, socket string, p *Plugin) (states serving, stop f
 	}
 	t.Cleanup(stop)
 	return states, stop
-}
-
-func TestPluginThroughNRI(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, gpu("0"))
-	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
-	runtime := startRuntime(t, socket)
-	defer runtime.Stop()
-	states, _ := startRunner(t, socket, b.plugin)
-	states.await(t, true)
-	// The runtime counts the plugin in only after its answer has arrived.
-	block := runtime.BlockPluginSync()
-	defer block.Unblock()
-
-	create := func(container *api.Container) (*api.ContainerAdjustment, error) {
-		response, err := runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: testPod(), Container: container})
-		return response.GetAdjust(), err
-	}
-	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	got, err := create(container)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if paths := devicePaths(got); len(paths) != 1 || paths[0] != "/dev/dxg0" || len(got.GetMounts()) != 2 ||
-		!slices.ContainsFunc(got.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == "-"+allocation.InterlockMount }) {
-		t.Errorf("adjustment %v", got)
-	}
-	if got, err := create(testContainer()); err != nil || len(got.GetMounts()) != 0 || len(got.GetAnnotations()) != 0 {
-		t.Errorf("container without a request: %v, %v", got, err)
-	}
-	if _, err := create(testContainer(displayKey + "=x")); err == nil {
-		t.Error("a made-up token is not refused")
-	}
 }
 
 func TestRunnerComesBack(t *testing.T) {

@@ -8,31 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/policy"
 )
-
-func TestByClassGivesOneEntryForAllDevices(t *testing.T) {
-	t.Parallel()
-	noPath := t4("", store)
-	devices := []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), noPath}
-	edits, _, err := BuildEdits(Windows, devices, nil, onDisk(store), Options{ByClass: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []specs.WindowsDevice{{ID: "5B45201D-F2F2-4F3B-85BB-30FF1F953599", IDType: "class"}}
-	if diff := cmp.Diff(want, edits.WindowsDevices); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
-	if len(edits.Mounts) != 3 {
-		t.Errorf("mounts %v, want the files of its devices, each once", edits.Mounts)
-	}
-	if _, _, err := BuildEdits(Windows, devices, nil, onDisk(store), Options{}); err == nil {
-		t.Error("a device without a location path is given by its location path")
-	}
-}
 
 // driver has files that no driver lists.
 func driver(names ...string) fakeFiles {

@@ -478,31 +478,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func BenchmarkRecord(b *testing.B) {
-	for _, live := range []int{8, 16384} {
-		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
-			dir := filepath.Join(b.TempDir(), "records")
-			r := openRecorder(b, dir)
-			for i := range live {
-				r.add(&Entry{Record: Record{ID: NewToken().ID(), Replicas: []Replica{{ID: fmt.Sprintf("gpu::%d", i), InstanceID: "gpu"}}}})
-			}
-			for i := 0; b.Loop(); i++ {
-				if err := r.End(record(b, r, fmt.Sprintf("gpu::%d", i%live)).ID()); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkBindAgain(b *testing.B) {
-	dir := filepath.Join(b.TempDir(), "records")
-	token := record(b, openRecorder(b, dir), "gpu::0")
-	for b.Loop() {
-		bind(b, dir, token, "pod", "main")
-	}
-}
-
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "allocations")

@@ -3,7 +3,6 @@ package allocation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -108,22 +107,5 @@ func TestListStopsWhenItsContextEnds(t *testing.T) {
 	cancel()
 	if _, _, err := OpenStore(dir).List(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
-	}
-}
-
-func BenchmarkList(b *testing.B) {
-	for _, n := range []int{32, 1024} {
-		b.Run(fmt.Sprintf("records=%d", n), func(b *testing.B) {
-			dir := filepath.Join(b.TempDir(), "records")
-			r := openRecorder(b, dir)
-			for i := range n {
-				bind(b, dir, record(b, r, fmt.Sprintf("gpu::%d", i)), fmt.Sprintf("pod-%d", i), "main")
-			}
-			for b.Loop() {
-				if entries, _, err := OpenStore(dir).List(b.Context()); err != nil || len(entries) != n {
-					b.Fatal(len(entries), err)
-				}
-			}
-		})
 	}
 }

@@ -2,7 +2,6 @@ package hostfiles
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -85,21 +84,5 @@ func TestDeviceNode(t *testing.T) {
 	}
 	if _, err := Root("/").DeviceNode("/dev/no-such-node"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing: error %v, want fs.ErrNotExist", err)
-	}
-}
-
-func BenchmarkResolveAll(b *testing.B) {
-	dir := b.TempDir()
-	var files []string
-	for i := range 20 {
-		files = append(files, filepath.Join(dir, fmt.Sprintf("library%d.so", i)))
-		if err := os.WriteFile(files[i], nil, 0o644); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for b.Loop() {
-		if _, errs := Root("/").ResolveAll(files); errors.Join(errs...) != nil {
-			b.Fatal(errs)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package localgrpc
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"directx-nri/internal/testutil"
 )
@@ -125,21 +123,5 @@ func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	}
 	if !theirs.Intact() {
 		t.Error("the other listener's socket was removed")
-	}
-}
-
-func TestListenWithEndedContext(t *testing.T) {
-	t.Parallel()
-	needsUnixSockets(t)
-	path := filepath.Join(testutil.ShortDir(t), "s.sock")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
-	defer cancel()
-	if _, err := Listen(ctx, path); err == nil {
-		t.Error("no error")
 	}
 }
