@@ -2,6 +2,7 @@ package advertiser
 
 import (
 	"context"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,16 +77,22 @@ func TestStatus(t *testing.T) {
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
 	testutil.Eventually(t, "registration", func() bool { return r.Registered() == nil })
-	one, none := 1, 0
-	want := metrics.Node{
-		Devices: []metrics.Device{{Kind: "display", Healthy: true}, {Kind: "display"}, {Kind: "none", Healthy: true}},
-		Resources: []metrics.Resource{
-			{Name: computeResource, Registered: true},
-			{Name: displayResource, Registered: true, GPUs: []metrics.GPU{{Name: a.LocationPath, Replicas: 2, InUse: &one}, {Name: "B", Replicas: 2, InUse: &none}}},
-		},
+	m := metrics.New("p", "v")
+	m.CollectNode(func(_ context.Context, n metrics.Node) { r.Report(n, containers) })
+	page := httptest.NewRecorder()
+	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
+		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,
+		`replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 1`, `replicas_in_use{gpu="B",resource="directx.microsoft.com/display"} 0`,
+		`resource_registered{resource="directx.microsoft.com/compute"} 1`, `resource_registered{resource="directx.microsoft.com/display"} 1`,
+	} {
+		if !strings.Contains(page.Body.String(), "\ndirectx_"+want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, page.Body)
+		}
 	}
-	if diff := cmp.Diff(want, r.Node(containers)); diff != "" {
-		t.Error(diff)
+	if n := r.Offered(); n != 1 {
+		t.Errorf("%d resources have GPUs", n)
 	}
 	k.stop()
 	testutil.Eventually(t, "the end of it", func() bool { return r.Registered() != nil })

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,32 +22,43 @@ func (a *Advertiser) unwatched() (names []string) {
 	return names
 }
 
-// Node returns the current state, with the containers that hold GPUs, nil if they are
-// unknown. It may be called at any time.
-func (a *Advertiser) Node(containers []ContainerDevices) (n metrics.Node) {
+// Report sets the metrics of the current state, with the containers that hold GPUs, nil
+// if they are unknown. It may be called at any time.
+func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range a.devices {
-		n.Devices = append(n.Devices, metrics.Device{Kind: cmp.Or(string(d.Kind()), "none"), Healthy: d.Health.OK()})
+		health := map[bool]string{true: "healthy", false: "unhealthy"}[d.Health.OK()]
+		n.Devices.WithLabelValues(cmp.Or(string(d.Kind()), "none"), health).Inc()
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.servers)) {
-		resource := metrics.Resource{Name: name, Registered: a.servers[name].watched()}
-		inUse := map[string]int{}
+	for name, s := range a.servers {
+		n.Registered.WithLabelValues(name).Set(map[bool]float64{true: 1}[s.watched()])
+		inUse := map[string]float64{}
 		for _, c := range containers {
 			for _, id := range c.Replicas[name] {
 				instanceID, _, _ := ParseReplicaID(id)
 				inUse[instanceID]++
 			}
 		}
-		pool, _ := a.servers[name].current()
+		pool, _ := s.current()
 		for _, g := range pool.gpus {
-			gpu := metrics.GPU{Name: g.name, Replicas: g.replicas}
-			if n := inUse[g.instanceID]; containers != nil {
-				gpu.InUse = &n
+			gpu := strings.ToValidUTF8(g.name, "�")
+			n.Replicas.WithLabelValues(name, gpu).Set(float64(g.replicas))
+			if containers != nil {
+				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.instanceID])
 			}
-			resource.GPUs = append(resource.GPUs, gpu)
 		}
-		n.Resources = append(n.Resources, resource)
+	}
+}
+
+// Offered returns the number of resources that have GPUs. It may be called at any time.
+func (a *Advertiser) Offered() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.servers {
+		if pool, _ := s.current(); len(pool.gpus) > 0 {
+			n++
+		}
 	}
 	return n
 }

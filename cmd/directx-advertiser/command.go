@@ -91,6 +91,6 @@ func newDaemon(o options, compiler config.Compiler, stderr io.Writer) *daemon {
 	d.pods = advertiser.NewPodTracker(d.kubelet)
 	d.log.SetOutput(stderr)
 	d.run.Store(&run{problem: errors.New("the advertiser is starting")})
-	d.metrics.CollectNode(d.node)
+	d.metrics.CollectNode(d.reportNode)
 	return d
 }

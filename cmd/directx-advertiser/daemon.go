@@ -314,14 +314,12 @@ func (d *daemon) checkReady(ctx context.Context) error {
 	return errors.Join(now.device.Registered(), now.ready(ctx), d.recorder.CheckWritable())
 }
 
-// node returns what the metrics report about the node.
-func (d *daemon) node(ctx context.Context) metrics.Node {
-	device := d.run.Load().device
-	if device == nil {
-		return metrics.Node{}
+// reportNode sets the metrics of the node.
+func (d *daemon) reportNode(ctx context.Context, n metrics.Node) {
+	if device := d.run.Load().device; device != nil {
+		containers, _ := d.kubelet.Containers(ctx) // nil if they are unknown
+		device.Report(n, containers)
 	}
-	containers, _ := d.kubelet.Containers(ctx) // nil if they are unknown
-	return device.Node(containers)
 }
 
 // checkPlugin returns an error if the NRI plugin cannot adjust containers now.
