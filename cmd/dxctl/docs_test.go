@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -38,20 +37,6 @@ func TestDocs(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(text), page); diff != "" {
 		t.Errorf("docs/cli.md is out of date; run 'make generate' (-docs +commands):\n%s", diff)
-	}
-}
-
-// TestManPages writes a page for each command.
-func TestManPages(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if _, err := ask(t, "man", dir); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"dxctl.1", "dxctl-runtime-install.1"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Contains(text, []byte(".TH")) {
-			t.Errorf("%s: %v\n%s", name, err, text)
-		}
 	}
 }
 

@@ -234,19 +234,6 @@ func TestSpecRefusals(t *testing.T) {
 	}
 }
 
-// TestSpecOnAssumedFiles looks at a Linux container of another node.
-func TestSpecOnAssumedFiles(t *testing.T) {
-	t.Parallel()
-	b := newSpecBed(t)
-	linux := b.file(t, "linux.json", `{"linux":{}}`)
-	got := b.lines(t, "spec "+linux+" --index 1 --assume-files -o json")
-	for _, want := range []string{`"path": "/dev/dxg-of-another-node"`, `"source": "/opt/another-node/libd3d12.so"`} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %s in\n%s", want, got)
-		}
-	}
-}
-
 // README shows this command.
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()

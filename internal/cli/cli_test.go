@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -70,18 +68,5 @@ func TestGroupsOfCommands(t *testing.T) {
 				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 			}
 		})
-	}
-}
-
-func TestVersion(t *testing.T) {
-	t.Parallel()
-	if got := Version("v1"); got != "v1" {
-		t.Errorf("%q, want v1", got)
-	}
-	if got := Version(""); got == "" {
-		t.Error("no version at all")
-	}
-	if got := Build(); !strings.Contains(got, runtime.Version()+" for "+runtime.GOOS+"/"+runtime.GOARCH) {
-		t.Errorf("built with %q", got)
 	}
 }

@@ -120,17 +120,3 @@ func TestBehindReportsHangingProcess(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-func TestNotSentNamesWhatKeepsFromIt(t *testing.T) {
-	t.Parallel()
-	b := behind{"/run/s", "containerd"}
-	// AppArmor says EACCES, the kernel itself EPERM.
-	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.EACCES} {
-		if err := b.notSent(42, errno); !errors.Is(err, errno) || !strings.Contains(err.Error(), "process 42: ") || !strings.Contains(err.Error(), "appArmorProfile: {type: Unconfined}") {
-			t.Errorf("error %v", err)
-		}
-	}
-	if err := b.notSent(42, syscall.EINVAL); strings.Contains(err.Error(), "appArmor") {
-		t.Errorf("error %v", err)
-	}
-}

@@ -48,20 +48,6 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-func TestExists(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]bool{dir: true, file: true, filepath.Join(dir, "none", "x"): false, "a\x00": true} {
-		if got := exists(path); got != want {
-			t.Errorf("%q: %t", path, got)
-		}
-	}
-}
-
 func TestIsBetween(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
