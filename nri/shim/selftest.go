@@ -35,7 +35,8 @@ func selfTest() error {
 	p := policy.Default()
 	p.Inventory, p.StandaloneEnvironment = true, true
 	p.Assignment = policy.AssignByPath // on each version of Windows
-	if err := errors.Join(compiled.Write(dir, []discovery.Device{gpu}), policy.Write(dir, p)); err != nil {
+	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.
+	if err := errors.Join(compiled.Write(state, []discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		return err
 	}
 	for _, variable := range []string{"DIRECTX_VISIBLE_DEVICES=all", "A=B"} {
@@ -44,7 +45,7 @@ func selfTest() error {
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 			return err
 		}
-		if err := newShim(Call{Args: []string{"start"}, Bundle: dir, StateDir: dir}).prepare(); err != nil {
+		if err := newShim(Call{Args: []string{"start"}, Bundle: dir, StateDir: state}).prepare(); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)
