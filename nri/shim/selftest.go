@@ -34,7 +34,7 @@ func selfTest() error {
 	}
 	p := policy.Default()
 	p.Inventory, p.StandaloneEnvironment = true, true
-	p.Assignment = policy.AssignByPath // on each version of Windows
+	p.Assignment = policy.AssignByPath   // on each version of Windows
 	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.
 	if err := errors.Join(compiled.Write(state, []discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		return err
