@@ -1,5 +1,5 @@
 // Package bed is what the end-to-end suites and the benchmarks share: one
-// Kubernetes node built from real parts (the kubelet without an API server,
+// Kubernetes node built from real parts (the kubelet, with an API server or without,
 // containerd with NRI, runc, the product's programs), containers outside
 // Kubernetes by ctr and by containerd's own services, and small helpers for
 // processes, images and waiting.

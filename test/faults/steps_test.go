@@ -169,13 +169,15 @@ func (r *round) faulty() bool {
 // works reports whether a process runs and is not frozen.
 func (r *round) works(p *bed.Process) bool { return p.Running() && !r.frozen[p] }
 
+// gpu returns a container with these numbers of GPUs that reports what it has.
+func gpu(name string, display, compute int, script string) bed.Container {
+	return bed.Container{Name: name, Display: display, Compute: compute, Script: report + script}
+}
+
 // create creates a pod of one of several kinds.
 func (r *round) create() string {
 	if len(r.pods) >= maxPods {
 		return r.delete()
-	}
-	gpu := func(name string, display, compute int, script string) bed.Container {
-		return bed.Container{Name: name, Display: display, Compute: compute, Script: report + script}
 	}
 	kinds := []struct {
 		name string
@@ -225,7 +227,7 @@ func (r *round) strike() string {
 		time.Sleep(20 * time.Millisecond)
 	}
 	mark := r.Kubelet.Mark()
-	text += ", create " + r.apply("struck", pod{Pod: bed.Pod{Containers: []bed.Container{{Name: "main", Display: 1, Script: report + bed.Wait}}}})
+	text += ", create " + r.apply("struck", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
 	delay := time.Duration(r.random.IntN(800)) * time.Millisecond
 	if r.random.IntN(4) > 0 {
 		delay /= 16
@@ -502,7 +504,8 @@ func (r *round) disturb(p *bed.Process) {
 	}
 }
 
-// changeDisk makes the state directory full or read-only, or repairs it.
+// changeDisk makes the state directory full or read-only and creates a pod whose
+// allocation cannot be recorded, or repairs the directory.
 func (r *round) changeDisk() string {
 	switch {
 	case r.disk != "":
@@ -516,7 +519,7 @@ func (r *round) changeDisk() string {
 		r.must(unix.Mount(r.StateDir, r.StateDir, "", unix.MS_BIND, ""))
 		r.must(unix.Mount("", r.StateDir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	}
-	return "the state directory is " + r.disk
+	return "the state directory is " + r.disk + ", create " + r.apply("unrecorded", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
 }
 
 func (r *round) repairDisk() string {
