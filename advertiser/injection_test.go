@@ -2,6 +2,7 @@ package advertiser
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -80,7 +81,7 @@ func TestStatus(t *testing.T) {
 	m := metrics.New("p", "v")
 	m.CollectNode(func(_ context.Context, n metrics.Node) { r.Report(n, containers) })
 	page := httptest.NewRecorder()
-	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
 		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
 		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,
