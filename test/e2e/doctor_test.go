@@ -20,9 +20,9 @@ import (
 	"directx-nri/test/bed/fakekubelet"
 )
 
-// The files of a doctored node. Each has a secret where one can be.
+// The files of the node. Each has a secret where one can be.
 const (
-	doctoredContainerd = `version = 2
+	doctorContainerd = `version = 2
 # mine
 imports = ["DIR/conf.d/*.toml"]
 [plugins."io.containerd.grpc.v1.cri".registry.configs."example.com".auth]
@@ -36,7 +36,7 @@ imports = ["DIR/conf.d/*.toml"]
   plugin_path = "DIR/nri"
   plugin_config_path = "DIR/nri"
 `
-	doctoredInventory = `apiVersion: directx.microsoft.com/v1alpha1
+	doctorInventory = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Inventory
 # password: SECRET-inventory-comment
 devices:
@@ -48,7 +48,7 @@ devices:
   compute: true
   linux: {deviceNodes: [/dev/null]}
 `
-	doctoredConfig = `apiVersion: directx.microsoft.com/v1alpha1
+	doctorConfig = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Configuration
 # password: SECRET-config-comment
 replicas: 2
@@ -58,24 +58,24 @@ shim:
 `
 )
 
-// doctored is a machine with our real NRI plugin, shim and advertiser, and a stand-in
+// doctorNode is a machine with our real NRI plugin, shim and advertiser, and a stand-in
 // for the kubelet, which can forget a device plugin.
-type doctored struct {
+type doctorNode struct {
 	*machine
 	kubelet            *fakekubelet.Kubelet
 	plugin, advertiser *bed.Process
 }
 
-// newDoctored sets a node up as the README says.
-func newDoctored(t *testing.T) *doctored {
+// newDoctorNode sets a node up as the documentation does.
+func newDoctorNode(t *testing.T) *doctorNode {
 	t.Helper()
-	n := &doctored{machine: newMachine(t, machineOptions{containerd: containerd1, config: doctoredContainerd})}
+	n := &doctorNode{machine: newMachine(t, machineOptions{containerd: containerd1, config: doctorContainerd})}
 	for dir, perm := range map[string]os.FileMode{"": 0o755, "conf.d": 0o755, "kubelet": 0o755, "etc": 0o700} {
 		bed.Check(n, errors.Join(os.MkdirAll(n.path(dir), perm), os.Chmod(n.path(dir), perm)))
 	}
 	n.write("lib/libgpu.so", "", 0o644)
-	n.write("etc/gpus.yaml", n.text(doctoredInventory), 0o644)
-	n.write("etc/config.yaml", n.text(doctoredConfig), 0o600)
+	n.write("etc/gpus.yaml", n.text(doctorInventory), 0o644)
+	n.write("etc/config.yaml", n.text(doctorConfig), 0o600)
 	n.plugin = n.process("directx-nri", "--nri-socket", n.path("nri.sock"))
 	n.advertiser = n.process("directx-advertiser", "--config", n.path("etc/config.yaml"), "--kubelet-dir", n.path("kubelet"),
 		"--pod-resources-socket", n.path("pr.sock"), "--cri-socket", n.socket())
@@ -89,7 +89,7 @@ func newDoctored(t *testing.T) *doctored {
 }
 
 // process returns one of our programs, which ends with the test.
-func (n *doctored) process(name string, args ...string) *bed.Process {
+func (n *doctorNode) process(name string, args ...string) *bed.Process {
 	p := bed.NewProcess(name, n.path(name+".log"), func() *exec.Cmd {
 		return exec.Command(n.parts.Product(name), append(args, "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"))...)
 	})
@@ -104,7 +104,7 @@ func (n *doctored) process(name string, args ...string) *bed.Process {
 	return p
 }
 
-func (n *doctored) startKubelet() {
+func (n *doctorNode) startKubelet() {
 	n.Helper()
 	var err error
 	n.kubelet, err = fakekubelet.Start(n.path("kubelet"), n.path("pr.sock"))
@@ -112,7 +112,7 @@ func (n *doctored) startKubelet() {
 }
 
 // doctor returns a call of dxctl doctor.
-func (n *doctored) doctor(more ...string) *exec.Cmd {
+func (n *doctorNode) doctor(more ...string) *exec.Cmd {
 	return n.dxctl(append([]string{
 		"doctor", "--config", n.path("config.toml"), "--cri-socket", n.socket(), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
 		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--shim", n.shim(),
@@ -120,7 +120,7 @@ func (n *doctored) doctor(more ...string) *exec.Cmd {
 }
 
 // waitFindings waits until the findings are those that accept wants.
-func (n *doctored) waitFindings(t *testing.T, what string, accept func([]doctor.Finding) bool, flags ...string) {
+func (n *doctorNode) waitFindings(t *testing.T, what string, accept func([]doctor.Finding) bool, flags ...string) {
 	t.Helper()
 	bed.Eventually(t, time.Minute, what, func() error {
 		status, stdout, stderr := n.call(n.doctor(append([]string{"-o", "json"}, flags...)...))
@@ -135,7 +135,7 @@ func (n *doctored) waitFindings(t *testing.T, what string, accept func([]doctor.
 	})
 }
 
-func (n *doctored) waitHealthy() {
+func (n *doctorNode) waitHealthy() {
 	n.Helper()
 	n.waitFindings(n.T, "a healthy node", func(all []doctor.Finding) bool { return len(all) == 0 })
 }
@@ -143,10 +143,10 @@ func (n *doctored) waitHealthy() {
 // TestDoctor breaks one thing of a node after the other, and wants each one named and
 // nothing else.
 func TestDoctor(t *testing.T) {
-	n := newDoctored(t)
+	n := newDoctorNode(t)
 	n.waitHealthy()
 	if status, stdout, stderr := n.call(n.doctor()); status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "" {
-		t.Errorf("on a sound node: status %d\n%s%s", status, stdout, stderr)
+		t.Errorf("on a healthy node: status %d\n%s%s", status, stdout, stderr)
 	}
 	_, response, err := n.kubelet.Allocate(t.Context(), bed.Display, 1)
 	bed.Check(n, err)
@@ -173,7 +173,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // change breaks something and returns what fixes it.
-type change func(n *doctored) (fix func())
+type change func(n *doctorNode) (fix func())
 
 // breakage is one way to break a node. check and says are the finding.
 type breakage struct {
@@ -184,7 +184,7 @@ type breakage struct {
 
 // edit replaces a text in a file.
 func edit(file, old, text string) change {
-	return func(n *doctored) func() {
+	return func(n *doctorNode) func() {
 		n.Helper()
 		before := n.read(file)
 		if !strings.Contains(before, old) {
@@ -196,7 +196,7 @@ func edit(file, old, text string) change {
 
 // replace puts another file in the place of one.
 func replace(file, text string) change {
-	return func(n *doctored) func() {
+	return func(n *doctorNode) func() {
 		n.Helper()
 		info, err := os.Stat(n.path(file))
 		bed.Check(n, err)
@@ -208,7 +208,7 @@ func replace(file, text string) change {
 
 // move moves a file away.
 func move(file string) change {
-	return func(n *doctored) func() {
+	return func(n *doctorNode) func() {
 		bed.Check(n, os.Rename(n.path(file), n.path(file+".away")))
 		return func() { bed.Check(n, os.Rename(n.path(file+".away"), n.path(file))) }
 	}
@@ -216,7 +216,7 @@ func move(file string) change {
 
 // permit changes the permissions of a file.
 func permit(file string, perm os.FileMode) change {
-	return func(n *doctored) func() {
+	return func(n *doctorNode) func() {
 		info, err := os.Stat(n.path(file))
 		bed.Check(n, err)
 		bed.Check(n, os.Chmod(n.path(file), perm))
@@ -226,7 +226,7 @@ func permit(file string, perm os.FileMode) change {
 
 // add writes a new file.
 func add(file, text string) change {
-	return func(n *doctored) func() {
+	return func(n *doctorNode) func() {
 		n.write(file, text, 0o600)
 		return func() { bed.Check(n, os.Remove(n.path(file))) }
 	}
@@ -234,7 +234,7 @@ func add(file, text string) change {
 
 // loaded makes a change of containerd's file that containerd then reads.
 func loaded(do change) change {
-	return func(n *doctored) func() {
+	return func(n *doctorNode) func() {
 		fix := do(n)
 		n.service("start")
 		return func() { fix(); n.service("start") }
@@ -242,7 +242,7 @@ func loaded(do change) change {
 }
 
 // breakages returns all ways to break the node, one record of which is in a file.
-func (n *doctored) breakages(record string) []breakage {
+func (n *doctorNode) breakages(record string) []breakage {
 	const config, inventory, containerd, shim = "etc/config.yaml", "etc/gpus.yaml", "config.toml", "bin/" + shimfile.Base
 	const nri = `[plugins."io.containerd.nri.v1.nri"]`
 	const runtimes = `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.`
@@ -262,7 +262,7 @@ func (n *doctored) breakages(record string) []breakage {
 		row("the real shim is gone", doctor.CheckShim, "no-such-shim", edit(config, "containerd-shim-runc-v2", "no-such-shim")),
 
 		row("the shim is gone", doctor.CheckShim, "runc", move(shim)),
-		row("the shim is of another version", doctor.CheckShim, "0.9-test", func(n *doctored) func() {
+		row("the shim is of another version", doctor.CheckShim, "0.9-test", func(n *doctorNode) func() {
 			bed.Check(n, bed.Build(n.path("old"), "0.9-test", shimfile.Base))
 			return replace(shim, n.read("old/"+shimfile.Base))(n)
 		}),
@@ -279,16 +279,16 @@ func (n *doctored) breakages(record string) []breakage {
 		row("NRI is off", doctor.CheckNRI, "disabled", loaded(edit(containerd, "disable = false", "disable = true"))),
 		row("NRI is off and that is not loaded", doctor.CheckNRI, "disabled", edit(containerd, "disable = false", "disable = true")),
 
-		row("containerd is stopped", doctor.CheckContainerd, "", func(n *doctored) func() { n.service("stop"); return func() { n.service("start") } }),
-		row("containerd hangs", doctor.CheckContainerd, "", func(n *doctored) func() {
+		row("containerd is stopped", doctor.CheckContainerd, "", func(n *doctorNode) func() { n.service("stop"); return func() { n.service("start") } }),
+		row("containerd hangs", doctor.CheckContainerd, "", func(n *doctorNode) func() {
 			bed.Check(n, syscall.Kill(n.pid(), syscall.SIGSTOP))
 			return func() { bed.Check(n, syscall.Kill(n.pid(), syscall.SIGCONT)) }
 		}, "--timeout", "1s"),
-		row("the plugin is stopped", doctor.CheckNRI, "", func(n *doctored) func() { n.plugin.Stop(n); return func() { n.plugin.Start(n) } }),
-		row("the plugin hangs", doctor.CheckNRI, "", func(n *doctored) func() { n.plugin.Freeze(n); return func() { n.plugin.Thaw(n) } }),
-		row("the advertiser is stopped", doctor.CheckAdvertiser, "", func(n *doctored) func() { n.advertiser.Stop(n); return func() { n.advertiser.Start(n) } }),
-		row("the kubelet is stopped", doctor.CheckKubelet, "", func(n *doctored) func() { n.kubelet.Stop(); return n.startKubelet }),
-		row("the advertiser is not registered", doctor.CheckRegistration, bed.Display, func(n *doctored) func() {
+		row("the plugin is stopped", doctor.CheckNRI, "", func(n *doctorNode) func() { n.plugin.Stop(n); return func() { n.plugin.Start(n) } }),
+		row("the plugin hangs", doctor.CheckNRI, "", func(n *doctorNode) func() { n.plugin.Freeze(n); return func() { n.plugin.Thaw(n) } }),
+		row("the advertiser is stopped", doctor.CheckAdvertiser, "", func(n *doctorNode) func() { n.advertiser.Stop(n); return func() { n.advertiser.Start(n) } }),
+		row("the kubelet is stopped", doctor.CheckKubelet, "", func(n *doctorNode) func() { n.kubelet.Stop(); return n.startKubelet }),
+		row("the advertiser is not registered", doctor.CheckRegistration, bed.Display, func(n *doctorNode) func() {
 			n.kubelet.Forget(bed.Display)
 			return func() { n.kubelet.Stop(); n.startKubelet() }
 		}),
@@ -304,7 +304,7 @@ func (n *doctored) breakages(record string) []breakage {
 }
 
 // testReport checks that the file of --report has its parts, and no secret.
-func (n *doctored) testReport(token string) {
+func (n *doctorNode) testReport(token string) {
 	defer add("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n")(n)()
 	file := n.path("report.json")
 	if status, _, stderr := n.call(n.doctor("--report", file)); status != 0 || !strings.Contains(stderr, file) {
