@@ -191,24 +191,17 @@ const maxListBytes = 4 << 20
 // checkSize returns an error if the kubelet would not accept p's list, whatever the
 // health of its GPUs. "Unhealthy" is the longer text.
 func (p *pool) checkSize() error {
-	most := 0
+	size, replicas := 0, 0 // of the whole list, of one GPU at most
 	for i, g := range p.gpus {
 		part := pool{gpus: p.gpus[i : i+1]} // The whole list takes megabytes.
-		most += proto.Size(part.list()) + g.listed*(len(v1beta1.Unhealthy)-len(v1beta1.Healthy))
+		size += proto.Size(part.list()) + g.listed*(len(v1beta1.Unhealthy)-len(v1beta1.Healthy))
+		replicas = max(replicas, g.replicas)
 	}
-	if most > maxListBytes {
+	if size > maxListBytes {
 		return fmt.Errorf("offer %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
-			len(p.gpus), p.mostReplicas(), p.resource, most, maxListBytes, max(1, p.mostReplicas()*(maxListBytes/1024)/(most/1024+1)))
+			len(p.gpus), replicas, p.resource, size, maxListBytes, max(1, replicas*(maxListBytes/1024)/(size/1024+1)))
 	}
 	return nil
-}
-
-// mostReplicas returns the largest number of replicas of a GPU.
-func (p *pool) mostReplicas() (most int) {
-	for _, g := range p.gpus {
-		most = max(most, g.replicas)
-	}
-	return most
 }
 
 // ErrInvalidRequest is returned for a request of the kubelet that cannot be granted,
