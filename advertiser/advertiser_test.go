@@ -22,6 +22,7 @@ import (
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
+	"directx-nri/test/bed/fakekubelet"
 )
 
 func computeGPU(id string) discovery.Device {
@@ -50,7 +51,7 @@ func TestRegistration(t *testing.T) {
 		}
 	}
 	got := map[string]*v1beta1.RegisterRequest{}
-	for _, request := range k.registrations() {
+	for _, request := range k.Requests() {
 		got[request.GetResourceName()] = request
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
@@ -82,7 +83,7 @@ func TestDeviceChanges(t *testing.T) {
 	source.set(nil, displayGPU("B"), computeGPU("C"))
 	k.await(computeResource, "C::0 C::1")
 	k.await(displayResource, "B::0 B::1")
-	if got := k.client(computeResource).count(); got != 2 {
+	if _, got, _ := k.client(computeResource).Listed(); got != 2 {
 		t.Errorf("the kubelet got %d lists of compute, want one at once and one for the change", got)
 	}
 }
@@ -261,7 +262,7 @@ func TestEnd(t *testing.T) {
 	if err := <-called; err == nil {
 		t.Error("a call that was cut off succeeded")
 	}
-	testutil.Eventually(t, "end of the stream", func() bool { return c.end() != nil })
+	testutil.Eventually(t, "end of the stream", func() bool { _, _, ended := c.Listed(); return ended != nil })
 	left, err := filepath.Glob(filepath.Join(dir, "directx-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -283,14 +284,14 @@ func TestKubeletRestarts(t *testing.T) {
 	registered()
 	atFirst, filesAtFirst := runtime.NumGoroutine(), openFiles(t)
 	for range 8 {
-		k.stop()
+		k.Stop()
 		k = startKubelet(t, dir)
 		registered()
 	}
 	testutil.Eventually(t, "no goroutine more than before the restarts", func() bool { return runtime.NumGoroutine() <= atFirst })
 	testutil.Eventually(t, "no file more than before the restarts", func() bool { return openFiles(t) <= filesAtFirst })
 	r.stop(t)
-	k.stop()
+	k.Stop()
 	testutil.Eventually(t, "no goroutine more than before the start", func() bool { return runtime.NumGoroutine() <= goroutines })
 	testutil.Eventually(t, "no file more than before the start", func() bool { return openFiles(t) <= files })
 }
@@ -313,13 +314,15 @@ func TestRegistersAgain(t *testing.T) {
 		happen func(t *testing.T, k *kubelet) *kubelet
 	}{
 		{name: "the directory is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
-			k.stop()
-			k.emptyDirectory()
+			k.Stop()
+			if err := fakekubelet.Empty(k.dir); err != nil {
+				t.Fatal(err)
+			}
 			testutil.Eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
 			return startKubelet(t, k.dir)
 		}},
 		{name: "the directory is removed and created again", happen: func(t *testing.T, k *kubelet) *kubelet {
-			k.stop()
+			k.Stop()
 			// The advertiser may put a socket back between the two steps of it.
 			testutil.Eventually(t, "removal of the directory", func() bool { return os.RemoveAll(k.dir) == nil })
 			return startKubelet(t, k.dir)
@@ -333,10 +336,8 @@ func TestRegistersAgain(t *testing.T) {
 			return k
 		}},
 		{name: "the kubelet's connections are closed", happen: func(_ *testing.T, k *kubelet) *kubelet {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			for _, c := range k.clients {
-				_ = c.conn.Close()
+			for _, resource := range []string{displayResource, computeResource} {
+				_ = k.Endpoint(resource).Conn.Close()
 			}
 			return k
 		}},

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +12,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"directx-nri/discovery"
@@ -24,6 +19,7 @@ import (
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
+	"directx-nri/test/bed/fakekubelet"
 )
 
 const (
@@ -185,144 +181,28 @@ func (p *memoryPods) set(err error, names ...string) {
 	p.names, p.err = names, err
 }
 
-// kubelet stands in for the kubelet's device manager: it empties its directory
-// when it starts, takes registrations, connects back, asks for the options and
-// watches the list.
+// kubelet stands in for the kubelet's device manager.
 type kubelet struct {
-	v1beta1.UnimplementedRegistrationServer
-
-	t      testing.TB
-	dir    string
-	server *grpc.Server
-	served chan struct{}
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu      sync.Mutex
-	clients map[string]*client
-	// requests are all registrations, oldest first.
-	requests []*v1beta1.RegisterRequest
-	watches  sync.WaitGroup
-}
-
-type client struct {
-	v1beta1.DevicePluginClient
-	conn *grpc.ClientConn
-
-	mu sync.Mutex
-	// lists are all lists received, ended is why no more will come.
-	lists [][]*v1beta1.Device
-	ended error
+	*fakekubelet.Kubelet
+	t   testing.TB
+	dir string
 }
 
 func startKubelet(t testing.TB, dir string) *kubelet {
 	t.Helper()
-	k := &kubelet{t: t, dir: dir, clients: map[string]*client{}, served: make(chan struct{})}
-	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(t.Context()))
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	k.emptyDirectory()
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, kubeletSocket), Net: "unix"})
+	k, err := fakekubelet.Start(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A kubelet that is killed leaves its socket.
-	listener.SetUnlinkOnClose(false)
-	k.server = grpc.NewServer()
-	v1beta1.RegisterRegistrationServer(k.server, k)
-	go func() {
-		defer close(k.served)
-		_ = k.server.Serve(listener)
-	}()
-	t.Cleanup(k.stop)
-	return k
+	t.Cleanup(k.Stop)
+	return &kubelet{k, t, dir}
 }
 
-func (k *kubelet) emptyDirectory() {
+// client returns the newest endpoint of resource, waiting for it.
+func (k *kubelet) client(resource string) *fakekubelet.Endpoint {
 	k.t.Helper()
-	entries, err := os.ReadDir(k.dir)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	for _, entry := range entries {
-		if err := os.Remove(filepath.Join(k.dir, entry.Name())); err != nil {
-			k.t.Log(err)
-		}
-	}
-}
-
-// stop ends the kubelet as a kill does. It may be called again.
-func (k *kubelet) stop() {
-	k.cancel()
-	k.server.Stop()
-	<-k.served
-	k.mu.Lock()
-	for _, c := range k.clients {
-		_ = c.conn.Close()
-	}
-	k.mu.Unlock()
-	k.watches.Wait()
-}
-
-func (k *kubelet) Register(ctx context.Context, request *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
-	conn, err := dialUnix(filepath.Join(k.dir, request.GetEndpoint()))
-	if err != nil {
-		return nil, err
-	}
-	c := &client{DevicePluginClient: v1beta1.NewDevicePluginClient(conn), conn: conn}
-	if _, err := c.GetDevicePluginOptions(ctx, &v1beta1.Empty{}); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	stream, err := c.ListAndWatch(k.ctx, &v1beta1.Empty{})
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ctx.Err() != nil {
-		return nil, errors.Join(k.ctx.Err(), conn.Close())
-	}
-	if old := k.clients[request.GetResourceName()]; old != nil {
-		_ = old.conn.Close()
-	}
-	k.clients[request.GetResourceName()] = c
-	k.requests = append(k.requests, request)
-	k.watches.Add(1)
-	go func() {
-		defer k.watches.Done()
-		for {
-			list, err := stream.Recv()
-			c.mu.Lock()
-			if err != nil {
-				c.ended = err
-				c.mu.Unlock()
-				return
-			}
-			c.lists = append(c.lists, list.GetDevices())
-			c.mu.Unlock()
-		}
-	}()
-	return &v1beta1.Empty{}, nil
-}
-
-func (k *kubelet) registrations() []*v1beta1.RegisterRequest {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.requests)
-}
-
-// client returns the newest client for resource, waiting for it.
-func (k *kubelet) client(resource string) *client {
-	k.t.Helper()
-	var c *client
-	testutil.Eventually(k.t, "registration of "+resource, func() bool {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		c = k.clients[resource]
-		return c != nil
-	})
-	return c
+	testutil.Eventually(k.t, "registration of "+resource, func() bool { return k.Endpoint(resource) != nil })
+	return k.Endpoint(resource)
 }
 
 // await waits until the newest list of resource is want: IDs in the order of
@@ -330,28 +210,23 @@ func (k *kubelet) client(resource string) *client {
 func (k *kubelet) await(resource, want string) {
 	k.t.Helper()
 	got := "no list"
-	deadline := time.Now().Add(testutil.Timeout)
-	for got != want {
+	for deadline := time.Now().Add(testutil.Timeout); got != want; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			k.t.Fatalf("%s: got %q, want %q", resource, got, want)
 		}
-		k.mu.Lock()
-		if c := k.clients[resource]; c != nil {
-			got = c.newest()
+		if e := k.Endpoint(resource); e != nil {
+			got = newest(e)
 		}
-		k.mu.Unlock()
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-func (c *client) newest() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended != nil || len(c.lists) == 0 {
-		return fmt.Sprintf("no list (%v)", c.ended)
+func newest(e *fakekubelet.Endpoint) string {
+	devices, lists, ended := e.Listed()
+	if ended != nil || lists == 0 {
+		return fmt.Sprintf("no list (%v)", ended)
 	}
 	var words []string
-	for _, d := range c.lists[len(c.lists)-1] {
+	for _, d := range devices {
 		word := d.GetID()
 		if d.GetHealth() != v1beta1.Healthy {
 			word += "!"
@@ -359,23 +234,6 @@ func (c *client) newest() string {
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
-}
-
-func (c *client) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.lists)
-}
-
-func (c *client) end() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
-
-// dialUnix connects as the kubelet does, with gRPC's default limits.
-func dialUnix(path string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
 // running is an advertiser under test.

@@ -95,7 +95,7 @@ func TestStatus(t *testing.T) {
 	if n := r.Offered(); n != 1 {
 		t.Errorf("%d resources have GPUs", n)
 	}
-	k.stop()
+	k.Stop()
 	testutil.Eventually(t, "the end of it", func() bool { return r.Registered() != nil })
 	if err := r.Alive(); err != nil {
 		t.Error(err)

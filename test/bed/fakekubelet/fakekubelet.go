@@ -33,21 +33,30 @@ type Kubelet struct {
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
-	endpoints map[string]*endpoint // by resource
+	requests  []*plugin.RegisterRequest
+	endpoints map[string]*Endpoint // by resource
 }
 
-// endpoint is a device plugin's server of one resource.
-type endpoint struct {
-	client  plugin.DevicePluginClient
+// Endpoint is a device plugin's server of one resource.
+type Endpoint struct {
+	plugin.DevicePluginClient
+	Conn *grpc.ClientConn
+
+	mu      *sync.Mutex // the kubelet's
 	devices []*plugin.Device
-	listed  bool
+	lists   int   // how many answers were received, the end among them
+	ended   error // why there will be no more
 	inUse   map[string]bool
 }
 
-// Start serves registrations in the device plugin directory dir and, unless the
-// path is empty, the PodResources API at podResources.
+// Start empties the device plugin directory dir, which is created if necessary, and
+// serves registrations there and, unless the path is empty, the PodResources API at
+// podResources.
 func Start(dir, podResources string) (*Kubelet, error) {
-	k := &Kubelet{dir: dir, server: grpc.NewServer(), endpoints: map[string]*endpoint{}}
+	if err := errors.Join(os.MkdirAll(dir, 0o750), Empty(dir)); err != nil {
+		return nil, err
+	}
+	k := &Kubelet{dir: dir, server: grpc.NewServer(), endpoints: map[string]*Endpoint{}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	plugin.RegisterRegistrationServer(k.server, k)
 	podresources.RegisterPodResourcesListerServer(k.server, k)
@@ -58,21 +67,55 @@ func Start(dir, podResources string) (*Kubelet, error) {
 		if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		listener, err := net.Listen("unix", socket)
+		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 		if err != nil {
 			k.Stop()
 			return nil, err
 		}
+		listener.SetUnlinkOnClose(false)
 		k.group.Go(func() { _ = k.server.Serve(listener) })
 	}
 	return k, nil
 }
 
-// Stop ends the server and its connections.
+// Empty removes what is in a device plugin directory, as the kubelet does.
+func Empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		if failed := os.Remove(filepath.Join(dir, entry.Name())); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// Stop ends the server and its connections, as a kill does: the sockets stay.
 func (k *Kubelet) Stop() {
 	k.cancel()
 	k.server.Stop()
 	k.group.Wait()
+}
+
+// Requests returns all registrations, oldest first.
+func (k *Kubelet) Requests() []*plugin.RegisterRequest {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.requests)
+}
+
+// Endpoint returns the newest endpoint of a resource, nil if there is none.
+func (k *Kubelet) Endpoint(resource string) *Endpoint {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.endpoints[resource]
+}
+
+// Listed returns the newest list of devices, how many were received, and why there will
+// be no more.
+func (e *Endpoint) Listed() (devices []*plugin.Device, lists int, ended error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.devices, e.lists, e.ended
 }
 
 // Register implements the registration service.
@@ -81,10 +124,17 @@ func (k *Kubelet) Register(_ context.Context, request *plugin.RegisterRequest) (
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{client: plugin.NewDevicePluginClient(connection), inUse: map[string]bool{}}
+	e := &Endpoint{DevicePluginClient: plugin.NewDevicePluginClient(connection), Conn: connection, mu: &k.mu, inUse: map[string]bool{}}
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() != nil {
+		return nil, errors.Join(k.ctx.Err(), connection.Close())
+	}
+	k.requests = append(k.requests, request)
+	if old := k.endpoints[request.GetResourceName()]; old != nil {
+		_ = old.Conn.Close()
+	}
 	k.endpoints[request.GetResourceName()] = e
-	k.mu.Unlock()
 	k.group.Go(func() {
 		defer connection.Close()
 		k.follow(e)
@@ -93,21 +143,16 @@ func (k *Kubelet) Register(_ context.Context, request *plugin.RegisterRequest) (
 }
 
 // follow receives an endpoint's devices until its stream ends, and then has none.
-func (k *Kubelet) follow(e *endpoint) {
-	stream, err := e.client.ListAndWatch(k.ctx, &plugin.Empty{})
+func (k *Kubelet) follow(e *Endpoint) {
+	stream, err := e.ListAndWatch(k.ctx, &plugin.Empty{})
 	for err == nil {
 		var list *plugin.ListAndWatchResponse
-		if list, err = stream.Recv(); err == nil {
-			k.set(e, list.GetDevices())
-		}
+		list, err = stream.Recv()
+		k.mu.Lock()
+		e.devices, e.ended = list.GetDevices(), err
+		e.lists++
+		k.mu.Unlock()
 	}
-	k.set(e, nil)
-}
-
-func (k *Kubelet) set(e *endpoint, devices []*plugin.Device) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.devices, e.listed = devices, true
 }
 
 // Forget drops the devices of a resource until its plugin registers again.
@@ -123,7 +168,7 @@ func (k *Kubelet) Wait(ctx context.Context, resource string) (int, error) {
 	for {
 		k.mu.Lock()
 		e := k.endpoints[resource]
-		if e != nil && e.listed {
+		if e != nil && e.lists > 0 {
 			defer k.mu.Unlock()
 			return len(e.healthy()), nil
 		}
@@ -137,7 +182,7 @@ func (k *Kubelet) Wait(ctx context.Context, resource string) (int, error) {
 }
 
 // healthy returns the IDs of the healthy devices.
-func (e *endpoint) healthy() []string {
+func (e *Endpoint) healthy() []string {
 	var ids []string
 	for _, d := range e.devices {
 		if d.GetHealth() == plugin.Healthy {
@@ -160,14 +205,14 @@ func (k *Kubelet) Allocate(ctx context.Context, resource string, count int) ([]s
 	if len(free) < count {
 		return nil, nil, fmt.Errorf("%d of %s requested, %d free", count, resource, len(free))
 	}
-	preferred, err := e.client.GetPreferredAllocation(ctx, &plugin.PreferredAllocationRequest{
+	preferred, err := e.GetPreferredAllocation(ctx, &plugin.PreferredAllocationRequest{
 		ContainerRequests: []*plugin.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: free, AllocationSize: int32(count)}},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	ids := preferred.GetContainerResponses()[0].GetDeviceIDs()
-	response, err := e.client.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: ids}}})
+	response, err := e.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: ids}}})
 	if err != nil {
 		return nil, nil, err
 	}
