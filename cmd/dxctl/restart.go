@@ -289,7 +289,7 @@ func (t *target) service(dependents ...string) service.Service {
 	case t.restartBy != "":
 		return service.Command(t.restartBy)
 	case t.restartMode == restartBySignal:
-		return service.Behind(t.criSocket, containerdProgram)
+		return service.BySignal(t.criSocket, containerdProgram)
 	}
 	return service.Named(t.serviceName, dependents...)
 }

@@ -11,42 +11,42 @@ import (
 	"directx-nri/internal/localgrpc"
 )
 
-// behind is a process that listens on a socket and has a supervisor.
-type behind struct{ socket, program string }
+// signaled is a process that listens on a socket and has a supervisor.
+type signaled struct{ socket, program string }
 
-// Behind returns the service of the process that listens on socket, which must be
+// BySignal returns the service of the process that listens on socket, which must be
 // program. Restart sends SIGTERM, and its supervisor starts it again. If no process
 // listens, it is assumed to be starting.
-func Behind(socket, program string) Service { return behind{socket, program} }
+func BySignal(socket, program string) Service { return signaled{socket, program} }
 
-func (b behind) String() string { return "a signal to " + b.program }
+func (s signaled) String() string { return "a signal to " + s.program }
 
 // find returns the process, or nil if there is none.
-func (b behind) find(ctx context.Context) (*localgrpc.Process, error) {
-	process, err := localgrpc.SocketOwner(ctx, b.socket)
+func (s signaled) find(ctx context.Context) (*localgrpc.Process, error) {
+	process, err := localgrpc.SocketOwner(ctx, s.socket)
 	switch {
 	case errors.Is(err, localgrpc.ErrNoListener):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("restart by %s: %w", b, err)
+		return nil, fmt.Errorf("restart by %s: %w", s, err)
 	}
-	is, err := process.Is(b.program)
+	is, err := process.Is(s.program)
 	switch {
 	case err == nil && is:
 		return process, nil
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		err = nil // It has exited.
 	case err != nil:
-		err = fmt.Errorf("restart by %s: identify process %d: %w", b, process.PID, err)
+		err = fmt.Errorf("restart by %s: identify process %d: %w", s, process.PID, err)
 	default:
 		err = fmt.Errorf("restart by %s: process %d, which listens on %s, is %s and not %s; restart %[5]s another way",
-			b, process.PID, b.socket, process.Name(), b.program)
+			s, process.PID, s.socket, process.Name(), s.program)
 	}
 	return nil, errors.Join(err, process.Close())
 }
 
-func (b behind) Check(ctx context.Context) error {
-	process, err := b.find(ctx)
+func (s signaled) Check(ctx context.Context) error {
+	process, err := s.find(ctx)
 	if err != nil || process == nil {
 		return err
 	}
@@ -55,13 +55,13 @@ func (b behind) Check(ctx context.Context) error {
 		err = nil
 	}
 	if err != nil {
-		err = b.notSent(process.PID, err)
+		err = s.notSent(process.PID, err)
 	}
 	return errors.Join(err, process.Close())
 }
 
-func (b behind) Restart(ctx context.Context) (err error) {
-	process, err := b.find(ctx)
+func (s signaled) Restart(ctx context.Context) (err error) {
+	process, err := s.find(ctx)
 	if err != nil || process == nil {
 		return err
 	}
@@ -69,18 +69,18 @@ func (b behind) Restart(ctx context.Context) (err error) {
 	if err := process.Signal(unix.SIGTERM); errors.Is(err, localgrpc.ErrExited) {
 		return nil
 	} else if err != nil {
-		return b.notSent(process.PID, err)
+		return s.notSent(process.PID, err)
 	}
 	if err := process.Wait(ctx); err != nil {
-		return fmt.Errorf("restart by %s: process %d got a signal and has not exited: %w", b, process.PID, err)
+		return fmt.Errorf("restart by %s: process %d got a signal and has not exited: %w", s, process.PID, err)
 	}
 	return nil
 }
 
 // notSent returns the error of a signal that could not be sent.
-func (b behind) notSent(pid int, err error) error {
+func (s signaled) notSent(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("restart by %s: process %d: %w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", b, pid, err)
+		return fmt.Errorf("restart by %s: process %d: %w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", s, pid, err)
 	}
-	return fmt.Errorf("restart by %s: process %d: %w", b, pid, err)
+	return fmt.Errorf("restart by %s: process %d: %w", s, pid, err)
 }

@@ -73,13 +73,13 @@ func daemon(t *testing.T, name string) (socket string, end func() error, process
 	return socket, func() error { return <-ended }, command.Process
 }
 
-func TestBehindEndsTheProcess(t *testing.T) {
+func TestBySignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	socket, end, _ := daemon(t, "containerd")
-	if err := Behind(socket, "containerd").Check(t.Context()); err != nil {
+	if err := BySignal(socket, "containerd").Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Behind(socket, "containerd").Restart(t.Context()); err != nil {
+	if err := BySignal(socket, "containerd").Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// It has ended in an orderly way, and before Restart came back.
@@ -87,19 +87,19 @@ func TestBehindEndsTheProcess(t *testing.T) {
 		t.Error(err)
 	}
 	// Now its supervisor is at it.
-	if err := Behind(socket, "containerd").Restart(t.Context()); err != nil {
+	if err := BySignal(socket, "containerd").Restart(t.Context()); err != nil {
 		t.Errorf("no listener: %v", err)
 	}
-	if err := Behind(socket, "containerd").Check(t.Context()); err != nil {
+	if err := BySignal(socket, "containerd").Check(t.Context()); err != nil {
 		t.Errorf("no listener: %v", err)
 	}
 }
 
-func TestBehindLeavesOthersAlone(t *testing.T) {
+func TestBySignalLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	socket, _, process := daemon(t, "proxy")
-	err := Behind(socket, "containerd").Restart(t.Context())
-	if check := Behind(socket, "containerd").Check(t.Context()); check == nil || check.Error() != err.Error() {
+	err := BySignal(socket, "containerd").Restart(t.Context())
+	if check := BySignal(socket, "containerd").Check(t.Context()); check == nil || check.Error() != err.Error() {
 		t.Errorf("it is known before: %v", check)
 	}
 	if err == nil || !strings.Contains(err.Error(), "is proxy and not containerd; restart containerd another way") {
@@ -110,12 +110,12 @@ func TestBehindLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-func TestBehindReportsHangingProcess(t *testing.T) {
+func TestBySignalReportsHangingProcess(t *testing.T) {
 	t.Parallel()
 	socket, _, _ := daemon(t, "containerd-deaf")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	err := Behind(socket, "containerd-deaf").Restart(ctx)
+	err := BySignal(socket, "containerd-deaf").Restart(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "got a signal and has not exited") {
 		t.Errorf("error %v", err)
 	}

@@ -8,15 +8,15 @@ import (
 	"fmt"
 )
 
-type behind struct{ program string }
+type signaled struct{ program string }
 
-// Behind is there on Linux only: elsewhere its restarts fail.
-func Behind(_, program string) Service { return behind{program} }
+// BySignal works on Linux only: elsewhere its restarts fail.
+func BySignal(_, program string) Service { return signaled{program} }
 
-func (b behind) String() string { return "a signal to " + b.program }
+func (s signaled) String() string { return "a signal to " + s.program }
 
-func (b behind) Restart(ctx context.Context) error { return b.Check(ctx) }
+func (s signaled) Restart(ctx context.Context) error { return s.Check(ctx) }
 
-func (b behind) Check(context.Context) error {
-	return fmt.Errorf("restart by %s: %w", b, errors.ErrUnsupported)
+func (s signaled) Check(context.Context) error {
+	return fmt.Errorf("restart by %s: %w", s, errors.ErrUnsupported)
 }
