@@ -180,7 +180,20 @@ func (s Spec) applyMounts(edits Edits) (bool, error) {
 	for _, destination := range edits.RemoveMounts {
 		removed = append(removed, DestinationKey(s.OS, destination))
 	}
-	return update(s.root, "mounts", removed, edits.Mounts, func(m specs.Mount) string { return DestinationKey(s.OS, m.Destination) })
+	var added []mountJSON
+	for _, m := range edits.Mounts {
+		added = append(added, mountJSON{m.Destination, m.Type, m.Source, m.Options})
+	}
+	return update(s.root, "mounts", removed, added, func(m mountJSON) string { return DestinationKey(s.OS, m.Destination) })
+}
+
+// mountJSON is a [specs.Mount] without the ID mappings, which cost each start time in
+// package json.
+type mountJSON struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type,omitempty"`
+	Source      string   `json:"source,omitempty"`
+	Options     []string `json:"options,omitempty"`
 }
 
 // containerOS returns the operating system of the container.
