@@ -35,6 +35,7 @@ func selfTest() error {
 	p := policy.Default()
 	p.Inventory, p.StandaloneEnvironment = true, true
 	p.Assignment = policy.AssignByPath   // on each version of Windows
+	p.Shim.Log = os.DevNull              // Windows keeps the directory of an open file.
 	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.
 	if err := errors.Join(compiled.Write(state, []discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		return err

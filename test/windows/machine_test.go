@@ -98,7 +98,6 @@ func unsuitable() map[string]string {
 		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets,
 		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
 		"nri/shim":           "Imports",                      // It runs Go.
-		"cmd/dxctl/runflags": "Bash",                         // Windows has none.
 		// They are about other systems.
 		"cmd/dxctl": "^TestSpecWithoutPermission$|^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsWithoutPermission$|^TestDocs$",
 	}
