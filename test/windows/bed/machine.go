@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"directx-nri/internal/durable"
 )
 
 // Machine is this computer: Windows itself, or a Wine prefix with doubles.
@@ -304,7 +307,7 @@ func writeFile(t testing.TB, path, content string) {
 // ReadFile returns a file's content, nil if there is none.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
+	data, err := durable.Read(path, math.MaxInt64) // A file that is being replaced cannot be opened.
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
