@@ -90,7 +90,9 @@ func TestNoDriver(t *testing.T) {
 	}
 	p.write(filepath.Join(p.dir, "dev/dxg"), "") // Its ioctls fail.
 	p.await("/readyz", 503, "the kubelet does not watch")
-	if log := p.log.String(); !strings.Contains(log, "inappropriate ioctl") || strings.Count(log, "No GPU is offered") != 1 {
+	// The page changes before the GPUs are listed.
+	testutil.Eventually(t, "the error is logged", func() bool { return strings.Contains(p.log.String(), "inappropriate ioctl") })
+	if log := p.log.String(); strings.Count(log, "No GPU is offered") != 1 {
 		t.Error(log)
 	}
 }
