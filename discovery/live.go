@@ -23,6 +23,8 @@ const (
 	// poll is the interval of reads otherwise, for changes without a notification, and
 	// blind the one without notifications.
 	poll, blind = 30 * time.Second, 2 * time.Second
+	// hung is how long a read that is running when ctx ends is waited for.
+	hung = time.Second
 )
 
 // Live is the part of a [Source] that sources of the system's own GPUs share: the list in
@@ -79,6 +81,9 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 // not interrupt the read: drivers can hang.
 func (l *Live) read(ctx context.Context) (*state, error) {
 	done := make(chan *state, 1)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
+	}
 	select {
 	case l.reading <- struct{}{}:
 		go func() {
@@ -154,6 +159,7 @@ func (l *Live) logChanges(before, now []Device) {
 func (l *Live) Watch(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var notifying sync.WaitGroup
+	defer l.waitRead()
 	defer notifying.Wait()
 	defer cancel()
 	var notified atomic.Bool
@@ -196,6 +202,16 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 				next = nil
 			}
 		}
+	}
+}
+
+// waitRead waits for the read that is running, so that a program that ends has closed what
+// it opened, unless the driver hangs.
+func (l *Live) waitRead() {
+	select {
+	case l.reading <- struct{}{}:
+		<-l.reading
+	case <-time.After(hung):
 	}
 }
 

@@ -229,3 +229,25 @@ func TestWatchBeforeFirstList(t *testing.T) {
 		}
 	})
 }
+
+// A program ends when its reads have ended, or their driver hangs.
+func TestWatchWaitsForRead(t *testing.T) {
+	t.Parallel()
+	for read, want := range map[time.Duration]time.Duration{hung / 2: hung / 2, time.Hour: hung} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			f := newFake(1)
+			list := func(ctx context.Context) ([]Device, error) {
+				cancel()
+				time.Sleep(read)
+				return f.list(ctx)
+			}
+			start := time.Now()
+			err := NewLive(nil, list, func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }).Watch(ctx, func() {})
+			if took := time.Since(start); err != nil || took != want {
+				t.Errorf("a read of %s: %v after %s, want %s", read, err, took, want)
+			}
+			time.Sleep(read)
+		})
+	}
+}
