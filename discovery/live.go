@@ -81,19 +81,18 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 // not interrupt the read: drivers can hang.
 func (l *Live) read(ctx context.Context) (*state, error) {
 	done := make(chan *state, 1)
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
-	}
-	select {
-	case l.reading <- struct{}{}:
-		go func() {
-			defer func() { <-l.reading }()
-			devices, err := l.list(ctx)
-			if err == nil || ctx.Err() == nil {
-				done <- l.update(devices, err)
-			}
-		}()
-	case <-ctx.Done():
+	if ctx.Err() == nil { // Otherwise select may choose to read.
+		select {
+		case l.reading <- struct{}{}:
+			go func() {
+				defer func() { <-l.reading }()
+				devices, err := l.list(ctx)
+				if err == nil || ctx.Err() == nil {
+					done <- l.update(devices, err)
+				}
+			}()
+		case <-ctx.Done():
+		}
 	}
 	select {
 	case st := <-done:

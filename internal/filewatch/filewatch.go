@@ -1,6 +1,6 @@
-// Package filewatch notices changes of files by looking at them: that serves files and
-// directories that do not exist yet, and volumes of Kubernetes, which the kubelet changes
-// through a symbolic link.
+// Package filewatch polls files for changes. That also works for files and directories
+// that do not exist yet, and for Kubernetes volumes, which the kubelet changes through a
+// symbolic link.
 package filewatch
 
 import (
@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// lookInterval is the time between looks. A file that is written in several steps is
-// reported when two looks are equal.
-const lookInterval = 250 * time.Millisecond
+// pollInterval is the time between polls. A file that is written in several steps is
+// reported when two polls are equal.
+const pollInterval = 250 * time.Millisecond
 
 // Watch calls changed at the start, after each change of the files, and after each
 // interval, until ctx ends. The last element of a path can be a pattern of
 // [filepath.Match].
 func Watch(ctx context.Context, files []string, interval time.Duration, changed func()) {
-	ticker := time.NewTicker(lookInterval)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	before, last := look(files), time.Time{}
+	before, last := poll(files), time.Time{}
 	reported := before
 	for ctx.Err() == nil {
-		now := look(files)
+		now := poll(files)
 		if now.equal(before) && !now.equal(reported) || time.Since(last) >= interval {
 			reported, last = now, time.Now()
 			changed()
@@ -40,7 +40,7 @@ func Watch(ctx context.Context, files []string, interval time.Duration, changed 
 // state is the files that exist, by path.
 type state map[string]os.FileInfo
 
-func look(files []string) state {
+func poll(files []string) state {
 	s := state{}
 	for _, pattern := range files {
 		matches, _ := filepath.Glob(pattern)

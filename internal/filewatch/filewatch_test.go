@@ -46,7 +46,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("%s: %d calls, want %d", what, got, want)
 			}
 		}
-		const soon = 2*lookInterval + time.Millisecond
+		const soon = 2*pollInterval + time.Millisecond
 		step("start", 0, 1)
 		write("other", "1")
 		step("another file", soon, 0)
@@ -54,7 +54,7 @@ func TestWatch(t *testing.T) {
 		step("created", soon, 1)
 		for _, text := range []string{"22", "333", "4444"} { // in several steps
 			write("file", text)
-			time.Sleep(lookInterval)
+			time.Sleep(pollInterval)
 		}
 		step("written", soon, 1)
 		write("next", "55555")

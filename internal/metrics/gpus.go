@@ -19,8 +19,8 @@ type Node struct {
 // scrapeTimeout bounds the collection for one scrape.
 const scrapeTimeout = 2 * time.Second
 
-// CollectNode adds metrics of the node's state, which look sets at each scrape.
-func (m *Metrics) CollectNode(look func(context.Context, Node)) {
+// CollectNode adds metrics of the node's state, which set fills in at each scrape.
+func (m *Metrics) CollectNode(set func(context.Context, Node)) {
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
@@ -37,7 +37,7 @@ func (m *Metrics) CollectNode(look func(context.Context, Node)) {
 			n.Devices.WithLabelValues(kind, "healthy")
 			n.Devices.WithLabelValues(kind, "unhealthy")
 		}
-		look(ctx, n)
+		set(ctx, n)
 		for _, v := range []*prometheus.GaugeVec{n.Devices, n.Registered, n.Replicas, n.InUse} {
 			v.Collect(to)
 		}
