@@ -18,6 +18,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+
+	"github.com/tidwall/gjson"
 
 	"directx-nri/internal/durable"
 )
@@ -238,10 +241,14 @@ func ReadShim(stateDir string) (Shim, error) {
 	if err != nil {
 		return p.Shim, nil //nolint:nilerr // see above
 	}
-	var f struct {
-		Shim Shim `json:"shim"`
-	}
-	if err = json.Unmarshal(data, &f); err == nil {
+	shim := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
+	name := shim.Get("runtime")
+	switch {
+	case !gjson.ValidBytes(data):
+		err = errors.New("malformed JSON")
+	case name.Exists() && name.Type != gjson.String:
+		err = errors.New("shim.runtime is not a string")
+	default:
 		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
@@ -250,5 +257,6 @@ func ReadShim(stateDir string) (Shim, error) {
 		}
 		return p.Shim, nil
 	}
-	return withShimLog(Policy{Shim: f.Shim}, stateDir).Shim, nil
+	p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
+	return p.Shim, nil
 }
