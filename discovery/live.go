@@ -21,7 +21,7 @@ const (
 	// the registry and the host of a VM can lag behind it.
 	settle, settled = time.Second, 10 * time.Second
 	// poll is the interval of reads otherwise, for changes without a notification, and
-	// blind the one without notifications.
+	// blind the one without notifications, or after a read that failed.
 	poll, blind = 30 * time.Second, 2 * time.Second
 	// hung is how long a read that is running when ctx ends is waited for.
 	hung = time.Second
@@ -180,7 +180,7 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 		}
 		interval := poll
 		switch {
-		case !notified.Load():
+		case !notified.Load() || st.err != nil:
 			interval = blind
 		case time.Now().Before(unsettled):
 			interval = settle
