@@ -13,19 +13,19 @@ import (
 	"directx-nri/internal/win32"
 )
 
-// TestReportCapabilities checks that errors are printed as text, and handlers and the
+// TestPrintFacts checks that errors are printed as text, and handlers and the
 // assignment mode as they are.
-func TestReportCapabilities(t *testing.T) {
+func TestPrintFacts(t *testing.T) {
 	t.Parallel()
 	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := doctor.Facts{
 		OS: "windows", Config: doctor.Config{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}},
 		Containerd: doctor.Containerd{Handlers: doctor.Handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
-		Shims:      []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}},
+		Shims:      []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}}, Assignment: capabilities.Resolve(policy.AssignAuto, "windows", 17763),
 	}
 	doctor.AsText(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
-	if err := printAs(&out, outputYAML, reportCapabilities(f)); err != nil {
+	if err := printAs(&out, outputYAML, f); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"error: file does not exist", "assignment: class-guid", "Windows build 17763 cannot", "loaded: true", "notEligible: runtime handler other has"} {

@@ -325,7 +325,6 @@ func TestRefusals(t *testing.T) {
 		"command, no reset": {mine, []string{"configure", "--restart-command=x"}, "requires --restart"},
 		"output":            {mine, []string{"status", "-o", "xml"}, "want yaml or json"},
 		"not configured":    {mine, []string{"status"}, "no runtime handler uses our shim"},
-		"unreadable":        {"= 1", []string{"status"}, "config.toml:1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -385,14 +384,20 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestStatusWhenContainerdDoesNotAnswer(t *testing.T) {
+// A status that is unknown is an error, and the output has the cause.
+func TestStatusIsUnknown(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, mine)
-	b.must(t, "configure")
-	b.socket = filepath.Join(b.root, "none")
-	stdout, _, err := b.run(t, "status")
-	if err == nil || !strings.Contains(err.Error(), "is --cri-socket") || !strings.Contains(stdout, "runc") {
-		t.Errorf("error %v\n%s", err, stdout)
+	for want, change := range map[string]func(b *bed){
+		"config.toml:1:1: ":         func(b *bed) { b.write(t, b.config, "= 1") },
+		"no such file or directory": func(b *bed) { b.socket = filepath.Join(b.root, "none") },
+	} {
+		b := newBed(t, mine)
+		b.must(t, "configure")
+		change(b)
+		stdout, _, err := b.run(t, "status")
+		if err == nil || !strings.Contains(err.Error(), "dxctl doctor") || !strings.Contains(stdout, want) {
+			t.Errorf("error %v, want %q in\n%s", err, want, stdout)
+		}
 	}
 }
 
@@ -428,25 +433,30 @@ func TestDoctorChecksTheKubeletsDirectory(t *testing.T) {
 	}
 }
 
-// A disk that hangs does not stop doctor.
+// A disk that hangs does not stop doctor, which reports it.
 func TestDoctorOnADiskThatHangs(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	state := filepath.Join(dir, "state")
-	pipe := policy.Path(state)
-	if err := errors.Join(os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	args := append([]string{"doctor", "--state-dir", state}, emptyNode(dir)...)
-	out, err := ask(t, append(args, "--timeout", "300ms")...)
-	if err == nil || !strings.Contains(out, "read node policy: no answer") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // The query in the background ends.
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writer.Close(); err != nil {
-		t.Error(err)
+	for name, want := range map[string]string{
+		filepath.Base(policy.Path("")): "read node policy: no answer",
+		pendingRestartName:             "check the files of directx-nri: no answer",
+	} {
+		dir := t.TempDir()
+		state := filepath.Join(dir, "state")
+		pipe := filepath.Join(state, name)
+		if err := errors.Join(os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		args := append([]string{"doctor", "--state-dir", state}, emptyNode(dir)...)
+		out, err := ask(t, append(args, "--timeout", "300ms")...)
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // The query in the background ends.
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"directx-nri/internal/paths"
 )
 
+// exitUnknown is the exit status if something could not be found out.
+const exitUnknown = 2
+
 type doctorOptions struct {
 	nodeFacts
 	report string
@@ -62,7 +65,7 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 		err = report.Print(stdout)
 	}
 	if err == nil && o.report != "" {
-		err = o.writeReport(ctx, stderr, facts, report)
+		err = o.writeReport(stderr, facts, report)
 	}
 	switch {
 	case err != nil:

@@ -109,7 +109,7 @@ func TestInstallClearsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, _, err := execute(t, newStatusCommand("linux"), "--config", p.config, "--cri-socket", p.socket, "--state-dir", p.state)
-	if err == nil || !strings.Contains(err.Error(), "the real shim "+p.real+" answers with bootstrap version 3") {
+	if err == nil || !strings.Contains(stdout, "the real shim "+p.real+" answers with bootstrap version 3") {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 	p.mustInstall(t)

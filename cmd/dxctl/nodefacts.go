@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -17,8 +18,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -79,9 +78,13 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 	})
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
 	group.Go(func() {
-		f.Files, _ = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
+		var err error
+		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
 			return slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()), nil
 		})
+		if err != nil {
+			f.Files = []doctor.File{{Kind: doctor.Unanswered, Path: n.stateDir, Err: fmt.Errorf("check the files of directx-nri: %w", err)}}
+		}
 	})
 	group.Wait()
 	return f
@@ -91,9 +94,6 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 // shim and the NRI plugin.
 func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 	f := doctor.Facts{OS: n.os, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
-	if f.Version == "unknown" || f.Version == "(devel)" { // It was built without one.
-		f.Version = ""
-	}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
@@ -117,6 +117,7 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 		f.NotServed = err
 	}
 	group.Wait()
+	f.Assignment = capabilities.Resolve(f.Config.Policy.Assignment, n.os, capabilities.Build())
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
 	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
 	return f
@@ -246,27 +247,20 @@ func reach(ctx context.Context, address string) error {
 // shims returns the files that containerd runs as our shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
 func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Policy) []doctor.Shim {
-	var list []doctor.Shim
-	add := func(path string, handlers ...string) {
-		i := slices.IndexFunc(list, func(s doctor.Shim) bool { return s.Path == path })
-		if i < 0 {
-			list, i = append(list, doctor.Shim{Path: path}), len(list)
-		}
-		list[i].Handlers = append(list[i].Handlers, handlers...)
-	}
+	handlers := map[string][]string{n.shim: nil}
 	for _, h := range c.Handlers {
 		if h.Ours() {
-			add(h.RuntimePath, h.Name)
+			handlers[h.RuntimePath] = append(handlers[h.RuntimePath], h.Name)
 		}
 	}
-	add(n.shim)
-	for i := range list {
-		s := &list[i]
-		begin := time.Now()
-		s.Version, s.Err = n.shimVersion(ctx, s.Path)
+	var list []doctor.Shim
+	for _, path := range slices.Sorted(maps.Keys(handlers)) {
+		s, begin := doctor.Shim{Path: path, Handlers: handlers[path]}, time.Now()
+		s.Version, s.Err = n.shimVersion(ctx, path)
 		s.Start = time.Since(begin)
-		_, s.RealErr = shim.FindRuntime(s.Path, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
+		_, s.RealErr = shim.FindRuntime(path, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
 		doctor.AsText(&s.Err, &s.RealErr)
+		list = append(list, s)
 	}
 	return list
 }
@@ -303,13 +297,10 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 	if _, err := os.Stat(n.kubeletDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	k := &doctor.Kubelet{Dir: n.kubeletDir, PodResources: n.podResources, Allocatable: map[string][]string{}}
+	k := &doctor.Kubelet{Dir: n.kubeletDir, Allocatable: map[string][]string{}}
 	k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = n.call(ctx, n.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
-		if status.Code(err) == codes.Unimplemented {
-			return fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
-		}
 		for _, devices := range answer.GetDevices() {
 			k.Allocatable[devices.GetResourceName()] = append(k.Allocatable[devices.GetResourceName()], devices.GetDeviceIds()...)
 		}
@@ -347,13 +338,12 @@ func (n *nodeFacts) access(c doctor.Config) (list []doctor.File) {
 	return list
 }
 
-func (n *nodeFacts) records(ctx context.Context) []doctor.File {
+func (n *nodeFacts) records(ctx context.Context) (list []doctor.File) {
 	dir := paths.Allocations(n.stateDir)
 	_, problems, err := allocation.OpenStore(dir).List(ctx)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		problems = append(problems, allocation.Problem{Path: dir, Err: err})
 	}
-	var list []doctor.File
 	for _, p := range problems {
 		list = append(list, doctor.File{Kind: doctor.Record, Path: p.Path, Err: fmt.Errorf("an allocation record cannot be used: %w", p.Err)})
 	}

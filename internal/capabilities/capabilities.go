@@ -25,9 +25,9 @@ type Capabilities struct {
 type Assignment struct {
 	// Mode is [policy.AssignByPath] for single devices, or [policy.AssignByClass] for
 	// all GPUs of the node.
-	Mode policy.Assignment
+	Mode policy.Assignment `json:"assignment"`
 	// Reason is one line.
-	Reason string
+	Reason string `json:"reason"`
 }
 
 // ByClass reports whether containers get all GPUs of the node, by their class.

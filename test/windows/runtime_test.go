@@ -62,10 +62,10 @@ func testConfigure(t *testing.T) {
 			}
 			n := start(t, bed.Options{Name: "configure-" + test.name, Containerd2: test.containerd2, Config: &config})
 			before := n.ContainerdConfig(t)
-			n.dxctl(t, 1, says("no runtime handler uses our shim", "dxctl runtime configure --restart"), "status")
+			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 			n.dxctl(t, 0, says("runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")
 			configured := n.ContainerdConfig(t)
-			n.dxctl(t, 1, says("has not loaded runtime handler"), "status")
+			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 			n.Kill()
 			n.Start(t)
 			paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json"))
@@ -87,7 +87,7 @@ func testConfigure(t *testing.T) {
 			if after := n.ContainerdConfig(t); !bytes.Equal(after, before) || (after == nil) != (before == nil) {
 				t.Errorf("unconfigured, the file is\n%s\nand was\n%s", after, before)
 			}
-			n.dxctl(t, 1, says("has not loaded runtime handler"), "status")
+			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 		})
 	}
 }

@@ -73,7 +73,6 @@ func Examine(f Facts) Report {
 	e.windows()
 	e.containerd()
 	if e.served(byShim) {
-		e.overrides()
 		if f.Kubelet != nil {
 			e.handlers()
 		}
@@ -86,21 +85,6 @@ func Examine(f Facts) Report {
 		e.kubelet()
 	}
 	return e.r
-}
-
-// RuntimeFindings returns the problems of containerd's runtime handlers and of the
-// shims that they use.
-func RuntimeFindings(f Facts) []Finding {
-	f.Version = "" // A shim of another version works.
-	e := &examination{Facts: f}
-	e.overrides()
-	e.handlers()
-	for _, s := range f.Shims {
-		if len(s.Handlers) > 0 {
-			e.shim(s)
-		}
-	}
-	return e.r.Findings
 }
 
 // servedBy returns the components that add GPUs to containers, none if directx-nri is
@@ -124,15 +108,6 @@ func (f Facts) servedBy() []string {
 		list = append(list, byShim)
 	}
 	return list
-}
-
-// Assignment returns how containers are assigned devices in a mode.
-func (f Facts) Assignment(mode policy.Assignment) capabilities.Assignment {
-	var build uint32
-	if f.Windows != nil {
-		build = f.Windows.Windows.Build
-	}
-	return capabilities.Resolve(mode, f.OS, build)
 }
 
 func (e *examination) served(by string) bool { return slices.Contains(e.r.ServedBy, by) }
@@ -188,23 +163,9 @@ func (e *examination) setup() {
 	})
 }
 
-// advice returns the check, the consequence and the remedy of a problem with a file.
-func (k FileKind) advice() (check, why, fix string) {
-	a := map[FileKind][3]string{
-		Private:        {CheckPermissions, "others can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"},
-		HostDirectory:  {CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"},
-		Record:         {CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"},
-		Journal:        {CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"},
-		FailedRestart:  {CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}"},
-		PendingRestart: {CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"},
-	}[k]
-	return a[0], a[1], a[2]
-}
-
 func (e *examination) files() {
 	for _, f := range e.Files {
-		check, why, fix := f.Kind.advice()
-		e.first(entry{f.Err != nil, check, f.Path, f.Err, why, fix})
+		e.first(entry{f.Err != nil, f.Kind.check, f.Path, f.Err, f.Kind.why, f.Kind.fix})
 	}
 }
 
@@ -283,7 +244,7 @@ func (e *examination) windows() {
 	if e.Windows == nil {
 		return
 	}
-	auto, err := e.Assignment(policy.AssignAuto), e.Windows.HCSErr
+	auto, err := capabilities.Resolve(policy.AssignAuto, e.OS, e.Windows.Windows.Build), e.Windows.HCSErr
 	e.first([]entry{
 		{errors.Is(err, context.DeadlineExceeded), CheckHCS, "vmcompute", fmt.Sprintf("the Host Compute Service does not answer: %v", err), "no container can be started or stopped", "in PowerShell: Restart-Service -Force vmcompute; or restart the node"},
 		{auto.ByClass() && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, e.Windows.Windows.String(), auto.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
@@ -310,14 +271,12 @@ func (e *examination) containerd() {
 	const why = "containerd does not start again"
 	e.first(entry{c.FileErr != nil, CheckFile, c.ConfigPath, c.FileErr, why, "correct the file, or set --config"})
 	for _, bad := range c.Imports {
-		e.first(entry{!errors.Is(bad, ErrOverridden), CheckFile, c.ConfigPath, bad, why, "correct that file, or remove it from imports"})
-	}
-}
-
-// overrides reports imported files that replace what is configured for the shim.
-func (e *examination) overrides() {
-	for _, bad := range e.Containerd.Imports {
-		e.first(entry{errors.Is(bad, ErrOverridden), CheckFile, e.Containerd.ConfigPath, bad, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"})
+		overridden := errors.Is(bad, ErrOverridden)
+		e.first([]entry{
+			{when: overridden && !e.served(byShim)},
+			{overridden, CheckFile, c.ConfigPath, bad, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"},
+			{true, CheckFile, c.ConfigPath, bad, why, "correct that file, or remove it from imports"},
+		}...)
 	}
 }
 
@@ -361,23 +320,19 @@ func (e *examination) shims() {
 		if len(s.Handlers) == 0 && e.Kubelet != nil {
 			continue
 		}
-		e.shim(s)
-		e.first(entry{s.Err == nil && s.RealErr != nil && !e.has(CheckShim, CheckConfig), CheckShim, s.Path, fmt.Sprint(s.RealErr), "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"})
+		user := "ctr and nerdctl"
+		if len(s.Handlers) > 0 {
+			user = "runtime handler " + strings.Join(s.Handlers, ", ")
+		}
+		why := "containers of " + user + " do not start"
+		e.first([]entry{
+			{s.Err == nil && s.Version != e.Version, CheckShim, s.Path, fmt.Sprintf("the shim has version %s, and dxctl has version %s", s.Version, e.Version), "they may not read each other's files", "run 'dxctl runtime install' of the same version"},
+			{errors.Is(s.Err, fs.ErrNotExist), CheckShim, s.Path, "the shim of " + user + " does not exist", why, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"},
+			{errors.Is(s.Err, durable.ErrUntrusted), CheckPermissions, s.Path, s.Err, "containerd runs the shim with all privileges", ""},
+			{s.Err != nil, CheckShim, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err), why, "run 'dxctl runtime install', which tests it"},
+			{s.RealErr != nil && !e.has(CheckShim, CheckConfig), CheckShim, s.Path, fmt.Sprint(s.RealErr), "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"},
+		}...)
 	}
-}
-
-func (e *examination) shim(s Shim) {
-	user := "ctr and nerdctl"
-	if len(s.Handlers) > 0 {
-		user = "runtime handler " + strings.Join(s.Handlers, ", ")
-	}
-	why := "containers of " + user + " do not start"
-	e.first([]entry{
-		{s.Err == nil && e.Version != "" && s.Version != e.Version, CheckShim, s.Path, fmt.Sprintf("the shim has version %s, and dxctl has version %s", cmp.Or(s.Version, "unknown"), e.Version), "they may not read each other's files", "run 'dxctl runtime install' of the same version"},
-		{errors.Is(s.Err, fs.ErrNotExist), CheckShim, s.Path, "the shim of " + user + " does not exist", why, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"},
-		{errors.Is(s.Err, durable.ErrUntrusted), CheckPermissions, s.Path, s.Err, "containerd runs the shim with all privileges", ""},
-		{s.Err != nil, CheckShim, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err), why, "run 'dxctl runtime install', which tests it"},
-	}...)
 }
 
 func (e *examination) nri() {
@@ -411,8 +366,7 @@ func (e *examination) kubelet() {
 func (e *examination) registration() {
 	k := e.Kubelet
 	if err := k.PodResourcesErr; err != nil {
-		old := errors.Is(err, errors.ErrUnsupported)
-		e.first(entry{!old, CheckRegistration, k.PodResources, fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", err), "GPUs of deleted pods stay allocated", "set --pod-resources-socket"})
+		e.report(entry{true, CheckRegistration, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", err), "GPUs of deleted pods stay allocated", "set --pod-resources-socket"})
 		return
 	}
 	// The advertiser offers nothing that containers would not get.

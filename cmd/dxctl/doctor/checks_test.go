@@ -48,7 +48,7 @@ func healthyNode() Facts {
 		},
 		Shims: []Shim{{Path: shimPath, Handlers: []string{"runc"}, Version: "1.0"}},
 		Kubelet: &Kubelet{
-			Dir: "/var/lib/kubelet/device-plugins", PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+			Dir:         "/var/lib/kubelet/device-plugins",
 			Allocatable: map[string][]string{display: {"GPU-0::0", "GPU-0::1"}, compute: {"NPU::0"}},
 		},
 	}
@@ -115,8 +115,6 @@ func TestHealthyNodes(t *testing.T) {
 		}), []string{"kubelet"}},
 		"standalone":             {healthyStandalone(), shim},
 		"standalone without CRI": {with(healthyStandalone(), func(f *Facts) { f.Containerd.Err = errWithoutCRI }), shim},
-		"old kubelet":            {with(healthyNode(), func(f *Facts) { f.Kubelet.PodResourcesErr = errors.ErrUnsupported }), both},
-		"unknown version":        {with(healthyNode(), func(f *Facts) { f.Version = "" }), both},
 		"handler of another product": {with(healthyNode(), func(f *Facts) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, Handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
@@ -279,6 +277,7 @@ func brokenNodes() []brokenNode {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
 			f.GPUs.Err, f.Files = f.Config.Err, []File{{Private, state, f.Config.Err}}
 		}),
+		file(CheckPermissions, "no answer", Unanswered, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
 		file(CheckPermissions, "does not exist", HostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
 		file(CheckLeftovers, "unexpected end", Journal, journal, errors.New("unexpected end of JSON input")),
 		linux(CheckLeftovers, "did not restart", func(f *Facts) {

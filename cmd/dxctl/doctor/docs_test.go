@@ -27,8 +27,8 @@ func TestTroubleshootingPage(t *testing.T) {
 func TestLimitsPage(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
-	for _, c := range claims(Facts{}, Observations{}) {
-		fmt.Fprintf(&page, "\n- %s", c.text)
+	for _, c := range Claims(Facts{}, nil) {
+		fmt.Fprintf(&page, "\n- %s", c.Claim)
 	}
 	checkPage(t, "limits.md", "claims", page.String()+"\n\n")
 }

@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"directx-nri/discovery"
@@ -21,9 +22,8 @@ import (
 // 'dxctl capabilities' prints are stable.
 type Facts struct {
 	// OS is "windows" or "linux".
-	OS string `json:"os"`
-	// Version is dxctl's version, "" if unknown.
-	Version    string                     `json:"version,omitempty"`
+	OS         string                     `json:"os"`
+	Version    string                     `json:"version"`           // dxctl's
 	Windows    *capabilities.Capabilities `json:"windows,omitempty"` // nil on other systems
 	WSL        *WSL                       `json:"wsl,omitempty"`     // nil outside of WSL
 	Config     Config                     `json:"config"`
@@ -34,6 +34,8 @@ type Facts struct {
 	NotServed error `json:"notServed,omitempty"`
 	// NRIErr is of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
+	// Assignment is the assignment mode in force.
+	capabilities.Assignment
 	// The rest is not gathered for 'dxctl capabilities'.
 	GPUs    GPUs     `json:"-"`
 	Kubelet *Kubelet `json:"-"` // nil on a node without Kubernetes
@@ -102,18 +104,18 @@ type Containerd struct {
 	Handlers []Handler `json:"handlers"`
 }
 
-// TextError is an error that JSON has as text.
-type TextError struct{ error }
+// textError is an error that JSON has as text.
+type textError struct{ error }
 
 // MarshalText returns the error's message.
-func (e TextError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
-func (e TextError) Unwrap() error                { return e.error }
+func (e textError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+func (e textError) Unwrap() error                { return e.error }
 
-// AsText makes errors a [TextError].
+// AsText makes JSON have errors as text.
 func AsText(errs ...*error) {
 	for _, err := range errs {
 		if *err != nil {
-			*err = TextError{*err}
+			*err = textError{*err}
 		}
 	}
 }
@@ -137,10 +139,6 @@ type Handler struct {
 // Handlers returns the handlers of containerd's file, and those of the running
 // containerd that use our shim and are not in the file.
 func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
-	running := map[string]containerdconfig.Handler{}
-	for _, h := range loaded {
-		running[h.Name] = h
-	}
 	list := []Handler{}
 	add := func(h containerdconfig.Handler, routed, isLoaded bool) {
 		handler := Handler{Handler: h, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
@@ -150,13 +148,13 @@ func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
 		list = append(list, handler)
 	}
 	for _, h := range file {
-		r := running[h.Name]
-		delete(running, h.Name)
-		add(h, h.Ours(), r.Ours() && (!h.Ours() || r.RuntimePath == h.RuntimePath))
+		add(h, h.Ours(), slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
+			return l.Name == h.Name && l.Ours() && (!h.Ours() || l.RuntimePath == h.RuntimePath)
+		}))
 	}
-	for _, h := range loaded {
-		if _, isLeft := running[h.Name]; isLeft && h.Ours() {
-			add(h, false, true)
+	for _, l := range loaded {
+		if l.Ours() && !slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name }) {
+			add(l, false, true)
 		}
 	}
 	return list
@@ -185,8 +183,7 @@ type Kubelet struct {
 	SocketErr error
 	// AdvertiserErr is why directx-advertiser does not answer for a resource.
 	AdvertiserErr error
-	// PodResources is the kubelet's PodResources socket.
-	PodResources    string
+	// PodResourcesErr is why the kubelet's PodResources API does not answer.
 	PodResourcesErr error
 	// Allocatable are the kubelet's healthy device IDs, by resource.
 	Allocatable map[string][]string
@@ -199,17 +196,18 @@ type File struct {
 	Err  error
 }
 
-// FileKind is what a file is for.
-type FileKind string
+// FileKind is the check of a file, and the consequence and remedy of a problem with it.
+type FileKind struct{ check, why, fix string }
 
 // The kinds of files.
-const (
-	Private        FileKind = "private"            // others must not write it
-	HostDirectory  FileKind = "host directory"     // of extraMounts.hostDirectories
-	Record         FileKind = "allocation record"  // or the directory of all
-	Journal        FileKind = "record of changes"  // of 'dxctl runtime configure'
-	FailedRestart  FileKind = "failed restart"     // of containerd
-	PendingRestart FileKind = "unfinished restart" // of containerd
+var ( //nolint:gochecknoglobals // These are constants.
+	Private        = FileKind{CheckPermissions, "others can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"}
+	HostDirectory  = FileKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"}
+	Record         = FileKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
+	Journal        = FileKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
+	FailedRestart  = FileKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}"}
+	Unanswered     = FileKind{CheckPermissions, "problems with them are not detected", "check the disks of the state directory, the inventory and extraMounts.hostDirectories"}
+	PendingRestart = FileKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
 )
 
 // The severities of findings.

@@ -18,41 +18,30 @@ func secrets() []*regexp.Regexp {
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)[^\s"'\\]+`),
 		// A value with the name of a secret: in quotation marks, escaped ones, or none.
 		regexp.MustCompile(`(?i)((?:password|secret|token|key|credentials?)\w*\\?["']?\s*[:=]\s*)(?:\\"(?:[^\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|[^\s"'\\,;}\]]+)`),
+		// An allocation token. A JSON escape such as \u003e ends in such digits.
+		regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`),
 	}
 }
 
-// A JSON escape such as \u003e may precede the digits, and ends in some itself.
-var hexRun = regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?([0-9a-fA-F]{32,})`)
-
 // Redact returns text without what looks like a secret: passwords, users in URLs, and
-// allocation tokens, which are long hexadecimal numbers. The numbers in known, the IDs of
-// allocations, remain.
-func Redact(text []byte, known map[string]bool) []byte {
+// long hexadecimal numbers.
+func Redact(text []byte) []byte {
 	clean := strings.ToValidUTF8(string(text), "?")
 	for _, secret := range secrets() {
 		clean = secret.ReplaceAllString(clean, "${1}"+Redacted)
 	}
-	return []byte(hexRun.ReplaceAllStringFunc(clean, func(found string) string {
-		parts := hexRun.FindStringSubmatch(found)
-		if known[parts[2]] {
-			return found
-		}
-		return parts[1] + Redacted
-	}))
+	return []byte(clean)
 }
 
 // quoted are the parts of an error that show the content of a file: what is quoted,
 // and keys that the YAML library does not quote.
 var quoted = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfield .* not found in type|\\bkey .* already set")
 
-// RedactQuotes returns the text of an error without the file content that it quotes.
-func RedactQuotes(text string) string { return quoted.ReplaceAllString(text, "'…'") }
-
 // Redact returns the report with findings that quote no file.
 func (r Report) Redact() Report {
 	r.Findings = slices.Clone(r.Findings)
 	for i := range r.Findings {
-		r.Findings[i].Problem = RedactQuotes(r.Findings[i].Problem)
+		r.Findings[i].Problem = quoted.ReplaceAllString(r.Findings[i].Problem, "'…'")
 	}
 	return r
 }

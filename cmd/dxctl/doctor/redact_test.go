@@ -10,7 +10,7 @@ func TestRedact(t *testing.T) {
 	const id, token = "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"
 	for text, want := range map[string]string{
 		"nothing to hide: C:\\a, PCIROOT(0)#PCI(1B00)":    "nothing to hide: C:\\a, PCIROOT(0)#PCI(1B00)",
-		"allocation=" + id + " " + token:                  "allocation=" + id + " " + Redacted,
+		"allocation=" + id + " " + token:                  "allocation=" + Redacted + " " + Redacted,
 		`{"msg":"a\n` + token + `"}`:                      `{"msg":"a\n` + Redacted + `"}`,
 		`{"msg":"a\u003e` + token + `"}`:                  `{"msg":"a\u003e` + Redacted + `"}`,
 		"hash " + token + "00112233 container " + id + id: "hash " + Redacted + " container " + Redacted,
@@ -21,7 +21,7 @@ func TestRedact(t *testing.T) {
 		"https://me:hun/t@er2@example.com/a":              "https://" + Redacted + "example.com/a",
 		"Authorization: Bearer abcdefgh":                  "Authorization: Bearer " + Redacted,
 	} {
-		if got := string(Redact([]byte(text), map[string]bool{id: true})); got != want {
+		if got := string(Redact([]byte(text))); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add(`{"a":"`, `"}`)
 	f.Fuzz(func(t *testing.T, before, after string) {
 		const token = "ffeeddccbbaa99887766554433221100"
-		if got := string(Redact([]byte(before+" "+token+" "+after), nil)); strings.Contains(got, token) {
+		if got := string(Redact([]byte(before + " " + token + " " + after))); strings.Contains(got, token) {
 			t.Errorf("%q", got)
 		}
 	})
