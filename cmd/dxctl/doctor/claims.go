@@ -54,10 +54,7 @@ func Claims(f Facts, findings []Finding) []Claim {
 	}
 	add("Unix sockets on Windows, that is the advertiser with a Windows kubelet (both ran on Linux)", "run this on a node with the kubelet and directx-advertiser",
 		kubelet, nil, CheckKubelet, CheckAdvertiser, CheckRegistration)
-	hostProcess := ""
-	if os.Getenv("CONTAINER_SANDBOX_MOUNT_POINT") != "" {
-		hostProcess = "this is a HostProcess container"
-	}
+	hostProcess := os.Getenv("CONTAINER_SANDBOX_MOUNT_POINT") // where Windows mounts our image
 	add("HostProcess containers, and the Windows image", "run this in our pod, with kubectl exec", hostProcess, nil)
 	add("what a restart of containerd under nssm does to containers",
 		"on a node that runs containerd under nssm and may fail: note the processes of containers, run 'Restart-Service containerd', and note them again", "", nil)

@@ -33,7 +33,7 @@ func TestClaims(t *testing.T) {
 		"kubelet":         {realGPU(), "kubelet", holds, "devices of 1 resources"},
 		"deaf advertiser": {with(realGPU(), func(f *Facts) { f.Kubelet.AdvertiserErr = errors.New("refused") }), "kubelet", fails, "refused"},
 		"no kubelet":      {with(realGPU(), func(f *Facts) { f.Kubelet = nil }), "kubelet", unchecked, "with the kubelet"},
-		"HostProcess":     {realGPU(), "HostProcess", holds, "this is a HostProcess container"},
+		"HostProcess":     {realGPU(), "HostProcess", holds, `C:\hpc`},
 		"nssm":            {realGPU(), "nssm", unchecked, "Restart-Service containerd"},
 		"time":            {realGPU(), "time", holds, "starts in 1.23ms"},
 		"no shim":         {with(realGPU(), func(f *Facts) { f.Shims[0].Err = errGone }), "time", unchecked, "install the runtime shim"},

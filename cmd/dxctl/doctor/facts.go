@@ -200,7 +200,9 @@ type File struct {
 type FileKind struct{ check, why, fix string }
 
 // The kinds of files.
-var ( //nolint:gochecknoglobals // These are constants.
+//
+//nolint:gochecknoglobals // These are constants.
+var (
 	Private        = FileKind{CheckPermissions, "others can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"}
 	HostDirectory  = FileKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"}
 	Record         = FileKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
