@@ -340,6 +340,41 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// containerd reads imports of imports, and does not start without one.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	const ours = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n"
+	for name, test := range map[string]struct {
+		imports string
+		files   map[string]string
+		want    string
+	}{
+		"none":               {`["conf.d/*.toml"]`, nil, ""},
+		"harmless":           {`["conf.d/*.toml"]`, map[string]string{"a.toml": "version = 2\nimports = ['../config.toml', 'a.toml']\n"}, ""},
+		"override":           {`["conf.d/*.toml"]`, map[string]string{"a.toml": ours}, "conf.d/a.toml, which "},
+		"override by import": {`["conf.d/a.toml"]`, map[string]string{"a.toml": "version = 2\nimports = ['b']\n", "b": ours}, "conf.d/b, which "},
+		"syntax":             {`["./conf.d/a.toml"]`, map[string]string{"a.toml": "= 1"}, "conf.d/a.toml:1:1"},
+		"missing":            {`["conf.d/a.toml"]`, nil, "conf.d/a.toml: no such file"},
+		"missing by import":  {`["conf.d/a.toml"]`, map[string]string{"a.toml": "version = 2\nimports = ['b']\n"}, "conf.d/b: no such file"},
+		"bad pattern":        {`["conf.d/[*"]`, nil, "syntax error in pattern"},
+	} {
+		b := newBed(t, "imports = "+test.imports+"\n"+mine)
+		if err := os.Mkdir(filepath.Join(b.root, "conf.d"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range test.files {
+			b.write(t, filepath.Join(b.root, "conf.d", file), text)
+		}
+		_, _, err := b.run(t, "configure")
+		if err == nil {
+			_, _, err = b.run(t, "configure") // The file is not an import of its own.
+		}
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: error %v, want %q", name, err, test.want)
+		}
+	}
+}
+
 func TestRestartModeUsage(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

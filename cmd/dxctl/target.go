@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 	"directx-nri/cmd/dxctl/doctor"
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/durable"
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/paths"
 )
@@ -116,34 +119,57 @@ func (t *target) load(ctx context.Context) (containerdconfig.Loaded, error) {
 	return containerdconfig.Load(ctx, connection)
 }
 
-// imports returns an error for each imported file that decides what we configure, or
-// that cannot be used. The former match [doctor.ErrOverridden].
-func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) []error {
-	var problems []error
-	for _, pattern := range f.Imports {
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(t.config), pattern)
-		}
-		names, err := filepath.Glob(pattern)
+// imports returns an error for each file that f imports, also by another one, if it decides
+// what we configure, or cannot be used: containerd does not start with it. The former
+// match [doctor.ErrOverridden].
+// https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
+func (t *target) imports(f containerdconfig.File, node containerdconfig.Node) (problems []error) {
+	add := func(file string, err error) {
 		if err != nil {
-			problems = append(problems, fmt.Errorf("imports of %s: %s: %w", t.config, pattern, err))
-		}
-		for _, name := range names {
-			text, _, err := readFile(name)
-			var tables []string
-			if err == nil {
-				tables, err = containerdconfig.Overrides(text, f.Version, node)
-				err = locate(name, err)
-			}
-			if err != nil {
-				problems = append(problems, err)
-			}
-			for _, table := range tables {
-				problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that table to %[2]s", name, t.config, table, doctor.ErrOverridden))
-			}
+			problems = append(problems, locate(file, err))
 		}
 	}
+	read := map[string]bool{filepath.Clean(t.config): true}
+	pending, err := resolveImports(t.config, f.Imports)
+	add(t.config, err)
+	for len(pending) > 0 {
+		name := pending[0]
+		pending = pending[1:]
+		if read[name] {
+			continue
+		}
+		read[name] = true
+		text, err := durable.Read(name, math.MaxInt64)
+		var keys, imports []string
+		if err == nil {
+			keys, imports, err = containerdconfig.Overrides(text, f, node)
+		}
+		add(name, err)
+		for _, key := range keys {
+			problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that to %[2]s", name, t.config, key, doctor.ErrOverridden))
+		}
+		imports, err = resolveImports(name, imports)
+		add(name, err)
+		pending = append(pending, imports...)
+	}
 	return problems
+}
+
+// resolveImports returns the files that a configuration file imports.
+func resolveImports(file string, imports []string) (files []string, err error) {
+	for _, name := range imports {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		found := []string{filepath.Clean(name)}
+		if strings.Contains(name, "*") {
+			if found, err = filepath.Glob(name); err != nil {
+				return nil, fmt.Errorf("imports: %s: %w", name, err)
+			}
+		}
+		files = append(files, found...)
+	}
+	return files, nil
 }
 
 // locate adds the name of a file to an error.

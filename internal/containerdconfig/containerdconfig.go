@@ -329,23 +329,29 @@ func builtins(os string) map[string]map[string]any {
 	}
 }
 
-// Overrides returns the tables of an imported file, as TOML keys, that override what
-// we configure in a file of the given version.
-func Overrides(imported []byte, version int, node Node) ([]string, error) {
+// Overrides returns the keys and tables of an imported file that override what we
+// configure in f, as TOML keys, and the files that it imports in turn.
+func Overrides(imported []byte, f File, node Node) (keys, imports []string, err error) {
 	d, err := parse(imported)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var tables []string
-	names := []string{criPlugin(1), criPlugin(2), criPlugin(3), nriPlugin(1), nriPlugin(2)}
-	for i, name := range names {
-		path := []string{"plugins", name}
-		if node.merges(version) && i < 3 {
-			path = append(path, "containerd", "runtimes")
-		}
+	add := func(path ...string) {
 		if lookup(d.values, path...) != nil {
-			tables = append(tables, dotted(path))
+			keys = append(keys, dotted(path))
 		}
 	}
-	return tables, nil
+	for version := 1; version <= 3; version++ { // containerd converts files of other versions.
+		cri, nri := criPlugin(version), nriPlugin(version)
+		if !node.merges(f.Version) {
+			add("plugins", cri)
+			add("plugins", nri)
+			continue
+		}
+		for _, h := range f.Handlers {
+			add("plugins", cri, "containerd", "runtimes", h.Name)
+		}
+		add("plugins", nri, "disable")
+	}
+	return slices.Compact(keys), stringsOf(d.values, "imports"), nil
 }

@@ -409,11 +409,18 @@ func TestOverrides(t *testing.T) {
 		"nothing of ours":        {"version = 2\n[plugins.x]\n", 2, linux, nil},
 		"1.x replaces a section": {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, linux, []string{"plugins.'io.containerd.grpc.v1.cri'"}},
 		"2.x merges it":          {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, two, nil},
-		"handlers":               {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.x]\n", 3, linux, []string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes"}},
-		"NRI":                    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
+		"handler":                {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n", 3, linux, []string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc"}},
+		"2.x adds a handler":     {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n", 3, linux, nil},
+		"NRI":                    {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\n", 2, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
+		"NRI in 2.x":             {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'.disable"}},
+		"NRI's socket in 2.x":    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = 'x'\n", 3, linux, nil},
 	} {
-		got, err := Overrides([]byte(test.text), test.version, test.node)
-		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), f, test.node)
+		if diff := cmp.Diff(test.want, got); err != nil || diff != "" || len(imports) != 2 {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
