@@ -135,6 +135,22 @@ func (p place) mustUninstall(t *testing.T, args ...string) (stdout, stderr strin
 	return stdout, stderr
 }
 
+// TestUninstallWithDamagedPolicy removes the usual log, and nothing of the working
+// directory.
+func TestUninstallWithDamagedPolicy(t *testing.T) {
+	p := newPlace(t, mine)
+	p.mustInstall(t)
+	t.Chdir(t.TempDir())
+	log := filepath.Join(p.state, "shim.log")
+	for path, text := range map[string]string{".1": "mine", policy.Path(p.state): "{", log: "ours", log + ".1": "ours"} {
+		p.put(t, path, text, 0o600)
+	}
+	p.mustUninstall(t)
+	if !exists(".1") || exists(log) || exists(log+".1") {
+		t.Errorf("another file is left: %t; the log: %t", exists(".1"), exists(log))
+	}
+}
+
 // refuses checks that an uninstallation fails with the words and leaves the
 // shim.
 func (p place) refuses(t *testing.T, want string, args ...string) {

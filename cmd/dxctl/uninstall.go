@@ -80,6 +80,9 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	path := filepath.Join(o.from, shimfile.Name())
 	// The policy names the real shim and the log.
 	p, policyErr := policy.Read(o.stateDir)
+	if policyErr != nil {
+		p.Shim, _ = policy.ReadShim(o.stateDir) // at least the log
+	}
 	err := o.unused(ctx)
 	if err == nil {
 		err = o.checkHolders(ctx, stderr, o.force)
