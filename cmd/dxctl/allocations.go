@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -99,11 +97,8 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	dir := paths.Allocations(o.stateDir)
 	entries, problems, err := allocation.OpenStore(dir).List(ctx)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w; run dxctl as root, or as an administrator on Windows", err)
-	case err != nil:
-		return err
+	if err != nil {
+		return withRemedy(err)
 	}
 	reports := []allocationReport{}
 	if len(entries) > 0 {
@@ -168,7 +163,7 @@ func (p nodePods) state(e allocation.Entry) (state, reason string) {
 		return stateWaiting, ""
 	case p == nil:
 		return stateUnknown, "the pods of this node are unknown"
-	case p.run(*e.Holder):
+	case p.isRunning(*e.Holder):
 		return stateHeld, ""
 	}
 	return stateStale, "containerd has no running sandbox of its pod"

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ invalid, or others than administrators can write it, nothing changes.`,
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		c.Required = command.Flags().Changed("config")
-		return applyConfig(command.OutOrStdout(), c)
+		return applyConfig(command.Context(), command.OutOrStdout(), c)
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
@@ -52,7 +53,7 @@ invalid, or others than administrators can write it, nothing changes.`,
 	return command
 }
 
-func applyConfig(stdout io.Writer, c config.Compiler) error {
+func applyConfig(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	p, devices, err := c.Compile()
 	if errors.As(err, new(*config.FlagError)) {
 		return cli.Usage("%w", err)
@@ -65,7 +66,7 @@ func applyConfig(stdout io.Writer, c config.Compiler) error {
 	if err := config.Install(c.StateDir, p, devices); err != nil {
 		return err
 	}
-	found, err := recordGPUs(c, p)
+	found, err := recordGPUs(ctx, c, p)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func applyConfig(stdout io.Writer, c config.Compiler) error {
 
 // recordGPUs writes the GPUs that are discovered for the programs that start containers,
 // on systems where those do not discover them, and returns a phrase about them.
-func recordGPUs(c config.Compiler, p policy.Policy) (string, error) {
+func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, error) {
 	if p.Inventory || runtime.GOOS == "windows" {
 		return "", nil
 	}
@@ -87,17 +88,15 @@ func recordGPUs(c config.Compiler, p policy.Policy) (string, error) {
 	if err != nil {
 		return "; " + err.Error(), nil
 	}
-	devices, err := source.Devices(context.Background())
+	devices, err := source.Devices(ctx)
 	return fmt.Sprintf("; %s discovered", plural(len(devices), "GPU")), err
 }
 
 // summary returns a policy's resources and where its GPUs come from.
 func summary(p policy.Policy, devices []discovery.Device) string {
 	var names []string
-	seen := map[string]bool{}
 	for _, r := range p.Resources {
-		if !seen[r.Name] {
-			seen[r.Name] = true
+		if !slices.Contains(names, r.Name) {
 			names = append(names, r.Name)
 		}
 	}

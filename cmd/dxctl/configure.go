@@ -142,8 +142,8 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		fmt.Fprintf(stdout, "%s", textDiff(o.config, o.config, string(file.text), string(result.Text)))
-		return nil
+		_, err := io.WriteString(stdout, textDiff(o.config, file.text, result.Text))
+		return err
 	}
 	if settings.Shim != "" {
 		if _, err := os.Stat(o.shim); err != nil {
@@ -195,9 +195,9 @@ func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 		return err
 	}
 	if o.addHandler != "" {
-		fmt.Fprintf(stdout, "%s", runtimeClass(o.addHandler, o.os))
+		_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.os))
 	}
-	return nil
+	return err
 }
 
 // handlerList returns the names of handlers, for a message.

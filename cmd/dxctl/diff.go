@@ -15,21 +15,21 @@ import (
 
 // jsonDiff returns a unified diff of the pretty forms of two JSON documents, "" if
 // they are the same.
-func jsonDiff(oldName, newName string, before, after []byte) (string, error) {
+func jsonDiff(name string, before, after []byte) (string, error) {
 	old, err := prettyJSON(before)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", oldName, err)
+		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	edited, err := prettyJSON(after)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", newName, err)
+		return "", fmt.Errorf("%s, changed: %w", name, err)
 	}
-	return textDiff(oldName, newName, old, edited), nil
+	return textDiff(name, []byte(old), []byte(edited)), nil
 }
 
 // textDiff returns a unified diff of two texts, "" if they are the same.
-func textDiff(oldName, newName, before, after string) string {
-	_, hunks, _ := strings.Cut(string(diff.Diff(oldName, []byte(before), newName, []byte(after))), "\n") // "diff OLD NEW"
+func textDiff(name string, before, after []byte) string {
+	_, hunks, _ := strings.Cut(string(diff.Diff(name, before, name, after)), "\n") // "diff NAME NAME"
 	return hunks
 }
 

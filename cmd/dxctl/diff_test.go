@@ -11,15 +11,15 @@ func TestJSONDiff(t *testing.T) {
 	for name, test := range map[string]struct{ before, after, want string }{
 		"order is no change": {`{"a":1,"b":[1]}`, `{"b":[ 1 ],"a":1}`, ""},
 		"an element more": {`{"b":["x"],"a":"A&B<"}`, `{"a":"A&B<","b":["x",{"k":{}}]}`,
-			"--- old\n+++ new\n@@ -1,6 +1,7 @@\n {\n   \"a\": \"A&B<\",\n   \"b\": [\n-    \"x\"\n+    \"x\",\n+    {\"k\":{}}\n   ]\n }\n"},
+			"--- file\n+++ file\n@@ -1,6 +1,7 @@\n {\n   \"a\": \"A&B<\",\n   \"b\": [\n-    \"x\"\n+    \"x\",\n+    {\"k\":{}}\n   ]\n }\n"},
 		"large numbers": {`{"a":18446744073709551615}`, `{"a":18446744073709551615}`, ""},
 	} {
-		if got, err := jsonDiff("old", "new", []byte(test.before), []byte(test.after)); err != nil || got != test.want {
+		if got, err := jsonDiff("file", []byte(test.before), []byte(test.after)); err != nil || got != test.want {
 			t.Errorf("%s: %v\n%s", name, err, got)
 		}
 	}
 	for _, bad := range []string{"", "{", "{} {}"} {
-		if got, err := jsonDiff("old", "new", []byte("{}"), []byte(bad)); err == nil {
+		if got, err := jsonDiff("file", []byte("{}"), []byte(bad)); err == nil {
 			t.Errorf("%q: %q", bad, got)
 		}
 	}

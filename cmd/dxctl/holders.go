@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -53,7 +52,7 @@ func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool)
 func runningHolders(entries []allocation.Entry, pods nodePods, unknown bool) []string {
 	var names []string
 	for _, e := range entries {
-		if h := e.Holder; h != nil && !e.Injected && (unknown || pods.run(*h)) {
+		if h := e.Holder; h != nil && !e.Injected && (unknown || pods.isRunning(*h)) {
 			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
 	}
@@ -64,14 +63,17 @@ func runningHolders(entries []allocation.Entry, pods nodePods, unknown bool) []s
 // nodePods are the pods that containerd has a sandbox of, by UID.
 type nodePods map[string]containerdconfig.Pod
 
-// run reports whether the pod of a holder runs.
-func (p nodePods) run(h allocation.Holder) bool {
+// isRunning reports whether the pod of a holder runs.
+func (p nodePods) isRunning(h allocation.Holder) bool {
 	if !h.NameOnly() {
 		return p[h.PodUID].Ready
 	}
-	return slices.ContainsFunc(slices.Collect(maps.Values(p)), func(pod containerdconfig.Pod) bool {
-		return pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName
-	})
+	for _, pod := range p {
+		if pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName {
+			return true
+		}
+	}
+	return false
 }
 
 // pods returns the pods of the running containerd.

@@ -26,7 +26,7 @@ const pendingRestartName = "restart-pending.json"
 // configuration or of its containers' shim that requires it. Whatever kills dxctl, another
 // process can finish it: the next run, or the scheduled task that restarts containerd.
 type pendingRestart struct {
-	// Attempt identifies the change; see [attempt]. "" if a failure is not recorded.
+	// Attempt identifies the change; see [failedAttempt]. "" if a failure is not recorded.
 	Attempt string `json:"attempt,omitempty"`
 	// Written is the fingerprint of the new configuration file.
 	Written string `json:"written"`

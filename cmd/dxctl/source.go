@@ -63,14 +63,19 @@ func (n *nodeConfig) read(stderr io.Writer) (policy.Policy, []discovery.Device, 
 		return config.Compiler{File: n.config, Required: true, StateDir: n.stateDir, NodeOS: runtime.GOOS, Inspect: n.inventory != ""}.Compile()
 	}
 	p, err := policy.Read(n.stateDir)
-	switch {
-	case errors.Is(err, fs.ErrPermission) && n.inventory != "":
+	if errors.Is(err, fs.ErrPermission) && n.inventory != "" {
 		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %v\n", err)
 		return policy.Default(), nil, nil
-	case errors.Is(err, fs.ErrPermission):
-		err = fmt.Errorf("%w; run dxctl as root, or as an administrator on Windows", err)
 	}
-	return p, nil, err
+	return p, nil, withRemedy(err)
+}
+
+// withRemedy adds the remedy to an error about a lack of permission.
+func withRemedy(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w; run dxctl as root, or as an administrator on Windows", err)
+	}
+	return err
 }
 
 // openPolicy opens the source of the GPUs of a node with the policy p.

@@ -101,7 +101,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		_, err := stdout.Write(p.spec)
 		return err
 	}
-	text, err := jsonDiff(name, name, spec, p.spec)
+	text, err := jsonDiff(name, spec, p.spec)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	outcome, ok, err := decider.Preview(ctx, p.container)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return p, fmt.Errorf("%w; run dxctl as root, or as an administrator on Windows", err)
+		return p, withRemedy(err)
 	case err != nil:
 		p.refused = err
 		return p, nil

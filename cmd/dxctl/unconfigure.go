@@ -61,8 +61,8 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if o.dryRun {
-		fmt.Fprintf(stdout, "%s", textDiff(o.config, o.config, string(file.text), string(result.text)))
-		return nil
+		_, err := io.WriteString(stdout, textDiff(o.config, file.text, result.text))
+		return err
 	}
 	for _, note := range result.notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.config, note)
