@@ -68,19 +68,11 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := parse(valuesText)
-	if err != nil {
-		return nil, fmt.Errorf("values.yaml: %w", err)
-	}
-	list, err := valuesList(values)
+	list, valuesSchema, err := chartReference(valuesText, text)
 	if err != nil {
 		return nil, err
 	}
 	readme, err := fillFile(chart+"README.md", map[string]string{"values": list})
-	if err != nil {
-		return nil, err
-	}
-	valuesSchema, err := buildChartSchema(values, chartSchema, text)
 	return map[string][]byte{
 		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page,
 		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
@@ -201,11 +193,11 @@ func rows(path string, s *jsonschema.Schema) (list []row) {
 	if len(list) > 0 || s.Const != nil || strings.HasSuffix(path, "[]") {
 		return list
 	}
-	return append(list, row{path, values(s), s.Description})
+	return append(list, row{path, defaults(s), s.Description})
 }
 
-// values returns the values of a key with its default in bold, or else an example.
-func values(s *jsonschema.Schema) string {
+// defaults returns the values of a key with its default in bold, or else an example.
+func defaults(s *jsonschema.Schema) string {
 	var list []string
 	for _, value := range s.Enum {
 		if value != "" && value != s.Default {
