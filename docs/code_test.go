@@ -3,11 +3,7 @@
 package docs
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,76 +12,51 @@ import (
 	"testing"
 )
 
-// inspect calls visit for each part of the Go code below directories of the repository, of
-// tests or of all the rest, with the function that it belongs to.
-func inspect(t *testing.T, tests bool, visit func(file, function string, node ast.Node), roots ...string) {
+// code returns the Go code below directories of the repository, of tests or of all the rest,
+// by its directory.
+func code(t *testing.T, tests bool, roots ...string) map[string]string {
 	t.Helper()
+	found := map[string]string{}
 	for _, root := range roots {
 		err := filepath.WalkDir(filepath.Join("..", root), func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") != tests {
-				return err
+			if err == nil && !entry.IsDir() && filepath.Ext(name) == ".go" && strings.HasSuffix(name, "_test.go") == tests {
+				found[strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), "../")] += read(t, name)
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			for _, declaration := range file.Decls {
-				function := ""
-				if f, ok := declaration.(*ast.FuncDecl); ok {
-					function = f.Name.Name
-				}
-				ast.Inspect(declaration, func(node ast.Node) bool { visit(name, function, node); return true })
-			}
-			return nil
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	return found
 }
 
 // Each line of the page on hostile pods has tests in testdata/hostile-pod.txt, and they
 // exist: with package, function and row.
 func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("hostile-pod.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := os.ReadFile("testdata/hostile-pod.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A row is the key of a composite literal in the code.
-	found := map[string]bool{}
-	inspect(t, true, func(file, function string, node ast.Node) {
-		test := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../") + " " + function
-		found[test] = true
-		if pair, ok := node.(*ast.KeyValueExpr); ok {
-			if key, ok := pair.Key.(*ast.BasicLit); ok {
-				row, _ := strconv.Unquote(key.Value)
-				found[test+"/"+row] = true
-			}
-		}
-	}, "advertiser", "internal", "nri", "ocispec", "test")
 	tests := map[string][]string{}
-	for line := range strings.Lines(string(list)) {
+	for line := range strings.Lines(read(t, "testdata/hostile-pod.txt")) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
 		tests[fields[0]] = fields[1:]
 	}
-	tried, _, _ := strings.Cut(string(page), "\n## What is not prevented\n")
-	lines := 0
-	for _, line := range regexp.MustCompile(`(?m)^(?:- |\| )(.+?)(?: \|.*)?$`).FindAllStringSubmatch(tried, -1) {
-		if line[1] == "what the author tries" {
-			continue
-		}
-		lines++
-		if of := tests[line[1]]; len(of) == 0 || slices.ContainsFunc(of, func(test string) bool { return !found[test] }) {
+	packages := code(t, true, "internal", "nri", "ocispec")
+	missing := func(test string) bool {
+		dir, name, _ := strings.Cut(test, " ")
+		name, row, _ := strings.Cut(name, "/")
+		_, function, found := strings.Cut(packages[dir], "\nfunc "+name+"(")
+		function, _, _ = strings.Cut(function, "\n}\n")
+		return !found || row != "" && !regexp.MustCompile(`(?m)^\s*`+regexp.QuoteMeta(strconv.Quote(row))+`:`).MatchString(function)
+	}
+	tried, _, _ := strings.Cut(read(t, "hostile-pod.md"), "\n## What is not prevented\n")
+	lines := regexp.MustCompile(`(?m)^(?:- |\| )(.+?)(?: \|.*)?$`).FindAllStringSubmatch(tried, -1)
+	for _, line := range lines {
+		if of := tests[line[1]]; line[1] != "what the author tries" && (len(of) == 0 || slices.ContainsFunc(of, missing)) {
 			t.Errorf("%q has no test, or one that does not exist: %q", line[1], of)
 		}
 	}
-	if lines < 30 {
-		t.Errorf("the page has %d lines about what an author tries", lines)
+	if len(lines) < 30 {
+		t.Errorf("the page has %d lines about what an author tries", len(lines))
 	}
 }
 
@@ -96,26 +67,18 @@ var notOurs = []string{"UnexpectedAdmissionError", "GetPreferredAllocation rpc f
 // write: each piece of it stands in their code.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "<!-- messages: checked by TestMessages -->\n")
+	_, table, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
 	table, _, _ = strings.Cut(table, "<!-- end -->\n")
-	var literals strings.Builder
-	inspect(t, false, func(_, _ string, node ast.Node) {
-		if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			text, _ := strconv.Unquote(literal.Value)
-			literals.WriteString(text + "\x00")
-		}
-	}, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec")
-	code, count := literals.String(), 0
+	programs, count := "", 0
+	for _, text := range code(t, false, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec") {
+		programs += strings.ReplaceAll(text, `\"`, `"`)
+	}
 	for row := range strings.SplitSeq(table, "\n") {
 		message, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
 		for _, match := range inlineCode.FindAllStringSubmatch(message, -1) {
 			count++
 			for piece := range strings.SplitSeq(match[1], "…") {
-				if piece = strings.TrimSpace(piece); !slices.Contains(notOurs, piece) && !written(code, piece) {
+				if piece = strings.TrimSpace(piece); !slices.Contains(notOurs, piece) && !written(programs, piece) {
 					t.Errorf("no program writes %q", piece)
 				}
 			}

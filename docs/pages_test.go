@@ -44,6 +44,15 @@ var (
 	banned = regexp.MustCompile(`(?i)\b(anew|folders?|mend(s|ed)?|nobody|somebody|whoever|tells?( whether| of)|(is|are) told|counts? more than|to be had)\b`)
 )
 
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // pages reads all Markdown files of the repository.
 func pages(t *testing.T) []page {
 	t.Helper()
@@ -55,12 +64,8 @@ func pages(t *testing.T) []page {
 		if err != nil || filepath.Ext(name) != ".md" {
 			return err
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
 		file := strings.TrimPrefix(filepath.ToSlash(name), "../")
-		found = append(found, page{file, split(file, string(text))})
+		found = append(found, page{file, split(file, read(t, name))})
 		return nil
 	})
 	if err != nil || len(found) < 10 {
@@ -206,16 +211,9 @@ func (p page) commands(t *testing.T) []command {
 // exist, below its root or the page's directory.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile("../deployments/helm/directx-nri/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := read(t, "../Makefile")
 	var values map[string]any
-	if err := yaml.Unmarshal(text, &values); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, "../deployments/helm/directx-nri/values.yaml")), &values); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -239,7 +237,7 @@ func TestCommands(t *testing.T) {
 				}
 			case "make":
 				target := strings.Join(c.words[1:min(2, len(c.words))], "")
-				if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).Match(makefile) {
+				if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile) {
 					t.Errorf("%s: make has no target %q", c.place, target)
 				}
 			case "helm":
