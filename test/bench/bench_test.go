@@ -113,16 +113,6 @@ func load() string {
 	return strings.Fields(string(data))[0]
 }
 
-func TestInterval(t *testing.T) {
-	var durations []time.Duration
-	for i := range 100 {
-		durations = append(durations, time.Duration(99-i))
-	}
-	if low, median, high := interval(durations); low != 40 || median != 50 || high != 60 {
-		t.Errorf("%d, %d, %d", low, median, high)
-	}
-}
-
 // gpus returns an inventory of GPUs with the measured number of files.
 func gpus(count int) *bed.Inventory {
 	inventory := bed.NewInventory(count, 0)

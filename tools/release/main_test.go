@@ -22,21 +22,3 @@ func TestNoBaseImage(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestArguments(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		args []string
-		want string
-	}{
-		{"no version", []string{"images"}, "docker.io/library/directx-nri:"},
-		{"bad version", []string{"-version", "a/b", "images"}, "a/b"},
-		{"image without a registry", []string{"-version", testVersion, "-image", "directx-nri", "images"}, "directx-nri"},
-		{"no programs", []string{"-version", testVersion, "-bin", t.TempDir(), "-platforms", "linux-arm64", "images"}, "make build-linux-arm64"},
-	} {
-		if err := run(tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: error %v, want %q in it", tt.name, err, tt.want)
-		}
-	}
-}

@@ -2,7 +2,7 @@
 
 // The client does with a real containerd.exe what ctr.exe has no command for,
 // with the calls that its users make: the CRI plugin's runtime path and runtime
-// options, nerdctl's labels, many containers at once.
+// options, many containers at once.
 //
 //	client wake PIPE...    wait for pipes, open and close them: Wine loses their
 //	                       first connection
@@ -39,9 +39,8 @@ type request struct {
 
 // container is one of them. Its layers are named in its spec.
 type container struct {
-	ID     string            `json:"id"`
-	Spec   string            `json:"spec"` // path of the file
-	Labels map[string]string `json:"labels"`
+	ID   string `json:"id"`
+	Spec string `json:"spec"` // path of the file
 	// Runtime is the runtime's name. RuntimePath is its program when that is
 	// not the one that the name leads to.
 	Runtime     string `json:"runtime"`
@@ -136,7 +135,6 @@ func startOne(ctx context.Context, client *containerd.Client, c container) (pid 
 		runtimeOptions = &options.Options{}
 	}
 	created, err := client.NewContainer(ctx, c.ID,
-		containerd.WithContainerLabels(c.Labels),
 		containerd.WithRuntime(c.Runtime, runtimeOptions),
 		containerd.WithNewSpec(oci.WithSpecFromFile(c.Spec)))
 	if err != nil {
