@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -69,4 +70,15 @@ func Never(t testing.TB, during time.Duration, what string, check func() error) 
 			t.Fatalf("this must not happen: %s. It did after %v: %v", what, time.Since(start).Round(time.Millisecond), err)
 		}
 	}
+}
+
+// MustContain fails the test unless a text has every one of parts, in any case of letters.
+func MustContain(t testing.TB, what, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(strings.ToLower(text), strings.ToLower(part)) {
+			t.Errorf("%s has no %q: %s", what, part, text)
+		}
+	}
+	t.Logf("%s: %s", what, text)
 }

@@ -56,11 +56,14 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
 // ContainerdConfig is containerd's configuration file.
 func (n *Node) ContainerdConfig() string { return filepath.Join(n.Dir, "containerd.toml") }
 
+// ContainerdState is containerd's state directory.
+func (n *Node) ContainerdState() string { return filepath.Join(n.Dir, "cd") }
+
 func (n *Node) writeContainerdConfig(t testing.TB) string {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(n.Dir, name) }
 	return WriteFile(t, n.ContainerdConfig(), fmt.Sprintf(containerdConfig,
-		path("root"), path("cd"), n.Address(), Image, path("empty"), n.NRISocket, n.NRIOff), 0o644)
+		path("root"), n.ContainerdState(), n.Address(), Image, path("empty"), n.NRISocket, n.NRIOff), 0o644)
 }
 
 // EditContainerd replaces a text in containerd's configuration and restarts containerd.

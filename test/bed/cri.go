@@ -35,13 +35,6 @@ func (n *Node) containers(pod string) ([]*cri.Container, error) {
 	return containers, err
 }
 
-// Exec runs a shell script in a container and returns its output and exit
-// status.
-func (n *Node) Exec(t testing.TB, id, script string) (output string, status int) {
-	t.Helper()
-	return Exec(t, n.CRI, id, script)
-}
-
 // Exec runs a shell script in a container of a containerd, which may be restarting, and
 // returns its output and exit status.
 func Exec(t testing.TB, client cri.RuntimeServiceClient, id, script string) (output string, status int) {

@@ -312,7 +312,7 @@ func (n *Node) WaitStatus(t testing.TB, pod, what string, check func(Status) err
 			return err
 		}
 		if err := check(status); err != nil {
-			return fmt.Errorf("%w: %v%s", err, status, eventsText(n.Events(pod)))
+			return fmt.Errorf("%w: %v%s", err, status, eventsText(n.EventsSince(pod, 0)))
 		}
 		return nil
 	})
@@ -423,10 +423,7 @@ type Event struct {
 	Type, Reason, Object, Message string
 }
 
-// Events returns the kubelet's events of a pod, the oldest first.
-func (n *Node) Events(pod string) []Event { return n.EventsSince(pod, 0) }
-
-// EventsSince returns a pod's events after a mark of the kubelet's log.
+// EventsSince returns the kubelet's events of a pod after a mark of its log, the oldest first.
 func (n *Node) EventsSince(pod string, since Mark) []Event {
 	var events []Event
 	for line := range strings.Lines(n.Kubelet.Log(since)) {

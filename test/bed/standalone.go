@@ -201,14 +201,13 @@ func (c *Client) Given(t testing.TB, id string) []byte {
 
 // Bundle returns the directory of a container's bundle.
 func (c *Client) Bundle(id string) string {
-	return filepath.Join(c.n.Dir, "cd", "io.containerd.runtime.v2.task", c.namespace, id)
+	return filepath.Join(c.n.ContainerdState(), "io.containerd.runtime.v2.task", c.namespace, id)
 }
 
 // Started returns the bytes of the spec that a container runs with.
 func (c *Client) Started(t testing.TB, id string) []byte {
 	t.Helper()
-	data := ReadFile(t, filepath.Join(c.Bundle(id), "config.json"))
-	return data
+	return ReadFile(t, filepath.Join(c.Bundle(id), "config.json"))
 }
 
 // Traces returns what is left of a container: its record, its task, its directories.

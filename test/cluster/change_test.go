@@ -80,7 +80,7 @@ func (s *suite) testShim(t *testing.T) {
 	s.helmUpgrade(t, "--reuse-values", "--set", "linux.shim.enabled=true")
 	s.rolledOut(t, daemonSet)
 	s.mustHaveShim(t, s.older)
-	mustContain(t, "containerd's configuration", mustRead(t, containerdConfig), shimFile)
+	bed.MustContain(t, "containerd's configuration", mustRead(t, containerdConfig), shimFile)
 	s.waitOffered(t, offeredFive)
 	s.mustGiveGPUs(t, display)
 }
@@ -105,7 +105,7 @@ func (s *suite) testRollback(t *testing.T) {
 		s.mustHaveShim(t, image)
 		for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
 			out := s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
-			mustContain(t, program, out, image.version)
+			bed.MustContain(t, program, out, image.version)
 		}
 		s.waitOffered(t, offered)
 		s.mustBeUnaffected(t)

@@ -52,9 +52,7 @@ func (m *machine) helm(t testing.TB, args ...string) string {
 func (m *machine) must(t testing.TB, part, input string, args ...string) string {
 	t.Helper()
 	out, err := m.try(part, input, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, err)
 	return out
 }
 

@@ -65,7 +65,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 		t.Fatalf("NRI is configured before the installation, or containerd does not run:\n%s", config)
 	}
 	for _, file := range []string{"lib/libcuda.so.1", "drivers/nv.inf_amd64_1/driver.so"} {
-		writeFile(t, filepath.Join(wsl, file), "", 0o644)
+		bed.WriteFile(t, filepath.Join(wsl, file), "", 0o644)
 	}
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	s.helmUpgrade(t, "--values", s.values(t, liveValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version)
@@ -87,9 +87,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 	})
 
 	const fuse = 10<<8 | 229
-	if err := errors.Join(unix.Mknod("/dev/dxg", unix.S_IFCHR, fuse), os.Chmod("/dev/dxg", 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, errors.Join(unix.Mknod("/dev/dxg", unix.S_IFCHR, fuse), os.Chmod("/dev/dxg", 0o666)))
 	t.Cleanup(func() { _ = os.Remove("/dev/dxg") })
 	bed.Eventually(t, timeout, "the advertiser may ask the driver", func() error {
 		log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
@@ -104,12 +102,12 @@ func (s *suite) testNoGPU(t *testing.T) {
 	s.rolledOut(t, daemonSet)
 	s.apply(t, podManifest("live", "ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+forever, map[string]int{display: 1}))
 	s.waitRunning(t, "live")
-	mustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "/dev/dxg")
+	bed.MustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "/dev/dxg")
 	double.Set(adapters(2))
 	s.waitOffered(t, map[string]int{display: 2})
 	s.remove(t, "live")
 	s.mustBeSame(t, pod)
-	mustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
+	bed.MustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
 }
 
 // mountIn mounts a file on a path in the mount namespace of a process until the test ends.
@@ -127,9 +125,7 @@ func mountIn(t *testing.T, pid int, file, path string) {
 			t.Errorf("%s %s in process %d: %v", what, path, pid, err)
 		}
 	}
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, errors.Join(err, err2))
 	inside("mount", func() error { return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH) })
 	t.Cleanup(func() {
 		inside("unmount", func() error { return unix.Unmount(path, unix.MNT_DETACH) })
@@ -230,7 +226,7 @@ func (s *suite) testPending(t *testing.T) {
 	bed.Eventually(t, timeout, "the ninth pod is unschedulable", func() error {
 		pod, err := s.pod("ninth")
 		if err == nil && !strings.Contains(pod.String(), "Insufficient "+display) {
-			err = fmt.Errorf("%w: %v", errWaiting, pod)
+			err = fmt.Errorf("it is not: %v", pod)
 		}
 		return err
 	})
@@ -241,7 +237,7 @@ func (s *suite) testPending(t *testing.T) {
 	s.waitRunning(t, "holder-0")
 	s.holders = s.containers(t, holders()...)
 	for name, container := range s.holders {
-		mustContain(t, name, container, "PCIROOT", "/dev/dxg")
+		bed.MustContain(t, name, container, "PCIROOT", "/dev/dxg")
 	}
 }
 
@@ -253,20 +249,16 @@ func (s *suite) testRefused(t *testing.T) {
 
 	// The kubelet restarts the NRI plugin, which finds no socket to connect to.
 	const socket, moved = "/run/nri/nri.sock", "/run/nri/moved.sock"
-	if err := os.Rename(socket, moved); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, os.Rename(socket, moved))
 	if pid := bed.FindProcess("directx-nri"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatalf("the plugin cannot be killed: process %d", pid)
 	}
 	s.apply(t, podManifest("no-plugin", forever, map[string]int{compute: 1}))
 	s.waitRefused(t, "no-plugin", "NRI plugin")
-	if err := os.Rename(moved, socket); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, os.Rename(moved, socket))
 	s.rolledOut(t, daemonSet)
 	s.waitRunning(t, "no-plugin")
-	mustContain(t, "pod no-plugin", s.containers(t, "no-plugin")["no-plugin/main"], "PCIROOT", "/dev/dxg")
+	bed.MustContain(t, "pod no-plugin", s.containers(t, "no-plugin")["no-plugin/main"], "PCIROOT", "/dev/dxg")
 }
 
 // waitRefused waits until a warning event with some words has the reason why a pod does not start.
@@ -286,6 +278,6 @@ func (s *suite) waitRefused(t *testing.T, name, words string) {
 				return nil
 			}
 		}
-		return errWaiting
+		return errors.New("there is none yet")
 	})
 }

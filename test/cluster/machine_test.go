@@ -61,16 +61,12 @@ type machine struct {
 func startMachine(t *testing.T) *machine {
 	t.Helper()
 	parts, err := bed.FindParts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, err)
 	m := &machine{parts: parts, dir: filepath.Join(bed.RunDir(), "cluster")}
 	m.cri = cri.NewRuntimeServiceClient(bed.Dial(t, containerdSocket))
 	m.writeFiles(t)
 	m.logs = filepath.Join(parts.Root, "out", "e2e-cluster", time.Now().Format("20060102-150405.000"))
-	if err := os.MkdirAll(m.logs, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, os.MkdirAll(m.logs, 0o755))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the logs are in %s", m.logs)
@@ -161,20 +157,10 @@ func (m *machine) writeFiles(t testing.TB) {
 		"/etc/cni/net.d/pods.conflist": network,
 		m.file("kubelet.yaml"):         fmt.Sprintf(bed.KubeletSettings, bed.Cgroup()) + kubeletSettings,
 	} {
-		writeFile(t, path, content, 0o644)
+		bed.WriteFile(t, path, content, 0o644)
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2"} {
-		writeFile(t, filepath.Join(binDir, name), mustRead(t, m.parts.Stock(name)), 0o755)
-	}
-}
-
-func writeFile(t testing.TB, path, content string, mode os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), mode); err != nil {
-		t.Fatal(err)
+		bed.WriteFile(t, filepath.Join(binDir, name), mustRead(t, m.parts.Stock(name)), 0o755)
 	}
 }
 
@@ -205,9 +191,7 @@ const (
 func (m *machine) importBusybox(t testing.TB) {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bed.Check(t, err)
 	archive := filepath.Join(m.dir, "image.tar")
 	if _, err := bed.WriteImage(archive, busyboxImage, []string{"/bin/sleep", "2147483647"}, []byte(mustRead(t, path))); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -192,9 +191,7 @@ func (s *suite) containers(t testing.TB, names ...string) containers {
 	found := make(containers)
 	for _, name := range names {
 		pod, err := s.pod(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bed.Check(t, err)
 		for _, c := range pod.Status.ContainerStatuses {
 			if c.State.Running == nil {
 				t.Fatalf("container %s of pod %s does not run: %v", c.Name, name, pod)
@@ -298,7 +295,7 @@ func (s *suite) mustGiveGPUs(t *testing.T, resources ...string) {
 		name := "new-" + resource[strings.LastIndex(resource, "/")+1:]
 		s.apply(t, podManifest(name, "ls /dev/dxg* && "+forever, map[string]int{resource: 1}))
 		s.waitRunning(t, name)
-		mustContain(t, "pod "+name, s.containers(t, name)[name+"/main"], "PCIROOT", "/dev/dxg")
+		bed.MustContain(t, "pod "+name, s.containers(t, name)[name+"/main"], "PCIROOT", "/dev/dxg")
 		s.remove(t, name)
 	}
 }
@@ -307,26 +304,11 @@ func (s *suite) mustGiveGPUs(t *testing.T, resources ...string) {
 func (s *suite) values(t testing.TB, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	writeFile(t, path, content, 0o644)
+	bed.WriteFile(t, path, content, 0o644)
 	return path
 }
 
 func mustRead(t testing.TB, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
+	return string(bed.ReadFile(t, path))
 }
-
-func mustContain(t testing.TB, what, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("%s does not contain %q:\n%s", what, part, text)
-		}
-	}
-}
-
-var errWaiting = errors.New("still waiting")

@@ -70,7 +70,7 @@ func (s *suite) testWindows(t *testing.T) {
 		rendered := s.helm(t, "template", release, chart, "--namespace", namespace, "--set", "image.repository="+repository,
 			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--set", "linux.shim.enabled=true", "--values", s.values(t, pools),
 			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true")
-		mustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
+		bed.MustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
 		s.apply(t, rendered, "--dry-run=server", "--validate=strict")
 	})
 	t.Run("namespace that does not admit the pods", func(t *testing.T) {
@@ -82,7 +82,7 @@ func (s *suite) testWindows(t *testing.T) {
 			t.Error("the chart is installed")
 			s.helm(t, "uninstall", release, "--namespace", confined)
 		}
-		mustContain(t, "helm's error", out, "kubectl label namespace "+confined)
+		bed.MustContain(t, "helm's error", out, "kubectl label namespace "+confined)
 	})
 }
 

@@ -93,7 +93,7 @@ func testNode(t *testing.T, containerd2 bool) {
 			}
 			slices.Sort(want)
 			want = slices.Compact(want)
-			got, _ := n.Exec(t, n.ContainerID(t, pod, "main"), `printf %s "$CUDA_VISIBLE_DEVICES"`)
+			got, _ := bed.Exec(t, n.CRI, n.ContainerID(t, pod, "main"), `printf %s "$CUDA_VISIBLE_DEVICES"`)
 			if names := strings.Split(got, ","); len(want) == 0 || !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 				t.Errorf("pod %s has %q, want %q", pod, got, want)
 			}
@@ -116,7 +116,7 @@ func testNode(t *testing.T, containerd2 bool) {
 		n.WaitOffered(t)
 		n.Crash(t, pod, "main")
 		mustHave(t, n, pod)
-		if hints, _ := n.Exec(t, n.ContainerID(t, pod, "main"), "echo $DIRECTX_DEVICES"); !strings.Contains(hints, "_0x0001") {
+		if hints, _ := bed.Exec(t, n.CRI, n.ContainerID(t, pod, "main"), "echo $DIRECTX_DEVICES"); !strings.Contains(hints, "_0x0001") {
 			t.Errorf("the hints have the earlier LUID: %s", hints)
 		}
 	})
@@ -179,7 +179,7 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		view := n.Look(t, pod, "main")
-		hints, _ := n.Exec(t, view.ID, `printf %s "$DIRECTX_DEVICES"`)
+		hints, _ := bed.Exec(t, n.CRI, view.ID, `printf %s "$DIRECTX_DEVICES"`)
 		assigned := ""
 		for _, h := range n.Held(t) {
 			if h.Pod == pod {

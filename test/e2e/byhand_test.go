@@ -54,7 +54,7 @@ func (s *suite) testNoFlag(t *testing.T) {
 	if status != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
-	mustContain(t, "what dxctl prints", stderr, s.Inventory.GPUs[1].ContainerPath(), "--with-shim")
+	bed.MustContain(t, "what dxctl prints", stderr, s.Inventory.GPUs[1].ContainerPath(), "--with-shim")
 	s.CtrDetach(t, "no-flag", strings.Fields(s.dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args"))...)
 	s.mustHave(t, "no-flag", 1)
 }
@@ -138,7 +138,7 @@ func (s *suite) testBash(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
-	mustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", `a b#(c)&"`)
+	bed.MustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", `a b#(c)&"`)
 }
 
 // testDxctlSpec compares dxctl's preview of a spec with the shim's edit of it.

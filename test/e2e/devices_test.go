@@ -38,7 +38,7 @@ func (s *suite) testDevices(t *testing.T) {
 // driver, which the kernel reports only if the control group allows access.
 func (s *suite) mustOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
-	output, _ := s.Exec(t, view.ID, "cat "+gpu.ContainerPath())
+	output, _ := bed.Exec(t, s.CRI, view.ID, "cat "+gpu.ContainerPath())
 	if !strings.Contains(output, "No such device or address") {
 		t.Errorf("opening %s in the container prints %q, want the answer of a device without a driver", gpu.ContainerPath(), output)
 	}
@@ -48,7 +48,7 @@ func (s *suite) mustOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 // that it makes for itself.
 func (s *suite) mustNotOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	t.Helper()
-	output, _ := s.Exec(t, view.ID, fmt.Sprintf("mknod /tmp/own c 61 %d && cat /tmp/own", gpu.Index))
+	output, _ := bed.Exec(t, s.CRI, view.ID, fmt.Sprintf("mknod /tmp/own c 61 %d && cat /tmp/own", gpu.Index))
 	if !strings.Contains(output, "Operation not permitted") {
 		t.Errorf("opening a device node of GPU %d that the container made prints %q, want a refusal", gpu.Index, output)
 	}
@@ -64,7 +64,7 @@ func (s *suite) mustNotWrite(t *testing.T, view bed.View) {
 			targets = append(targets, path+".new")
 		}
 		for _, target := range targets {
-			output, status := s.Exec(t, view.ID, "echo changed >"+target)
+			output, status := bed.Exec(t, s.CRI, view.ID, "echo changed >"+target)
 			if status == 0 || !strings.Contains(output, "Read-only file system") {
 				t.Errorf("writing to %s in the container prints %q (status %d), want a read-only file system", target, output, status)
 			}
@@ -89,7 +89,7 @@ func (s *suite) testSharing(t *testing.T) {
 			t.Errorf("eight pods are on these GPUs: %v, want four on each", perGPU)
 		}
 		ninth := s.Apply(t, bed.GPUPod("ninth", 1))
-		mustContain(t, "the refusal of the ninth pod", s.WaitRefused(t, ninth), bed.Display)
+		bed.MustContain(t, "the refusal of the ninth pod", s.WaitRefused(t, ninth), bed.Display)
 
 		s.Remove(t, append(pods, ninth)...)
 		s.RunPod(t, bed.GPUPod("after", 1))

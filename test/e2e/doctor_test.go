@@ -123,7 +123,7 @@ func (n *doctorNode) doctor(more ...string) *exec.Cmd {
 func (n *doctorNode) waitFindings(t *testing.T, what string, accept func([]doctor.Finding) bool, flags ...string) {
 	t.Helper()
 	bed.Eventually(t, time.Minute, what, func() error {
-		status, stdout, stderr := n.call(n.doctor(append([]string{"-o", "json"}, flags...)...))
+		status, stdout, stderr := call(n, n.doctor(append([]string{"-o", "json"}, flags...)...))
 		var r doctor.Report
 		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 			return fmt.Errorf("status %d: %w\n%s%s", status, err, stdout, stderr)
@@ -145,7 +145,7 @@ func (n *doctorNode) waitHealthy() {
 func TestDoctor(t *testing.T) {
 	n := newDoctorNode(t)
 	n.waitHealthy()
-	if status, stdout, stderr := n.call(n.doctor()); status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "" {
+	if status, stdout, stderr := call(n, n.doctor()); status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "" {
 		t.Errorf("on a healthy node: status %d\n%s%s", status, stdout, stderr)
 	}
 	_, response, err := n.kubelet.Allocate(t.Context(), bed.Display, 1)
@@ -165,7 +165,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("without-permission", func(t *testing.T) {
 		command := n.doctor()
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		status, stdout, stderr := n.call(command)
+		status, stdout, stderr := call(n, command)
 		if status != 2 || strings.Contains(stdout, "problem ") || !strings.Contains(stdout, n.socket()) {
 			t.Errorf("status %d\n%s%s", status, stdout, stderr)
 		}
@@ -307,7 +307,7 @@ func (n *doctorNode) breakages(record string) []breakage {
 func (n *doctorNode) testReport(token string) {
 	defer add("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n")(n)()
 	file := n.path("report.json")
-	if status, _, stderr := n.call(n.doctor("--report", file)); status != 0 || !strings.Contains(stderr, file) {
+	if status, _, stderr := call(n, n.doctor("--report", file)); status != 0 || !strings.Contains(stderr, file) {
 		n.Fatalf("status %d: %s", status, stderr)
 	}
 	info, err := os.Stat(file)
@@ -322,7 +322,7 @@ func (n *doctorNode) testReport(token string) {
 			n.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	if status, _, stderr := n.call(n.doctor("--report", file)); status != 2 || !strings.Contains(stderr, "exists") {
+	if status, _, stderr := call(n, n.doctor("--report", file)); status != 2 || !strings.Contains(stderr, "exists") {
 		n.Errorf("again: status %d: %s", status, stderr)
 	}
 }

@@ -52,17 +52,6 @@ func start(t *testing.T, options bed.Options) *suite {
 	return &suite{Node: n, client: n.Client(t, bed.DefaultNamespace), pods: n.Client(t, bed.PodNamespace)}
 }
 
-// mustContain fails the test unless text names every one of parts.
-func mustContain(t *testing.T, what, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(strings.ToLower(text), strings.ToLower(part)) {
-			t.Errorf("%s has no %q: %s", what, part, text)
-		}
-	}
-	t.Logf("%s: %s", what, text)
-}
-
 // call runs a command and returns its exit status and output.
 func call(t testing.TB, command *exec.Cmd) (status int, stdout, stderr string) {
 	t.Helper()

@@ -93,7 +93,7 @@ func (e *extraMounts) mustSee(t *testing.T, files map[string]string, exec func(s
 // inPod returns what runs a script in a container of a pod.
 func (e *extraMounts) inPod(t *testing.T, pod, container string) func(script string) string {
 	return func(script string) string {
-		out, _ := e.Exec(t, e.ContainerID(t, pod, container), script)
+		out, _ := bed.Exec(t, e.CRI, e.ContainerID(t, pod, container), script)
 		return out
 	}
 }
@@ -126,7 +126,7 @@ func TestExtraMounts(t *testing.T) {
 			e.setPolicy(t, sources)
 			mark := e.Kubelet.Mark()
 			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
-			mustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
+			bed.MustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
 			// The allocation can still be used.
 			e.setPolicy(t, "host-directories")
 			e.SyncPods(t, pod)
@@ -153,7 +153,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 		e.mustSee(t, inside, e.inPod(t, both, "extra"))
 		e.mustSee(t, map[string]string{"/srv/tools/second": "the second"}, e.inPod(t, both, "extra"))
 		for container, files := range map[string]string{"main": "/srv/tools/second", "plain": "/srv /usr/lib/wsl"} {
-			if out, status := e.Exec(t, e.ContainerID(t, both, container), "ls -d "+files); status == 0 {
+			if out, status := bed.Exec(t, e.CRI, e.ContainerID(t, both, container), "ls -d "+files); status == 0 {
 				t.Errorf("container %s, which did not ask for that, has %s", container, out)
 			}
 		}
@@ -170,7 +170,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 		for name, row := range e.refusals() {
 			pod := pods[name]
 			message := e.WaitNotStarted(t, pod, "main", mark)
-			mustContain(t, "the event of "+name, message, append(row.parts, key, `container "main" of pod default/`+pod)...)
+			bed.MustContain(t, "the event of "+name, message, append(row.parts, key, `container "main" of pod default/`+pod)...)
 			e.MustNotRun(t, pod)
 			if slices.Contains(e.bound(t), pod+"-"+bed.Name) {
 				t.Errorf("an allocation is bound to the refused container of %s", name)

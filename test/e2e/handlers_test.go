@@ -21,7 +21,7 @@ func TestHandlerOfItsOwn(t *testing.T) {
 	n := bed.Start(t, bed.Options{
 		NoKubelet: true, Shim: true, Replicas: 4, Inventory: bed.NewInventory(2, 0), Config: "servedBy: shim",
 	})
-	mustContain(t, "what dxctl prints", n.ConfigureContainerd(t, "--add-handler="+handler), "kind: RuntimeClass", "handler: "+handler)
+	bed.MustContain(t, "what dxctl prints", n.ConfigureContainerd(t, "--add-handler="+handler), "kind: RuntimeClass", "handler: "+handler)
 	n.Join(t)
 
 	refused := n.Apply(t, bed.GPUPod("refused", 1))
@@ -31,8 +31,8 @@ func TestHandlerOfItsOwn(t *testing.T) {
 		Containers: []bed.Container{{Name: "main"}},
 	})
 	plain := n.Apply(t, bed.GPUPod("plain", 0))
-	mustContain(t, "the event of a pod of another handler", n.WaitNotStarted(t, refused, "main", 0), allocation.InterlockMount)
-	mustContain(t, "the event of its init container", n.WaitNotStarted(t, onlyInit, "first", 0), allocation.InterlockMount)
+	bed.MustContain(t, "the event of a pod of another handler", n.WaitNotStarted(t, refused, "main", 0), allocation.InterlockMount)
+	bed.MustContain(t, "the event of its init container", n.WaitNotStarted(t, onlyInit, "first", 0), allocation.InterlockMount)
 	n.WaitRunning(t, plain)
 
 	n.EditContainerd(t, `default_runtime_name = "runc"`, `default_runtime_name = "`+handler+`"`)
@@ -51,7 +51,7 @@ func TestForeignHandler(t *testing.T) {
 	n.EditContainerd(t, `"io.containerd.runc.v2"`, `"io.containerd.foreign.v1"`)
 	n.WaitOffered(t)
 	refused, plain := n.Apply(t, bed.GPUPod("refused", 1)), n.Apply(t, bed.GPUPod("plain", 0))
-	mustContain(t, "the event", n.WaitNotStarted(t, refused, "main", 0), `runtime_type "io.containerd.foreign.v1", not io.containerd.runc.v2`)
+	bed.MustContain(t, "the event", n.WaitNotStarted(t, refused, "main", 0), `runtime_type "io.containerd.foreign.v1", not io.containerd.runc.v2`)
 	n.WaitRunning(t, plain)
 	n.EditContainerd(t, `"io.containerd.foreign.v1"`, `"io.containerd.runc.v2"`)
 	n.SyncPods(t, refused)

@@ -88,7 +88,7 @@ const unset = "unset"
 // hints returns the variables that name the GPUs of container main of a pod.
 func (s *suite) hints(t *testing.T, pod string) (devices, cuda string) {
 	t.Helper()
-	out, _ := s.Exec(t, s.ContainerID(t, pod, "main"), fmt.Sprintf(`echo "${%s-%s}"; echo "${%s-%s}"`, ocispec.DevicesVariable, unset, ocispec.CUDAVariable, unset))
+	out, _ := bed.Exec(t, s.CRI, s.ContainerID(t, pod, "main"), fmt.Sprintf(`echo "${%s-%s}"; echo "${%s-%s}"`, ocispec.DevicesVariable, unset, ocispec.CUDAVariable, unset))
 	devices, cuda, _ = strings.Cut(strings.TrimSuffix(out, "\n"), "\n")
 	return devices, strings.TrimSuffix(cuda, "\n")
 }

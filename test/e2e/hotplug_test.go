@@ -60,7 +60,7 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.WriteInventory(t, &bed.Inventory{})
 		s.mustOffer(t, "all GPUs left", bed.Display, 0)
 		refused := s.Apply(t, bed.GPUPod("none", 1))
-		mustContain(t, "the refusal of a pod on a node without GPUs", s.WaitRefused(t, refused), bed.Display)
+		bed.MustContain(t, "the refusal of a pod on a node without GPUs", s.WaitRefused(t, refused), bed.Display)
 		s.RunPod(t, bed.GPUPod("plain", 0))
 
 		// Daemons start without GPUs.

@@ -124,7 +124,7 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	s.WaitRunning(t, pod)
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, before)
-	mustContain(t, "the event of a container with the interlock", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
+	bed.MustContain(t, "the event of a container with the interlock", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
 	s.MustNotRun(t, pod)
 	s.Plugin.Start(t)
 	s.Advertiser.Start(t)
@@ -142,13 +142,13 @@ func (s *suite) testPluginDown(t *testing.T) {
 		mark := s.Kubelet.Mark()
 		gpu := s.Apply(t, bed.GPUPod("waits", 1))
 		s.RunPod(t, bed.GPUPod("plain", 0))
-		mustContain(t, "the event of a pod while the plugin is down", s.WaitNotStarted(t, gpu, "main", mark), "directx-nri")
+		bed.MustContain(t, "the event of a pod while the plugin is down", s.WaitNotStarted(t, gpu, "main", mark), "directx-nri")
 
 		// A container that crashes meanwhile waits too.
 		mark = s.Kubelet.Mark()
 		view := s.Look(t, running, "main")
 		s.KillContainer(t, view)
-		mustContain(t, "the event of a crashed container while the plugin is down", s.WaitNotStarted(t, running, "main", mark), "directx-nri")
+		bed.MustContain(t, "the event of a crashed container while the plugin is down", s.WaitNotStarted(t, running, "main", mark), "directx-nri")
 		s.MustNotRun(t, gpu)
 
 		s.Plugin.Start(t)
@@ -162,7 +162,7 @@ func (s *suite) testPluginDown(t *testing.T) {
 		s.Plugin.Freeze(t)
 		mark := s.Kubelet.Mark()
 		pod := s.Apply(t, bed.GPUPod("frozen", 1))
-		mustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "directx-nri")
+		bed.MustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "directx-nri")
 		s.MustNotRun(t, pod)
 		s.Plugin.Thaw(t)
 		s.WaitServed(t, pod)
@@ -192,7 +192,7 @@ func TestInterlockByShim(t *testing.T) {
 	s.UnconfigureContainerd(t)
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, view)
-	mustContain(t, "the event of a container without the shim", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
+	bed.MustContain(t, "the event of a container without the shim", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
 	s.MustNotRun(t, pod)
 	s.CheckMissingGPUs(t)
 
@@ -238,40 +238,7 @@ func TestInterlockRuntimes(t *testing.T) {
 			if err == nil || strings.Contains(out, "it runs") {
 				t.Errorf("the container runs: %v", err)
 			}
-			mustContain(t, "the error of "+runtime, out, allocation.InterlockMount)
+			bed.MustContain(t, "the error of "+runtime, out, allocation.InterlockMount)
 		})
 	}
-}
-
-// TestRemoveUnderGPU removes the product under a running container with a GPU. The
-// container goes on, and does not start again without its GPU.
-func TestRemoveUnderGPU(t *testing.T) {
-	n := bed.Start(t, bed.Options{Replicas: 2, Inventory: bed.NewInventory(1, 0), Shim: true})
-	pod := n.RunPod(t, bed.GPUPod("held", 1))
-	before := n.MustHave(t, pod, "main", 0)
-
-	uninstall := []string{
-		"uninstall", "--state-dir", n.StateDir, "--purge", "--config", n.ContainerdConfig(), "--cri-socket", n.Address(),
-		"--from", filepath.Dir(n.ShimFile()), "--runtime-dir", n.RuntimeDir,
-	}
-	dxctl := func(args ...string) (string, error) {
-		out, err := n.DxctlCommand("runtime", args...).CombinedOutput()
-		return string(out), err
-	}
-	if out, err := dxctl(uninstall...); err == nil || !strings.Contains(out, "default/"+pod+"-"+bed.Name+"/main") || !strings.Contains(out, "--force") {
-		t.Errorf("without --force: %v\n%s", err, out)
-	}
-	n.Advertiser.Kill(t)
-	n.Plugin.Kill(t)
-	if out, err := dxctl(append(uninstall, "--force")...); err != nil || !strings.Contains(out, "removed "+n.ShimFile()) {
-		t.Fatalf("with --force: %v\n%s", err, out)
-	}
-
-	// A restarted kubelet does not call PreStartContainer.
-	n.Restart(t, n.Kubelet)
-	n.WaitRunning(t, pod)
-	mark := n.Kubelet.Mark()
-	n.KillContainer(t, before)
-	mustContain(t, "the event of the container", n.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
-	n.MustNotRun(t, pod)
 }

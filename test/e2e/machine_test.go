@@ -106,16 +106,18 @@ func newMachine(t *testing.T, options machineOptions) *machine {
 	if options.config != "" {
 		m.write("config.toml", m.text(options.config), 0o640)
 	}
+	keeper := exec.Command(m.path("service"), "keep")
 	t.Cleanup(func() {
 		m.write("stop", "", 0o644)
 		m.service("stop")
+		_ = keeper.Wait() // It may not have been started.
 		if t.Failed() {
 			log := m.containerdLog()
 			t.Logf("containerd:\n%s", log[max(0, len(log)-5000):])
 		}
 	})
 	if options.kept {
-		m.keep()
+		bed.Check(m, keeper.Start())
 	} else {
 		m.service("start")
 	}
@@ -129,18 +131,6 @@ func programs(parts bed.Parts, version string) string {
 		return parts.Stock("../containerd2")
 	}
 	return parts.Stock("")
-}
-
-// keep starts containerd, and again whenever it has ended, until the test ends.
-func (m *machine) keep() {
-	m.Helper()
-	keeper := exec.Command(m.path("service"), "keep")
-	bed.Check(m, keeper.Start())
-	m.Cleanup(func() {
-		m.write("stop", "", 0o644)
-		m.service("stop")
-		_ = keeper.Wait()
-	})
 }
 
 // service runs the script that starts or stops containerd.
@@ -195,16 +185,10 @@ func (m *machine) pid() int {
 	return pid
 }
 
-// call runs a command and returns its exit status and output.
-func (m *machine) call(command *exec.Cmd) (status int, stdout, stderr string) {
-	m.Helper()
-	return call(m, command)
-}
-
 // must runs a command that must succeed and returns its output.
 func (m *machine) must(command *exec.Cmd) string {
 	m.Helper()
-	status, stdout, stderr := m.call(command)
+	status, stdout, stderr := call(m, command)
 	if status != 0 {
 		m.Fatalf("%v: status %d: %s%s", command.Args, status, stdout, stderr)
 	}
@@ -230,8 +214,6 @@ func (m *machine) runtime(command string, args ...string) *exec.Cmd {
 	switch {
 	case command == "install":
 		all = append(all, "--to", m.path("bin"))
-	case command == "uninstall":
-		all = append(all, "--from", m.path("bin"), "--containerd-state", m.path("state"), "--runtime-dir", m.path("run"))
 	case command == "configure" && !slices.Contains(args, "--no-shim"):
 		all = append(all, "--shim", m.shim())
 	}

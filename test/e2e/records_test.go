@@ -126,7 +126,7 @@ func (s *suite) testDamage(t *testing.T) {
 		s.KillContainer(t, d.view)
 	}
 	for _, d := range all {
-		mustContain(t, "the event of a container whose record is "+d.name, s.WaitNotStarted(t, d.pod, "main", d.mark), d.file)
+		bed.MustContain(t, "the event of a container whose record is "+d.name, s.WaitNotStarted(t, d.pod, "main", d.mark), d.file)
 		s.MustNotRun(t, d.pod)
 	}
 	// Both daemons start with damaged records.
@@ -172,7 +172,7 @@ func TestFullDisk(t *testing.T) {
 			return fmt.Errorf("the events are %v", s.EventsSince(unbound, mark))
 		})
 		refused := s.Apply(t, bed.GPUPod("refused", 1))
-		mustContain(t, "the refusal of a pod that cannot be recorded", s.WaitRefused(t, refused), dir, "no space left on device")
+		bed.MustContain(t, "the refusal of a pod that cannot be recorded", s.WaitRefused(t, refused), dir, "no space left on device")
 		s.crash(t, running)
 		s.Advertiser.Stop(t)
 		s.Advertiser.Start(t)

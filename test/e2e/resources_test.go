@@ -66,7 +66,7 @@ func (s *suite) served(t *testing.T, resource string, count int) (pod string, gp
 func (s *suite) refused(t *testing.T, resource string, count int, what ...string) {
 	t.Helper()
 	pod := s.Apply(t, bed.ResourcePod("refused", resource, count))
-	mustContain(t, "the pod's status", s.WaitRefused(t, pod), append(what, resource)...)
+	bed.MustContain(t, "the pod's status", s.WaitRefused(t, pod), append(what, resource)...)
 }
 
 // testModels has a third GPU that matches no rule.

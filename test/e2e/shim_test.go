@@ -153,7 +153,7 @@ func (s *suite) testLost(t *testing.T) {
 			if err == nil {
 				t.Fatal("the container started")
 			}
-			mustContain(t, "the error of the start", err.Error(), `container "main" of pod default/lost-`, displayToken)
+			bed.MustContain(t, "the error of the start", err.Error(), `container "main" of pod default/lost-`, displayToken)
 			if traces := s.pods.TaskTraces(id); len(traces) > 0 {
 				t.Errorf("a refused container left %v", traces)
 			}

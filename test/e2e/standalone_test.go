@@ -34,7 +34,6 @@ func TestStandalone(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"a request gives what it names":                           s.testRequests,
 			"the container sees its GPU, and cannot change its files": s.testInside,
-			"what cannot be given is refused with the reason":         s.testRefusals,
 			"without a request the spec is the client's own":          s.testUntouched,
 			"a shim that is killed is cleaned up after":               s.testDeadShim,
 		} {
@@ -119,22 +118,6 @@ true`, gpu.ContainerPath(), library.Destination, other.Index)
 	}
 }
 
-func (s *suite) testRefusals(t *testing.T) {
-	everyGPU := []string{s.Inventory.GPUs[0].LocationPath(), s.Inventory.GPUs[1].LUID(), s.Inventory.GPUs[2].LocationPath()}
-	for id, row := range map[string]struct {
-		flags []string
-		want  []string
-	}{
-		"index":             {annotation("3"), append(everyGPU, `"3"`)},
-		"token-and-request": {append(annotation("all"), "--env", displayToken+"="), []string{displayToken, "DIRECTX_VISIBLE_DEVICES"}},
-	} {
-		t.Run(id, func(t *testing.T) {
-			t.Parallel()
-			s.mustRefuse(t, "refused-"+id, append([]string{"--runtime", bed.DirectX}, row.flags...), row.want...)
-		})
-	}
-}
-
 // mustRefuse fails the test unless a container does not start, the error has the reason, and
 // nothing is left of it.
 func (s *suite) mustRefuse(t *testing.T, id string, flags []string, why ...string) {
@@ -143,7 +126,7 @@ func (s *suite) mustRefuse(t *testing.T, id string, flags []string, why ...strin
 	if err == nil {
 		t.Fatalf("the container ran: %s", out)
 	}
-	mustContain(t, "what ctr prints", out, append(why, id)...)
+	bed.MustContain(t, "what ctr prints", out, append(why, id)...)
 	if traces := s.client.Traces(id); len(traces) > 0 {
 		t.Errorf("a refused container left %v", traces)
 	}
@@ -181,31 +164,36 @@ func (s *suite) bundleFiles(t *testing.T, id string) string {
 	return string(out)
 }
 
-// testDeadShim kills the shim process of a container. containerd then cleans up with the
-// shim's action "delete", which alone removes runc's state.
 func (s *suite) testDeadShim(t *testing.T) {
 	for _, runtime := range []string{bed.Runc, bed.DirectX} {
 		t.Run(runtime, func(t *testing.T) {
 			t.Parallel()
 			id := "dead-shim-" + runtime
 			s.CtrDetach(t, id, append([]string{"--runtime", runtime}, annotation("all")...)...)
-			view := s.client.View(t, id)
-			if shim := bed.FindShim(bed.DefaultNamespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
-				t.Fatalf("the shim cannot be killed: process %d", shim)
-			}
-			bed.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {
-				if traces := s.client.TaskTraces(id); len(traces) > 0 {
-					return fmt.Errorf("there is %v", traces)
-				}
-				return nil
-			})
-			if err := syscall.Kill(view.PID, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("the container's process is still there: %v", err)
-			}
-			if out, err := s.Ctr("container", "rm", id); err != nil {
-				t.Errorf("remove the container: %v\n%s", err, out)
-			}
+			s.killShim(t, id)
 		})
+	}
+}
+
+// killShim kills the shim process of a container. containerd then cleans up with the shim's
+// action "delete", which alone removes runc's state.
+func (s *suite) killShim(t *testing.T, id string) {
+	t.Helper()
+	view := s.client.View(t, id)
+	if shim := bed.FindShim(bed.DefaultNamespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
+		t.Fatalf("the shim cannot be killed: process %d", shim)
+	}
+	bed.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {
+		if traces := s.client.TaskTraces(id); len(traces) > 0 {
+			return fmt.Errorf("there is %v", traces)
+		}
+		return nil
+	})
+	if err := syscall.Kill(view.PID, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the container's process is still there: %v", err)
+	}
+	if out, err := s.Ctr("container", "rm", id); err != nil {
+		t.Errorf("remove the container: %v\n%s", err, out)
 	}
 }
 
@@ -263,12 +251,10 @@ func (s *suite) testUpgrade(t *testing.T) {
 	s.run(t, "upgrade-long", annotation("all")...)
 	before := s.mustHave(t, "upgrade-long", 0, 1, 2)
 
-	// Through the client: were ctr started now, it would inherit the new
-	// program's file that is open for writing, and the program could not run.
-	stop, ended := make(chan struct{}), make(chan error)
-	const starters = 2
-	for i := range starters {
-		go func() { ended <- s.startUntil(stop, fmt.Sprintf("upgrade-%d", i)) }()
+	stop := filepath.Join(s.Dir, "stop")
+	starters := []*exec.Cmd{s.startUntil(stop, "a"), s.startUntil(stop, "b")}
+	for _, starter := range starters {
+		bed.Check(t, starter.Start())
 	}
 	program := bed.ReadFile(t, s.ShimFile())
 	build := filepath.Join(s.Dir, "build")
@@ -279,10 +265,10 @@ func (s *suite) testUpgrade(t *testing.T) {
 			t.Errorf("install build %d: changed %t, %v", i, changed, err)
 		}
 	}
-	close(stop)
-	for range starters {
-		if err := <-ended; err != nil {
-			t.Errorf("a container that was started during the upgrade: %v", err)
+	bed.WriteFile(t, stop, "", 0o644)
+	for _, starter := range starters {
+		if err := starter.Wait(); err != nil {
+			t.Errorf("a container that was started during the upgrade: %v\n%s", err, starter.Stdout)
 		}
 	}
 
@@ -305,40 +291,20 @@ func (s *suite) testUpgrade(t *testing.T) {
 	s.end(t, "upgrade-long")
 }
 
-// startUntil starts and removes containers, with and without a GPU in turn, and
-// at least one of each.
-func (s *suite) startUntil(stop <-chan struct{}, name string) error {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			if i >= 2 {
-				return nil
-			}
-		default:
-		}
-		var want []int
-		c := bed.Standalone{ID: fmt.Sprintf("%s-%d", name, i), Runtime: bed.DirectX}
-		if i%2 == 0 {
-			c.Annotations, want = map[string]string{"directx.microsoft.com/visible-devices": "1"}, []int{1}
-		}
-		if err := s.startOnce(c, want); err != nil {
-			return fmt.Errorf("container %s: %w", c.ID, err)
-		}
-	}
+// startUntil returns a shell that runs containers, with and without a GPU in turn, until
+// there is a file. It is started before a program is written: what this process starts then
+// would inherit the program's open file, and the program could not run.
+func (s *suite) startUntil(file, name string) *exec.Cmd {
+	ctr := strings.Join(append([]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm", "--runtime", bed.DirectX}, s.CtrRunFlags(name+"-$i")...), " ")
+	shell := exec.Command("sh", "-c", `i=0
+run() {
+	i=$((i + 1))
+	want=$1
+	shift
+	`+ctr+` "$@" `+bed.Image+" "+name+`-$i sh -c 'test "$(echo /dev/dxg*)" = "$0"' "$want" || exit 1
 }
-
-func (s *suite) startOnce(c bed.Standalone, want []int) (err error) {
-	if err := s.client.Create(c); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.client.Delete(c.ID)) }()
-	pid, err := s.client.Start(c.ID)
-	if err != nil {
-		return err
-	}
-	view, err := bed.ViewProcess(c.ID, pid)
-	if err != nil {
-		return err
-	}
-	return s.Compare(view, want...)
+while run /dev/dxg1 `+strings.Join(annotation("1"), " ")+` && run '/dev/dxg*' && [ ! -e `+file+` ]; do :; done`)
+	var output strings.Builder
+	shell.Stdout, shell.Stderr = &output, &output
+	return shell
 }

@@ -59,7 +59,7 @@ func (s *suite) testTokens(t *testing.T) {
 		pod := s.Apply(t, bed.Pod{Name: "made-up-token", Containers: containers})
 		for name, env := range tokens {
 			for variable := range env {
-				mustContain(t, "the event of container "+name, s.WaitNotStarted(t, pod, name, mark), name, variable)
+				bed.MustContain(t, "the event of container "+name, s.WaitNotStarted(t, pod, name, mark), name, variable)
 			}
 		}
 	})
@@ -73,8 +73,8 @@ func (s *suite) testTokens(t *testing.T) {
 			{Name: "second", Env: map[string]string{computeToken: token}},
 		}})
 		message := s.WaitNotStarted(t, other, "main", mark)
-		mustContain(t, "the event of a container with another pod's token", message, "main", displayToken)
-		mustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, other, "second", mark), "second")
+		bed.MustContain(t, "the event of a container with another pod's token", message, "main", displayToken)
+		bed.MustContain(t, "the same, under the other resource's name", s.WaitNotStarted(t, other, "second", mark), "second")
 		if strings.Contains(message, token) {
 			t.Error("the event has the whole token")
 		}
@@ -87,8 +87,8 @@ func (s *suite) testTokens(t *testing.T) {
 			{Name: "main", Display: 1, Env: map[string]string{displayToken: strings.Repeat("a", 32)}},
 			{Name: "empty", Display: 1, Env: map[string]string{displayToken: ""}},
 		}})
-		mustContain(t, "the event of an overridden token", s.WaitNotStarted(t, pod, "main", mark), "main", displayToken)
-		mustContain(t, "the event of an emptied token", s.WaitNotStarted(t, pod, "empty", mark), "empty", displayToken)
+		bed.MustContain(t, "the event of an overridden token", s.WaitNotStarted(t, pod, "main", mark), "main", displayToken)
+		bed.MustContain(t, "the event of an emptied token", s.WaitNotStarted(t, pod, "empty", mark), "empty", displayToken)
 	})
 
 	s.Part(t, "a container that holds both resources gets both", func(t *testing.T) {
