@@ -60,7 +60,7 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := fillFile(docs+"configuration.md", tables(rows("", schema)))
+	page, err := fill(docs+"configuration.md", tables(rows("", schema)))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	readme, err := fillFile(chart+"README.md", map[string]string{"values": list})
+	readme, err := fill(chart+"README.md", map[string]string{"values": list})
 	return map[string][]byte{
 		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page,
 		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
@@ -234,28 +234,21 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// fillFile returns the content of a file with its tables replaced.
-func fillFile(path string, tables map[string]string) ([]byte, error) {
-	page, err := os.ReadFile(path)
+// fill returns the content of a file with its tables replaced.
+func fill(path string, tables map[string]string) ([]byte, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	filled, err := fill(string(page), tables)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return []byte(filled), nil
-}
-
-func fill(page string, tables map[string]string) (string, error) {
+	page := string(text)
 	for name, table := range tables {
 		begin := fmt.Sprintf(begin, name)
 		before, rest, found := strings.Cut(page, begin)
 		_, after, closed := strings.Cut(rest, end)
 		if !found || !closed {
-			return "", fmt.Errorf("the lines %q and %q are missing", begin, end)
+			return nil, fmt.Errorf("%s: the lines %q and %q are missing", path, begin, end)
 		}
 		page = before + begin + table + end + after
 	}
-	return page, nil
+	return []byte(page), nil
 }
