@@ -80,5 +80,4 @@ func MustContain(t testing.TB, what, text string, parts ...string) {
 			t.Errorf("%s has no %q: %s", what, part, text)
 		}
 	}
-	t.Logf("%s: %s", what, text)
 }
