@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -101,8 +102,8 @@ func TestReportHasNoSecret(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			report, err := os.ReadFile(file)
-			if err != nil || strings.Contains(string(report), "HUNTER") || strings.Contains(string(report), token) {
-				t.Errorf("%v; secrets are in\n%s", err, report)
+			if err != nil || !json.Valid(report) || strings.Contains(string(report), "HUNTER") || strings.Contains(string(report), token) {
+				t.Errorf("%v; secrets are in this, or it is no JSON:\n%s", err, report)
 			}
 			for _, want := range []string{`"doctor"`, `"findings"`, `"PCIROOT(0)#PCI(1B00)"`, "msg=well container=abc", `"resources"`} {
 				if !strings.Contains(string(report), want) && (name == "valid" || want == `"doctor"`) {

@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// Redacted replaces what was removed.
-const Redacted = "REDACTED"
-
 // secrets returns patterns of secrets. What their first group has remains.
 func secrets() []*regexp.Regexp {
+	const name = `(?i)((?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
 	return []*regexp.Regexp{
 		regexp.MustCompile(`(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{6,}`),
 		// User and query of a URL. A password may contain a slash.
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'\\]+@`),
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)[^\s"'\\]+`),
-		// A value with the name of a secret: in quotation marks, escaped ones, or none.
-		regexp.MustCompile(`(?i)((?:password|secret|token|key|credentials?)\w*\\?["']?\s*[:=]\s*)(?:\\"(?:[^\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|[^\s"'\\,;}\]]+)`),
+		// A value with the name of a secret: in quotation marks, which remain, or in none.
+		regexp.MustCompile(name + `\\+")(?:[^"\\]|\\+[^"\\])*`),
+		regexp.MustCompile(name + `")(?:[^"\\]|\\.)*`),
+		regexp.MustCompile(name + `')(?:[^'"\\\n]|\\.)*`),
+		regexp.MustCompile(name + `)[^\s"'\\,;}\]]+`),
 		// An allocation token. A JSON escape such as \u003e ends in such digits.
 		regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`),
 	}
@@ -28,7 +29,7 @@ func secrets() []*regexp.Regexp {
 func Redact(text []byte) []byte {
 	clean := strings.ToValidUTF8(string(text), "?")
 	for _, secret := range secrets() {
-		clean = secret.ReplaceAllString(clean, "${1}"+Redacted)
+		clean = secret.ReplaceAllString(clean, "${1}REDACTED")
 	}
 	return []byte(clean)
 }
