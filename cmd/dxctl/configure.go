@@ -111,7 +111,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	if !o.dryRun {
-		if err := o.recover(ctx, stderr); err != nil {
+		if err := o.finishPending(ctx, stderr); err != nil {
 			return err
 		}
 	}

@@ -144,8 +144,8 @@ func (t *target) at(step string) {
 	}
 }
 
-// recover finishes a restart that an earlier run of dxctl left unfinished.
-func (t *target) recover(ctx context.Context, out io.Writer) error {
+// finishPending finishes a restart that an earlier run of dxctl left unfinished.
+func (t *target) finishPending(ctx context.Context, out io.Writer) error {
 	if err := t.waitForTask(ctx); err != nil {
 		return err
 	}

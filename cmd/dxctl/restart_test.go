@@ -240,7 +240,7 @@ func TestCanceledOnWindows(t *testing.T) {
 			}
 		},
 	}
-	if err := windows.recover(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "run the command again") {
+	if err := windows.finishPending(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "run the command again") {
 		t.Error(err)
 	}
 	if got := b.read(t); got != mine || restarts != 1 {

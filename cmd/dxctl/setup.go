@@ -106,7 +106,7 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer, steps 
 func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 	last := ""
 	for {
-		reason := o.found(ctx)
+		reason := o.checkGPU(ctx)
 		if reason == nil || ctx.Err() != nil {
 			return nil
 		}
@@ -134,8 +134,8 @@ func (o *setupOptions) report(reason error) error {
 
 var errNoGPU = errors.New("this node has none")
 
-// found returns nil if the node has a GPU or was set up before.
-func (o *setupOptions) found(ctx context.Context) error {
+// checkGPU returns nil if the node has a GPU or was set up before.
+func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if exists(filepath.Join(o.stateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name())) {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if !o.dryRun {
-		if err := o.recover(ctx, stderr); err != nil {
+		if err := o.finishPending(ctx, stderr); err != nil {
 			return err
 		}
 	}

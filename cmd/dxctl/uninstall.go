@@ -74,7 +74,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := o.recover(ctx, stderr); err != nil {
+	if err := o.finishPending(ctx, stderr); err != nil {
 		return err
 	}
 	path := filepath.Join(o.from, shimfile.Name())
@@ -166,7 +166,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	case err != nil || len(found) == 0:
 		return err
 	case !o.restart:
-		return fmt.Errorf("%s started by the shim: add --restart, which hands them over to the real shim, or stop them", running(found))
+		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(found))
 	}
 	successor, err := realShim()
 	if err != nil {
@@ -192,13 +192,13 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 		}
 	}
 	if found, err = shimfile.FindBundles(o.containerdState, ours); err == nil && len(found) > 0 {
-		err = fmt.Errorf("%s started by the shim in the meantime: run the command again", running(found))
+		err = fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(found))
 	}
 	return err
 }
 
-// running describes the containers of bundles.
-func running(bundles []shimfile.Bundle) string {
+// describeBundles returns the number and some names of running containers.
+func describeBundles(bundles []shimfile.Bundle) string {
 	const most = 5
 	var names []string
 	for i, b := range bundles {
@@ -208,7 +208,7 @@ func running(bundles []shimfile.Bundle) string {
 		}
 		names = append(names, b.String())
 	}
-	return fmt.Sprintf("%d running container(s) (%s) were", len(bundles), strings.Join(names, ", "))
+	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), strings.Join(names, ", "))
 }
 
 // removal removes files and prints their names.

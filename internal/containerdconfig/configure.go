@@ -111,19 +111,7 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 		if h.RuntimePath != "" && !h.Ours() {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("handler %s had runtime_path %s, which our shim replaces: name it as shim.runtime, or exclude the handler with --handler", h.Name, h.RuntimePath))
 		}
-		if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
-			kind := h.RuntimeType
-			if kind == "" {
-				kind, _ = builtins(s.OS)[h.Name]["runtime_type"].(string)
-			}
-			if kind == "" {
-				return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
-			}
-			if err := e.set(h.path, "runtime_type", kind); err != nil {
-				return err
-			}
-		}
-		if err := e.routeOne(h, s.Shim); err != nil {
+		if err := e.routeOne(h, s); err != nil {
 			return err
 		}
 		r.Handlers = append(r.Handlers, h.Name)
@@ -136,9 +124,22 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 
 func (e *editor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
 
-func (e *editor) routeOne(h Handler, shim string) error {
-	if h.RuntimePath != shim {
-		if err := e.set(h.path, "runtime_path", shim); err != nil {
+// routeOne makes a handler use the shim, and pass on our annotations.
+func (e *editor) routeOne(h Handler, s Settings) error {
+	if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
+		kind := h.RuntimeType
+		if kind == "" {
+			kind, _ = builtins(s.OS)[h.Name]["runtime_type"].(string)
+		}
+		if kind == "" {
+			return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
+		}
+		if err := e.set(h.path, "runtime_type", kind); err != nil {
+			return err
+		}
+	}
+	if h.RuntimePath != s.Shim {
+		if err := e.set(h.path, "runtime_path", s.Shim); err != nil {
 			return err
 		}
 	}
