@@ -326,13 +326,8 @@ func TestHooksThatHangAreBounded(t *testing.T) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
 	}
-	p.drain() // does not wait for what hangs
 	close(block)
-	p.timeout = time.Minute
-	p.drain()
-	if n := len(p.slots); n > 0 || p.Alive() != nil {
-		t.Errorf("%d workers are left", n)
-	}
+	testutil.Eventually(t, "end of all workers", func() bool { return len(p.slots) == 0 && p.Alive() == nil })
 }
 
 // TestRefusedContainersTakeNothing: a refused container must not take an allocation
@@ -427,10 +422,7 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	p.drain() // A worker answers before it ends.
-	if len(p.slots) > 0 {
-		t.Errorf("%d workers are left", len(p.slots))
-	}
+	testutil.Eventually(t, "end of all workers", func() bool { return len(p.slots) == 0 })
 }
 
 func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {

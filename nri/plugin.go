@@ -173,11 +173,3 @@ func (p *Plugin) Alive() error {
 	}
 	return nil
 }
-
-// drain waits until no hook is at work, so that the runtime gets its answers
-// before the connection closes, but no longer than a hook can take.
-func (p *Plugin) drain() {
-	for deadline := time.Now().Add(p.timeout); len(p.slots) > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-}

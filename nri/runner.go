@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -35,8 +36,9 @@ const (
 	retryInterval = 500 * time.Millisecond
 	// warnInterval is the interval of warnings about an unreachable runtime.
 	warnInterval = time.Minute
-	// flushTime is enough for an answer's way through a Unix socket.
-	flushTime = 20 * time.Millisecond
+	// answerTimeout is how long answers are waited for when the program ends. The
+	// runtime waits no longer.
+	answerTimeout = 2 * time.Second
 )
 
 var errLost = errors.New("connection lost")
@@ -78,14 +80,17 @@ func (r *Runner) session(ctx context.Context) error {
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
 	h := newHooks(r.Plugin)
+	watched := &watchedConn{Conn: conn, lost: disconnect}
 	plugin, err := stub.New(h,
-		stub.WithConnection(watchedConn{conn, disconnect}),
+		stub.WithConnection(watched),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
 		stub.WithOnClose(disconnect),
 		stub.WithLogger(stubLogger{r.Log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
-		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(h.awaitConfigure)}, nil),
+		stub.WithTTRPCOptions(
+			[]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(h.awaitConfigure)},
+			[]ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(watched.count)}),
 	)
 	if err != nil {
 		return fmt.Errorf("create NRI stub: %w", err)
@@ -111,25 +116,60 @@ func (r *Runner) session(ctx context.Context) error {
 		r.Serving(false)
 	case <-ctx.Done():
 		r.Serving(false)
-		r.Plugin.drain()
-		time.Sleep(flushTime) // The stub sends an answer after the hook has returned.
+		watched.waitAnswers()
 	}
 	return nil
 }
 
-// watchedConn is a connection that calls lost when it has ended.
+// watchedConn is the connection to the runtime. It calls lost when it has ended, and
+// counts the calls of hooks, whose answers the stub does not wait for when it stops.
 type watchedConn struct {
 	net.Conn
 	lost func()
+
+	unanswered atomic.Int64 // calls without an answer
+	returned   atomic.Int64 // those whose hook has returned
+
+	// The stub writes each message in two parts, one message at a time.
+	second   bool
+	answered int64 // calls that the message answers
 }
 
 // Read implements [net.Conn].
-func (c watchedConn) Read(data []byte) (int, error) {
+func (c *watchedConn) Read(data []byte) (int, error) {
 	n, err := c.Conn.Read(data)
 	if err != nil {
 		c.lost()
 	}
 	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *watchedConn) Write(data []byte) (int, error) {
+	if !c.second {
+		c.answered = c.returned.Swap(0)
+	}
+	n, err := c.Conn.Write(data)
+	if c.second {
+		c.unanswered.Add(-c.answered)
+	}
+	c.second = !c.second
+	return n, err
+}
+
+// count counts a call of a hook.
+func (c *watchedConn) count(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, hook ttrpc.Method) (any, error) {
+	c.unanswered.Add(1)
+	defer c.returned.Add(1)
+	return hook(ctx, unmarshal)
+}
+
+// waitAnswers waits until the runtime has an answer to each call, but no longer than it
+// waits itself.
+func (c *watchedConn) waitAnswers() {
+	for deadline := time.Now().Add(answerTimeout); c.unanswered.Load() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // hooks are the plugin's for one registration.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"directx-nri/discovery"
@@ -272,4 +273,42 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)
 	}
+}
+
+// An answer that is not yet written when the program ends is waited for.
+func TestWaitAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &watchedConn{Conn: slowConn{}}
+		write := func() {
+			if _, err := c.Write([]byte("half of a message")); err != nil {
+				t.Error(err)
+			}
+		}
+		write()
+		hook := func(context.Context, func(any) error) (any, error) { return nil, nil }
+		if _, err := c.count(t.Context(), nil, nil, hook); err != nil {
+			t.Error(err)
+		}
+		go func() {
+			for range 3 { // The first ends another message.
+				write()
+			}
+		}()
+		begin := time.Now()
+		c.waitAnswers()
+		if took := time.Since(begin); took.Round(slowWrite) != 3*slowWrite {
+			t.Errorf("waited %s, want %s", took, 3*slowWrite)
+		}
+	})
+}
+
+const slowWrite = 100 * time.Millisecond
+
+// slowConn is a connection that accepts all data slowly.
+type slowConn struct{ net.Conn }
+
+func (slowConn) Write(data []byte) (int, error) {
+	time.Sleep(slowWrite)
+	return len(data), nil
 }
