@@ -429,7 +429,8 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}
 		if c.Name == "advertiser" && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
-			rights.Privileged, rights.AllowPrivilegeEscalation = new(true), nil // It asks the driver.
+			// It asks the driver.
+			rights = &corev1.SecurityContext{RunAsUser: new(int64(0)), ReadOnlyRootFilesystem: new(true), Privileged: new(true)}
 		}
 		if signals(c) {
 			rights.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}

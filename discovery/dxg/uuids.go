@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"directx-nri/internal/durable"
@@ -17,14 +19,16 @@ import (
 
 // UUIDs returns the UUIDs of NVIDIA's GPUs by place on the host's PCI bus, for
 // [discovery.WithUUIDs]. It asks nvidia-smi, which comes with the driver: NVIDIA's library
-// is for programs with cgo. Without nvidia-smi, as in a container, the error matches
-// [errors.ErrUnsupported].
-func UUIDs([]string) (map[string]string, error) {
-	return askNVIDIASMI(wsl+"/lib/nvidia-smi", 30*time.Second)
+// is for programs with cgo. Without nvidia-smi, the error matches [errors.ErrUnsupported].
+//
+// hostRoot is that of [Options]. A program in a container runs nvidia-smi there, with the
+// VM's loader, as its own image need not have glibc.
+func UUIDs(hostRoot string) (map[string]string, error) {
+	return askNVIDIASMI(hostRoot, wsl+"/lib/nvidia-smi", 30*time.Second)
 }
 
-func askNVIDIASMI(program string, timeout time.Duration) (map[string]string, error) {
-	switch err := durable.CheckFile(program); {
+func askNVIDIASMI(root, program string, timeout time.Duration) (map[string]string, error) {
+	switch err := durable.CheckFile(filepath.Join(root, program)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.ErrUnsupported
 	case err != nil:
@@ -33,7 +37,19 @@ func askNVIDIASMI(program string, timeout time.Duration) (map[string]string, err
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, program, "--query-gpu=pci.bus_id,uuid", "--format=csv,noheader")
-	command.Env = []string{"LD_LIBRARY_PATH=" + wsl + "/lib"}
+	libraries := wsl + "/lib"
+	if root != "" {
+		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.
+		loaders, _ := filepath.Glob(root + "/usr/lib/*-linux-gnu/ld-linux-*.so.?")
+		if len(loaders) == 0 {
+			return nil, errors.ErrUnsupported
+		}
+		loader := strings.TrimPrefix(loaders[0], root)
+		libraries += ":" + filepath.Dir(loader)
+		command.Path, command.Args = loader, append([]string{loader}, command.Args...)
+		command.Dir, command.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
+	}
+	command.Env = []string{"LD_LIBRARY_PATH=" + libraries}
 	command.WaitDelay = time.Second
 	out, err := command.Output()
 	if err != nil {

@@ -27,6 +27,8 @@ func TestNVIDIASMI(t *testing.T) {
 		"hangs":   {"exec sleep 100", 0o755, "deadline exceeded"},
 		"missing": {"", 0, errors.ErrUnsupported.Error()},
 		"open":    {"echo a, b", 0o757, durable.ErrUntrusted.Error()},
+
+		"in a container, no glibc": {"echo a, b", 0o755, errors.ErrUnsupported.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "nvidia-smi")
@@ -36,7 +38,11 @@ func TestNVIDIASMI(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			uuids, err := askNVIDIASMI(program, 300*time.Millisecond)
+			root := ""
+			if strings.HasPrefix(name, "in a container") {
+				root, program = filepath.Split(program)
+			}
+			uuids, err := askNVIDIASMI(root, program, 300*time.Millisecond)
 			got := fmt.Sprint(uuids)
 			if err != nil {
 				got = err.Error()

@@ -34,7 +34,7 @@ func discovered(o Options) (discovery.Source, error) {
 	}
 	source := discovery.Source(dxg.Open(dxg.Options{HostRoot: o.HostRoot, Log: o.Log}))
 	if o.UUIDs {
-		source = discovery.WithUUIDs(source, 0, dxg.UUIDs)
+		source = discovery.WithUUIDs(source, 0, func([]string) (map[string]string, error) { return dxg.UUIDs(o.HostRoot) })
 	}
 	if o.Record {
 		return &recorder{Source: source, stateDir: o.StateDir}, nil
