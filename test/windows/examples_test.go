@@ -5,8 +5,6 @@ package windows
 import (
 	"strings"
 	"testing"
-
-	"directx-nri/test/windows/bed"
 )
 
 // testExamples runs the programs of deployments/examples. Wine has the double of DXCore,
@@ -15,7 +13,7 @@ func testExamples(t *testing.T) {
 	run := func(name string, args ...string) (string, error) {
 		return machine.Program(machine.Executable("examples", name+".exe"), args...)
 	}
-	plugT4(t, 2)
+	machine.Plug(t, t4s(2)...)
 	out, err := run("adapters")
 	if err != nil {
 		t.Errorf("adapters: %v", err)
@@ -27,7 +25,7 @@ func testExamples(t *testing.T) {
 			t.Errorf("adapters does not print %q: %s", line, out)
 		}
 	}
-	machine.Plug(t, bed.Hardware{})
+	machine.Plug(t)
 	for _, test := range [][]string{
 		{"error: no GPU: ", "adapters"},
 		{"error: cannot load nvcuda.dll (error 126)", "cuda", "pi"},

@@ -96,14 +96,9 @@ func TestKilled(t *testing.T) {
 
 func (n node) testKilled(t *testing.T, when, program string) {
 	id := "killed-" + when + "-" + program
-	release := n.Hang(t, when, id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ctr := n.CtrCommand(ctx, n.RunArgs(t, bed.Directx, id, n.Visible(t, id, "all"))...)
-	if err := ctr.Start(); err != nil {
-		t.Fatal(err)
-	}
-	n.AwaitHang(t, id)
+	release, ended := n.StartHanging(ctx, t, when, id, "all")
 	switch program {
 	case "shim":
 		killed := 0
@@ -133,7 +128,9 @@ func (n node) testKilled(t *testing.T, when, program string) {
 		})
 		n.Start(t)
 	}
-	_ = ctr.Wait() // It fails.
+	if err := <-ended; err == nil {
+		t.Error("ctr has not failed")
+	}
 	n.MustLeaveNothing(t, id)
 	if created := n.Created(t, id); n.Doubled && created != 0 {
 		t.Errorf("the container was created %d times", created)

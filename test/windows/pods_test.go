@@ -9,14 +9,6 @@ import (
 	"directx-nri/test/windows/bed"
 )
 
-// byRuntimePath starts a pod with the node's first GPU by a runtime path.
-func (n node) byRuntimePath(t *testing.T, sandbox, shim string) {
-	t.Helper()
-	id := sandbox + "-app"
-	n.AllocatedBy(t, shim, n.SandboxBy(t, shim, sandbox), id, n.Record(t, bed.Display, n.GPUs[0].Replica(4)))
-	n.MustHave(t, id, n.GPUs[0])
-}
-
 func (n node) testPods(t *testing.T) {
 	pod := n.Sandbox(t, bed.Directx, "pods")
 	for i, test := range []struct {
@@ -34,7 +26,6 @@ func (n node) testPods(t *testing.T) {
 		})
 	}
 	parallel(t,
-		part{"by a runtime path", func(t *testing.T) { n.byRuntimePath(t, "pods-path", n.Shim()) }},
 		part{"a restart with the same token", func(t *testing.T) {
 			token := n.Record(t, bed.Display, n.GPUs[1].Replica(5))
 			for _, id := range []string{"pods-again-1", "pods-again-2"} {
@@ -52,18 +43,18 @@ func (n node) testPods(t *testing.T) {
 	)
 }
 
+// testStandalone has containers of ctr. One without a request is in testChain, and other
+// forms of requests are in testFlags.
 func (n node) testStandalone(t *testing.T) {
 	first, second := n.GPUs[0], n.GPUs[1]
 	request := func(value string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + value} }
-	device := func(g bed.GPU) []string { return []string{"--device", "vpci-location-path://" + g.Location} }
+	device := func(g bed.GPU) []string { return []string{"--device", "vpci-location-path://" + g.LocationPath} }
 	for id, test := range map[string]struct {
 		name  string
 		flags []string
 		want  []bed.GPU
 	}{
-		"ctr-path":   {"a GPU by location path", request(first.Location), []bed.GPU{first}},
-		"ctr-luid":   {"a GPU by LUID", request(second.LUID), []bed.GPU{second}},
-		"ctr-twice":  {"a list that repeats a GPU", request("1," + second.Location + ",0"), n.GPUs},
+		"ctr-twice":  {"a list that repeats a GPU", request("1," + second.LocationPath + ",0"), n.GPUs},
 		"ctr-device": {"the device of --device, with its files", device(second), []bed.GPU{second}},
 		"ctr-both":   {"a device that is requested in both ways", append(device(first), request("0")...), []bed.GPU{first}},
 	} {
@@ -77,7 +68,6 @@ func (n node) testStandalone(t *testing.T) {
 		name  string
 		flags []string
 	}{
-		"ctr-none":  {"unchanged without a request", nil},
 		"ctr-off":   {"unchanged with a request for none", request("none")},
 		"ctr-other": {"unchanged with another device", []string{"--device", "class://11111111-2222-3333-4444-555555555555"}},
 	} {
@@ -94,7 +84,7 @@ func (n node) testStandalone(t *testing.T) {
 		}},
 		part{"refused with a list of the GPUs if none matches", func(t *testing.T) {
 			id, value := "ctr-match", "7"
-			n.MustRefuse(t, id, n.RunImage(t, bed.Directx, id, request(value)...), value, first.Location, second.Location)
+			n.MustRefuse(t, id, n.RunImage(t, bed.Directx, id, request(value)...), value, first.LocationPath, second.LocationPath)
 		}},
 	)
 }

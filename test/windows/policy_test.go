@@ -3,7 +3,6 @@
 package windows
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,13 +36,13 @@ func newPolicy(t *testing.T, options bed.Options) *policy {
 // TestPolicy checks the effect of the configuration on containers.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	inventory := machine.NewInventory("policy")
-	first := &inventory.GPUs[0]
+	gpus := machine.NewGPUs("policy")
+	first := &gpus[0]
 	first.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	for _, unlisted := range []string{"nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", `tools\trace.dll`, `tools\other.txt`} {
-		first.Files = append(first.Files, bed.File{Source: unlisted, Unlisted: true})
+		bed.WriteFile(t, first.DriverStorePath+`\`+unlisted, unlisted)
 	}
-	p := newPolicy(t, bed.Options{Name: "policy", Inventory: inventory})
+	p := newPolicy(t, bed.Options{Name: "policy", GPUs: gpus})
 	for _, part := range []part{
 		{"the class of all GPUs and the files of one", p.testClass},
 		{"extra mounts", p.testExtraMounts},
@@ -63,9 +62,7 @@ func (p *policy) allocatedTo(t *testing.T, change func(*specs.Spec), gpus ...bed
 	t.Helper()
 	var replicas []allocation.Replica
 	for i, g := range gpus {
-		replica := g.Replica(i)
-		replica.UUID = g.UUID
-		replicas = append(replicas, replica)
+		replicas = append(replicas, g.Replica(i))
 	}
 	return p.allocatedBy(t, p.Record(t, bed.Display, replicas...), change)
 }
@@ -97,7 +94,7 @@ func (p *policy) mustRunBoth(t *testing.T, change func(*specs.Spec), check func(
 	t.Helper()
 	var locations []string
 	for _, g := range gpus {
-		locations = append(locations, g.Location)
+		locations = append(locations, g.LocationPath)
 	}
 	// Both have ended when this returns: the configuration changes then.
 	t.Run("both", func(t *testing.T) {
@@ -117,16 +114,11 @@ func (p *policy) mustRunBoth(t *testing.T, change func(*specs.Spec), check func(
 	})
 }
 
-// file returns a file of a GPU's driver in a container.
-func file(g bed.GPU, source, destination string) bed.Mapped {
-	return bed.Mapped{HostPath: g.Store + `\` + source, ContainerPath: `C:\Windows\` + destination, ReadOnly: true}
-}
-
 // defaults returns the files that the product adds to those that NVIDIA's driver lists.
 func (p *policy) defaults() []bed.Mapped {
 	g := p.GPUs[0]
-	return []bed.Mapped{file(g, "nvidia-smi.exe", `System32\nvidia-smi.exe`),
-		file(g, "vulkaninfo-x64.exe", `System32\vulkaninfo.exe`), file(g, "vulkaninfo-x86.exe", `SysWOW64\vulkaninfo.exe`)}
+	return []bed.Mapped{g.File("nvidia-smi.exe", `System32\nvidia-smi.exe`),
+		g.File("vulkaninfo-x64.exe", `System32\vulkaninfo.exe`), g.File("vulkaninfo-x86.exe", `SysWOW64\vulkaninfo.exe`)}
 }
 
 func (p *policy) testClass(t *testing.T) {
@@ -176,14 +168,14 @@ func (p *policy) testExtraMounts(t *testing.T) {
 	p.File(t, `tools\Long tool name.exe`, "tool")
 	secret := p.File(t, "secret.pem", "key")
 	first := p.GPUs[:1]
-	smi := []bed.Mapped{file(first[0], "nvidia-smi.exe", `System32\nvidia-smi.exe`)}
+	smi := []bed.Mapped{first[0].File("nvidia-smi.exe", `System32\nvidia-smi.exe`)}
 
 	allow("host-directories")
 	t.Run("from the driver store and a directory", func(t *testing.T) {
 		list := `[nvidia-smi.exe, {source: tools/trace.dll, directory: SysWOW64}, {source: '` + tool + `', destination: 'C:\app\tool.exe'}]`
 		p.mustRunBoth(t, extra(list), func(t *testing.T, id string) {
 			p.MustHaveFiles(t, id, first, bed.FilesOf(first...), smi, []bed.Mapped{
-				file(first[0], `tools\trace.dll`, `SysWOW64\trace.dll`), {HostPath: tool, ContainerPath: `C:\app\tool.exe`, ReadOnly: true},
+				first[0].File(`tools\trace.dll`, `SysWOW64\trace.dll`), {HostPath: tool, ContainerPath: `C:\app\tool.exe`, ReadOnly: true},
 			})
 		}, first...)
 	})
@@ -203,8 +195,8 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		})
 	}
 	refused(map[string]string{
-		`['` + secret + `']`:                                    "files from there are not allowed",
-		`['` + p.GPUs[1].Store + `\amdhip64.dll']`:              "files from there are not allowed",
+		`['` + secret + `']`: "files from there are not allowed",
+		`['` + p.GPUs[1].DriverStorePath + `\amdhip64.dll']`:    "files from there are not allowed",
 		`['nvidia-smi.exe:secret']`:                             "alternate data stream",
 		`[tools]`:                                               "not a regular file",
 		`[nothing.dll]`:                                         "no such file",
@@ -236,11 +228,11 @@ func (p *policy) testHints(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: location-path\n")
 	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
 		variables, want := p.Environment(t, id), p.GPUs[0]
-		var hints []ocispec.Hint
-		if err := json.Unmarshal([]byte(variables[ocispec.DevicesVariable]), &hints); err != nil || len(hints) != 1 {
-			t.Fatalf("%s is %q (%v), want one GPU", ocispec.DevicesVariable, variables[ocispec.DevicesVariable], err)
+		hints := bed.Decode[[]ocispec.Hint](t, variables[ocispec.DevicesVariable])
+		if len(hints) != 1 {
+			t.Fatalf("the hints are %+v, want one GPU", hints)
 		}
-		if h := hints[0]; h.LocationPath != want.Location || h.LUID != want.LUID || h.UUID != want.UUID || h.Description != "a test's GPU" || variables[ocispec.CUDAVariable] != want.UUID {
+		if h := hints[0]; h.LocationPath != want.LocationPath || h.LUID != want.LUID.String() || h.UUID != want.UUID || h.Description != want.Description || variables[ocispec.CUDAVariable] != want.UUID {
 			t.Errorf("the variables are %v, want %+v", variables, want)
 		}
 	}, p.GPUs[0])

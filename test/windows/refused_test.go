@@ -79,12 +79,11 @@ func TestBroken(t *testing.T) {
 // resolve paths over 260 characters (GetFinalPathNameByHandle).
 func TestPaths(t *testing.T) {
 	t.Parallel()
-	gpu := bed.GPU{
-		InstanceID: `PCI\VEN_1002&DEV_1\ODD&0`, Location: "PCIROOT(0)#PCI(1B00)", LUID: "0x00000000_0x0000D001",
-		Store: machine.Store + `\Grafik Träger – 显卡 драйвер.inf_amd64_1`,
-		Files: []bed.File{{Source: "ein Treiber ä 卡.dll", Name: "treiber ä 卡.dll"}, {Source: "plain.dll", Name: "plain.dll", WOW64: true}},
-	}
-	n := start(t, bed.Options{Name: "paths", Inventory: &bed.Inventory{GPUs: []bed.GPU{gpu}}})
+	gpus := machine.NewGPUs("paths")[:1]
+	gpu := &gpus[0]
+	gpu.InstanceID, gpu.DriverStorePath = `PCI\VEN_1002&DEV_1\ODD&0`, machine.Store+`\Grafik Träger – 显卡 драйвер.inf_amd64_1`
+	gpu.System32, gpu.SysWOW64 = bed.Files("ein Treiber ä 卡.dll=treiber ä 卡.dll"), bed.Files("plain.dll")
+	n := start(t, bed.Options{Name: "paths", GPUs: gpus})
 	large := func(spec *specs.Spec) *specs.Spec {
 		spec.Annotations = map[string]string{"large": strings.Repeat("x", 4<<20)}
 		return spec
@@ -92,8 +91,8 @@ func TestPaths(t *testing.T) {
 	parallel(t,
 		part{"spaces and letters that are not ASCII", func(t *testing.T) {
 			id := "odd"
-			n.MustRun(t, bed.Directx, id, n.Visible(t, id, gpu.Location))
-			n.MustHave(t, id, gpu)
+			n.MustRun(t, bed.Directx, id, n.Visible(t, id, gpu.LocationPath))
+			n.MustHave(t, id, *gpu)
 		}},
 		part{"a config.json of 4 MB", func(t *testing.T) {
 			n.both(t, "large-none", "large-bare", func(runtime, id string) error { return n.Run(t, runtime, id, large(n.Standalone(t, id))) })
@@ -102,7 +101,7 @@ func TestPaths(t *testing.T) {
 			}
 			id := "large-request"
 			n.MustRun(t, bed.Directx, id, large(n.Visible(t, id, "0")))
-			n.MustHave(t, id, gpu)
+			n.MustHave(t, id, *gpu)
 		}},
 	)
 }

@@ -4,8 +4,8 @@ package windows
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"directx-nri/test/windows/bed"
@@ -22,10 +22,14 @@ func TestRuntime(t *testing.T) {
 // prints parts. It returns its standard output.
 func (n node) dxctl(t *testing.T, status int, parts []string, command string, flags ...string) string {
 	t.Helper()
-	got, stdout, stderr := n.DxctlRuntime(t, command, flags...)
-	if got != status {
-		t.Fatalf("dxctl runtime %s %q: exit status %d, want %d\n%s%s", command, flags, got, status, stdout, stderr)
+	args := []string{"runtime", command, "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe()}
+	switch command {
+	case "configure":
+		args = append(args, "--shim", n.Shim())
+	case "status":
+		args = append(args, "--timeout", "90s")
 	}
+	stdout, stderr := n.Dxctl(t, status, append(args, flags...)...)
 	for _, part := range parts {
 		if !strings.Contains(stdout+stderr, part) {
 			t.Errorf("dxctl runtime %s %q does not print %q:\n%s%s", command, flags, part, stdout, stderr)
@@ -75,10 +79,11 @@ func testConfigure(t *testing.T) {
 			for _, handler := range test.handlers {
 				if path := paths[handler]; path != n.Shim() {
 					t.Errorf("handler %s is loaded with runtime_path %q, want %q", handler, path, n.Shim())
-					continue
 				}
-				n.byRuntimePath(t, n.Name(handler), paths[handler])
 			}
+			id := n.Name("app")
+			n.AllocatedBy(t, n.SandboxBy(t, n.Name("pod")), id, n.Record(t, bed.Display, n.GPUs[0].Replica(4)))
+			n.MustHave(t, id, n.GPUs[0])
 			n.dxctl(t, 0, says("is already configured"), "configure")
 			if again := n.ContainerdConfig(t); !bytes.Equal(again, configured) {
 				t.Errorf("configured again, the file is\n%s\nand was\n%s", again, configured)
@@ -136,20 +141,12 @@ func testRestartTask(t *testing.T) {
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("the file is\n%s", got)
 	}
-	ended := make(chan error, 1)
-	go func() { // Ends with the task.
-		status, stdout, stderr := n.DxctlRuntime(t, "configure", append(restart, "--restart-mode", "task")...)
-		if status != 0 {
-			ended <- fmt.Errorf("exit status %d\n%s%s", status, stdout, stderr)
-		}
-		close(ended)
-	}()
-	if status, log := service.RunTask(t); status != 0 || !strings.Contains(log, "restarted containerd") {
-		t.Errorf("the task: exit status %d\n%s", status, log)
+	var configured sync.WaitGroup
+	configured.Go(func() { n.dxctl(t, 0, nil, "configure", append(restart, "--restart-mode", "task")...) }) // Ends with the task.
+	if log := service.RunTask(t); !strings.Contains(log, "restarted containerd") {
+		t.Errorf("the task logs\n%s", log)
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	configured.Wait()
 	if paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json")); len(paths) == 0 {
 		t.Error("no handler uses the shim")
 	}

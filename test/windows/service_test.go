@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/testutil"
+	"directx-nri/test/windows/bed"
 )
 
 // TestService installs directx-advertiser with dxctl as a service of Wine's service
@@ -19,17 +20,14 @@ func TestService(t *testing.T) {
 		t.Skip("the product is installed on this machine")
 	}
 	address := testutil.FreeAddress(t)
-	run := func(want int, program string, args ...string) string {
+	run := func(status int, program string, args ...string) string {
 		t.Helper()
-		status, stdout, stderr := machine.Finish(t, machine.Command(t.Context(), program, args...))
-		if status != want {
-			t.Errorf("%s %q: status %d, want %d\n%s%s", program, args, status, want, stdout, stderr)
-		}
+		stdout, _ := machine.Exec(t, status, machine.Command(t.Context(), program, args...))
 		return stdout
 	}
-	dxctl := func(want int, args ...string) string {
+	dxctl := func(status int, args ...string) string {
 		t.Helper()
-		return run(want, machine.Executable("dxctl.exe"), append([]string{"service"}, args...)...)
+		return run(status, machine.Executable(bed.Dxctl), append([]string{"service"}, args...)...)
 	}
 	answers := func() bool { return testutil.Answers(t, "http://"+address+"/healthz", http.StatusOK) == "" }
 	install := func() {

@@ -3,7 +3,6 @@
 package windows
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,17 +125,13 @@ func (n node) testFlags(t *testing.T) {
 	}{
 		"flags-all":   {"all GPUs", []string{"--all"}, "all", n.GPUs},
 		"flags-index": {"a GPU by index", []string{"--index", "1"}, "1", []bed.GPU{second}},
-		"flags-luid":  {"a GPU by LUID", []string{"--luid", first.LUID}, first.LUID, []bed.GPU{first}},
-		"flags-path":  {"a GPU by location path", []string{"--path", second.Location}, second.Location, []bed.GPU{second}},
+		"flags-luid":  {"a GPU by LUID", []string{"--luid", first.LUID.String()}, first.LUID.String(), []bed.GPU{first}},
+		"flags-path":  {"a GPU by location path", []string{"--path", second.LocationPath}, second.LocationPath, []bed.GPU{second}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			status, stdout, stderr := n.Dxctl(t, append([]string{"flags", "--for", "ctr", "-o", "json"}, test.flags...)...)
-			var flags []string
-			if err := json.Unmarshal([]byte(stdout), &flags); err != nil || status != 0 {
-				t.Fatalf("status %d, %v\n%s%s", status, err, stdout, stderr)
-			}
-			n.MustRunImage(t, bed.Runhcs, id, flags...)
+			flags, _ := n.Dxctl(t, 0, append([]string{"flags", "--for", "ctr", "-o", "json"}, test.flags...)...)
+			n.MustRunImage(t, bed.Runhcs, id, bed.Decode[[]string](t, flags)...)
 			n.MustHave(t, id, test.want...)
 			byShim := id + "-shim"
 			n.MustRunImage(t, bed.Directx, byShim, "--env", "DIRECTX_VISIBLE_DEVICES="+test.request)

@@ -111,7 +111,7 @@ build() {
 	cp "$parts"/windows-hcsshim-new/*.exe "$to/hcsshim-new"
 	"$root/deployments/examples/programs/build.sh" "$to/examples" >/dev/null
 	image "$to"
-	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/{launcher,restart}
+	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/launcher
 	for version in v0.9.1 v0.9.2; do
 		go build -trimpath -buildvcs=false -overlay "$overlay" -ldflags "-s -w -X main.version=$version" -o "$to/$version/" ./cmd/{dxctl,directx-advertiser,containerd-shim-directx-v1}
 	done

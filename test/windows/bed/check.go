@@ -44,7 +44,7 @@ func (n *Node) MustHaveFiles(t testing.TB, id string, gpus []GPU, files ...[]Map
 		}
 	}
 	for _, g := range gpus {
-		want = append(want, g.Location)
+		want = append(want, g.LocationPath)
 	}
 	slices.Sort(got)
 	slices.Sort(want)

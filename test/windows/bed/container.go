@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,11 +24,6 @@ const (
 	CRINamespace     = "k8s.io"
 	defaultNamespace = "default"
 )
-
-// CtrCommand returns a command of ctr.exe.
-func (n *Node) CtrCommand(ctx context.Context, args ...string) *exec.Cmd {
-	return n.Command(ctx, n.Path(ctrExe), append([]string{"--address", n.Pipe()}, args...)...)
-}
 
 // Ctr runs ctr.exe. The error has what it printed.
 func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(patience, args...) }
@@ -67,7 +61,7 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 		ids = append(ids, c.ID)
 	}
 	t.Cleanup(func() { n.remove(namespace, ids...) })
-	input := marshal(t, map[string]any{"address": n.Pipe(), "namespace": namespace, "containers": containers})
+	input := JSON(t, map[string]any{"address": n.Pipe(), "namespace": namespace, "containers": containers})
 	out, err := n.run(4*patience, input, clientExe, "run")
 	if err != nil {
 		t.Fatalf("start containers with the client: %v", err)
@@ -85,15 +79,20 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 	return errs
 }
 
+// Decode decodes JSON.
+func Decode[T any](t testing.TB, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("decode %q: %v", text, err)
+	}
+	return v
+}
+
 // decodeLines decodes lines of JSON.
 func decodeLines[T any](t testing.TB, text string) (values []T) {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		var v T
-		if err := json.Unmarshal([]byte(line), &v); err != nil {
-			t.Fatalf("decode %q: %v", line, err)
-		}
-		values = append(values, v)
+		values = append(values, Decode[T](t, line))
 	}
 	return values
 }
@@ -113,11 +112,11 @@ func (n *Node) Sandbox(t testing.TB, runtime, id string) Pod {
 	return pod
 }
 
-// SandboxBy starts a pod's sandbox by a runtime path.
-func (n *Node) SandboxBy(t testing.TB, shim, id string) Pod {
+// SandboxBy starts a pod's sandbox by the runtime path of the shim.
+func (n *Node) SandboxBy(t testing.TB, id string) Pod {
 	t.Helper()
 	pod := NewPod(id)
-	if err := n.StartBy(t, shim, CRINamespace, id, n.SandboxSpec(t, pod)); err != nil {
+	if err := n.StartBy(t, n.Shim(), CRINamespace, id, n.SandboxSpec(t, pod)); err != nil {
 		t.Fatalf("start %s: %v", id, err)
 	}
 	return pod
@@ -140,12 +139,13 @@ func (n *Node) MustAllocate(t testing.TB, pod Pod, id, name string, token alloca
 	n.MustHave(t, id, gpus...)
 }
 
-// AllocatedBy starts a container of pod by a runtime path, with the advertiser's answer.
-func (n *Node) AllocatedBy(t testing.TB, shim string, pod Pod, id string, token allocation.Token) {
+// AllocatedBy starts a container of pod by the runtime path of the shim, with the
+// advertiser's answer.
+func (n *Node) AllocatedBy(t testing.TB, pod Pod, id string, token allocation.Token) {
 	t.Helper()
 	spec := n.ContainerSpec(t, pod, id, "app")
 	Allocate(spec, Display, token)
-	if err := n.StartBy(t, shim, CRINamespace, id, spec); err != nil {
+	if err := n.StartBy(t, n.Shim(), CRINamespace, id, spec); err != nil {
 		t.Fatalf("start %s: %v", id, err)
 	}
 }
@@ -280,40 +280,23 @@ func (n *Node) Config(t testing.TB, id string) string {
 	return string(data)
 }
 
-// Hang makes the launcher wait when container id is started, "before" it runs runhcs or
-// "after", until release is called or the test ends.
-func (n *Node) Hang(t testing.TB, when, id string) (release func()) {
+// StartHanging starts a standalone container with ctr, which is killed when ctx ends, and
+// returns when the launcher waits: "before" it runs runhcs, or "after". The start continues
+// with release, at the latest when the test ends, and ended has ctr's error.
+func (n *Node) StartHanging(ctx context.Context, t testing.TB, when, id, request string) (release func(), ended <-chan error) {
 	t.Helper()
-	order := n.Path("launcher", "hang-"+when+"-"+id)
-	writeFile(t, order, "")
+	order := n.File(t, `launcher\hang-`+when+"-"+id, "")
 	release = func() { _ = os.Remove(order) }
 	t.Cleanup(release)
-	return release
-}
-
-// AwaitHang waits until the launcher waits with container id.
-func (n *Node) AwaitHang(t testing.TB, id string) {
-	t.Helper()
+	args := append([]string{"--address", n.Pipe()}, n.RunArgs(t, Directx, id, n.Visible(t, id, request))...)
+	result := make(chan error, 1)
+	go func() { // Ends with ctr.
+		_, _, err := n.output(n.Command(ctx, n.Path(ctrExe), args...))
+		result <- err
+	}()
 	Eventually(t, "the start of "+id+" waits", func() error {
 		_, err := os.Stat(n.Path("launcher", "hanging-"+id))
 		return err
 	})
-}
-
-// StartHanging starts a standalone container with a request and returns when the start
-// waits. finish continues it and returns its error.
-func (n *Node) StartHanging(t testing.TB, id, request string) (finish func() error) {
-	t.Helper()
-	release := n.Hang(t, "before", id)
-	args := n.RunArgs(t, Directx, id, n.Visible(t, id, request))
-	started := make(chan error, 1)
-	go func() { // Ends with ctr, at the latest when the test's cleanup continues the start.
-		_, err := n.Ctr(args...)
-		started <- err
-	}()
-	n.AwaitHang(t, id)
-	return func() error {
-		release()
-		return <-started
-	}
+	return release, result
 }

@@ -9,14 +9,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
-	"golang.org/x/sys/windows/registry"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/pnp"
@@ -35,39 +33,18 @@ func (m *Machine) SetHCSProperties(t testing.TB, properties string) {
 // the test ends.
 func (m *Machine) SetBuild(t testing.TB, build uint32) {
 	t.Helper()
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SOFTWARE\Microsoft\Windows NT\CurrentVersion`, registry.QUERY_VALUE|registry.SET_VALUE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const name = "CurrentBuildNumber"
-	before, _, err := key.GetStringValue(name)
-	if err == nil {
-		err = key.SetStringValue(name, strconv.FormatUint(uint64(build), 10))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(key.SetStringValue(name, before), key.Close()); err != nil {
+	set := func(build uint32) {
+		_, err := m.Program("reg", "add", `HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion`, "/v", "CurrentBuildNumber", "/d", fmt.Sprint(build), "/f")
+		if err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	t.Cleanup(func() { set(windows.RtlGetVersion().BuildNumber) }) // This program does not notice the change.
+	set(build)
 }
 
 // HCSProperties are properties of the Host Compute Service.
 const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Minor":5}]}]}`
-
-// DxctlJSON runs dxctl.exe without a node and decodes its JSON output into v.
-func (m *Machine) DxctlJSON(t testing.TB, v any, args ...string) {
-	t.Helper()
-	out, err := m.Program(m.Executable(Dxctl), append(args, "--output", "json")...)
-	if err == nil {
-		err = json.Unmarshal([]byte(out), v)
-	}
-	if err != nil {
-		t.Fatalf("dxctl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
 
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
@@ -81,12 +58,13 @@ func (m *Machine) Find(t testing.TB, ids ...string) []discovery.Device {
 	return found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Find(t.Context(), ids))
 }
 
-// Identified returns the devices with NVIDIA's driver, which reports UUIDs by PCI address.
-func (m *Machine) Identified(t testing.TB, uuids map[string]string) []discovery.Device {
+// Identified returns the devices with NVIDIA's driver, which reports the UUIDs of gpus by
+// PCI address.
+func (m *Machine) Identified(t testing.TB, gpus ...GPU) []discovery.Device {
 	t.Helper()
 	var lines strings.Builder
-	for address, uuid := range uuids {
-		fmt.Fprintf(&lines, "%s %s\n", address, uuid)
+	for _, g := range gpus {
+		fmt.Fprintf(&lines, "00000000:%02X:%02X.0 %s\n", *g.BusNumber, *g.Address>>16, g.UUID)
 	}
 	Replace(t, `C:\nvml.txt`, []byte(lines.String()))
 	return found(t)(discovery.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), time.Minute, win32.NVMLUUIDs).Devices(t.Context()))
@@ -114,9 +92,8 @@ type Watcher struct{ *Background }
 // Watch starts a watcher: this program under a name for which ../wine.sh selects libraries.
 func (m *Machine) Watch(t testing.TB, name string) Watcher {
 	t.Helper()
-	self, err := os.Executable()
 	program := m.dir + `\` + name
-	if err = errors.Join(err, copyFile(self, program)); err != nil {
+	if err := copyFile(self(t), program); err != nil {
 		t.Fatal(err)
 	}
 	return Watcher{m.Background(t, m.Command(t.Context(), program, watchCommand))}
@@ -126,7 +103,8 @@ func (m *Machine) Watch(t testing.TB, name string) Watcher {
 const watchCommand = "watch"
 
 // watch prints the devices as JSON now and after each change, a line each.
-func watch(ctx context.Context) error {
+func watch([]string) error {
+	ctx := context.Background()
 	source := pnp.Open(pnp.NewSystem(), logrus.New())
 	changes, ended := make(chan struct{}, 1), make(chan error, 1)
 	changes <- struct{}{}
@@ -157,15 +135,8 @@ func (w Watcher) Last(t testing.TB) (devices []discovery.Device, ok bool) {
 	for line := range strings.Lines(w.Log()) {
 		// The last line may be incomplete, and the others are of the log.
 		if strings.HasSuffix(line, "\n") && (line[0] == '[' || line[0] == 'n') {
-			devices, ok = decodeLines[[]discovery.Device](t, line)[0], true
+			devices, ok = Decode[[]discovery.Device](t, line), true
 		}
 	}
 	return found(t)(devices, nil), ok
-}
-
-// Notifications returns the records of the double of cfgmgr32.dll: each registration, and
-// each event that it reported.
-func (m *Machine) Notifications(t testing.TB) []string {
-	t.Helper()
-	return strings.Fields(strings.ReplaceAll(string(ReadFile(t, `C:\notify.log`)), " ", ":"))
 }

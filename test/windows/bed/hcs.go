@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,9 +91,7 @@ func (n *Node) Document(t testing.TB, id string) Document {
 		if c.Name != "HcsCreateComputeSystem" {
 			continue
 		}
-		if err := json.Unmarshal([]byte(c.Text), &document); err != nil {
-			t.Fatalf("the HCS document of %s is not JSON: %v\n%s", id, err, c.Text)
-		}
+		document = Decode[struct{ Container Document }](t, c.Text)
 		document.Container.text = c.Text
 	}
 	for i, m := range document.Container.MappedDirectories {
@@ -121,34 +118,18 @@ func (n *Node) requested(t testing.TB, id string) Document {
 }
 
 // spec returns what the real shim was started with.
-func (n *Node) spec(t testing.TB, id string) (spec specs.Spec) {
+func (n *Node) spec(t testing.TB, id string) specs.Spec {
 	t.Helper()
-	if err := json.Unmarshal([]byte(n.Config(t, id)), &spec); err != nil {
-		t.Fatal(err)
-	}
-	return spec
+	return Decode[specs.Spec](t, n.Config(t, id))
 }
 
-// Environment returns the environment of the first process of the container id.
+// Environment returns the environment of the container id.
 func (n *Node) Environment(t testing.TB, id string) map[string]string {
 	t.Helper()
-	var process struct{ Environment map[string]string }
-	for _, call := range n.Calls(t, id) {
-		if call.Name == "HcsCreateProcess" && process.Environment == nil {
-			if err := json.Unmarshal([]byte(call.Text), &process); err != nil {
-				t.Fatalf("read %s: %v", call.Text, err)
-			}
-		}
+	environment := map[string]string{}
+	for _, variable := range n.spec(t, id).Process.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		environment[name] = value
 	}
-	if !n.Doubled {
-		process.Environment = map[string]string{}
-		for _, variable := range n.spec(t, id).Process.Env {
-			name, value, _ := strings.Cut(variable, "=")
-			process.Environment[name] = value
-		}
-	}
-	if process.Environment == nil {
-		t.Fatalf("no process of %s was created", id)
-	}
-	return process.Environment
+	return environment
 }

@@ -3,11 +3,11 @@
 package bed
 
 import (
-	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
 )
 
@@ -35,22 +35,17 @@ func (n *Node) snapshot(t testing.TB, id string) []string {
 		t.Fatalf("pull the image: %v", err)
 	}
 	out, err := n.Ctr("snapshots", "prepare", "--mounts", "spec-"+id, chain)
-	var mounts []struct {
-		Source  string
-		Options []string
+	if err != nil {
+		t.Fatalf("create the layers of %s: %v", id, err)
 	}
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &mounts)
-	}
-	if err != nil || len(mounts) != 1 {
-		t.Fatalf("create the layers of %s: %v\n%s", id, err, out)
+	mounts := Decode[[]specs.Mount](t, out)
+	if len(mounts) != 1 {
+		t.Fatalf("the layers of %s are %s, want one mount", id, out)
 	}
 	var layers []string
 	for _, option := range mounts[0].Options {
 		if parents, ok := strings.CutPrefix(option, "parentLayerPaths="); ok {
-			if err := json.Unmarshal([]byte(parents), &layers); err != nil {
-				t.Fatalf("create the layers of %s: %v", id, err)
-			}
+			layers = Decode[[]string](t, parents)
 		}
 	}
 	return append(layers, mounts[0].Source)
@@ -82,5 +77,5 @@ func (n *Node) ImportImage(t testing.TB) {
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("import the image: its layer is in %v, %v", layers, err)
 	}
-	writeFile(t, filepath.Join(layers[0], "blank.vhdx"), "")
+	WriteFile(t, filepath.Join(layers[0], "blank.vhdx"), "")
 }

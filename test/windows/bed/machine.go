@@ -14,6 +14,7 @@
 package bed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
 
 	"directx-nri/internal/durable"
 )
@@ -36,25 +38,34 @@ type Machine struct {
 	// Doubled reports whether this is Wine, where ../wine.sh has installed doubles of
 	// hardware and of the Host Compute Service, which records its calls.
 	Doubled bool
-	// Store is the directory of the drivers of an [Inventory].
+	// Store is the directory of the drivers of [Machine.NewGPUs].
 	Store string
 
 	dir      string // of this run
 	programs string // the programs that the suite runs
 	missing  string // the reason why there are no nodes, empty if there are
 	// plugged are the devices of the last Plug.
-	plugged []Device
+	plugged []GPU
 }
 
 // programsVariable is the environment variable for the directory of the programs, which
 // ../wine.sh sets.
 const programsVariable = "DIRECTX_NRI_WINE_PROGRAMS"
 
-// Main runs the tests of m with *machine and returns the exit status.
+// Main runs the tests of m with *machine and returns the exit status. With the argument of
+// another program that the suite needs, it runs that one.
 func Main(m *testing.M, machine **Machine) (status int) {
-	if len(os.Args) > 1 && os.Args[1] == watchCommand {
-		fmt.Fprintln(os.Stderr, watch(context.Background()))
-		return 1
+	programs := map[string]func(args []string) error{
+		watchCommand:   watch,
+		restartCommand: requestRestart,
+		serviceCommand: func(args []string) error { return svc.Run("", service{args}) },
+	}
+	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
+		if err := programs[os.Args[1]](os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
 	}
 	opened, err := open()
 	if err != nil {
@@ -94,7 +105,7 @@ func (m *Machine) build() error {
 		return err
 	}
 	for module, packages := range map[string][]string{
-		root: {"./cmd/dxctl", "./cmd/directx-advertiser", "./cmd/containerd-shim-directx-v1", "./test/windows/launcher", "./test/windows/restart"},
+		root: {"./cmd/dxctl", "./cmd/directx-advertiser", "./cmd/containerd-shim-directx-v1", "./test/windows/launcher"},
 		filepath.Join(root, "test", "parts", "containerd"): {"./client"},
 	} {
 		build := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", m.programs + `\`}, packages...)...)
@@ -112,7 +123,17 @@ func (m *Machine) build() error {
 	return nil
 }
 
-// Executable returns the path of a program, or of a directory of programs.
+// self returns the path of this program.
+func self(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Executable returns the path of a program of the suite, or of a directory of programs.
 func (m *Machine) Executable(elements ...string) string {
 	return filepath.Join(append([]string{m.programs}, elements...)...)
 }
@@ -135,18 +156,9 @@ func (m *Machine) Command(ctx context.Context, program string, args ...string) *
 	return cmd
 }
 
-// output runs a command and returns its standard output. The error has its standard error.
-func (m *Machine) output(cmd *exec.Cmd) (string, error) {
-	stdout, stderr, err := m.outputs(cmd)
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr))
-	}
-	return stdout, err
-}
-
-// outputs runs a command and returns its output. It uses files, because Wine's services,
-// which any program can start, keep a pipe open.
-func (m *Machine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
+// output runs a command and returns its output. The error has its standard error. It uses
+// files, because Wine's services, which any program can start, keep a pipe open.
+func (m *Machine) output(cmd *exec.Cmd) (stdout, stderr string, err error) {
 	var files [2]*os.File
 	for i := range files {
 		f, err := os.CreateTemp("", "output-")
@@ -164,24 +176,29 @@ func (m *Machine) outputs(cmd *exec.Cmd) (stdout, stderr string, err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return "", "", err
 	}
+	if runErr != nil {
+		runErr = fmt.Errorf("%w: %s", runErr, bytes.TrimSpace(errs))
+	}
 	return string(out), string(errs), runErr
 }
 
-// Finish runs a command and returns its exit status and output.
-func (m *Machine) Finish(t testing.TB, cmd *exec.Cmd) (status int, stdout, stderr string) {
+// Exec runs a command and returns its output. It fails the test if the exit status is
+// another.
+func (m *Machine) Exec(t testing.TB, status int, cmd *exec.Cmd) (stdout, stderr string) {
 	t.Helper()
-	stdout, stderr, err := m.outputs(cmd)
-	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("run %s: %v", cmd, err)
+	stdout, stderr, err := m.output(cmd)
+	if got := cmd.ProcessState.ExitCode(); got != status {
+		t.Errorf("%s: %v, want exit status %d\n%s", cmd, err, status, stdout)
 	}
-	return cmd.ProcessState.ExitCode(), stdout, stderr
+	return stdout, stderr
 }
 
 // Program runs a program to its end and returns its standard output.
 func (m *Machine) Program(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return m.output(m.Command(ctx, name, args...))
+	stdout, _, err := m.output(m.Command(ctx, name, args...))
+	return stdout, err
 }
 
 // Background is a program that runs beside the test.
@@ -292,12 +309,12 @@ func commandLine(pid uint32) (string, error) {
 // cannot be replaced.
 func Replace(t testing.TB, path string, content []byte) {
 	t.Helper()
-	writeFile(t, path+".new", string(content))
+	WriteFile(t, path+".new", string(content))
 	Eventually(t, "replace "+path, func() error { return os.Rename(path+".new", path) })
 }
 
-// writeFile writes a file in a directory that is created.
-func writeFile(t testing.TB, path, content string) {
+// WriteFile writes a file in a directory that is created.
+func WriteFile(t testing.TB, path, content string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 		t.Fatal(err)

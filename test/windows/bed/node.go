@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -44,7 +43,6 @@ const (
 	containerdExe = "containerd.exe"
 	ctrExe        = "ctr.exe"
 	clientExe     = "client.exe"
-	restartExe    = "restart.exe"
 	plainExe      = "containerd-shim-plain-v1.exe"
 )
 
@@ -75,10 +73,10 @@ type Options struct {
 	Name string
 	// Containerd2 selects the newest containerd, NewHcsshim the newest runhcs.
 	Containerd2, NewHcsshim bool
-	// Inventory has the node's GPUs, by default two.
-	Inventory *Inventory
+	// GPUs are those of [Machine.NewGPUs] by default.
+	GPUs []GPU
 	// Live has GPUs that Windows reports, without an inventory file: the machine's own, or
-	// those of the inventory, which are plugged in.
+	// under Wine GPUs, which are plugged in.
 	Live bool
 	// Bare leaves the shim to be installed by dxctl.exe.
 	Bare bool
@@ -96,7 +94,6 @@ type Options struct {
 // Node is a containerd.exe with its directory.
 type Node struct {
 	*Machine
-	// GPUs are those of the inventory.
 	GPUs []GPU
 	// Recorder writes allocation records. It is nil on a node with the usual paths
 	// until [Node.OpenRecorder].
@@ -143,19 +140,17 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	if options.Usual {
 		n.dir, n.StateDir, n.containerd, n.toml, n.pipe = usualDir, usualState, UsualData+`\state`, usualDir+`\config.toml`, usualPipe
 	}
-	inventory := options.Inventory
-	if inventory == nil {
-		inventory = m.NewInventory(options.Name)
+	if n.GPUs = options.GPUs; n.GPUs == nil {
+		n.GPUs = m.NewGPUs(options.Name)
 	}
-	n.GPUs = inventory.GPUs
 	n.image = sync.OnceValues(n.pull)
 	n.install(t)
 	switch {
 	case options.Live && m.Doubled:
-		m.Plug(t, inventory.Hardware(t))
+		m.Plug(t, n.GPUs...)
 	case !options.Live:
-		inventory.place(t)
-		n.File(t, "inventory.yaml", inventory.yaml(t))
+		place(t, n.GPUs)
+		n.File(t, "inventory.yaml", inventory(t, n.GPUs))
 	}
 	if !options.Usual {
 		n.WriteSettings(t, cmp.Or(options.Settings, "assignmentMode: location-path\n"))
@@ -197,7 +192,6 @@ func (n *Node) install(t testing.TB) {
 		containerdExe:            n.Executable(containerd, containerdExe),
 		ctrExe:                   n.Executable(containerd, ctrExe),
 		clientExe:                n.Executable(clientExe),
-		restartExe:               n.Executable(restartExe),
 		RunhcsShim:               n.Executable("launcher.exe"),
 		plainExe:                 n.Executable("launcher.exe"),
 		DirectxShim:              n.Executable(DirectxShim),
@@ -326,7 +320,7 @@ func (n *Node) start(args []string) error {
 		_ = cmd.Wait() // The status is in cmd.ProcessState.
 	}(n.ended)
 	// runhcs sends its events to the second pipe.
-	if _, err := n.output(n.Command(ctx, n.Path(clientExe), "wake", n.Pipe(), n.Pipe()+".ttrpc")); err != nil {
+	if _, _, err := n.output(n.Command(ctx, n.Path(clientExe), "wake", n.Pipe(), n.Pipe()+".ttrpc")); err != nil {
 		select {
 		case <-n.ended:
 			return fmt.Errorf("containerd.exe has ended: %s", cmd.ProcessState)
@@ -352,33 +346,17 @@ func (n *Node) run(limit time.Duration, stdin []byte, program string, args ...st
 	defer cancel()
 	cmd := n.Command(ctx, n.Path(program), args...)
 	cmd.Stdin = bytes.NewReader(stdin)
-	return n.output(cmd)
+	stdout, _, err := n.output(cmd)
+	return stdout, err
 }
 
-// Dxctl runs dxctl.exe and returns its exit status and output.
-func (n *Node) Dxctl(t testing.TB, args ...string) (status int, stdout, stderr string) {
+// Dxctl runs dxctl.exe and returns its output. It fails the test if the exit status is
+// another.
+func (n *Node) Dxctl(t testing.TB, status int, args ...string) (stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return n.Finish(t, n.Command(ctx, n.Path("product", Dxctl), args...))
-}
-
-// DxctlRuntime runs 'dxctl.exe runtime COMMAND' for the node's containerd.
-func (n *Node) DxctlRuntime(t testing.TB, command string, flags ...string) (status int, stdout, stderr string) {
-	t.Helper()
-	args := []string{"runtime", command}
-	if command == "install" {
-		args = append(args, "--to", n.Path())
-	} else {
-		args = append(args, "--config", n.toml, "--cri-socket", n.Pipe())
-	}
-	switch command {
-	case "configure":
-		args = append(args, "--shim", n.Shim())
-	case "status":
-		args = append(args, "--timeout", patience.String())
-	}
-	return n.Dxctl(t, append(args, flags...)...)
+	return n.Exec(t, status, n.Command(ctx, n.Path("product", Dxctl), args...))
 }
 
 // Shim returns the path of the shim.
@@ -411,17 +389,14 @@ func (n *Node) RecordFile(token allocation.Token) string {
 // the running containerd, from the JSON output of 'dxctl.exe runtime status'.
 func LoadedPaths(t testing.TB, out string) map[string]string {
 	t.Helper()
-	var status struct {
+	status := Decode[struct {
 		Containerd struct {
 			Handlers []struct {
 				Name, RuntimePath   string
 				Loaded, Annotations bool
 			}
 		}
-	}
-	if err := json.Unmarshal([]byte(out), &status); err != nil {
-		t.Fatalf("dxctl runtime status printed %q: %v", out, err)
-	}
+	}](t, out)
 	paths := map[string]string{}
 	for _, h := range status.Containerd.Handlers {
 		if !h.Loaded {

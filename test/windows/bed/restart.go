@@ -4,90 +4,90 @@ package bed
 
 import (
 	"context"
-	"net"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/windows/svc"
 )
 
-// Way is the course of a restart of containerd: the configuration file that it is
-// started with, empty for its own.
-type Way string
-
+// Courses of a restart of containerd: the configuration that it is started with.
 const (
-	// Well is a restart that succeeds.
-	Well Way = ""
+	// Well is a restart with its own configuration, which succeeds.
+	Well = ""
 	// Ending is a restart whose containerd.exe ends.
-	Ending Way = "version = nothing"
+	Ending = "version = nothing"
 	// WithoutCRI is a restart whose containerd.exe has no CRI plugin.
-	WithoutCRI Way = "version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n"
+	WithoutCRI = "version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n"
 )
 
-// Restarter restarts a node's containerd when a command requests it.
+// Restarter restarts a node's containerd, which is a child of the suite, when a command
+// requests it.
 type Restarter struct {
 	// Command is a command line of the node.
 	Command string
 
-	node  *Node
-	ways  []Way
-	count atomic.Int32
+	node    *Node
+	courses []string
+	count   atomic.Int32
 }
 
+// restartCommand is the argument with which this program requests a restart of a URL.
+const restartCommand = "restart"
+
 // NewRestarter returns a restarter for the node until the test ends. The restarts take
-// the courses of ways in order, and succeed after them.
-func (n *Node) NewRestarter(t testing.TB, ways ...Way) *Restarter {
+// the courses in order, and succeed after them.
+func (n *Node) NewRestarter(t testing.TB, courses ...string) *Restarter {
 	t.Helper()
-	for _, way := range ways {
-		if way != Well {
-			n.File(t, way.file(), string(way))
+	r := &Restarter{node: n, courses: courses}
+	for i, course := range courses {
+		n.File(t, courseFile(i), course)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := r.restart(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &Restarter{Command: `"` + n.Path(restartExe) + `" ` + listener.Addr().String(), node: n, ways: ways}
-	done := make(chan struct{})
-	go func() { // Ends with the listener.
-		defer close(done)
-		r.serve(listener)
-	}()
-	t.Cleanup(func() { _ = listener.Close(); <-done })
+	}))
+	t.Cleanup(server.Close)
+	r.Command = fmt.Sprintf(`"%s" %s %s`, self(t), restartCommand, server.URL)
 	return r
 }
 
+// courseFile returns the name of the configuration file of the i-th restart.
+func courseFile(i int) string { return fmt.Sprintf("restart-%d.toml", i) }
+
 // Count returns the number of restarts.
 func (r *Restarter) Count() int { return int(r.count.Load()) }
-
-func (r *Restarter) serve(listener net.Listener) {
-	for {
-		command, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		answer := "restarted"
-		if err := r.restart(); err != nil {
-			answer = err.Error()
-		}
-		_, _ = command.Write([]byte(answer)) // The command fails without it.
-		_ = command.Close()
-	}
-}
 
 func (r *Restarter) restart() error {
 	i := int(r.count.Add(1)) - 1
 	r.node.Kill()
 	config := ""
-	if i < len(r.ways) {
-		config = r.ways[i].file()
+	if i < len(r.courses) && r.courses[i] != Well {
+		config = courseFile(i)
 	}
 	return r.node.start(r.node.containerdArgs(config))
 }
 
-// file returns the name of the configuration file.
-func (w Way) file() string {
-	return map[Way]string{Ending: "ending.toml", WithoutCRI: "without-cri.toml"}[w]
+// requestRestart requests the restart of a restarter's URL.
+func requestRestart(args []string) error {
+	response, err := http.Get(args[0])
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(response.Body)
+		return errors.Join(errors.New(string(text)), err)
+	}
+	return nil
 }
 
 // Service is a service of Wine's that runs a node's containerd.exe as nssm does.
@@ -101,7 +101,7 @@ func (n *Node) NewService(t testing.TB) *Service {
 	t.Helper()
 	n.Kill()
 	s := &Service{Name: n.Name("containerd"), node: n}
-	line := strings.Join(append([]string{n.Path(restartExe), "service", n.Path(containerdExe)}, n.containerdArgs("")...), " ")
+	line := strings.Join(append([]string{self(t), serviceCommand, n.Path(containerdExe)}, n.containerdArgs("")...), " ")
 	s.sc(t, "create", s.Name, "binPath=", line)
 	t.Cleanup(func() {
 		s.sc(t, "stop", s.Name)
@@ -114,21 +114,44 @@ func (n *Node) NewService(t testing.TB) *Service {
 
 func (s *Service) sc(t testing.TB, args ...string) {
 	t.Helper()
-	if status, stdout, stderr := s.node.Finish(t, s.node.Command(context.Background(), "sc.exe", args...)); status != 0 {
-		t.Fatalf("sc.exe %q: exit status %d\n%s%s", args, status, stdout, stderr)
-	}
+	s.node.Exec(t, 0, s.node.Command(context.Background(), "sc.exe", args...))
 }
 
 // RunTask waits for the scheduled task of dxctl, which Wine registers and does not run,
-// and runs its program.
-func (s *Service) RunTask(t testing.TB) (status int, log string) {
+// and runs its program. It returns what that logs.
+func (s *Service) RunTask(t testing.TB) (log string) {
 	t.Helper()
 	n := s.node
 	Eventually(t, "the task is registered", func() error {
 		_, err := os.Stat(`C:\windows\system32\tasks\directx-nri restart containerd`)
 		return err
 	})
-	status, stdout, stderr := n.Finish(t, n.Command(context.Background(), n.StateDir+`\restart-task.exe`, "runtime", "finish-restart",
+	stdout, stderr := n.Exec(t, 0, n.Command(context.Background(), n.StateDir+`\restart-task.exe`, "runtime", "finish-restart",
 		"--state-dir", n.StateDir, "--config", n.toml, "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
-	return status, string(ReadFile(t, n.StateDir+`\restart-task.log`)) + stdout + stderr
+	return string(ReadFile(t, n.StateDir+`\restart-task.log`)) + stdout + stderr
+}
+
+// serviceCommand is the argument with which this program is a service that runs a program
+// as its child, as nssm does.
+const serviceCommand = "service"
+
+// service is that of a program with its arguments.
+type service struct{ command []string }
+
+func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
+	program := exec.Command(s.command[0], s.command[1:]...)
+	if err := program.Start(); err != nil {
+		return false, 1
+	}
+	status <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
+	for request := range requests {
+		if request.Cmd == svc.Stop {
+			status <- svc.Status{State: svc.StopPending}
+			_ = program.Process.Kill() // An error means that it has ended.
+			_ = program.Wait()
+			return false, 0
+		}
+		status <- request.CurrentStatus
+	}
+	return false, 0
 }

@@ -136,13 +136,8 @@ func Interlock(s *specs.Spec) {
 	s.Windows.Devices = append(s.Windows.Devices, specs.WindowsDevice{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType})
 }
 
-// JSON returns the spec as JSON.
-func JSON(t testing.TB, s *specs.Spec) []byte {
-	t.Helper()
-	return marshal(t, s)
-}
-
-func marshal(t testing.TB, v any) []byte {
+// JSON returns v as JSON.
+func JSON(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {

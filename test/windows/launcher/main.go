@@ -30,6 +30,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 func main() {
@@ -146,20 +148,13 @@ const removeGPUs = "LAUNCHER_REMOVES_GPUS"
 // removeDevices writes config.json without devices, except one of an unknown type, which
 // runhcs has to refuse.
 func removeDevices(config []byte) error {
-	var spec map[string]any
-	if err := json.Unmarshal(config, &spec); err != nil {
+	var spec specs.Spec
+	if err := json.Unmarshal(config, &spec); err != nil || spec.Windows == nil {
 		return err
 	}
-	section, _ := spec["windows"].(map[string]any) // Nil has no devices.
-	devices, _ := section["devices"].([]any)
-	kept := slices.DeleteFunc(devices, func(device any) bool {
-		fields, _ := device.(map[string]any)
-		return fields["idType"] == "vpci-location-path" || fields["idType"] == "class"
+	spec.Windows.Devices = slices.DeleteFunc(spec.Windows.Devices, func(d specs.WindowsDevice) bool {
+		return d.IDType == "vpci-location-path" || d.IDType == "class"
 	})
-	if len(kept) == len(devices) {
-		return nil
-	}
-	section["devices"] = kept
 	changed, err := json.Marshal(spec)
 	if err != nil {
 		return err

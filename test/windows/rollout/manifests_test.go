@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"directx-nri/internal/testutil"
@@ -68,7 +67,6 @@ type rollout struct {
 	restarter *bed.Restarter
 	settings  corev1.ConfigMap
 	installed appsv1.DaemonSet
-	restored  appsv1.DaemonSet
 
 	// address is that of the advertiser's metrics.
 	address string
@@ -92,8 +90,8 @@ func newRollout(t *testing.T) *rollout {
 	config := strings.ReplaceAll(bed.ContainerdFile(t, "aks-windows.toml")+bed.Timeouts, "\n", "\r\n")
 	m := &rollout{Node: machine.StartNode(t, bed.Options{Name: "manifests", Live: true, Usual: true, Bare: true, Config: &config})}
 	m.restarter = m.NewRestarter(t)
-	read(t, "windows.yaml", &m.settings, &m.installed)
-	read(t, "restore-windows.yaml", nil, &m.restored)
+	m.settings = object[corev1.ConfigMap](t, "windows.yaml", "ConfigMap")
+	m.installed = object[appsv1.DaemonSet](t, "windows.yaml", "DaemonSet")
 	if err := errors.Join(os.MkdirAll(`C:\var\lib\kubelet\device-plugins`, 0o700), os.MkdirAll(hostProcesses+`\setup`, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -101,23 +99,21 @@ func newRollout(t *testing.T) *rollout {
 	return m
 }
 
-// read reads the ConfigMap and the DaemonSet of a manifest.
-func read(t *testing.T, name string, settings *corev1.ConfigMap, set *appsv1.DaemonSet) {
+// object reads the object of a kind from a manifest.
+func object[T any](t *testing.T, manifest, kind string) (object T) {
 	t.Helper()
-	text := string(bed.ReadFile(t, filepath.Join(bed.Root(t), "deployments", "manifests", name)))
+	text := string(bed.ReadFile(t, filepath.Join(bed.Root(t), "deployments", "manifests", manifest)))
 	for document := range strings.SplitSeq(text, "\n---\n") {
-		var is metav1.TypeMeta
-		err := yaml.Unmarshal([]byte(document), &is)
-		switch is.Kind {
-		case "ConfigMap":
-			err = yaml.UnmarshalStrict([]byte(document+"\n"), settings)
-		case "DaemonSet":
-			err = yaml.UnmarshalStrict([]byte(document), set)
+		if !strings.Contains(document, "\nkind: "+kind+"\n") {
+			continue
 		}
-		if err != nil {
-			t.Fatalf("read a manifest: %v\n%s", err, document)
+		if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
+			t.Fatalf("read %s: %v", manifest, err)
 		}
+		return object
 	}
+	t.Fatalf("%s has no %s", manifest, kind)
+	return object
 }
 
 const (
@@ -135,14 +131,15 @@ func (m *rollout) configure(t *testing.T, more string) {
 	}
 }
 
-// pod is a pod of a manifest on the node, with an image of that version.
+// pod is a pod of a manifest on the node, with an image of that version. Its volumes are
+// the ConfigMap and one of all pods.
 type pod struct {
 	*rollout
 	name, version string
 	spec          corev1.PodSpec
 }
 
-// podOf returns a pod of a DaemonSet. Its volumes are the ConfigMap and one of all pods.
+// podOf returns a pod of a DaemonSet.
 func (m *rollout) podOf(name, version string, set appsv1.DaemonSet) *pod {
 	return &pod{m, name, version, set.Spec.Template.Spec}
 }
@@ -178,31 +175,6 @@ func (p *pod) command(t *testing.T, c corev1.Container, flags ...string) *exec.C
 	return cmd
 }
 
-// initialize runs the init containers and returns their output by name.
-func (p *pod) initialize(t *testing.T) map[string]string {
-	t.Helper()
-	output := map[string]string{}
-	for _, c := range p.spec.InitContainers {
-		status, stdout, stderr := p.Finish(t, p.command(t, c))
-		t.Logf("pod %s: %s: exit status %d\n%s%s", p.name, c.Name, status, stdout, stderr)
-		output[c.Name] = stdout + stderr
-		if status != 0 {
-			t.Fatalf("pod %s: init container %s failed", p.name, c.Name)
-		}
-	}
-	return output
-}
-
-// setUp runs the container that sets the node up, until it waits for a signal, and returns
-// its output.
-func (p *pod) setUp(t *testing.T) string {
-	t.Helper()
-	b := p.Background(t, p.command(t, p.container(t, "setup")))
-	until(t, b, "the node is set up; waiting for a signal")
-	b.Kill()
-	return b.Log()
-}
-
 // container returns a container of the pod.
 func (p *pod) container(t *testing.T, name string) corev1.Container {
 	t.Helper()
@@ -211,6 +183,31 @@ func (p *pod) container(t *testing.T, name string) corev1.Container {
 		t.Fatalf("pod %s has no container %s", p.name, name)
 	}
 	return p.spec.Containers[i]
+}
+
+// start starts a container of the pod and waits until it prints text.
+func (p *pod) start(t *testing.T, name, text string, flags ...string) *bed.Background {
+	t.Helper()
+	b := p.Background(t, p.command(t, p.container(t, name), flags...))
+	until(t, b, text)
+	return b
+}
+
+// setUp runs the container that sets the node up, until it waits for a signal, and returns
+// its output.
+func (p *pod) setUp(t *testing.T) string {
+	t.Helper()
+	b := p.start(t, "setup", "the node is set up; waiting for a signal")
+	b.Kill()
+	return b.Log()
+}
+
+// advertiser starts the advertiser and waits until it looks for the kubelet.
+func (p *pod) advertiser(t *testing.T) *bed.Background {
+	t.Helper()
+	// Another program of this machine may use the usual port.
+	p.address = testutil.FreeAddress(t)
+	return p.start(t, "advertiser", "is the kubelet running", "--metrics-address", p.address)
 }
 
 // until waits until a program has printed text.
@@ -242,11 +239,11 @@ func (m *rollout) install(t *testing.T) {
 			t.Errorf("containerd has loaded %v, want %s for %s", paths, m.Shim(), handler)
 		}
 	}
-	m.advertises(t, p)
+	p.mustAdvertise(t)
 
 	m.OpenRecorder(t)
-	m.pod = m.SandboxBy(t, m.Shim(), "manifests-pod")
-	m.AllocatedBy(t, m.Shim(), m.pod, firstID, m.Record(t, bed.Display, m.GPUs[0].Replica(0)))
+	m.pod = m.SandboxBy(t, "manifests-pod")
+	m.AllocatedBy(t, m.pod, firstID, m.Record(t, bed.Display, m.GPUs[0].Replica(0)))
 	m.MustHaveFiles(t, firstID, m.GPUs[:1], slices.DeleteFunc(bed.FilesOf(m.GPUs[0]), func(f bed.Mapped) bool { return strings.HasSuffix(f.HostPath, "nvapi64.dll") }))
 }
 
@@ -266,13 +263,13 @@ func (m *rollout) mustRestart(t *testing.T, times int) {
 	}
 }
 
-// advertises runs a pod's advertiser up to the kubelet's socket.
-func (m *rollout) advertises(t *testing.T, p *pod) {
+// mustAdvertise runs the pod's advertiser up to the kubelet's socket.
+func (p *pod) mustAdvertise(t *testing.T) {
 	t.Helper()
-	b := m.advertiser(t, p)
+	b := p.advertiser(t)
 	defer b.Kill()
-	for _, g := range m.GPUs {
-		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.Location); !strings.Contains(b.Log(), line) {
+	for _, g := range p.GPUs {
+		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.LocationPath); !strings.Contains(b.Log(), line) {
 			t.Errorf("the advertiser does not log %s", line)
 		}
 	}
@@ -281,20 +278,10 @@ func (m *rollout) advertises(t *testing.T, p *pod) {
 	}
 	c := p.container(t, "advertiser")
 	for path, status := range map[string]int{c.LivenessProbe.HTTPGet.Path: http.StatusOK, c.ReadinessProbe.HTTPGet.Path: http.StatusServiceUnavailable} {
-		if problem := testutil.Answers(t, "http://"+m.address+path, status); problem != "" {
+		if problem := testutil.Answers(t, "http://"+p.address+path, status); problem != "" {
 			t.Errorf("the advertiser's %s: %s", path, problem)
 		}
 	}
-}
-
-// advertiser starts the pod's advertiser and waits until it looks for the kubelet.
-func (m *rollout) advertiser(t *testing.T, p *pod) *bed.Background {
-	t.Helper()
-	// Another program of this machine may use the usual port.
-	m.address = testutil.FreeAddress(t)
-	b := m.Background(t, p.command(t, p.container(t, "advertiser"), "--metrics-address", m.address))
-	until(t, b, "is the kubelet running")
-	return b
 }
 
 // installAgain starts the pod again, which changes nothing.
@@ -339,11 +326,10 @@ func (m *rollout) listing(t *testing.T) map[string]bool {
 func (m *rollout) reconfigure(t *testing.T) {
 	token := m.Record(t, bed.Display, m.GPUs[1].Replica(0))
 	m.closeRecorder(t)
-	p := m.podOf("three", oldVersion, m.installed)
-	b := m.advertiser(t, p)
+	b := m.podOf("three", oldVersion, m.installed).advertiser(t)
 	m.configure(t, "assignmentMode: class-guid\n")
 	until(t, b, "The configuration has changed and is in force")
-	m.AllocatedBy(t, m.Shim(), m.pod, secondID, token)
+	m.AllocatedBy(t, m.pod, secondID, token)
 	m.MustHaveClass(t, secondID, bed.FilesOf(m.GPUs[1]))
 	m.DeleteIn(t, bed.CRINamespace, secondID)
 	// An invalid one changes nothing.
@@ -381,18 +367,18 @@ func (m *rollout) closeRecorder(t *testing.T) {
 
 // upgrade installs a newer image while containers run and one is starting.
 func (m *rollout) upgrade(t *testing.T) {
-	p := m.podOf("four", newVersion, m.installed)
-	finish := m.StartHanging(t, thirdID, "1")
-	p.setUp(t)
+	release, ended := m.StartHanging(t.Context(), t, "before", thirdID, "1")
+	m.podOf("four", newVersion, m.installed).setUp(t)
 	m.mustHaveShim(t, newVersion)
-	if err := finish(); err != nil {
+	release()
+	if err := <-ended; err != nil {
 		t.Errorf("the container that was starting: %v", err)
 	} else {
 		m.MustHave(t, thirdID, m.GPUs[1])
 	}
 	m.mustRestart(t, 1)
 	id := "manifests-fourth"
-	m.AllocatedBy(t, m.Shim(), m.pod, id, m.Record(t, bed.Display, m.GPUs[0].Replica(1)))
+	m.AllocatedBy(t, m.pod, id, m.Record(t, bed.Display, m.GPUs[0].Replica(1)))
 	m.MustHave(t, id, m.GPUs[0])
 	m.DeleteIn(t, bed.CRINamespace, id)
 }
@@ -401,16 +387,19 @@ func (m *rollout) upgrade(t *testing.T) {
 // the real shim.
 func (m *rollout) uninstall(t *testing.T) {
 	m.closeRecorder(t)
-	p := m.podOf("five", newVersion, m.restored)
-	output := p.initialize(t)
+	p := m.podOf("five", newVersion, object[appsv1.DaemonSet](t, "restore-windows.yaml", "DaemonSet"))
+	output := ""
+	for _, c := range p.spec.InitContainers {
+		stdout, stderr := p.Exec(t, 0, p.command(t, c))
+		output += stdout + stderr
+	}
 	m.mustRestart(t, 3)
 	for _, id := range []string{m.pod.Sandbox, firstID, thirdID} {
-		if !strings.Contains(output["uninstall"], "/"+id+" over to "+m.Path(bed.RunhcsShim)) {
-			t.Errorf("uninstall does not report that %s is handed over", id)
+		if !strings.Contains(output, "/"+id+" over to "+m.Path(bed.RunhcsShim)) {
+			t.Errorf("uninstall does not report that %s is handed over:\n%s", id, output)
 		}
 	}
-	b := m.Background(t, p.command(t, p.container(t, "done")))
-	until(t, b, "waiting for a signal")
+	b := p.start(t, "done", "waiting for a signal")
 	if text := b.Log(); !strings.Contains(text, "there is nothing to remove") {
 		t.Errorf("the last container removed something: %s", text)
 	}
