@@ -107,7 +107,8 @@ func object[T any](t *testing.T, manifest, kind string) (object T) {
 		if !strings.Contains(document, "\nkind: "+kind+"\n") {
 			continue
 		}
-		if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
+		// Its last text ends with the line that the separator took.
+		if err := yaml.UnmarshalStrict([]byte(document+"\n"), &object); err != nil {
 			t.Fatalf("read %s: %v", manifest, err)
 		}
 		return object
