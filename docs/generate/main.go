@@ -60,7 +60,13 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := fill(docs+"configuration.md", tables(rows("", schema)))
+	keys := rows("", schema)
+	for _, r := range keys {
+		if r.description == "" {
+			return nil, fmt.Errorf("%s has no comment", r.path)
+		}
+	}
+	page, err := fill(docs+"configuration.md", tables(keys))
 	if err != nil {
 		return nil, err
 	}
