@@ -252,9 +252,9 @@ func (s *suite) testUpgrade(t *testing.T) {
 	before := s.mustHave(t, "upgrade-long", 0, 1, 2)
 
 	stop := filepath.Join(s.Dir, "stop")
-	starters := []*exec.Cmd{s.startUntil(stop, "a"), s.startUntil(stop, "b")}
-	for _, starter := range starters {
-		bed.Check(t, starter.Start())
+	shells := []*exec.Cmd{s.startUntil(stop, "a"), s.startUntil(stop, "b")}
+	for _, shell := range shells {
+		bed.Check(t, shell.Start())
 	}
 	program := bed.ReadFile(t, s.ShimFile())
 	build := filepath.Join(s.Dir, "build")
@@ -266,9 +266,9 @@ func (s *suite) testUpgrade(t *testing.T) {
 		}
 	}
 	bed.WriteFile(t, stop, "", 0o644)
-	for _, starter := range starters {
-		if err := starter.Wait(); err != nil {
-			t.Errorf("a container that was started during the upgrade: %v\n%s", err, starter.Stdout)
+	for _, shell := range shells {
+		if err := shell.Wait(); err != nil {
+			t.Errorf("a container that was started during the upgrade: %v\n%s", err, shell.Stdout)
 		}
 	}
 
@@ -291,19 +291,25 @@ func (s *suite) testUpgrade(t *testing.T) {
 	s.end(t, "upgrade-long")
 }
 
-// startUntil returns a shell that runs containers, with and without a GPU in turn, until
-// there is a file. It is started before a program is written: what this process starts then
-// would inherit the program's open file, and the program could not run.
-func (s *suite) startUntil(file, name string) *exec.Cmd {
-	ctr := strings.Join(append([]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm", "--runtime", bed.DirectX}, s.CtrRunFlags(name+"-$i")...), " ")
-	shell := exec.Command("sh", "-c", `i=0
+// starter runs containers, with and without a GPU in turn, until the file STOP exists.
+const starter = `i=0
 run() {
 	i=$((i + 1))
 	want=$1
 	shift
-	`+ctr+` "$@" `+bed.Image+" "+name+`-$i sh -c 'test "$(echo /dev/dxg*)" = "$0"' "$want" || exit 1
+	CTR "$@" IMAGE NAME-$i sh -c 'test "$(echo /dev/dxg*)" = "$0"' "$want" || exit 1
 }
-while run /dev/dxg1 `+strings.Join(annotation("1"), " ")+` && run '/dev/dxg*' && [ ! -e `+file+` ]; do :; done`)
+while run /dev/dxg1 ANNOTATION && run '/dev/dxg*' && [ ! -e STOP ]; do :; done
+`
+
+// startUntil returns a shell that starts containers until a file exists. It is started before
+// a program is written: what this process starts then would inherit the program's open file,
+// and the program could not run.
+func (s *suite) startUntil(stop, name string) *exec.Cmd {
+	ctr := append([]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm", "--runtime", bed.DirectX}, s.CtrRunFlags(name+"-$i")...)
+	script := strings.NewReplacer("CTR", strings.Join(ctr, " "), "IMAGE", bed.Image, "NAME", name,
+		"ANNOTATION", strings.Join(annotation("1"), " "), "STOP", stop).Replace(starter)
+	shell := exec.Command("sh", "-c", script)
 	var output strings.Builder
 	shell.Stdout, shell.Stderr = &output, &output
 	return shell
