@@ -3,9 +3,11 @@
 package cluster
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -47,7 +49,7 @@ func adapters(count int) any {
 	list := make([]map[string]any, count)
 	for i := range list {
 		list[i] = map[string]any{
-			"LUID": 0xC000 + i, "Description": "NVIDIA GPU", "Type": 1, "Vendor": 0x10DE, "Device": 0x249C,
+			"LUID": 0xC000 + i, "Description": "NVIDIA GPU", "Type": 1, "Vendor": 0x10DE, "Device": 0x249C, "Bus": 5 + i,
 			"DriverStore": `C:\Windows\System32\HostDriverStore\FileRepository\nv.inf_amd64_1`,
 		}
 	}
@@ -67,6 +69,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 	for _, file := range []string{"lib/libcuda.so.1", "drivers/nv.inf_amd64_1/driver.so"} {
 		bed.WriteFile(t, filepath.Join(wsl, file), "", 0o644)
 	}
+	buildNVIDIASMI(t)
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	s.helmUpgrade(t, "--values", s.values(t, liveValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version)
 	s.rolledOut(t, daemonSet)
@@ -97,12 +100,32 @@ func (s *suite) testNoGPU(t *testing.T) {
 		return nil
 	})
 	double := bed.StartDouble(t, adapters(1))
-	mountIn(t, bed.FindProcess("directx-advertiser"), double.File, "/host/dev/dxg")
+	pci, channel := t.TempDir(), binary.LittleEndian.AppendUint64(make([]byte, 192), 0xC000)
+	for name, content := range map[string]string{"vendor": "0x1414", "device": "0x008e", "config": string(channel) + strings.Repeat("\x00", 56)} {
+		bed.WriteFile(t, filepath.Join(pci, "3db8:00:00.0", name), content, 0o644)
+	}
+	advertiser := bed.FindProcess("directx-advertiser")
+	mountIn(t, advertiser, pci, "/sys/bus/pci/devices")
+	mountIn(t, advertiser, double.File, "/host/dev/dxg")
 	s.waitOffered(t, map[string]int{display: 1})
+	bed.Eventually(t, timeout, "the UUID is recorded", func() error {
+		text, err := os.ReadFile("/var/lib/directx-nri/discovered.jsonl")
+		if err == nil && !strings.Contains(string(text), gpuUUID) {
+			err = errors.New(string(text))
+		}
+		return err
+	})
+	// The real configuration space beyond its first 64 bytes is for CAP_SYS_ADMIN.
+	for line := range strings.Lines(mustRead(t, fmt.Sprintf("/proc/%d/status", advertiser))) {
+		var effective uint64
+		if n, _ := fmt.Sscanf(line, "CapEff: %x", &effective); n == 1 && effective&(1<<unix.CAP_SYS_ADMIN) == 0 {
+			t.Error("the advertiser lacks CAP_SYS_ADMIN: " + line)
+		}
+	}
 	s.rolledOut(t, daemonSet)
-	s.apply(t, podManifest("live", "ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+forever, map[string]int{display: 1}))
+	s.apply(t, podManifest("live", "test $CUDA_VISIBLE_DEVICES = "+gpuUUID+" && ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+forever, map[string]int{display: 1}))
 	s.waitRunning(t, "live")
-	bed.MustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "/dev/dxg")
+	bed.MustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "PCIROOT(3DB8)#PCI(0000)", "/dev/dxg")
 	double.Set(adapters(2))
 	s.waitOffered(t, map[string]int{display: 2})
 	s.remove(t, "live")
@@ -110,7 +133,23 @@ func (s *suite) testNoGPU(t *testing.T) {
 	bed.MustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
 }
 
-// mountIn mounts a file on a path in the mount namespace of a process until the test ends.
+// gpuUUID is the UUID of adapters' first GPU.
+const gpuUUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f5"
+
+// buildNVIDIASMI builds a program that needs glibc's loader, as nvidia-smi does, and sees
+// the driver where the VM has it.
+func buildNVIDIASMI(t *testing.T) {
+	t.Helper()
+	source := filepath.Join(t.TempDir(), "smi.c")
+	bed.WriteFile(t, source, `#include <stdio.h>
+#include <unistd.h>
+int main() { return access("/dev/dxg", F_OK) || access("/usr/lib/wsl/drivers", F_OK) || puts("00000000:05:00.0, `+gpuUUID+`") < 0; }`, 0o644)
+	if out, err := exec.Command("cc", "-o", wsl+"/lib/nvidia-smi", source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// mountIn mounts a file or directory on a path in the mount namespace of a process until the test ends.
 func mountIn(t *testing.T, pid int, file, path string) {
 	t.Helper()
 	tree, err := unix.OpenTree(unix.AT_FDCWD, file, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
