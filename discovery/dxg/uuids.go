@@ -38,7 +38,7 @@ func askNVIDIASMI(root, program string, timeout time.Duration) (map[string]strin
 	defer cancel()
 	command := exec.CommandContext(ctx, program, "--query-gpu=pci.bus_id,uuid", "--format=csv,noheader")
 	libraries := wsl + "/lib"
-	if root != "" {
+	if root = filepath.Clean("/" + root); root != "/" {
 		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.
 		loaders, _ := filepath.Glob(root + "/usr/lib/*-linux-gnu/ld-linux-*.so.?")
 		if len(loaders) == 0 {

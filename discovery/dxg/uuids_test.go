@@ -38,7 +38,7 @@ func TestNVIDIASMI(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			root := ""
+			root := "/" // The programs' default.
 			if strings.HasPrefix(name, "in a container") {
 				root, program = filepath.Split(program)
 			}
