@@ -112,8 +112,8 @@ func TestRuntimeHandlers(t *testing.T) {
 		load    func(context.Context) (containerdconfig.Loaded, error)
 		says    string // the error, "" if the container gets its GPU
 	}{
-		{"kata", unknown, "the runtime handler kata is unknown: connection refused"},
-		{"", unknown, ""},
+		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},
+		{"", unknown, "the runtime handlers of containerd are unknown: connection refused"},
 		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2; use a runtime class with a handler of runc, or none`},
 		{"gone", nil, `no runtime handler "gone"`}, // They are loaded once.
 		{"runc", nil, ""},

@@ -96,8 +96,8 @@ func (p *Plugin) describe(pod *api.PodSandbox, container *api.Container) decisio
 }
 
 // checkHandler returns nil if containers of the runtime handler can have GPUs: a
-// container of Kata Containers or gVisor would run without its GPU. If containerd's
-// handlers are unknown, those of pods without a runtime class can.
+// container of Kata Containers or gVisor would run without its GPU, and either can be
+// the default handler.
 func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,12 +105,8 @@ func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
 		ctx, cancel := context.WithTimeout(ctx, p.timeout/3) // The decision needs the rest.
 		defer cancel()
 		loaded, err := p.load(ctx)
-		switch {
-		case err != nil && handler == "":
-			p.log.WithError(err).Warn("The runtime handlers of containerd are unknown: pods with a runtime class get no GPU")
-			return nil
-		case err != nil:
-			return fmt.Errorf("the runtime handler %s is unknown: %w", handler, err)
+		if err != nil {
+			return fmt.Errorf("the runtime handlers of containerd are unknown: %w; the container is created again", err)
 		}
 		p.loaded = &loaded
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -218,22 +217,16 @@ func TestFirstConfigurationIsInvalid(t *testing.T) {
 
 func TestErrorsAtTheStart(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = taken.Close() })
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
-		"replicas":        {[]string{"--replicas=0"}, "--replicas"},
-		"no number":       {[]string{"--replicas=many"}, "--replicas"},
-		"log format":      {[]string{"--log-format=xml"}, "--log-format"},
-		"served by":       {[]string{"--served-by=me"}, "--served-by"},
-		"node OS":         {[]string{"--node-os=plan9"}, "--node-os"},
-		"metrics address": {[]string{"--metrics-address", taken.Addr().String()}, "set metrics.address to"},
-		"no shim":         {[]string{"--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "no GPU is offered, because containers would not start"},
+		"replicas":   {[]string{"--replicas=0"}, "--replicas"},
+		"no number":  {[]string{"--replicas=many"}, "--replicas"},
+		"log format": {[]string{"--log-format=xml"}, "--log-format"},
+		"served by":  {[]string{"--served-by=me"}, "--served-by"},
+		"node OS":    {[]string{"--node-os=plan9"}, "--node-os"},
+		"no shim":    {[]string{"--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "no GPU is offered, because containers would not start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

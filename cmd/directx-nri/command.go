@@ -85,7 +85,6 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
-	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName))
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.ReadDecision(o.stateDir)
 		if err != nil {
@@ -93,6 +92,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, o.loadHandlers, m, log)
+	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Alive)
 	var registered atomic.Bool
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
@@ -110,7 +110,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			if !registered.Load() {
 				return fmt.Errorf("not registered with the container runtime on %s: is containerd running, and is NRI enabled in its configuration?", o.nriSocket)
 			}
-			return nil
+			return plugin.Alive()
 		},
 	}
 	group, ctx := errgroup.WithContext(ctx)

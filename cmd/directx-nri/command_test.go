@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -77,22 +76,5 @@ func TestMetricsAndHealth(t *testing.T) {
 		if problem != "" {
 			t.Errorf("%s: %s", page.path, problem)
 		}
-	}
-}
-
-func TestMetricsAddressIsTaken(t *testing.T) {
-	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	command := newCommand()
-	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetErr(io.Discard)
-	dir := t.TempDir()
-	command.SetArgs([]string{"--state-dir", dir, "--runtime-dir", dir, "--nri-socket", dir + "/s", "--metrics-address", taken.Addr().String()})
-	if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--metrics-address") {
-		t.Error(err)
 	}
 }

@@ -213,7 +213,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Error(stderr)
 	}
 	stdout, stderr = p.mustUninstall(t, "--purge")
-	if want := "removed " + p.state + "/allocations\nremoved " + p.state + "/policy.json\nremoved " + p.state + "\n"; stdout != want || stderr != "" {
+	if want := "removed " + p.state + "/allocations\nremoved " + p.state + "/policy.json\nremoved " + p.state + "/shim-runtime-is-set\nremoved " + p.state + "\n"; stdout != want || stderr != "" {
 		t.Error(cmp.Diff(want, stdout), stderr)
 	}
 	if stdout, stderr = p.mustUninstall(t, "--purge"); stdout != "there is nothing to remove\n" || stderr != "" {

@@ -19,7 +19,9 @@ const (
 	idleTimeout  = 2 * time.Minute
 	checkTimeout = 3 * time.Second
 	stopTimeout  = 2 * time.Second
-	maxHeader    = 16 << 10 // bytes
+	// listenInterval is the pause between attempts to listen.
+	listenInterval = time.Second
+	maxHeader      = 16 << 10 // bytes
 )
 
 // Health has the checks of a program. They return nil, or the cause in one line.
@@ -36,19 +38,16 @@ type Health struct {
 //	/healthz  200 while the process works, otherwise 503 and the cause
 //	/readyz   200 while it can do its task, otherwise 503 and the cause
 //
-// Without an address it serves nothing. setting is the name of the address in errors.
+// Without an address it serves nothing. setting is the name of the address in the log.
 // There is no authentication and no encryption: every client that reaches the address
 // can read all of it. None of it is secret, and nothing can be changed.
 func (m *Metrics) Serve(ctx context.Context, setting, address string, health Health, log logrus.FieldLogger) error {
 	if address == "" {
 		return nil
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if ctx.Err() != nil {
+	listener := listen(ctx, setting, address, log)
+	if listener == nil {
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("serve metrics: %w; set %s to an unused address of this node, such as 127.0.0.1:9400", err, setting)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler(log))
@@ -73,6 +72,25 @@ func (m *Metrics) Serve(ctx context.Context, setting, address string, health Hea
 	}
 	<-stopped
 	return nil
+}
+
+// listen listens on address. While that is not possible, it logs the cause and retries:
+// containers get their GPUs without metrics, too. It returns nil when ctx has ended.
+func listen(ctx context.Context, setting, address string, log logrus.FieldLogger) net.Listener {
+	for logged := false; ; logged = true {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err == nil {
+			return listener
+		}
+		if !logged && ctx.Err() == nil {
+			log.WithError(err).Errorf("Cannot serve metrics and health, retrying; set %s to an unused address of this node, such as 127.0.0.1:9400", setting)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenInterval):
+		}
+	}
 }
 
 func answer(check func(context.Context) error) http.HandlerFunc {

@@ -86,20 +86,32 @@ func TestServer(t *testing.T) {
 	}
 }
 
-func TestServeErrors(t *testing.T) {
+func TestServeWaitsForItsAddress(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
-	for _, address := range []string{taken.Addr().String(), "no port", "127.0.0.1:99999", "192.0.2.1:9400"} {
-		err := New("prog", "v1").Serve(t.Context(), "metrics.address", address, Health{}, quiet.Quiet())
-		if err == nil || !strings.Contains(err.Error(), "set metrics.address to") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v", address, err)
-		}
+	log, logged := logtest.NewNullLogger()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- New("prog", "v1").Serve(ctx, "metrics.address", taken.Addr().String(), Health{}, log) }()
+	quiet.Eventually(t, "error in the log", func() bool {
+		e := logged.LastEntry()
+		return e != nil && strings.Contains(e.Message, "set metrics.address to")
+	})
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if err := New("prog", "v1").Serve(t.Context(), "metrics.address", "", Health{}, quiet.Quiet()); err != nil {
+	quiet.Eventually(t, "metrics", func() bool {
+		response, err := http.Get("http://" + taken.Addr().String() + "/metrics")
+		return err == nil && response.Body.Close() == nil
+	})
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := New("prog", "v1").Serve(t.Context(), "metrics.address", "", Health{}, log); err != nil {
 		t.Errorf("no address: %v", err)
 	}
 }

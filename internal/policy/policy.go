@@ -17,12 +17,12 @@
 package policy
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -118,6 +118,11 @@ func Default() Policy {
 
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
+
+// MarkPath returns the path of an empty file that exists while the policy in the state
+// directory sets Shim.Runtime: [ReadShim] must not take the default if policy.json is
+// lost or damaged.
+func MarkPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime-is-set") }
 
 // file is the JSON form of policy.json.
 type file struct {
@@ -228,35 +233,44 @@ func Write(stateDir string, p Policy) error {
 	if err := durable.MakePrivate(stateDir); err != nil {
 		return fmt.Errorf("write node policy: %w", err)
 	}
-	return durable.Replace(Path(stateDir), append(data, '\n'), 0o600)
+	if p.Shim.Runtime != "" {
+		if err := durable.Replace(MarkPath(stateDir), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := durable.Replace(Path(stateDir), append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	if p.Shim.Runtime != "" {
+		return nil
+	}
+	return durable.Remove(MarkPath(stateDir))
 }
 
 // ReadShim returns the shim's part of the policy. All containers of the node depend
 // on it, so it is the default if the file cannot be read or has another format,
-// unless the file may set Runtime, which is an error then: containers must not
+// unless Runtime is set ([MarkPath]), which is an error then: containers must not
 // start with another runtime than the configured one.
 func ReadShim(stateDir string) (Shim, error) {
 	p := withShimLog(Policy{}, stateDir)
 	data, err := durable.Read(Path(stateDir), maxSize+1)
-	if err != nil {
-		return p.Shim, nil //nolint:nilerr // see above
-	}
 	shim := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
 	name := shim.Get("runtime")
 	switch {
-	case !gjson.ValidBytes(data):
-		err = errors.New("malformed JSON")
+	case err != nil:
+	case len(data) > maxSize || !gjson.ValidBytes(data):
+		err = errors.New("damaged")
 	case name.Exists() && name.Type != gjson.String:
 		err = errors.New("shim.runtime is not a string")
 	default:
 		err = durable.CheckPrivate(stateDir)
 	}
-	if err != nil {
-		if bytes.Contains(data, []byte(`"runtime":`)) {
-			return p.Shim, fmt.Errorf("read node policy %s: %w", Path(stateDir), err)
-		}
+	if err == nil {
+		p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
 		return p.Shim, nil
 	}
-	p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
-	return p.Shim, nil
+	if _, missing := os.Lstat(MarkPath(stateDir)); errors.Is(missing, fs.ErrNotExist) && !name.Exists() {
+		return p.Shim, nil
+	}
+	return p.Shim, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(stateDir), err)
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -158,32 +159,63 @@ func TestReadDecision(t *testing.T) {
 
 func TestReadShim(t *testing.T) {
 	t.Parallel()
+	set := Default()
+	set.Shim.Runtime = "/opt/hardened"
 	for name, test := range map[string]struct {
-		content string
+		policy  *Policy
+		damage  func(stateDir string) error
 		want    string
 		wantErr bool
 	}{
-		"none":                           {},
-		"runtime":                        {content: `{"format":1,"shim":{"runtime":"/a"}}`, want: "/a"},
-		"another format":                 {content: `{"format":9,"resources":7,"shim":{"runtime":"/a"}}`, want: "/a"},
-		"no runtime":                     {content: `{"format":1}`},
-		"damaged, without a runtime":     {content: `{"format":1,"shim":{`},
-		"damaged, with a runtime":        {content: `{"format":1,"shim":{"runtime":"/a"`, wantErr: true},
-		"empty":                          {content: " "},
-		"a runtime of an unknown format": {content: `{"shim":{"runtime":7}}`, wantErr: true},
+		"none":                               {},
+		"runtime":                            {policy: &set, want: "/opt/hardened"},
+		"no runtime":                         {policy: ptr(Default())},
+		"damaged, without a runtime":         {policy: ptr(Default()), damage: truncate(7)},
+		"damaged, with a runtime":            {policy: &set, damage: truncate(7), wantErr: true},
+		"empty, with a runtime":              {policy: &set, damage: truncate(0), wantErr: true},
+		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, wantErr: true},
+		"others can write, with a runtime":   {policy: &set, damage: func(dir string) error { return os.Chmod(dir, 0o777) }, wantErr: true},
+		"runtime of an unknown format":       {damage: content(`{"shim":{"runtime":7}}`), wantErr: true},
+		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {
 		stateDir := t.TempDir()
-		if err := os.Chmod(stateDir, 0o700); err != nil {
-			t.Fatal(err)
+		err := os.Chmod(stateDir, 0o700)
+		if err == nil && test.policy != nil {
+			err = Write(stateDir, *test.policy)
 		}
-		if test.content != "" {
-			if err := os.WriteFile(Path(stateDir), []byte(test.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		if err == nil && test.damage != nil {
+			err = test.damage(stateDir)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		got, err := ReadShim(stateDir)
 		if got.Runtime != test.want || (err != nil) != test.wantErr || got.Log == "" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
+}
+
+// TestMark: without a configured runtime, a damaged policy stops no container.
+func TestMark(t *testing.T) {
+	t.Parallel()
+	stateDir := filepath.Join(t.TempDir(), "state")
+	for _, runtime := range []string{"/opt/hardened", ""} {
+		p := Default()
+		p.Shim.Runtime = runtime
+		err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir)))
+		if _, refused := ReadShim(stateDir); err != nil || (refused != nil) != (runtime != "") {
+			t.Errorf("runtime %q: %v, %v", runtime, err, refused)
+		}
+	}
+}
+
+func ptr(p Policy) *Policy { return &p }
+
+func truncate(size int64) func(stateDir string) error {
+	return func(stateDir string) error { return os.Truncate(Path(stateDir), size) }
+}
+
+func content(text string) func(stateDir string) error {
+	return func(stateDir string) error { return os.WriteFile(Path(stateDir), []byte(text), 0o600) }
 }

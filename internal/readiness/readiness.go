@@ -48,12 +48,14 @@ var (
 // Server answers readiness checks for the NRI plugin.
 type Server struct {
 	path   string
+	alive  func() error
 	health *health.Server
 }
 
 // NewServer returns a server for the socket at path. The plugin is not serving yet.
-func NewServer(path string) *Server {
-	s := &Server{path: path, health: health.NewServer()}
+// alive returns why the plugin cannot work at the moment, or nil.
+func NewServer(path string, alive func() error) *Server {
+	s := &Server{path: path, alive: alive, health: health.NewServer()}
 	s.SetServing(false)
 	return s
 }
@@ -89,7 +91,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
+	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(s.checkAlive))
 	healthpb.RegisterHealthServer(server, s.health)
 	stopped := make(chan struct{})
 	// A graceful stop would wait for clients that watch.
@@ -99,6 +101,13 @@ func (s *Server) serve(ctx context.Context) error {
 		<-stopped
 	}
 	return err
+}
+
+func (s *Server) checkAlive(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := s.alive(); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return handler(ctx, request)
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust
@@ -126,6 +135,8 @@ func Check(ctx context.Context, path string) error {
 		return fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
 	case bounded.Err() != nil:
 		return fmt.Errorf("%w within %s on %s", ErrNoAnswer, checkTimeout, path)
+	case status.Code(err) == codes.FailedPrecondition:
+		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%w: %s", ErrNotRunning, status.Convert(err).Message())
 	}

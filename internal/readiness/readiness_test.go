@@ -20,10 +20,10 @@ import (
 )
 
 // start runs a server on path until the returned function is called.
-func start(t *testing.T, path string) (s *Server, stop func()) {
+func start(t *testing.T, path string, alive func() error) (s *Server, stop func()) {
 	t.Helper()
-	s = NewServer(path)
-	ctx, cancel := context.WithCancel(t.Context())
+	s = NewServer(path, alive)
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
@@ -38,7 +38,7 @@ func start(t *testing.T, path string) (s *Server, stop func()) {
 func TestCheckFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "run", SocketName)
-	s, stop := start(t, path)
+	s, stop := start(t, path, func() error { return nil })
 	for _, serving := range []bool{false, true, false, true} {
 		s.SetServing(serving)
 		err := Check(t.Context(), path)
@@ -104,6 +104,11 @@ func TestCheckErrors(t *testing.T) {
 				}
 			}()
 		}, want: ErrNotRunning},
+		{name: "stuck plugin", prepare: func(t *testing.T, path string) {
+			s, stop := start(t, path, func() error { return errors.New("the disk does not respond") })
+			s.SetServing(true)
+			t.Cleanup(stop)
+		}},
 		{name: "another service", prepare: func(t *testing.T, path string) { serve(t, listen(t, path), health.NewServer()) }},
 		{name: "says unknown", prepare: func(t *testing.T, path string) {
 			h := health.NewServer()
@@ -144,9 +149,9 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 func TestRunSocketInUse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
-	_, stop := start(t, path)
+	_, stop := start(t, path, func() error { return nil })
 	defer stop()
-	if err := NewServer(path).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
+	if err := NewServer(path, nil).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
 	if err := Check(t.Context(), path); !errors.Is(err, ErrNotServing) {
@@ -172,7 +177,7 @@ func TestRunCanceledAtOnce(t *testing.T) {
 	for range 200 {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
-		go func() { done <- NewServer(path).Run(ctx) }()
+		go func() { done <- NewServer(path, nil).Run(ctx) }()
 		for len(done) == 0 {
 			if _, err := os.Lstat(path); err == nil {
 				break
