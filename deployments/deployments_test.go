@@ -261,8 +261,8 @@ func TestVolumes(t *testing.T) {
 				}
 			case v.EmptyDir != nil:
 				volumes[v.Name] = "/directx-nri-" + v.Name
-			case v.HostPath == nil || v.HostPath.Type == nil || s.windows():
-				t.Errorf("%s: volume %s is not a typed hostPath of a Linux node", s, v.Name)
+			case v.HostPath == nil || v.HostPath.Type == nil || v.HostPath.Path == "/" || s.windows():
+				t.Errorf("%s: volume %s is not a typed hostPath of a directory of a Linux node", s, v.Name)
 			default:
 				volumes[v.Name] = v.HostPath.Path
 				if strings.HasPrefix(v.Name, "host-") {
