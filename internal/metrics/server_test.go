@@ -95,7 +95,9 @@ func TestServeWaitsForItsAddress(t *testing.T) {
 	log, logged := logtest.NewNullLogger()
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- New("prog", "v1").Serve(ctx, "metrics.address", taken.Addr().String(), Health{}, log) }()
+	go func() {
+		served <- New("prog", "v1").Serve(ctx, "metrics.address", taken.Addr().String(), Health{}, log)
+	}()
 	quiet.Eventually(t, "error in the log", func() bool {
 		e := logged.LastEntry()
 		return e != nil && strings.Contains(e.Message, "set metrics.address to")
