@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
 		{"containers", "Prepare containers:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
-		{"shell", "Set up your shell:", nil},
+		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(command.Version)}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, below := range group.commands {
@@ -41,6 +42,18 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 	command.SetHelpCommandGroupID("shell")
 	command.SetCompletionCommandGroupID("shell")
 	return command
+}
+
+func newVersionCommand(text string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of dxctl",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(c.OutOrStdout(), "dxctl version "+text)
+			return err
+		},
+	}
 }
 
 func newRuntimeCommand() *cobra.Command {
