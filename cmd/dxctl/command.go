@@ -46,9 +46,11 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 
 func newVersionCommand(text string) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of dxctl",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Show the version of dxctl",
+		Long:    "Shows the versions of dxctl and of the Go that built it, the operating system and the architecture.",
+		Example: "  dxctl version",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(c.OutOrStdout(), "dxctl version "+text)
 			return err
