@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"html"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -21,6 +24,18 @@ func TestDemo(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if columns := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); columns > width {
 			t.Errorf("a line has %d columns, want %d at most: %s", columns, width, line)
+		}
+	}
+	picture, err := os.ReadFile("../../docs/img/demo.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`<text[^>]*>(.*)</text>`).FindAllSubmatch(picture, -1) {
+		line := html.UnescapeString(string(match[1]))
+		// The token differs from run to run.
+		line, _, _ = strings.Cut(line, "=")
+		if !strings.Contains(out.String(), "\n"+line) && line != "$ make demo" && !strings.Contains(line, "…") {
+			t.Errorf("docs/img/demo.svg shows a line that is not printed: %s", line)
 		}
 	}
 }

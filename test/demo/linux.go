@@ -41,7 +41,8 @@ func (d *demo) linuxPod(ctx context.Context) error {
 		return fmt.Errorf("start NRI's runtime library: %w", err)
 	}
 	defer runtime.Stop()
-	if err := d.start("directx-nri", "--state-dir", n.path("state"), "--runtime-dir", n.path("run"), "--nri-socket", n.path("nri.sock")); err != nil {
+	err = d.start("directx-nri", "--state-dir", n.path("state"), "--runtime-dir", n.path("run"), "--nri-socket", n.path("nri.sock"), "--cri-socket", n.path("cri.sock"))
+	if err != nil {
 		return err
 	}
 	if err := d.advertise(ctx, n, "--inventory", n.path("gpus.yaml")); err != nil {
