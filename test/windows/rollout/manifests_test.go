@@ -47,6 +47,7 @@ func TestManifests(t *testing.T) {
 	before := m.listing(t)
 	toml := m.ContainerdConfig(t)
 
+	m.waitForGPU(t)
 	m.install(t)
 	m.installAgain(t)
 	m.reconfigure(t)
@@ -220,6 +221,19 @@ func until(t *testing.T, p *bed.Background, text string) {
 		}
 		return nil
 	})
+}
+
+// waitForGPU starts the pod on the node without its GPUs, which is left as it is.
+func (m *rollout) waitForGPU(t *testing.T) {
+	m.Plug(t)
+	m.configure(t, "")
+	config, before := m.ContainerdConfig(t), m.listing(t)
+	m.podOf("zero", oldVersion, m.installed).start(t, "setup", "waiting for a GPU, and changing nothing").Kill()
+	m.mustRestart(t, 0)
+	if diff := cmp.Diff(before, m.listing(t)); diff != "" || !bytes.Equal(config, m.ContainerdConfig(t)) {
+		t.Errorf("a node without a GPU was changed: the files (-before +after):\n%s", diff)
+	}
+	m.Plug(t, m.GPUs...)
 }
 
 // install starts the pods of windows.yaml: containers have GPUs according to the ConfigMap.
