@@ -31,6 +31,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 
@@ -39,6 +40,10 @@ import (
 
 // DefaultDevice is the driver's device node, also in containers.
 const DefaultDevice = "/dev/dxg"
+
+// readers is the number of adapters that are read at once: the host answers each query, and
+// the reader waits.
+const readers = 4
 
 // ErrNoDevice reports that the system has no driver of GPU paravirtualization.
 var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
@@ -115,18 +120,28 @@ func (s *Source) list() (devices []discovery.Device, err error) {
 		return nil, err
 	}
 	defer closeAll(d, adapters)
-	var all []answers
-	for _, adapter := range adapters {
-		a, known := s.known[adapter.luid.number()]
-		if known {
-			// The rest changes with the LUID only, and the driver logs each refused query.
-			a.failure = check(d, adapter)
-		} else {
-			a.answers = read(d, adapter)
-		}
-		all = append(all, a.answers)
+	all := make([]answers, len(adapters))
+	var group sync.WaitGroup
+	for first := range readers {
+		group.Go(func() {
+			for i := first; i < len(adapters); i += readers {
+				all[i] = s.answers(d, adapters[i])
+			}
+		})
 	}
+	group.Wait()
 	return s.devices(all), nil
+}
+
+// answers returns what is known of an adapter.
+func (s *Source) answers(d driver, adapter adapterInfo) answers {
+	a, known := s.known[adapter.luid.number()]
+	if !known {
+		return read(d, adapter)
+	}
+	// The rest changes with the LUID only, and the driver logs each refused query.
+	a.failure = check(d, adapter)
+	return a.answers
 }
 
 // devices turns the adapters' answers into devices, ordered by LUID: the host's
