@@ -1,6 +1,6 @@
 // Command generate writes, from the types of config.yaml and the inventory, their JSON
-// schemas and the tables of docs/configuration.md; and from the chart's values.yaml, the table in
-// its README.md and values.schema.json.
+// schemas and the tables of docs/configuration.md; from the chart's values.yaml, the table in
+// its README.md and values.schema.json; and the table of the metrics in docs/metrics.md.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/invopop/jsonschema"
@@ -70,6 +71,14 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := metricsTable()
+	if err != nil {
+		return nil, err
+	}
+	metricsPage, err := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
+	if err != nil {
+		return nil, err
+	}
 	valuesText, err := os.ReadFile(chart + "values.yaml")
 	if err != nil {
 		return nil, err
@@ -80,7 +89,7 @@ func generate() (map[string][]byte, error) {
 	}
 	readme, err := fill(chart+"README.md", map[string]string{"values": list})
 	return map[string][]byte{
-		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page,
+		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page, docs + "metrics.md": metricsPage,
 		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
 	}, err
 }
@@ -177,6 +186,25 @@ func fieldComments() (map[string]string, error) {
 		})
 	}
 	return comments, nil
+}
+
+// metricCall is a call that creates a metric: its type, name, help and labels.
+var metricCall = regexp.MustCompile(`\b(counter|gauge|histogram)s\("(\w+)",\s*"([^"]+)\."((?:, "\w+")*)\)`)
+
+// metricsTable returns the table of the metrics that internal/metrics creates.
+func metricsTable() (string, error) {
+	table := "| metric | type | meaning |\n|---|---|---|\n"
+	for _, file := range []string{"metrics/gpus.go", "metrics/metrics.go"} {
+		text, err := os.ReadFile(shipped + file)
+		if err != nil {
+			return "", err
+		}
+		for _, call := range metricCall.FindAllStringSubmatch(string(text), -1) {
+			labels := strings.TrimPrefix(strings.NewReplacer(`"`, "", " ", "").Replace(call[4]), ",")
+			table += fmt.Sprintf("| `directx_%s{%s}` | %s | %s |\n", call[2], labels, call[1], call[3])
+		}
+	}
+	return strings.ReplaceAll(table, "{}", ""), nil
 }
 
 // row is a key in a table.

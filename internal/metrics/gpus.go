@@ -28,10 +28,10 @@ func (m *Metrics) CollectNode(set func(context.Context, Node)) {
 		ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 		defer cancel()
 		n := Node{
-			Devices:    gauges("devices", "Devices of this node by kind and health, offered or not.", "kind", "health"),
-			Registered: gauges("resource_registered", "1 while the kubelet watches the resource's list of GPUs.", "resource"),
-			Replicas:   gauges("replicas", "Number of containers that can share the GPU.", "resource", "gpu"),
-			InUse:      gauges("replicas_in_use", "Number of replicas that containers hold, as reported by the kubelet; ordinary init containers are not included.", "resource", "gpu"),
+			Devices:    gauges("devices", "Devices, also those not advertised (kind none).", "kind", "health"),
+			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
+			Replicas:   gauges("replicas", "Replicas of the GPU.", "resource", "gpu"),
+			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent while the PodResources API does not answer.", "resource", "gpu"),
 		}
 		for _, kind := range []string{"display", "compute"} { // so that no series comes and goes
 			n.Devices.WithLabelValues(kind, "healthy")

@@ -50,19 +50,19 @@ func New(program, version string) *Metrics {
 		buckets := []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2}
 		return in.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	gauges("build_info", "Version of the program; always 1.", "program", "version", "goversion").WithLabelValues(program, version, runtime.Version()).Set(1)
+	gauges("build_info", "Always 1.", "program", "version", "goversion").WithLabelValues(program, version, runtime.Version()).Set(1)
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return &Metrics{
 		registry:           registry,
-		Allocations:        counters("allocations_total", "Allocations that were recorded, one for each container and resource.", "resource"),
-		AllocationFailures: counters("allocation_failures_total", "Requests for an allocation that were refused or failed.", "resource", "reason"),
-		StartChecks:        histograms("start_check_duration_seconds", "Duration of the check before a container's start, and whether the container may start.", "resource", "result"),
-		Hooks:              histograms("hook_duration_seconds", "How long the container runtime waited for an NRI hook.", "hook"),
-		Refusals:           counters("refusals_total", "Containers that were refused, by component and reason.", "by", "reason"),
-		Assignment:         gauges("assignment_mode", "How devices are assigned to containers, and why.", "mode", "reason"),
-		Injection:          gauges("injection_mode", "What injects GPUs into containers.", "mode"),
-		reloads:            counters("config_reloads_total", "Changes of the configuration by result.", "result"),
-		lastReload:         gauges("config_last_reload_successful", "1 if the last version of the configuration is in force, 0 if it was refused."),
+		Allocations:        counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
+		AllocationFailures: counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_injectable, canceled, other.", "resource", "reason"),
+		StartChecks:        histograms("start_check_duration_seconds", "Duration of PreStartContainer.", "resource", "result"),
+		Hooks:              histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
+		Refusals:           counters("refusals_total", "Refused containers.", "by", "reason"),
+		Assignment:         gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
+		Injection:          gauges("injection_mode", "What injects GPUs into containers; always 1.", "mode"),
+		reloads:            counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
+		lastReload:         gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),
 		lastReloadSuccess:  gauges("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read."),
 	}
 }
