@@ -126,18 +126,18 @@ type Answer = *deviceplugin.ContainerAllocateResponse
 // Replica returns the device ID of a replica.
 func (g GPU) Replica(replica int) string { return fmt.Sprintf("%s::%d", g.InstanceID(), replica) }
 
-// DevicePlugin connects to the advertiser's socket for display GPUs, now and
-// whenever it is there again.
-func (n *Node) DevicePlugin(t testing.TB) deviceplugin.DevicePluginClient {
+// DevicePlugin connects to the advertiser's socket for a resource, now and whenever it
+// is there again.
+func (n *Node) DevicePlugin(t testing.TB, resource string) deviceplugin.DevicePluginClient {
 	t.Helper()
-	return deviceplugin.NewDevicePluginClient(Dial(t, filepath.Join(DevicePluginDir, "directx-display.sock")))
+	return deviceplugin.NewDevicePluginClient(Dial(t, filepath.Join(DevicePluginDir, "directx-"+filepath.Base(resource)+".sock")))
 }
 
-// Allocate allocates one replica of a display GPU, as the kubelet does, once the
-// advertiser serves.
+// Allocate allocates one replica of a GPU, as the kubelet does, once the advertiser
+// serves.
 func (n *Node) Allocate(t testing.TB, gpu GPU, replica int) (answer Answer) {
 	t.Helper()
-	plugin := n.DevicePlugin(t)
+	plugin := n.DevicePlugin(t, gpu.Resource())
 	Eventually(t, 10*time.Second, "the advertiser allocates", func() (err error) {
 		answer, err = Allocate(plugin, gpu.Replica(replica))
 		return err

@@ -141,7 +141,7 @@ func TestMemory(t *testing.T) {
 	}
 	show("with 5 pods of 2 GPUs")
 
-	plugin := n.DevicePlugin(t)
+	plugin := n.DevicePlugin(t, bed.Display)
 	var available []string
 	for _, gpu := range inventory.GPUs {
 		for r := range replicas {

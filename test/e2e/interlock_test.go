@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,41 +73,58 @@ func TestInterlock(t *testing.T) {
 func (s *suite) testInterlockSteps(t *testing.T) {
 	s.Kubelet.Freeze(t)
 	defer s.Kubelet.Thaw(t)
-	gpu := s.Inventory.GPUs[1]
+	display, compute := s.Inventory.GPUs[1], s.Inventory.GPUs[2]
 	for _, outage := range outages(s) {
 		for _, backFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, back before the start %t", outage.name, backFirst), func(t *testing.T) {
 				sandbox := s.RunSandbox(t, "direct")
 				defer sandbox.Remove(t)
-				answer := s.allocate(t, gpu.Index)
+				// The kubelet hands the replica of an init container on.
+				initial, main := s.allocate(t, display.Index), s.allocate(t, compute.Index)
+				maps.Copy(main.Envs, s.Allocate(t, display, s.allocated-1).GetEnvs())
+				containers := []*struct {
+					name   string
+					answer bed.Answer
+					gpus   []int
+					id     string
+					err    error
+				}{
+					{name: "init", answer: initial, gpus: []int{display.Index}},
+					{name: "main", answer: main, gpus: []int{display.Index, compute.Index}},
+				}
 				outage.begin(t)
-				id, err := sandbox.Create("main", answer)
+				for _, c := range containers {
+					c.id, c.err = sandbox.Create(c.name, c.answer)
+				}
 				if backFirst {
 					outage.end(t)
 				}
-				if err == nil {
-					err = sandbox.Start(id)
+				for _, c := range containers {
+					if c.err == nil {
+						c.err = sandbox.Start(c.id)
+					}
 				}
 				if !backFirst {
 					outage.end(t)
 				}
-				t.Logf("error of the creation or start: %v", err)
-				if id != "" {
-					state, stateErr := sandbox.State(id)
-					if running := state == cri.ContainerState_CONTAINER_RUNNING; stateErr != nil || running != (err == nil) {
-						t.Errorf("the container's state is %v, %v", state, stateErr)
-					}
-				}
-				if err == nil {
-					sandbox.MustHave(t, id, gpu.Index)
-				}
 				s.WaitPlugin(t)
-				var again string
-				bed.Eventually(t, 20*time.Second, "the container starts", func() (err error) {
-					again, err = begin(sandbox, "main", answer)
-					return err
-				})
-				sandbox.MustHave(t, again, gpu.Index)
+				for _, c := range containers {
+					t.Logf("%s: error of the creation or start: %v", c.name, c.err)
+					if c.id != "" {
+						state, err := sandbox.State(c.id)
+						if running := state == cri.ContainerState_CONTAINER_RUNNING; err != nil || running != (c.err == nil) {
+							t.Errorf("%s: the container's state is %v, %v", c.name, state, err)
+						}
+					}
+					if c.err == nil {
+						sandbox.MustHave(t, c.id, c.gpus...)
+					}
+					bed.Eventually(t, 20*time.Second, "the container starts", func() (err error) {
+						c.id, err = begin(sandbox, c.name, c.answer)
+						return err
+					})
+					sandbox.MustHave(t, c.id, c.gpus...)
+				}
 			})
 		}
 	}

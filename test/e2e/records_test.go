@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 	answered := 0
 	const kills = 25
 	for i := range kills {
-		plugin := s.DevicePlugin(t)
+		plugin := s.DevicePlugin(t, bed.Display)
 		tokens := make(chan string, 1<<16) // what is given out
 		go func() {
 			defer close(tokens)
@@ -68,11 +69,15 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 		s.Advertiser.Start(t)
 		s.WaitReady(t)
 	}
-	entries, err := os.ReadDir(dir)
-	bed.Check(t, err)
-	t.Logf("%d kills under %d answered calls left %d files", kills, answered, len(entries))
-	if answered > 400 && len(entries) > answered/2 {
-		t.Errorf("%d files are left of %d allocations that no container came for: they must be bounded", len(entries), answered)
+	const limit = 64 // as docs/limits.md says
+	plugin := s.DevicePlugin(t, bed.Display)
+	for range 2 * limit {
+		_, err := bed.Allocate(plugin, device)
+		bed.Check(t, err)
+	}
+	waiting := slices.DeleteFunc(s.records(t), func(e allocation.Entry) bool { return e.Holder != nil || e.Replicas[0].ID != device })
+	if len(waiting) != limit {
+		t.Errorf("%d records are left of %d kills, %d answers and %d more, want %d: no container came for them", len(waiting), kills, answered, 2*limit, limit)
 	}
 	s.RunPod(t, bed.GPUPod("after", 1))
 }
