@@ -119,10 +119,10 @@ func (r *round) check() {
 			}
 		}
 		for _, id := range replicas {
-			if other := holders[id]; other != "" && other != c.pod {
-				r.t.Errorf("pods %s and %s run with replica %s", other, c.pod, id)
+			if other := holders[id]; other != "" && other != c.pod+"/"+c.name {
+				r.t.Errorf("containers %s and %s/%s run with replica %s", other, c.pod, c.name, id)
 			}
-			holders[id] = c.pod
+			holders[id] = c.pod + "/" + c.name
 		}
 	}
 	if r.works(r.Kubelet) {
