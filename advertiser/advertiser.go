@@ -79,8 +79,8 @@ type timing struct {
 	// recheck is the interval at which devices, records and pods are read again,
 	// afterAllocate the time until then after an allocation.
 	recheck, afterAllocate time.Duration
-	// patience is how long a replica must be free before it leaves the list.
-	patience time.Duration
+	// removalDelay is how long a replica must be free before it leaves the list.
+	removalDelay time.Duration
 	// watch is how long after a registration the kubelet may take to call ListAndWatch.
 	watch time.Duration
 	// stop bounds the wait for calls in flight when a server stops.
@@ -120,7 +120,7 @@ func New(config Config) *Advertiser {
 		config: config, now: time.Now,
 		timing: timing{
 			poll: time.Second, recheck: 10 * time.Second, afterAllocate: time.Second,
-			patience: 20 * time.Second, watch: 10 * time.Second, stop: 2 * time.Second,
+			removalDelay: 20 * time.Second, watch: 10 * time.Second, stop: 2 * time.Second,
 		},
 		changed: make(chan struct{}, 1), allocated: make(chan struct{}, 1),
 		servers: map[string]*server{}, placed: map[string]string{},
@@ -176,7 +176,7 @@ func (a *Advertiser) start(ctx context.Context) error {
 	a.mu.Lock()
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
-		a.servers[name] = a.newServer(p.next(nil, holdings(live, name), a.now(), a.timing.patience))
+		a.servers[name] = a.newServer(p.next(nil, holdings(live, name), a.now(), a.timing.removalDelay))
 	}
 	a.mu.Unlock()
 	devices, err := a.listDevices(ctx)
@@ -206,7 +206,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 func (a *Advertiser) watchDirectory(ctx context.Context) {
 	filewatch.Watch(ctx, []string{filepath.Join(a.config.KubeletDir, "*.sock")}, a.timing.poll, func() {
 		for _, s := range a.servers {
-			signal(s.nudge)
+			signal(s.changed)
 		}
 	})
 }
@@ -305,7 +305,7 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) 
 		}
 		id := normalizeID(d.Device.InstanceID)
 		name, replicas := d.Rule.Name, d.Rule.Replicas
-		holder, isHeld := heldAs(live, id, name)
+		holder, isHeld := resourceInUse(live, id, name)
 		if isHeld {
 			name = holder.Resource
 			replicas = holdings(live, name)[id].replicas
@@ -324,7 +324,7 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) 
 	var tooLarge error
 	for _, name := range slices.Sorted(maps.Keys(a.servers)) {
 		before, _ := a.servers[name].current()
-		after := before.next(offered[name], holdings(live, name), a.now(), a.timing.patience)
+		after := before.next(offered[name], holdings(live, name), a.now(), a.timing.removalDelay)
 		if len(after.gpus) == 0 && after.rule.Name == "" {
 			a.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
 			return ErrRestart
@@ -345,9 +345,9 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) 
 	return nil
 }
 
-// heldAs returns the oldest live record of a GPU; ok is false if there is none, or one
+// resourceInUse returns the oldest live record of a GPU; ok is false if there is none, or one
 // is under the name of the GPU's rule.
-func heldAs(live []allocation.Entry, normalizedID, rule string) (oldest allocation.Entry, ok bool) {
+func resourceInUse(live []allocation.Entry, normalizedID, rule string) (oldest allocation.Entry, ok bool) {
 	for _, record := range live {
 		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return normalizeID(r.InstanceID) == normalizedID }) {
 			continue

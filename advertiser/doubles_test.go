@@ -249,7 +249,7 @@ func fastTiming() timing {
 		poll:          20 * time.Millisecond,
 		recheck:       20 * time.Millisecond,
 		afterAllocate: time.Millisecond,
-		patience:      60 * time.Millisecond,
+		removalDelay:  60 * time.Millisecond,
 		watch:         500 * time.Millisecond,
 		stop:          time.Second,
 	}

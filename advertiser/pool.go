@@ -117,8 +117,8 @@ func holdings(live []allocation.Entry, resource string) map[string]holding {
 // has allocated is not in the list, both when Allocate returns
 // (allocateContainerResources) and when it finds a container running after a restart
 // (GetTopologyHints). So a replica is removed from the list when no record has held
-// it for as long as patience.
-func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, patience time.Duration) *pool {
+// it for as long as removalDelay.
+func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, removalDelay time.Duration) *pool {
 	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(offered))}
 	before := make(map[string]gpu, len(p.gpus))
 	all := slices.Clone(offered)
@@ -146,7 +146,7 @@ func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, patie
 		if g.needed != old.needed {
 			g.since = now
 		}
-		if g.listed = max(g.needed, old.listed); now.Sub(g.since) >= patience {
+		if g.listed = max(g.needed, old.listed); now.Sub(g.since) >= removalDelay {
 			g.listed = g.needed
 		}
 		if g.listed > 0 {

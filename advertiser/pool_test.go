@@ -28,13 +28,13 @@ func displayGPU(id string) discovery.Device {
 	}
 }
 
-// testPatience is the patience of the tests' pools.
-const testPatience = 20 * time.Second
+// testDelay is the removal delay of the tests' pools.
+const testDelay = 20 * time.Second
 
 func emptyPool(rule policy.Resource) *pool { return &pool{resource: displayResource, rule: rule} }
 
 func poolOf(replicas int, devices ...discovery.Device) *pool {
-	return emptyPool(mixing).next(gpusOf(replicas, devices...), nil, t0, testPatience)
+	return emptyPool(mixing).next(gpusOf(replicas, devices...), nil, t0, testDelay)
 }
 
 func heldBy(live ...allocation.Entry) map[string]holding { return holdings(live, displayResource) }
@@ -243,13 +243,13 @@ func TestNext(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := emptyPool(mixing).next(nil, heldBy(test.live...), t0, testPatience)
+			p := emptyPool(mixing).next(nil, heldBy(test.live...), t0, testDelay)
 			for i, step := range test.steps {
 				held := map[string]holding{}
 				for id, n := range step.held {
 					held[id] = holding{id, n}
 				}
-				next := p.next(gpusOf(4, step.devices...), held, at(step.at), testPatience)
+				next := p.next(gpusOf(4, step.devices...), held, at(step.at), testDelay)
 				if got := offered(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
 				}
@@ -299,7 +299,7 @@ func TestValidate(t *testing.T) {
 			if test.rule.Policy == "" {
 				test.rule = mixing
 			}
-			p := emptyPool(test.rule).next(append(now, gpusOf(4, displayGPU("GONE"))...), nil, t0, testPatience).next(now, nil, t0, testPatience)
+			p := emptyPool(test.rule).next(append(now, gpusOf(4, displayGPU("GONE"))...), nil, t0, testDelay).next(now, nil, t0, testDelay)
 			got, err := p.validate(test.ids)
 			if checkError(t, err, test.wantErr) {
 				return
@@ -318,7 +318,7 @@ func TestList(t *testing.T) {
 	*far.NUMANode = 300
 	stopped := displayGPU("S")
 	stopped.Health.Reason = "driver stopped"
-	p := emptyPool(mixing).next(append(gpusOf(1, zero, far, stopped), gpusOf(2, displayGPU("C"))...), heldBy(held(displayResource, "B::1", "B::0", "Z::0")), t0, testPatience)
+	p := emptyPool(mixing).next(append(gpusOf(1, zero, far, stopped), gpusOf(2, displayGPU("C"))...), heldBy(held(displayResource, "B::1", "B::0", "Z::0")), t0, testDelay)
 	node := func(n int64) *v1beta1.TopologyInfo {
 		return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: n}}}
 	}

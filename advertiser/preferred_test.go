@@ -31,7 +31,7 @@ func poolBy(rule policy.Resource, specs ...string) *pool {
 	for _, spec := range specs {
 		gpus = append(gpus, gpuSpec(spec))
 	}
-	return emptyPool(rule).next(gpus, nil, t0, testPatience)
+	return emptyPool(rule).next(gpus, nil, t0, testDelay)
 }
 
 // free returns the IDs of the n highest-numbered replicas of GPUs, written as "ID n".

@@ -29,8 +29,8 @@ type server struct {
 	*Advertiser
 	resource string
 	log      logrus.FieldLogger
-	// nudge receives a value when the directory or the number of streams has changed.
-	nudge chan struct{}
+	// changed receives a value when the directory or the number of streams has changed.
+	changed chan struct{}
 	// stopping is closed when streams must end.
 	stopping chan struct{}
 
@@ -45,7 +45,7 @@ type server struct {
 func (a *Advertiser) newServer(p *pool) *server {
 	return &server{
 		Advertiser: a, resource: p.resource, log: a.config.Log.WithField("resource", p.resource),
-		nudge: make(chan struct{}, 1), stopping: make(chan struct{}), pool: p, newer: make(chan struct{}),
+		changed: make(chan struct{}, 1), stopping: make(chan struct{}), pool: p, newer: make(chan struct{}),
 	}
 }
 
@@ -69,7 +69,7 @@ func (s *server) addStreams(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams += n
-	signal(s.nudge)
+	signal(s.changed)
 }
 
 // watched reports whether the kubelet watches the list.
@@ -103,7 +103,7 @@ func (s *server) sleep(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-s.nudge:
+	case <-s.changed:
 	case <-timer.C:
 	}
 }

@@ -155,6 +155,14 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
+	for _, glob := range []string{"../.ci/run", "../*/*.sh", "../*/*/*.sh", "../*/*/*/*.sh", "../deployments/*/*.yaml", "../deployments/*/*/*.yaml", "../deployments/helm/*/templates/*"} {
+		files, _ := filepath.Glob(glob)
+		for _, file := range files {
+			if words := banned.FindAllString(read(t, file), -1); words != nil {
+				t.Errorf("%s: %q", file, words)
+			}
+		}
+	}
 }
 
 // command is one that a page shows: in a block after a prompt, or in running text.

@@ -81,7 +81,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 	return adjustment.New(edits, container.GetMounts()), nil, nil
 }
 
-// describe returns container as a decision sees it.
+// describe returns what a decision needs of container.
 func (p *Plugin) describe(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
 		OS:             ocispec.Linux,

@@ -251,7 +251,7 @@ func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 	p.mustInstall(t)
 	p.must(t, append([]string{"configure"}, p.restart()...)...)
 	p.refuses(t, "uses the shim: run 'dxctl runtime unconfigure --restart' first")
-	// The file is right, and containerd does not know.
+	// The file is right, and containerd has not read it.
 	p.must(t, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
 	p.put(t, filepath.Join(p.root, "restarted"), "", 0o600)
@@ -316,7 +316,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	if got := p.get(t, file); got != p.shimPath() {
 		t.Errorf("without a real shim the bundle names %q", got)
 	}
-	// containerd knows only when it was restarted, also for the next one who asks.
+	// containerd reads the file only when it starts, also for the next command.
 	p.refuses(t, "restart by the command", "--restart", "--restart-command", "false")
 	p.refuses(t, "did not finish its restart of containerd: add --restart")
 	stdout, _ := p.mustUninstall(t, p.restart()...)

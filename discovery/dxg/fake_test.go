@@ -126,7 +126,7 @@ func (f *fakeDriver) enumerate(count *uint32, buffer unsafe.Pointer) error {
 	return nil
 }
 
-// answerRegistry answers as the host does: it wants the whole output to fit.
+// answerRegistry answers as the host does: the whole output must fit.
 func answerRegistry(data, path []byte) {
 	status, size := uint32(registrySuccess), uint32(len(path))
 	switch {

@@ -35,8 +35,8 @@ var errNotQueried = errors.New("DXCore was not queried")
 
 // Find implements [discovery.Source]. It reads these devices only and nothing from
 // DXCore, so that compute support, memory, and whether a device is integrated or
-// detachable are unknown. If only DXCore can tell whether a device works, it reads
-// everything.
+// detachable are unknown. If only DXCore can report whether a device works, it
+// reads everything.
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	raws, err := s.system.Find(ctx, instanceIDs)
 	if err != nil {

@@ -78,7 +78,7 @@ func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameInPlace
 
 // Replica is one replica of one GPU.
 type Replica struct {
-	// ID is the device ID that the kubelet knows the replica by.
+	// ID is the replica's device ID in the device plugin API.
 	ID string `json:"id"`
 	// InstanceID is the PnP instance ID of the replica's GPU.
 	InstanceID string `json:"instanceID"`

@@ -9,8 +9,7 @@ import (
 )
 
 // Assumed stands for the files of another node: every file exists and none is a
-// link. It does not know which files match a wildcard, nor the numbers of device
-// nodes.
+// link. It cannot resolve wildcards or the numbers of device nodes.
 type Assumed struct{}
 
 // ResolveAll returns paths.

@@ -35,8 +35,8 @@ func (r Root) final(path string) (final string, regular bool, err error) {
 	return final, info.Mode().IsRegular(), nil
 }
 
-// here returns where this process sees the node's path, with links followed
-// without leaving the root.
+// here returns the node's path as a path of this process, with links followed without
+// leaving the root.
 func (r Root) here(path string) (string, error) {
 	here, err := securejoin.SecureJoin(string(r), slashes(path))
 	if err != nil {
@@ -45,7 +45,7 @@ func (r Root) here(path string) (string, error) {
 	return here, nil
 }
 
-// local returns where this process sees the node's path, without links.
+// local returns the node's path as a path of this process, without links.
 func (r Root) local(path string) string { return filepath.Join(string(r), slashes(path)) }
 
 func slashes(path string) string {

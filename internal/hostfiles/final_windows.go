@@ -57,5 +57,5 @@ func finalName(handle windows.Handle) (string, error) {
 	return path, nil
 }
 
-// local returns where this process sees the node's path.
+// local returns the node's path as a path of this process.
 func (r Root) local(path string) string { return path }

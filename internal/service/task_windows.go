@@ -18,7 +18,7 @@ func RunTask(ctx context.Context, t Task) (err error) {
 	if err != nil {
 		return err
 	}
-	// Beside the program: nobody else can write there.
+	// Beside the program: no other user can write there.
 	file := t.Program + ".xml"
 	if err := os.WriteFile(file, definition, 0o600); err != nil {
 		return fmt.Errorf("define the scheduled task %q: %w", t.Name, err)

@@ -297,7 +297,7 @@ func (n *Node) Status(pod string) (Status, error) {
 	}
 	status, found := all[n.podName(pod)]
 	if !found {
-		return Status{}, fmt.Errorf("the kubelet does not know pod %s", pod)
+		return Status{}, fmt.Errorf("the kubelet has no pod %s", pod)
 	}
 	return status, nil
 }

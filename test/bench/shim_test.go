@@ -85,7 +85,7 @@ var request = bed.Standalone{Annotations: map[string]string{"directx.microsoft.c
 // buildFloor builds a wrapper that only becomes target.
 func buildFloor(t *testing.T, dir, target string) string {
 	t.Helper()
-	// containerd wants a shim's name to look like one.
+	// containerd requires a name of this form.
 	floor := filepath.Join(dir, "containerd-shim-floor-v1")
 	out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.target="+target, "-o", floor, "./floor").CombinedOutput()
 	if err != nil {

@@ -140,7 +140,7 @@ func (n *doctorNode) waitHealthy() {
 	n.waitFindings(n.T, "a healthy node", func(all []doctor.Finding) bool { return len(all) == 0 })
 }
 
-// TestDoctor breaks one thing of a node after the other, and wants each one named and
+// TestDoctor breaks one thing of a node after the other, and expects each one named and
 // nothing else.
 func TestDoctor(t *testing.T) {
 	n := newDoctorNode(t)

@@ -87,7 +87,7 @@ func (s *suite) mustOffer(t *testing.T, when, resource string, count int) {
 		return err
 	})
 	if took > time.Second {
-		t.Errorf("%s: the kubelet knew after %v, want a second at most", when, took)
+		t.Errorf("%s: the kubelet had the change after %v, want a second at most", when, took)
 	}
 	t.Logf("%s: the kubelet offered %d of %s after %v", when, count, resource, took.Round(time.Millisecond))
 }

@@ -26,7 +26,7 @@ func (s *suite) testRestarts(t *testing.T) {
 			p.Stop(t)
 			return
 		}
-		p.Terminate(t) // How the others end is theirs to know.
+		p.Terminate(t) // The others may end in any way.
 	}
 	kill := func(t *testing.T, p *bed.Process) { p.Kill(t) }
 	for _, row := range []struct {

@@ -83,7 +83,7 @@ func TestVersions(t *testing.T) {
 }
 
 // TestFeatures counts the runs of the real shim under containerd 2.4, which asks a shim for
-// the runtime's features before each task. runhcs knows no such question; containerd itself
+// the runtime's features before each task. runhcs does not support that; containerd itself
 // asks it for its handlers when it starts.
 func TestFeatures(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ const (
 )
 
 // Ctr runs ctr.exe. The error has what it printed.
-func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(patience, args...) }
+func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(stepTimeout, args...) }
 
 func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
 	for deadline := time.Now().Add(limit); ; {
@@ -62,7 +62,7 @@ func (n *Node) Client(t testing.TB, namespace string, containers ...Container) [
 	}
 	t.Cleanup(func() { n.remove(namespace, ids...) })
 	input := JSON(t, map[string]any{"address": n.Pipe(), "namespace": namespace, "containers": containers})
-	out, err := n.run(4*patience, input, clientExe, "run")
+	out, err := n.run(4*stepTimeout, input, clientExe, "run")
 	if err != nil {
 		t.Fatalf("start containers with the client: %v", err)
 	}
@@ -202,7 +202,7 @@ func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
 // remove removes what is left of containers, if anything.
 func (n *Node) remove(namespace string, ids ...string) {
 	for _, command := range [][]string{{"tasks", "rm", "--force"}, {"containers", "rm"}} {
-		_, _ = n.ctr(4*patience, slices.Concat([]string{"--namespace", namespace}, command, ids)...)
+		_, _ = n.ctr(4*stepTimeout, slices.Concat([]string{"--namespace", namespace}, command, ids)...)
 	}
 }
 

@@ -82,7 +82,7 @@ func Main(m *testing.M, machine **Machine) (status int) {
 
 func open() (*Machine, error) {
 	if programs := os.Getenv(programsVariable); programs != "" {
-		// The first program with a window makes Wine remove the GPUs that it does not know.
+		// The first program with a window makes Wine remove the GPUs that are not its own.
 		_, _, _ = windows.NewLazySystemDLL("user32.dll").NewProc("GetDesktopWindow").Call()
 		return &Machine{Doubled: true, Store: DriverStore, dir: `C:`, programs: `Z:` + programs}, nil
 	}
@@ -146,8 +146,8 @@ func (m *Machine) NeedsDoubles(t testing.TB, reason string) {
 	}
 }
 
-// patience limits a single step, which takes a few seconds on a machine of two cores.
-const patience = 90 * time.Second
+// stepTimeout limits a single step, which takes a few seconds on a machine of two cores.
+const stepTimeout = 90 * time.Second
 
 // Command returns a command that is killed when ctx ends.
 func (m *Machine) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
@@ -195,7 +195,7 @@ func (m *Machine) Exec(t testing.TB, status int, cmd *exec.Cmd) (stdout, stderr 
 
 // Program runs a program to its end and returns its standard output.
 func (m *Machine) Program(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	stdout, _, err := m.output(m.Command(ctx, name, args...))
 	return stdout, err
@@ -346,7 +346,7 @@ func copyFile(from, to string) error {
 // Eventually waits until check returns nil.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return

@@ -287,7 +287,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 
 // Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
 func (n *Node) Apply() error {
-	_, err := n.run(patience, nil, `product\`+Dxctl, "config", "apply", "--config", n.Path("config.yaml"))
+	_, err := n.run(stepTimeout, nil, `product\`+Dxctl, "config", "apply", "--config", n.Path("config.yaml"))
 	return err
 }
 
@@ -313,7 +313,7 @@ func (n *Node) start(args []string) error {
 		return fmt.Errorf("start containerd.exe: %w", err)
 	}
 	n.daemon, n.ended = cmd, make(chan struct{})
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	go func(ended chan struct{}) { // Ends with the process; Kill waits for it.
 		defer cancel()
 		defer close(ended)
