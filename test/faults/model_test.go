@@ -338,15 +338,17 @@ func (r *round) checkDelay(key string, created time.Time) {
 		r.healthy = max(r.healthy, took)
 	}
 	r.slowest = max(r.slowest, took)
-	limit := nriTimeout + time.Second + 2*r.healthy
+	// Besides NRI's time-out, the call may take what it takes without a fault. That is not
+	// known in a round in which every creation is near a fault: the slowest took 2.8 s.
+	slack := max(time.Second, 2*r.healthy)
 	var pressure float64 // percent of the time in which a process waited for a processor
 	if data, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
 		_, _ = fmt.Sscanf(string(data), "some avg10=%f", &pressure) // Not every kernel has it.
 	}
 	if pressure > 75 {
-		limit *= 3
+		slack *= 2
 	}
-	if took > limit {
+	if limit := nriTimeout + slack; took > limit {
 		r.t.Errorf("the creation of container %s, which was promised no GPU, took %v, want %v at most", key, took, limit)
 	}
 }
