@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"slices"
 
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
@@ -69,12 +70,27 @@ func definitelyNoRequest(config []byte) bool {
 	if len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
 		return false
 	}
-	for _, text := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, ocispec.IDTypeClass[1:] + `"`, `\u`, `\/`} {
+	for _, text := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, ocispec.IDTypeClass[1:] + `"`, `\/`} {
 		if bytes.Contains(config, []byte(text)) {
 			return false
 		}
 	}
-	return !containsDirectX(config)
+	return !containsEscape(config) && !containsDirectX(config)
+}
+
+// containsEscape looks for an escaped character other than &, < and >, which Go's encoder
+// escapes: shell commands have them.
+func containsEscape(config []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(config, []byte(`\u`))
+		if !found {
+			return false
+		}
+		if len(rest) < 4 || !slices.Contains([]string{"0026", "003c", "003e"}, string(rest[:4])) {
+			return true
+		}
+		config = rest
+	}
 }
 
 // containsDirectX looks for "directx" in any case, with which all variables,
