@@ -65,10 +65,14 @@ func TestSetup(t *testing.T) {
 			if err := readiness.CheckSetup(o.reportFile); !errors.Is(err, readiness.ErrNotSetUp) {
 				t.Errorf("before: %v", err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
 			var out strings.Builder
-			err := o.run(ctx, io.Discard, &out, []*cobra.Command{step("early", nil)})
+			go func() { ended <- o.run(ctx, io.Discard, &out, []*cobra.Command{step("early", nil)}) }()
+			testutil.Eventually(t, "report", func() bool { return errors.Is(readiness.CheckSetup(o.reportFile), readiness.ErrNoGPU) })
+			time.Sleep(50 * o.interval)
+			cancel()
+			err := <-ended
 			if err != nil || len(steps) > 0 || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), reason) {
 				t.Errorf("%v, %d steps: %s", err, len(steps), out.String())
 			}
@@ -77,7 +81,6 @@ func TestSetup(t *testing.T) {
 			}
 
 			ctx, cancel = context.WithCancel(t.Context())
-			ended := make(chan error, 1)
 			go func() {
 				ended <- o.run(ctx, io.Discard, io.Discard, []*cobra.Command{step("install", nil), step("configure", nil)})
 			}()

@@ -17,7 +17,7 @@ import (
 func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitStatus, error) {
 	runtime.LockOSThread() // which is the tracer
 	defer runtime.UnlockOSThread()
-	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
 	if err := command.Start(); err != nil {
 		return 0, err
 	}
@@ -25,8 +25,8 @@ func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitSt
 	traced, killed, calls, inCall := false, false, 0, map[int]bool{}
 	for {
 		var status syscall.WaitStatus
-		// Only this thread's children: the process may have others.
-		tid, err := syscall.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		// Only children of this thread and of that process group: there may be others of both.
+		tid, err := syscall.Wait4(-pid, &status, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
