@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"directx-nri/internal/durable"
 )
 
 func example() Policy {
@@ -174,12 +176,12 @@ func TestReadShim(t *testing.T) {
 		"damaged, with a runtime":            {policy: &set, damage: truncate(7), wantErr: true},
 		"empty, with a runtime":              {policy: &set, damage: truncate(0), wantErr: true},
 		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, wantErr: true},
-		"others can write, with a runtime":   {policy: &set, damage: func(dir string) error { return os.Chmod(dir, 0o777) }, wantErr: true},
+		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, wantErr: true},
 		"runtime of an unknown format":       {damage: content(`{"shim":{"runtime":7}}`), wantErr: true},
 		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {
-		stateDir := t.TempDir()
-		err := os.Chmod(stateDir, 0o700)
+		stateDir := filepath.Join(t.TempDir(), "state")
+		err := durable.MakePrivate(stateDir)
 		if err == nil && test.policy != nil {
 			err = Write(stateDir, *test.policy)
 		}

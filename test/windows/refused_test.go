@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/internal/allocation"
+	nodepolicy "directx-nri/internal/policy"
 	"directx-nri/test/windows/bed"
 )
 
@@ -49,12 +50,16 @@ func (n node) testRefused(t *testing.T) {
 	)
 }
 
-// TestBroken removes and damages the node policy. Containers without a request start
-// unchanged, and those with a request are refused.
+// TestBroken removes and damages the node policy of a node without a configured real
+// runtime. Containers without a request start unchanged, and those with a request are
+// refused.
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "broken"})
 	file := filepath.Join(n.StateDir, "policy.json")
+	if err := os.Remove(nodepolicy.MarkPath(n.StateDir)); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		state  string
 		change func() error
