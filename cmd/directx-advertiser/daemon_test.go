@@ -226,7 +226,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"log format": {[]string{"--log-format=xml"}, "--log-format"},
 		"served by":  {[]string{"--served-by=me"}, "--served-by"},
 		"node OS":    {[]string{"--node-os=plan9"}, "--node-os"},
-		"no shim":    {[]string{"--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "no GPU is offered, because containers would not start"},
+		"no shim":    {[]string{"--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "containers would not start with a GPU"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -137,5 +137,5 @@ func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	case s.opened:
 		return nil, nil
 	}
-	return nil, fmt.Errorf("no GPU is offered, because containers would not start with it: %w", err)
+	return nil, fmt.Errorf("containers would not start with a GPU: %w", err)
 }

@@ -38,7 +38,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	if r := f.Shim.Runtime; r != "" && !filepath.IsAbs(r) && filepath.Base(r) != r {
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
 	}
-	return p
+	return policy.WithShimLog(p, c.StateDir)
 }
 
 // presets returns the presets by name. "" is that of a node without one.

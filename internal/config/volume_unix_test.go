@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/durable"
+	"directx-nri/internal/policy"
 )
 
 func TestCheckVolume(t *testing.T) {
@@ -157,7 +158,11 @@ func TestWatch(t *testing.T) {
 		<-reports
 	}
 
-	// An invalid file, and then one with another comment, change nothing.
+	// An invalid file, and then one with another comment, change nothing, also not the
+	// policy of an earlier run.
+	if p, err = policy.Read(stateDir); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() {

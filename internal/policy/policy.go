@@ -144,7 +144,7 @@ func read(stateDir string, withResources bool) (Policy, error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	if errors.Is(err, fs.ErrNotExist) {
-		return withShimLog(Default(), stateDir), nil
+		return WithShimLog(Default(), stateDir), nil
 	}
 	if err == nil {
 		err = durable.CheckPrivate(stateDir)
@@ -156,10 +156,11 @@ func read(stateDir string, withResources bool) (Policy, error) {
 	if err != nil {
 		return Policy{}, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
 	}
-	return withShimLog(p, stateDir), nil
+	return WithShimLog(p, stateDir), nil
 }
 
-func withShimLog(p Policy, stateDir string) Policy {
+// WithShimLog returns p with the default of Shim.Log in the state directory, if p has none.
+func WithShimLog(p Policy, stateDir string) Policy {
 	if p.Shim.Log == "" {
 		p.Shim.Log = filepath.Join(stateDir, "shim.log")
 	}
@@ -252,7 +253,7 @@ func Write(stateDir string, p Policy) error {
 // unless Runtime is set ([MarkPath]), which is an error then: containers must not
 // start with another runtime than the configured one.
 func ReadShim(stateDir string) (Shim, error) {
-	p := withShimLog(Policy{}, stateDir)
+	p := WithShimLog(Policy{}, stateDir)
 	data, err := durable.Read(Path(stateDir), maxSize+1)
 	shim := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
 	name := shim.Get("runtime")
