@@ -284,11 +284,11 @@ func TestVolumes(t *testing.T) {
 					t.Errorf("%s: %s: volume %s is mounted at %s, want %s", s, c.Name, mount.Name, mount.MountPath, volumes[mount.Name])
 				}
 				at[mount.MountPath] = true
-				if want := !s.restores() && !slices.Contains(writable, c.Name+" "+mount.Name) || mount.Name == "runc-shim"; mount.ReadOnly != want {
+				if want := c.Name != "unconfigure" && c.Name != "uninstall" && !slices.Contains(writable, c.Name+" "+mount.Name) || mount.Name == "runc-shim"; mount.ReadOnly != want {
 					t.Errorf("%s: %s: volume %s: read-only is %v", s, c.Name, mount.Name, mount.ReadOnly)
 				}
 				// Otherwise volumes that the node unmounts stay mounted in these pods.
-				needs := strings.HasPrefix(mount.Name, "host-") || s.restores() && !strings.HasSuffix(mount.Name, "shim")
+				needs := strings.HasPrefix(mount.Name, "host-")
 				if propagates := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer; propagates != needs {
 					t.Errorf("%s: %s: volume %s: mount propagation is %v", s, c.Name, mount.Name, propagates)
 				}
@@ -365,7 +365,7 @@ func TestContainers(t *testing.T) {
 			for part, has := range map[string]bool{
 				"--served-by=shim":          c.Name == "advertiser" && s.windows() && s.file != "kubelet.yaml",
 				"--setup-file=":             c.Name == "advertiser" && setUp || c.Name == "setup",
-				"--restart --restart-mode=": c.Name == "setup" && strings.HasSuffix(want[s.file][system], "configure") || s.restores(),
+				"--restart --restart-mode=": c.Name == "setup" && strings.HasSuffix(want[s.file][system], "configure") || s.restores() && (c.Name != "done" || s.windows()),
 				"--add-handler=gpu":         c.Name == "setup" && s.file == "runtimeclass.yaml",
 				"--hold":                    c.Name == "done",
 			} {

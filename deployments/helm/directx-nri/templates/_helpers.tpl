@@ -255,7 +255,7 @@ spec:
       annotations:
         kubectl.kubernetes.io/default-container: {{ ternary "done" "advertiser" $root.Values.restore }}
         {{- if and (eq .os "linux") $own.configureContainerd (not (include "directx-nri.hasAppArmorField" $root)) }}
-        {{- range ternary (list "unconfigure" "uninstall" "done") (ternary (list "setup") list (ne $set.injection "kubelet")) $root.Values.restore }}
+        {{- range ternary (list "unconfigure" "uninstall") (ternary (list "setup") list (ne $set.injection "kubelet")) $root.Values.restore }}
         container.apparmor.security.beta.kubernetes.io/{{ . }}: unconfined
         {{- end }}
         {{- end }}
