@@ -19,7 +19,8 @@ import (
 type options struct {
 	stateDir, runtimeDir, hostRoot string
 	kubeletDir, podResources       string
-	criSocket, nodeOS, setupFile   string
+	nodeOS, setupFile              string
+	criSocket                      paths.CRISocket
 }
 
 func newCommand() *cobra.Command {
@@ -68,7 +69,7 @@ be restarted at any time.`,
 	set.StringVar(&o.hostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
 	set.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	set.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	set.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
+	set.Var(&o.criSocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
 	set.StringVar(&o.setupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
 	set.StringVar(&o.nodeOS, "node-os", runtime.GOOS, "operating system of the node's containers, windows or linux, if it is not this system's")
 	command.RunE = func(command *cobra.Command, _ []string) error {

@@ -211,11 +211,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		injector := newInjector(d, &c, p, assignment.ByClass())
 		c.Inject, c.Ready = injector.Inject, injector.Ready
 	case p.ServedBy == policy.ServedByShim:
-		gate, err := newShimGate(d.stateDir, d.criSocket)
-		if err != nil {
-			return err
-		}
-		defer gate.Close()
+		gate := &shimGate{stateDir: d.stateDir, criSocket: d.criSocket, now: time.Now}
 		ready = gate.Check
 		honored.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(), gate.Check(ctx)) }
 	default:

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"google.golang.org/grpc"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
 )
 
@@ -36,26 +36,15 @@ var (
 // shimGate reports whether the running containerd starts containers with our runtime
 // shim. A pod with another runtime handler is refused by its interlock.
 type shimGate struct {
-	stateDir, criSocket string
-	connection          *grpc.ClientConn
-	now                 func() time.Time
+	stateDir  string
+	criSocket paths.CRISocket
+	now       func() time.Time
 
 	// mu is held during a query of containerd, so that one serves many callers.
 	mu      sync.Mutex
 	queried time.Time
 	err     error
 }
-
-func newShimGate(stateDir, criSocket string) (*shimGate, error) {
-	connection, err := containerdconfig.Dial(criSocket)
-	if err != nil {
-		return nil, err
-	}
-	return &shimGate{stateDir: stateDir, criSocket: criSocket, connection: connection, now: time.Now}, nil
-}
-
-// Close closes the connection to containerd.
-func (g *shimGate) Close() { _ = g.connection.Close() }
 
 // Check returns nil if pods of at least one runtime handler get their GPUs from our
 // shim. Errors that are not certain mean that it is not known.
@@ -81,9 +70,15 @@ func (g *shimGate) query(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	loaded, err := containerdconfig.Load(ctx, g.connection)
+	socket := g.criSocket.String()
+	connection, err := containerdconfig.Dial(socket)
 	if err != nil {
-		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s right?", err, g.criSocket)
+		return err
+	}
+	defer connection.Close()
+	loaded, err := containerdconfig.Load(ctx, connection)
+	if err != nil {
+		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s right?", err, socket)
 	}
 	if err := loaded.Check(); err != nil {
 		return err

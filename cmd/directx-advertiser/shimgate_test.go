@@ -21,6 +21,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/internal/containerdconfig"
+	"directx-nri/internal/paths"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
 )
@@ -69,17 +70,10 @@ func (c *containerd) serve(t *testing.T, path string) (stop func()) {
 	return stop
 }
 
-func newGate(t *testing.T, socket string) *shimGate {
-	t.Helper()
-	gate, err := newShimGate(filepath.Dir(socket), socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(gate.Close)
+func newGate(socket string) *shimGate {
 	// The last answer is always too old.
 	now := time.Now()
-	gate.now = func() time.Time { now = now.Add(gateAge); return now }
-	return gate
+	return &shimGate{stateDir: filepath.Dir(socket), criSocket: paths.CRISocket(socket), now: func() time.Time { now = now.Add(gateAge); return now }}
 }
 
 func TestShimGate(t *testing.T) {
@@ -108,7 +102,7 @@ func TestShimGate(t *testing.T) {
 			if test.path != "none" {
 				(&containerd{path: test.path, sandbox: test.sandbox}).serve(t, socket)
 			}
-			err := newGate(t, socket).Check(t.Context())
+			err := newGate(socket).Check(t.Context())
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
@@ -124,7 +118,7 @@ func TestShimGateCaches(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	c := &containerd{}
 	c.serve(t, socket)
-	gate := newGate(t, socket)
+	gate := newGate(socket)
 	now := time.Now()
 	gate.now = func() time.Time { return now }
 	ended, cancel := context.WithCancel(t.Context())
@@ -163,7 +157,7 @@ func TestGatedSource(t *testing.T) {
 	var lines bytes.Buffer
 	log := logrus.New()
 	log.SetOutput(&lines)
-	source := &gatedSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: newGate(t, socket).Check, log: log}
+	source := &gatedSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: newGate(socket).Check, log: log}
 	check := func(when string, want int, wantErr bool) {
 		t.Helper()
 		devices, err := source.Devices(t.Context())
@@ -174,7 +168,6 @@ func TestGatedSource(t *testing.T) {
 	check("no containerd", 0, true)
 	c := &containerd{}
 	stop := c.serve(t, socket)
-	source.check = newGate(t, socket).Check // connects at once
 	check("not configured", 0, true)
 	c.set(shim)
 	check("configured", 1, false)
@@ -185,7 +178,6 @@ func TestGatedSource(t *testing.T) {
 	stop()
 	check("containerd restarts", 1, false)
 	c.serve(t, socket)
-	source.check = newGate(t, socket).Check
 	check("containerd is back", 1, false)
 	c.set("")
 	check("unconfigured", 0, false)

@@ -27,8 +27,9 @@ import (
 // options are the program's flags.
 type options struct {
 	stateDir, runtimeDir, hostRoot string
-	nriSocket, nriIndex, criSocket string
+	nriSocket, nriIndex            string
 	metricsAddress                 string
+	criSocket                      paths.CRISocket
 }
 
 func newCommand() *cobra.Command {
@@ -60,7 +61,7 @@ again whenever containerd restarts.`,
 	flags.StringVar(&o.hostRoot, "host-root", "/", "`DIRECTORY` where the node's root directory is mounted")
 	flags.StringVar(&o.nriSocket, "nri-socket", defaults.NRI, "containerd's NRI `SOCKET`")
 	flags.StringVar(&o.nriIndex, "nri-index", "50", "`INDEX` of the plugin among all NRI plugins, from 00 to 99")
-	flags.StringVar(&o.criSocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET`, to find out which runtime handlers run runc")
+	flags.Var(&o.criSocket, "cri-socket", "containerd's CRI `SOCKET`, to find out which runtime handlers run runc")
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints; \"\" disables them")
 	return command
 }
@@ -124,14 +125,15 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 
 // loadHandlers returns the configuration that containerd has loaded.
 func (o options) loadHandlers(ctx context.Context) (containerdconfig.Loaded, error) {
-	connection, err := containerdconfig.Dial(o.criSocket)
+	socket := o.criSocket.String()
+	connection, err := containerdconfig.Dial(socket)
 	if err != nil {
 		return containerdconfig.Loaded{}, err
 	}
 	defer connection.Close()
 	loaded, err := containerdconfig.Load(ctx, connection)
 	if err != nil {
-		return loaded, fmt.Errorf("%w; is --cri-socket %s correct?", err, o.criSocket)
+		return loaded, fmt.Errorf("%w; is --cri-socket %s correct?", err, socket)
 	}
 	return loaded, nil
 }

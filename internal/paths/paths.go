@@ -40,7 +40,9 @@ type Paths struct {
 
 // k3sSocket is that of the containerd which k3s runs, also beside another one.
 // https://docs.k3s.io/advanced#configuring-containerd
-const k3sSocket = "/run/k3s/containerd/containerd.sock"
+//
+//nolint:gochecknoglobals // A test replaces it.
+var k3sSocket = "/run/k3s/containerd/containerd.sock"
 
 // Default returns the paths of this operating system, with those of k3s's containerd
 // where it runs.
@@ -78,6 +80,22 @@ func Default() Paths {
 		ContainerdState:  filepath.Join(data, "containerd", "state"),
 	}
 }
+
+// CRISocket is a flag for containerd's CRI socket. If it is not set, it is the default at
+// each use: at boot, services start before k3s creates its socket.
+type CRISocket string
+
+// String implements [fmt.Stringer].
+func (s *CRISocket) String() string { return cmp.Or(string(*s), Default().CRI) }
+
+// Set implements pflag.Value.
+func (s *CRISocket) Set(socket string) error {
+	*s = CRISocket(socket)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*CRISocket) Type() string { return "string" }
 
 // Allocations returns the directory of the allocation records in a state directory.
 func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }

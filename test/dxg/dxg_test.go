@@ -33,10 +33,13 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(bed.Suite{
-		Dirs:  []bed.Dir{{Path: "/var/lib/kubelet"}, {Path: "/run/containerd"}, {Path: wsl}},
+		Dirs:  []bed.Dir{{Path: "/var/lib/kubelet"}, {Path: "/run/containerd"}, {Path: filepath.Dir(k3sSocket)}, {Path: wsl}},
 		Check: bed.Parts.CheckNode,
 	}.Main(m))
 }
+
+// k3sSocket is that of k3s's containerd.
+const k3sSocket = "/run/k3s/containerd/containerd.sock"
 
 // wsl is the directory of user-mode drivers in WSL 2.
 const wsl = "/usr/lib/wsl"

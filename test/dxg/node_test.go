@@ -28,7 +28,21 @@ func testNode(t *testing.T, containerd2 bool) {
 	d := start(t, adapters(laptop...))
 	n := bed.Start(t, bed.Options{
 		Live: true, Containerd2: containerd2, Replicas: replicas, Products: d.products(),
-		Offered: map[string]int{bed.Display: 3 * replicas},
+		Offered: map[string]int{bed.Display: 3 * replicas}, PluginFlags: []string{"--cri-socket="}, // the default
+	})
+
+	t.Run("k3s starts after the plugin", func(t *testing.T) {
+		pod := n.Apply(t, bed.GPUPod("early", 1))
+		bed.Eventually(t, time.Minute, "the pod is refused", func() error {
+			if log := n.Plugin.Log(0); !strings.Contains(log, "handlers of containerd are unknown") {
+				return errors.New(log)
+			}
+			return nil
+		})
+		bed.Check(t, os.Symlink(n.Address(), k3sSocket))
+		t.Cleanup(func() { bed.Check(t, os.Remove(k3sSocket)) })
+		n.WaitRunning(t, pod)
+		mustHave(t, n, pod)
 	})
 
 	t.Run("a pod gets its GPU", func(t *testing.T) {
