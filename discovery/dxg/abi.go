@@ -105,6 +105,7 @@ const (
 	typeRender           = 1 << 0
 	typeSoftware         = 1 << 2
 	typeHybridIntegrated = 1 << 5
+	typeParavirtualized  = 1 << 7
 	typeDetachable       = 1 << 10
 	typeComputeOnly      = 1 << 11
 )

@@ -33,12 +33,16 @@ type answers struct {
 // questions asks one adapter. After a failure it asks no more: each further question
 // could take as long.
 type questions struct {
-	driver   driver
-	handle   uint32
-	answered bool
-	refusal  error
-	failure  error
+	driver  driver
+	handle  uint32
+	refusal error
+	failure error
 }
+
+// errEmpty is of an adapter that answers nothing but zeros. With an old host, the kernel
+// drops the host's status, so that a refused query is one.
+// https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
+var errEmpty = errors.New("its answers are empty")
 
 func (q *questions) ask(kind uint32, data unsafe.Pointer, size int) bool {
 	if q.failure != nil {
@@ -46,7 +50,6 @@ func (q *questions) ask(kind uint32, data unsafe.Pointer, size int) bool {
 	}
 	switch err := query(q.driver, q.handle, kind, data, size); {
 	case err == nil:
-		q.answered = true
 		return true
 	case unsupported(err):
 		q.refusal = err
@@ -56,20 +59,30 @@ func (q *questions) ask(kind uint32, data unsafe.Pointer, size int) bool {
 	return false
 }
 
-// ask returns the answer to a query of a fixed size, nil if there is none.
-func ask[T any](q *questions, kind uint32) *T {
+// ask returns the answer to a query of a fixed size, nil if there is none or it is zero.
+func ask[T comparable](q *questions, kind uint32) *T {
 	v := new(T)
-	if !q.ask(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) {
+	if !q.ask(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
 		return nil
 	}
 	return v
+}
+
+// askType returns the adapter's type, nil if it is unknown: the driver sets typeParavirtualized
+// in every answer.
+func askType(q *questions) *uint32 {
+	bits := ask[uint32](q, queryType)
+	if bits != nil && *bits == typeParavirtualized {
+		return nil
+	}
+	return bits
 }
 
 // read asks an open adapter everything.
 func read(d driver, adapter adapterInfo) answers {
 	q := &questions{driver: d, handle: adapter.handle}
 	a := answers{luid: adapter.luid.number()}
-	a.typeBits = ask[uint32](q, queryType)
+	a.typeBits = askType(q)
 	a.ids = ask[deviceIDs](q, queryDeviceIDs)
 	a.address = ask[adapterAddress](q, queryAddress)
 	if info := ask[registryInfo](q, queryRegistryInfo); info != nil {
@@ -87,16 +100,18 @@ func read(d driver, adapter adapterInfo) answers {
 	}
 	a.storePath, a.storeErr = queryStorePath(q)
 	a.failure = q.failure
-	if !q.answered && a.failure == nil {
-		a.failure = q.refusal
+	if a.typeBits == nil && a.ids == nil && a.address == nil && a.registry == (registryInfo{}) && a.memory == 0 && a.version == 0 && a.storeErr != nil {
+		a.failure = cmp.Or(a.failure, q.refusal, errEmpty)
 	}
 	return a
 }
 
 // check returns why an adapter that answered before does not work now, nil if it does.
-func check(d driver, adapter adapterInfo) error {
+func check(d driver, adapter adapterInfo, before answers) error {
 	q := &questions{driver: d, handle: adapter.handle}
-	ask[uint32](q, queryType)
+	if askType(q) == nil && before.typeBits != nil {
+		return cmp.Or(q.failure, q.refusal, errEmpty)
+	}
 	return q.failure
 }
 
@@ -184,10 +199,13 @@ const qualcommACPI = 'Q' | 'C'<<8 | 'O'<<16 | 'M'<<24
 // basicRender is the PCI device ID of Microsoft Basic Render Driver.
 const basicRender = 0x8C
 
+// unknownModel is in the instance IDs of adapters without a known model.
+const unknownModel = `DXG`
+
 // model returns the adapter's part of a PnP device instance ID that its model decides.
 func (a answers) model() string {
 	if a.ids == nil || a.ids.vendor == 0 {
-		return `DXG`
+		return unknownModel
 	}
 	if a.ids.vendor > 0xFFFF {
 		return fmt.Sprintf(`ACPI\VEN_%08X&DEV_%04X`, a.ids.vendor, a.ids.device)

@@ -51,10 +51,10 @@ func (d device) Close() error { return unix.Close(int(d)) }
 
 // unsupported reports whether err means that the kernel or the host does not have the
 // request or query. The driver maps STATUS_NOT_SUPPORTED and STATUS_NOT_IMPLEMENTED to
-// EPERM, and every unknown status to EINVAL.
+// EPERM, every unknown status to EINVAL, and an answer that is too short to EOVERFLOW.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 func unsupported(err error) bool {
-	for _, errno := range []error{unix.ENOTTY, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM, unix.EINVAL} {
+	for _, errno := range []error{unix.ENOTTY, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM, unix.EINVAL, unix.EOVERFLOW} {
 		if errors.Is(err, errno) {
 			return true
 		}

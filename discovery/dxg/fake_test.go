@@ -26,6 +26,8 @@ type fakeAdapter struct {
 	answers map[uint32][]byte
 	// failure is the answer to every query.
 	failure error
+	// zeros makes all unknown answers zero, as with an old host.
+	zeros bool
 }
 
 // fakeDriver is a driver whose adapters are in memory.
@@ -93,6 +95,8 @@ func (f *fakeDriver) ioctl(request uintptr, argument unsafe.Pointer) error {
 		switch data := unsafe.Slice((*byte)(args.data), args.size); {
 		case adapter.failure != nil:
 			return adapter.failure
+		case adapter.zeros && !known:
+			clear(data)
 		case !open || !known:
 			return unix.EINVAL
 		case args.kind == queryRegistry:

@@ -11,14 +11,15 @@
 // # Identity
 //
 // A device's instance ID is the model, as in `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`,
-// and the unit: the place on the host's PCI bus if the host reports it, and otherwise the
-// LUID. In a VM, that is the start of the VMBus channel's ID, and not the LUID of the
-// host's adapter, which no request returns (dxgglobal_create_adapter in dxgmodule.c). It
-// can change when the VM or the host's driver restarts, and be another adapter's then, so
-// that IDs of equal GPUs can change places. No container survives a restart of the VM, and
-// an ID never names a GPU of another model. A record of an ID that no longer exists
-// matches no GPU: its container is refused until the pod is replaced. While a program runs
-// and the adapter is present, it keeps its ID.
+// and the unit: the place on the host's PCI bus if the host reports it, 0 for the only
+// adapter of a model, and otherwise the LUID. In a VM, that is the start of the VMBus
+// channel's ID, and not the LUID of the host's adapter, which no request returns
+// (dxgglobal_create_adapter in dxgmodule.c). It can change when the VM or the host's driver
+// restarts, and be another adapter's then, so that IDs of equal GPUs can change places. No
+// container survives a restart of the VM, and an ID never names a GPU of another model. A
+// record of an ID that no longer exists matches no GPU: its container is refused until the
+// pod is replaced. While a program runs and the adapter is present, it keeps its ID, unless
+// it fails and another one, such as itself with a new LUID, has taken its place.
 //
 // The location path is that of the virtual function in the VM. It is not part of the
 // identity, because whether it survives a restart of the VM is the host's choice.
@@ -140,7 +141,7 @@ func (s *Source) answers(d driver, adapter adapterInfo) answers {
 		return read(d, adapter)
 	}
 	// The rest changes with the LUID only, and the driver logs each refused query.
-	a.failure = check(d, adapter)
+	a.failure = check(d, adapter, a.answers)
 	return a.answers
 }
 
@@ -149,26 +150,18 @@ func (s *Source) answers(d driver, adapter adapterInfo) answers {
 func (s *Source) devices(all []answers) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b answers) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b answers) bool { return a.luid == b.luid })
-	equal := map[string]int{} // adapters at the same place of a bus
-	for _, a := range all {
-		equal[a.model()+a.place()]++
-	}
+	ids := s.instanceIDs(all)
 	pci, files, known := functions(s.sys), openVM(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
 		d := a.device()
-		unit := a.luid.String()
-		if place := a.place(); place != "" && equal[a.model()+place] == 1 {
-			unit = place
-		}
-		last, isKnown := s.known[a.luid]
-		d.InstanceID = cmp.Or(last.instanceID, a.model()+`\`+unit)
+		d.InstanceID = ids[a.luid]
 		d.LocationPath = pci[a.luid].locationPath
 		if pci[a.luid].computeOnly {
 			d.SupportsDisplay = false
 		}
 		addFiles(&d, files, a)
-		if isKnown || a.failure == nil {
+		if _, isKnown := s.known[a.luid]; isKnown || a.failure == nil {
 			a.failure = nil
 			known[a.luid] = knownAdapter{a, d.InstanceID}
 		}
@@ -176,4 +169,32 @@ func (s *Source) devices(all []answers) []discovery.Device {
 	}
 	s.known = known
 	return devices
+}
+
+// instanceIDs returns the adapters' instance IDs. Those that work come first.
+func (s *Source) instanceIDs(all []answers) map[discovery.LUID]string {
+	equal := map[string]int{} // adapters that work at the same place of a bus
+	for _, a := range all {
+		if a.failure == nil {
+			equal[a.model()+a.place()]++
+		}
+	}
+	ids, taken := map[discovery.LUID]string{}, map[string]bool{}
+	for _, works := range []bool{true, false} {
+		for _, a := range all {
+			if (a.failure == nil) != works {
+				continue
+			}
+			unit := cmp.Or(a.place(), "0")
+			if equal[a.model()+a.place()] > 1 || a.model()+a.place() == unknownModel {
+				unit = a.luid.String()
+			}
+			id := cmp.Or(s.known[a.luid].instanceID, a.model()+`\`+unit)
+			if taken[id] {
+				id = a.model() + `\` + a.luid.String()
+			}
+			ids[a.luid], taken[id] = id, true
+		}
+	}
+	return ids
 }

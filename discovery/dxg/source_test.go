@@ -20,7 +20,9 @@ import (
 
 func TestDevice(t *testing.T) {
 	t.Parallel()
-	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0))}}
+	// As an old host refuses queries that have another one in their place.
+	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)).with(querySegmentSize, nil).with(queryUserModeVersion, nil)}}
+	f.adapters[0].with(querySegmentGroupSize, le(0, 0, 0, 2)).with(queryKernelVersion, le(15<<16|6094, 32<<16))
 	s, root := newSource(t, f)
 	plug(t, root, "3db8:00:00.0", microsoftVendor, virtualRender, config(0xC2F5))
 	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
@@ -54,8 +56,9 @@ func TestDevice(t *testing.T) {
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	const (
-		nv    = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
-		iris  = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0x00000000_0x0000B100 Intel(R) Iris(R) Xe Graphics healthy`
+		nv    = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0 NVIDIA GeForce RTX 4090 healthy`
+		iris  = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0 Intel(R) Iris(R) Xe Graphics healthy`
+		twins = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
 		blank = ` DXG\0x00000000_0x0000C2F5  the driver does not answer: `
 	)
 	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 400))
@@ -68,17 +71,19 @@ func TestScenarios(t *testing.T) {
 		"hybrid laptop":     {&fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}}, []string{iris, nv}},
 		"old kernel":        {&fakeDriver{old: true, adapters: []fakeAdapter{nvidia()}}, []string{nv}},
 		"long registry":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
-		"compute-only":      {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", "x")}}, []string{`compute PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0x00000000_0x00000001 NPU healthy`}},
-		"software":          {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0x00000000_0x00000001 Microsoft Basic Render Driver healthy`}},
-		"software untyped":  {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0x00000000_0x00000001  healthy`}},
-		"ACPI":              {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0x00000000_0x00000001 Adreno healthy`}},
+		"compute-only":      {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", "x")}}, []string{`compute PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0 NPU healthy`}},
+		"software":          {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
+		"software untyped":  {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy`}},
+		"ACPI":              {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy`}},
 		"vendor only":       {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}}, []string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1)}},
+		"old host":          {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}}, []string{nv}},
+		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
 		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
 		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{iris, blank + "input/output error (EIO)"}},
 		"short answers":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}}, []string{`display DXG\0x00000000_0x0000C2F5  healthy`}},
 		"host bridge":       {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
 		"hostile address":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
-		"equal addresses":   {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}}, []string{strings.Replace(nv, "0000C2F5", "00000002", 1), nv}},
+		"equal addresses":   {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}}, []string{strings.Replace(twins, "0000C2F5", "00000002", 1), twins}},
 		"twice":             {&fakeDriver{adapters: []fakeAdapter{nvidia(), nvidia()}}, []string{nv}},
 		"control character": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistryInfo, utf16le("NVIDIA\n\x1b[31m GPU"))}}, []string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "NVIDIA[31m GPU", 1)}},
 	} {
@@ -142,6 +147,8 @@ func TestFailing(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
+	f.adapters[0].failure = unix.EINVAL
+	check("one refuses", "", "the driver does not answer: invalid argument (EINVAL)")
 	f.adapters[0].failure = unix.EIO
 	check("one fails", "", "the driver does not answer: input/output error (EIO)")
 	f.openErr = unix.ENODEV
@@ -151,6 +158,41 @@ func TestFailing(t *testing.T) {
 	check("they answer again", "", "")
 	f.adapters = f.adapters[1:]
 	check("one vanishes", "")
+}
+
+// TestIdentity checks the IDs of adapters of one model that come and go.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	f := &fakeDriver{}
+	s, _ := newSource(t, f)
+	unit := func(luid uint32, failure error) fakeAdapter {
+		a := nvidia()
+		a.luid, a.failure = luid, failure
+		return a
+	}
+	for _, step := range []struct {
+		name     string
+		adapters []fakeAdapter
+		want     string
+	}{
+		{"the only one", []fakeAdapter{unit(1, nil)}, "0"},
+		{"a second one", []fakeAdapter{unit(1, nil), unit(2, nil)}, "0 0x00000000_0x00000002"},
+		{"one fails", []fakeAdapter{unit(1, unix.EIO), unit(2, nil)}, "0 0x00000000_0x00000002"},
+		{"one is left", []fakeAdapter{unit(1, nil)}, "0"},
+		{"it returns while it is listed", []fakeAdapter{unit(1, unix.EIO), unit(3, nil)}, "0x00000000_0x00000001 0"},
+		{"it has returned", []fakeAdapter{unit(3, nil)}, "0"},
+		{"the VM restarts", []fakeAdapter{unit(4, nil)}, "0"},
+	} {
+		f.adapters = step.adapters
+		devices, err := s.Devices(t.Context())
+		var got []string
+		for _, d := range devices {
+			got = append(got, d.InstanceID[strings.LastIndex(d.InstanceID, `\`)+1:])
+		}
+		if strings.Join(got, " ") != step.want || err != nil {
+			t.Errorf("%s: %q, want %s; %v", step.name, got, step.want, err)
+		}
+	}
 }
 
 // TestNoFiles checks GPUs whose user-mode driver is missing.
