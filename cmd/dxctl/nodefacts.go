@@ -128,18 +128,14 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 func within[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	type answer struct {
-		result T
-		err    error
-	}
-	answers := make(chan answer, 1)
+	answers := make(chan func() (T, error), 1)
 	go func() {
 		result, err := query(ctx)
-		answers <- answer{result, err}
+		answers <- func() (T, error) { return result, err }
 	}()
 	select {
-	case a := <-answers:
-		return a.result, a.err
+	case answer := <-answers:
+		return answer()
 	case <-ctx.Done():
 		return result, fmt.Errorf("no answer: %w", ctx.Err())
 	}
@@ -351,8 +347,7 @@ func (n *nodeFacts) records(ctx context.Context) (list []doctor.File) {
 }
 
 // leftovers returns the remains of interrupted commands.
-func (n *nodeFacts) leftovers() []doctor.File {
-	var list []doctor.File
+func (n *nodeFacts) leftovers() (list []doctor.File) {
 	add := func(kind doctor.FileKind, path string, err error) {
 		list = append(list, doctor.File{Kind: kind, Path: path, Err: err})
 	}

@@ -67,9 +67,10 @@ func Examine(f Facts) Report {
 	e.setup()
 	e.files()
 	e.config()
-	if e.wsl(); !e.has(CheckWSL) {
-		e.gpus()
+	if e.wsl(); e.has(CheckWSL) {
+		return e.r // The remedy restarts everything.
 	}
+	e.gpus()
 	e.windows()
 	e.containerd()
 	if e.served(byShim) {
@@ -145,8 +146,11 @@ func (e *examination) report(n entry) {
 		n.problem, n.fix = fmt.Sprintf("%s: %v: %s", access.Path, access.Reason, access.Cause), access.Remedy
 	}
 	restart, remove := "run 'systemctl restart containerd'", "rm "+n.object
-	if e.OS == "windows" {
+	switch {
+	case e.OS == "windows":
 		restart, remove = "in PowerShell: Restart-Service containerd", `del "`+n.object+`"`
+	case strings.Contains(e.Containerd.Socket, "/k3s/"): // also on agents, and RKE2's
+		restart = "restart the service of k3s or RKE2"
 	}
 	fix := strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove).Replace(n.fix)
 	e.r.Findings = append(e.r.Findings, Finding{n.check, severity, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
@@ -157,10 +161,11 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 func (e *examination) setup() {
 	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRIErr, e.Config.Err},
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
-	e.first(entry{
-		len(e.r.ServedBy) == 0 && !denied, CheckSetup, "", "directx-nri is not set up on this node", "no container can have a GPU",
-		"run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs",
-	})
+	fix := "run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs"
+	if e.OS == "linux" && e.Kubelet != nil {
+		fix = "run 'dxctl service install', or install the chart"
+	}
+	e.first(entry{len(e.r.ServedBy) == 0 && !denied, CheckSetup, "", "directx-nri is not set up on this node", "no container can have a GPU", fix})
 }
 
 func (e *examination) files() {
@@ -190,6 +195,7 @@ func (e *examination) wsl() {
 	e.first([]entry{
 		{live && !w.Driver, CheckWSL, "/dev/dxg", "kernel " + w.Kernel + " of WSL has no /dev/dxg", why, "run 'wsl --update' in Windows, or build your kernel with CONFIG_DXGKRNL; " + restartWSL},
 		{live && !w.Libraries, CheckWSL, "/usr/lib/wsl/lib", "WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist", why, "install the current driver of the GPU in Windows, and remove enabled=false from section [gpu] of /etc/wsl.conf; " + restartWSL},
+		{!w.Systemd && (e.Containerd.Err != nil || e.served(byNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)), CheckWSL, "/etc/wsl.conf", "systemd, which starts containerd and directx-nri, does not run", why, "set systemd=true in section [boot] of /etc/wsl.conf; " + restartWSL},
 	}...)
 }
 
@@ -346,7 +352,6 @@ func (e *examination) nri() {
 		{e.NRIErr == nil && isOff, CheckNRI, c.ConfigPath, "NRI is enabled in the running containerd and disabled in " + c.ConfigPath, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --config"},
 		{when: e.NRIErr == nil || isOff && e.has(CheckLeftovers)},
 		{isOff, CheckNRI, c.ConfigPath, "NRI is disabled in containerd", why, "run 'dxctl runtime configure --no-shim --restart'"},
-		{e.WSL != nil && !e.WSL.Systemd, CheckWSL, "/etc/wsl.conf", "directx-nri is not running, nor systemd, which starts it", why, "set systemd=true in section [boot] of /etc/wsl.conf; " + restartWSL},
 		{true, CheckNRI, "directx-nri", e.NRIErr, why, "start directx-nri, or see its log"},
 	}...)
 }

@@ -203,8 +203,12 @@ func brokenNodes() []brokenNode {
 			f.GPUs.List[0].Health.Reason = "the VM has no libraries"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		linux(CheckWSL, "nor systemd", func(f *Facts) {
+		linux(CheckWSL, "systemd", func(f *Facts) {
 			f.WSL, f.NRIErr = &WSL{Driver: true, Libraries: true}, readiness.ErrNotRunning
+		}),
+		linux(CheckWSL, "systemd", func(f *Facts) {
+			f.WSL, f.Containerd.Err = &WSL{Driver: true, Libraries: true}, errGone
+			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr = errGone, errGone
 		}),
 		linux(CheckDevices, "no GPU that a container can have", func(f *Facts) { f.GPUs.List = f.GPUs.List[2:] }),
 		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *Facts) {
@@ -299,6 +303,24 @@ func TestBrokenNodes(t *testing.T) {
 		}
 		if f := r.Findings[0]; f.Why == "" || f.Fix == "" || strings.Contains(f.Problem+f.Why+f.Fix, "\n") {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// Remedies depend on what serves the node.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	broken := brokenNodes()[0].facts
+	for want, facts := range map[string]Facts{
+		"service install":                     broken,
+		"runtime install":                     with(broken, func(f *Facts) { f.Kubelet = nil }),
+		"'systemctl restart containerd', see": with(healthyNode(), func(f *Facts) { f.Containerd.Err = errIO }),
+		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *Facts) {
+			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
+		}),
+	} {
+		if r := Examine(facts); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) {
+			t.Errorf("%+v, want %s", r.Findings, want)
 		}
 	}
 }
