@@ -40,7 +40,11 @@ func askNVIDIASMI(root, program string, timeout time.Duration) (map[string]strin
 	libraries := wsl + "/lib"
 	if root = filepath.Clean("/" + root); root != "/" {
 		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.
-		loaders, _ := filepath.Glob(root + "/usr/lib/*-linux-gnu/ld-linux-*.so.?")
+		var loaders []string
+		for _, directory := range []string{"lib/*-linux-gnu", "lib64", "lib"} { // Debian's, Fedora's, Azure Linux's
+			found, _ := filepath.Glob(filepath.Join(root, "usr", directory, "ld-linux-*.so.?"))
+			loaders = append(loaders, found...)
+		}
 		if len(loaders) == 0 {
 			return nil, errors.ErrUnsupported
 		}

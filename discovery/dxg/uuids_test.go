@@ -29,6 +29,9 @@ func TestNVIDIASMI(t *testing.T) {
 		"open":    {"echo a, b", 0o757, durable.ErrUntrusted.Error()},
 
 		"in a container, no glibc": {"echo a, b", 0o755, errors.ErrUnsupported.Error()},
+		// What is found does not run.
+		"in a container of Fedora":      {"echo a, b", 0o755, "/usr/lib64/ld-linux-x86-64.so.2: "},
+		"in a container of Azure Linux": {"echo a, b", 0o755, "/usr/lib/ld-linux-x86-64.so.2: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "nvidia-smi")
@@ -40,7 +43,10 @@ func TestNVIDIASMI(t *testing.T) {
 			begin := time.Now()
 			root := "/" // The programs' default.
 			if strings.HasPrefix(name, "in a container") {
-				root, program = filepath.Split(program)
+				root, program = filepath.Dir(program), "/"+filepath.Base(program)
+				if loader, _, found := strings.Cut(test.want, ": "); found {
+					write(t, filepath.Join(root, loader), nil)
+				}
 			}
 			uuids, err := askNVIDIASMI(root, program, 300*time.Millisecond)
 			got := fmt.Sprint(uuids)
