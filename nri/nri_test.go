@@ -243,7 +243,7 @@ func TestAdjustRefuses(t *testing.T) {
 		want        error
 		says        []string
 	}{
-		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove variables"}},
+		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove environment variables"}},
 		"no token at all":    {env: []string{displayKey + "="}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
 		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, want: allocation.ErrMalformedToken},
 		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=x"}, want: allocation.ErrMalformedToken},
@@ -257,7 +257,7 @@ func TestAdjustRefuses(t *testing.T) {
 		"good and bad":  {env: []string{displayKey + "=" + b.allocate(t, display, "0"), "DIRECTX_ALLOCATION_X=" + madeUp}, want: allocation.ErrNotFound},
 		"no pod UID":    {pod: noUID, env: []string{displayKey + "=" + b.allocate(t, display, "0")}, says: []string{"no pod UID"}},
 		"the pod hides its allocation": {
-			annotations: map[string]string{"directx.microsoft.com/allocation.display": own}, says: []string{display, displayKey, "remove variables"},
+			annotations: map[string]string{"directx.microsoft.com/allocation.display": own}, says: []string{display, displayKey, "remove environment variables"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ const (
 )
 
 var (
-	errTooSlow = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the container is created again"))
+	errTooSlow = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the kubelet retries"))
 	errStuck   = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
@@ -106,7 +106,7 @@ func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
 		defer cancel()
 		loaded, err := p.load(ctx)
 		if err != nil {
-			return fmt.Errorf("the runtime handlers of containerd are unknown: %w; the container is created again", err)
+			return fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
 		}
 		p.loaded = &loaded
 	}

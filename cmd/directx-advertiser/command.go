@@ -46,10 +46,10 @@ start and whenever the file changes. While the file is invalid, the last policy 
 force. It needs no access to the cluster, and runs as root. The kubelet and containerd may
 be restarted at any time.`,
 		Example: `  # four containers can share each GPU of the inventory file
-  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --replicas 4
+  directx-advertiser --inventory /etc/directx-nri/gpus.yaml --replicas 4
 
   # containerd starts containers with the runtime shim
-  directx-advertiser --inventory /etc/directx-nri/inventory.yaml --served-by shim
+  directx-advertiser --inventory /etc/directx-nri/gpus.yaml --served-by shim
 
   # Windows and WSL 2: the GPUs of the node
   directx-advertiser --replicas 4`,

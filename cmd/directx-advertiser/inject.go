@@ -171,7 +171,7 @@ func mergeKeys(answer *v1beta1.ContainerAllocateResponse) map[string]string {
 		keys["mount at "+m.GetContainerPath()] = m.GetHostPath()
 	}
 	for name, value := range answer.GetEnvs() {
-		keys["variable "+name] = value
+		keys["environment variable "+name] = value
 	}
 	return keys
 }

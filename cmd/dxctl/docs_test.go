@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -56,8 +57,8 @@ func cliPage() string {
 	var page strings.Builder
 	page.WriteString(`# dxctl
 
-Generated from the commands' help, with the defaults on Linux. Flags for locations that several commands have
-are among the [common flags](#common-flags) only.
+Generated from the commands' help, with the defaults on Linux. Flags for locations that several
+commands have are among the [common flags](#common-flags) only.
 `)
 	commands := everyCommand(newCommand())
 	common, users := commonFlags(commands)
@@ -136,7 +137,8 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 	block := strings.Trim(command.Example+"\n\n"+own.FlagUsages(), "\n")
 	fmt.Fprintf(page, "\n```text\n%s\n```\n", block)
 	for _, place := range slices.Sorted(maps.Keys(elsewhere)) {
-		fmt.Fprintf(page, "\n%s: %s\n", place, strings.Join(elsewhere[place], ", "))
+		list := place + ": " + strings.Join(elsewhere[place], ", ")
+		fmt.Fprintf(page, "\n%s", regexp.MustCompile(`(.{1,100})(?: |$)`).ReplaceAllString(list, "$1\n"))
 	}
 }
 

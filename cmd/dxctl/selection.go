@@ -24,7 +24,8 @@ type selection struct {
 
 func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.all, "all", false, "all GPUs that containers can have")
-	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a list with commas")
+	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a comma-separated list")
+	flags.Lookup("index").DefValue = "" // not [] in help
 	flags.StringArrayVar(&s.luids, "luid", nil, "GPU with this `LUID`, such as 0xC2F5; can be repeated")
 	flags.StringArrayVar(&s.paths, "path", nil, "GPU with this location `PATH` or instance ID; can be repeated")
 }

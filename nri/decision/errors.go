@@ -43,7 +43,7 @@ var (
 	// ErrInternal: a recovered panic.
 	ErrInternal = errors.New("internal error in directx-nri, please report it")
 
-	errOverridden  = errors.New("it was allocated, but the container itself sets")
+	errOverridden  = errors.New("it was allocated, but the container overrides the environment variable")
 	errHyperV      = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
 	errOutsidePod  = errors.New("it presents an allocation but belongs to no pod")
 	errNoSuchGPU   = errors.New("no GPU of this node matches")
@@ -52,8 +52,8 @@ var (
 )
 
 const (
-	removeVariables = "remove variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
-	seeLog          = "the container is created again; see the log of directx-nri on this node"
+	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
+	runDoctor       = "run 'dxctl doctor' on this node"
 )
 
 // knownError is a row of the error table.
@@ -70,7 +70,7 @@ func errorTable() []knownError {
 	const onlyPlugin = removeVariables + ", and request the GPU in the container's resource limits"
 	return []knownError{
 		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
-		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " + VisibleAnnotation + " or, on Windows, with " + VisibleVariable},
+		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " + VisibleAnnotation + " or, on Windows, the environment variable " + VisibleVariable},
 		{errOverridden, ReasonWrongVariable, removeVariables},
 		{allocation.ErrMalformedToken, ReasonWrongVariable, onlyPlugin},
 		{ErrWrongVariable, ReasonWrongVariable, onlyPlugin},
@@ -81,10 +81,10 @@ func errorTable() []knownError {
 		{ErrDeviceGone, ReasonDeviceGone, bringBack},
 		{ErrDeviceFailed, ReasonDeviceGone, bringBack},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
-		{errUnknownGPUs, ReasonDeviceGone, seeLog},
+		{errUnknownGPUs, ReasonDeviceGone, runDoctor},
 		{errNoSuchGPU, ReasonRequest, ""},
 		{errBadRequest, ReasonRequest, ""},
-		{context.DeadlineExceeded, ReasonSlow, seeLog},
+		{context.DeadlineExceeded, ReasonSlow, runDoctor},
 	}
 }
 
@@ -94,7 +94,7 @@ func lookupError(err error) knownError {
 			return known
 		}
 	}
-	return knownError{err, ReasonOther, seeLog}
+	return knownError{err, ReasonOther, runDoctor}
 }
 
 // explain returns err with its remedy, and with subject before it if there is one.

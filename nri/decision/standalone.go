@@ -44,8 +44,8 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 	if !ok || assigned.any() {
 		present, err := discovery.ByClass(d.Source, d.Policy.ByClass).Devices(ctx)
 		if err != nil {
-			return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; %s=%s starts it without",
-				errUnknownGPUs, err, VisibleVariable, visibleNone)
+			return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; set the %s to %s to start it without",
+				errUnknownGPUs, err, name, visibleNone)
 		}
 		if devices, err = Select(request, present); err != nil {
 			return Outcome{}, false, fmt.Errorf("%s: %w", name, err)
@@ -105,10 +105,10 @@ func visibleDevices(c Container, environment bool) (name, request string) {
 	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
 		return "annotation " + VisibleAnnotation, value
 	}
-	if !environment {
-		return VisibleVariable, ""
+	if environment {
+		request = strings.TrimSpace(c.lookupEnv(VisibleVariable))
 	}
-	return VisibleVariable, strings.TrimSpace(c.lookupEnv(VisibleVariable))
+	return "environment variable " + VisibleVariable, request
 }
 
 // Select returns the GPUs of present that request names, in its order and without

@@ -362,7 +362,7 @@ func TestPodStart(t *testing.T) {
 	b.refused(b.start(specOf(podAnnotations("container", "u2"), variable)), "another container", `container "main" of pod default/web`)
 	hidden := podAnnotations("container", "u1")
 	hidden["directx.microsoft.com/allocation.display"] = token
-	b.refused(b.start(specOf(hidden)), "remove variables")
+	b.refused(b.start(specOf(hidden)), "remove environment variables")
 	b.refused(b.start(specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+string(allocation.NewToken()))), "no allocation is recorded")
 	b.refused(b.start(standalone(variable)), "outside Kubernetes")
 }
@@ -404,7 +404,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 		// The cause depends on this machine: it can have a /dev/dxg.
 		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.Inventory = false }) }, []string{"the GPUs of this node are unknown"}},
 		"compiled inventory is missing":  {func(b *bed) { _ = os.Remove(b.path("state/devices.jsonl")) }, []string{"devices.jsonl"}},
-		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.jsonl", "{}\n") }, []string{"devices.jsonl", "DIRECTX_VISIBLE_DEVICES=none"}},
+		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.jsonl", "{}\n") }, []string{"devices.jsonl", "DIRECTX_VISIBLE_DEVICES to none"}},
 		"state directory is not private": {func(b *bed) { _ = os.Chmod(b.path("state"), 0o777) }, []string{"not private"}},
 	} {
 		t.Run(name, func(t *testing.T) {
