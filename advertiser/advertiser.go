@@ -1,8 +1,8 @@
-// Package advertiser is the Kubernetes device plugin: it offers replicas of each GPU
+// Package advertiser is the Kubernetes device plugin: it advertises replicas of each GPU
 // to the kubelet and records what the kubelet allocates. It has no knowledge of
 // devices and mounts; answers that contain any are made by [Config.Inject].
 //
-// One [Advertiser] serves all resources. What a resource offers is an immutable pool,
+// One [Advertiser] serves all resources. What a resource advertises is an immutable pool,
 // made of the source's devices, the rules and the live records. The gRPC services are
 // thin layers over pure functions of a pool.
 package advertiser
@@ -99,19 +99,19 @@ type Advertiser struct {
 	mu sync.Mutex
 	// servers by resource are constant after start.
 	servers map[string]*server
-	// devices are those of the node, offered or not. They were listed at lastLook.
+	// devices are those of the node, advertised or not. They were listed at lastLook.
 	devices  []discovery.Device
 	lastLook time.Time
-	// tooLarge is why not all devices can be offered.
+	// tooLarge is why not all devices can be advertised.
 	tooLarge error
 
 	// What follows belongs to the goroutine of Run, and later of keepFresh.
 
 	// placed is the resource of each GPU in this run, by normalized instance ID.
 	placed map[string]string
-	// notOffered has the reasons why devices are not offered, by instance ID.
-	notOffered                      map[string]string
-	discovering, offering, tracking errorState
+	// unadvertised has the reasons why devices are not advertised, by instance ID.
+	unadvertised                      map[string]string
+	discovering, publishing, tracking errorState
 }
 
 // New returns an advertiser.
@@ -127,9 +127,9 @@ func New(config Config) *Advertiser {
 	}
 }
 
-// ErrRestart is returned by [Advertiser.Run] when a new run would offer GPUs under
+// ErrRestart is returned by [Advertiser.Run] when a new run would advertise GPUs under
 // other names.
-var ErrRestart = errors.New("GPUs can be offered under other resource names")
+var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its
 // sockets and returns nil. Restarts of the kubelet do not end it. It may be called
@@ -180,14 +180,14 @@ func (a *Advertiser) start(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	devices, err := a.listDevices(ctx)
-	offered := slices.ContainsFunc(resources.Assign(devices, a.config.Resources, a.config.NodeOS), func(d resources.Assigned) bool { return d.Rule != nil })
-	if a.config.FailOnInitError && !offered {
+	found := slices.ContainsFunc(resources.Assign(devices, a.config.Resources, a.config.NodeOS), func(d resources.Assigned) bool { return d.Rule != nil })
+	if a.config.FailOnInitError && !found {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}
 	if err != nil {
 		return nil //nolint:nilerr // There may be GPUs later.
 	}
-	return a.offer(devices, live)
+	return a.publishPools(devices, live)
 }
 
 func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error) {
@@ -196,7 +196,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 	a.mu.Unlock()
 	devices, err := a.config.Source.Devices(ctx)
 	if ctx.Err() == nil {
-		a.discovering.log(a.config.Log, err, "Cannot list GPUs; the last known ones are offered", "GPUs can be listed again")
+		a.discovering.log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
 	}
 	return devices, err
 }
@@ -211,7 +211,7 @@ func (a *Advertiser) watchDirectory(ctx context.Context) {
 	})
 }
 
-// keepFresh offers what there is at every change, and periodically for changes that
+// keepFresh publishes the pools at every change, and periodically for changes that
 // have no event: those of pods and records. It returns [ErrRestart], or nil when ctx
 // ends; other errors are retried.
 func (a *Advertiser) keepFresh(ctx context.Context) error {
@@ -234,21 +234,21 @@ func (a *Advertiser) keepFresh(ctx context.Context) error {
 		}
 		soon = false
 		timer.Reset(a.timing.recheck)
-		if err := a.look(ctx); err != nil {
+		if err := a.refresh(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// look reads devices, records and pods, and offers what there is.
-func (a *Advertiser) look(ctx context.Context) error {
+// refresh reads devices, records and pods, and publishes the pools.
+func (a *Advertiser) refresh(ctx context.Context) error {
 	devices, err := a.listDevices(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
 	live := a.config.Recorder.Live()
 	if err == nil {
-		if err := a.offer(devices, live); err != nil {
+		if err := a.publishPools(devices, live); err != nil {
 			return err
 		}
 	}
@@ -265,15 +265,15 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 	if len(live) == 0 || len(a.unwatched()) == len(a.servers) {
 		return nil
 	}
-	containers, over, err := a.config.Pods.update(ctx, live, a.kubelet)
-	for _, id := range over {
+	containers, ended, err := a.config.Pods.update(ctx, live, a.kubelet)
+	for _, id := range ended {
 		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
 		err = errors.Join(err, a.config.Recorder.End(id))
 		signal(a.changed)
 	}
 	for _, record := range live {
 		c, ok := soleHolder(containers, record)
-		if !ok || !record.Injected || record.Holder != nil || slices.Contains(over, record.ID) {
+		if !ok || !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
 			continue
 		}
 		a.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
@@ -292,13 +292,13 @@ func (a *Advertiser) kubelet() (localgrpc.Identity, error) {
 	return localgrpc.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
 }
 
-// offer publishes the pools for devices and live records. It returns [ErrRestart] if a
+// publishPools publishes the pools for devices and live records. It returns [ErrRestart] if a
 // GPU's resource is not that of this run. A pool whose list is too large for the
 // kubelet stays as it was.
-func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) error {
+func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
 	assigned := resources.Assign(devices, a.config.Resources, a.config.NodeOS)
-	a.logNotOffered(assigned)
-	offered := map[string][]gpu{}
+	a.logUnadvertised(assigned)
+	byResource := map[string][]gpu{}
 	for _, d := range assigned {
 		if d.Rule == nil {
 			continue
@@ -312,19 +312,19 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) 
 		}
 		switch placed, ok := a.placed[id]; {
 		case ok && placed != name:
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": placed, "to": name}).Info("Restarting to offer the GPU under another resource name")
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": placed, "to": name}).Info("Restarting to advertise the GPU under another resource name")
 			return ErrRestart
 		case !ok && isHeld:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": holder.ID, "holder": holder.Holder}).
 				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
 		a.placed[id] = name
-		offered[name] = append(offered[name], newGPU(d.Device, replicas))
+		byResource[name] = append(byResource[name], newGPU(d.Device, replicas))
 	}
 	var tooLarge error
 	for _, name := range slices.Sorted(maps.Keys(a.servers)) {
 		before, _ := a.servers[name].current()
-		after := before.next(offered[name], holdings(live, name), a.now(), a.timing.removalDelay)
+		after := before.next(byResource[name], holdings(live, name), a.now(), a.timing.removalDelay)
 		if len(after.gpus) == 0 && after.rule.Name == "" {
 			a.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
 			return ErrRestart
@@ -341,7 +341,7 @@ func (a *Advertiser) offer(devices []discovery.Device, live []allocation.Entry) 
 	a.mu.Lock()
 	a.devices, a.tooLarge = devices, tooLarge
 	a.mu.Unlock()
-	a.offering.log(a.config.Log, tooLarge, "Cannot offer the GPUs of this node", "All GPUs are offered again")
+	a.publishing.log(a.config.Log, tooLarge, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
 	return nil
 }
 
@@ -370,7 +370,7 @@ func (a *Advertiser) logChanges(before, after *pool) {
 			continue
 		}
 		if g.usable() {
-			a.logGPU(after, g).WithField("replicas", g.replicas).Info("GPU is offered")
+			a.logGPU(after, g).WithField("replicas", g.replicas).Info("GPU is advertised")
 		} else {
 			a.logGPU(after, g).WithField("fault", g.fault).Warn("GPU cannot be allocated")
 		}
@@ -386,14 +386,14 @@ func (a *Advertiser) logGPU(p *pool, g gpu) *logrus.Entry {
 	return a.config.Log.WithFields(logrus.Fields{"resource": p.resource, "gpu": g.name, "instanceID": g.instanceID})
 }
 
-// logNotOffered logs the devices that no resource has, once each.
-func (a *Advertiser) logNotOffered(devices []resources.Assigned) {
-	before := a.notOffered
-	a.notOffered = map[string]string{}
+// logUnadvertised logs the devices that no resource has, once each.
+func (a *Advertiser) logUnadvertised(devices []resources.Assigned) {
+	before := a.unadvertised
+	a.unadvertised = map[string]string{}
 	for _, d := range devices {
 		id := d.Device.InstanceID
-		if a.notOffered[id] = d.Reason; d.Reason != "" && before[id] != d.Reason {
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not offered")
+		if a.unadvertised[id] = d.Reason; d.Reason != "" && before[id] != d.Reason {
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
 		}
 	}
 }

@@ -77,8 +77,8 @@ func TestDeviceChanges(t *testing.T) {
 	source.set(errors.New("half a file"))
 	// After a second failed call, the first failure was handled.
 	testutil.Eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
-	if p, _ := r.servers[displayResource].current(); offered(p) != "A! B" {
-		t.Errorf("the GPUs cannot be listed, and %q is offered, want what was before", offered(p))
+	if p, _ := r.servers[displayResource].current(); describe(p) != "A! B" {
+		t.Errorf("the GPUs cannot be listed, and %q is advertised, want what was before", describe(p))
 	}
 	source.set(nil, displayGPU("B"), computeGPU("C"))
 	k.await(computeResource, "C::0 C::1")
@@ -153,7 +153,7 @@ func TestListTooLarge(t *testing.T) {
 	k.await(computeResource, listOf("C"))
 	recorder.awaitLooks(t)
 	k.await(displayResource, ofA)
-	const complaint = "Cannot offer the GPUs"
+	const complaint = "Cannot advertise the GPUs"
 	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
 		t.Errorf("logged %q, want one line with the remedy", lines)
 	}
@@ -162,7 +162,7 @@ func TestListTooLarge(t *testing.T) {
 	}
 
 	source.set(nil, displayGPU("A"), computeGPU("C"))
-	testutil.Eventually(t, "end of the error", func() bool { return len(log.with("offered again")) == 1 })
+	testutil.Eventually(t, "end of the error", func() bool { return len(log.with("advertised again")) == 1 })
 	k.await(displayResource, ofA)
 }
 

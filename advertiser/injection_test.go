@@ -92,7 +92,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, page.Body)
 		}
 	}
-	if n := r.Offered(); n != 1 {
+	if n := r.ResourcesWithGPUs(); n != 1 {
 		t.Errorf("%d resources have GPUs", n)
 	}
 	k.Stop()
@@ -110,7 +110,7 @@ func TestAlive(t *testing.T) {
 		t.Error(err)
 	}
 	now = now.Add(time.Second)
-	if err := a.Alive(); err == nil || !strings.Contains(err.Error(), "hangs") {
+	if err := a.Alive(); err == nil || !strings.Contains(err.Error(), "not finished") {
 		t.Error(err)
 	}
 }

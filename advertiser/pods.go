@@ -58,7 +58,7 @@ func NewPodTracker(r PodResources) *PodTracker {
 
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
-func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, over []allocation.ID, err error) {
+func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, ended []allocation.ID, err error) {
 	before, err := kubelet()
 	if err == nil {
 		containers, err = t.list(ctx)
@@ -94,11 +94,11 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubele
 		}
 		owners[record.ID] = o
 		if o.missed >= enoughMissed && (o.listed || t.now().Sub(o.missedSince) >= unlistedLimit) {
-			over = append(over, record.ID)
+			ended = append(ended, record.ID)
 		}
 	}
 	t.owners = owners
-	return containers, over, nil
+	return containers, ended, nil
 }
 
 // hasAPIPod reports whether one of pods is certainly from the API server. The names

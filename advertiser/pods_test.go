@@ -32,22 +32,22 @@ func TestPodTracker(t *testing.T) {
 		// newSocket is before the call, restart during it.
 		newSocket, restart, noSocket bool
 		err                          error
-		over                         bool
+		ended                        bool
 		wantErr                      string
 	}
 	exists := step{live: mine, listed: "name-of-a"}
 	missing := step{live: mine, listed: "other"}
-	over := step{live: mine, listed: "other", over: true}
+	ended := step{live: mine, listed: "other", ended: true}
 	static := func(after time.Duration) step {
 		return step{live: mine, listed: "proxy-node-1 other-node-1", after: after}
 	}
 	api := func(after time.Duration) step { return step{live: mine, listed: "proxy-node-1 web-a", after: after} }
 	apiOver := func(after time.Duration) step {
-		return step{live: mine, listed: "proxy-node-1 web-a", after: after, over: true}
+		return step{live: mine, listed: "proxy-node-1 web-a", after: after, ended: true}
 	}
 	for name, steps := range map[string][]step{
-		"deleted":                            {exists, exists, missing, over, over},
-		"missing once":                       {exists, missing, exists, missing, over},
+		"deleted":                            {exists, exists, missing, ended, ended},
+		"missing once":                       {exists, missing, exists, missing, ended},
 		"never listed":                       {missing, missing, missing},
 		"deleted before the start":           {api(0), api(unlistedLimit - 1), apiOver(1)},
 		"listed late":                        {api(0), api(unlistedLimit - 1), {live: mine, listed: "name-of-a cni-b", after: time.Hour}, api(0), apiOver(0)},
@@ -56,14 +56,14 @@ func TestPodTracker(t *testing.T) {
 		"not bound, never listed":            {{live: unbound, listed: "web-a cni-b"}, {live: unbound, listed: "web-a cni-b", after: time.Hour}, {live: unbound, listed: "web-a cni-b", after: time.Hour}},
 		"no name, never listed":              {{live: nameless, listed: "web-a cni-b"}, {live: nameless, listed: "web-a cni-b", after: time.Hour}},
 		"not bound, and not listed with it":  {{live: unbound, listed: "name-of-a"}, {live: unbound}, {live: unbound}},
-		"not bound, listed with it":          {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, over: true}},
-		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"}, {live: unbound}, {live: unbound, over: true}},
-		"listed with it, then bound":         {{live: unbound, listed: "name-of-a:A::0"}, missing, over},
+		"not bound, listed with it":          {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, ended: true}},
+		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"}, {live: unbound}, {live: unbound, ended: true}},
+		"listed with it, then bound":         {{live: unbound, listed: "name-of-a:A::0"}, missing, ended},
 		"bound without a name":               {{live: nameless, listed: "name-of-a"}, {live: nameless}, {live: nameless}},
-		"another kubelet":                    {exists, {live: mine, newSocket: true}, missing, missing, exists, missing, over},
-		"another kubelet during the call":    {exists, {live: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, over},
+		"another kubelet":                    {exists, {live: mine, newSocket: true}, missing, missing, exists, missing, ended},
+		"another kubelet during the call":    {exists, {live: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, ended},
 		"no kubelet":                         {exists, {live: mine, noSocket: true, wantErr: "kubelet.sock"}, missing, missing},
-		"a call fails":                       {exists, missing, {live: mine, err: errors.New("deadline"), wantErr: "deadline"}, over},
+		"a call fails":                       {exists, missing, {live: mine, err: errors.New("deadline"), wantErr: "deadline"}, ended},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,8 +109,8 @@ func TestPodTracker(t *testing.T) {
 					}
 					continue
 				}
-				if err != nil || (len(got) > 0) != step.over {
-					t.Errorf("step %d: %v, %v; over: %t", i, got, err, step.over)
+				if err != nil || (len(got) > 0) != step.ended {
+					t.Errorf("step %d: %v, %v; ended: %t", i, got, err, step.ended)
 				}
 			}
 		})

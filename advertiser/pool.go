@@ -17,7 +17,7 @@ import (
 	"directx-nri/internal/policy"
 )
 
-// pool is what one resource offers: GPUs, each as a number of replicas. A pool is
+// pool is what one resource advertises: GPUs, each as a number of replicas. A pool is
 // immutable; [pool.next] derives the following one.
 type pool struct {
 	resource string
@@ -73,7 +73,7 @@ func (g gpu) healthy() int {
 	return min(g.replicas, g.listed)
 }
 
-// newGPU returns a device that is offered as replicas.
+// newGPU returns a device that is advertised as replicas.
 func newGPU(d discovery.Device, replicas int) gpu {
 	g := gpu{
 		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID,
@@ -110,18 +110,18 @@ func holdings(live []allocation.Entry, resource string) map[string]holding {
 	return held
 }
 
-// next returns the pool that follows p, with the GPUs that are offered now. What live
-// records hold stays listed, and cannot be allocated if it is not offered.
+// next returns the pool that follows p, with the GPUs that are advertised now. What live
+// records hold stays listed, and cannot be allocated if it is not advertised.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it
 // has allocated is not in the list, both when Allocate returns
 // (allocateContainerResources) and when it finds a container running after a restart
 // (GetTopologyHints). So a replica is removed from the list when no record has held
 // it for as long as removalDelay.
-func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, removalDelay time.Duration) *pool {
-	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(offered))}
+func (p *pool) next(gpus []gpu, held map[string]holding, now time.Time, removalDelay time.Duration) *pool {
+	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
 	before := make(map[string]gpu, len(p.gpus))
-	all := slices.Clone(offered)
+	all := slices.Clone(gpus)
 	for _, g := range p.gpus {
 		before[normalizeID(g.instanceID)] = g
 		g.fault, g.name = faultMissing, g.instanceID // Another GPU can have its location path.
@@ -140,7 +140,7 @@ func (p *pool) next(offered []gpu, held map[string]holding, now time.Time, remov
 		old := before[key]
 		g.instanceID = cmp.Or(old.instanceID, held[key].instanceID, g.instanceID)
 		g.needed, g.since = held[key].replicas, old.since
-		if i < len(offered) {
+		if i < len(gpus) {
 			g.needed = max(g.needed, g.replicas)
 		}
 		if g.needed != old.needed {
@@ -198,7 +198,7 @@ func (p *pool) checkSize() error {
 		replicas = max(replicas, g.replicas)
 	}
 	if size > maxListBytes {
-		return fmt.Errorf("offer %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
+		return fmt.Errorf("advertise %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
 			len(p.gpus), replicas, p.resource, size, maxListBytes, max(1, replicas*(maxListBytes/1024)/(size/1024+1)))
 	}
 	return nil

@@ -65,9 +65,9 @@ func bound(uid string, record allocation.Entry) allocation.Entry {
 	return record
 }
 
-// offered describes p in short: "A" for a usable GPU, "A!" for one with a
-// fault, "A?" for one that is missing, "A+n" with n replicas beyond the offer.
-func offered(p *pool) string {
+// describe returns p in short: "A" for a usable GPU, "A!" for one with a
+// fault, "A?" for one that is missing, "A+n" with n replicas beyond those of its rule.
+func describe(p *pool) string {
 	var words []string
 	for _, g := range p.gpus {
 		word := g.instanceID
@@ -250,7 +250,7 @@ func TestNext(t *testing.T) {
 					held[id] = holding{id, n}
 				}
 				next := p.next(gpusOf(4, step.devices...), held, at(step.at), testDelay)
-				if got := offered(next); got != step.want {
+				if got := describe(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
 				}
 				if changed := !next.sameList(p); changed == step.quiet {

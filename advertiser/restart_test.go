@@ -100,9 +100,9 @@ func TestResourceInUse(t *testing.T) {
 	}
 }
 
-// TestNotOffered logs each device without a resource once. A GPU of another operating
+// TestUnadvertised logs each device without a resource once. A GPU of another operating
 // system's containers is one of them.
-func TestNotOffered(t *testing.T) {
+func TestUnadvertised(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
@@ -115,7 +115,7 @@ func TestNotOffered(t *testing.T) {
 	run(t, config)
 	k.await(displayResource, "A::0 A::1")
 	recorder.awaitLooks(t)
-	lines := log.with("Device is not offered")
+	lines := log.with("Device is not advertised")
 	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
 		t.Errorf("logged %q", lines)
 	}

@@ -51,8 +51,8 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 	}
 }
 
-// Offered returns the number of resources that have GPUs. It may be called at any time.
-func (a *Advertiser) Offered() (n int) {
+// ResourcesWithGPUs returns the number of resources that have GPUs. It may be called at any time.
+func (a *Advertiser) ResourcesWithGPUs() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.servers {
@@ -71,20 +71,20 @@ func (a *Advertiser) Alive() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if silence := a.now().Sub(a.lastLook); !a.lastLook.IsZero() && silence > maxSilence {
-		return fmt.Errorf("discovery of the GPUs hangs since %s", silence.Round(time.Second))
+		return fmt.Errorf("GPU discovery has not finished for %s: restart directx-advertiser", silence.Round(time.Second))
 	}
 	return nil
 }
 
 // Registered returns an error if the kubelet does not watch the lists of all
-// resources, or not all GPUs can be offered. It may be called at any time.
+// resources, or not all GPUs can be advertised. It may be called at any time.
 func (a *Advertiser) Registered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	missing := a.unwatched()
 	switch {
 	case len(a.servers) == 0:
-		return errors.New("no resource is offered yet")
+		return errors.New("no resource is advertised yet")
 	case len(missing) > 0:
 		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(missing, ", "))
 	}

@@ -58,7 +58,7 @@ type Device struct {
 	// NUMANode is the closest NUMA node, nil if unknown.
 	NUMANode *int
 
-	// BusNumber and Address are the device's place on its bus, nil if unknown. On
+	// BusNumber and Address are the device's address on its bus, nil if unknown. On
 	// PCI, Address has the device number in the upper 16 bits and the function in
 	// the lower.
 	BusNumber, Address *uint32
@@ -236,11 +236,11 @@ func (d Device) ByClass() Device {
 	return d
 }
 
-// PCIPlace returns d's place on the PCI bus; ok is false if it is unknown. A bus number
+// PCIAddress returns the PCI address of d; ok is false if it is unknown. A bus number
 // has 8 bits for the bus, 16 for the segment, and 8 that are reserved.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-address
 // https://learn.microsoft.com/windows-hardware/drivers/ddi/miniport/ns-miniport-_pci_segment_bus_number
-func (d Device) PCIPlace() (segment, bus, device, function uint32, ok bool) {
+func (d Device) PCIAddress() (segment, bus, device, function uint32, ok bool) {
 	if d.BusNumber == nil || d.Address == nil {
 		return 0, 0, 0, 0, false
 	}

@@ -20,16 +20,16 @@ func TestKind(t *testing.T) {
 	}
 }
 
-func TestPCIPlace(t *testing.T) {
+func TestPCIAddress(t *testing.T) {
 	t.Parallel()
 	bus, address := uint32(0xFF00021B), uint32(3<<16|1)
-	segment, number, device, function, ok := Device{BusNumber: &bus, Address: &address}.PCIPlace()
+	segment, number, device, function, ok := Device{BusNumber: &bus, Address: &address}.PCIAddress()
 	if !ok || segment != 2 || number != 0x1B || device != 3 || function != 1 {
 		t.Errorf("%X:%X:%X.%X, %t", segment, number, device, function, ok)
 	}
 	for _, d := range []Device{{}, {BusNumber: &bus}, {Address: &address}} {
-		if _, _, _, _, ok := d.PCIPlace(); ok {
-			t.Errorf("%+v has a place", d)
+		if _, _, _, _, ok := d.PCIAddress(); ok {
+			t.Errorf("%+v has an address", d)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. query asks the
-// driver for those at the given places on the PCI bus, in the notation of NVML, and
+// driver for those at the given PCI addresses, in the notation of NVML, and
 // returns them by place, with or without those at other places.
 //
 // A GPU has the UUID at its place. One whose place is unknown, or is also another's, has
@@ -136,7 +136,7 @@ func identify(devices []Device) []gpuID {
 			continue
 		}
 		ids[i] = gpuID{instanceID: d.InstanceID, luid: d.LUID}
-		if segment, bus, device, function, known := d.PCIPlace(); known {
+		if segment, bus, device, function, known := d.PCIAddress(); known {
 			ids[i].busID = fmt.Sprintf("%08X:%02X:%02X.%X", segment, bus, device, function)
 			equal[ids[i].busID]++
 		}

@@ -82,7 +82,7 @@ func hint(d discovery.Device) Hint {
 	if d.LUID != 0 {
 		h.LUID = d.LUID.String()
 	}
-	if segment, bus, device, function, ok := d.PCIPlace(); ok {
+	if segment, bus, device, function, ok := d.PCIAddress(); ok {
 		h.Segment, h.BusNumber, h.Device, h.Function = segment, &bus, &device, &function
 	}
 	return h

@@ -48,7 +48,7 @@ type daemon struct {
 
 // run is the current state of the daemon.
 type run struct {
-	// device is nil if nothing can be offered because of problem.
+	// device is nil if nothing can be advertised because of problem.
 	device  *advertiser.Advertiser
 	problem error
 	// ready checks that containers can be given GPUs.
@@ -59,7 +59,7 @@ type run struct {
 type configuration struct {
 	policy  policy.Policy
 	devices []discovery.Device
-	// problem is why nothing can be offered, nil if there is none.
+	// problem is why nothing can be advertised, nil if there is none.
 	problem error
 }
 
@@ -79,8 +79,8 @@ func (d *daemon) main(ctx context.Context) (err error) {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	d.log.WithField("version", cli.Version(version)).Info("directx-advertiser starts")
-	defer d.log.Info("directx-advertiser ends")
+	d.log.WithField("version", cli.Version(version)).Info("Starting directx-advertiser")
+	defer d.log.Info("Stopped directx-advertiser")
 	for {
 		if err := d.serve(ctx, c); !errors.As(err, &c) {
 			return err
@@ -92,7 +92,7 @@ func (d *daemon) main(ctx context.Context) (err error) {
 
 // load compiles the configuration. If it is invalid, or cannot be written, the policy
 // of an earlier run stays in force. Without one it returns the problem, with the policy
-// of the flags: the defaults could offer GPUs that the configuration excludes. Its own
+// of the flags: the defaults could advertise GPUs that the configuration excludes. Its own
 // error is one of the flags.
 func (d *daemon) load(ctx context.Context) (*configuration, error) {
 	var flag *config.FlagError
@@ -135,12 +135,12 @@ func (d *daemon) report(err error) {
 	case err.Error() != d.refused:
 		d.refused = err.Error()
 		d.metrics.Reloaded(time.Now(), err)
-		d.log.WithError(err).WithField("config", d.compiler.File).Error("The configuration cannot be used, and the last one stays in force; correct it, no restart is needed")
+		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
 	}
 }
 
 // serve runs everything by c until ctx ends, or the configuration changes: the error is
-// the new one then. With a problem it offers nothing.
+// the new one then. With a problem it advertises nothing.
 func (d *daemon) serve(ctx context.Context, c *configuration) error {
 	if err := cli.ConfigureLog(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
 		return err
@@ -204,16 +204,16 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		FailOnInitError: p.FailOnInitError && !d.started,
 	}
 	ready := func(context.Context) error { return nil }
-	honored := &gatedSource{Source: c.Source, check: func(context.Context) error { return d.recorder.CheckWritable() }, log: d.log}
-	c.Source = honored
+	conditional := &conditionalSource{Source: c.Source, check: func(context.Context) error { return d.recorder.CheckWritable() }, log: d.log}
+	c.Source = conditional
 	switch {
 	case p.Injection == policy.InjectByKubelet:
 		injector := newInjector(d, &c, p, assignment.ByClass())
 		c.Inject, c.Ready = injector.Inject, injector.Ready
 	case p.ServedBy == policy.ServedByShim:
-		gate := &shimGate{stateDir: d.stateDir, criSocket: d.criSocket, now: time.Now}
-		ready = gate.Check
-		honored.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(), gate.Check(ctx)) }
+		checker := &shimChecker{stateDir: d.stateDir, criSocket: d.criSocket, now: time.Now}
+		ready = checker.Check
+		conditional.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(), checker.Check(ctx)) }
 	default:
 		ready = d.checkPlugin
 	}
@@ -242,7 +242,7 @@ func (d *daemon) openSource(ctx context.Context, p policy.Policy) (source discov
 		}
 		return source, nil
 	}
-	err = d.retry(ctx, logrus.InfoLevel, "No GPU is offered", open)
+	err = d.retry(ctx, logrus.InfoLevel, "No GPU is advertised", open)
 	return source, err
 }
 
@@ -251,22 +251,22 @@ func (d *daemon) openRecorder(ctx context.Context) error {
 	if d.recorder != nil {
 		return nil
 	}
-	return d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is offered until that is possible", func() (err error) {
+	return d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
 		d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.stateDir), d.log)
 		return err
 	})
 }
 
 // awaitSetup waits until the node is set up, if there is a file that reports it. A node
-// without a GPU is ready: it has nothing to offer.
+// without a GPU is ready: it has nothing to advertise.
 func (d *daemon) awaitSetup(ctx context.Context) error {
 	if d.setupFile == "" {
 		return nil
 	}
-	return d.retry(ctx, logrus.InfoLevel, "No GPU is offered", func() error { return readiness.CheckSetup(d.setupFile) })
+	return d.retry(ctx, logrus.InfoLevel, "No GPU is advertised", func() error { return readiness.CheckSetup(d.setupFile) })
 }
 
-// retry calls try until it succeeds or ctx ends. Meanwhile nothing is offered.
+// retry calls try until it succeeds or ctx ends. Meanwhile nothing is advertised.
 func (d *daemon) retry(ctx context.Context, level logrus.Level, message string, try func() error) error {
 	for last := ""; ; {
 		err := try()
@@ -278,7 +278,7 @@ func (d *daemon) retry(ctx context.Context, level logrus.Level, message string, 
 		}
 		problem := err
 		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
-			problem = nil // It has nothing to offer.
+			problem = nil // It has nothing to advertise.
 		}
 		d.run.Store(&run{problem: problem})
 		if err.Error() != last {

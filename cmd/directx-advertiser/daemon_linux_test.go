@@ -38,10 +38,10 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProgram(t)
-			const offered = `directx_replicas{gpu="VMBUS\\0"`
+			const advertised = `directx_replicas{gpu="VMBUS\\0"`
 			if ranBefore {
 				stop := p.start()
-				p.await("/metrics", 200, offered)
+				p.await("/metrics", 200, advertised)
 				stop()
 			} else if err := os.Mkdir(p.stateDir, 0o700); err != nil {
 				t.Fatal(err)
@@ -59,15 +59,15 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 			p.await("/healthz", 200, "ok")
 			p.await("/readyz", 503, "read-only file system")
 			if left, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(left) > 0 {
-				t.Errorf("resources are offered: %v, %v", left, err)
+				t.Errorf("resources are advertised: %v, %v", left, err)
 			}
 			mount(unix.MS_REMOUNT | unix.MS_BIND)
-			p.await("/metrics", 200, offered, "directx_config_last_reload_successful 1")
+			p.await("/metrics", 200, advertised, "directx_config_last_reload_successful 1")
 			// GPUs that could not be recorded are withdrawn. The first mount has open files.
 			mount(unix.MS_BIND)
 			mount(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)
 			p.await("/readyz", 503, "read-only file system")
-			testutil.Eventually(t, "end of the offer", func() bool { return strings.Contains(p.log.String(), "GPUs are no longer offered") })
+			testutil.Eventually(t, "end of advertising", func() bool { return strings.Contains(p.log.String(), "Stopped advertising GPUs") })
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestNoDriver(t *testing.T) {
 	p.await("/readyz", 503, "the kubelet does not watch")
 	// The page changes before the GPUs are listed.
 	testutil.Eventually(t, "the error is logged", func() bool { return strings.Contains(p.log.String(), "inappropriate ioctl") })
-	if log := p.log.String(); strings.Count(log, "No GPU is offered") != 1 {
+	if log := p.log.String(); strings.Count(log, "No GPU is advertised") != 1 {
 		t.Error(log)
 	}
 }

@@ -177,7 +177,7 @@ func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
 
-// TestSetupFile: nothing is offered until the node is set up, and a node without a GPU is
+// TestSetupFile: nothing is advertised until the node is set up, and a node without a GPU is
 // ready.
 func TestSetupFile(t *testing.T) {
 	t.Parallel()
@@ -187,7 +187,7 @@ func TestSetupFile(t *testing.T) {
 	p.await("/readyz", 503, readiness.ErrNotSetUp.Error())
 	for _, reason := range []error{errors.New("no GPU"), nil} {
 		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
-			t.Errorf("resources are offered: %v, %v", sockets, err)
+			t.Errorf("resources are advertised: %v, %v", sockets, err)
 		}
 		if err := readiness.ReportSetup(report, reason); err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestSetupFile(t *testing.T) {
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
 
-// TestFirstConfigurationIsInvalid: nothing is offered until it is corrected.
+// TestFirstConfigurationIsInvalid: nothing is advertised until it is corrected.
 func TestFirstConfigurationIsInvalid(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
@@ -209,7 +209,7 @@ func TestFirstConfigurationIsInvalid(t *testing.T) {
 	p.await("/healthz", 200, "ok")
 	p.await("/readyz", 503, "config.yaml:3: ")
 	if left, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(left) > 0 {
-		t.Errorf("resources are offered: %v, %v", left, err)
+		t.Errorf("resources are advertised: %v, %v", left, err)
 	}
 	p.configure("replicas: 1")
 	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\0"`, "directx_config_last_reload_successful 1")

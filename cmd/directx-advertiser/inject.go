@@ -43,7 +43,7 @@ func newInjector(d *daemon, c *advertiser.Config, p policy.Policy, byClass bool)
 		source: c.Source, files: hostfiles.Root(d.hostRoot), os: ocispec.OS(d.nodeOS), log: d.log,
 		options:    decision.PolicyOf(p, byClass).Options,
 		containers: d.kubelet.Containers,
-		resources:  func() int { return d.run.Load().device.Offered() },
+		resources:  func() int { return d.run.Load().device.ResourcesWithGPUs() },
 	}
 }
 

@@ -169,7 +169,7 @@ func (d *deviceDetail) checkFiles(files nodeFiles) (reason string) {
 			return "the driver store path is unknown"
 		}
 		if len(store) > 2 && store[1] == ':' { // The inventory may be that of another node.
-			if _, _, err := root.Final(store[:3]); errors.Is(err, fs.ErrNotExist) {
+			if _, _, err := root.Resolve(store[:3]); errors.Is(err, fs.ErrNotExist) {
 				return fmt.Sprintf("there is no %s in %s; --host-root names the root directory of the node", store[:3], root)
 			}
 		}
@@ -183,7 +183,7 @@ func (d *deviceDetail) checkFiles(files nodeFiles) (reason string) {
 			if list.dir != "" {
 				path = winpath.Join(list.dir, path)
 			}
-			switch _, _, err := root.Final(path); {
+			switch _, _, err := root.Resolve(path); {
 			case errors.Is(err, fs.ErrNotExist):
 				list.files[i].Missing = true
 			case err != nil:

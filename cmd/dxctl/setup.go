@@ -132,7 +132,7 @@ func (o *setupOptions) report(reason error) error {
 	return readiness.ReportSetup(o.reportFile, reason)
 }
 
-var errNoGPU = errors.New("this node has none")
+var errNoGPU = errors.New("no GPU on this node")
 
 // checkGPU returns nil if the node has a GPU or was set up before.
 func (o *setupOptions) checkGPU(ctx context.Context) error {

@@ -105,7 +105,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
-		r.remove(os.Remove, policy.Path(o.stateDir), policy.MarkPath(o.stateDir), compiled.Path(o.stateDir), compiled.DiscoveredPath(o.stateDir))
+		r.remove(os.Remove, policy.Path(o.stateDir), policy.RuntimeSetPath(o.stateDir), compiled.Path(o.stateDir), compiled.DiscoveredPath(o.stateDir))
 		r.removeUnfinished(o.stateDir)
 		r.removeEmpty(o.runtimeDir, o.stateDir)
 	} else if os.Remove(o.stateDir) != nil && exists(o.stateDir) {

@@ -70,11 +70,11 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// nameInPlace is the prefix of a UID that stands for the pod's name.
-const nameInPlace = "name:"
+// nameOnlyPrefix is the prefix of a UID that stands for the pod's name.
+const nameOnlyPrefix = "name:"
 
 // NameOnly reports whether the UID is not known and the pod's name stands for it.
-func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameInPlace) }
+func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameOnlyPrefix) }
 
 // Replica is one replica of one GPU.
 type Replica struct {

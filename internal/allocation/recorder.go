@@ -158,7 +158,7 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	if !ok || !e.Injected {
 		return fmt.Errorf("attribute allocation %s: %w", id, ErrNotFound)
 	}
-	holder := Holder{PodUID: nameInPlace + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
+	holder := Holder{PodUID: nameOnlyPrefix + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
 	if err := r.store.bind(id, holder); err != nil {
 		return fmt.Errorf("attribute allocation %s: %w", id, err)
 	}

@@ -17,8 +17,8 @@ func (Assumed) ResolveAll(paths []string) (resolved []string, errs []error) {
 	return paths, make([]error, len(paths))
 }
 
-// Final returns path, as a regular file.
-func (Assumed) Final(path string) (final string, regular bool, err error) { return path, true, nil }
+// Resolve returns path, as a regular file.
+func (Assumed) Resolve(path string) (final string, regular bool, err error) { return path, true, nil }
 
 // SameContent returns true.
 func (Assumed) SameContent(string, string) (bool, error) { return true, nil }

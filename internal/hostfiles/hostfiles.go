@@ -27,13 +27,13 @@ var errNotRegular = errors.New("not a regular file")
 // container's start waits for it.
 const maxCompared = 16 << 20
 
-// Final returns path with all symbolic links, junctions and mount points followed
+// Resolve returns path with all symbolic links, junctions and mount points followed
 // as the node would follow them, and short (8.3) names replaced by long ones.
 // regular reports whether it is a regular file. The error matches
 // [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
-func (r Root) Final(path string) (final string, regular bool, err error) { return r.final(path) }
+func (r Root) Resolve(path string) (final string, regular bool, err error) { return r.resolve(path) }
 
-// ResolveAll is [Root.Final] for each of paths. It resolves a directory once, and
+// ResolveAll is [Root.Resolve] for each of paths. It resolves a directory once, and
 // looks at each file once.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
@@ -49,7 +49,7 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 		}
 		parent, known := dirs[dir]
 		if !known {
-			parent.path, _, parent.err = r.final(dir)
+			parent.path, _, parent.err = r.resolve(dir)
 			dirs[dir] = parent
 		}
 		if errs[i] = parent.err; errs[i] != nil {
@@ -61,7 +61,7 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 		case err != nil:
 			errs[i] = err
 		case info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0:
-			resolved[i], _, errs[i] = r.final(path)
+			resolved[i], _, errs[i] = r.resolve(path)
 		}
 	}
 	return resolved, errs
@@ -81,7 +81,7 @@ func (r Root) SameContent(a, b string) (bool, error) {
 // content returns the content of a regular file (a FIFO would block), nil if it has
 // more than maxCompared bytes.
 func (r Root) content(path string) ([]byte, error) {
-	final, regular, err := r.final(path)
+	final, regular, err := r.resolve(path)
 	switch {
 	case err != nil:
 		return nil, err

@@ -47,7 +47,7 @@ func TestResolve(t *testing.T) {
 		`C:\Windows\System32\b.dll`:      "",
 	}
 	for path, want := range resolves {
-		got, _, err := Root(root).Final(path)
+		got, _, err := Root(root).Resolve(path)
 		if want == "" {
 			if !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s resolves to %q, error %v; want fs.ErrNotExist", path, got, err)

@@ -119,10 +119,10 @@ func Default() Policy {
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// MarkPath returns the path of an empty file that exists while the policy in the state
+// RuntimeSetPath returns the path of an empty file that exists while the policy in the state
 // directory sets Shim.Runtime: [ReadShim] must not take the default if policy.json is
 // lost or damaged.
-func MarkPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime-is-set") }
+func RuntimeSetPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime-is-set") }
 
 // file is the JSON form of policy.json.
 type file struct {
@@ -235,7 +235,7 @@ func Write(stateDir string, p Policy) error {
 		return fmt.Errorf("write node policy: %w", err)
 	}
 	if p.Shim.Runtime != "" {
-		if err := durable.Replace(MarkPath(stateDir), nil, 0o600); err != nil {
+		if err := durable.Replace(RuntimeSetPath(stateDir), nil, 0o600); err != nil {
 			return err
 		}
 	}
@@ -245,12 +245,12 @@ func Write(stateDir string, p Policy) error {
 	if p.Shim.Runtime != "" {
 		return nil
 	}
-	return durable.Remove(MarkPath(stateDir))
+	return durable.Remove(RuntimeSetPath(stateDir))
 }
 
 // ReadShim returns the shim's part of the policy. All containers of the node depend
 // on it, so it is the default if the file cannot be read or has another format,
-// unless Runtime is set ([MarkPath]), which is an error then: containers must not
+// unless Runtime is set ([RuntimeSetPath]), which is an error then: containers must not
 // start with another runtime than the configured one.
 func ReadShim(stateDir string) (Shim, error) {
 	p := WithShimLog(Policy{}, stateDir)
@@ -270,7 +270,7 @@ func ReadShim(stateDir string) (Shim, error) {
 		p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
 		return p.Shim, nil
 	}
-	if _, missing := os.Lstat(MarkPath(stateDir)); errors.Is(missing, fs.ErrNotExist) && !name.Exists() {
+	if _, missing := os.Lstat(RuntimeSetPath(stateDir)); errors.Is(missing, fs.ErrNotExist) && !name.Exists() {
 		return p.Shim, nil
 	}
 	return p.Shim, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(stateDir), err)

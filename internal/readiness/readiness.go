@@ -116,7 +116,7 @@ func (s *Server) checkAlive(ctx context.Context, request any, _ *grpc.UnaryServe
 // new connection.
 func Check(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("ask the NRI plugin: %w: run as the account that directx-nri runs as", err)
+		return fmt.Errorf("query the NRI plugin: %w: run as the account that directx-nri runs as", err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -132,7 +132,7 @@ func Check(ctx context.Context, path string) error {
 	case err == nil:
 		return fmt.Errorf("%w (%s on %s)", ErrNotServing, answer.GetStatus(), path)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return fmt.Errorf("ask the NRI plugin on %s: %w", path, ctx.Err())
+		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case bounded.Err() != nil:
 		return fmt.Errorf("%w within %s on %s", ErrNoAnswer, checkTimeout, path)
 	case status.Code(err) == codes.FailedPrecondition:
@@ -140,5 +140,5 @@ func Check(ctx context.Context, path string) error {
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%w: %s", ErrNotRunning, status.Convert(err).Message())
 	}
-	return fmt.Errorf("ask the NRI plugin on %s: %w", path, err)
+	return fmt.Errorf("query the NRI plugin on %s: %w", path, err)
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// NVMLUUIDs returns the UUIDs of the NVIDIA GPUs at the given places on the PCI bus, such
-// as 00000000:1B:00.0, by place. The error is about those that are missing; without NVIDIA's driver it
+// NVMLUUIDs returns the UUIDs of the NVIDIA GPUs at the given PCI addresses, such
+// as 00000000:1B:00.0, by address. The error is about those that are missing; without NVIDIA's driver it
 // matches [errors.ErrUnsupported].
 //
 // The driver can take seconds, and a call cannot be interrupted.
@@ -40,12 +40,12 @@ func NVMLUUIDs(busIDs []string) (uuids map[string]string, err error) {
 }
 
 func nvmlUUID(busID string) (string, error) {
-	place, err := windows.BytePtrFromString(busID)
+	address, err := windows.BytePtrFromString(busID)
 	if err != nil {
 		return "", err
 	}
 	var device uintptr
-	if err := nvmlError(nvmlDeviceByBusID(place, &device)); err != nil {
+	if err := nvmlError(nvmlDeviceByBusID(address, &device)); err != nil {
 		return "", err
 	}
 	var buffer [96]byte // NVML_DEVICE_UUID_V2_BUFFER_SIZE

@@ -22,7 +22,7 @@ import (
 // storeFiles has every file of the driver store, and nothing else.
 type storeFiles struct{ hostfiles.Assumed }
 
-func (storeFiles) Final(path string) (string, bool, error) {
+func (storeFiles) Resolve(path string) (string, bool, error) {
 	if !winpath.Within(`C:\store`, path) {
 		return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}

@@ -39,10 +39,10 @@ const (
 
 // Files answers questions about the node's files.
 type Files interface {
-	// Final returns path with all links and junctions followed and short names
+	// Resolve returns path with all links and junctions followed and short names
 	// replaced by long ones. regular reports whether it is a regular file. The error
 	// matches [fs.ErrNotExist] if there is no file.
-	Final(path string) (final string, regular bool, err error)
+	Resolve(path string) (final string, regular bool, err error)
 	// SameContent reports whether two files have the same content.
 	SameContent(a, b string) (bool, error)
 }
@@ -181,7 +181,7 @@ func (p Policy) driverFile(path string, devices []discovery.Device) (string, err
 // regular returns the regular file that path leads to, below what one of
 // dirs leads to.
 func (p Policy) regular(path string, dirs []string) (string, error) {
-	final, isRegular, err := p.Files.Final(path)
+	final, isRegular, err := p.Files.Resolve(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", ErrMissing
@@ -189,7 +189,7 @@ func (p Policy) regular(path string, dirs []string) (string, error) {
 		return "", fmt.Errorf("read file: %w", err)
 	}
 	for _, dir := range dirs {
-		root, _, err := p.Files.Final(dir)
+		root, _, err := p.Files.Resolve(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
@@ -214,7 +214,7 @@ func (p Policy) checkSystem(source, destination string) error {
 	if p.OS != ocispec.Windows || !below(p.OS, windowsDir, destination) {
 		return nil
 	}
-	_, isRegular, err := p.Files.Final(destination)
+	_, isRegular, err := p.Files.Resolve(destination)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

@@ -47,7 +47,7 @@ func windowsNode() node {
 	}
 }
 
-func (n node) Final(path string) (string, bool, error) {
+func (n node) Resolve(path string) (string, bool, error) {
 	for link, target := range n.links {
 		if winpath.Within(link, path) {
 			path = target + path[len(link):]

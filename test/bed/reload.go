@@ -34,7 +34,7 @@ func (n *Node) Configure(t testing.TB, more string, offered map[string]int) {
 // log that refuses it.
 func (n *Node) ConfigureInvalid(t testing.TB, more string) string {
 	t.Helper()
-	return n.waitLogged(t, more, "The configuration cannot be used")
+	return n.waitLogged(t, more, "Cannot use the configuration")
 }
 
 // waitLogged writes the configuration file and waits for a line of the advertiser's

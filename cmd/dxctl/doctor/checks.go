@@ -206,25 +206,26 @@ func (e *examination) gpus() {
 		e.first([]entry{
 			{when: e.Config.Err != nil || e.has(CheckSetup)},
 			{errors.Is(g.Err, node.ErrNoInventory), CheckInventory, e.Config.Path, g.Err, why, "run 'dxctl config apply --inventory FILE', or set inventory in {config}"},
-			{true, CheckInventory, cmp.Or(g.Inventory, "the GPUs of this node"), g.Err, why, "correct the inventory"},
+			{g.Inventory != "", CheckInventory, g.Inventory, g.Err, why, "correct the inventory"},
+			{true, CheckInventory, "the GPUs of this node", g.Err, why, "check the GPU's driver, and see the log of directx-advertiser"},
 		}...)
 		return
 	}
-	var offerable, without []string
+	var usable, without []string
 	missing := map[string]bool{} // GPUs with the same driver have the same files.
 	for _, d := range g.List {
 		if d.Kind() == discovery.KindNone {
 			continue
 		}
-		offerable = append(offerable, d.Name())
+		usable = append(usable, d.Name())
 		if d.Resource == "" {
 			without = append(without, d.Name())
 		}
 		e.gpu(d, missing)
 	}
 	e.first([]entry{
-		{len(offerable) == 0, CheckDevices, g.Inventory, "the node has no GPU that a container can have", "there is nothing to offer", "install the GPU's driver, or complete the inventory"},
-		{len(without) == len(offerable), CheckResources, few(without), "no configured resource matches a GPU of this node", "the node offers no GPU", "compare 'dxctl devices -o wide' with resources in {config}"},
+		{len(usable) == 0, CheckDevices, g.Inventory, "the node has no GPU that a container can have", "there is nothing to offer", "install the GPU's driver, or complete the inventory"},
+		{len(without) == len(usable), CheckResources, few(without), "no configured resource matches a GPU of this node", "the node offers no GPU", "compare 'dxctl devices -o wide' with resources in {config}"},
 	}...)
 }
 
@@ -374,7 +375,7 @@ func (e *examination) registration() {
 		e.report(entry{true, CheckRegistration, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", err), "GPUs of deleted pods stay allocated", "set --pod-resources-socket"})
 		return
 	}
-	// The advertiser offers nothing that containers would not get.
+	// The advertiser advertises nothing that containers would not get.
 	if len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet) {
 		return
 	}
@@ -384,9 +385,8 @@ func (e *examination) registration() {
 			continue
 		}
 		prefix := strings.ToLower(d.InstanceID) + "::"
-		offered := slices.ContainsFunc(k.Allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
-		missing[d.Resource] = !offered
-		e.first(entry{!offered, CheckRegistration, d.Resource, fmt.Sprintf("the kubelet does not offer GPU %s as %s", d.Name(), d.Resource), "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser"})
+		missing[d.Resource] = !slices.ContainsFunc(k.Allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
+		e.first(entry{missing[d.Resource], CheckRegistration, d.Resource, fmt.Sprintf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Resource), "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser"})
 	}
 }
 

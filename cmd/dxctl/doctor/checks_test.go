@@ -273,7 +273,7 @@ func brokenNodes() []brokenNode {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
 		}),
 		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *Facts) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
-		linux(CheckRegistration, "does not offer GPU GPU-0 as "+display, func(f *Facts) { delete(f.Kubelet.Allocatable, display) }),
+		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *Facts) { delete(f.Kubelet.Allocatable, display) }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }),
 		file(CheckRecords, "checksum", Record, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
 		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
@@ -314,6 +314,7 @@ func TestRemedies(t *testing.T) {
 	for want, facts := range map[string]Facts{
 		"service install":                     broken,
 		"runtime install":                     with(broken, func(f *Facts) { f.Kubelet = nil }),
+		"check the GPU's driver":              with(healthyNode(), func(f *Facts) { f.GPUs = GPUs{Err: errIO} }),
 		"'systemctl restart containerd', see": with(healthyNode(), func(f *Facts) { f.Containerd.Err = errIO }),
 		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *Facts) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"

@@ -94,7 +94,7 @@ func showGPUs(g GPUs) (string, error) {
 // returns where they lead.
 func followLinks(drive string) (found string, err error) {
 	for name, want := range map[string]string{"Documents and Settings": "Users", "PROGRA~1": "Program Files"} {
-		path, _, pathErr := hostfiles.Root("").Final(drive + name)
+		path, _, pathErr := hostfiles.Root("").Resolve(drive + name)
 		if errors.Is(pathErr, fs.ErrNotExist) {
 			continue
 		}

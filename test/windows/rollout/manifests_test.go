@@ -284,7 +284,7 @@ func (p *pod) mustAdvertise(t *testing.T) {
 	b := p.advertiser(t)
 	defer b.Kill()
 	for _, g := range p.GPUs {
-		if line := fmt.Sprintf(`msg="GPU is offered" gpu=%q`, g.LocationPath); !strings.Contains(b.Log(), line) {
+		if line := fmt.Sprintf(`msg="GPU is advertised" gpu=%q`, g.LocationPath); !strings.Contains(b.Log(), line) {
 			t.Errorf("the advertiser does not log %s", line)
 		}
 	}
@@ -350,7 +350,7 @@ func (m *rollout) reconfigure(t *testing.T) {
 	// An invalid one changes nothing.
 	in := m.policy(t)
 	m.configure(t, "assignmentMode: sometimes\n")
-	until(t, b, "The configuration cannot be used, and the last one")
+	until(t, b, "Cannot use the configuration")
 	if now := m.policy(t); now != in {
 		t.Errorf("after an invalid ConfigMap the node policy is\n%s\nand was\n%s", now, in)
 	}

@@ -65,7 +65,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-func TestFinal(t *testing.T) {
+func TestResolveWindowsPath(t *testing.T) {
 	t.Parallel()
 	root, dir := windowsTree(t)
 	paths := map[string]bool{`\a.dll`: true, `\x86\a.dll`: true, `\x86`: false}
@@ -73,13 +73,13 @@ func TestFinal(t *testing.T) {
 		paths[`\X86\A.DLL`] = true
 	}
 	for path, regular := range paths {
-		final, isRegular, err := root.Final(dir + path)
+		final, isRegular, err := root.Resolve(dir + path)
 		if err != nil || isRegular != regular || !strings.HasSuffix(final, strings.ToLower(path)) {
 			t.Errorf("%s: %q, regular %t, %v", path, final, isRegular, err)
 		}
 	}
 	for _, path := range []string{dir + `\nowhere`, dir + `\nowhere\a.dll`} {
-		if final, _, err := root.Final(path); !errors.Is(err, fs.ErrNotExist) {
+		if final, _, err := root.Resolve(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %q, %v", path, final, err)
 		}
 	}

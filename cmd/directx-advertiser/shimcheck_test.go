@@ -70,13 +70,13 @@ func (c *containerd) serve(t *testing.T, path string) (stop func()) {
 	return stop
 }
 
-func newGate(socket string) *shimGate {
+func newChecker(socket string) *shimChecker {
 	// The last answer is always too old.
 	now := time.Now()
-	return &shimGate{stateDir: filepath.Dir(socket), criSocket: paths.CRISocket(socket), now: func() time.Time { now = now.Add(gateAge); return now }}
+	return &shimChecker{stateDir: filepath.Dir(socket), criSocket: paths.CRISocket(socket), now: func() time.Time { now = now.Add(checkAge); return now }}
 }
 
-func TestShimGate(t *testing.T) {
+func TestShimChecker(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	shim := filepath.Join(dir, shimfile.Base)
@@ -102,7 +102,7 @@ func TestShimGate(t *testing.T) {
 			if test.path != "none" {
 				(&containerd{path: test.path, sandbox: test.sandbox}).serve(t, socket)
 			}
-			err := newGate(socket).Check(t.Context())
+			err := newChecker(socket).Check(t.Context())
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
@@ -113,23 +113,23 @@ func TestShimGate(t *testing.T) {
 	}
 }
 
-func TestShimGateCaches(t *testing.T) {
+func TestShimCheckerCaches(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	c := &containerd{}
 	c.serve(t, socket)
-	gate := newGate(socket)
+	checker := newChecker(socket)
 	now := time.Now()
-	gate.now = func() time.Time { return now }
+	checker.now = func() time.Time { return now }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := gate.Check(ended); err == nil || errors.Is(err, containerdconfig.ErrNotRouted) {
+	if err := checker.Check(ended); err == nil || errors.Is(err, containerdconfig.ErrNotRouted) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {
-			if err := gate.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) {
+			if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) {
 				t.Error(err)
 			}
 		})
@@ -138,13 +138,13 @@ func TestShimGateCaches(t *testing.T) {
 	if c.queries != 1 {
 		t.Errorf("%d queries", c.queries)
 	}
-	now = now.Add(gateAge)
-	if err := gate.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.queries != 2 {
+	now = now.Add(checkAge)
+	if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.queries != 2 {
 		t.Errorf("later: %v, %d queries", err, c.queries)
 	}
 }
 
-func TestGatedSource(t *testing.T) {
+func TestConditionalSource(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -157,7 +157,7 @@ func TestGatedSource(t *testing.T) {
 	var lines bytes.Buffer
 	log := logrus.New()
 	log.SetOutput(&lines)
-	source := &gatedSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: newGate(socket).Check, log: log}
+	source := &conditionalSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: newChecker(socket).Check, log: log}
 	check := func(when string, want int, wantErr bool) {
 		t.Helper()
 		devices, err := source.Devices(t.Context())
@@ -172,7 +172,7 @@ func TestGatedSource(t *testing.T) {
 	c.set(shim)
 	check("configured", 1, false)
 	check("nothing new", 1, false)
-	if got := strings.Count(lines.String(), "can be given GPUs"); got != 1 {
+	if got := strings.Count(lines.String(), "Advertising GPUs"); got != 1 {
 		t.Errorf("logged %d times: %s", got, &lines)
 	}
 	stop()

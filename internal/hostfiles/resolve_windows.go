@@ -12,7 +12,7 @@ import (
 // final asks Windows for the path of an open handle, which has all links and
 // junctions followed. The handle gives no access to the file.
 // https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
-func (r Root) final(path string) (final string, regular bool, err error) {
+func (r Root) resolve(path string) (final string, regular bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: %w", path, err)

@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// gateAge is how long containerd's answer is used: many containers may start at once.
-	gateAge = time.Second
-	// gateTimeout bounds a query of containerd. A container's start waits for it.
-	gateTimeout = time.Second
+	// checkAge is how long containerd's answer is used: many containers may start at once.
+	checkAge = time.Second
+	// checkTimeout bounds a query of containerd. A container's start waits for it.
+	checkTimeout = time.Second
 )
 
-// Certain reasons why containers would not start with GPUs, beside
+// Definite reasons why containers would not start with GPUs, beside
 // [containerdconfig.ErrNotRouted].
 var (
 	errShimMissing = errors.New("runtime shim not found")
 	errNotServed   = errors.New("the containers of pods are not served")
 )
 
-// shimGate reports whether the running containerd starts containers with our runtime
+// shimChecker reports whether the running containerd starts containers with our runtime
 // shim. A pod with another runtime handler is refused by its interlock.
-type shimGate struct {
+type shimChecker struct {
 	stateDir  string
 	criSocket paths.CRISocket
 	now       func() time.Time
@@ -47,30 +47,30 @@ type shimGate struct {
 }
 
 // Check returns nil if pods of at least one runtime handler get their GPUs from our
-// shim. Errors that are not certain mean that it is not known.
-func (g *shimGate) Check(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.now().Sub(g.queried) < gateAge {
-		return g.err
+// shim. Errors that are not definite mean that it is not known.
+func (c *shimChecker) Check(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now().Sub(c.queried) < checkAge {
+		return c.err
 	}
-	err := g.query(ctx)
+	err := c.query(ctx)
 	if ctx.Err() == nil {
-		g.queried, g.err = g.now(), err
+		c.queried, c.err = c.now(), err
 	}
 	return err
 }
 
-func (g *shimGate) query(ctx context.Context) error {
-	switch mark, found, err := shimfile.ReadNotServed(g.stateDir); {
+func (c *shimChecker) query(ctx context.Context) error {
+	switch mark, found, err := shimfile.ReadNotServed(c.stateDir); {
 	case err != nil:
 		return err
 	case found:
 		return fmt.Errorf("%w: %s", errNotServed, mark)
 	}
-	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	socket := g.criSocket.String()
+	socket := c.criSocket.String()
 	connection, err := containerdconfig.Dial(socket)
 	if err != nil {
 		return err
@@ -96,40 +96,40 @@ func (g *shimGate) query(ctx context.Context) error {
 	return nil
 }
 
-func isCertain(err error) bool {
-	return slices.ContainsFunc([]error{containerdconfig.ErrNotRouted, errShimMissing, errNotServed, allocation.ErrNotWritable}, func(certain error) bool {
-		return errors.Is(err, certain)
+func isDefinite(err error) bool {
+	return slices.ContainsFunc([]error{containerdconfig.ErrNotRouted, errShimMissing, errNotServed, allocation.ErrNotWritable}, func(definite error) bool {
+		return errors.Is(err, definite)
 	})
 }
 
-// gatedSource lists the GPUs of its source while containers can be given them. Devices is
+// conditionalSource lists the GPUs of its source while containers can be given them. Devices is
 // called by one goroutine.
-type gatedSource struct {
+type conditionalSource struct {
 	discovery.Source
 	check func(context.Context) error
 	log   logrus.FieldLogger
 
-	// open is the last certain answer, opened reports whether it was ever true.
-	open, opened bool
+	// enabled is the last definite answer, wasEnabled reports whether it was ever true.
+	enabled, wasEnabled bool
 }
 
-// Devices implements [discovery.Source]. Before the first certain answer it returns
+// Devices implements [discovery.Source]. Before the first definite answer it returns
 // the error of the check. While the answer is not known, as during a restart of
 // containerd, the last one is used.
-func (s *gatedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+func (s *conditionalSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	err := s.check(ctx)
 	switch {
-	case err == nil && !s.open:
-		s.log.Info("Containers can be given GPUs, which are offered")
-		s.open, s.opened = true, true
-	case s.open && isCertain(err):
-		s.log.WithError(err).Error("GPUs are no longer offered, because containers would not start with them")
-		s.open = false
+	case err == nil && !s.enabled:
+		s.log.Info("Advertising GPUs")
+		s.enabled, s.wasEnabled = true, true
+	case s.enabled && isDefinite(err):
+		s.log.WithError(err).Error("Stopped advertising GPUs: containers cannot start with them")
+		s.enabled = false
 	}
 	switch {
-	case s.open:
+	case s.enabled:
 		return s.Source.Devices(ctx)
-	case s.opened:
+	case s.wasEnabled:
 		return nil, nil
 	}
 	return nil, fmt.Errorf("containers would not start with a GPU: %w", err)

@@ -15,7 +15,7 @@ import (
 
 // final follows links without leaving the root. A Windows path with a link that
 // leads out of the drives becomes a Linux path.
-func (r Root) final(path string) (final string, regular bool, err error) {
+func (r Root) resolve(path string) (final string, regular bool, err error) {
 	here, err := r.here(path)
 	if err != nil {
 		return "", false, err
