@@ -94,7 +94,7 @@ type segmentGroupSize struct {
 	_, _, _ uint64
 }
 
-// adapterAddress is D3DKMT_ADAPTERADDRESS: the place on the host's PCI bus.
+// adapterAddress is D3DKMT_ADAPTERADDRESS: the address on the host's PCI bus.
 type adapterAddress struct{ bus, device, function uint32 }
 
 // registryInfo is D3DKMT_ADAPTERREGISTRYINFO.

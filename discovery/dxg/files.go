@@ -30,7 +30,7 @@ const maxLibraries = 256
 //   - Docker Desktop: as nvidia-container-toolkit, for NVIDIA's GPUs only.
 //
 // A file in /etc/ld.so.conf.d has no effect until ldconfig runs.
-func addFiles(d *discovery.Device, v vm, a answers) {
+func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
 	const drivers = wsl + "/drivers"
 	if name := driverPackage(a.storePath); name != "" {

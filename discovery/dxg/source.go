@@ -11,7 +11,7 @@
 // # Identity
 //
 // A device's instance ID is the model, as in `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`,
-// and the unit: the place on the host's PCI bus if the host reports it, 0 for the only
+// and the unit: the address on the host's PCI bus if the host reports it, 0 for the only
 // adapter of a model, and otherwise the LUID. In a VM, that is the start of the VMBus
 // channel's ID, and not the LUID of the host's adapter, which no request returns
 // (dxgglobal_create_adapter in dxgmodule.c). It can change when the VM or the host's driver
@@ -73,9 +73,9 @@ type Source struct {
 
 var _ discovery.Source = (*Source)(nil)
 
-// knownAdapter is an adapter's answers without a failure, and its identity.
+// knownAdapter has an adapter's properties without a failure, and its identity.
 type knownAdapter struct {
-	answers
+	adapterProperties
 	instanceID string
 }
 
@@ -121,12 +121,12 @@ func (s *Source) list() (devices []discovery.Device, err error) {
 		return nil, err
 	}
 	defer closeAll(d, adapters)
-	all := make([]answers, len(adapters))
+	all := make([]adapterProperties, len(adapters))
 	var group sync.WaitGroup
 	for first := range readers {
 		group.Go(func() {
 			for i := first; i < len(adapters); i += readers {
-				all[i] = s.answers(d, adapters[i])
+				all[i] = s.properties(d, adapters[i])
 			}
 		})
 	}
@@ -134,22 +134,22 @@ func (s *Source) list() (devices []discovery.Device, err error) {
 	return s.devices(all), nil
 }
 
-// answers returns what is known of an adapter.
-func (s *Source) answers(d driver, adapter adapterInfo) answers {
+// properties returns what is known of an adapter.
+func (s *Source) properties(d driver, adapter adapterInfo) adapterProperties {
 	a, known := s.known[adapter.luid.number()]
 	if !known {
 		return read(d, adapter)
 	}
 	// The rest changes with the LUID only, and the driver logs each refused query.
-	a.failure = check(d, adapter, a.answers)
-	return a.answers
+	a.failure = check(d, adapter, a.adapterProperties)
+	return a.adapterProperties
 }
 
 // devices turns the adapters' answers into devices, ordered by LUID: the host's
 // order of appearance.
-func (s *Source) devices(all []answers) []discovery.Device {
-	slices.SortStableFunc(all, func(a, b answers) int { return cmp.Compare(a.luid, b.luid) })
-	all = slices.CompactFunc(all, func(a, b answers) bool { return a.luid == b.luid })
+func (s *Source) devices(all []adapterProperties) []discovery.Device {
+	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
+	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
 	ids := s.instanceIDs(all)
 	pci, files, known := functions(s.sys), openVM(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
@@ -172,11 +172,11 @@ func (s *Source) devices(all []answers) []discovery.Device {
 }
 
 // instanceIDs returns the adapters' instance IDs. Those that work come first.
-func (s *Source) instanceIDs(all []answers) map[discovery.LUID]string {
-	equal := map[string]int{} // adapters that work at the same place of a bus
+func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
+	equal := map[string]int{} // adapters that work at the same PCI address
 	for _, a := range all {
 		if a.failure == nil {
-			equal[a.model()+a.place()]++
+			equal[a.model()+a.pciAddress()]++
 		}
 	}
 	ids, taken := map[discovery.LUID]string{}, map[string]bool{}
@@ -185,8 +185,8 @@ func (s *Source) instanceIDs(all []answers) map[discovery.LUID]string {
 			if (a.failure == nil) != works {
 				continue
 			}
-			unit := cmp.Or(a.place(), "0")
-			if equal[a.model()+a.place()] > 1 || a.model()+a.place() == unknownModel {
+			unit := cmp.Or(a.pciAddress(), "0")
+			if equal[a.model()+a.pciAddress()] > 1 || a.model()+a.pciAddress() == unknownModel {
 				unit = a.luid.String()
 			}
 			id := cmp.Or(s.known[a.luid].instanceID, a.model()+`\`+unit)

@@ -295,7 +295,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte{}, []byte{}, utf16le("a\nb"), utf16le(`\filerepository\..`), uint32(1<<31), uint32(1), uint64(0))
 	f.Add([]byte{4}, le(0, 0xFFFFFFFF, 1), []byte{0, 0xD8}, utf16le(`\FILEREPOSITORY\a/../b`), uint32(3), uint32(0), uint64(1<<63))
 	f.Fuzz(func(t *testing.T, bits, ids, registry, path []byte, size, status uint32, version uint64) {
-		a := answers{version: version, memory: version}
+		a := adapterProperties{version: version, memory: version}
 		if len(bits) >= 4 {
 			v := binary.LittleEndian.Uint32(bits)
 			a.typeBits = &v
@@ -315,7 +315,7 @@ func FuzzAnswers(f *testing.F) {
 		a.storePath = text
 		s := Open(Options{HostRoot: "/nonexistent"})
 		s.sys = "/nonexistent"
-		for _, d := range s.devices([]answers{a, {luid: 1, storePath: `\FileRepository\good`}}) {
+		for _, d := range s.devices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
 			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {
 				t.Errorf("device %+v", d)
 			}

@@ -17,17 +17,17 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// UUIDs returns the UUIDs of NVIDIA's GPUs by place on the host's PCI bus, for
+// UUIDs returns the UUIDs of NVIDIA's GPUs by address on the host's PCI bus, for
 // [discovery.WithUUIDs]. It asks nvidia-smi, which comes with the driver: NVIDIA's library
 // is for programs with cgo. Without nvidia-smi, the error matches [errors.ErrUnsupported].
 //
 // hostRoot is that of [Options]. A program in a container runs nvidia-smi there, with the
 // VM's loader, as its own image need not have glibc.
 func UUIDs(hostRoot string) (map[string]string, error) {
-	return askNVIDIASMI(hostRoot, wsl+"/lib/nvidia-smi", 30*time.Second)
+	return queryNVIDIASMI(hostRoot, wsl+"/lib/nvidia-smi", 30*time.Second)
 }
 
-func askNVIDIASMI(root, program string, timeout time.Duration) (map[string]string, error) {
+func queryNVIDIASMI(root, program string, timeout time.Duration) (map[string]string, error) {
 	switch err := durable.CheckFile(filepath.Join(root, program)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.ErrUnsupported
@@ -57,12 +57,12 @@ func askNVIDIASMI(root, program string, timeout time.Duration) (map[string]strin
 	command.WaitDelay = time.Second
 	out, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", program, errors.Join(context.Cause(ctx), err))
+		return nil, fmt.Errorf("query %s: %w", program, errors.Join(context.Cause(ctx), err))
 	}
 	uuids := map[string]string{}
 	for line := range bytes.Lines(out) {
-		if place, uuid, ok := strings.Cut(strings.TrimSpace(string(line)), ", "); ok {
-			uuids[strings.ToUpper(place)] = uuid
+		if address, uuid, ok := strings.Cut(strings.TrimSpace(string(line)), ", "); ok {
+			uuids[strings.ToUpper(address)] = uuid
 		}
 	}
 	return uuids, nil

@@ -48,7 +48,7 @@ func TestNVIDIASMI(t *testing.T) {
 					write(t, filepath.Join(root, loader), nil)
 				}
 			}
-			uuids, err := askNVIDIASMI(root, program, 300*time.Millisecond)
+			uuids, err := queryNVIDIASMI(root, program, 300*time.Millisecond)
 			got := fmt.Sprint(uuids)
 			if err != nil {
 				got = err.Error()

@@ -14,8 +14,8 @@ import (
 	"directx-nri/discovery"
 )
 
-// answers is what an adapter answered. Unknown values are nil or zero.
-type answers struct {
+// adapterProperties is what an adapter reports. Unknown values are nil or zero.
+type adapterProperties struct {
 	luid     discovery.LUID
 	typeBits *uint32
 	ids      *deviceIDs
@@ -30,9 +30,9 @@ type answers struct {
 	failure error
 }
 
-// questions asks one adapter. After a failure it asks no more: each further question
+// adapterQuery queries one adapter. After a failure it sends no more queries: each of them
 // could take as long.
-type questions struct {
+type adapterQuery struct {
 	driver  driver
 	handle  uint32
 	refusal error
@@ -44,7 +44,7 @@ type questions struct {
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 var errEmpty = errors.New("its answers are empty")
 
-func (q *questions) ask(kind uint32, data unsafe.Pointer, size int) bool {
+func (q *adapterQuery) get(kind uint32, data unsafe.Pointer, size int) bool {
 	if q.failure != nil {
 		return false
 	}
@@ -59,43 +59,43 @@ func (q *questions) ask(kind uint32, data unsafe.Pointer, size int) bool {
 	return false
 }
 
-// ask returns the answer to a query of a fixed size, nil if there is none or it is zero.
-func ask[T comparable](q *questions, kind uint32) *T {
+// get returns the answer to a query of a fixed size, nil if there is none or it is zero.
+func get[T comparable](q *adapterQuery, kind uint32) *T {
 	v := new(T)
-	if !q.ask(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
+	if !q.get(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
 		return nil
 	}
 	return v
 }
 
-// askType returns the adapter's type, nil if it is unknown: the driver sets typeParavirtualized
+// getType returns the adapter's type, nil if it is unknown: the driver sets typeParavirtualized
 // in every answer.
-func askType(q *questions) *uint32 {
-	bits := ask[uint32](q, queryType)
+func getType(q *adapterQuery) *uint32 {
+	bits := get[uint32](q, queryType)
 	if bits != nil && *bits == typeParavirtualized {
 		return nil
 	}
 	return bits
 }
 
-// read asks an open adapter everything.
-func read(d driver, adapter adapterInfo) answers {
-	q := &questions{driver: d, handle: adapter.handle}
-	a := answers{luid: adapter.luid.number()}
-	a.typeBits = askType(q)
-	a.ids = ask[deviceIDs](q, queryDeviceIDs)
-	a.address = ask[adapterAddress](q, queryAddress)
-	if info := ask[registryInfo](q, queryRegistryInfo); info != nil {
+// read returns all properties of an open adapter.
+func read(d driver, adapter adapterInfo) adapterProperties {
+	q := &adapterQuery{driver: d, handle: adapter.handle}
+	a := adapterProperties{luid: adapter.luid.number()}
+	a.typeBits = getType(q)
+	a.ids = get[deviceIDs](q, queryDeviceIDs)
+	a.address = get[adapterAddress](q, queryAddress)
+	if info := get[registryInfo](q, queryRegistryInfo); info != nil {
 		a.registry = *info
 	}
-	if size := ask[segmentSize](q, querySegmentSize); size != nil {
+	if size := get[segmentSize](q, querySegmentSize); size != nil {
 		a.memory = size.dedicatedVideo
-	} else if size := ask[segmentGroupSize](q, querySegmentGroupSize); size != nil {
+	} else if size := get[segmentGroupSize](q, querySegmentGroupSize); size != nil {
 		a.memory = size.legacy.dedicatedVideo
 	}
-	if version := ask[uint64](q, queryUserModeVersion); version != nil {
+	if version := get[uint64](q, queryUserModeVersion); version != nil {
 		a.version = *version
-	} else if version := ask[uint64](q, queryKernelVersion); version != nil {
+	} else if version := get[uint64](q, queryKernelVersion); version != nil {
 		a.version = *version
 	}
 	a.storePath, a.storeErr = queryStorePath(q)
@@ -107,9 +107,9 @@ func read(d driver, adapter adapterInfo) answers {
 }
 
 // check returns why an adapter that answered before does not work now, nil if it does.
-func check(d driver, adapter adapterInfo, before answers) error {
-	q := &questions{driver: d, handle: adapter.handle}
-	if askType(q) == nil && before.typeBits != nil {
+func check(d driver, adapter adapterInfo, before adapterProperties) error {
+	q := &adapterQuery{driver: d, handle: adapter.handle}
+	if getType(q) == nil && before.typeBits != nil {
 		return cmp.Or(q.failure, q.refusal, errEmpty)
 	}
 	return q.failure
@@ -117,13 +117,13 @@ func check(d driver, adapter adapterInfo, before answers) error {
 
 // queryStorePath returns the driver store path. The first buffer has room for MAX_PATH
 // characters.
-func queryStorePath(q *questions) (string, error) {
+func queryStorePath(q *adapterQuery) (string, error) {
 	size := registryQuerySize + 2*maxPath
 	for range 2 {
 		buffer := make([]uint64, (size+7)/8) // aligned
 		header := (*registryQuery)(unsafe.Pointer(&buffer[0]))
 		header.kind = registryDriverStorePath
-		if !q.ask(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
+		if !q.get(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
 			return "", cmp.Or(q.failure, q.refusal)
 		}
 		output := unsafe.Slice((*byte)(unsafe.Pointer(&buffer[0])), size)[unsafe.Sizeof(*header):]
@@ -203,7 +203,7 @@ const basicRender = 0x8C
 const unknownModel = `DXG`
 
 // model returns the adapter's part of a PnP device instance ID that its model decides.
-func (a answers) model() string {
+func (a adapterProperties) model() string {
 	if a.ids == nil || a.ids.vendor == 0 {
 		return unknownModel
 	}
@@ -217,9 +217,9 @@ func (a answers) model() string {
 	return fmt.Sprintf(`PCI\VEN_%04X&DEV_%04X&SUBSYS_%08X&REV_%02X`, a.ids.vendor, a.ids.device, subsystem, a.ids.revision)
 }
 
-// place returns the adapter's place on the host's PCI bus, "" if it is unknown. Place
+// pciAddress returns the adapter's address on the host's PCI bus, "" if it is unknown. Address
 // 0:0.0 is the host bridge's.
-func (a answers) place() string {
+func (a adapterProperties) pciAddress() string {
 	if a.address == nil || *a.address == (adapterAddress{}) || a.address.bus > 0xFFFFFF || a.address.device > 31 || a.address.function > 7 {
 		return ""
 	}
@@ -227,7 +227,7 @@ func (a answers) place() string {
 }
 
 // device returns the adapter's properties without identity and files.
-func (a answers) device() discovery.Device {
+func (a adapterProperties) device() discovery.Device {
 	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory}
 	if a.ids != nil {
 		switch vendor := a.ids.vendor; {
@@ -241,7 +241,7 @@ func (a answers) device() discovery.Device {
 	if d.VendorID != 0 {
 		d.Manufacturer = d.VendorID.String()
 	}
-	if a.place() != "" {
+	if a.pciAddress() != "" {
 		bus, address := a.address.bus, a.address.device<<16|a.address.function
 		d.BusNumber, d.Address = &bus, &address
 	}
