@@ -267,8 +267,11 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 	}
 	containers, ended, err := a.config.Pods.update(ctx, live, a.kubelet)
 	for _, id := range ended {
+		if failed := a.config.Recorder.End(id); failed != nil {
+			err = errors.Join(err, failed) // The next recheck tries again.
+			continue
+		}
 		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
-		err = errors.Join(err, a.config.Recorder.End(id))
 		signal(a.changed)
 	}
 	for _, record := range live {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -266,6 +267,33 @@ func TestEnd(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "directx-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// readOnlyRecorder is a recorder whose state directory cannot be written.
+type readOnlyRecorder struct{ *memoryRecorder }
+
+func (readOnlyRecorder) End(allocation.ID) error { return syscall.EROFS }
+
+// TestEndThatFails: a record that cannot be removed has not ended, and nothing is to be
+// read again because of it.
+func TestEndThatFails(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(displayGPU("A")))
+	pods := &memoryPods{names: []string{"name-of-a"}}
+	recorder := readOnlyRecorder{&memoryRecorder{live: []allocation.Entry{bound("a", held(displayResource, "A::0"))}}}
+	log, lines := newLog()
+	config.Pods, config.Recorder, config.Log = pods.tracker(), recorder, log
+	run(t, config)
+	k.await(displayResource, "A::0 A::1")
+	recorder.awaitLooks(t)
+	pods.set(nil, "another")
+	testutil.Eventually(t, "the failure", func() bool { return len(lines.with("read-only file system")) > 0 })
+	recorder.awaitLooks(t)
+	if ended := lines.with("Allocation ended"); len(ended) > 0 {
+		t.Error(ended)
 	}
 }
 

@@ -96,6 +96,7 @@ func (r *Runner) session(ctx context.Context) error {
 		return fmt.Errorf("create NRI stub: %w", err)
 	}
 	keep := context.AfterFunc(ctx, disconnect)
+	defer keep()
 	if err := plugin.Start(connected); err != nil {
 		return err
 	}

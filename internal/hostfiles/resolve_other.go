@@ -13,7 +13,7 @@ import (
 	"directx-nri/internal/winpath"
 )
 
-// final follows links without leaving the root. A Windows path with a link that
+// resolve follows links without leaving the root. A Windows path with a link that
 // leads out of the drives becomes a Linux path.
 func (r Root) resolve(path string) (final string, regular bool, err error) {
 	here, err := r.here(path)

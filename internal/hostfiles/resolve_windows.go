@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// final asks Windows for the path of an open handle, which has all links and
+// resolve asks Windows for the path of an open handle, which has all links and
 // junctions followed. The handle gives no access to the file.
 // https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
 func (r Root) resolve(path string) (final string, regular bool, err error) {

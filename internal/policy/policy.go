@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"syscall"
 
 	"github.com/tidwall/gjson"
 
@@ -249,9 +250,9 @@ func Write(stateDir string, p Policy) error {
 }
 
 // ReadShim returns the shim's part of the policy. All containers of the node depend
-// on it, so it is the default if the file cannot be read or has another format,
-// unless Runtime is set ([RuntimeSetPath]), which is an error then: containers must not
-// start with another runtime than the configured one.
+// on it, so it is the default if the file cannot be read, unless Runtime is set
+// ([RuntimeSetPath]), which is an error then: containers must not start with another
+// runtime than the configured one.
 func ReadShim(stateDir string) (Shim, error) {
 	p := WithShimLog(Policy{}, stateDir)
 	data, err := durable.Read(Path(stateDir), maxSize+1)
@@ -270,7 +271,8 @@ func ReadShim(stateDir string) (Shim, error) {
 		p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
 		return p.Shim, nil
 	}
-	if _, missing := os.Lstat(RuntimeSetPath(stateDir)); errors.Is(missing, fs.ErrNotExist) && !name.Exists() {
+	_, missing := os.Lstat(RuntimeSetPath(stateDir))
+	if (errors.Is(missing, fs.ErrNotExist) || errors.Is(missing, syscall.ENOTDIR)) && !name.Exists() {
 		return p.Shim, nil
 	}
 	return p.Shim, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(stateDir), err)

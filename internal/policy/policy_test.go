@@ -177,6 +177,7 @@ func TestReadShim(t *testing.T) {
 		"empty, with a runtime":              {policy: &set, damage: truncate(0), wantErr: true},
 		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, wantErr: true},
 		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, wantErr: true},
+		"no state directory":                 {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
 		"runtime of an unknown format":       {damage: content(`{"shim":{"runtime":7}}`), wantErr: true},
 		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {

@@ -97,6 +97,14 @@ func RequestsGPU(c Container) bool {
 	return request != "" || assignedDevices(c.Devices).any()
 }
 
+// IgnoresRequest reports whether c is a standalone container that requests a GPU only by
+// its environment, which the policy ignores: an image can set it. environment is
+// [Policy.Environment].
+func IgnoresRequest(c Container, environment bool) bool {
+	_, request := visibleDevices(c, environment)
+	return c.Pod == nil && c.OS != ocispec.Windows && request == "" && len(tokenEnv(c.OS, c.Env)) == 0 && RequestsGPU(c)
+}
+
 // Policy is the part of the node policy that decides what containers get.
 type Policy struct {
 	ocispec.Options
@@ -161,7 +169,7 @@ func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispe
 	}
 	if ok {
 		d.log(container, outcome)
-	} else if container.Pod == nil && RequestsGPU(container) && !d.readsEnvironment(container) {
+	} else if IgnoresRequest(container, d.Policy.Environment) {
 		d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
 	}
 	return outcome.Edits, ok, nil

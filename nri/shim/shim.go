@@ -186,7 +186,11 @@ func (s *shim) adjust(path string, spec ocispec.Spec) error {
 	}
 	s.policy = &p
 	decider, err := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
-	if err != nil {
+	switch {
+	case err == nil:
+	case decision.IgnoresRequest(s.container, p.StandaloneEnvironment):
+		return nil
+	default:
 		return s.container.Refuse(err)
 	}
 	edits, ok, err := decider.Decide(context.Background(), s.container)

@@ -417,6 +417,15 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 	}
 }
 
+// An image can set the variable: a node that ignores it starts the container as it is,
+// also if nothing is known about its GPUs.
+func TestIgnoredRequest(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.configure(func(p *policy.Policy) { p.Inventory, p.StandaloneEnvironment = false, false })
+	b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")))
+}
+
 func TestConfigJSONThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
