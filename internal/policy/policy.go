@@ -125,13 +125,20 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // lost or damaged.
 func RuntimeSetPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime-is-set") }
 
+// runtimeIsSet reports whether [RuntimeSetPath] exists, or may exist.
+func runtimeIsSet(stateDir string) bool {
+	_, err := os.Lstat(RuntimeSetPath(stateDir))
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+}
+
 // file is the JSON form of policy.json.
 type file struct {
 	Format int `json:"format"`
 	Policy
 }
 
-// Read returns the policy in the state directory, or [Default] if there is none.
+// Read returns the policy in the state directory, or [Default] if there has been none: a
+// lost one that set Shim.Runtime ([RuntimeSetPath]) is an error.
 // A file that is damaged, has another format, or lies in a directory that others
 // can write to ([durable.ErrNotPrivate]) is an error: the policy names a program
 // that runs as the system.
@@ -141,11 +148,16 @@ func Read(stateDir string) (Policy, error) { return read(stateDir, true) }
 // and do not matter to decisions about containers.
 func ReadDecision(stateDir string) (Policy, error) { return read(stateDir, false) }
 
+const compileAgain = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
+
 func read(stateDir string, withResources bool) (Policy, error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	if errors.Is(err, fs.ErrNotExist) {
-		return WithShimLog(Default(), stateDir), nil
+		if !runtimeIsSet(stateDir) {
+			return WithShimLog(Default(), stateDir), nil
+		}
+		return Policy{}, fmt.Errorf("read node policy: %w; %s", err, compileAgain)
 	}
 	if err == nil {
 		err = durable.CheckPrivate(stateDir)
@@ -155,7 +167,7 @@ func read(stateDir string, withResources bool) (Policy, error) {
 	}
 	p, err := decode(data, withResources)
 	if err != nil {
-		return Policy{}, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
+		return Policy{}, fmt.Errorf("read node policy %s: %w; %s", path, err, compileAgain)
 	}
 	return WithShimLog(p, stateDir), nil
 }
@@ -271,9 +283,8 @@ func ReadShim(stateDir string) (Shim, error) {
 		p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
 		return p.Shim, nil
 	}
-	_, missing := os.Lstat(RuntimeSetPath(stateDir))
-	if (errors.Is(missing, fs.ErrNotExist) || errors.Is(missing, syscall.ENOTDIR)) && !name.Exists() {
+	if !runtimeIsSet(stateDir) && !name.Exists() {
 		return p.Shim, nil
 	}
-	return p.Shim, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", Path(stateDir), err)
+	return p.Shim, fmt.Errorf("read node policy %s: %w; %s", Path(stateDir), err, compileAgain)
 }

@@ -470,10 +470,20 @@ func TestRealShimIsFound(t *testing.T) {
 	// Without its policy, a node that may have another runtime starts nothing.
 	configure(b.path("other/" + realName))
 	b.env = []string{"PATH=" + b.path("other")}
-	b.write("state/policy.json", strings.TrimSuffix(b.read("state/policy.json"), "}\n"))
-	if r := b.start(standalone()); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "policy.json") {
-		t.Errorf("damaged policy: status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
+	startsNothing := func() {
+		t.Helper()
+		for _, spec := range []string{standalone(), standalone("DIRECTX_VISIBLE_DEVICES=all")} {
+			if r := b.start(spec); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "policy.json") {
+				t.Errorf("%s: status %d, output %q, errors %q", spec, r.status, r.stdout, r.stderr)
+			}
+		}
 	}
+	b.write("state/policy.json", strings.TrimSuffix(b.read("state/policy.json"), "}\n"))
+	startsNothing()
+	if err := os.Remove(b.path("state/policy.json")); err != nil {
+		t.Fatal(err)
+	}
+	startsNothing()
 }
 
 // TestJobKindOfHostProcesses: the same for a pod's sandbox, whose shim runs the
