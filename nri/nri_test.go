@@ -305,29 +305,34 @@ func TestAnnotationsWithoutRecordAreIgnored(t *testing.T) {
 	}
 }
 
-func TestHooksThatHangAreBounded(t *testing.T) {
+// TestHungHookRefusesTheNextAtOnce: the runtime calls one hook at a time, so each
+// time-out delays containers that request nothing.
+func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	block := make(chan struct{})
-	b.Source = hangingSource{asked: make(chan struct{}, maxWorkers), block: block}
+	source := hangingSource{asked: make(chan struct{}, 4), block: make(chan struct{})}
+	b.Source = source
 	p := b.plugin
 	p.timeout = 20 * time.Millisecond
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	for i := range maxWorkers + 1 {
-		want := errTooSlow
-		if i == maxWorkers {
-			want = errStuck
-		}
-		if alive := p.Alive() == nil; alive != (i < maxWorkers) {
-			t.Errorf("with %d hooks at work, alive is %t", i, alive)
-		}
+	for i, want := range []error{errTooSlow, errStuck, errStuck} {
 		_, err := b.adjust(testPod(), container)
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
+		if err := p.Alive(); !errors.Is(err, errStuck) {
+			t.Errorf("after container %d, alive: %v", i, err)
+		}
+		p.timeout = time.Hour // The others do not wait.
 	}
-	close(block)
-	testutil.Eventually(t, "end of all workers", func() bool { return len(p.slots) == 0 && p.Alive() == nil })
+	if n := len(source.asked); n != 1 {
+		t.Errorf("%d workers were started, want 1", n)
+	}
+	close(source.block)
+	testutil.Eventually(t, "recovery", func() bool { return p.Alive() == nil })
+	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errStuck) {
+		t.Errorf("after recovery: %v", err)
+	}
 }
 
 // TestRefusedContainersTakeNothing: a refused container must not take an allocation
@@ -396,12 +401,10 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 		t.Error("the policy is read")
 		return nil, errors.New("no policy")
 	}, handlers, metrics.New("p", "v"), testutil.Quiet())
-	for range maxWorkers {
-		p.slots <- struct{}{}
-	}
+	p.hung.Add(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 2 * maxWorkers {
+	for range 2 {
 		if a, updates, err := p.CreateContainer(ctx, testPod(), testContainer("A=directx")); a != nil || updates != nil || err != nil {
 			t.Fatalf("%v, %v, %v", a, updates, err)
 		}
@@ -422,7 +425,9 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	testutil.Eventually(t, "end of all workers", func() bool { return len(p.slots) == 0 })
+	if err := p.Alive(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -28,9 +29,6 @@ const (
 	// within 2 s and starts the container without it, where the interlock fails it
 	// with a message that does not name the cause.
 	hookTimeout = 1200 * time.Millisecond
-	// maxWorkers limits the hooks at work. The runtime calls one at a time: the others
-	// wait for a disk that hangs, and their callers are gone.
-	maxWorkers = 16
 )
 
 var (
@@ -46,7 +44,7 @@ type Plugin struct {
 	log     logrus.FieldLogger
 
 	timeout time.Duration
-	slots   chan struct{} // one element for each worker
+	hung    atomic.Int64 // workers that have taken longer than timeout
 
 	mu     sync.Mutex
 	loaded *containerdconfig.Loaded // by the runtime of this registration, nil if unknown
@@ -57,7 +55,7 @@ type Plugin struct {
 // configuration that the runtime has loaded; it is called once for each
 // registration, and again after an error.
 func NewPlugin(decider func() (*decision.Decider, error), load func(context.Context) (containerdconfig.Loaded, error), m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
-	return &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout, slots: make(chan struct{}, maxWorkers)}
+	return &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout}
 }
 
 // CreateContainer returns the adjustment of a container that has an allocation. A
@@ -120,13 +118,12 @@ func (p *Plugin) forget() {
 	p.loaded = nil
 }
 
-// decide decides in a worker, which is left behind when it takes too long:
-// reading a file cannot be canceled.
+// decide decides in a worker, which is left behind when it takes too long: reading a
+// file cannot be canceled. While one is left, it refuses at once: the runtime calls one
+// hook at a time, so containers that request nothing would wait for each time-out.
 func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edits, bool, error) {
-	select {
-	case p.slots <- struct{}{}:
-	default:
-		return ocispec.Edits{}, false, c.Refuse(errStuck)
+	if err := p.Alive(); err != nil {
+		return ocispec.Edits{}, false, c.Refuse(err)
 	}
 	type result struct {
 		edits ocispec.Edits
@@ -138,7 +135,6 @@ func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edit
 	defer cancel()
 	results := make(chan result, 1)
 	go func() {
-		defer func() { <-p.slots }()
 		var r result
 		defer func() {
 			if cause := recover(); cause != nil {
@@ -158,13 +154,18 @@ func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edit
 	case r := <-results:
 		return r.edits, r.ok, r.err
 	case <-ctx.Done():
+		p.hung.Add(1)
+		go func() {
+			<-results
+			p.hung.Add(-1)
+		}()
 		return ocispec.Edits{}, false, c.Refuse(fmt.Errorf("%w (waited %s)", errTooSlow, time.Since(began).Round(time.Millisecond)))
 	}
 }
 
-// Alive returns an error when the plugin cannot work any longer.
+// Alive returns an error while the plugin cannot adjust containers.
 func (p *Plugin) Alive() error {
-	if len(p.slots) == cap(p.slots) {
+	if p.hung.Load() > 0 {
 		return errStuck
 	}
 	return nil
