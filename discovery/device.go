@@ -267,12 +267,29 @@ func clonePointer[T any](p *T) *T {
 	return &v
 }
 
-// Find returns the device with the given instance ID. Instance IDs are
+// ContainsID reports whether id is among instanceIDs. Instance IDs are
 // case-insensitive.
+func ContainsID(instanceIDs []string, id string) bool {
+	return slices.ContainsFunc(instanceIDs, func(other string) bool { return strings.EqualFold(other, id) })
+}
+
+// Find returns the device with the given instance ID.
 func Find(devices []Device, instanceID string) (Device, bool) {
 	i := slices.IndexFunc(devices, func(d Device) bool { return strings.EqualFold(d.InstanceID, instanceID) })
 	if i < 0 {
 		return Device{}, false
 	}
 	return devices[i], true
+}
+
+// HostPath returns the node's path of the device node at path in a container with devices.
+func HostPath(devices []Device, path string) string {
+	for _, d := range devices {
+		for _, n := range d.DeviceNodes {
+			if n.ContainerPath == path {
+				return n.Path
+			}
+		}
+	}
+	return path
 }

@@ -1,10 +1,6 @@
 package discovery
 
-import (
-	"context"
-	"slices"
-	"strings"
-)
+import "context"
 
 // Source lists the GPUs of a node. It is safe for concurrent use.
 type Source interface {
@@ -53,7 +49,7 @@ func (s Static) Watch(ctx context.Context, _ func()) error {
 func Select(devices []Device, instanceIDs []string) []Device {
 	var selected []Device
 	for _, d := range devices {
-		if slices.ContainsFunc(instanceIDs, func(id string) bool { return strings.EqualFold(id, d.InstanceID) }) {
+		if ContainsID(instanceIDs, d.InstanceID) {
 			selected = append(selected, d)
 		}
 	}

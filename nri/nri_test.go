@@ -26,7 +26,6 @@ import (
 	"directx-nri/internal/testutil"
 	"directx-nri/nri/decision"
 	"directx-nri/nri/extramounts"
-	"directx-nri/ocispec"
 )
 
 const (
@@ -460,9 +459,9 @@ func TestPodAnnotationsAndPolicy(t *testing.T) {
 	if a, err := b.adjust(pod, container); !errors.Is(err, extramounts.ErrOff) || a != nil {
 		t.Fatalf("without a policy: %v, error %v", a, err)
 	}
-	b.Policy = decision.Policy{
-		ExtraMounts: policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
-		Options:     ocispec.Options{VisibilityHints: true},
+	b.Policy = policy.Policy{
+		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
+		VisibilityHints: true,
 	}
 	adjustment, err := b.adjust(pod, container)
 	if err != nil {

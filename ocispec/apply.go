@@ -146,7 +146,7 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 func (s Spec) applyLinuxDevices(edits Edits) (bool, error) {
 	var rules []specs.LinuxDeviceCgroup
 	for _, d := range edits.LinuxDevices {
-		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: access(d)})
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d)})
 	}
 	return s.root.edit("linux", func(linux *object) (bool, error) {
 		nodes, err := update(linux, "devices", nil, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
@@ -160,9 +160,9 @@ func (s Spec) applyLinuxDevices(edits Edits) (bool, error) {
 	})
 }
 
-// access returns the access to a device that NRI's generator grants, so that a
+// Access returns the access to a device that NRI's generator grants, so that a
 // spec which NRI has adjusted is not changed again.
-func access(d specs.LinuxDevice) string {
+func Access(d specs.LinuxDevice) string {
 	if d.Type == "b" {
 		return "rwm"
 	}

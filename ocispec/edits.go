@@ -42,8 +42,8 @@ func ParseOS(name string) (OS, error) {
 // Directories that runtime files are mounted into. The system drive of a
 // container is always C:.
 const (
-	system32 = `C:\Windows\System32`
-	sysWOW64 = `C:\Windows\SysWOW64`
+	System32 = `C:\Windows\System32`
+	SysWOW64 = `C:\Windows\SysWOW64`
 )
 
 // Types of windows.devices that hcsshim assigns GPUs by.
@@ -129,6 +129,12 @@ type Options struct {
 	VisibilityHints bool
 }
 
+// NewOptions returns the options of a node with the policy p. byClass is what
+// p.Assignment means there: see capabilities.Resolve.
+func NewOptions(p policy.Policy, byClass bool) Options {
+	return Options{ByClass: byClass, RuntimeFiles: p.RuntimeFiles, VisibilityHints: p.VisibilityHints}
+}
+
 // BuildEdits returns the edits that give devices to a container with the
 // environment env.
 //
@@ -168,14 +174,9 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, o 
 // libraryPath returns LD_LIBRARY_PATH of env with the devices' directories appended, ""
 // if it has them all.
 func libraryPath(devices []discovery.Device, env []string) string {
-	const name = "LD_LIBRARY_PATH="
-	var value string
-	for _, variable := range env {
-		if set, found := strings.CutPrefix(variable, name); found {
-			value = set
-		}
-	}
-	before := value
+	const name = "LD_LIBRARY_PATH"
+	before, _ := LookupEnv(Linux, env, name)
+	value := before
 	for _, d := range devices {
 		for _, directory := range d.LibraryPath {
 			if !slices.Contains(strings.Split(value, ":"), directory) {
@@ -186,7 +187,7 @@ func libraryPath(devices []discovery.Device, env []string) string {
 	if value == before {
 		return ""
 	}
-	return name + value
+	return name + "=" + value
 }
 
 type builder struct {
@@ -216,7 +217,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 	for _, list := range []struct {
 		dir   string
 		files []discovery.RuntimeFile
-	}{{system32, d.System32}, {sysWOW64, d.SysWOW64}} {
+	}{{System32, d.System32}, {SysWOW64, d.SysWOW64}} {
 		for _, f := range list.files {
 			// Sources check this too, but files are mounted as SYSTEM.
 			if !winpath.IsLocal(f.Source) || !winpath.IsLocal(f.Destination) {

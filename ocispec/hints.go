@@ -3,7 +3,6 @@ package ocispec
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"directx-nri/discovery"
@@ -54,7 +53,7 @@ func Hints(os OS, devices []discovery.Device, env []string) ([]string, error) {
 	}
 	var variables []string
 	add := func(name, value string) {
-		if !isSet(os, env, name) {
+		if _, isSet := LookupEnv(os, env, name); !isSet {
 			variables = append(variables, name+"="+value)
 		}
 	}
@@ -114,11 +113,14 @@ func isUUID(text string) bool {
 	return strings.Trim(strings.ToLower(digits), "0123456789abcdef-") == ""
 }
 
-// isSet reports whether env has the variable name, which is case-insensitive on
-// Windows.
-func isSet(os OS, env []string, name string) bool {
-	return slices.ContainsFunc(env, func(variable string) bool {
-		set, _, _ := strings.Cut(variable, "=")
-		return set == name || os == Windows && strings.EqualFold(set, name)
-	})
+// LookupEnv returns the value of the variable name in env, the last one if there are
+// several, and reports whether there is one. Windows ignores the case of names.
+func LookupEnv(os OS, env []string, name string) (value string, found bool) {
+	for _, variable := range env {
+		n, v, _ := strings.Cut(variable, "=")
+		if n == name || os == Windows && strings.EqualFold(n, name) {
+			value, found = v, true
+		}
+	}
+	return value, found
 }

@@ -41,7 +41,7 @@ func newInjector(d *daemon, c *advertiser.Config, p policy.Policy, byClass bool)
 	}
 	return &injector{
 		source: c.Source, files: hostfiles.Root(d.hostRoot), os: ocispec.OS(d.nodeOS), log: d.log,
-		options:    decision.PolicyOf(p, byClass).Options,
+		options:    ocispec.NewOptions(p, byClass),
 		containers: d.kubelet.Containers,
 		resources:  func() int { return d.run.Load().device.ResourcesWithGPUs() },
 	}
@@ -91,10 +91,7 @@ func response(devices []discovery.Device, edits ocispec.Edits) (*v1beta1.Contain
 		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: host})
 	}
 	for _, n := range edits.LinuxDevices {
-		host, err := hostNode(devices, n.Path)
-		if err != nil {
-			return nil, err
-		}
+		host := discovery.HostPath(devices, n.Path)
 		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: host, ContainerPath: n.Path, Permissions: "rwm"})
 	}
 	for _, m := range edits.Mounts {
@@ -108,18 +105,6 @@ func response(devices []discovery.Device, edits ocispec.Edits) (*v1beta1.Contain
 		answer.Envs[name] = value
 	}
 	return answer, nil
-}
-
-// hostNode returns the node's path of the device node at path in the container.
-func hostNode(devices []discovery.Device, path string) (string, error) {
-	for _, d := range devices {
-		for _, n := range d.DeviceNodes {
-			if n.ContainerPath == path {
-				return n.Path, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("device node %s does not belong to the GPUs", path)
 }
 
 // Ready refuses the start of a container whose GPUs belong to several resources and

@@ -96,8 +96,8 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if err != nil {
 		return nil, err
 	}
-	policy := decisionPolicy(p, os)
-	if policy.ByClass {
+	options := ocispec.NewOptions(p, byClass(p, string(os)))
+	if options.ByClass {
 		for i, d := range present {
 			present[i] = d.ByClass()
 		}
@@ -109,7 +109,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if o.withShim {
 		return runflags.WithShim(os, o.request()), nil
 	}
-	flags, notes, err := runflags.Flags(program, os, devices, o.files(), policy)
+	flags, notes, err := runflags.Flags(program, os, devices, o.files(), options)
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)

@@ -165,7 +165,7 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 	}
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.os)
-	options, files := decisionPolicy(c.Policy, os).Options, (&nodeFiles{}).files()
+	options, files := ocispec.NewOptions(c.Policy, byClass(c.Policy, n.os)), (&nodeFiles{}).files()
 	var gpus []doctor.GPU
 	for i, r := range reportDevices(devices, c.Policy.Resources) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}

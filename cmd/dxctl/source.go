@@ -16,8 +16,6 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
 )
 
 // nodeConfig selects the policy and the GPUs that a command uses: by default those
@@ -53,8 +51,7 @@ func (n *nodeConfig) open(stderr io.Writer) (discovery.Source, policy.Policy, er
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
-	byClass := byClass(p, runtime.GOOS)
-	return discovery.ByClass(source, byClass), p, nil
+	return discovery.ByClass(source, byClass(p, runtime.GOOS)), p, nil
 }
 
 // read returns the policy, and the devices that it was compiled with by --config.
@@ -88,9 +85,4 @@ func openPolicy(p policy.Policy, stateDir string) (discovery.Source, error) {
 // byClass reports whether containers are assigned all GPUs of the node by their class.
 func byClass(p policy.Policy, os string) bool {
 	return capabilities.Resolve(p.Assignment, os, capabilities.Build()).ByClass()
-}
-
-// decisionPolicy returns the policy of containers of an operating system.
-func decisionPolicy(p policy.Policy, os ocispec.OS) decision.Policy {
-	return decision.PolicyOf(p, byClass(p, string(os)))
 }

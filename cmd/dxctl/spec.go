@@ -159,7 +159,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	decider := decision.Decider{
-		Source: source, Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files(), Policy: decisionPolicy(policy, p.container.OS),
+		Source: source, Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files(),
+		Policy: policy, ByClass: byClass(policy, string(p.container.OS)),
 	}
 	outcome, ok, err := decider.Preview(ctx, p.container)
 	switch {

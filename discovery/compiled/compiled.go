@@ -140,9 +140,7 @@ func (s *Source) At(indices []int) (devices []discovery.Device, ok bool, err err
 // Find implements [discovery.Source].
 func (s *Source) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := s.read(wantIDs(instanceIDs))
-	return slices.DeleteFunc(devices, func(d discovery.Device) bool { // with an equal checksum
-		return !slices.ContainsFunc(instanceIDs, func(id string) bool { return strings.EqualFold(id, d.InstanceID) })
-	}), err
+	return discovery.Select(devices, instanceIDs), err // Others can have an equal checksum.
 }
 
 // wantIDs returns a function that reports whether a key can be that of one of the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/win32"
@@ -28,9 +27,7 @@ func (system) Snapshot(ctx context.Context) (s Snapshot, err error) {
 
 // Find implements [System].
 func (system) Find(ctx context.Context, instanceIDs []string) ([]Raw, error) {
-	return devices(ctx, func(id string) bool {
-		return slices.ContainsFunc(instanceIDs, func(wanted string) bool { return strings.EqualFold(wanted, id) })
-	})
+	return devices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
 }
 
 // devices reads the present devices of both classes whose instance ID is wanted, in

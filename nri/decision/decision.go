@@ -68,17 +68,6 @@ func (c Container) fields() logrus.Fields {
 	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
 }
 
-// lookupEnv returns the value of a variable, the last one if there are several.
-func (c Container) lookupEnv(name string) (value string) {
-	for _, variable := range c.Env {
-		n, v, _ := strings.Cut(variable, "=")
-		if n == name || c.OS == ocispec.Windows && strings.EqualFold(n, name) {
-			value = v
-		}
-	}
-	return value
-}
-
 // RequestsGPU reports whether the container may request a GPU. It depends on c
 // alone: a container for which it returns false must not be touched, whatever the
 // state of this node.
@@ -99,28 +88,10 @@ func RequestsGPU(c Container) bool {
 
 // IgnoresRequest reports whether c is a standalone container that requests a GPU only by
 // its environment, which the policy ignores: an image can set it. environment is
-// [Policy.Environment].
+// [policy.Policy.StandaloneEnvironment].
 func IgnoresRequest(c Container, environment bool) bool {
 	_, request := visibleDevices(c, environment)
 	return c.Pod == nil && c.OS != ocispec.Windows && request == "" && len(tokenEnv(c.OS, c.Env)) == 0 && RequestsGPU(c)
-}
-
-// Policy is the part of the node policy that decides what containers get.
-type Policy struct {
-	ocispec.Options
-	ExtraMounts policy.ExtraMounts
-	// Environment lets the environment of a standalone Linux container request GPUs.
-	Environment bool
-}
-
-// PolicyOf returns the policy of p. byClass is what p.Assignment means on this
-// node: see capabilities.Resolve.
-func PolicyOf(p policy.Policy, byClass bool) Policy {
-	return Policy{
-		Options:     ocispec.Options{ByClass: byClass, RuntimeFiles: p.RuntimeFiles, VisibilityHints: p.VisibilityHints},
-		ExtraMounts: p.ExtraMounts,
-		Environment: p.StandaloneEnvironment,
-	}
 }
 
 // Files answers questions about the node's files.
@@ -135,7 +106,9 @@ type Decider struct {
 	Store  *allocation.Store
 	Files  Files
 	Log    logrus.FieldLogger
-	Policy Policy
+	Policy policy.Policy
+	// ByClass is what Policy.Assignment means on this node: see capabilities.Resolve.
+	ByClass bool
 }
 
 // Outcome is a decision for a container that requests a GPU.
@@ -169,7 +142,7 @@ func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispe
 	}
 	if ok {
 		d.log(container, outcome)
-	} else if IgnoresRequest(container, d.Policy.Environment) {
+	} else if IgnoresRequest(container, d.Policy.StandaloneEnvironment) {
 		d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
 	}
 	return outcome.Edits, ok, nil
@@ -194,7 +167,7 @@ func (d *Decider) decide(ctx context.Context, c Container) (Outcome, bool, error
 // buildOutcome returns what gives devices to c, with the extra mounts that it
 // requests.
 func (d *Decider) buildOutcome(c Container, devices []discovery.Device) (Outcome, error) {
-	edits, notes, err := ocispec.BuildEdits(c.OS, devices, c.Env, d.Files, d.Policy.Options)
+	edits, notes, err := ocispec.BuildEdits(c.OS, devices, c.Env, d.Files, ocispec.NewOptions(d.Policy, d.ByClass))
 	if err != nil {
 		return Outcome{}, explain("", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"directx-nri/discovery"
 	"directx-nri/nri/extramounts"
+	"directx-nri/ocispec"
 )
 
 // A request for extra mounts, in the format of [extramounts.Parse]. The annotation
@@ -41,7 +42,7 @@ func (d *Decider) extraMountsRequests(c Container) []extraMountsRequest {
 		}
 	}
 	if c.Pod == nil && len(requests) == 0 && d.readsEnvironment(c) {
-		if text := c.lookupEnv(ExtraMountsVariable); text != "" {
+		if text, _ := ocispec.LookupEnv(c.OS, c.Env, ExtraMountsVariable); text != "" {
 			requests = append(requests, extraMountsRequest{ExtraMountsVariable, text})
 		}
 	}

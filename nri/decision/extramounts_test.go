@@ -29,8 +29,8 @@ func (storeFiles) Resolve(path string) (string, bool, error) {
 	return path, true, nil
 }
 
-func permissive() Policy {
-	return Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Configured: true, Max: 3}, Options: ocispec.Options{VisibilityHints: true}}
+func permissive() policy.Policy {
+	return policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Configured: true, Max: 3}, VisibilityHints: true}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.
@@ -125,7 +125,7 @@ func TestByClass(t *testing.T) {
 	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, ErrDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
-	d.Policy.ByClass = true
+	d.ByClass = true
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := d.Decide(t.Context(), c)
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -133,7 +133,7 @@ func TestByClass(t *testing.T) {
 	}
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
-	alone.Policy.ByClass = true
+	alone.ByClass = true
 	edits, _, err = alone.Decide(context.Background(), Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}})
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

@@ -26,10 +26,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	}
 	assignment := capabilities.Resolve(p.Assignment, string(os), capabilities.Build())
 	return &Decider{
-		Source: source,
-		Store:  allocation.OpenStore(paths.Allocations(stateDir)),
-		Files:  files,
-		Log:    log,
-		Policy: PolicyOf(p, assignment.ByClass()),
+		Source: source, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log,
+		Policy: p, ByClass: assignment.ByClass(),
 	}, nil
 }

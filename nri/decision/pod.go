@@ -157,26 +157,25 @@ func (d *Decider) resolveRecords(tokens []token, holder allocation.Holder) (reco
 // recordedDevices returns the devices of records.
 func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
 	var resources, ids []string
-	uuids := map[string]string{}
+	var recorded []discovery.Device
 	for _, record := range records {
 		resources = append(resources, record.Resource)
 		for _, replica := range record.Replicas {
-			key := strings.ToLower(replica.InstanceID)
-			if _, known := uuids[key]; !known {
+			if !discovery.ContainsID(ids, replica.InstanceID) {
 				ids = append(ids, replica.InstanceID)
 			}
-			uuids[key] = cmp.Or(uuids[key], replica.UUID)
+			if replica.UUID != "" {
+				recorded = append(recorded, discovery.Device{InstanceID: replica.InstanceID, UUID: replica.UUID})
+			}
 		}
 	}
-	devices, err := Lookup(ctx, d.Source, d.Policy.ByClass, ids)
+	devices, err := Lookup(ctx, d.Source, d.ByClass, ids)
 	if err != nil {
 		return nil, explain(strings.Join(resources, ", "), err)
 	}
-	for i := range devices {
-		if devices[i].UUID == "" {
-			// A lookup of single devices does not ask their drivers.
-			devices[i].UUID = uuids[strings.ToLower(devices[i].InstanceID)]
-		}
+	for i := range devices { // A lookup of single devices does not ask their drivers.
+		known, _ := discovery.Find(recorded, devices[i].InstanceID)
+		devices[i].UUID = cmp.Or(devices[i].UUID, known.UUID)
 	}
 	return devices, nil
 }

@@ -42,7 +42,7 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 	}
 	devices, ok := d.selectByIndex(request)
 	if !ok || assigned.any() {
-		present, err := discovery.ByClass(d.Source, d.Policy.ByClass).Devices(ctx)
+		present, err := discovery.ByClass(d.Source, d.ByClass).Devices(ctx)
 		if err != nil {
 			return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; set the %s to %s to start it without",
 				errUnknownGPUs, err, name, visibleNone)
@@ -85,7 +85,7 @@ func (d *Decider) selectByIndex(request string) (devices []discovery.Device, ok 
 	}
 	found, ok, err := source.At(indices)
 	for i := range found {
-		if d.Policy.ByClass {
+		if d.ByClass {
 			found[i] = found[i].ByClass()
 		}
 		ok = ok && unusable(found[i]) == nil
@@ -96,7 +96,7 @@ func (d *Decider) selectByIndex(request string) (devices []discovery.Device, ok 
 // readsEnvironment reports whether c, a standalone container, can request GPUs by its
 // environment.
 func (d *Decider) readsEnvironment(c Container) bool {
-	return c.OS == ocispec.Windows || d.Policy.Environment
+	return c.OS == ocispec.Windows || d.Policy.StandaloneEnvironment
 }
 
 // visibleDevices returns the request of a standalone container, "" if there is
@@ -106,7 +106,8 @@ func visibleDevices(c Container, environment bool) (name, request string) {
 		return "annotation " + VisibleAnnotation, value
 	}
 	if environment {
-		request = strings.TrimSpace(c.lookupEnv(VisibleVariable))
+		value, _ := ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
+		request = strings.TrimSpace(value)
 	}
 	return "environment variable " + VisibleVariable, request
 }

@@ -243,7 +243,7 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	}{{"", false, false}, {"0", false, true}, {"", true, true}} {
 		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
 		log, logged := logtest.NewNullLogger()
-		d.Log, d.Policy.Environment = log, test.allowed
+		d.Log, d.Policy.StandaloneEnvironment = log, test.allowed
 		c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
 		edits, ok, err := d.Decide(t.Context(), c)
 		if test.allowed { // and the extra mounts are not

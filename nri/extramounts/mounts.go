@@ -30,8 +30,6 @@ var (
 
 const (
 	windowsDir = `C:\Windows`
-	system32   = windowsDir + `\` + policy.System32
-	sysWOW64   = windowsDir + `\` + policy.SysWOW64
 	// linuxDir is where Linux programs look for Direct3D's libraries.
 	// https://learn.microsoft.com/windows/ai/directml/gpu-accelerated-training
 	linuxDir = "/usr/lib/wsl/lib"
@@ -147,7 +145,7 @@ func (p Policy) defaultDirs() []string {
 	if p.OS == ocispec.Linux {
 		return []string{linuxDir}
 	}
-	return []string{system32, sysWOW64}
+	return []string{ocispec.System32, ocispec.SysWOW64}
 }
 
 // hostFile returns the file that an absolute path leads to.

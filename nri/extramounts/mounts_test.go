@@ -338,7 +338,7 @@ func FuzzMounts(f *testing.F) {
 		f.Add(seed)
 	}
 	root := windowsNode()
-	allowed := []string{system32, sysWOW64}
+	allowed := []string{ocispec.System32, ocispec.SysWOW64}
 	f.Fuzz(func(t *testing.T, text string) {
 		requests, err := Parse("list", text)
 		if err != nil {
@@ -365,7 +365,7 @@ func FuzzMounts(f *testing.F) {
 			if !slices.ContainsFunc(allowed, func(dir string) bool {
 				return strings.HasPrefix(winpath.Key(m.Destination), winpath.Key(dir)+`\`)
 			}) ||
-				winpath.Equal(m.Destination, system32+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
+				winpath.Equal(m.Destination, ocispec.System32+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
 				t.Fatalf("%+v", m)
 			}
 		}

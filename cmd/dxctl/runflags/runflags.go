@@ -49,8 +49,8 @@ var ErrNoFlag = errors.New("has no flag for it")
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, policy decision.Policy) ([]string, []ocispec.Note, error) {
-	edits, notes, err := ocispec.BuildEdits(os, devices, nil, files, policy.Options)
+func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, options ocispec.Options) ([]string, []ocispec.Note, error) {
+	edits, notes, err := ocispec.BuildEdits(os, devices, nil, files, options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +115,7 @@ func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
 func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Device, files ocispec.Files) (string, error) {
-	host := hostPath(d.Path, devices)
+	host := discovery.HostPath(devices, d.Path)
 	paths, errs := files.ResolveAll([]string{host})
 	switch resolved, err := paths[0], errs[0]; {
 	case err != nil:
@@ -131,23 +131,7 @@ func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Devic
 	if strings.Contains(host, ":") {
 		return "", fmt.Errorf("%s %w: %s has a colon", program, ErrNoFlag, host)
 	}
-	access := "rw"
-	if d.Type == "b" {
-		access = "rwm"
-	}
-	return listed(host + ":" + access)
-}
-
-// hostPath returns the path on the host of the device node at path in the container.
-func hostPath(path string, devices []discovery.Device) string {
-	for _, d := range devices {
-		for _, n := range d.DeviceNodes {
-			if n.ContainerPath == path {
-				return n.Path
-			}
-		}
-	}
-	return path
+	return listed(host + ":" + ocispec.Access(d))
 }
 
 // mount returns a mount's flag and its value.
