@@ -93,7 +93,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, o.loadHandlers, m, log)
-	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Alive)
+	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Alive, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,

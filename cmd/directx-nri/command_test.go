@@ -18,10 +18,9 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no NRI":            {[]string{"--nri-socket="}, "--nri-socket is required"},
-		"index":             {[]string{"--nri-socket=x", "--nri-index=7"}, `--nri-index "7" is not a number from 00 to 99`},
-		"runtime directory": {[]string{"--nri-socket=x", "--runtime-dir=/dev/null"}, "/dev/null"},
-		"unknown":           {[]string{"--inventory=x"}, "unknown flag"},
+		"no NRI":  {[]string{"--nri-socket="}, "--nri-socket is required"},
+		"index":   {[]string{"--nri-socket=x", "--nri-index=7"}, `--nri-index "7" is not a number from 00 to 99`},
+		"unknown": {[]string{"--inventory=x"}, "unknown flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

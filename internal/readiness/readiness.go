@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -31,8 +32,13 @@ const Service = "directx.nri.v1.Plugin"
 // SocketName is the socket's name in the runtime directory.
 const SocketName = "nri.sock"
 
-// checkTimeout bounds one Check. A container start waits for it.
-const checkTimeout = time.Second
+const (
+	// checkTimeout bounds one Check. A container start waits for it.
+	checkTimeout = time.Second
+	// listenInterval is the time between attempts to listen, and between checks that
+	// the socket is still there.
+	listenInterval = time.Second
+)
 
 // Errors of [Check].
 var (
@@ -50,12 +56,13 @@ type Server struct {
 	path   string
 	alive  func() error
 	health *health.Server
+	log    logrus.FieldLogger
 }
 
 // NewServer returns a server for the socket at path. The plugin is not serving yet.
 // alive returns why the plugin cannot work at the moment, or nil.
-func NewServer(path string, alive func() error) *Server {
-	s := &Server{path: path, alive: alive, health: health.NewServer()}
+func NewServer(path string, alive func() error, log logrus.FieldLogger) *Server {
+	s := &Server{path: path, alive: alive, health: health.NewServer(), log: log}
 	s.SetServing(false)
 	return s
 }
@@ -71,36 +78,52 @@ func (s *Server) SetServing(serving bool) {
 }
 
 // Run answers checks until ctx ends, and removes the socket. It creates the socket's
-// directory if necessary. The error matches [localgrpc.ErrInUse] when another process
-// answers on the socket.
+// directory if necessary. While it cannot serve, or when another program has removed the
+// socket, it retries: the plugin works without. The error matches [localgrpc.ErrInUse]
+// when another process answers on the socket.
 func (s *Server) Run(ctx context.Context) error {
-	if err := s.serve(ctx); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve readiness: %w", err)
+	for logged := ""; ; {
+		err := s.serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, localgrpc.ErrInUse) {
+			return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
+		}
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
+			s.log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenInterval):
+		}
 	}
-	return nil
 }
 
+// serve serves until ctx ends or the socket is removed.
 func (s *Server) serve(ctx context.Context) error {
 	if err := durable.MakePrivate(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	listener, err := localgrpc.Listen(ctx, s.path)
-	if errors.Is(err, localgrpc.ErrInUse) {
-		return fmt.Errorf("%w: is directx-nri running twice on this node?", err)
-	}
 	if err != nil {
 		return err
 	}
 	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(s.checkAlive))
 	healthpb.RegisterHealthServer(server, s.health)
-	stopped := make(chan struct{})
-	// A graceful stop would wait for clients that watch.
-	cancel := context.AfterFunc(ctx, func() { defer close(stopped); server.Stop() })
-	err = server.Serve(listener)
-	if !cancel() {
-		<-stopped
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	for ctx.Err() == nil && listener.Intact() {
+		select {
+		case err := <-served:
+			return errors.Join(err, listener.Close())
+		case <-ctx.Done():
+		case <-time.After(listenInterval):
+		}
 	}
-	return err
+	server.Stop() // A graceful stop would wait for clients that watch.
+	return <-served
 }
 
 func (s *Server) checkAlive(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -22,7 +23,7 @@ import (
 // start runs a server on path until the returned function is called.
 func start(t *testing.T, path string, alive func() error) (s *Server, stop func()) {
 	t.Helper()
-	s = NewServer(path, alive)
+	s = NewServer(path, alive, testutil.Quiet())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -151,11 +152,37 @@ func TestRunSocketInUse(t *testing.T) {
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	_, stop := start(t, path, func() error { return nil })
 	defer stop()
-	if err := NewServer(path, nil).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
+	if err := NewServer(path, nil, testutil.Quiet()).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
 	if err := Check(t.Context(), path); !errors.Is(err, ErrNotServing) {
 		t.Errorf("the first server is gone: %v", err)
+	}
+}
+
+// TestRunRecovers: the plugin stays up when its directory cannot be used, and its socket
+// is created again.
+func TestRunRecovers(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(testutil.ShortDir(t), "run")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, SocketName)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	log, logged := logtest.NewNullLogger()
+	go func() { ended <- NewServer(path, func() error { return nil }, log).Run(ctx) }()
+	testutil.Eventually(t, "error", func() bool { return len(logged.AllEntries()) > 0 })
+	for _, remove := range []string{dir, path, dir} {
+		if err := os.RemoveAll(remove); err != nil {
+			t.Fatal(err)
+		}
+		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return errors.Is(Check(t.Context(), path), ErrNotServing) })
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -177,7 +204,7 @@ func TestRunCanceledAtOnce(t *testing.T) {
 	for range 200 {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
-		go func() { done <- NewServer(path, nil).Run(ctx) }()
+		go func() { done <- NewServer(path, nil, testutil.Quiet()).Run(ctx) }()
 		for len(done) == 0 {
 			if _, err := os.Lstat(path); err == nil {
 				break
