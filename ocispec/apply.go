@@ -112,8 +112,9 @@ func (s Spec) applyEnv(edits Edits) (bool, error) {
 	}
 	var names, variables []string
 	for i, variable := range edits.Env {
-		sameName := func(other string) bool { return envName(other) == envName(variable) }
-		if !slices.ContainsFunc(edits.Env[i+1:], sameName) && !slices.Contains(s.Env, variable) { // The last one of a name wins.
+		name, value, _ := strings.Cut(variable, "=")
+		_, replaced := LookupEnv(s.OS, edits.Env[i+1:], name)
+		if before, found := LookupEnv(s.OS, s.Env, name); !replaced && (!found || before != value) {
 			names, variables = append(names, envName(variable)), append(variables, variable)
 		}
 	}

@@ -117,8 +117,8 @@ func isUUID(text string) bool {
 // several, and reports whether there is one. Windows ignores the case of names.
 func LookupEnv(os OS, env []string, name string) (value string, found bool) {
 	for _, variable := range env {
-		n, v, _ := strings.Cut(variable, "=")
-		if n == name || os == Windows && strings.EqualFold(n, name) {
+		n, v, ok := strings.Cut(variable, "=")
+		if ok && (n == name || os == Windows && strings.EqualFold(n, name)) {
 			value, found = v, true
 		}
 	}

@@ -315,7 +315,8 @@ func TestApply(t *testing.T) {
 		"environment, replaced": {
 			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=\u0031",null,"A=new"]}}`,
 		},
-		"environment, there already": {env, `{"process":{"env": ["A=1","\u0041=new" ]}}`, `{"process":{"env": ["A=1","\u0041=new" ]}}`},
+		"environment, there already":       {env, `{"process":{"env": ["A=1","\u0041=new" ]}}`, `{"process":{"env": ["A=1","\u0041=new" ]}}`},
+		"environment, there, but not last": {env, `{"process":{"env":["A=new","A=old"]}}`, `{"process":{"env":["A=new"]}}`},
 		"environment, several": {
 			Edits{Env: []string{"A=1", "B=<&>", "C=x", "A=2"}}, `{"process":{"env":["C=x","B="]}}`, `{"process":{"env":["C=x","B=<&>","A=2"]}}`,
 		},
@@ -480,7 +481,7 @@ func typed(s specs.Spec, edits Edits) specs.Spec {
 			process = *s.Process
 		}
 		for _, variable := range edits.Env {
-			if !slices.Contains(factsOf(s).Env, variable) {
+			if value, found := LookupEnv(os, factsOf(s).Env, variable[:1]); !found || value != variable[2:] {
 				process.Env = append(slices.DeleteFunc(slices.Clone(process.Env), func(v string) bool { return strings.HasPrefix(v, variable[:2]) }), variable)
 			}
 		}
