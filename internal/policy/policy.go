@@ -236,16 +236,21 @@ func (p Policy) checkValues() error {
 
 // Write makes p the policy of the state directory, which it creates if necessary.
 // The file is replaced in one step and synced.
-func Write(stateDir string, p Policy) error {
+func Write(stateDir string, p Policy) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write node policy: %w", err)
+		}
+	}()
 	if err := p.check(); err != nil {
-		return fmt.Errorf("write node policy: %w", err)
+		return err
 	}
 	data, err := json.MarshalIndent(file{format, p}, "", "  ")
 	if err != nil {
-		return fmt.Errorf("write node policy: %w", err)
+		return err
 	}
 	if err := durable.MakePrivate(stateDir); err != nil {
-		return fmt.Errorf("write node policy: %w", err)
+		return err
 	}
 	if p.Shim.Runtime != "" {
 		if err := durable.Replace(RuntimeSetPath(stateDir), nil, 0o600); err != nil {

@@ -42,17 +42,16 @@ const (
 
 // isOld reports whether the real shim at path reads only the runtime's options
 // from its standard input and has no -info. containerd 2.3 and later passes its
-// bootstrap parameters there, except to the two shims that it recognizes by their
-// file names, and so passes them to ours, behind which such a shim may run.
+// bootstrap parameters there, except to shims that it recognizes by their file names,
+// and so passes them to ours, behind which such a shim may run.
 func isOld(path string) bool {
-	name := strings.ToLower(filepath.Base(path)) // Windows finds it in any case.
-	return strings.Contains(name, "shim-runhcs-v1") || strings.Contains(name, "shim-runc-v1")
+	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows finds it in any case.
 }
 
 // translate returns the standard input and the arguments of a start for a real shim
 // that [isOld]: of bootstrap parameters the runtime's options, an Any, and the flags
 // that are missing. Everything else stays as it is.
-func translate(stdin []byte, args []string) (options []byte, allArgs []string) {
+func translate(stdin []byte, args []string) (options []byte, _ []string) {
 	flags := map[string]string{}
 	bootstrap := false
 	ok := eachField(stdin, func(f easyproto.FieldContext) {
@@ -67,8 +66,7 @@ func translate(stdin []byte, args []string) (options []byte, allArgs []string) {
 	if !ok || !bootstrap {
 		return stdin, args
 	}
-	_, given := parseArgs(args)
-	allArgs = args
+	given, allArgs := flagsOf(args), args
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
 		if _, ok := given[name]; !ok {
 			allArgs = append([]string{"-" + name, flags[name]}, allArgs...)

@@ -79,7 +79,7 @@ func TestBootstrapVersion(t *testing.T) {
 func TestIsOld(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
-		"/x/containerd-shim-runhcs-v1.exe": true, "containerd-shim-runhcs-v1": true, "/x/containerd-shim-runc-v1": true, "/x/Containerd-Shim-RunHCS-v1.EXE": true,
+		"/x/containerd-shim-runhcs-v1.exe": true, "containerd-shim-runhcs-v1": true, "/x/Containerd-Shim-RunHCS-v1.EXE": true,
 		"/x/containerd-shim-runc-v2": false, "/shim-runhcs-v1/other": false,
 	} {
 		if got := isOld(path); got != want {

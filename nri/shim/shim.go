@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -80,15 +81,12 @@ type shim struct {
 	call      Call
 	parse     func([]byte) (ocispec.Spec, error)
 	container decision.Container
-	jobKind   jobKind
-	isSandbox bool // the start is that of a pod's sandbox
-
-	policy *policy.Policy // nil until it is read
+	config    []byte         // config.json before our edits, nil until it is read
+	policy    *policy.Policy // nil until it is read
 }
 
 func newShim(call Call) *shim {
-	_, flags := parseArgs(call.Args)
-	id := cmp.Or(flags["id"], filepath.Base(call.Bundle))
+	id := cmp.Or(flagsOf(call.Args)["id"], filepath.Base(call.Bundle))
 	return &shim{call: call, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
 }
 
@@ -110,9 +108,15 @@ func (s *shim) run() (int, error) {
 	return s.exec(path)
 }
 
+// isStart reports whether the call is a start. containerd appends the action to the flags,
+// which a container can have as its name.
 func (s *shim) isStart() bool {
-	action, _ := parseArgs(s.call.Args)
-	return action == "start"
+	for _, arg := range slices.Backward(s.call.Args) {
+		if arg == "start" || arg == "delete" {
+			return arg == "start"
+		}
+	}
+	return false
 }
 
 // isInfo reports whether the call is -info. containerd 2.2 and later makes it at the
@@ -122,24 +126,19 @@ func (s *shim) isInfo() bool {
 	return len(s.call.Args) == 1 && strings.TrimLeft(s.call.Args[0], "-") == "info"
 }
 
-// parseArgs returns the action of a call, its first argument that is neither a flag
-// nor a flag's value, and the flags before it. Of containerd's flags only two have no
-// value.
-func parseArgs(args []string) (action string, flags map[string]string) {
-	flags = map[string]string{}
-	for i := 0; i < len(args); i++ {
-		name, isFlag := strings.CutPrefix(args[i], "-")
-		if !isFlag {
-			return args[i], flags
+// flagsOf returns the flags in args with their values. An argument after a flag that is
+// none itself is its value.
+func flagsOf(args []string) map[string]string {
+	flags := map[string]string{}
+	for i, arg := range args {
+		if name, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "="); strings.HasPrefix(arg, "-") {
+			if !hasValue && i+1 < len(args) {
+				value = args[i+1]
+			}
+			flags[name] = value
 		}
-		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
-		if i+1 < len(args) && !hasValue && name != "debug" && name != "v" {
-			i++
-			value = args[i]
-		}
-		flags[name] = value
 	}
-	return "", flags
+	return flags
 }
 
 // prepare edits the bundle's config.json if the container requests a GPU. A panic
@@ -159,10 +158,7 @@ func (s *shim) prepare() (err error) {
 	case err != nil:
 		return s.container.Refuse(err)
 	}
-	if hasHostProcess(data) {
-		s.jobKind = jobLoose
-	}
-	s.isSandbox = hasSandbox(data)
+	s.config = data
 	if definitelyNoRequest(data) {
 		return nil
 	}

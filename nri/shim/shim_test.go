@@ -486,19 +486,19 @@ func TestRealShimIsFound(t *testing.T) {
 	startsNothing()
 }
 
-// TestJobKindOfHostProcesses: the same for a pod's sandbox, whose shim runs the
+// TestHostProcessesOfSandbox: the same for a pod's sandbox, whose shim runs the
 // host processes.
-func TestJobKindOfHostProcesses(t *testing.T) {
+func TestHostProcessesOfSandbox(t *testing.T) {
 	t.Parallel()
 	sandbox := podAnnotations("sandbox", "u1")
-	for value, want := range map[string]jobKind{"true": jobLoose, "false": jobStrict} {
+	for value, want := range map[string]bool{"true": true, "false": false} {
 		sandbox["microsoft.com/hostprocess-container"] = value
 		for _, env := range []string{"A=B", "A=directx", `A="microsoft.com/hostprocess-container":"true"`} {
 			b := newBed(t)
 			b.write("bundle/config.json", specOf(sandbox, env))
 			s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
-			if err := s.prepare(); err != nil || s.jobKind != want {
-				t.Errorf("%s, %s: job kind %d, %v", value, env, s.jobKind, err)
+			if err := s.prepare(); err != nil || hasHostProcess(s.config) != want {
+				t.Errorf("%s, %s: want %t, error %v", value, env, want, err)
 			}
 		}
 	}
@@ -520,8 +520,8 @@ func TestNoteVersion(t *testing.T) {
 	for kind, want := range map[string]bool{"sandbox": true, "container": false} {
 		b.write("bundle/config.json", specOf(podAnnotations(kind, "u1")))
 		s := newShim(s.call)
-		if err := s.prepare(); err != nil || s.isSandbox != want {
-			t.Errorf("%s: %t, %v", kind, s.isSandbox, err)
+		if err := s.prepare(); err != nil || hasSandbox(s.config) != want {
+			t.Errorf("%s: want %t, error %v", kind, want, err)
 		}
 	}
 }

@@ -72,23 +72,25 @@ func FuzzConfigJSON(f *testing.F) {
 	})
 }
 
-func TestAction(t *testing.T) {
+func TestCall(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
-		"-namespace ns -address a -publish-binary b -id c start":        "start",
-		"-namespace ns -address a -publish-binary b -id c -debug start": "start",
-		"-id c -bundle /b start -extra x":                               "start",
-		"-id start -bundle /start delete":                               "delete",
-		"-id=c --debug start":                                           "start",
-		"-id start":                                                     "",
-		"-info":                                                         "",
-		"-v":                                                            "",
-		"start":                                                         "start",
-		"serve --socket start":                                          "serve",
-		"":                                                              "",
+	for args, want := range map[string]struct {
+		start bool
+		id    string
+	}{
+		"-namespace ns -address a -publish-binary b -id c start":        {true, "c"},
+		"-namespace ns -address a -publish-binary b -id c -debug start": {true, "c"},
+		"-new-switch -id c -bundle /b start -extra x":                   {true, "c"},
+		"-id delete start":                {true, "delete"},
+		"-id start -bundle /start delete": {false, "start"},
+		"-id=c --debug start":             {true, "c"},
+		"-info":                           {false, "bundle"},
+		"start":                           {true, "bundle"},
+		"":                                {false, "bundle"},
 	} {
-		if got, _ := parseArgs(strings.Fields(args)); got != want {
-			t.Errorf("%s: %q, want %q", args, got, want)
+		s := newShim(Call{Args: strings.Fields(args), Bundle: "/x/bundle"})
+		if s.isStart() != want.start || s.container.ID != want.id {
+			t.Errorf("%s: start %t, ID %s, want %+v", args, s.isStart(), s.container.ID, want)
 		}
 	}
 }

@@ -15,14 +15,6 @@ const UsualRuntime = "containerd-shim-runc-v2"
 // root is the node's root directory.
 const root = "/"
 
-// jobKind is unused: containerd waits for the process that becomes the real shim.
-type jobKind int
-
-const (
-	jobStrict jobKind = iota
-	jobLoose
-)
-
 // exec replaces this process by the real shim at path.
 func (s *shim) exec(path string) (int, error) {
 	if err := syscall.Exec(path, append([]string{path}, s.call.Args...), s.call.Env); err != nil {

@@ -20,24 +20,13 @@ const UsualRuntime = "containerd-shim-runhcs-v1.exe"
 // root is unused: Windows has drives.
 const root = ""
 
-// jobKind is the kind of job object that holds the real shim's processes while
-// this process waits.
-type jobKind int
-
-const (
-	// jobStrict ends the real shim and everything that it has started when this
-	// process is ended.
-	jobStrict jobKind = iota
-	// jobLoose ends the real shim only. Its children are in no job of ours, because
-	// host-process containers are job objects themselves.
-	jobLoose
-)
-
 // exec runs the real shim at path and waits for it.
 //
 // containerd ends this process when a start takes too long. The real shim would go
 // on and leave a half-started container behind, so it runs in a job object that
 // ends with its last handle, which is ours. After a success the limit is removed.
+// Everything that the real shim has started is in the job too, unless it starts host
+// processes, which are job objects themselves.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin
@@ -51,19 +40,20 @@ func (s *shim) exec(path string) (int, error) {
 	command := ownGroup(exec.Command(path, args...))
 	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.call.Env
 	var answer bytes.Buffer
-	if s.isSandbox {
+	if hasSandbox(s.config) {
 		command.Stdout = io.MultiWriter(os.Stdout, &answer)
 	}
 	// Without a job the container starts all the same.
-	job, jobErr := newJob(s.jobKind)
-	if jobErr == nil && s.jobKind == jobStrict {
+	shimOnly := hasHostProcess(s.config)
+	job, jobErr := newJob(shimOnly)
+	if jobErr == nil && !shimOnly {
 		// Children inherit the job, so that none of theirs escapes.
 		jobErr = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
 	}
 	if err := command.Start(); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, release(job)))
 	}
-	if jobErr == nil && s.jobKind == jobLoose {
+	if jobErr == nil && shimOnly {
 		err := command.Process.WithHandle(func(process uintptr) {
 			jobErr = windows.AssignProcessToJobObject(job, windows.Handle(process))
 		})
@@ -84,7 +74,7 @@ func (s *shim) exec(path string) (int, error) {
 	if err := release(job); err != nil {
 		s.log().WithError(err).Error("The container ends with this process: the limit of its job object cannot be removed")
 	}
-	if s.isSandbox {
+	if hasSandbox(s.config) {
 		s.noteVersion(path, bootstrapVersion(answer.Bytes()))
 	}
 	return 0, nil
@@ -99,15 +89,15 @@ func ownGroup(command *exec.Cmd) *exec.Cmd {
 	return command
 }
 
-// newJob returns a job object that ends its processes when its last handle is
-// closed.
-func newJob(kind jobKind) (windows.Handle, error) {
+// newJob returns a job object that ends its processes when its last handle is closed. If
+// shimOnly, their children are not in it.
+func newJob(shimOnly bool) (windows.Handle, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return 0, fmt.Errorf("create job object: %w", err)
 	}
 	flags := uint32(windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
-	if kind == jobLoose {
+	if shimOnly {
 		flags |= windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
 	}
 	if err := limit(job, flags); err != nil {
