@@ -100,22 +100,24 @@ func parseDocument(name string, data []byte, maxSize int) *document {
 		d.yamlError(err)
 		return d
 	}
-	d.root = expand(first.Content[0])
+	d.root = expand(first.Content[0], false)
 	return d
 }
 
-// expand returns a copy of a node without aliases, so that [document.set] changes one key
-// only.
-func expand(node *yaml.Node) *yaml.Node {
+// expand returns a node with copies of what its aliases stand for, so that [document.set]
+// changes one key only. If the node is shared, it returns a copy.
+func expand(node *yaml.Node, shared bool) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
-		node = node.Alias
+		node, shared = node.Alias, true
 	}
-	expanded := *node
-	expanded.Anchor, expanded.Content = "", nil
-	for _, below := range node.Content {
-		expanded.Content = append(expanded.Content, expand(below))
+	if shared {
+		node = &yaml.Node{Kind: node.Kind, Style: node.Style, Tag: node.Tag, Value: node.Value, Line: node.Line, Content: slices.Clone(node.Content)}
 	}
-	return &expanded
+	node.Anchor = ""
+	for i, below := range node.Content {
+		node.Content[i] = expand(below, shared)
+	}
+	return node
 }
 
 // decode decodes the document into v, unless there are problems already or it does not
