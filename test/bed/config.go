@@ -182,6 +182,17 @@ func MountTmpfs(t testing.TB, dir string, size int) {
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // The namespace's end does it too.
 }
 
+// MountDisk is MountTmpfs with ext4, which can be frozen.
+func MountDisk(t testing.TB, dir string, size int) {
+	t.Helper()
+	image := dir + ".image"
+	script := `truncate -s "$1" "$2" && mkfs.ext4 -q -F -b 1024 -i 4096 -m 0 -O ^has_journal "$2" && mount -o loop "$2" "$3" && chmod 700 "$3" && rmdir "$3/lost+found"`
+	if out, err := exec.Command("sh", "-c", script, "sh", fmt.Sprint(size), image, dir).CombinedOutput(); err != nil {
+		t.Fatalf("mount a small file system over %s: %v\n%s", dir, err, out)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // The namespace's end does it too.
+}
+
 // Fill writes a file until its file system is full.
 func Fill(path string) error {
 	_ = exec.Command("dd", "if=/dev/zero", "of="+path, "bs=512").Run() // It fails when no byte is left.

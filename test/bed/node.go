@@ -79,7 +79,7 @@ type Options struct {
 	APIPods bool
 	// Products is the directory of other programs of the product than this tree's.
 	Products string
-	// StateDirSize, in bytes, puts the product's state on a file system of
+	// StateDirSize, in bytes, puts the product's state on an ext4 file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
 }
@@ -154,7 +154,7 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	if opts.StateDirSize > 0 {
 		Check(t, os.Mkdir(n.StateDir, 0o700))
-		MountTmpfs(t, n.StateDir, opts.StateDirSize)
+		MountDisk(t, n.StateDir, opts.StateDirSize)
 	}
 	n.WriteConfig(t, opts.Config)
 	if n.Shim {

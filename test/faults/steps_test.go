@@ -4,6 +4,7 @@ package faults
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,7 +33,7 @@ import (
 const (
 	replicas = 16 // of each GPU; more than the pods of a round request at once
 	maxPods  = 8  // at once
-	stateDir = 1 << 20
+	stateDir = 4 << 20
 )
 
 // round is a node with the pods and faults of one sequence.
@@ -51,11 +52,13 @@ type round struct {
 	// frozen are the processes that are stopped by a signal.
 	frozen map[*bed.Process]bool
 	// disturbed is when the kubelet or containerd last did not work, lastFault when
-	// there was any fault.
-	disturbed, lastFault time.Time
+	// there was any fault, lastRefusal when the kubelet may have refused pods for one.
+	disturbed, lastFault, lastRefusal time.Time
 	// damaged are files with their content before they were torn.
 	damaged map[string][]byte
 	disk    string // what is wrong with the state directory
+	// realShim is the real shim that the configuration names, "" if it names none.
+	realShim string
 	// shimCalls is how many system calls the runtime shim had at its last start.
 	shimCalls int
 
@@ -81,19 +84,35 @@ type pod struct {
 const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION_COMPUTE" /dev/dxg* >>/reports/all
 `
 
-func (r *round) start(containerd2, apiPods bool) {
+func (r *round) start(containerd2, apiPods, setRuntime bool) {
 	r.full = bed.NewInventory(2, 1)
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
 	r.Node = bed.Start(r.t, bed.Options{
-		Inventory: r.full, Config: config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
+		Inventory: r.full, Config: r.config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.shimCalls = 300
 	r.client = r.Client(r.t, bed.DefaultNamespace)
+	if setRuntime {
+		containerd, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", r.Containerd.PID()))
+		r.realShim = filepath.Join(r.Dir, "hardened", "containerd-shim-runc-v2")
+		r.must(errors.Join(err, os.Mkdir(filepath.Dir(r.realShim), 0o755)))
+		bed.WriteFile(r.t, r.realShim, string(bed.ReadFile(r.t, filepath.Join(filepath.Dir(containerd), filepath.Base(r.realShim)))), 0o755)
+		r.WriteConfig(r.t, r.config(replicas))
+		bed.Eventually(r.t, recovery, "the policy names the real shim", func() error {
+			_, err := os.Stat(policy.RuntimeSetPath(r.StateDir))
+			return err
+		})
+		r.WaitReady(r.t)
+	}
 	r.begin()
 }
 
-func config(replicas int) string { return fmt.Sprintf("replicas: %d\n", replicas) }
+func (r *round) config(replicas int) string {
+	return fmt.Sprintf("replicas: %d\n", replicas) + r.shimConfig()
+}
+
+func (r *round) shimConfig() string { return fmt.Sprintf("shim: {runtime: %q}\n", r.realShim) }
 
 // operation is a kind of step. It returns what it did.
 type operation struct {
@@ -110,7 +129,7 @@ var operations = []operation{
 	}},
 	{4, (*round).delete},
 	{5, (*round).crash},
-	{4, func(r *round) string { return r.standaloneWith(nil) }},
+	{4, func(r *round) string { return r.standaloneWith(nil, false) }},
 	{5, (*round).stopShim},
 	{3, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
@@ -118,6 +137,7 @@ var operations = []operation{
 	{5, (*round).repairAll},
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
+	{2, (*round).hangDisk},
 	{2, (*round).tearOrRestore},
 	{4, (*round).changeTimes},
 	{2, (*round).unplugOrPlug},
@@ -146,7 +166,7 @@ func (r *round) step() {
 	if !r.works(r.Kubelet) || !r.works(r.Containerd) {
 		r.disturbed = time.Now()
 	}
-	if r.faulty() {
+	if r.faulty() && time.Since(r.lastRefusal) < recovery {
 		for _, p := range r.pods {
 			p.faults = true
 		}
@@ -159,11 +179,13 @@ const recovery = 15 * time.Second
 
 // faulty reports whether there is a fault or was one shortly before.
 func (r *round) faulty() bool {
-	if slices.ContainsFunc(r.Processes(), func(p *bed.Process) bool { return !r.works(p) }) ||
-		r.disk != "" || len(r.damaged) > 0 || r.Inventory != r.full {
+	if !r.works(r.Advertiser) || !r.works(r.Kubelet) || r.disk != "" || len(r.damaged) > 0 || r.Inventory != r.full {
+		r.lastRefusal = time.Now()
+	}
+	if !r.works(r.Containerd) || !r.works(r.Plugin) {
 		r.lastFault = time.Now()
 	}
-	return time.Since(r.lastFault) < recovery
+	return time.Since(r.lastFault) < recovery || time.Since(r.lastRefusal) < recovery
 }
 
 // works reports whether a process runs and is not frozen.
@@ -211,7 +233,7 @@ func (r *round) thief() bed.Container {
 
 func (r *round) apply(name string, p pod) string {
 	p.Name = name
-	p.faults = r.faulty()
+	p.faults = r.faulty() && time.Since(r.lastRefusal) < recovery
 	name = r.Apply(r.t, p.Pod)
 	r.pods[name] = &p
 	r.statistics.pods++
@@ -223,17 +245,13 @@ func (r *round) apply(name string, p pod) string {
 // the kubelet has the image, when it asks the advertiser and then containerd.
 func (r *round) strike() string {
 	text := r.repairAll()
-	for start := time.Now(); time.Since(start) < 5*time.Second && !r.ready(); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	r.await(5*time.Second, r.ready)
 	mark := r.Kubelet.Mark()
 	text += ", create " + r.apply("struck", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
 	delay := time.Duration(r.random.IntN(800)) * time.Millisecond
 	if r.random.IntN(4) > 0 {
 		delay /= 16
-		for start := time.Now(); time.Since(start) < time.Second && !strings.Contains(r.Kubelet.Log(mark), `reason="Pulled"`); {
-			time.Sleep(2 * time.Millisecond)
-		}
+		r.await(time.Second, func() bool { return strings.Contains(r.Kubelet.Log(mark), `reason="Pulled"`) })
 	}
 	time.Sleep(delay) // The moment is what varies here.
 	freeze, which := r.random.IntN(2) == 0, [][]*bed.Process{{r.Plugin}, {r.Advertiser}, {r.Plugin, r.Advertiser}}[r.random.IntN(3)]
@@ -247,6 +265,13 @@ func (r *round) strike() string {
 		text += ", strike " + p.Name
 	}
 	return fmt.Sprintf("%s after %v, freeze %t", text, delay, freeze)
+}
+
+// await waits until condition is true, or for limit.
+func (r *round) await(limit time.Duration, condition func() bool) {
+	for start := time.Now(); time.Since(start) < limit && !condition(); {
+		time.Sleep(2 * time.Millisecond)
+	}
 }
 
 func (r *round) ready() bool {
@@ -307,7 +332,7 @@ func (r *round) stopShim() string {
 	restore := sync.OnceFunc(func() { r.must(os.Rename(traced, program)) })
 	defer restore()
 	bed.WriteFile(r.t, program, fmt.Sprintf("#!/bin/sh\nexec %s %s %s %d %v %t \"$@\"\n", self, tracer, dir, call, pause, kill), 0o755)
-	text += ": " + r.standaloneWith(restore)
+	text += ": " + r.standaloneWith(restore, kill)
 	if seen, err := os.ReadFile(calls); err == nil && !kill { // It is missing if the shim did not start.
 		_, err := fmt.Sscan(string(seen), &r.shimCalls)
 		r.must(err)
@@ -347,30 +372,46 @@ func traceShim(args []string) int {
 }
 
 // standaloneWith starts a container through the runtime shim, which asks for one GPU or
-// none, looks at the container, and removes it. If repair is not nil, the first start may
-// fail, and repair is called after it.
-func (r *round) standaloneWith(repair func()) string {
+// none, looks at the container, and removes it. repair is called after the first start,
+// which may fail if killed.
+func (r *round) standaloneWith(repair func(), killed bool) string {
 	if !r.works(r.Containerd) {
 		return "no standalone container"
 	}
 	r.standalone++
 	c := bed.Standalone{ID: fmt.Sprintf("standalone-%d", r.steps), Runtime: bed.DirectX}
 	var gpus []int
-	if i := r.random.IntN(4); i < 3 {
+	if i := r.random.IntN(6); i < 3 {
 		gpus = []int{i}
 		c.Annotations = map[string]string{"directx.microsoft.com/visible-devices": r.full.GPUs[i].LocationPath()}
 	}
+	lost := r.policyLost()
+	begin := time.Now()
 	pid, err := 0, r.client.Create(c)
 	if err == nil {
 		pid, err = r.client.Start(c.ID)
 	}
+	if took := time.Since(begin); repair == nil && len(gpus) == 0 && err == nil {
+		r.slowestStandalone = max(r.slowestStandalone, took)
+		r.checkTook(c.ID, took)
+	}
 	if repair != nil {
 		repair()
-		if err != nil {
+		if err != nil && killed {
 			pid, err = r.client.Start(c.ID)
 		}
 	}
-	if err == nil {
+	if always := lost && r.policyLost(); r.realShim != "" && (lost || r.policyLost()) {
+		if always && err == nil {
+			r.t.Errorf("standalone container %s started, though the real shim that is configured is not known", c.ID)
+		}
+	} else if err == nil {
+		if r.realShim != "" {
+			shim, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", bed.FindShim(bed.DefaultNamespace, c.ID)))
+			if err != nil || shim != r.realShim {
+				r.t.Errorf("standalone container %s runs with %s, want %s: %v", c.ID, shim, r.realShim, err)
+			}
+		}
 		bed.Eventually(r.t, 10*time.Second, fmt.Sprintf("standalone container %s has GPUs %v", c.ID, gpus), func() error {
 			view, err := bed.ViewProcess(c.ID, pid) // Its program is just being executed.
 			return cmp.Or(err, r.Compare(view, gpus...))
@@ -486,7 +527,9 @@ func (r *round) restartSeveral() string {
 // repairAll makes all processes work.
 func (r *round) repairAll() string {
 	for _, p := range r.Processes() { // containerd first
-		r.disturb(p)
+		if !r.works(p) {
+			r.disturb(p)
+		}
 		if r.frozen[p] {
 			p.Thaw(r.t)
 			delete(r.frozen, p)
@@ -499,6 +542,9 @@ func (r *round) repairAll() string {
 // disturb notes that a process is about to be killed, frozen or started.
 func (r *round) disturb(p *bed.Process) {
 	r.lastFault = time.Now()
+	if p == r.Kubelet || p == r.Advertiser {
+		r.lastRefusal = time.Now()
+	}
 	if p == r.Kubelet || p == r.Containerd {
 		r.disturbed = time.Now()
 	}
@@ -520,6 +566,38 @@ func (r *round) changeDisk() string {
 		r.must(unix.Mount("", r.StateDir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	}
 	return "the state directory is " + r.disk + ", create " + r.apply("unrecorded", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
+}
+
+// hangDisk makes the state directory's disk hang on a node that works. Meanwhile at least
+// four containers with a GPU start again, and pods are created without one.
+func (r *round) hangDisk() string {
+	if r.disk != "" {
+		return r.repairDisk()
+	}
+	text := r.repairAll()
+	r.await(5*time.Second, r.ready)
+	for range 4 {
+		text += ", create " + r.apply("hung", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
+	}
+	var running []container
+	r.await(5*time.Second, func() bool {
+		running, _ = r.running()
+		running = slices.DeleteFunc(running, func(c container) bool { return c.spec.Display+c.spec.Compute == 0 })
+		return len(running) >= 4
+	})
+	r.must(exec.Command("fsfreeze", "--freeze", r.StateDir).Run())
+	defer func() { r.must(exec.Command("fsfreeze", "--unfreeze", r.StateDir).Run()) }()
+	r.lastFault = time.Now()
+	for _, c := range running {
+		_ = syscall.Kill(c.view.PID, syscall.SIGKILL) // It may have ended.
+	}
+	for range 1 + r.random.IntN(3) {
+		time.Sleep(time.Duration(r.random.IntN(1500)) * time.Millisecond) // The moment is what varies here.
+		text += ", create " + r.apply("beside", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 0, 0, bed.Wait)}}})
+	}
+	time.Sleep(4 * time.Second) // So long at most may they take.
+	r.lastRefusal = time.Now()
+	return text + " while the disk hung"
 }
 
 func (r *round) repairDisk() string {
@@ -552,8 +630,15 @@ func (r *round) tearOrRestore() string {
 	if err != nil || r.disk != "" {
 		return fmt.Sprintf("tear nothing: %v", err)
 	}
-	r.must(os.Truncate(file, int64(len(content)/2)))
 	r.damaged[file] = content
+	if file == policy.Path(r.StateDir) && r.random.IntN(2) == 0 {
+		r.must(os.Remove(file))
+		return "remove the policy, " + r.standaloneWith(nil, false)
+	}
+	r.must(os.Truncate(file, int64(len(content)/2)))
+	if file == policy.Path(r.StateDir) {
+		return "tear the policy, " + r.standaloneWith(nil, false)
+	}
 	r.torn[strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))] = true
 	return "tear " + filepath.Base(file)
 }
@@ -564,7 +649,8 @@ func (r *round) restore() {
 		r.repairDisk()
 	}
 	for file, content := range r.damaged {
-		if now, err := os.ReadFile(file); errors.Is(err, fs.ErrNotExist) || err == nil && len(now) != len(content)/2 {
+		now, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) && file != policy.Path(r.StateDir) || err == nil && len(now) != len(content)/2 {
 			continue
 		}
 		r.must(os.WriteFile(file, content, 0o600))
@@ -607,7 +693,7 @@ func (r *round) jumpClock() string {
 }
 
 func (r *round) unplugOrPlug() string {
-	r.lastFault = time.Now()
+	r.lastRefusal = time.Now()
 	if r.Inventory != r.full {
 		r.WriteInventory(r.t, r.full)
 		return "all GPUs are there"
@@ -626,13 +712,20 @@ const moved = `resources:
 
 // configure changes the configuration; one in five is invalid.
 func (r *round) configure() string {
-	text := []string{config(replicas), config(replicas - 4), "replicas: 0\n", moved, moved}[r.random.IntN(5)]
-	r.lastFault = time.Now() // A good one restarts the advertiser in process.
-	if text == moved {       // What pods hold of the GPU keeps its name until they end.
+	moved := moved + r.shimConfig()
+	text := []string{r.config(replicas), r.config(replicas - 4), "replicas: 0\n", moved, moved}[r.random.IntN(5)]
+	r.lastRefusal = time.Now() // A good one restarts the advertiser in process.
+	if text == moved {         // What pods hold of the GPU keeps its name until they end.
 		r.AtLeast, r.Offered = true, map[string]int{bed.Display: replicas, bed.Compute: replicas}
 	}
 	r.WriteConfig(r.t, text)
 	return "configure " + strings.Join(strings.Fields(text), " ")
+}
+
+// policyLost reports whether the node policy was torn or removed.
+func (r *round) policyLost() bool {
+	data, err := os.ReadFile(policy.Path(r.StateDir))
+	return err != nil || !json.Valid(data)
 }
 
 func (r *round) must(err error) {
