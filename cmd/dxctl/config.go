@@ -129,7 +129,7 @@ administrators can write both.`,
 	command.RunE = func(command *cobra.Command, args []string) error {
 		stdout := command.OutOrStdout()
 		if inventory != "" {
-			devices, err := config.ReadInventory(inventory)
+			devices, err := config.ReadInventory(inventory, true)
 			if err := printResult(stdout, inventory, plural(len(devices), "GPU"), err); err != nil || len(args) == 0 {
 				return err
 			}

@@ -140,6 +140,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 		return nil
 	}
 	n := o.nodeConfig
+	n.acts = true
 	if n.config == "" && exists(o.defaultConfig) {
 		n.config = o.defaultConfig // There is no node policy yet.
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/discovery/node"
+	"directx-nri/internal/durable"
 	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
@@ -109,5 +110,22 @@ func TestSetupSteps(t *testing.T) {
 		if steps, err := parseSteps(wrong); err == nil {
 			t.Errorf("%q: %v", wrong, steps)
 		}
+	}
+}
+
+// TestSetupChecksTheInventory: a file that anyone can write must not make a node change.
+func TestSetupChecksTheInventory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := setupOptions{nodeConfig: nodeConfig{stateDir: dir, inventory: filepath.Join(dir, "inventory.yaml")}, hostRoot: dir}
+	if err := os.WriteFile(o.inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(o.inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
+		t.Errorf("error %v, want %v", err, errNoGPU)
+	}
+	var access *durable.AccessError
+	if err := errors.Join(os.Chmod(o.inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &access) {
+		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }

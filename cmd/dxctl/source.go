@@ -22,6 +22,9 @@ import (
 // of this node.
 type nodeConfig struct {
 	stateDir, config, inventory string
+	// acts reports that the command acts on the result: not anyone may have written the
+	// inventory.
+	acts bool
 }
 
 func (n *nodeConfig) addFlags(flags *pflag.FlagSet) {
@@ -40,7 +43,7 @@ func (n *nodeConfig) open(stderr io.Writer) (discovery.Source, policy.Policy, er
 	var source discovery.Source = discovery.Static(devices)
 	switch {
 	case n.inventory != "":
-		if devices, err = config.ReadInventory(n.inventory); err != nil {
+		if devices, err = config.ReadInventory(n.inventory, !n.acts); err != nil {
 			return nil, p, err
 		}
 		source = discovery.Static(devices)

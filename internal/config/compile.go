@@ -160,16 +160,22 @@ func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 	if err != nil || p.Source.Inventory == "" || c.Inspect {
 		return p, nil, err
 	}
-	data, err := c.read(p.Source.Inventory, "inventory.yaml", maxInventory)
+	devices, hash, err := c.inventory(p.Source.Inventory)
+	p.Inventory, p.Source.InventorySHA256 = err == nil, hash
+	return p, devices, err
+}
+
+// inventory returns the devices of an inventory file, and its hash.
+func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
+	data, err := c.read(path, "inventory.yaml", maxInventory)
 	if err != nil {
-		return p, nil, fmt.Errorf("read inventory: %w", err)
+		return nil, "", fmt.Errorf("read inventory: %w", err)
 	}
-	devices, err := ParseInventory(p.Source.Inventory, data)
+	devices, err := ParseInventory(path, data)
 	if err != nil {
-		return p, nil, fmt.Errorf("inventory: %w", err)
+		return nil, "", fmt.Errorf("inventory: %w", err)
 	}
-	p.Inventory, p.Source.InventorySHA256 = true, SHA256(data)
-	return p, devices, nil
+	return devices, SHA256(data), nil
 }
 
 // configuration compiles config.yaml and the flags.
@@ -224,6 +230,13 @@ func (c Compiler) unchanged(s policy.Source) bool {
 	return same && c.File == s.Config
 }
 
+// lost reports whether the state directory no longer has a policy that can be read.
+func (c Compiler) lost() bool {
+	_, missing := os.Lstat(policy.Path(c.StateDir))
+	_, err := policy.Read(c.StateDir)
+	return missing != nil || err != nil
+}
+
 // SHA256 returns the hash of a file's content as [policy.Source] has it.
 func SHA256(data []byte) string {
 	hash := sha256.Sum256(data)
@@ -249,8 +262,8 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 }
 
 // Watch compiles the configuration again when config.yaml or the inventory may
-// have changed, and installs what differs from the policy in force. It returns
-// when that is more than a difference in layout or comments, with the new policy
+// have changed, and installs what differs from the policy in force, or was lost. It
+// returns when that is more than a difference in layout or comments, with the new policy
 // and devices, so that the caller can restart with them; or with an error, the
 // cause of ctx, when ctx ends.
 //
@@ -265,12 +278,13 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	}
 	refused, restart := "", false
 	filewatch.Watch(watched, files, 10*time.Second, func() {
-		if refused == "" && c.unchanged(inForce.Source) {
+		lost := c.lost()
+		if refused == "" && !lost && c.unchanged(inForce.Source) {
 			report(nil)
 			return
 		}
 		next, nextDevices, err := c.Compile()
-		changed := err == nil && !reflect.DeepEqual(next, inForce)
+		changed := err == nil && (lost || !reflect.DeepEqual(next, inForce))
 		if changed {
 			err = Install(c.StateDir, next, nextDevices)
 		}

@@ -89,14 +89,11 @@ func (p *nodePair) UnmarshalYAML(node *yaml.Node) error {
 	return stringOr(node, &p.Path, (*plain)(p))
 }
 
-// ReadInventory returns the devices of an inventory file that anyone may have
-// written, for programs that only print them.
-func ReadInventory(path string) ([]discovery.Device, error) {
-	data, err := readRegular(path, maxInventory)
-	if err != nil {
-		return nil, fmt.Errorf("read inventory: %w", err)
-	}
-	return ParseInventory(path, data)
+// ReadInventory returns the devices of an inventory file. Anyone may have written it if
+// inspect is true, which is for programs that only print the devices.
+func ReadInventory(path string, inspect bool) ([]discovery.Device, error) {
+	devices, _, err := Compiler{Inspect: inspect}.inventory(path)
+	return devices, err
 }
 
 // readRegular reads a regular file; opening a named pipe would block.

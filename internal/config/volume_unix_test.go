@@ -160,6 +160,20 @@ func TestWatch(t *testing.T) {
 		<-reports
 	}
 
+	// A policy that is lost or damaged is written again.
+	for _, damage := range []func(string) error{os.Remove, func(path string) error { return os.Truncate(path, 10) }} {
+		if err := damage(policy.Path(stateDir)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, _, err := c.Watch(ctx, p, devices, func(err error) { reports <- err; cancel() }); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		if err := <-reports; err != nil || c.lost() {
+			t.Errorf("the lost policy: %v, still lost: %t", err, c.lost())
+		}
+	}
+
 	// An invalid file, and then one with another comment, change nothing, also not the
 	// policy of an earlier run.
 	if p, err = policy.Read(stateDir); err != nil {

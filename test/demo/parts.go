@@ -22,7 +22,7 @@ func (d *demo) listGPUs(repository string) (err error) {
 	if d.inventory, err = filepath.Abs(filepath.Join(repository, windowsInventory)); err != nil {
 		return err
 	}
-	devices, err := config.ReadInventory(d.inventory)
+	devices, err := config.ReadInventory(d.inventory, true)
 	if err != nil {
 		return err
 	}
