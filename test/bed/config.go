@@ -114,13 +114,6 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 	WriteFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more), 0o644)
 }
 
-// ApplyConfig compiles the configuration file and the inventory, on a node whose
-// advertiser does not run.
-func (n *Node) ApplyConfig(t testing.TB) {
-	t.Helper()
-	n.Dxctl(t, "config", "apply", "--config", n.ConfigFile())
-}
-
 // KubeletSettings are those of a kubelet on a machine that is not its own, with
 // the control group of all containers to go into it. It is as quick as a kubelet
 // can be: a crashed container is started again after a second, and
@@ -160,6 +153,7 @@ readOnlyPort: %[6]s
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
 registerNode: %[7]t
 nodeStatusUpdateFrequency: 1s
+topologyManagerPolicy: single-numa-node
 `
 
 func (n *Node) writeKubeletConfig(t testing.TB) string {

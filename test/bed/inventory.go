@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ type GPU struct {
 	// Description, Memory in bytes and Driver, its version, are matched by rules.
 	Description, Driver string
 	Memory              uint64
+	// NUMANode is nil if unknown.
+	NUMANode *int
 }
 
 // Inventory is what an inventory file describes.
@@ -173,11 +176,9 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 			"instanceID": g.InstanceID(), "description": cmp.Or(g.Description, fmt.Sprintf("Simulated GPU %d", g.Index)), "vendorID": "0x10DE",
 			"locationPath": g.LocationPath(), "luid": g.LUID(), "driver": object{"version": cmp.Or(g.Driver, "31.0.15.5222")},
 			"dedicatedMemory": cmp.Or(g.Memory, 15<<30), "display": !g.Compute, "compute": true,
-			"linux": object{"deviceNodes": []object{node}, "libraries": libraries},
+			"linux": object{"deviceNodes": []object{node}, "libraries": libraries}, "uuid": g.UUID, "numaNode": g.NUMANode,
 		}
-		if g.UUID != "" {
-			device["uuid"] = g.UUID
-		}
+		maps.DeleteFunc(device, func(_ string, value any) bool { return value == "" || value == (*int)(nil) })
 		if g.Unhealthy != "" {
 			device["health"] = object{"reason": g.Unhealthy}
 		}

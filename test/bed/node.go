@@ -179,7 +179,7 @@ func Start(t *testing.T, opts Options) *Node {
 		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {
-		n.ApplyConfig(t)
+		n.Dxctl(t, "config", "apply", "--config", n.ConfigFile())
 		return n
 	}
 	if !n.NRIOff {

@@ -23,29 +23,13 @@ func TestByHand(t *testing.T) {
 	t.Run("what has no flag is reported, and the shim does it", s.testNoFlag)
 	s.SameDevicePaths = true
 	s.WriteInventory(t, s.Inventory)
-	s.ApplyConfig(t)
-	t.Run("side by side", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T){
-			"flags give what the shim gives":                       s.testFlags,
-			"flags from a line that bash reads":                    s.testBash,
-			"flags for nerdctl give what the shim gives":           s.testNerdctlFlags,
-			"the shown spec is the one that is run, byte for byte": s.testDxctlSpec,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
-		}
+	s.Dxctl(t, "config", "apply", "--config", s.ConfigFile())
+	sideBySide(t, map[string]func(*testing.T){
+		"flags give what the shim gives":                       s.testFlags,
+		"flags from a line that bash reads":                    s.testBash,
+		"flags for nerdctl give what the shim gives":           s.testNerdctlFlags,
+		"the shown spec is the one that is run, byte for byte": s.testDxctlSpec,
 	})
-}
-
-func (s *suite) dxctl(t *testing.T, command string, args ...string) string {
-	t.Helper()
-	status, stdout, stderr := call(t, s.DxctlCommand(command, args...))
-	if status != 0 || stderr != "" {
-		t.Fatalf("dxctl %s %q: status %d\n%s", command, args, status, stderr)
-	}
-	return stdout
 }
 
 // testNoFlag has GPUs whose device nodes have another path in the container.
@@ -55,7 +39,7 @@ func (s *suite) testNoFlag(t *testing.T) {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
 	bed.MustContain(t, "what dxctl prints", stderr, s.Inventory.GPUs[1].ContainerPath(), "--with-shim")
-	s.CtrDetach(t, "no-flag", strings.Fields(s.dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args"))...)
+	s.CtrDetach(t, "no-flag", strings.Fields(s.Dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args"))...)
 	s.mustHave(t, "no-flag", 1)
 }
 
@@ -70,7 +54,7 @@ func (s *suite) testFlags(t *testing.T) {
 				selection = []string{"--all"}
 			}
 			var flags []string
-			bed.Check(t, json.Unmarshal([]byte(s.dxctl(t, "flags", append(selection, "-o", "json")...)), &flags))
+			bed.Check(t, json.Unmarshal([]byte(s.Dxctl(t, "flags", append(selection, "-o", "json")...)), &flags))
 			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", bed.Runc}, flags...)...)
 			s.run(t, "shim-"+id, annotation(request)...)
 			s.mustBeAlike(t, "flags-"+id, "shim-"+id)
@@ -130,7 +114,7 @@ func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 // testBash pastes the flags into a command line. The node's paths need no quoting, so
 // an environment variable that does is added.
 func (s *suite) testBash(t *testing.T) {
-	flags := strings.TrimSpace(s.dxctl(t, "flags", "--for", "ctr", "--all"))
+	flags := strings.TrimSpace(s.Dxctl(t, "flags", "--for", "ctr", "--all"))
 	line := strings.Join(slices.Concat(
 		[]string{"exec", s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
 		[]string{flags, "--env", "'HARD=a b#(c)&\"'", bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo \"$HARD\"'"}), " ")
@@ -160,7 +144,7 @@ func (s *suite) testDxctlSpec(t *testing.T) {
 // testNerdctlFlags compares what a container that nerdctl makes with dxctl's flags
 // has of GPUs with what the shim gives.
 func (s *suite) testNerdctlFlags(t *testing.T) {
-	flags := strings.Split(strings.TrimSpace(s.dxctl(t, "flags", "--for", "nerdctl", "--index", "0,2", "-o", "args")), "\n")
+	flags := strings.Split(strings.TrimSpace(s.Dxctl(t, "flags", "--for", "nerdctl", "--index", "0,2", "-o", "args")), "\n")
 	out, err := s.Nerdctl(t, slices.Concat([]string{"run", "--detach"}, []string{"--name", "nerdctl-flags", "--net", "none", "--cgroup-parent", bed.Cgroup()}, flags,
 		[]string{bed.Image, "/bin/sh", "-c", "sleep 600"})...)
 	t.Cleanup(func() {

@@ -130,13 +130,10 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 	}
 }
 
-// testInterlockKubelet crashes a container while both programs are away. The
-// kubelet was restarted since, and so does not call PreStartContainer.
-func (s *suite) testInterlockKubelet(t *testing.T) {
-	pod := s.RunPod(t, bed.GPUPod("restarted", 1))
-	before := s.Look(t, pod, "main")
-	s.Advertiser.Kill(t)
-	s.Plugin.Kill(t)
+// mustNotRestart kills container main of a pod while there is no program to remove its
+// interlock. A kubelet that was restarted since does not call PreStartContainer.
+func (s *suite) mustNotRestart(t *testing.T, pod string, before bed.View) {
+	t.Helper()
 	s.Restart(t, s.Kubelet)
 	// It admits the pod again, and refuses it if its container does not run then.
 	s.WaitRunning(t, pod)
@@ -144,6 +141,15 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	s.KillContainer(t, before)
 	bed.MustContain(t, "the event of a container with the interlock", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
 	s.MustNotRun(t, pod)
+}
+
+// testInterlockKubelet crashes a container while both programs are away.
+func (s *suite) testInterlockKubelet(t *testing.T) {
+	pod := s.RunPod(t, bed.GPUPod("restarted", 1))
+	before := s.Look(t, pod, "main")
+	s.Advertiser.Kill(t)
+	s.Plugin.Kill(t)
+	s.mustNotRestart(t, pod, before)
 	s.Plugin.Start(t)
 	s.Advertiser.Start(t)
 	s.WaitReady(t)

@@ -29,23 +29,27 @@ func annotation(request string) []string {
 // alone: two GPUs for display and one for compute.
 func TestStandalone(t *testing.T) {
 	s := start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})
-	// The outer test ends when all that run side by side have.
+	sideBySide(t, map[string]func(*testing.T){
+		"a request gives what it names":                           s.testRequests,
+		"the container sees its GPU, and cannot change its files": s.testInside,
+		"without a request the spec is the client's own":          s.testUntouched,
+		"a shim that is killed is cleaned up after":               s.testDeadShim,
+	})
+	// These change the node.
+	t.Run("containerd is restarted under running containers", s.testContainerdRestart)
+	t.Run("the shim is upgraded and removed under running containers", s.testUpgrade)
+}
+
+// sideBySide runs tests concurrently, and returns when all have ended.
+func sideBySide(t *testing.T, tests map[string]func(*testing.T)) {
 	t.Run("side by side", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T){
-			"a request gives what it names":                           s.testRequests,
-			"the container sees its GPU, and cannot change its files": s.testInside,
-			"without a request the spec is the client's own":          s.testUntouched,
-			"a shim that is killed is cleaned up after":               s.testDeadShim,
-		} {
+		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				test(t)
 			})
 		}
 	})
-	// These change the node.
-	t.Run("containerd is restarted under running containers", s.testContainerdRestart)
-	t.Run("the shim is upgraded and removed under running containers", s.testUpgrade)
 }
 
 // run starts a container by ctr through the shim.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/internal/allocation"
 	"directx-nri/test/bed"
 )
 
@@ -124,12 +123,5 @@ func TestRemoveUnderGPU(t *testing.T) {
 	if status, stdout, stderr := call(t, s.uninstall("--purge", "--force")); status != 0 || !strings.Contains(stdout, "removed "+s.ShimFile()) {
 		t.Fatalf("with --force: status %d\n%s%s", status, stdout, stderr)
 	}
-
-	// A restarted kubelet does not call PreStartContainer.
-	s.Restart(t, s.Kubelet)
-	s.WaitRunning(t, pod)
-	mark := s.Kubelet.Mark()
-	s.KillContainer(t, before)
-	bed.MustContain(t, "the event of the container", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
-	s.MustNotRun(t, pod)
+	s.mustNotRestart(t, pod, before)
 }
