@@ -15,6 +15,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -306,7 +307,7 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 		if d.Rule == nil {
 			continue
 		}
-		id := normalizeID(d.Device.InstanceID)
+		id := discovery.NormalizeID(d.Device.InstanceID)
 		name, replicas := d.Rule.Name, d.Rule.Replicas
 		holder, isHeld := resourceInUse(live, id, name)
 		if isHeld {
@@ -350,9 +351,9 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 
 // resourceInUse returns the oldest live record of a GPU; ok is false if there is none, or one
 // is under the name of the GPU's rule.
-func resourceInUse(live []allocation.Entry, normalizedID, rule string) (oldest allocation.Entry, ok bool) {
+func resourceInUse(live []allocation.Entry, instanceID, rule string) (oldest allocation.Entry, ok bool) {
 	for _, record := range live {
-		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return normalizeID(r.InstanceID) == normalizedID }) {
+		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return strings.EqualFold(r.InstanceID, instanceID) }) {
 			continue
 		}
 		if record.Resource == rule {

@@ -18,9 +18,6 @@ func replicaID(instanceID string, number int) string {
 	return instanceID + idSeparator + strconv.Itoa(number)
 }
 
-// normalizeID returns the form in which instance IDs are compared. PnP ignores case.
-func normalizeID(instanceID string) string { return strings.ToUpper(instanceID) }
-
 // ParseReplicaID returns the instance ID and the number, from 0, of a replica ID; ok
 // is false if id is not the ID of a replica.
 func ParseReplicaID(id string) (instanceID string, number int, ok bool) {

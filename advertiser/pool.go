@@ -102,7 +102,7 @@ func holdings(live []allocation.Entry, resource string) map[string]holding {
 		}
 		for _, replica := range record.Replicas {
 			_, number, _ := ParseReplicaID(replica.ID)
-			key := normalizeID(replica.InstanceID)
+			key := discovery.NormalizeID(replica.InstanceID)
 			h := held[key]
 			held[key] = holding{cmp.Or(h.instanceID, replica.InstanceID), max(h.replicas, number+1)}
 		}
@@ -123,7 +123,7 @@ func (p *pool) next(gpus []gpu, held map[string]holding, now time.Time, removalD
 	before := make(map[string]gpu, len(p.gpus))
 	all := slices.Clone(gpus)
 	for _, g := range p.gpus {
-		before[normalizeID(g.instanceID)] = g
+		before[discovery.NormalizeID(g.instanceID)] = g
 		g.fault, g.name = faultMissing, g.instanceID // Another GPU can have its location path.
 		all = append(all, g)
 	}
@@ -132,7 +132,7 @@ func (p *pool) next(gpus []gpu, held map[string]holding, now time.Time, removalD
 	}
 	added := make(map[string]bool, len(all))
 	for i, g := range all {
-		key := normalizeID(g.instanceID)
+		key := discovery.NormalizeID(g.instanceID)
 		if added[key] {
 			continue
 		}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Device is one GPU of the node. Sources return copies that the caller may keep.
@@ -265,6 +267,21 @@ func clonePointer[T any](p *T) *T {
 	}
 	v := *p
 	return &v
+}
+
+// NormalizeID returns the same text for all spellings of an instance ID: those that
+// [strings.EqualFold] considers equal.
+func NormalizeID(instanceID string) string {
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf {
+			return unicode.ToUpper(r)
+		}
+		least := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		return least
+	}, instanceID)
 }
 
 // ContainsID reports whether id is among instanceIDs. Instance IDs are

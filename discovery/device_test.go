@@ -1,6 +1,9 @@
 package discovery
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestKind(t *testing.T) {
 	t.Parallel()
@@ -100,4 +103,13 @@ func TestCloneSharesNothing(t *testing.T) {
 	if node != 1 || bus != 1 || address != 1 || d.Notes[0] != "a" || d.System32[0].Source != "a" || d.SysWOW64[0].Source != "a" || d.DeviceNodes[0].Path != "a" || d.Libraries[0].Source != "a" {
 		t.Errorf("a change of the clone changed %+v", d)
 	}
+}
+
+func FuzzNormalizeID(f *testing.F) {
+	f.Add("Kk\u212a", "kK\u212a")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if strings.EqualFold(a, b) != (NormalizeID(a) == NormalizeID(b)) {
+			t.Errorf("%q and %q", a, b)
+		}
+	})
 }

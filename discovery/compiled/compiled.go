@@ -23,8 +23,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
-	"unicode"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/durable"
@@ -232,18 +230,6 @@ func decodeDevice(content io.ReaderAt, at, size int64) (d discovery.Device, err 
 // checksum returns the key of a device in the header.
 func checksum(instanceID string) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(Key(instanceID))) // It never fails.
+	_, _ = h.Write([]byte(discovery.NormalizeID(instanceID))) // It never fails.
 	return h.Sum32()
-}
-
-// Key returns a string that is the same for all instance IDs that
-// [strings.EqualFold], and so [discovery.Find], considers equal.
-func Key(instanceID string) string {
-	return strings.Map(func(r rune) rune {
-		least := r
-		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-			least = min(least, next)
-		}
-		return least
-	}, instanceID)
 }

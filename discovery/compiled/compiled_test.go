@@ -172,15 +172,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func FuzzKey(f *testing.F) {
-	f.Add("Kk\u212a", "kK\u212a")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if strings.EqualFold(a, b) != (Key(a) == Key(b)) {
-			t.Errorf("%q and %q", a, b)
-		}
-	})
-}
-
 func BenchmarkFind(b *testing.B) {
 	for _, n := range []int{2, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/winpath"
@@ -165,7 +164,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 		luid = dev.LUID.String()
 	}
 	for key, value := range map[string]string{
-		"instanceID": compiled.Key(i.InstanceID), "locationPath": i.LocationPath, "luid": luid, "uuid": i.UUID, "pciAddress": i.PCIAddress,
+		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": luid, "uuid": i.UUID, "pciAddress": i.PCIAddress,
 	} {
 		if value != "" {
 			seen.claim(d, path+"."+key, key, strings.ToUpper(value))
