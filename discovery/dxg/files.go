@@ -3,6 +3,7 @@
 package dxg
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,7 +38,7 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 		d.DriverStorePath = filepath.Join(drivers, name)
 	}
 	for _, directory := range []string{d.DriverStorePath, drivers} {
-		if isDirectory(filepath.Join(v.root, directory)) {
+		if mode(filepath.Join(v.root, directory)).IsDir() {
 			d.Libraries = []discovery.Library{{Source: directory, Destination: directory}}
 			break
 		}
@@ -86,7 +87,7 @@ func openVM(root string) vm {
 	entries, err := os.ReadDir(filepath.Join(root, wsl, "lib"))
 	v.err = err
 	for _, e := range entries[:min(len(entries), maxLibraries)] {
-		if file := filepath.Join(wsl, "lib", e.Name()); isFile(filepath.Join(root, file)) {
+		if file := filepath.Join(wsl, "lib", e.Name()); mode(filepath.Join(root, file)).IsRegular() {
 			v.files = append(v.files, file)
 		}
 	}
@@ -113,12 +114,11 @@ func forVendor(name string, vendor discovery.VendorID) bool {
 	return true
 }
 
-func isDirectory(path string) bool {
+// mode returns the type of a file, an irregular one if it cannot be read.
+func mode(path string) fs.FileMode {
 	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+	if err != nil {
+		return fs.ModeIrregular
+	}
+	return info.Mode()
 }

@@ -146,7 +146,7 @@ func addDriver(d *discovery.Device, raw Raw) {
 func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) string {
 	const byClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
 	started := d.Health.OK()
-	d.Software = isBasicRender(raw.InstanceID)
+	d.Software = strings.HasPrefix(discovery.NormalizeID(raw.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
 	switch {
 	case adapter != nil:
 		addAdapter(d, *adapter)
@@ -204,12 +204,6 @@ func adapterOnly(a Adapter) discovery.Device {
 		d.Health.Reason = "no Plug and Play device has the LUID of this DXCore adapter, so that it cannot be assigned: if this persists, restart Windows"
 	}
 	return d
-}
-
-// isBasicRender reports whether the device is Microsoft's software renderer.
-func isBasicRender(instanceID string) bool {
-	const prefix = `ROOT\BASICRENDER\`
-	return len(instanceID) >= len(prefix) && strings.EqualFold(instanceID[:len(prefix)], prefix)
 }
 
 // vendor returns the vendor in the device's PCI IDs. The instance ID has none below

@@ -29,7 +29,7 @@ const (
 // devices of its spec, an interlock included: it starts with the spec that it has.
 func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 	kind := facts.Annotations[containerType]
-	if kind == typeSandbox || isHostProcess(facts) {
+	if kind == typeSandbox || facts.Windows && facts.Annotations[hostProcess] == "true" {
 		return decision.Container{}, false
 	}
 	c = decision.Container{
@@ -41,10 +41,6 @@ func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 		c.Pod = &decision.Pod{UID: facts.Annotations[sandboxUID], Namespace: facts.Annotations[sandboxNamespace], Name: facts.Annotations[sandboxName]}
 	}
 	return c, true
-}
-
-func isHostProcess(facts ocispec.Facts) bool {
-	return facts.Windows && facts.Annotations[hostProcess] == "true"
 }
 
 // hasHostProcess reports whether a config.json has the annotation of a host process,
