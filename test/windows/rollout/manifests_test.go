@@ -16,12 +16,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 	"directx-nri/test/windows/bed"
 )
@@ -223,13 +226,25 @@ func until(t *testing.T, p *bed.Background, text string) {
 	})
 }
 
-// waitForGPU starts the pod on the node without its GPUs, which is left as it is.
+// waitForGPU starts the pod on the node without its GPUs, which is left as it is but for
+// the node policy.
 func (m *rollout) waitForGPU(t *testing.T) {
 	m.Plug(t)
 	m.configure(t, "")
 	config, before := m.ContainerdConfig(t), m.listing(t)
-	m.podOf("zero", oldVersion, m.installed).start(t, "setup", "waiting for a GPU, and changing nothing").Kill()
+	p := m.podOf("zero", oldVersion, m.installed)
+	setup := p.start(t, "setup", "waiting for a GPU, and changing nothing")
+	p.address = testutil.FreeAddress(t)
+	advertiser := p.start(t, "advertiser", "No GPU is advertised", "--metrics-address", p.address)
+	if problem := testutil.Answers(t, "http://"+p.address+"/readyz", http.StatusOK); problem != "" {
+		t.Errorf("a node without a GPU has nothing to wait for: %s", problem)
+	}
+	time.Sleep(3 * time.Second) // Neither does more.
+	advertiser.Kill()
+	setup.Kill()
 	m.mustRestart(t, 0)
+	state := paths.Default().State
+	before[state], before[policy.Path(state)] = true, true
 	if diff := cmp.Diff(before, m.listing(t)); diff != "" || !bytes.Equal(config, m.ContainerdConfig(t)) {
 		t.Errorf("a node without a GPU was changed: the files (-before +after):\n%s", diff)
 	}
