@@ -407,8 +407,8 @@ func (r *round) settle(patient bool) {
 			switch {
 			case err != nil:
 				return err
-			case status.Status.Phase == "Failed":
-				if r.refused++; !p.faults || status.Status.Reason != "UnexpectedAdmissionError" && !strings.HasPrefix(status.Status.Reason, "OutOf") {
+			case status.Status.Phase == "Failed", status.Status.Phase == "Succeeded": // Its containers never end by themselves.
+				if r.refused++; !p.faults || !slices.ContainsFunc(r.EventsSince(name, 0), notAdmitted) {
 					r.t.Errorf("the kubelet refused pod %s without a fault: %v", name, status)
 				}
 				unlisted[name] = true
@@ -455,6 +455,14 @@ func (r *round) settle(patient bool) {
 		})
 	}
 	r.checkLeaks()
+}
+
+// notAdmitted reports whether the kubelet refused a pod, also one that ran when the kubelet
+// was started again: with a container that had been restarted, it may take the one that has
+// ended for the present one (isContainerAlreadyRunning in pkg/kubelet/cm/devicemanager,
+// v1.34).
+func notAdmitted(e bed.Event) bool {
+	return e.Reason == "UnexpectedAdmissionError" || strings.HasPrefix(e.Reason, "OutOf")
 }
 
 // checkLeaks checks that nothing is left of the pods.
