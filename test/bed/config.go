@@ -166,20 +166,11 @@ func (n *Node) writeKubeletConfig(t testing.TB) string {
 		n.manifests, n.Address(), path("pods"), path("empty"), port, readOnlyPort, n.APIPods), 0o644)
 }
 
-// MountTmpfs puts a file system of the given size in bytes over dir, in the run's mount
+// MountDisk puts an ext4 file system of the given size in bytes over dir, in the run's mount
 // namespace alone, until the test ends.
-func MountTmpfs(t testing.TB, dir string, size int) {
-	t.Helper()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", size)); err != nil {
-		t.Fatalf("mount a small file system over %s: %v", dir, err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // The namespace's end does it too.
-}
-
-// MountDisk is MountTmpfs with ext4, which can be frozen.
 func MountDisk(t testing.TB, dir string, size int) {
 	t.Helper()
-	image := dir + ".image"
+	image := filepath.Join(t.TempDir(), "disk")
 	script := `truncate -s "$1" "$2" && mkfs.ext4 -q -F -b 1024 -i 4096 -m 0 -O ^has_journal "$2" && mount -o loop "$2" "$3" && chmod 700 "$3" && rmdir "$3/lost+found"`
 	if out, err := exec.Command("sh", "-c", script, "sh", fmt.Sprint(size), image, dir).CombinedOutput(); err != nil {
 		t.Fatalf("mount a small file system over %s: %v\n%s", dir, err, out)

@@ -31,7 +31,7 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	options.Replicas, options.Inventory = 32, bed.NewInventory(1, 0)
 	options.Config = e.policy("host-directories")
 	e.suite = start(t, options)
-	bed.MountTmpfs(t, share, 1<<20)
+	bed.MountDisk(t, share, 1<<20)
 	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
 		bed.WriteFile(t, filepath.Join(filepath.Dir(e.tools), path), content, 0o666)
 	}
