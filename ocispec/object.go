@@ -36,6 +36,7 @@ var (
 	errMalformed = errors.New("malformed JSON")
 	errNoObject  = errors.New("not a JSON object")
 	errNoList    = errors.New("not a JSON list")
+	errTwice     = errors.New("exists twice or in another case")
 )
 
 // parseObject parses a JSON object. data must be valid: see [ParseSpec].
@@ -64,7 +65,7 @@ func (o *object) find(key string) (int, error) {
 			continue
 		}
 		if found >= 0 || m.key != key {
-			return 0, fmt.Errorf("%q exists twice or in another case", key)
+			return 0, fmt.Errorf("%q %w", key, errTwice)
 		}
 		found = i
 	}

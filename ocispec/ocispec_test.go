@@ -396,7 +396,8 @@ func TestDestinationKey(t *testing.T) {
 
 // FuzzSpec compares with the runtimes, which decode specs with Go's package json:
 // they read the same facts, and an edited spec as the edited one. What they refuse
-// does not matter, and neither does what is refused here.
+// does not matter. What they accept is refused only if it is no object, or if a key that
+// matters exists twice or in another case.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"mounts":null,"linux":null,"windows":null}`, `{"windows":{"hyperv":{},"devices":[{"id":"x","idType":"class"}]}}`,
@@ -418,12 +419,21 @@ func FuzzSpec(f *testing.F) {
 		readErr := json.Unmarshal(data, &read)
 		for _, edits := range []Edits{windows, linux, environment, {}} {
 			spec, err := ParseSpec(data)
+			refused := func(err error) bool {
+				return err != nil && readErr == nil && !errors.Is(err, errTwice) && !errors.Is(err, errNoObject)
+			}
+			if refused(err) {
+				t.Fatalf("the runtimes accept what is refused: %v", err)
+			}
 			if err != nil {
 				return
 			}
 			once, changed, err := spec.Apply(edits)
 			if err != nil && !errors.Is(err, ErrSpec) {
 				t.Fatalf("error %v does not match ErrSpec", err)
+			}
+			if refused(err) {
+				t.Fatalf("the runtimes accept what cannot be edited: %v", err)
 			}
 			if err != nil || readErr != nil {
 				continue
