@@ -199,9 +199,11 @@ func (m *machine) importBusybox(t testing.TB) {
 	m.importImage(t, archive)
 }
 
-func (m *machine) importImage(t testing.TB, archive string) {
+// importImage gives an image to the node, or by flags of ctr to another.
+func (m *machine) importImage(t testing.TB, archive string, flags ...string) {
 	t.Helper()
-	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()
+	flags = append(flags, "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive)
+	out, err := exec.Command(m.parts.Stock("ctr"), flags...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("import image archive %s: %v\n%s", archive, err, out)
 	}
@@ -209,10 +211,10 @@ func (m *machine) importImage(t testing.TB, archive string) {
 
 // image is an image of the product. The images differ in their version only, which is
 // also their tag.
-type image struct{ version, dir string }
+type image struct{ version, dir, archive string }
 
 func newImage(version string) *image {
-	return &image{version, filepath.Join(bed.RunDir(), "images", version)}
+	return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version)}
 }
 
 // program returns the path of a program of the image.
@@ -221,9 +223,9 @@ func (i *image) program(name string) string { return filepath.Join(i.dir, "bin",
 // loadImage builds an image of the product and gives it to the node.
 func (m *machine) loadImage(t testing.TB, i *image) {
 	t.Helper()
-	archive, err := bed.BuildImage(t.Context(), m.parts.Root, i.dir, i.version, platform)
-	if err != nil {
+	var err error
+	if i.archive, err = bed.BuildImage(t.Context(), m.parts.Root, i.dir, i.version, platform); err != nil {
 		t.Fatalf("build image %s: %v", i.version, err)
 	}
-	m.importImage(t, archive)
+	m.importImage(t, i.archive)
 }
