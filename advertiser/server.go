@@ -40,6 +40,7 @@ type server struct {
 	newer chan struct{}
 	// streams is the number of open ListAndWatch streams.
 	streams int
+	opened  int // how many there have been
 }
 
 func (a *Advertiser) newServer(p *pool) *server {
@@ -69,14 +70,21 @@ func (s *server) addStreams(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams += n
+	s.opened += max(n, 0)
 	signal(s.changed)
 }
 
 // watched reports whether the kubelet watches the list.
 func (s *server) watched() bool {
+	now, _ := s.watchedTimes()
+	return now
+}
+
+// watchedTimes is watched, and returns how often the kubelet began to.
+func (s *server) watchedTimes() (now bool, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.streams > 0
+	return s.streams > 0, s.opened
 }
 
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
@@ -154,10 +162,12 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			s.log.Info("The socket was removed, creating it again")
 			return
 		}
-		if err != nil || !r.due(s.now(), kubelet, s.watched()) {
+		watched, opened := s.watchedTimes()
+		if err != nil || !r.due(s.now(), kubelet, watched, opened) {
 			s.sleep(ctx)
 			continue
 		}
+		r.opened = opened
 		err = s.register(ctx)
 		if ctx.Err() != nil {
 			return
@@ -200,6 +210,7 @@ type registration struct {
 	with     localgrpc.Identity
 	at       time.Time
 	accepted bool
+	opened   int // how often the kubelet had begun to watch the list before
 	state    errorState
 }
 
@@ -208,11 +219,13 @@ type registration struct {
 // An accepted registration can still get lost, without notice, when the kubelet ends
 // an older connection for the same resource (runClient in plugin/v1beta1/client.go of
 // pkg/kubelet/cm/devicemanager, v1.34). The only sign of it is that the kubelet does
-// not watch our list.
-func (r *registration) due(now time.Time, kubelet localgrpc.Identity, watched bool) bool {
+// not watch our list, or no longer. opened is how often it began to.
+func (r *registration) due(now time.Time, kubelet localgrpc.Identity, watched bool, opened int) bool {
 	switch {
 	case !kubelet.Same(r.with):
 		return true
+	case r.accepted && opened > r.opened:
+		return !watched && now.Sub(r.at) >= r.retry
 	case r.accepted:
 		return !watched && now.Sub(r.at) >= r.grace
 	}

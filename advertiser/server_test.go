@@ -32,8 +32,12 @@ func TestDue(t *testing.T) {
 		after    int // seconds
 		kubelet  localgrpc.Identity
 		watched  bool
+		opened   int
 		want     bool
 	}{
+		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, opened: 1},
+		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, opened: 1, want: true},
+		{name: "still watched", standing: accepted, after: 2, kubelet: one, opened: 1, watched: true},
 		{name: "first", kubelet: one, want: true},
 		{name: "registered and watched", standing: accepted, after: 100, kubelet: one, watched: true},
 		{name: "another kubelet", standing: accepted, kubelet: other, watched: true, want: true},
@@ -46,7 +50,7 @@ func TestDue(t *testing.T) {
 	} {
 		r := test.standing
 		r.grace, r.retry = 10*time.Second, 2*time.Second
-		if got := r.due(at(test.after), test.kubelet, test.watched); got != test.want {
+		if got := r.due(at(test.after), test.kubelet, test.watched, test.opened); got != test.want {
 			t.Errorf("%s: %t", test.name, got)
 		}
 	}

@@ -113,6 +113,7 @@ func (d *daemon) load(ctx context.Context) (*configuration, error) {
 			devices, err = compiled.Open(d.stateDir).Devices(ctx)
 		}
 		if err == nil {
+			last.Source.Config = "" // It was not compiled from the present files and flags.
 			return &configuration{policy: last, devices: devices}, nil
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")

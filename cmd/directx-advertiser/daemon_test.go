@@ -157,6 +157,11 @@ func TestConfigurationChanges(t *testing.T) {
 		t.Errorf("want two errors: %s", p.log)
 	}
 	stop()
+	// The files of the policy in force are unchanged, but that of the flag is not there yet.
+	p.start("--inventory", filepath.Join(p.dir, "later.yaml"))
+	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\1"`, "directx_config_last_reload_successful 0")
+	p.write(filepath.Join(p.dir, "later.yaml"), inventoryText)
+	p.await("/metrics", 200, replicas("3"), "directx_config_last_reload_successful 1")
 }
 
 // TestStateDirectoryCannotBeUsed: the program stays up and recovers.

@@ -90,7 +90,9 @@ func (s *Server) Run(ctx context.Context) error {
 		if errors.Is(err, localgrpc.ErrInUse) {
 			return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
 		}
-		if err != nil && err.Error() != logged {
+		if err == nil {
+			logged = ""
+		} else if err.Error() != logged {
 			logged = err.Error()
 			s.log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
