@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/discovery/node"
 	"directx-nri/internal/cli"
@@ -132,7 +134,7 @@ func (o *setupOptions) report(reason error) error {
 	return readiness.ReportSetup(o.reportFile, reason)
 }
 
-var errNoGPU = errors.New("no GPU on this node")
+var errNoGPU = errors.New("no GPU to offer on this node")
 
 // checkGPU returns nil if the node has a GPU or was set up before.
 func (o *setupOptions) checkGPU(ctx context.Context) error {
@@ -144,7 +146,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if n.config == "" && exists(o.defaultConfig) {
 		n.config = o.defaultConfig // There is no node policy yet.
 	}
-	source, _, err := n.open(io.Discard)
+	source, p, err := n.open(io.Discard)
 	if errors.Is(err, node.ErrNoInventory) && exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs. This container cannot access the driver.
 	}
@@ -155,18 +157,18 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(devices, o.present) {
-		return errNoGPU
+	// Only a GPU that the advertiser would offer counts. An inventory can be that of several
+	// nodes, also of both operating systems.
+	for _, a := range resources.Assign(devices, p.Resources, runtime.GOOS) {
+		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.lacks) {
+			return nil
+		}
 	}
-	return nil
+	return errNoGPU
 }
 
-// present reports whether a device is a GPU of this node. An inventory can be that of
-// several nodes.
-func (o *setupOptions) present(d discovery.Device) bool {
-	missing := func(n discovery.DeviceNode) bool {
-		_, err := os.Stat(filepath.Join(o.hostRoot, n.Path))
-		return err != nil
-	}
-	return d.Kind() != discovery.KindNone && !slices.ContainsFunc(d.DeviceNodes, missing)
+// lacks reports whether a device node does not exist.
+func (o *setupOptions) lacks(n discovery.DeviceNode) bool {
+	_, err := os.Stat(filepath.Join(o.hostRoot, n.Path))
+	return err != nil
 }

@@ -129,3 +129,30 @@ func TestSetupChecksTheInventory(t *testing.T) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }
+
+// TestSetupCountsOfferedGPUs: a GPU that the advertiser does not offer is no reason to
+// change the node.
+func TestSetupCountsOfferedGPUs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		device, kind string
+		want         error
+	}{
+		"offered":               {"linux: {deviceNodes: [/dev/null]}", "display", nil},
+		"of a Windows node":     {"locationPath: PCIROOT(0)#PCI(1B00)", "display", errNoGPU},
+		"of no resource's rule": {"linux: {deviceNodes: [/dev/null]}", "compute", errNoGPU},
+		"of another node":       {"linux: {deviceNodes: [/dev/null, /nonexistent]}", "display", errNoGPU},
+	} {
+		dir := t.TempDir()
+		o := setupOptions{nodeConfig: nodeConfig{stateDir: dir, inventory: filepath.Join(dir, "inventory.yaml"), config: filepath.Join(dir, "config.yaml")}}
+		const header = "apiVersion: directx.microsoft.com/v1alpha1\nkind: "
+		err := errors.Join(
+			os.WriteFile(o.inventory, []byte(header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+c.device+"}]\n"), 0o600),
+			os.WriteFile(o.config, []byte(header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n"), 0o600),
+			o.checkGPU(t.Context()),
+		)
+		if !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: error %v, want %v", name, err, c.want)
+		}
+	}
+}
