@@ -99,13 +99,44 @@ func handlers(context.Context) (containerdconfig.Loaded, error) {
 	}}, nil
 }
 
+func unknown(context.Context) (containerdconfig.Loaded, error) {
+	return containerdconfig.Loaded{}, errors.New("connection refused")
+}
+
+func TestReadyNeedsAHandler(t *testing.T) {
+	t.Parallel()
+	p := newBed(t).plugin
+	only := func(handlers ...containerdconfig.Handler) func(context.Context) (containerdconfig.Loaded, error) {
+		return func(context.Context) (containerdconfig.Loaded, error) {
+			return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: handlers}, nil
+		}
+	}
+	for _, test := range []struct {
+		load func(context.Context) (containerdconfig.Loaded, error)
+		says string // the error, "" if the plugin is ready
+	}{
+		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
+		{only(), "no runtime handler of containerd can have GPUs: there is none"},
+		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "runtime handler runc runs runsc"},
+		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
+		{handlers, ""},
+	} {
+		p.load = test.load
+		p.forget()
+		if err := p.Ready(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v, want %q", err, test.says)
+		}
+	}
+	p.hung.Add(1)
+	if err := p.Ready(t.Context()); !errors.Is(err, errStuck) {
+		t.Errorf("while a hook hangs: %v", err)
+	}
+}
+
 func TestRuntimeHandlers(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
 	token := b.allocate(t, display, "0")
-	unknown := func(context.Context) (containerdconfig.Loaded, error) {
-		return containerdconfig.Loaded{}, errors.New("connection refused")
-	}
 	for _, test := range []struct {
 		handler string
 		load    func(context.Context) (containerdconfig.Loaded, error)

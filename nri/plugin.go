@@ -97,6 +97,15 @@ func (p *Plugin) describe(pod *api.PodSandbox, container *api.Container) decisio
 // container of Kata Containers or gVisor would run without its GPU, and either can be
 // the default handler.
 func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
+	loaded, err := p.runtime(ctx)
+	if err != nil {
+		return err
+	}
+	return loaded.CheckHandler(handler)
+}
+
+// runtime returns the configuration that the runtime has loaded.
+func (p *Plugin) runtime(ctx context.Context) (containerdconfig.Loaded, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.loaded == nil {
@@ -104,11 +113,11 @@ func (p *Plugin) checkHandler(ctx context.Context, handler string) error {
 		defer cancel()
 		loaded, err := p.load(ctx)
 		if err != nil {
-			return fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
+			return loaded, fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
 		}
 		p.loaded = &loaded
 	}
-	return p.loaded.CheckHandler(handler)
+	return *p.loaded, nil
 }
 
 // forget makes the next decision load the runtime's configuration again.
@@ -163,10 +172,23 @@ func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edit
 	}
 }
 
-// Alive returns an error while the plugin cannot adjust containers.
+// Alive returns an error while a hook hangs.
 func (p *Plugin) Alive() error {
 	if p.hung.Load() > 0 {
 		return errStuck
 	}
 	return nil
+}
+
+// Ready returns an error while the plugin cannot adjust containers, or the runtime has no
+// handler whose containers can have GPUs. It takes at most as long as a hook.
+func (p *Plugin) Ready(ctx context.Context) error {
+	if err := p.Alive(); err != nil {
+		return err
+	}
+	loaded, err := p.runtime(ctx)
+	if err != nil {
+		return err
+	}
+	return loaded.CheckAnyHandler()
 }

@@ -93,7 +93,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, o.loadHandlers, m, log)
-	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Alive, log)
+	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Ready, log)
 	var registered atomic.Bool
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
@@ -107,11 +107,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	health := metrics.Health{
 		Alive: func(context.Context) error { return plugin.Alive() },
-		Ready: func(context.Context) error {
+		Ready: func(ctx context.Context) error {
 			if !registered.Load() {
 				return fmt.Errorf("not registered with the container runtime on %s: is containerd running, and is NRI enabled in its configuration?", o.nriSocket)
 			}
-			return plugin.Alive()
+			return plugin.Ready(ctx)
 		},
 	}
 	group, ctx := errgroup.WithContext(ctx)

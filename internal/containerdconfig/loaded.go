@@ -80,6 +80,15 @@ func (l Loaded) CheckHandler(name string) error {
 	return l.Handlers[i].CheckEligible(l.OS)
 }
 
+// CheckAnyHandler returns nil if containers of at least one handler can have GPUs from the
+// NRI plugin.
+func (l Loaded) CheckAnyHandler() error {
+	if slices.ContainsFunc(l.Handlers, func(h Handler) bool { return l.CheckHandler(h.Name) == nil }) {
+		return nil
+	}
+	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", whyNone(l.Handlers, l.OS))
+}
+
 // Dial returns a connection to containerd's CRI socket. See [localgrpc.Dial].
 func Dial(address string) (*grpc.ClientConn, error) {
 	connection, err := localgrpc.Dial(address)

@@ -54,15 +54,15 @@ var (
 // Server answers readiness checks for the NRI plugin.
 type Server struct {
 	path   string
-	alive  func() error
+	ready  func(context.Context) error
 	health *health.Server
 	log    logrus.FieldLogger
 }
 
 // NewServer returns a server for the socket at path. The plugin is not serving yet.
-// alive returns why the plugin cannot work at the moment, or nil.
-func NewServer(path string, alive func() error, log logrus.FieldLogger) *Server {
-	s := &Server{path: path, alive: alive, health: health.NewServer(), log: log}
+// ready returns why the plugin cannot work although it is serving, or nil.
+func NewServer(path string, ready func(context.Context) error, log logrus.FieldLogger) *Server {
+	s := &Server{path: path, ready: ready, health: health.NewServer(), log: log}
 	s.SetServing(false)
 	return s
 }
@@ -112,7 +112,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(s.checkAlive))
+	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(s.checkReady))
 	healthpb.RegisterHealthServer(server, s.health)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -128,11 +128,15 @@ func (s *Server) serve(ctx context.Context) error {
 	return <-served
 }
 
-func (s *Server) checkAlive(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := s.alive(); err != nil {
+func (s *Server) checkReady(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	answer, err := handler(ctx, request)
+	if check, ok := answer.(*healthpb.HealthCheckResponse); !ok || check.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		return answer, err
+	}
+	if err := s.ready(ctx); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	return handler(ctx, request)
+	return answer, err
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust

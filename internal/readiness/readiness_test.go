@@ -20,10 +20,12 @@ import (
 	"directx-nri/internal/testutil"
 )
 
+func isReady(context.Context) error { return nil }
+
 // start runs a server on path until the returned function is called.
-func start(t *testing.T, path string, alive func() error) (s *Server, stop func()) {
+func start(t *testing.T, path string, ready func(context.Context) error) (s *Server, stop func()) {
 	t.Helper()
-	s = NewServer(path, alive, testutil.Quiet())
+	s = NewServer(path, ready, testutil.Quiet())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -39,7 +41,7 @@ func start(t *testing.T, path string, alive func() error) (s *Server, stop func(
 func TestCheckFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "run", SocketName)
-	s, stop := start(t, path, func() error { return nil })
+	s, stop := start(t, path, isReady)
 	for _, serving := range []bool{false, true, false, true} {
 		s.SetServing(serving)
 		err := Check(t.Context(), path)
@@ -106,10 +108,14 @@ func TestCheckErrors(t *testing.T) {
 			}()
 		}, want: ErrNotRunning},
 		{name: "stuck plugin", prepare: func(t *testing.T, path string) {
-			s, stop := start(t, path, func() error { return errors.New("the disk does not respond") })
+			s, stop := start(t, path, func(context.Context) error { return errors.New("the disk does not respond") })
 			s.SetServing(true)
 			t.Cleanup(stop)
 		}},
+		{name: "stuck plugin without a connection", prepare: func(t *testing.T, path string) {
+			_, stop := start(t, path, func(context.Context) error { return errors.New("the disk does not respond") })
+			t.Cleanup(stop)
+		}, want: ErrNotServing},
 		{name: "another service", prepare: func(t *testing.T, path string) { serve(t, listen(t, path), health.NewServer()) }},
 		{name: "says unknown", prepare: func(t *testing.T, path string) {
 			h := health.NewServer()
@@ -150,7 +156,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 func TestRunSocketInUse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
-	_, stop := start(t, path, func() error { return nil })
+	_, stop := start(t, path, isReady)
 	defer stop()
 	if err := NewServer(path, nil, testutil.Quiet()).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
@@ -172,7 +178,7 @@ func TestRunRecovers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	log, logged := logtest.NewNullLogger()
-	go func() { ended <- NewServer(path, func() error { return nil }, log).Run(ctx) }()
+	go func() { ended <- NewServer(path, isReady, log).Run(ctx) }()
 	testutil.Eventually(t, "error", func() bool { return len(logged.AllEntries()) > 0 })
 	for _, remove := range []string{dir, path, dir} {
 		if err := os.RemoveAll(remove); err != nil {

@@ -376,9 +376,12 @@ func (n *Node) WaitKubelet(t testing.TB) {
 // WaitPlugin waits until the plugin reports that it is connected to containerd.
 func (n *Node) WaitPlugin(t testing.TB) {
 	t.Helper()
-	n.Plugin.wait(t, "the plugin is connected to containerd", func() error {
-		return readiness.Check(context.Background(), filepath.Join(n.RuntimeDir, readiness.SocketName))
-	})
+	n.Plugin.wait(t, "the plugin is connected to containerd", n.CheckPlugin)
+}
+
+// CheckPlugin returns an error if the plugin is not ready.
+func (n *Node) CheckPlugin() error {
+	return readiness.Check(context.Background(), filepath.Join(n.RuntimeDir, readiness.SocketName))
 }
 
 // WaitReady waits until the plugin is connected and the kubelet offers every

@@ -24,7 +24,6 @@ import (
 
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
-	"directx-nri/internal/readiness"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/testutil"
 	"directx-nri/test/bed"
@@ -276,7 +275,7 @@ func (r *round) await(limit time.Duration, condition func() bool) {
 
 func (r *round) ready() bool {
 	offered, err := r.Allocatable()
-	return err == nil && offered[bed.Display] > 0 && readiness.Check(r.t.Context(), filepath.Join(r.RuntimeDir, readiness.SocketName)) == nil
+	return err == nil && offered[bed.Display] > 0 && r.CheckPlugin() == nil
 }
 
 func (r *round) delete() string {
