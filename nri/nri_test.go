@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -145,6 +146,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},
 		{"", unknown, "the runtime handlers of containerd are unknown: connection refused"},
 		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2; use a runtime class with a handler of runc, or none`},
+		{"untrusted", nil, `no runtime handler "untrusted"`},
 		{"gone", nil, `no runtime handler "gone"`}, // They are loaded once.
 		{"runc", nil, ""},
 		{"", nil, ""},
@@ -152,6 +154,9 @@ func TestRuntimeHandlers(t *testing.T) {
 		b.plugin.load = test.load
 		pod := testPod()
 		pod.RuntimeHandler = test.handler
+		if test.handler == "untrusted" { // containerd does not tell plugins.
+			pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
+		}
 		if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
 			t.Errorf("%q: a container without a request gets %v, error %v", test.handler, got, err)
 		}
@@ -363,6 +368,38 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errStuck) {
 		t.Errorf("after recovery: %v", err)
 	}
+}
+
+// TestSlowHooksTogether: containers that request nothing wait for all hooks before theirs,
+// together less than the runtime's timeout for one.
+func TestSlowHooksTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.Source = slowSource{discovery.Static{gpu("0")}}
+		container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+		begin := time.Now()
+		for i := range 8 {
+			if _, err := b.adjust(testPod(), container); (i == 0) != (err == nil) {
+				t.Errorf("container %d: error %v", i, err)
+			}
+		}
+		if took := time.Since(begin); took > 1900*time.Millisecond {
+			t.Errorf("8 hooks took %s together", took)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := b.adjust(testPod(), container); err != nil {
+			t.Errorf("after a pause: %v", err)
+		}
+	})
+}
+
+// slowSource answers each lookup after a second.
+type slowSource struct{ discovery.Static }
+
+func (s slowSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	time.Sleep(time.Second)
+	return s.Static.Find(ctx, instanceIDs)
 }
 
 // TestRefusedContainersTakeNothing: a refused container must not take an allocation

@@ -45,6 +45,7 @@ type Plugin struct {
 
 	timeout time.Duration
 	hung    atomic.Int64 // workers that have taken longer than timeout
+	busy    busy
 
 	mu     sync.Mutex
 	loaded *containerdconfig.Loaded // by the runtime of this registration, nil if unknown
@@ -89,8 +90,18 @@ func (p *Plugin) describe(pod *api.PodSandbox, container *api.Container) decisio
 		Env:            container.GetEnv(),
 		Annotations:    container.GetAnnotations(),
 		PodAnnotations: pod.GetAnnotations(),
-		CheckHandler:   func(ctx context.Context) error { return p.checkHandler(ctx, pod.GetRuntimeHandler()) },
+		CheckHandler:   func(ctx context.Context) error { return p.checkHandler(ctx, handlerOf(pod)) },
 	}
+}
+
+// handlerOf returns the name of the handler that runs pod, "" for the default one. For a pod
+// with this annotation, containerd takes another than it tells plugins (GetSandboxRuntime in
+// https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go).
+func handlerOf(pod *api.PodSandbox) string {
+	if pod.GetAnnotations()["io.kubernetes.cri.untrusted-workload"] == "true" {
+		return "untrusted"
+	}
+	return pod.GetRuntimeHandler()
 }
 
 // checkHandler returns nil if containers of the runtime handler can have GPUs: a
@@ -140,7 +151,12 @@ func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edit
 		err   error
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	limit := p.busy.left(began, p.timeout)
+	if limit <= 0 {
+		return ocispec.Edits{}, false, c.Refuse(errTooSlow)
+	}
+	defer func() { p.busy.add(began, time.Now()) }()
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	results := make(chan result, 1)
 	go func() {
@@ -191,4 +207,29 @@ func (p *Plugin) Ready(ctx context.Context) error {
 		return err
 	}
 	return loaded.CheckAnyHandler()
+}
+
+// busy is how long hooks have taken together, less the time between them: a container that
+// requests nothing can wait for all of them.
+type busy struct {
+	mu    sync.Mutex
+	total time.Duration
+	until time.Time // the end of the last hook
+}
+
+// left returns how long a hook that begins now may take, if one alone may take timeout.
+func (b *busy) left(now time.Time, timeout time.Duration) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.total = max(0, b.total-max(0, now.Sub(b.until)))
+	b.until = now
+	return min(timeout, timeout+timeout/2-b.total)
+}
+
+// add adds a hook.
+func (b *busy) add(began, ended time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.total += ended.Sub(began)
+	b.until = ended
 }
