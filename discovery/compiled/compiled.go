@@ -55,7 +55,7 @@ type header struct {
 const indexEntry = 8
 
 // Write replaces the compiled inventory in the state directory, which it creates
-// if necessary. The file is replaced in one step and synced.
+// if necessary. The file is replaced in one step and synced, unless it is the same.
 func Write(stateDir string, devices []discovery.Device) error {
 	return write(stateDir, Path(stateDir), devices)
 }
@@ -71,7 +71,7 @@ func write(stateDir, path string, devices []discovery.Device) error {
 	if err == nil {
 		err = durable.MakePrivate(stateDir)
 	}
-	if err == nil {
+	if now, missing := durable.Read(path, int64(len(data))+1); err == nil && (missing != nil || !bytes.Equal(now, data)) {
 		err = durable.Replace(path, data, 0o600)
 	}
 	if err != nil {

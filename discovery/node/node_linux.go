@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync"
 
 	"directx-nri/discovery"
@@ -48,8 +47,7 @@ type recorder struct {
 	discovery.Source
 	stateDir string
 
-	mu   sync.Mutex
-	last []discovery.Device
+	mu sync.Mutex
 }
 
 // Devices implements [discovery.Source].
@@ -57,12 +55,11 @@ func (r *recorder) Devices(ctx context.Context) ([]discovery.Device, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	devices, err := r.Source.Devices(ctx)
-	if err != nil || r.last != nil && reflect.DeepEqual(r.last, devices) {
-		return devices, err
+	if err == nil {
+		err = compiled.WriteDiscovered(r.stateDir, devices)
 	}
-	if err := compiled.WriteDiscovered(r.stateDir, devices); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	r.last, _ = discovery.Static(devices).Devices(ctx)
 	return devices, nil
 }

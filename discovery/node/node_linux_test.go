@@ -54,7 +54,13 @@ func TestRecorder(t *testing.T) {
 	t.Parallel()
 	gpus := &listSource{}
 	r := &recorder{Source: gpus, stateDir: t.TempDir()}
-	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}} {
+	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
+		if list == nil { // The file is lost.
+			list = gpus.list
+			if err := os.Remove(compiled.DiscoveredPath(r.stateDir)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		gpus.list = list
 		devices, err := r.Devices(t.Context())
 		recorded, readErr := compiled.OpenDiscovered(r.stateDir).Devices(t.Context())

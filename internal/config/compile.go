@@ -230,10 +230,14 @@ func (c Compiler) unchanged(s policy.Source) bool {
 	return same && c.File == s.Config
 }
 
-// lost reports whether the state directory no longer has a policy that can be read.
-func (c Compiler) lost() bool {
+// lost reports whether the state directory no longer has a policy, and the inventory
+// that it refers to, that can be read.
+func (c Compiler) lost(ctx context.Context) bool {
 	_, missing := os.Lstat(policy.Path(c.StateDir))
-	_, err := policy.Read(c.StateDir)
+	p, err := policy.Read(c.StateDir)
+	if err == nil && p.Inventory {
+		_, err = compiled.Open(c.StateDir).Devices(ctx)
+	}
 	return missing != nil || err != nil
 }
 
@@ -278,7 +282,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	}
 	refused, restart := "", false
 	filewatch.Watch(watched, files, 10*time.Second, func() {
-		lost := c.lost()
+		lost := c.lost(ctx)
 		if refused == "" && !lost && c.unchanged(inForce.Source) {
 			report(nil)
 			return

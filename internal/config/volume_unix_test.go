@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"directx-nri/discovery/compiled"
 	"directx-nri/internal/durable"
 	"directx-nri/internal/policy"
 )
@@ -160,17 +161,22 @@ func TestWatch(t *testing.T) {
 		<-reports
 	}
 
-	// A policy that is lost or damaged is written again.
-	for _, damage := range []func(string) error{os.Remove, func(path string) error { return os.Truncate(path, 10) }} {
-		if err := damage(policy.Path(stateDir)); err != nil {
+	// A policy or compiled inventory that is lost or damaged is written again.
+	truncate := func(path string) error { return os.Truncate(path, 10) }
+	for _, damage := range []func() error{
+		func() error { return os.Remove(policy.Path(stateDir)) }, func() error { return truncate(policy.Path(stateDir)) },
+		func() error { return os.Remove(compiled.Path(stateDir)) }, func() error { return truncate(compiled.Path(stateDir)) },
+	} {
+		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if _, _, err := c.Watch(ctx, p, devices, func(err error) { reports <- err; cancel() }); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
-		if err := <-reports; err != nil || c.lost() {
-			t.Errorf("the lost policy: %v, still lost: %t", err, c.lost())
+		err := <-reports
+		if _, lost := compiled.Open(stateDir).Devices(t.Context()); err != nil || c.lost(t.Context()) || lost != nil {
+			t.Errorf("%v, the policy is lost: %t, the inventory: %v", err, c.lost(t.Context()), lost)
 		}
 	}
 
