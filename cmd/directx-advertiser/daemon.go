@@ -205,7 +205,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		FailOnInitError: p.FailOnInitError && !d.started,
 	}
 	ready := func(context.Context) error { return nil }
-	conditional := &conditionalSource{Source: c.Source, check: func(context.Context) error { return d.recorder.CheckWritable() }, log: d.log}
+	conditional := &conditionalSource{Source: c.Source, check: d.recorder.CheckWritable, log: d.log}
 	c.Source = conditional
 	switch {
 	case p.Injection == policy.InjectByKubelet:
@@ -214,7 +214,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	case p.ServedBy == policy.ServedByShim:
 		checker := &shimChecker{stateDir: d.stateDir, criSocket: d.criSocket, now: time.Now}
 		ready = checker.Check
-		conditional.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(), checker.Check(ctx)) }
+		conditional.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), checker.Check(ctx)) }
 	default:
 		ready = d.checkPlugin
 	}
@@ -308,7 +308,7 @@ func (d *daemon) checkReady(ctx context.Context) error {
 	if now.device == nil {
 		return now.problem
 	}
-	return errors.Join(now.device.Registered(), now.ready(ctx), d.recorder.CheckWritable())
+	return errors.Join(now.device.Registered(), now.ready(ctx), d.recorder.CheckWritable(ctx))
 }
 
 // reportNode sets the metrics of the node.

@@ -331,6 +331,50 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	}
 }
 
+// TestRemovedDirectory: a recorder whose directory or lock was removed takes the new lock
+// and has the records that are left.
+func TestRemovedDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state", "records")
+	r := openRecorder(t, dir)
+	kept := record(t, r, "gpu::0")
+	check := func(want ...ID) {
+		t.Helper()
+		if err := r.CheckWritable(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, live(t, r)); diff != "" {
+			t.Errorf("records (-want +got):\n%s", diff)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := OpenRecorder(ctx, dir, testutil.Quiet()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a second recorder: error %v", err)
+		}
+	}
+	check(kept.ID())
+	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	check(kept.ID())
+	if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	check(record(t, r, "gpu::0").ID())
+
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
+		t.Errorf("a file in place of the directory: %v", err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	check()
+}
+
 func TestLargestRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")

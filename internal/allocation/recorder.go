@@ -56,9 +56,6 @@ type replicaKey struct{ resource, id string }
 // While another process has the directory's recorder, as during an update, it waits:
 // the order of records must be determined by one process.
 func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
-	if err := durable.MakePrivate(dir); err != nil {
-		return nil, fmt.Errorf("open allocation records: %w", err)
-	}
 	r := &Recorder{
 		store: OpenStore(dir),
 		// On a read-only file system the lock cannot be opened, and nothing be recorded.
@@ -67,13 +64,24 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 		byReplica: map[replicaKey][]*Entry{},
 		byID:      map[ID]*Entry{},
 	}
-	if err := r.acquire(ctx); err != nil {
+	if err := r.open(ctx); err != nil {
 		return nil, fmt.Errorf("open allocation records in %s: %w", dir, err)
 	}
-	if err := r.load(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
-	}
 	return r, nil
+}
+
+// open creates the directory if necessary, takes its lock and reads its records.
+func (r *Recorder) open(ctx context.Context) error {
+	if err := durable.MakePrivate(r.store.dir); err != nil {
+		return err
+	}
+	if err := r.acquire(ctx); err != nil {
+		return err
+	}
+	if err := r.load(ctx); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	return nil
 }
 
 // acquire takes the directory's lock, and waits for it if necessary.
@@ -93,13 +101,29 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
-// CheckWritable returns [ErrNotWritable] on a file system that has become read-only.
-func (r *Recorder) CheckWritable() error {
+// CheckWritable returns [ErrNotWritable] on a file system that has become read-only. If
+// the directory or its lock was removed, it opens the records again.
+func (r *Recorder) CheckWritable(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.holdsLock() {
+		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotWritable, err)
+		}
+		r.log.WithField("records", len(r.byID)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
+	}
 	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
 	}
 	return f.Close()
+}
+
+// holdsLock reports whether r has locked the file that is now in the directory.
+func (r *Recorder) holdsLock() bool {
+	locked, _ := r.lock.Stat()
+	now, _ := os.Stat(r.lock.Path())
+	return r.lock.Locked() && os.SameFile(locked, now)
 }
 
 // Record writes a record of the allocation of replicas to a container, and returns the
@@ -322,6 +346,8 @@ func (r *Recorder) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clear(r.byReplica)
+	clear(r.byID)
 	for _, p := range problems {
 		r.log.WithError(p.Err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
 	}
