@@ -27,8 +27,8 @@
 // The configuration names a program that runs as the system, and directories that
 // pods can read. So [Compiler.Compile] refuses config.yaml and the inventory if
 // others than the system's administrators could have written them. It accepts a
-// volume of Kubernetes, such as a ConfigMap: on Linux if it is mounted read-only, on
-// Windows if the system owns the file and its directory.
+// volume of Kubernetes, such as a ConfigMap: on Linux if it is mounted read-only, and
+// not in the usual directory, on Windows if the system owns the file and its directory.
 package config
 
 import (
@@ -211,11 +211,12 @@ func (c Compiler) configuration() (p policy.Policy, err error) {
 
 // read reads a file, whose usual name is given, and checks who can write it.
 func (c Compiler) read(path, usual string, limit int64) ([]byte, error) {
-	data, err := readRegular(path, limit)
-	if err == nil && !c.Inspect {
-		err = checkVolume(path, filepath.Join(filepath.Dir(paths.Default().Config), usual))
-	}
-	return data, err
+	return readRegular(path, limit, func(f *os.File) error {
+		if c.Inspect {
+			return nil
+		}
+		return checkVolume(f, filepath.Join(filepath.Dir(paths.Default().Config), usual))
+	})
 }
 
 // unchanged reports whether the files are those of s. The memory that a compilation takes
@@ -332,7 +333,7 @@ func Stale(p policy.Policy, file string) []string {
 		if f.path == "" {
 			continue
 		}
-		data, err := readRegular(f.path, maxInventory)
+		data, err := readRegular(f.path, maxInventory, func(*os.File) error { return nil })
 		_, dirErr := os.Stat(filepath.Dir(f.path))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && f.hash != "" && dirErr == nil:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"regexp"
@@ -95,8 +96,9 @@ func ReadInventory(path string, inspect bool) ([]discovery.Device, error) {
 	return devices, err
 }
 
-// readRegular reads a regular file; opening a named pipe would block.
-func readRegular(path string, limit int64) ([]byte, error) {
+// readRegular reads a regular file if check, which gets it open, returns nil. Opening a
+// named pipe would block.
+func readRegular(path string, limit int64, check func(*os.File) error) (data []byte, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -104,7 +106,15 @@ func readRegular(path string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
-	return durable.Read(path, limit+1)
+	f, err := durable.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := check(f); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // ParseInventory returns the devices of an inventory file in its order. The file's

@@ -5,22 +5,26 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"directx-nri/internal/durable"
 )
 
-// checkVolume checks who can write a file, whose usual path is for the error. The
+// checkVolume checks who can write an open file, whose usual path is given. The
 // kubelet creates the directory of a ConfigMap with mode 0777 where only root can
-// reach it, and mounts it read-only.
-func checkVolume(path, usual string) error { return checkVolumeBy(path, usual, isReadOnly) }
+// reach it, and mounts it read-only. A pod's mount of the usual directory is the node's.
+func checkVolume(f *os.File, usual string) error { return checkVolumeBy(f, usual, isReadOnly) }
 
-func checkVolumeBy(path, usual string, isReadOnly func(path string) (bool, error)) error {
-	err := durable.CheckPrivate(filepath.Dir(path))
-	if errors.Is(err, durable.ErrNotPrivate) {
-		readOnly, statErr := isReadOnly(path)
+func checkVolumeBy(f *os.File, usual string, isReadOnly func(*os.File) (bool, error)) error {
+	path, dir := f.Name(), filepath.Dir(f.Name())
+	elsewhere := !strings.HasPrefix(dir+"/", filepath.Dir(usual)+"/")
+	err := durable.CheckPrivate(dir)
+	if errors.Is(err, durable.ErrNotPrivate) && elsewhere {
+		readOnly, statErr := isReadOnly(f)
 		switch {
 		case statErr != nil:
 			return fmt.Errorf("check %s: %w", path, statErr)
@@ -29,17 +33,17 @@ func checkVolumeBy(path, usual string, isReadOnly func(path string) (bool, error
 		}
 	}
 	if err == nil {
-		err = durable.CheckFile(path)
+		err = durable.CheckOpen(f)
 	}
-	if access := (*durable.AccessError)(nil); errors.As(err, &access) && path != usual {
+	if access := (*durable.AccessError)(nil); errors.As(err, &access) && elsewhere {
 		access.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, usual)
 	}
 	return err
 }
 
-// isReadOnly reports whether the file system of path is mounted read-only.
-func isReadOnly(path string) (bool, error) {
+// isReadOnly reports whether the file system of f is mounted read-only.
+func isReadOnly(f *os.File) (bool, error) {
 	var fs unix.Statfs_t
-	err := unix.Statfs(path, &fs)
+	err := unix.Fstatfs(int(f.Fd()), &fs)
 	return fs.Flags&unix.ST_RDONLY != 0, err
 }

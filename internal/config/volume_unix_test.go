@@ -20,13 +20,13 @@ func TestCheckVolume(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, head)
-	mounted := func(readOnly bool, err error) func(string) (bool, error) {
-		return func(string) (bool, error) { return readOnly, err }
+	mounted := func(readOnly bool, err error) func(*os.File) (bool, error) {
+		return func(*os.File) (bool, error) { return readOnly, err }
 	}
 	unknown := errors.New("unknown")
 	for name, test := range map[string]struct {
 		dir, file os.FileMode
-		readOnly  func(string) (bool, error)
+		readOnly  func(*os.File) (bool, error)
 		want      error
 	}{
 		"a private directory":               {0o700, 0o600, mounted(false, unknown), nil},
@@ -39,12 +39,42 @@ func TestCheckVolume(t *testing.T) {
 		if err := errors.Join(os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
 			t.Fatal(err)
 		}
-		if err := checkVolumeBy(path, "/etc/x", test.readOnly); !errors.Is(err, test.want) {
+		f := openFile(t, path)
+		if err := checkVolumeBy(f, "/etc/x", test.readOnly); !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
 		}
+		// A pod has the node's own directory read-only, too.
+		if err := checkVolumeBy(f, filepath.Join(filepath.Dir(path), "x"), test.readOnly); (err == nil) != (test.dir == 0o700 && test.want == nil) {
+			t.Errorf("%s, in the usual directory: error %v", name, err)
+		}
 	}
-	if readOnly, err := isReadOnly(path); err != nil || readOnly {
+	if readOnly, err := isReadOnly(openFile(t, path)); err != nil || readOnly {
 		t.Errorf("the test's directory: %t, %v", readOnly, err)
+	}
+}
+
+func openFile(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestCheckVolumeOfReplacedFile: the file that is read is checked, not a later one of its name.
+func TestCheckVolumeOfReplacedFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, path, head)
+	f := openFile(t, path)
+	if err := errors.Join(os.Chmod(path, 0o666), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, head)
+	if err := checkVolume(f, "/etc/x"); !errors.Is(err, durable.ErrUntrusted) {
+		t.Errorf("error %v, want %v", err, durable.ErrUntrusted)
 	}
 }
 
@@ -92,13 +122,13 @@ func TestCheckVolumeInHomeDirectory(t *testing.T) {
 		t.Fatal(changed)
 	}
 	const usual = "/etc/directx-nri/inventory.yaml"
-	err := checkVolume(path, usual)
+	err := checkVolume(openFile(t, path), usual)
 	if err == nil || !strings.HasPrefix(err.Error(), "check "+filepath.Dir(path)+": directory is not private") ||
 		!strings.HasSuffix(err.Error(), "; use a copy that only root can change: install -D -m 644 "+path+" "+usual) {
 		t.Errorf("error %v", err)
 	}
 	// At the usual path, the directory itself must be corrected.
-	if err := checkVolume(path, path); err == nil || !strings.Contains(err.Error(), remedy) {
+	if err := checkVolume(openFile(t, path), path); err == nil || !strings.Contains(err.Error(), remedy) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"path/filepath"
 
 	"directx-nri/internal/durable"
@@ -11,8 +12,8 @@ import (
 // checkVolume checks who can write a file. In other directories than the usual one
 // it checks owners only: what the kubelet creates below C:\var\lib\kubelet, for the
 // volumes of HostProcess pods, inherits rights that all users have to C:\.
-func checkVolume(path, _ string) error {
-	dir := filepath.Dir(path)
+func checkVolume(f *os.File, _ string) error {
+	path, dir := f.Name(), filepath.Dir(f.Name())
 	if winpath.Equal(dir, filepath.Dir(paths.Default().Config)) {
 		return durable.CheckFile(path)
 	}

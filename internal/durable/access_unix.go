@@ -28,6 +28,12 @@ func CheckFile(path string) error {
 	return checkWriters(path, info, err, ErrUntrusted, "go-w")
 }
 
+// CheckOpen is [CheckFile] for an open file, whatever its path names now.
+func CheckOpen(f *os.File) error {
+	info, err := f.Stat()
+	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
+}
+
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)
