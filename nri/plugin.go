@@ -95,7 +95,7 @@ func (p *Plugin) describe(pod *api.PodSandbox, container *api.Container) decisio
 }
 
 // handlerOf returns the name of the handler that runs pod, "" for the default one. For a pod
-// with this annotation, containerd takes another than it tells plugins (GetSandboxRuntime in
+// with this annotation, containerd takes another than it reports to plugins (GetSandboxRuntime in
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go).
 func handlerOf(pod *api.PodSandbox) string {
 	if pod.GetAnnotations()["io.kubernetes.cri.untrusted-workload"] == "true" {
