@@ -45,52 +45,35 @@ func prettyJSON(data []byte) (string, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return "", errors.New("data after the JSON value")
 	}
-	var b strings.Builder
-	if err := writePretty(&b, v, ""); err != nil {
-		return "", err
-	}
-	return b.String() + "\n", nil
+	return pretty(v, "") + "\n", nil
 }
 
-func writePretty(b *strings.Builder, v any, indent string) error {
-	object, _ := v.(map[string]any)
-	list, _ := v.([]any)
-	if len(object)+len(list) == 0 {
-		return writeCompact(b, v)
-	}
-	brackets, separator := "[]", "\n"+indent+"  "
-	if len(object) > 0 {
+func pretty(v any, indent string) string {
+	inner := "\n" + indent + "  "
+	brackets, elements := "[]", []string(nil)
+	switch v := v.(type) {
+	case map[string]any:
 		brackets = "{}"
-	}
-	b.WriteByte(brackets[0])
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		b.WriteString(separator)
-		separator = ",\n" + indent + "  "
-		if err := writeCompact(b, key); err != nil {
-			return err
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			elements = append(elements, compact(key)+": "+pretty(v[key], indent+"  "))
 		}
-		b.WriteString(": ")
-		if err := writePretty(b, object[key], indent+"  "); err != nil {
-			return err
+	case []any:
+		for _, element := range v {
+			elements = append(elements, compact(element))
 		}
 	}
-	for _, element := range list {
-		b.WriteString(separator)
-		separator = ",\n" + indent + "  "
-		if err := writeCompact(b, element); err != nil {
-			return err
-		}
+	if len(elements) == 0 {
+		return compact(v)
 	}
-	b.WriteString("\n" + indent + brackets[1:])
-	return nil
+	return brackets[:1] + inner + strings.Join(elements, ","+inner) + "\n" + indent + brackets[1:]
 }
 
-// writeCompact writes v on one line, without escaping the ampersands of instance IDs.
-func writeCompact(b *strings.Builder, v any) error {
-	var compact bytes.Buffer
-	e := json.NewEncoder(&compact)
+// compact returns v on one line, without escaping the ampersands of instance IDs. JSON
+// that was decoded can be encoded.
+func compact(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	b.Write(bytes.TrimSuffix(compact.Bytes(), []byte("\n")))
-	return err
+	_ = e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n")
 }
