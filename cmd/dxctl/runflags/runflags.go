@@ -3,6 +3,7 @@
 package runflags
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -55,32 +56,26 @@ func Flags(program Program, os ocispec.OS, devices []discovery.Device, files oci
 		return nil, nil, err
 	}
 	var flags []string
-	add := func(flag, value string, err error) error {
+	add := func(flag, value string, invalid error) {
 		flags = append(flags, flag, value)
-		return err
+		err = cmp.Or(err, invalid)
 	}
 	for _, d := range edits.WindowsDevices {
 		value, err := windowsDevice(program, d)
-		if err := add("--device", value, err); err != nil {
-			return nil, nil, err
-		}
+		add("--device", value, err)
 	}
 	for _, d := range edits.LinuxDevices {
 		value, err := linuxDevice(program, d, devices, files)
-		if err := add("--device", value, err); err != nil {
-			return nil, nil, err
-		}
+		add("--device", value, err)
 	}
 	for _, m := range edits.Mounts {
-		flag, value, err := mount(program, os, m)
-		if err := add(flag, value, err); err != nil {
-			return nil, nil, err
-		}
+		add(mount(program, os, m))
 	}
 	for _, variable := range edits.Env {
-		if err := add(env, variable, checkText(program, variable)); err != nil {
-			return nil, nil, err
-		}
+		add(env, variable, checkText(program, variable))
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	return flags, notes, nil
 }
@@ -105,7 +100,7 @@ func WithoutVariable(flags []string, name string) ([]string, bool) {
 func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
 	value := d.IDType + "://" + d.ID
 	if program == Nerdctl {
-		return listed(value)
+		return csvLine(program, value)
 	}
 	return value, checkText(program, value)
 }
@@ -131,21 +126,20 @@ func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Devic
 	if strings.Contains(host, ":") {
 		return "", fmt.Errorf("%s %w: %s has a colon", program, ErrNoFlag, host)
 	}
-	return listed(host + ":" + ocispec.Access(d))
+	return csvLine(program, host+":"+ocispec.Access(d))
 }
 
 // mount returns a mount's flag and its value.
 func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, err error) {
+	flag, encode := "--mount", nerdctlMount
 	switch {
 	case program == Ctr:
-		value, err = ctrMount(m)
-		return "--mount", value, err
+		encode = ctrMount
 	case os == ocispec.Windows:
-		value, err = nerdctlVolume(m)
-		return "--volume", value, err
+		flag, encode = "--volume", nerdctlVolume
 	}
-	value, err = nerdctlMount(m)
-	return "--mount", value, err
+	value, err = encode(m)
+	return flag, value, err
 }
 
 // ctrMount returns the value of ctr's --mount: a line of CSV, with options separated
@@ -157,10 +151,7 @@ func ctrMount(m specs.Mount) (string, error) {
 		fields = append(fields, "type="+m.Type)
 	}
 	fields = append(fields, "src="+m.Source, "dst="+m.Destination, "options="+strings.Join(m.Options, ":"))
-	if err := checkText(Ctr, fields...); err != nil {
-		return "", err
-	}
-	return csvLine(fields)
+	return csvLine(Ctr, fields...)
 }
 
 // nerdctlMount returns the value of nerdctl's --mount on Linux. It has no quoting, and
@@ -190,22 +181,14 @@ func nerdctlVolume(m specs.Mount) (string, error) {
 	return value, checkText(Nerdctl, value)
 }
 
-// listed returns value as a line of CSV, for a flag that takes a list.
-func listed(value string) (string, error) {
-	if err := checkText(Nerdctl, value); err != nil {
+// csvLine returns fields as a line of CSV, for a flag that takes a list.
+func csvLine(program Program, fields ...string) (string, error) {
+	if err := checkText(program, fields...); err != nil {
 		return "", err
 	}
-	return csvLine([]string{value})
-}
-
-func csvLine(fields []string) (string, error) {
 	var b strings.Builder
-	w := csv.NewWriter(&b)
-	if err := w.Write(fields); err != nil {
-		return "", err
-	}
-	w.Flush()
-	return strings.TrimSuffix(b.String(), "\n"), w.Error()
+	err := csv.NewWriter(&b).WriteAll([][]string{fields})
+	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
 // checkText refuses control characters.

@@ -191,7 +191,7 @@ func FuzzMounts(f *testing.F) {
 				t.Errorf("nerdctl: %s", value)
 			}
 		}
-		if value, err := listed(source); err == nil && value != "" {
+		if value, err := csvLine(Nerdctl, source); err == nil && value != "" {
 			if list, err := csv.NewReader(strings.NewReader(value)).Read(); err != nil || len(list) != 1 || list[0] != source {
 				t.Errorf("a list: %s is %q, %v", value, list, err)
 			}
