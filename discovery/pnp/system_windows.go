@@ -54,24 +54,25 @@ func (system) Notify(ctx context.Context, changed func()) error {
 }
 
 func readDevice(device win32.Device, instanceID string, class win32.GUID) Raw {
-	r := reader{device: device, raw: Raw{InstanceID: instanceID, Class: class}}
-	raw := &r.raw
-	raw.Description = r.text(win32.DeviceDesc)
-	raw.Manufacturer = r.text(win32.Manufacturer)
-	raw.HardwareIDs = r.list(win32.HardwareIDs)
-	raw.LocationPaths = r.list(win32.LocationPaths)
-	raw.LUID = decoded(&r, win32.GPULUID, func(p win32.Property) (discovery.LUID, error) {
-		n, err := p.Uint64()
-		return discovery.LUID(n), err
-	})
-	raw.DriverKey = r.text(win32.Driver)
-	raw.DriverVersion = r.text(win32.DriverVersion)
-	raw.INF = r.text(win32.DriverINF)
-	raw.NUMANode = decoded(&r, win32.NUMANode, win32.Property.Uint32)
-	raw.BusNumber = decoded(&r, win32.BusNumber, win32.Property.Uint32)
-	raw.Address = decoded(&r, win32.Address, win32.Property.Uint32)
-	raw.Status = r.number(win32.DevNodeStatus)
-	raw.Problem = r.number(win32.ProblemCode)
+	r := &reader{device: device}
+	raw := Raw{
+		InstanceID:    instanceID,
+		Class:         class,
+		Description:   value(r, win32.DeviceDesc, win32.Property.Text),
+		Manufacturer:  value(r, win32.Manufacturer, win32.Property.Text),
+		HardwareIDs:   value(r, win32.HardwareIDs, win32.Property.TextList),
+		LocationPaths: value(r, win32.LocationPaths, win32.Property.TextList),
+		LUID:          optional(r, win32.GPULUID, decodeLUID),
+		DriverKey:     value(r, win32.Driver, win32.Property.Text),
+		DriverVersion: value(r, win32.DriverVersion, win32.Property.Text),
+		INF:           value(r, win32.DriverINF, win32.Property.Text),
+		NUMANode:      optional(r, win32.NUMANode, win32.Property.Uint32),
+		BusNumber:     optional(r, win32.BusNumber, win32.Property.Uint32),
+		Address:       optional(r, win32.Address, win32.Property.Uint32),
+		Status:        value(r, win32.DevNodeStatus, win32.Property.Uint32),
+		Problem:       value(r, win32.ProblemCode, win32.Property.Uint32),
+	}
+	raw.Unread = r.unread
 	if raw.DriverKey != "" {
 		raw.Values, raw.ValuesErr = win32.DriverValues(raw.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
 	}
@@ -81,47 +82,33 @@ func readDevice(device win32.Device, instanceID string, class win32.GUID) Raw {
 			raw.INFStore = winpath.Dir(path)
 		}
 	}
-	return r.raw
+	return raw
 }
 
-// reader reads a device's properties into raw.
+func decodeLUID(p win32.Property) (discovery.LUID, error) {
+	n, err := p.Uint64()
+	return discovery.LUID(n), err
+}
+
+// reader reads a device's properties and keeps the errors.
 type reader struct {
 	device win32.Device
-	raw    Raw
+	unread []error
 }
 
-func (r *reader) keep(err error) {
-	if err != nil {
-		r.raw.Unread = append(r.raw.Unread, err)
+// value reads a property, the zero value if the device does not have it or on an error.
+func value[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) (v T) {
+	if p := optional(r, name, decode); p != nil {
+		v = *p
 	}
+	return v
 }
 
-func (r *reader) text(name win32.PropertyName) string {
-	if s := decoded(r, name, win32.Property.Text); s != nil {
-		return *s
-	}
-	return ""
-}
-
-func (r *reader) number(name win32.PropertyName) uint32 {
-	if n := decoded(r, name, win32.Property.Uint32); n != nil {
-		return *n
-	}
-	return 0
-}
-
-func (r *reader) list(name win32.PropertyName) []string {
-	if l := decoded(r, name, win32.Property.TextList); l != nil {
-		return *l
-	}
-	return nil
-}
-
-// decoded reads a property, nil if the device does not have it or on an error.
-func decoded[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
+// optional reads a property, nil if the device does not have it or on an error.
+func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
 	p, ok, err := r.device.Property(name)
 	if err != nil {
-		r.keep(err)
+		r.unread = append(r.unread, err)
 		return nil
 	}
 	if !ok {
@@ -129,7 +116,7 @@ func decoded[T any](r *reader, name win32.PropertyName, decode func(win32.Proper
 	}
 	v, err := decode(p)
 	if err != nil {
-		r.keep(fmt.Errorf("read %s: %w", name, err))
+		r.unread = append(r.unread, fmt.Errorf("read %s: %w", name, err))
 		return nil
 	}
 	return &v
