@@ -1,6 +1,9 @@
 package discovery
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Source lists the GPUs of a node. It is safe for concurrent use.
 type Source interface {
@@ -47,13 +50,7 @@ func (s Static) Watch(ctx context.Context, _ func()) error {
 
 // Select returns the elements of devices with the given instance IDs.
 func Select(devices []Device, instanceIDs []string) []Device {
-	var selected []Device
-	for _, d := range devices {
-		if ContainsID(instanceIDs, d.InstanceID) {
-			selected = append(selected, d)
-		}
-	}
-	return selected
+	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
 // ByClass returns source or, if on, source with [Device.ByClass] applied to its devices.

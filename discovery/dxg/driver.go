@@ -5,7 +5,9 @@ package dxg
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,25 +20,18 @@ type driver interface {
 	Close() error
 }
 
-// device is the descriptor of /dev/dxg.
-type device int
+// device is /dev/dxg.
+type device struct{ *os.File }
 
 func openDevice(path string) (driver, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		switch {
-		case err == nil:
-			return device(fd), nil
-		case !errors.Is(err, unix.EINTR):
-			return nil, fmt.Errorf("open %s: %w", path, err)
-		}
-	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	return device{file}, err
 }
 
 func (d device) ioctl(request uintptr, argument unsafe.Pointer) error {
 	for {
 		// A positive result is an NTSTATUS of success.
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d), request, uintptr(argument))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, d.Fd(), request, uintptr(argument))
 		switch errno {
 		case 0:
 			return nil
@@ -47,19 +42,13 @@ func (d device) ioctl(request uintptr, argument unsafe.Pointer) error {
 	}
 }
 
-func (d device) Close() error { return unix.Close(int(d)) }
-
 // unsupported reports whether err means that the kernel or the host does not have the
 // request or query. The driver maps STATUS_NOT_SUPPORTED and STATUS_NOT_IMPLEMENTED to
 // EPERM, every unknown status to EINVAL, and an answer that is too short to EOVERFLOW.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 func unsupported(err error) bool {
-	for _, errno := range []error{unix.ENOTTY, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM, unix.EINVAL, unix.EOVERFLOW} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	unknown := []error{unix.ENOTTY, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM, unix.EINVAL, unix.EOVERFLOW}
+	return slices.ContainsFunc(unknown, func(errno error) bool { return errors.Is(err, errno) })
 }
 
 // errnoText returns an error's text with the name of its errno.
@@ -132,13 +121,7 @@ func enumerateBy(d driver, request func(count int, buffer unsafe.Pointer) (uint3
 
 // opened returns the elements of adapters with a handle.
 func opened(adapters []adapterInfo) []adapterInfo {
-	var all []adapterInfo
-	for _, a := range adapters {
-		if a.handle != 0 {
-			all = append(all, a)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(adapters), func(a adapterInfo) bool { return a.handle == 0 })
 }
 
 // closeAll closes the adapters' handles, as far as they are open.

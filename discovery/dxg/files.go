@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"directx-nri/discovery"
@@ -106,12 +107,7 @@ func forVendor(name string, vendor discovery.VendorID) bool {
 	if vendor == 0 || vendor == discovery.VendorNVIDIA {
 		return true
 	}
-	for _, prefix := range []string{"libcuda", "libnv", "nvidia-"} {
-		if strings.HasPrefix(name, prefix) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // mode returns the type of a file, an irregular one if it cannot be read.
