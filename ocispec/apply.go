@@ -56,8 +56,16 @@ func parseSpec(data []byte) (s Spec, err error) {
 	if s.root, err = parseObject(unsafe.String(unsafe.SliceData(data), len(data))); err != nil {
 		return s, err
 	}
-	if s.OS, err = containerOS(s.root); err != nil {
+	linux, err := s.root.has("linux")
+	if err != nil {
 		return s, err
+	}
+	if s.Windows, err = s.root.has("windows"); err != nil {
+		return s, err
+	}
+	s.OS = Linux
+	if s.Windows && !linux {
+		s.OS = Windows
 	}
 	process, err := s.root.child("process")
 	if err != nil {
@@ -65,9 +73,6 @@ func parseSpec(data []byte) (s Spec, err error) {
 	}
 	windows, err := s.root.child("windows")
 	if err != nil {
-		return s, err
-	}
-	if s.Windows, err = s.root.has("windows"); err != nil {
 		return s, err
 	}
 	if s.HyperV, err = windows.has("hyperv"); err != nil {
@@ -195,22 +200,6 @@ type mountJSON struct {
 	Type        string   `json:"type,omitempty"`
 	Source      string   `json:"source,omitempty"`
 	Options     []string `json:"options,omitempty"`
-}
-
-// containerOS returns the operating system of the container.
-func containerOS(root *object) (OS, error) {
-	linux, err := root.has("linux")
-	if err != nil {
-		return "", err
-	}
-	windows, err := root.has("windows")
-	if err != nil {
-		return "", err
-	}
-	if windows && !linux {
-		return Windows, nil
-	}
-	return Linux, nil
 }
 
 // update removes the elements of the list at key whose keys are in remove, then
