@@ -200,7 +200,7 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 func TestAllocationsWithoutPermission(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
-	testutil.EnforceModes(t)
+	enforceModes(t)
 	if err := os.Chmod(paths.Allocations(state), 0o300); err != nil {
 		t.Fatal(err)
 	}

@@ -255,7 +255,7 @@ func TestSpecWithoutPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(allocations, 0o700) })
-	testutil.EnforceModes(t)
+	enforceModes(t)
 	if got := b.lines(t, "spec "+pod); !strings.Contains(got, "run dxctl as root") {
 		t.Errorf("%s", got)
 	}
