@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/cmd/dxctl/runflags"
+	"directx-nri/discovery"
 	"directx-nri/internal/cli"
+	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
 )
 
@@ -92,17 +94,12 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if err != nil {
 		return nil, err
 	}
-	present, err := source.Devices(ctx)
+	options := ocispec.NewOptions(p, byClass(p, string(os)))
+	present, err := discovery.ByClass(source, options.ByClass).Devices(ctx)
 	if err != nil {
 		return nil, err
 	}
-	options := ocispec.NewOptions(p, byClass(p, string(os)))
-	if options.ByClass {
-		for i, d := range present {
-			present[i] = d.ByClass()
-		}
-	}
-	devices, err := o.choose(present)
+	devices, err := decision.Select(o.request(), present)
 	if err != nil {
 		return nil, err
 	}

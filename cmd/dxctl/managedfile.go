@@ -52,7 +52,7 @@ type managedFile struct {
 
 // openManaged reads a configuration file and its journal.
 func openManaged(path, state string) (*managedFile, error) {
-	m := &managedFile{path: path, state: state, perm: newFilePerm, step: func(string) {}}
+	m := &managedFile{path: path, state: state, step: func(string) {}}
 	resolved, err := filepath.EvalSymlinks(path)
 	switch {
 	case err == nil:
@@ -61,16 +61,11 @@ func openManaged(path, state string) (*managedFile, error) {
 		// A new file would replace the link.
 		return nil, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
 	}
-	if m.text, m.exists, err = readFile(m.path); err != nil {
+	saved, err := saveFile(m.path)
+	if err != nil {
 		return nil, err
 	}
-	if m.exists {
-		info, err := os.Stat(m.path)
-		if err != nil {
-			return nil, err
-		}
-		m.perm = info.Mode().Perm()
-	}
+	m.text, m.exists, m.perm = saved.Text, saved.Exists, saved.Perm
 	if m.path, err = filepath.Abs(m.path); err != nil {
 		return nil, err
 	}

@@ -71,11 +71,6 @@ func (s *selection) request() string {
 	return strings.Join(slices.Concat(list, s.luids, s.paths), ",")
 }
 
-// choose returns the selected devices.
-func (s *selection) choose(present []discovery.Device) ([]discovery.Device, error) {
-	return decision.Select(s.request(), present)
-}
-
 // nodeFiles selects where the files of drivers are looked up.
 type nodeFiles struct {
 	root   string

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"runtime"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 
 	"directx-nri/discovery"
@@ -80,9 +79,7 @@ func withRemedy(err error) error {
 
 // openPolicy opens the source of the GPUs of a node with the policy p.
 func openPolicy(p policy.Policy, stateDir string) (discovery.Source, error) {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Live: true, Log: log})
+	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Live: true})
 }
 
 // byClass reports whether containers are assigned all GPUs of the node by their class.
