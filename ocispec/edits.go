@@ -79,18 +79,19 @@ type Files interface {
 	Glob(dir, pattern string, limit int) ([]string, error)
 }
 
-// Edits are changes to a container. Removals precede additions.
+// Edits are changes to a container. Removals precede additions. The names of the fields
+// in JSON are stable.
 type Edits struct {
 	// RemoveMounts are destinations of mounts to remove.
-	RemoveMounts []string
+	RemoveMounts []string `json:"removeMounts,omitempty"`
 	// RemoveWindowsDevices are Windows devices to remove.
-	RemoveWindowsDevices []specs.WindowsDevice
+	RemoveWindowsDevices []specs.WindowsDevice `json:"removeWindowsDevices,omitempty"`
 
 	// Env are NAME=value; each replaces the container's variable of that name.
-	Env            []string
-	WindowsDevices []specs.WindowsDevice
-	LinuxDevices   []specs.LinuxDevice
-	Mounts         []specs.Mount
+	Env            []string              `json:"env,omitempty"`
+	WindowsDevices []specs.WindowsDevice `json:"windowsDevices,omitempty"`
+	LinuxDevices   []specs.LinuxDevice   `json:"linuxDevices,omitempty"`
+	Mounts         []specs.Mount         `json:"mounts,omitempty"`
 }
 
 // Note reports a file that a container does not get although a driver lists it or

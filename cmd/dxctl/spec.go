@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
 	"directx-nri/internal/allocation"
@@ -213,8 +212,9 @@ type decisionReport struct {
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
 	// Devices are location paths or instance IDs.
-	Devices []string     `json:"devices,omitempty"`
-	Edits   *editsReport `json:"edits,omitempty"`
+	Devices []string `json:"devices,omitempty"`
+	// Edits include the removal of the interlock.
+	Edits *ocispec.Edits `json:"edits,omitempty"`
 	// LeftOut are driver files that do not exist.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -224,16 +224,6 @@ type podReport struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Container string `json:"container"`
-}
-
-// editsReport are the edits; those of Remove are the interlock.
-type editsReport struct {
-	RemoveMounts         []string              `json:"removeMounts,omitempty"`
-	RemoveWindowsDevices []specs.WindowsDevice `json:"removeWindowsDevices,omitempty"`
-	Env                  []string              `json:"env,omitempty"`
-	WindowsDevices       []specs.WindowsDevice `json:"windowsDevices,omitempty"`
-	LinuxDevices         []specs.LinuxDevice   `json:"linuxDevices,omitempty"`
-	Mounts               []specs.Mount         `json:"mounts,omitempty"`
 }
 
 func reportDecision(p preview) decisionReport {
@@ -254,8 +244,8 @@ func reportDecision(p preview) decisionReport {
 	for _, n := range p.outcome.Notes {
 		r.LeftOut = append(r.LeftOut, n.String())
 	}
-	if e := p.outcome.Edits; len(r.Devices) > 0 {
-		r.Edits = &editsReport{e.RemoveMounts, e.RemoveWindowsDevices, e.Env, e.WindowsDevices, e.LinuxDevices, e.Mounts}
+	if len(r.Devices) > 0 {
+		r.Edits = &p.outcome.Edits
 	}
 	return r
 }
