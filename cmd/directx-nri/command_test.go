@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
 
@@ -33,6 +35,19 @@ func TestFlags(t *testing.T) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestPolicyWithoutLog: a policy that no compiler wrote does not keep the plugin from starting.
+func TestPolicyWithoutLog(t *testing.T) {
+	t.Parallel()
+	stateDir := t.TempDir()
+	text := `{"format":1,"resources":[{"name":"a/b","replicas":1}],"assignment":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"}}`
+	if err := os.WriteFile(policy.Path(stateDir), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newLog(stateDir, io.Discard); err != nil {
+		t.Error(err)
 	}
 }
 

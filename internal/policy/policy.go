@@ -226,6 +226,8 @@ func (p Policy) checkValues() error {
 		{"injection", string(p.Injection), []string{string(InjectByRuntime), string(InjectByKubelet)}},
 		{"servedBy", string(p.ServedBy), []string{string(ServedByNRI), string(ServedByShim)}},
 		{"extraMounts.sources", string(p.ExtraMounts.Sources), []string{string(MountNothing), string(MountDriverStore), string(MountHostDirectories)}},
+		{"log.level", p.Log.Level, []string{"error", "warn", "info", "debug"}},
+		{"log.format", p.Log.Format, []string{"text", "json"}},
 	} {
 		if !slices.Contains(value.known, value.value) {
 			return fmt.Errorf("unknown %s %q", value.key, value.value)

@@ -77,12 +77,14 @@ func TestReadRefuses(t *testing.T) {
 		"two documents":       string(valid) + string(valid),
 		"foreign":             `{"name": "something else"}`,
 		"another format":      edit(`"format":1`, `"format":2`),
-		"no resources":        `{"format":1,"assignment":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"}}`,
+		"no resources":        `{"format":1,"assignment":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"},"log":{"level":"info","format":"text"}}`,
 		"no replicas":         edit(`"replicas":4`, `"replicas":0`),
 		"unknown injection":   edit(`"injection":"kubelet"`, `"injection":"magic"`),
 		"unknown assignment":  edit(`"assignment":"location-path"`, `"assignment":""`),
 		"unknown server":      edit(`"servedBy":"shim"`, `"servedBy":"cdi"`),
 		"unknown source":      edit(`"sources":"host-directories"`, `"sources":"all"`),
+		"unknown log level":   edit(`"level":"debug"`, `"level":"loud"`),
+		"no log":              edit(`,"log":{"level":"debug","format":"json"}`, ""),
 		"a version too large": edit(`"minDriver":"31.0.15.5222"`, `"minDriver":"31.0.15.522222"`),
 	} {
 		t.Run(name, func(t *testing.T) {
