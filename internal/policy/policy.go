@@ -286,6 +286,9 @@ func ReadShim(stateDir string) (Shim, error) {
 	default:
 		err = durable.CheckPrivate(stateDir)
 	}
+	if err == nil && name.String() == "" && runtimeIsSet(stateDir) {
+		_, err = decode(data, true) // Only a whole policy proves that none is set any more.
+	}
 	if err == nil {
 		p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
 		return p.Shim, nil

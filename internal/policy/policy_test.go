@@ -181,6 +181,10 @@ func TestReadShim(t *testing.T) {
 		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, wantErr: true},
 		"no state directory":                 {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
 		"runtime of an unknown format":       {damage: content(`{"shim":{"runtime":7}}`), wantErr: true},
+		"another format, with a mark":        {policy: &set, damage: content(`{"format":2,"shimX":{}}`), wantErr: true},
+		"a part, with a mark":                {policy: &set, damage: content(`{"format":1,"shim":{"runtime":""}}`), wantErr: true},
+		"no runtime, with a mark":            {policy: ptr(Default()), damage: func(dir string) error { return os.WriteFile(RuntimeSetPath(dir), nil, 0o600) }},
+		"another format, without a mark":     {policy: ptr(Default()), damage: content(`{"format":2,"shimX":{}}`)},
 		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {
 		stateDir := filepath.Join(t.TempDir(), "state")
