@@ -238,6 +238,16 @@ func (d Device) ByClass() Device {
 	return d
 }
 
+// RequirePath makes a device of a Windows node unusable if nothing assigns it to containers.
+func (d *Device) RequirePath() {
+	if d.Health.OK() && d.LocationPath == "" && len(d.DeviceNodes) == 0 {
+		d.Health = Health{
+			Reason:     "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus",
+			ByPathOnly: true,
+		}
+	}
+}
+
 // PCIAddress returns the PCI address of d; ok is false if it is unknown. A bus number
 // has 8 bits for the bus, 16 for the segment, and 8 that are reserved.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-address

@@ -111,12 +111,7 @@ func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 	if d.Health.OK() {
 		d.Health.Reason = noDirect3D
 	}
-	if d.Health.OK() && d.LocationPath == "" {
-		d.Health = discovery.Health{
-			Reason:     "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus",
-			ByPathOnly: true,
-		}
-	}
+	d.RequirePath()
 	return d
 }
 
