@@ -135,10 +135,8 @@ func (o *uninstallOptions) unused(ctx context.Context) error {
 	if err != nil {
 		return locate(o.config, err)
 	}
-	for _, h := range f.Handlers {
-		if h.Ours() {
-			return fmt.Errorf("runtime handler %s in %s uses the shim: %s", h.Name, o.config, fix)
-		}
+	if ours := ourHandlers(f.Handlers); len(ours) > 0 {
+		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", ours[0], o.config, fix)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
 	defer cancel()
@@ -150,10 +148,8 @@ func (o *uninstallOptions) unused(ctx context.Context) error {
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.criSocket)
 	}
-	for _, h := range loaded.Handlers {
-		if h.Ours() {
-			return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", h.Name, fix)
-		}
+	if ours := ourHandlers(loaded.Handlers); len(ours) > 0 {
+		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", ours[0], fix)
 	}
 	return nil
 }

@@ -185,10 +185,7 @@ func names(handlers []Handler) string {
 	for _, h := range handlers {
 		all = append(all, h.Name)
 	}
-	if len(all) == 0 {
-		return "none at all"
-	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "none at all")
 }
 
 // whyNone returns why none of the handlers can have GPUs.

@@ -59,11 +59,8 @@ func (l Loaded) Check() error {
 	if i < 0 {
 		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrNotRouted, whyNone(l.Handlers, l.OS), Fix)
 	}
-	path := l.Handlers[i].RuntimePath
-	if path == "" {
-		path = "not set"
-	}
-	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, l.Handlers[i].Name, path, Fix)
+	h := l.Handlers[i]
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, h.Name, cmp.Or(h.RuntimePath, "not set"), Fix)
 }
 
 // CheckHandler returns nil if containers of the named handler, "" for the default one,
