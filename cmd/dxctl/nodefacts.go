@@ -325,7 +325,7 @@ func (n *nodeFacts) access(c doctor.Config) (list []doctor.File) {
 		}
 	}
 	add(durable.CheckPrivate, n.stateDir, n.runtimeDir, n.kubeletDir)
-	add(durable.CheckFile, c.Path, c.Policy.Source.Inventory)
+	add(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
 			list = append(list, doctor.File{Kind: doctor.HostDirectory, Path: dir, Err: durable.CheckFile(dir)})

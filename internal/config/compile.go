@@ -167,7 +167,7 @@ func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 
 // inventory returns the devices of an inventory file, and its hash.
 func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
-	data, err := c.read(path, "inventory.yaml", maxInventory)
+	data, err := c.read(path, maxInventory)
 	if err != nil {
 		return nil, "", fmt.Errorf("read inventory: %w", err)
 	}
@@ -185,7 +185,7 @@ func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
 
 // configuration compiles config.yaml and the flags.
 func (c Compiler) configuration() (p policy.Policy, err error) {
-	data, err := c.read(c.File, "config.yaml", maxConfig)
+	data, err := c.read(c.File, maxConfig)
 	hash := SHA256(data)
 	if errors.Is(err, fs.ErrNotExist) && !c.Required {
 		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
@@ -214,23 +214,30 @@ func (c Compiler) configuration() (p policy.Policy, err error) {
 	return p, nil
 }
 
-// read reads a file, whose usual name is given, and checks who can write it.
-func (c Compiler) read(path, usual string, limit int64) ([]byte, error) {
+// CheckAccess returns an error if others can write the file at path, so that
+// [Compiler.Compile] refuses it, or it cannot be read.
+func CheckAccess(path string) error {
+	_, err := Compiler{}.read(path, maxInventory)
+	return err
+}
+
+// read reads a file and checks who can write it.
+func (c Compiler) read(path string, limit int64) ([]byte, error) {
 	return readRegular(path, limit, func(f *os.File) error {
 		if c.Inspect {
 			return nil
 		}
-		return checkVolume(f, filepath.Join(filepath.Dir(paths.Default().Config), usual))
+		return checkVolume(f, filepath.Dir(paths.Default().Config))
 	})
 }
 
 // unchanged reports whether the files are those of s. The memory that a compilation takes
 // is a multiple of their size.
 func (c Compiler) unchanged(s policy.Source) bool {
-	data, err := c.read(c.File, "config.yaml", maxConfig)
+	data, err := c.read(c.File, maxConfig)
 	same := err == nil && SHA256(data) == s.ConfigSHA256 || errors.Is(err, fs.ErrNotExist) && !c.Required && s.ConfigSHA256 == ""
 	if same && s.Inventory != "" {
-		data, err = c.read(s.Inventory, "inventory.yaml", maxInventory)
+		data, err = c.read(s.Inventory, maxInventory)
 		same = err == nil && SHA256(data) == s.InventorySHA256
 	}
 	return same && c.File == s.Config

@@ -14,14 +14,14 @@ import (
 	"directx-nri/internal/durable"
 )
 
-// checkVolume checks who can write an open file, whose usual path is given. The
-// kubelet creates the directory of a ConfigMap with mode 0777 where only root can
-// reach it, and mounts it read-only. A pod's mount of the usual directory is the node's.
-func checkVolume(f *os.File, usual string) error { return checkVolumeBy(f, usual, isReadOnly) }
+// checkVolume checks who can write an open file. The kubelet creates the directory of a
+// ConfigMap with mode 0777 where only root can reach it, and mounts it read-only. A pod
+// may also have the node's usual directory read-only.
+func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, usualDir, isReadOnly) }
 
-func checkVolumeBy(f *os.File, usual string, isReadOnly func(*os.File) (bool, error)) error {
+func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) (bool, error)) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
-	elsewhere := !strings.HasPrefix(dir+"/", filepath.Dir(usual)+"/")
+	elsewhere := !strings.HasPrefix(dir+"/", usualDir+"/")
 	err := durable.CheckPrivate(dir)
 	if errors.Is(err, durable.ErrNotPrivate) && elsewhere {
 		readOnly, statErr := isReadOnly(f)
@@ -36,7 +36,7 @@ func checkVolumeBy(f *os.File, usual string, isReadOnly func(*os.File) (bool, er
 		err = durable.CheckOpen(f)
 	}
 	if access := (*durable.AccessError)(nil); errors.As(err, &access) && elsewhere {
-		access.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, usual)
+		access.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
 	}
 	return err
 }

@@ -40,11 +40,11 @@ func TestCheckVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := openFile(t, path)
-		if err := checkVolumeBy(f, "/etc/x", test.readOnly); !errors.Is(err, test.want) {
+		if err := checkVolumeBy(f, "/etc", test.readOnly); !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
 		}
 		// A pod has the node's own directory read-only, too.
-		if err := checkVolumeBy(f, filepath.Join(filepath.Dir(path), "x"), test.readOnly); (err == nil) != (test.dir == 0o700 && test.want == nil) {
+		if err := checkVolumeBy(f, filepath.Dir(path), test.readOnly); (err == nil) != (test.dir == 0o700 && test.want == nil) {
 			t.Errorf("%s, in the usual directory: error %v", name, err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestCheckVolumeOfReplacedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, head)
-	if err := checkVolume(f, "/etc/x"); !errors.Is(err, durable.ErrUntrusted) {
+	if err := checkVolume(f, "/etc"); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("error %v, want %v", err, durable.ErrUntrusted)
 	}
 }
@@ -93,10 +93,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		usual := "/etc/directx-nri/config.yaml"
-		if path == inventory {
-			usual = "/etc/directx-nri/inventory.yaml"
-		}
+		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, _, err := c.Compile()
 		want := "check " + path + ": others can write it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
 		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
@@ -121,14 +118,14 @@ func TestCheckVolumeInHomeDirectory(t *testing.T) {
 	if changed != nil {
 		t.Fatal(changed)
 	}
-	const usual = "/etc/directx-nri/inventory.yaml"
-	err := checkVolume(openFile(t, path), usual)
+	f := openFile(t, path)
+	err := checkVolume(f, "/etc/directx-nri")
 	if err == nil || !strings.HasPrefix(err.Error(), "check "+filepath.Dir(path)+": directory is not private") ||
-		!strings.HasSuffix(err.Error(), "; use a copy that only root can change: install -D -m 644 "+path+" "+usual) {
+		!strings.HasSuffix(err.Error(), "; use a copy that only root can change: install -D -m 644 "+path+" /etc/directx-nri/gpus.yaml") {
 		t.Errorf("error %v", err)
 	}
 	// At the usual path, the directory itself must be corrected.
-	if err := checkVolume(openFile(t, path), path); err == nil || !strings.Contains(err.Error(), remedy) {
+	if err := checkVolume(f, filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), remedy) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -5,16 +5,15 @@ import (
 	"path/filepath"
 
 	"directx-nri/internal/durable"
-	"directx-nri/internal/paths"
 	"directx-nri/internal/winpath"
 )
 
 // checkVolume checks who can write a file. In other directories than the usual one
 // it checks owners only: what the kubelet creates below C:\var\lib\kubelet, for the
 // volumes of HostProcess pods, inherits rights that all users have to C:\.
-func checkVolume(f *os.File, _ string) error {
+func checkVolume(f *os.File, usualDir string) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
-	if winpath.Equal(dir, filepath.Dir(paths.Default().Config)) {
+	if winpath.Equal(dir, usualDir) {
 		return durable.CheckFile(path)
 	}
 	if err := durable.CheckOwner(dir); err != nil {

@@ -1,0 +1,39 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"directx-nri/cmd/dxctl/doctor"
+	"directx-nri/internal/durable"
+)
+
+// TestAccess: doctor finds each open directory or file that the compiler refuses.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		dir, file os.FileMode
+		want      error
+	}{
+		"private":             {0o755, 0o644, nil},
+		"a directory is open": {0o777, 0o644, durable.ErrNotPrivate},
+		"a file is open":      {0o755, 0o666, durable.ErrUntrusted},
+	} {
+		c := doctor.Config{Path: filepath.Join(t.TempDir(), "config.yaml")}
+		c.Policy.Source.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
+		n := nodeFacts{target: target{stateDir: "/nonexistent"}}
+		for _, path := range []string{c.Path, c.Policy.Source.Inventory} {
+			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files := n.access(c)
+		if len(files) != 2 || !errors.Is(files[0].Err, test.want) || !errors.Is(files[1].Err, test.want) {
+			t.Errorf("%s: %v, want %v", name, files, test.want)
+		}
+	}
+}
