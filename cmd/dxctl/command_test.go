@@ -495,3 +495,20 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 		}
 	}
 }
+
+// TestRealShim: the handler that has the node policy's shim can run ours, which runs that.
+func TestRealShim(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine+"[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.a]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/a'\n")
+	if _, _, err := b.run(t, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "runtime handler a has runtime_path /opt/a, which is not the shim that ours runs") {
+		t.Errorf("another shim: %v", err)
+	}
+	p := policy.Default()
+	p.Shim.Runtime = "/opt/a"
+	if err := policy.Write(b.state, p); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, stderr := b.must(t, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.shim+"'") {
+		t.Errorf("the policy's shim: %s%s", stdout, stderr)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,10 @@ import (
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/paths"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/shimfile"
 	"directx-nri/internal/winpath"
+	"directx-nri/nri/shim"
 )
 
 type configureOptions struct {
@@ -61,7 +64,7 @@ This needs hostPID: true and appArmorProfile: {type: Unconfined}.
 	flags := command.Flags()
 	o.addFlags(flags)
 	flags.StringVar(&o.shim, "shim", filepath.Join(paths.Default().ShimDir, shimfile.FileName(goos)), "absolute `PATH` of the runtime shim")
-	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change; can be repeated (default: each that can have GPUs)")
+	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: each that can have GPUs, unless it runs another shim)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
 	flags.Lookup("add-handler").NoOptDefVal = "directx"
 	flags.BoolVar(&o.noShim, "no-shim", false, "do not change runtime handlers")
@@ -71,7 +74,7 @@ This needs hostPID: true and appArmorProfile: {type: Unconfined}.
 	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	o.addChangeFlags(command)
-	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait for a random part of this `TIME` before the first restart, so that the nodes of a cluster restart one after another")
+	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart, to spread a cluster's restarts")
 	return command
 }
 
@@ -121,7 +124,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	}
 	file.step = o.at
 	settings := containerdconfig.Settings{
-		Node: o.node(ctx), Shim: o.shim, Handlers: o.handlers, AddHandler: o.addHandler,
+		Node: o.node(ctx), Shim: o.shim, RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
 		NRI: !o.noNRI && o.os != "windows", Version: o.fileVersion,
 	}
 	if o.noShim {
@@ -151,6 +154,16 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		}
 	}
 	return o.write(ctx, stdout, stderr, file, result)
+}
+
+// realShim returns the path of the shim that ours runs, "" if it is unknown.
+func (o *configureOptions) realShim() string {
+	p, err := policy.Read(o.stateDir)
+	if err != nil {
+		return ""
+	}
+	path, _ := shim.FindRuntime(o.shim, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
+	return path
 }
 
 // write writes the result, and restarts containerd if requested and necessary.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"directx-nri/internal/winpath"
 )
 
 // Settings are the wanted settings of a configuration.
@@ -16,8 +18,10 @@ type Settings struct {
 	Node
 	// Shim is the absolute path of our shim, "" to leave the handlers unchanged.
 	Shim string
+	// RealShim is the path of the shim that ours runs, "" if it is unknown.
+	RealShim string
 	// Handlers are the names of the handlers that use it. The default is each that can
-	// have GPUs, unless AddHandler is set.
+	// have GPUs and runs no other shim, unless AddHandler is set.
 	Handlers []string
 	// AddHandler is the name of a handler to add: a copy of the default handler that
 	// uses our shim.
@@ -95,22 +99,15 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 			return err
 		}
 	}
-	chosen, err := choose(f, s)
+	chosen, warnings, err := choose(f, s)
 	if err != nil {
 		return err
 	}
-	for _, h := range f.Handlers {
-		if err := h.CheckEligible(s.OS); err != nil && h.Sandboxer != "" && len(s.Handlers) == 0 {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%v: it is left unchanged", err))
-		}
-	}
+	r.Warnings = append(r.Warnings, warnings...)
 	if err := e.writeBuiltins(f, s); err != nil {
 		return err
 	}
 	for _, h := range chosen {
-		if h.RuntimePath != "" && !h.Ours() {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("handler %s had runtime_path %s, which our shim replaces: name it as shim.runtime, or exclude the handler with --handler", h.Name, h.RuntimePath))
-		}
 		if err := e.routeOne(h, s); err != nil {
 			return err
 		}
@@ -151,33 +148,54 @@ func (e *editor) routeOne(h Handler, s Settings) error {
 
 func named(name string) func(Handler) bool { return func(h Handler) bool { return h.Name == name } }
 
-// choose returns the handlers that will use the shim.
-func choose(f File, s Settings) ([]Handler, error) {
-	var chosen []Handler
-	if len(s.Handlers) == 0 {
-		for _, h := range f.Handlers {
-			if h.Eligible(s.OS) {
-				chosen = append(chosen, h)
-			}
-		}
-		if len(chosen) == 0 {
-			return nil, fmt.Errorf("no runtime handler can have GPUs: %s", whyNone(f.Handlers, s.OS))
-		}
-		return chosen, nil
+// checkShim returns nil if our shim can replace that of the handler: it runs the same one.
+func (s Settings) checkShim(h Handler) error {
+	same := h.RuntimePath == s.RealShim || s.OS == "windows" && winpath.Equal(h.RuntimePath, s.RealShim)
+	if h.RuntimePath == "" || h.Ours() || same {
+		return nil
 	}
+	return fmt.Errorf("runtime handler %s has runtime_path %s, which is not the shim that ours runs (shim.runtime)", h.Name, h.RuntimePath)
+}
+
+// choose returns the handlers that will use the shim, and warnings about others.
+func choose(f File, s Settings) (chosen []Handler, warnings []string, err error) {
+	if len(s.Handlers) > 0 {
+		return chooseNamed(f, s)
+	}
+	for _, h := range f.Handlers {
+		eligible, shim := h.CheckEligible(s.OS), s.checkShim(h)
+		switch {
+		case eligible == nil && shim == nil:
+			chosen = append(chosen, h)
+		case eligible == nil:
+			warnings = append(warnings, fmt.Sprintf("%v: it is left unchanged; --handler %s replaces it", shim, h.Name))
+		case h.Sandboxer != "":
+			warnings = append(warnings, fmt.Sprintf("%v: it is left unchanged", eligible))
+		}
+	}
+	if len(chosen) == 0 {
+		err = fmt.Errorf("no runtime handler can have GPUs: %s", cmp.Or(strings.Join(warnings, ", "), whyNone(f.Handlers, s.OS)))
+	}
+	return chosen, warnings, err
+}
+
+func chooseNamed(f File, s Settings) (chosen []Handler, warnings []string, err error) {
 	for _, name := range s.Handlers {
 		i := slices.IndexFunc(f.Handlers, named(name))
 		if i < 0 {
-			return nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(f.Handlers))
+			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(f.Handlers))
 		}
 		if err := f.Handlers[i].CheckEligible(s.OS); err != nil && f.Handlers[i].RuntimeType != "" {
-			return nil, fmt.Errorf("its containers cannot have GPUs: %w", err)
+			return nil, nil, fmt.Errorf("its containers cannot have GPUs: %w", err)
 		}
 		if !slices.ContainsFunc(chosen, named(name)) {
 			chosen = append(chosen, f.Handlers[i])
 		}
+		if err := s.checkShim(f.Handlers[i]); err != nil {
+			warnings = append(warnings, fmt.Sprintf("%v: it is replaced", err))
+		}
 	}
-	return chosen, nil
+	return chosen, warnings, nil
 }
 
 func names(handlers []Handler) string {

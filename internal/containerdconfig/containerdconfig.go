@@ -28,10 +28,12 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"directx-nri/internal/shimfile"
+	"directx-nri/internal/winpath"
 )
 
 // AnnotationPattern matches our annotations, which a runtime handler must pass on to
@@ -125,20 +127,26 @@ func (h Handler) CheckEligible(os string) error {
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
 	case os == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
-	case h.hasOwnKernel():
-		return fmt.Errorf("runtime handler %s runs %s, whose containers have a kernel of their own", h.Name, h.BinaryName)
+	case h.ownKernel() != "":
+		return fmt.Errorf("runtime handler %s runs %s, whose containers have a kernel of their own", h.Name, h.ownKernel())
 	case h.Sandboxer != "" && h.Sandboxer != podSandbox:
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
 	return nil
 }
 
-// hasOwnKernel reports whether the program that runc's shim runs is one of gVisor, Kata
-// Containers or libkrun.
-func (h Handler) hasOwnKernel() bool {
-	return slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool {
-		return strings.Contains(path.Base(h.BinaryName), name)
-	})
+// kernels matches the names of gVisor's, Kata Containers' and libkrun's programs.
+var kernels = regexp.MustCompile("runsc|kata|krun")
+
+// ownKernel returns the handler's shim, or the program that runc's shim runs, if its
+// containers have a kernel of their own.
+func (h Handler) ownKernel() string {
+	for _, program := range []string{h.BinaryName, h.RuntimePath} {
+		if kernels.MatchString(winpath.Base(program)) {
+			return program
+		}
+	}
+	return ""
 }
 
 // PassesAnnotations reports whether the handler passes on our annotations.

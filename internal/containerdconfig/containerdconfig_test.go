@@ -261,6 +261,8 @@ func TestConfigureRefuses(t *testing.T) {
 		"BOM in version 3":       {bom + "version = 3\n", settings("linux"), "byte order mark"},
 		"no such handler":        {"version = 2\n", chosen, `no runtime handler "kata" among runc`},
 		"nothing to choose":      {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n", settings("linux"), `no runtime handler can have GPUs: runtime handler kata has runtime_type "io.containerd.kata.v2"`},
+		"a shim of its own":      {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '/opt/hardened'\n", settings("linux"), "runc has runtime_path /opt/hardened, which is not the shim that ours runs (shim.runtime): it is left unchanged; --handler runc replaces it"},
+		"a shim of Kata":         {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/containerd-shim-kata-v2'\n", chosen, "runs /opt/containerd-shim-kata-v2, whose containers have a kernel of their own"},
 		"a kernel of its own":    {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/opt/kata-runtime'\n", chosen, "runs /opt/kata-runtime, whose containers have a kernel of their own"},
 		"a sandboxer of its own": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", chosen, "runtime handler kata has the sandboxer shim, not podsandbox"},
 		"CRI is disabled":        {"disabled_plugins = ['cri']\n", settings("linux"), "disabled_plugins has cri"},
@@ -295,7 +297,9 @@ func TestUndoKeepsWhatOthersChanged(t *testing.T) {
   runtime_path = "/opt/shim"
   container_annotations = ["a"]
 `
-	r := configure(t, before, settings("linux"))
+	s := settings("linux")
+	s.RealShim = "/opt/shim"
+	r := configure(t, before, s)
 	for name, test := range map[string]struct {
 		from, to string // what others replace
 		undone   func(string) string
@@ -361,7 +365,6 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const table = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
 	for text, want := range map[string]string{
-		table + "runc]\nruntime_path = '/opt/other'\n":                                       "/opt/other",
 		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n":       "runtime handler other has the sandboxer shim, not podsandbox: it is left unchanged",
 		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n":    "the sandboxer shim",
 		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n": notForPods,
@@ -372,6 +375,44 @@ func TestWarnings(t *testing.T) {
 		}
 		if ours := handler(t, r.Text, Node{OS: "linux"}, r.Handlers[0]).Ours(); !ours || strings.Contains(want, "unchanged") && len(r.Handlers) != 1 {
 			t.Errorf("%s: handlers %q", text, r.Handlers)
+		}
+	}
+}
+
+// TestOtherShims: a handler with a shim that ours does not run loses it only by its name.
+func TestOtherShims(t *testing.T) {
+	t.Parallel()
+	const runtimes = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes."
+	text := map[string]string{
+		"linux": "version = 2\n" + runtimes + "hardened]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/Hardened'\n" +
+			runtimes + "ours]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/old" + linuxShim + "'\n" +
+			runtimes + "kata]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/kata/bin/containerd-shim-kata-v2'\n",
+		"windows": "version = 2\n" + runtimes + "hardened]\nruntime_type = 'io.containerd.runhcs.v1'\nruntime_path = 'c:/opt/Hardened.exe'\n" +
+			runtimes + "ours]\nruntime_type = 'io.containerd.runhcs.v1'\nruntime_path = 'C:\\kata\\containerd-shim-directx-v1.exe'\n",
+	}
+	for name, test := range map[string]struct {
+		os, real string
+		handlers []string
+		want     []string
+		warning  string
+	}{
+		"another shim":          {"linux", "/usr/bin/containerd-shim-runc-v2", nil, []string{"ours"}, "hardened has runtime_path /opt/Hardened, which is not the shim that ours runs (shim.runtime): it is left unchanged"},
+		"unknown":               {"linux", "", nil, []string{"ours"}, "left unchanged"},
+		"another in upper case": {"linux", "/opt/hardened", nil, []string{"ours"}, "left unchanged"},
+		"by name":               {"linux", "", []string{"hardened"}, []string{"hardened"}, "it is replaced"},
+		"the real shim":         {"linux", "/opt/Hardened", nil, []string{"hardened", "ours"}, ""},
+		"Windows":               {"windows", `C:\other.exe`, nil, []string{"ours"}, "left unchanged"},
+		"Windows, the real one": {"windows", `C:\opt\hardened.exe`, nil, []string{"hardened", "ours"}, ""},
+	} {
+		s := settings(test.os)
+		s.RealShim, s.Handlers = test.real, test.handlers
+		r := configure(t, text[test.os], s)
+		if !slices.Equal(r.Handlers, test.want) || len(r.Warnings) > 0 != (test.warning != "") || !strings.Contains(strings.Join(r.Warnings, "\n"), test.warning) {
+			t.Errorf("%s: handlers %q, warnings %q", name, r.Handlers, r.Warnings)
+		}
+		checkResult(t, []byte(text[test.os]), r, s)
+		if h := handler(t, r.Text, s.Node, "hardened"); h.Ours() != slices.Contains(test.want, "hardened") {
+			t.Errorf("%s: %+v", name, h)
 		}
 	}
 }

@@ -43,6 +43,7 @@ func TestCheck(t *testing.T) {
 		"only Hyper-V":         {"windows", 1, []Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "handler hv has Hyper-V isolation"},
 		"only a sandboxer":     {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
 		"only gVisor":          {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
+		"only Kata's shim":     {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},
 		"crun":                 {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
 		"type of the other OS": {"linux", 1, []Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
