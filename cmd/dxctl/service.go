@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"directx-nri/internal/paths"
 	"directx-nri/internal/service"
 )
 
@@ -51,12 +52,20 @@ administrators can change them. Without systemctl, only the units are written.`,
 	}, func(c *cobra.Command, d service.Daemon, args []string) error {
 		return installDaemon(c, d, nodeOS, dir, args)
 	}).Flags().StringVar(&dir, "directory", "", "`DIRECTORY` of the daemons' programs (default that of dxctl)")
-	add(&cobra.Command{
+	uninstall := add(&cobra.Command{
 		Use:     "uninstall",
 		Short:   "Stop and remove the services",
 		Long:    "Stops and removes the services. Running containers keep their GPUs.",
 		Example: "  dxctl service uninstall",
 	}, func(c *cobra.Command, d service.Daemon, _ []string) error { return d.Uninstall(c.Context()) })
+	if nodeOS != "windows" {
+		t, force := target{}, false
+		flags, places := uninstall.Flags(), paths.Default()
+		flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET`")
+		flags.StringVar(&t.stateDir, "state-dir", places.State, "state `DIRECTORY`")
+		addForceFlag(flags, &force)
+		uninstall.PreRunE = func(c *cobra.Command, _ []string) error { return t.checkHolders(c.Context(), c.ErrOrStderr(), force) }
+	}
 	add(&cobra.Command{
 		Use:     "status",
 		Short:   "Show whether the services run",

@@ -30,8 +30,15 @@ func TestService(t *testing.T) {
 	if out, err := ask(t, append([]string{"service", "status"}, where...)...); err == nil || out != "directx-nri\tinstalled\ndirectx-advertiser\tinstalled\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, err := ask(t, append([]string{"service", "uninstall"}, where...)...); err != nil {
-		t.Error(err)
+	uninstall := append([]string{"service", "uninstall", "--cri-socket", filepath.Join(dir, "none"), "--state-dir", holding(t)}, where...)
+	if out, err := ask(t, uninstall...); err == nil || !strings.Contains(err.Error(), "add --force") {
+		t.Errorf("containers hold GPUs: %v\n%s", err, out)
+	}
+	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) != 2 {
+		t.Errorf("removed although containers hold GPUs: %v, %v", entries, err)
+	}
+	if out, err := ask(t, append(uninstall, "--force")...); err != nil || !strings.Contains(out, "will not start again") {
+		t.Errorf("%v\n%s", err, out)
 	}
 	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) > 0 {
 		t.Errorf("left: %v, %v", entries, err)
