@@ -11,9 +11,9 @@ func secrets() []*regexp.Regexp {
 	const name = `(?i)((?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
 	return []*regexp.Regexp{
 		regexp.MustCompile(`(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{6,}`),
-		// User and query of a URL. A password may contain a slash or a quotation mark, and a
-		// JSON log has & as \u0026.
-		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s"\\]|\\+u[0-9a-fA-F]{4})+@`),
+		// User and query of a URL. A password may contain anything but white space, and a JSON
+		// log has & as \u0026.
+		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S+@`),
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)(?:[^\s"'\\]|\\+u[0-9a-fA-F]{4})+`),
 		// A value with the name of a secret: in quotation marks, which remain, or in none.
 		regexp.MustCompile(name + `\\+")(?:[^"\\]|\\+[^"\\])*`),

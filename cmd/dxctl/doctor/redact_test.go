@@ -24,6 +24,11 @@ func TestRedact(t *testing.T) {
 		`https://me:hun'ter2@example.com/a`:                 "https://" + redacted + "example.com/a",
 		`https://me:a\u0026b@example.com/?a=b\u0026sig=x y`: "https://" + redacted + "example.com/?" + redacted + " y",
 		"https://me:hun/t@er2@example.com/a":                "https://" + redacted + "example.com/a",
+		`https://me:hun"ter2@example.com/a`:                 "https://" + redacted + "example.com/a",
+		`https://me:hun\ter2@example.com/a`:                 "https://" + redacted + "example.com/a",
+		`{"msg":"https://me:hun\"ter2@example.com/a"}`:      `{"msg":"https://` + redacted + `example.com/a"}`,
+		`{"msg":"https://me:hun\\ter2@example.com/a"}`:      `{"msg":"https://` + redacted + `example.com/a"}`,
+		`{"msg":"https://example.com/a", "to": "a@b"}`:      `{"msg":"https://example.com/a", "to": "a@b"}`,
 		"Authorization: Bearer abcdefgh":                    "Authorization: Bearer " + redacted,
 	} {
 		if got := string(Redact([]byte(text))); got != want {
