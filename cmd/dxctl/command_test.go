@@ -78,7 +78,12 @@ func newBed(t *testing.T, config string) *bed {
 	t.Helper()
 	root := t.TempDir()
 	b := &bed{root, filepath.Join(root, "config.toml"), filepath.Join(root, "state"), filepath.Join(root, "s"), filepath.Join(root, shimfile.Base), nil}
-	if err := os.WriteFile(b.shim, []byte("#!/bin/sh\necho "+shimfile.Base+" 1.0\n"), 0o700); err != nil {
+	// A process that is forked meanwhile has the file open for an instant longer, and it could
+	// not be run: https://github.com/golang/go/issues/22315.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(b.shim, []byte("#!/bin/sh\necho "+shimfile.Base+" 1.0\n"), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if config != "" {
