@@ -3,6 +3,9 @@
 package docs
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -12,15 +15,13 @@ import (
 	"testing"
 )
 
-// code returns the Go code below directories of the repository, of tests or of all the rest,
-// by its directory.
-func code(t *testing.T, tests bool, roots ...string) map[string]string {
+// code returns the Go code below directories of the repository, without tests.
+func code(t *testing.T, roots ...string) (found string) {
 	t.Helper()
-	found := map[string]string{}
 	for _, root := range roots {
 		err := filepath.WalkDir(filepath.Join("..", root), func(name string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() && filepath.Ext(name) == ".go" && strings.HasSuffix(name, "_test.go") == tests {
-				found[strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), "../")] += read(t, name)
+			if err == nil && !entry.IsDir() && filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {
+				found += read(t, name)
 			}
 			return err
 		})
@@ -40,13 +41,11 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
 		tests[fields[0]] = fields[1:]
 	}
-	packages := code(t, true, "internal", "nri", "ocispec")
 	missing := func(test string) bool {
 		dir, name, _ := strings.Cut(test, " ")
 		name, row, _ := strings.Cut(name, "/")
-		_, function, found := strings.Cut(packages[dir], "\nfunc "+name+"(")
-		function, _, _ = strings.Cut(function, "\n}\n")
-		return !found || row != "" && !regexp.MustCompile(`(?m)^\s*`+regexp.QuoteMeta(strconv.Quote(row))+`:`).MatchString(function)
+		function := testFunction(t, dir, name)
+		return function == nil || row != "" && !hasKey(function, row)
 	}
 	tried, _, _ := strings.Cut(read(t, "hostile-pod.md"), "\n## What is not prevented\n")
 	lines := regexp.MustCompile(`(?m)^(?:- |\| )(.+?)(?: \|.*)?$`).FindAllStringSubmatch(tried, -1)
@@ -60,6 +59,40 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 	}
 }
 
+// testFunction returns a test of a package in a directory of the repository, nil if there is
+// none.
+func testFunction(t *testing.T, dir, name string) *ast.FuncDecl {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range parsed.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok && function.Name.Name == name {
+				return function
+			}
+		}
+	}
+	return nil
+}
+
+// hasKey reports whether a table in a function has a row with this name.
+func hasKey(function *ast.FuncDecl, row string) (found bool) {
+	ast.Inspect(function, func(n ast.Node) bool {
+		if pair, ok := n.(*ast.KeyValueExpr); ok {
+			key, isLiteral := pair.Key.(*ast.BasicLit)
+			found = found || isLiteral && key.Value == strconv.Quote(row)
+		}
+		return true
+	})
+	return found
+}
+
 // notOurs are the parts of messages that the kubelet and the scheduler write.
 var notOurs = []string{"UnexpectedAdmissionError", "GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display"}
 
@@ -69,10 +102,7 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
 	table, _, _ = strings.Cut(table, "<!-- end -->\n")
-	programs, count := "", 0
-	for _, text := range code(t, false, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec") {
-		programs += strings.ReplaceAll(text, `\"`, `"`)
-	}
+	programs, count := strings.ReplaceAll(code(t, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec"), `\"`, `"`), 0
 	for row := range strings.SplitSeq(table, "\n") {
 		message, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
 		for _, match := range inlineCode.FindAllStringSubmatch(message, -1) {
