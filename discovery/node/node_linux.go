@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"directx-nri/discovery"
 	"directx-nri/discovery/compiled"
@@ -42,18 +41,14 @@ func discovered(o Options) (discovery.Source, error) {
 }
 
 // recorder writes what its source finds for the programs that start containers, before
-// it returns it.
+// it returns it. Devices is called by one goroutine.
 type recorder struct {
 	discovery.Source
 	stateDir string
-
-	mu sync.Mutex
 }
 
 // Devices implements [discovery.Source].
 func (r *recorder) Devices(ctx context.Context) ([]discovery.Device, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	devices, err := r.Source.Devices(ctx)
 	if err == nil {
 		err = compiled.WriteDiscovered(r.stateDir, devices)

@@ -243,8 +243,7 @@ func (c Compiler) unchanged(s policy.Source) bool {
 	return same && c.File == s.Config
 }
 
-// lost reports whether the state directory no longer has a policy, and the inventory
-// that it refers to, that can be read.
+// lost reports whether the policy, or the inventory that it refers to, cannot be read.
 func (c Compiler) lost(ctx context.Context) bool {
 	_, missing := os.Lstat(policy.Path(c.StateDir))
 	p, err := policy.Read(c.StateDir)

@@ -19,18 +19,12 @@ import (
 // may also have the node's usual directory read-only.
 func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, usualDir, isReadOnly) }
 
-func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) (bool, error)) error {
+func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
 	elsewhere := !strings.HasPrefix(dir+"/", usualDir+"/")
 	err := durable.CheckPrivate(dir)
-	if errors.Is(err, durable.ErrNotPrivate) && elsewhere {
-		readOnly, statErr := isReadOnly(f)
-		switch {
-		case statErr != nil:
-			return fmt.Errorf("check %s: %w", path, statErr)
-		case readOnly:
-			err = nil
-		}
+	if errors.Is(err, durable.ErrNotPrivate) && elsewhere && isReadOnly(f) {
+		err = nil
 	}
 	if err == nil {
 		err = durable.CheckOpen(f)
@@ -42,8 +36,7 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) (bool,
 }
 
 // isReadOnly reports whether the file system of f is mounted read-only.
-func isReadOnly(f *os.File) (bool, error) {
+func isReadOnly(f *os.File) bool {
 	var fs unix.Statfs_t
-	err := unix.Fstatfs(int(f.Fd()), &fs)
-	return fs.Flags&unix.ST_RDONLY != 0, err
+	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Flags&unix.ST_RDONLY != 0
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 
@@ -16,8 +17,5 @@ func checkVolume(f *os.File, usualDir string) error {
 	if winpath.Equal(dir, usualDir) {
 		return durable.CheckFile(path)
 	}
-	if err := durable.CheckOwner(dir); err != nil {
-		return err
-	}
-	return durable.CheckOwner(path)
+	return cmp.Or(durable.CheckOwner(dir), durable.CheckOwner(path))
 }
