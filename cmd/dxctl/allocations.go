@@ -43,9 +43,7 @@ func newAllocationsCommand() *cobra.Command {
 
 Requires root or an administrator.`,
 		Example: `  dxctl allocations -n render-farm -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
-		},
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
 	o.addFlags(flags)

@@ -37,8 +37,7 @@ type configureOptions struct {
 }
 
 func newConfigureCommand(goos string) *cobra.Command {
-	o := configureOptions{target: target{os: goos}}
-	return o.command(goos)
+	return (&configureOptions{target: target{os: goos}}).command(goos)
 }
 
 func (o *configureOptions) command(goos string) *cobra.Command {

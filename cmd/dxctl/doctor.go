@@ -34,9 +34,7 @@ of each problem. Requires root or an administrator.
 Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 		Example: `  # for a bug report; read it before you send it
   dxctl doctor --report node1.json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
 	o.addFlags(flags)

@@ -19,8 +19,7 @@ type unconfigureOptions struct {
 }
 
 func newUnconfigureCommand(goos string) *cobra.Command {
-	o := unconfigureOptions{target: target{os: goos}}
-	return o.command()
+	return (&unconfigureOptions{target: target{os: goos}}).command()
 }
 
 func (o *unconfigureOptions) command() *cobra.Command {

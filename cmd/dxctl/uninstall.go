@@ -50,9 +50,7 @@ Containers with GPUs do not start again, so they must be deleted first, or --for
 
   # no pod may hold a GPU
   dxctl runtime uninstall --restart --purge`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
 	o.addFlags(flags)
