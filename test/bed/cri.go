@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/ocispec"
 )
 
 // containers returns containerd's containers of a pod, the newest first.
@@ -54,6 +56,8 @@ type View struct {
 	PID int
 	// Tokens are the variables that begin with DIRECTX_ALLOCATION.
 	Tokens map[string]string
+	// Hints is the variable DIRECTX_DEVICES, "" if it is not set.
+	Hints string
 	// GPUs are the GPUs whose device nodes it has, by index, in order.
 	GPUs []int
 	// Files are the files below /usr/lib/wsl, with their content.
@@ -112,8 +116,11 @@ func ViewProcess(id string, pid int) (View, error) {
 		}
 	}
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
-		if name, value, found := strings.Cut(entry, "="); found && strings.HasPrefix(name, "DIRECTX_ALLOCATION") {
+		switch name, value, _ := strings.Cut(entry, "="); {
+		case strings.HasPrefix(name, "DIRECTX_ALLOCATION"):
 			view.Tokens[name] = value
+		case name == ocispec.DevicesVariable:
+			view.Hints = value
 		}
 	}
 	nodes, err := os.ReadDir(proc + "/root/dev")

@@ -431,7 +431,8 @@ func (n *Node) EventsSince(pod string, since Mark) []Event {
 		if !found || !strings.Contains(fields, fmt.Sprintf(`object="default/%s"`, n.podName(pod))) {
 			continue
 		}
-		at, _ := time.Parse("0102 15:04:05.000000", line[1:min(len(line), 21)]) // klog's header
+		// The header of klog has no year.
+		at, _ := time.ParseInLocation("2006 0102 15:04:05.000000", time.Now().Format("2006 ")+line[1:min(len(line), 21)], time.Local)
 		events = append(events, Event{
 			At:      at,
 			Type:    field(fields, "type"),

@@ -70,37 +70,42 @@ func TestFaults(t *testing.T) {
 		seed := rand.Uint64N(1e9)
 		r := play(t, seed, roundSteps)
 		total.add(r.statistics)
-		if t.Failed() {
-			shrink(t, seed, r.steps)
+		if r.failed {
+			shrink(t, seed, r)
 			break
 		}
 	}
 	fmt.Printf("faults: %v\n", total)
+	if total.steps >= roundSteps && total.judged == 0 {
+		t.Error("no call of containerd for a container without a GPU was judged")
+	}
 }
 
 // shrink looks for the shortest prefix of a sequence that still fails. It assumes that
-// what fails with a prefix fails with a longer one too.
-func shrink(t *testing.T, seed uint64, fails int) {
-	start := time.Now()
+// what fails with a prefix fails with a longer one too. The result is a subtest: of a test
+// whose subtests failed, CI shows those.
+func shrink(t *testing.T, seed uint64, failed *round) {
+	start, fails := time.Now(), failed.steps
 	for works := 0; works+1 < fails && time.Since(start) < shrinkTime; {
 		steps := (works + fails) / 2
 		for run := 0; run < shrinkRuns && works < steps && steps < fails && time.Since(start) < shrinkTime; run++ {
 			if r := play(t, seed, steps); r.failed {
-				fails = min(steps, r.steps)
+				fails, failed = min(steps, r.steps), r
 			} else if run == shrinkRuns-1 {
 				works = steps
 			}
 		}
 	}
-	t.Errorf("the shortest prefix that was seen to fail: DIRECTX_NRI_FAULTS_REPLAY=%d:%d make faults", seed, fails)
+	t.Run("shortest", func(t *testing.T) {
+		t.Errorf("the shortest prefix that was seen to fail: DIRECTX_NRI_FAULTS_REPLAY=%d:%d make faults\n%s", seed, fails, failed.first)
+	})
 }
 
 // play plays the first steps of a sequence on a new node, and then checks that
 // everything works again and nothing is left.
 func play(t *testing.T, seed uint64, steps int) (r *round) {
 	r = &round{}
-	t.Run(fmt.Sprintf("%d:%d", seed, steps), func(t *testing.T) {
-		defer func() { r.failed = t.Failed() }()
+	r.failed = !t.Run(fmt.Sprintf("%d:%d", seed, steps), func(t *testing.T) {
 		r.t, r.random = t, rand.New(rand.NewPCG(seed, 0))
 		r.start(seed%2 == 1, seed/8%2 == 1, seed/16%2 == 1)
 		for r.steps < steps && !t.Failed() {
@@ -119,7 +124,11 @@ func play(t *testing.T, seed uint64, steps int) (r *round) {
 // statistics are what was done in some rounds.
 type statistics struct {
 	steps, pods, containers, withGPU, standalone, refused, abandoned int
-	// slowest is the longest creation of a container that was promised no GPU.
+	// healthy are the steps after which nothing excused a refusal.
+	healthy int
+	// judged are containerd's calls for containers without a GPU, slowest the longest of
+	// them. Others were not judged, because containerd or the kubelet did not work.
+	judged, notJudged          int
 	slowest, slowestStandalone time.Duration
 }
 
@@ -131,11 +140,14 @@ func (s *statistics) add(more statistics) {
 	s.standalone += more.standalone
 	s.refused += more.refused
 	s.abandoned += more.abandoned
+	s.healthy += more.healthy
+	s.judged += more.judged
+	s.notJudged += more.notJudged
 	s.slowest = max(s.slowest, more.slowest)
 	s.slowestStandalone = max(s.slowestStandalone, more.slowestStandalone)
 }
 
 func (s statistics) String() string {
-	return fmt.Sprintf("%d steps, %d pods, %d starts of containers in pods, %d of them with a GPU, %d standalone containers, %d pods refused by the kubelet, %d containers without the device plugin's answer; slowest creation without a GPU %v, standalone %v",
-		s.steps, s.pods, s.containers, s.withGPU, s.standalone, s.refused, s.abandoned, s.slowest.Round(time.Millisecond), s.slowestStandalone.Round(time.Millisecond))
+	return fmt.Sprintf("%d steps, %d of them without an excuse, %d pods, %d starts of containers in pods, %d of them with a GPU, %d standalone containers, %d pods refused by the kubelet, %d containers without the device plugin's answer; of containerd's calls for containers without a GPU %d judged, %d not; slowest %v, standalone %v",
+		s.steps, s.healthy, s.pods, s.containers, s.withGPU, s.standalone, s.refused, s.abandoned, s.judged, s.notJudged, s.slowest.Round(time.Millisecond), s.slowestStandalone.Round(time.Millisecond))
 }

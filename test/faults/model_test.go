@@ -5,19 +5,17 @@ package faults
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/internal/durable"
@@ -42,7 +40,7 @@ type model struct {
 	tokens  map[string]map[string]string // the tokens of containers that have started, by pod
 	reports int64                        // how much of the containers' reports was read
 	events  bed.Mark                     // how much of the kubelet's log was read
-	pulled  map[string]time.Time
+	calls   calls
 	started map[string]bool // the containers that have started once
 	settled bool            // the kubelet has read its checkpoint, and nothing fails
 	mounts  int             // before the first pod
@@ -58,7 +56,8 @@ type container struct {
 }
 
 func (r *round) begin() {
-	r.pulled, r.records, r.holders = map[string]time.Time{}, map[string][]string{}, map[string]string{}
+	r.records, r.holders = map[string][]string{}, map[string]string{}
+	r.calls = calls{begun: map[string]time.Time{}, pods: map[string]string{}}
 	r.live, r.started = map[string]bool{}, map[string]bool{}
 	r.torn, r.tokens = map[string]bool{}, map[string]map[string]string{}
 	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
@@ -69,7 +68,7 @@ type record struct {
 	Body struct {
 		ID, Resource string
 		Replicas     []struct{ ID, InstanceID string }
-		Holder       struct{ PodName string }
+		Holder       struct{ PodUID, PodName, Container string }
 	}
 }
 
@@ -91,7 +90,7 @@ func (r *round) refresh() {
 		var e record
 		if err := json.Unmarshal(data, &e); err != nil || e.Body.ID != id {
 			if !r.torn[id] {
-				r.t.Errorf("%s: ID %q, %v", file.Name(), e.Body.ID, err)
+				r.errorf("%s: ID %q, %v", file.Name(), e.Body.ID, err)
 			}
 			continue
 		}
@@ -104,12 +103,12 @@ func (r *round) refresh() {
 		for _, replica := range e.Body.Replicas {
 			ids = append(ids, replica.ID)
 			if other := resources[replica.InstanceID]; other != "" && other != e.Body.Resource && len(r.torn) == 0 {
-				r.t.Errorf("there are records of GPU %s as %s and as %s", replica.InstanceID, other, e.Body.Resource)
+				r.errorf("there are records of GPU %s as %s and as %s", replica.InstanceID, other, e.Body.Resource)
 			}
 			resources[replica.InstanceID] = e.Body.Resource
 		}
 		if known := r.records[id]; len(known) > 0 && !slices.Equal(known, ids) {
-			r.t.Errorf("record %s was for %v, and is for %v", id, known, ids)
+			r.errorf("record %s was for %v, and is for %v", id, known, ids)
 		}
 		r.records[id] = ids
 	}
@@ -118,37 +117,34 @@ func (r *round) refresh() {
 // check compares the model with the running containers.
 func (r *round) check() {
 	r.refresh()
-	r.checkReports()
+	before, reports, running := maps.Clone(r.live), r.readReports(), r.running()
+	r.refresh() // Containers may have started meanwhile, or have ended.
+	maps.Copy(r.live, before)
+	r.checkReports(reports)
 	r.checkEvents()
+	r.checkCalls()
 	r.CheckMissingGPUs(r.t)
-	if !r.works(r.Containerd) {
-		return
-	}
-	running, err := r.running()
-	if err != nil {
-		return // containerd has just been restarted.
-	}
 	holders := map[string]string{}
 	for _, c := range running {
 		replicas, err := r.promised(c.spec, c.view.Tokens)
 		if err != nil && !r.lookup(c.pod).thief && !r.abandoned(c.pod, c.view.Tokens) {
-			r.t.Errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
+			r.errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
 			continue
 		}
-		if err := r.Compare(c.view, gpusOf(replicas)...); err != nil {
-			r.t.Errorf("container %s of pod %s, promised %v: %v", c.name, c.pod, replicas, err)
+		if err := r.compare(c.view, gpusOf(replicas)...); err != nil {
+			r.errorf("container %s of pod %s, promised %v: %v", c.name, c.pod, replicas, err)
 		}
 		if r.early(c.pod) {
 			continue
 		}
 		for _, token := range c.view.Tokens {
 			if id := string(allocation.Token(token).ID()); !r.live[id] && !r.torn[id] && !r.lookup(c.pod).thief {
-				r.t.Errorf("container %s of pod %s runs, and its record %s has ended", c.name, c.pod, id)
+				r.errorf("container %s of pod %s runs, and its record %s has ended", c.name, c.pod, id)
 			}
 		}
 		for _, id := range replicas {
 			if other := holders[id]; other != "" && other != c.pod+"/"+c.name {
-				r.t.Errorf("containers %s and %s/%s run with replica %s", other, c.pod, c.name, id)
+				r.errorf("containers %s and %s/%s run with replica %s", other, c.pod, c.name, id)
 			}
 			holders[id] = c.pod + "/" + c.name
 		}
@@ -162,6 +158,9 @@ func (r *round) check() {
 func (r *round) checkKubelet(running []container) {
 	held, err := r.Holdings()
 	if err != nil {
+		if r.settled {
+			r.errorf("the kubelet does not list what it allocated: %v", err)
+		}
 		return // It has just been started.
 	}
 	for _, c := range running {
@@ -177,7 +176,7 @@ func (r *round) checkKubelet(running []container) {
 		}
 		slices.Sort(ids)
 		if slices.Sort(replicas); !slices.Equal(ids, replicas) {
-			r.t.Errorf("container %s of pod %s: the kubelet allocated %v, its records are for %v", c.name, c.pod, ids, replicas)
+			r.errorf("container %s of pod %s: the kubelet allocated %v, its records are for %v", c.name, c.pod, ids, replicas)
 		}
 	}
 }
@@ -228,6 +227,11 @@ func gpusOf(replicas []string) (gpus []int) {
 // lookup returns a pod, deleted or not.
 func (r *round) lookup(name string) *pod { return cmp.Or(r.pods[name], r.gone[name]) }
 
+// requestsGPU reports whether one of a pod's containers requests a GPU.
+func (p *pod) requestsGPU() bool {
+	return slices.ContainsFunc(slices.Concat(p.Init, p.Containers), func(c bed.Container) bool { return c.Display+c.Compute > 0 })
+}
+
 // spec returns what a pod's container is.
 func (p *pod) spec(name string) (bed.Container, bool) {
 	for _, c := range slices.Concat(p.Init, p.Containers) {
@@ -238,57 +242,77 @@ func (p *pod) spec(name string) (bed.Container, bool) {
 	return bed.Container{}, false
 }
 
-// running returns the containers of pods that run.
-func (r *round) running() ([]container, error) {
-	if !r.works(r.Containerd) {
-		return nil, errors.New("containerd does not work")
+// compare is [bed.Node.Compare], and compares what the container is told of its GPUs.
+func (r *round) compare(view bed.View, gpus ...int) error {
+	var hints []struct{ LocationPath string }
+	if view.Hints != "" {
+		if err := json.Unmarshal([]byte(view.Hints), &hints); err != nil {
+			return err
+		}
 	}
-	list, err := r.CRI.ListContainers(context.Background(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
-		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
-	}})
-	if err != nil {
-		return nil, err
+	var told []int
+	for _, hint := range hints {
+		told = append(told, slices.IndexFunc(r.full.GPUs, func(g bed.GPU) bool { return g.LocationPath() == hint.LocationPath }))
 	}
-	var all []container
-	for _, c := range list.GetContainers() {
-		name := strings.TrimSuffix(c.GetLabels()["io.kubernetes.pod.name"], "-"+bed.Name)
-		p := r.lookup(name)
-		if p == nil {
-			r.t.Errorf("a container of an unknown pod %s runs", name)
-			continue
-		}
-		spec, _ := p.spec(c.GetMetadata().GetName())
-		view, err := r.ViewContainer(c.GetId())
-		if err != nil {
-			continue // It has ended.
-		}
-		// Before runc executes the container's program, the process has runc's environment.
-		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", view.PID))
-		if err != nil || filepath.Base(program) != "busybox" {
-			continue
-		}
-		if view, err = r.ViewContainer(c.GetId()); err != nil {
-			continue // It ended while its files were read.
-		}
-		all = append(all, container{name, spec.Name, spec, view})
+	if slices.Sort(told); !slices.Equal(told, slices.Sorted(slices.Values(gpus))) {
+		return fmt.Errorf("it is told of the GPUs %v, and was promised %v", told, gpus)
 	}
-	slices.SortFunc(all, func(a, b container) int { return strings.Compare(a.pod+"/"+a.name, b.pod+"/"+b.name) })
-	return all, nil
+	return r.Compare(view, gpus...)
 }
 
-// checkReports reads what containers wrote as the first thing that they did.
-func (r *round) checkReports() {
+// running returns the containers of pods that run, whether containerd knows them or not:
+// the shells whose last argument names the container.
+func (r *round) running() (all []container) {
+	directories, err := filepath.Glob("/proc/[0-9]*")
+	r.must(err)
+	for _, dir := range directories {
+		line, _ := os.ReadFile(dir + "/cmdline") // It may have ended.
+		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		podName, name, found := strings.Cut(args[len(args)-1], "/")
+		if len(args) != 4 || args[0] != "/bin/sh" || args[1] != "-c" || !found {
+			continue
+		}
+		p := r.lookup(podName)
+		if p == nil {
+			r.errorf("a container of an unknown pod %s runs", podName)
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		r.must(err)
+		view, err := bed.ViewProcess(podName+"/"+name, pid)
+		if err != nil {
+			if now, _ := os.ReadFile(dir + "/cmdline"); string(now) == string(line) {
+				r.errorf("cannot look into container %s of pod %s: %v", name, podName, err)
+			}
+			continue // It has ended.
+		}
+		spec, _ := p.spec(name)
+		all = append(all, container{podName, name, spec, view})
+	}
+	slices.SortFunc(all, func(a, b container) int { return strings.Compare(a.pod+"/"+a.name, b.pod+"/"+b.name) })
+	return all
+}
+
+// readReports reads what containers wrote as the first thing that they did, since the
+// last time.
+func (r *round) readReports() string {
 	data, err := os.ReadFile(filepath.Join(r.Dir, "reports", "all"))
 	if err != nil {
-		return // No container has started yet.
+		return "" // No container has started yet.
 	}
-	end := int64(strings.LastIndexByte(string(data), '\n') + 1)
-	for line := range strings.Lines(string(data[r.reports:end])) {
+	begin, end := r.reports, int64(strings.LastIndexByte(string(data), '\n')+1)
+	r.reports = end
+	return string(data[begin:end])
+}
+
+// checkReports checks what containers had when they started.
+func (r *round) checkReports(reports string) {
+	for line := range strings.Lines(reports) {
 		fields := strings.Fields(line)
 		podName, name, _ := strings.Cut(fields[0], "/")
 		p := r.lookup(podName)
 		if p == nil || len(fields) < 4 {
-			r.t.Errorf("unknown report %q", line)
+			r.errorf("unknown report %q", line)
 			continue
 		}
 		spec, _ := p.spec(name)
@@ -314,17 +338,15 @@ func (r *round) checkReports() {
 		if replicas, err := r.promised(spec, tokens); err != nil && r.abandoned(podName, tokens) && len(gpus) == 0 {
 			r.statistics.abandoned++
 		} else if err != nil {
-			r.t.Errorf("container %s started with GPUs %v: %v", fields[0], gpus, err)
+			r.errorf("container %s started with GPUs %v: %v", fields[0], gpus, err)
 		} else if want := gpusOf(replicas); !slices.Equal(gpus, want) {
-			r.t.Errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
+			r.errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
 		}
 	}
-	r.reports = end
 }
 
-// checkEvents checks that containers that were promised no GPU were neither refused nor
-// delayed by the product: between the kubelet's events Pulled and Created is the call
-// that creates the container.
+// checkEvents checks that the kubelet admitted the pods, unless it could not know what to
+// allocate.
 func (r *round) checkEvents() {
 	log := r.Kubelet.Log(r.events)
 	end := r.events + bed.Mark(strings.LastIndexByte(log, '\n')+1)
@@ -332,39 +354,100 @@ func (r *round) checkEvents() {
 	maps.Copy(all, r.gone)
 	for name, p := range all {
 		for _, e := range r.EventsSince(name, r.events) {
-			_, object, _ := strings.Cut(strings.TrimSuffix(e.Object, "}"), "{")
-			spec, found := p.spec(object)
-			if !found || spec.Display+spec.Compute > 0 || p.thief {
+			if !notAdmitted(e) {
 				continue
 			}
-			key := name + "/" + object
-			switch e.Reason {
-			case "Failed":
-				if strings.Contains(e.Message, "directx") {
-					r.t.Errorf("container %s, which was promised no GPU, was refused: %s", key, e.Message)
-				}
-			case "Pulled":
-				r.pulled[key] = e.At
-			case "Created":
-				r.checkDelay(key, e.At)
+			r.refused++
+			p.refused = true
+			if !p.jumped && (!p.requestsGPU() || e.At.Sub(r.lastRefusal) > admission) {
+				r.errorf("the kubelet refused pod %s without a fault: %s", name, e.Message)
 			}
 		}
 	}
 	r.events = end
 }
 
-func (r *round) checkDelay(key string, created time.Time) {
-	pulled, found := r.pulled[key]
-	delete(r.pulled, key)
-	if !found {
+// calls are containerd's calls of pods and containers, from its log.
+type calls struct {
+	read  bed.Mark             // how much of the log was read
+	begun map[string]time.Time // when the calls began that have not ended
+	// pods are the pods of sandboxes, and the pods and names of containers, by ID.
+	pods map[string]string
+}
+
+var (
+	callPattern = regexp.MustCompile(`^time=(\S+) level=\w+ msg="((?:RunPodSandbox|CreateContainer|StartContainer) .*)"(?: error=.*)?\n`)
+	endPattern  = regexp.MustCompile(`^(.*?) (returns(?: \w+ id "(\w+)"| successfully)|failed.*)$`)
+	idPattern   = regexp.MustCompile(`"(\w+)"`)
+	namePattern = regexp.MustCompile(`(?:\{Name:|name:")([^",]*)`) // 1.7, 2.x
+)
+
+// checkCalls checks that containers that were promised no GPU were neither refused nor
+// delayed by the product. NRI runs one hook at a time, also for pods and for the start of
+// containers.
+func (r *round) checkCalls() {
+	log := r.Containerd.Log(r.calls.read)
+	log = log[:strings.LastIndexByte(log, '\n')+1]
+	r.calls.read += bed.Mark(len(log))
+	for line := range strings.Lines(log) {
+		fields := callPattern.FindStringSubmatch(line)
+		if fields == nil {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, strings.Trim(fields[1], `"`))
+		r.must(err)
+		call := strings.ReplaceAll(strings.ReplaceAll(fields[2], `\"`, `"`), "for container ", "for ")
+		end := endPattern.FindStringSubmatch(call)
+		if end == nil {
+			r.calls.begun[call] = at
+			continue
+		}
+		owner, plain := r.owner(end[1])
+		if end[3] != "" {
+			r.calls.pods[end[3]] = owner
+		}
+		began, found := r.calls.begun[end[1]]
+		delete(r.calls.begun, end[1])
+		if found && plain {
+			r.checkCall(owner, line, began, at)
+		}
+	}
+}
+
+// owner returns the pod, or the pod and the container, that a call is for, and whether it
+// was promised no GPU.
+func (r *round) owner(call string) (owner string, plain bool) {
+	if id := idPattern.FindStringSubmatch(call); id != nil {
+		owner = r.calls.pods[id[1]]
+	}
+	if name := namePattern.FindStringSubmatch(call); name != nil {
+		owner = strings.TrimPrefix(owner+"/"+strings.TrimSuffix(name[1], "-"+bed.Name), "/")
+	}
+	podName, name, isContainer := strings.Cut(owner, "/")
+	p := r.lookup(podName)
+	if p == nil || p.thief {
+		return owner, false
+	}
+	spec, _ := p.spec(name)
+	return owner, isContainer && spec.Display+spec.Compute == 0 || !isContainer && !p.requestsGPU()
+}
+
+// checkCall checks a call for a pod or container without a GPU. line is the end of it in
+// containerd's log.
+func (r *round) checkCall(owner, line string, began, ended time.Time) {
+	disturbed := slices.ContainsFunc(r.disturbances, func(at time.Time) bool {
+		return at.After(began.Add(-time.Second)) && at.Before(ended.Add(time.Second))
+	})
+	if strings.Contains(line, "directx-nri:") || !disturbed && strings.Contains(line, "deadline exceeded") {
+		r.errorf("%s, which was promised no GPU, was refused: %s", owner, line)
+	}
+	if took := ended.Sub(began); disturbed || took < 0 || took > time.Hour { // The clock may have jumped.
+		r.notJudged++
 		return
 	}
-	took := created.Sub(pulled)
-	if time.Since(r.disturbed) < took+5*time.Second {
-		return // The kubelet or containerd did not work meanwhile.
-	}
-	r.slowest = max(r.slowest, took)
-	r.checkTook("container "+key, took)
+	r.judged++
+	r.slowest = max(r.slowest, ended.Sub(began))
+	r.checkTook(line, ended.Sub(began))
 }
 
 // checkTook checks how long the creation of something without a GPU took.
@@ -378,66 +461,53 @@ func (r *round) checkTook(what string, took time.Duration) {
 		limit += 2 * time.Second
 	}
 	if took > limit {
-		r.t.Errorf("the creation of %s, which was promised no GPU, took %v, want %v at most", what, took, limit)
+		r.errorf("this took %v, want %v at most without a GPU: %s", took, limit, what)
 	}
 }
 
 // settle ends all faults. Then every pod that can run must run within 60 s, and when all
 // are deleted nothing must be left; if patient, not their records either.
 func (r *round) settle(patient bool) {
+	start := time.Now()
 	if r.disk != "" {
 		r.repairDisk()
 	}
 	r.restore()
 	r.WriteConfig(r.t, r.config(replicas))
-	if !r.works(r.Kubelet) || !r.works(r.Containerd) {
-		r.disturbed = time.Now()
-	}
+	r.disturbances = append(r.disturbances, start)
 	clear(r.frozen)
 	r.Recover(r.t, r.full)
-	r.apply("fresh", pod{Pod: bed.GPUPod("", 1)})
+	r.lastRefusal = time.Now() // Until now.
+	fresh := pod{Pod: bed.GPUPod("", 1)}
+	name := r.apply("fresh", fresh)
 	r.apply("fresh-plain", pod{Pod: bed.GPUPod("", 0)})
-	names, unlisted := slices.Collect(maps.Keys(r.pods)), map[string]bool{} // by this kubelet for the advertiser
-	r.SyncPods(r.t, names...)
-	start := time.Now()
+	r.SyncPods(r.t, slices.Collect(maps.Keys(r.pods))...)
+	bed.Eventually(r.t, settleTimeout-time.Since(start), "a new pod with a GPU runs after all faults", func() error {
+		if r.checkEvents(); r.pods[name].refused {
+			name = r.apply("fresh", fresh) // As a controller does.
+		}
+		return r.runs(name)
+	})
+	names := slices.Collect(maps.Keys(r.pods))
 	for _, name := range names {
-		p := r.pods[name]
 		bed.Eventually(r.t, settleTimeout-time.Since(start), "pod "+name+" runs after all faults", func() error {
-			status, err := r.Status(name)
-			switch {
-			case err != nil:
-				return err
-			case status.Status.Phase == "Failed", status.Status.Phase == "Succeeded": // Its containers never end by themselves.
-				if r.refused++; !p.faults || !slices.ContainsFunc(r.EventsSince(name, 0), notAdmitted) {
-					r.t.Errorf("the kubelet refused pod %s without a fault: %v", name, status)
-				}
-				unlisted[name] = true
-				return nil
-			case p.loops && !p.jumped && !r.started[name+"/main"]:
-				r.checkReports()
-				return errors.New("it has never started")
-			case p.loops, p.thief, p.jumped:
+			if r.checkEvents(); r.pods[name].refused {
 				return nil
 			}
-			for _, c := range status.Status.ContainerStatuses {
-				if c.State.Running == nil {
-					return fmt.Errorf("%v", status)
-				}
-			}
-			if len(status.Status.ContainerStatuses) == 0 {
-				return errors.New("no container yet")
-			}
-			return nil
+			return r.runs(name)
 		})
 	}
 	r.t.Logf("all pods ran %v after the last fault", time.Since(start).Round(time.Millisecond))
 	r.settled = true
 	r.check()
+	r.checkComplete()
 	r.settled = false
 	if patient {
 		time.Sleep(12 * time.Second) // The advertiser lists pods every 10 s.
 	}
+	listed := map[string]bool{} // by this kubelet for the advertiser
 	for _, name := range names {
+		listed[name] = !r.pods[name].refused
 		r.drop(name)
 	}
 	for name := range r.gone {
@@ -447,7 +517,7 @@ func (r *round) settle(patient bool) {
 		bed.Eventually(r.t, settleTimeout, "the records of the last pods end", func() error {
 			r.refresh()
 			for id, pod := range r.holders {
-				if slices.Contains(names, pod) && !r.torn[id] && !unlisted[pod] {
+				if listed[pod] && !r.torn[id] {
 					return fmt.Errorf("record %s of pod %s is left", id, pod)
 				}
 			}
@@ -455,6 +525,47 @@ func (r *round) settle(patient bool) {
 		})
 	}
 	r.checkLeaks()
+}
+
+// runs returns nil if a pod's containers run, or if they need not.
+func (r *round) runs(name string) error {
+	p := r.pods[name]
+	status, err := r.Status(name)
+	switch {
+	case err != nil:
+		return err
+	case status.Status.Phase == "Failed", status.Status.Phase == "Succeeded": // Its containers never end by themselves.
+		return fmt.Errorf("it has ended: %v", status)
+	case p.loops && !p.jumped && !r.started[name+"/main"]:
+		r.checkReports(r.readReports())
+		return errors.New("it has never started")
+	case p.loops, p.thief, p.jumped:
+		return nil
+	}
+	for _, c := range status.Status.ContainerStatuses {
+		if c.State.Running == nil {
+			return fmt.Errorf("%v", status)
+		}
+	}
+	if len(status.Status.ContainerStatuses) == 0 {
+		return errors.New("no container yet")
+	}
+	return nil
+}
+
+// checkComplete checks that the containers of all pods run that can run.
+func (r *round) checkComplete() {
+	runs := map[string]bool{}
+	for _, c := range r.running() {
+		runs[c.pod+"/"+c.name] = true
+	}
+	for name, p := range r.pods {
+		for _, c := range p.Containers {
+			if !p.refused && !p.loops && !p.thief && !p.jumped && !runs[name+"/"+c.Name] {
+				r.errorf("the kubelet says that container %s of pod %s runs, and there is no process", c.Name, name)
+			}
+		}
+	}
 }
 
 // notAdmitted reports whether the kubelet refused a pod, also one that ran when the kubelet
@@ -481,11 +592,12 @@ func (r *round) checkLeaks() {
 		p.Start(r.t)
 	}
 	r.WaitReady(r.t)
-	r.lastFault, r.lastRefusal = time.Time{}, time.Time{} // From here on a standalone container must start.
+	r.checkSuperseded()
+	r.changed = time.Time{} // From here on a standalone container must start.
 	r.t.Log(r.standaloneWith(nil, false))
 	bed.Eventually(r.t, settleTimeout, "nothing is left of the pods", func() error {
-		if running, err := r.running(); err != nil || len(running) > 0 {
-			return fmt.Errorf("%d containers run, %w", len(running), err)
+		if running := r.running(); len(running) > 0 {
+			return fmt.Errorf("%d containers run, such as %s of pod %s", len(running), running[0].name, running[0].pod)
 		}
 		if left := r.leftover(); len(left) > 0 {
 			return fmt.Errorf("these processes are left: %v", left)
@@ -502,12 +614,29 @@ func (r *round) checkLeaks() {
 				return fmt.Errorf("temporary file %s", e.Name())
 			}
 		}
-		// A replica has one record that is bound, which ends with the next, and few others.
-		if limit := 3 * replicas * 4; len(entries) > limit {
-			return fmt.Errorf("%d files of records, want %d at most", len(entries), limit)
-		}
 		return nil
 	})
+}
+
+// checkSuperseded checks that no replica has the records of two pods: the advertiser ends
+// those of pods that no longer exist at the latest when it starts.
+func (r *round) checkSuperseded() {
+	files, err := filepath.Glob(filepath.Join(paths.Allocations(r.StateDir), "*.bound"))
+	r.must(err)
+	pods := map[string]string{} // by the replica
+	for _, file := range files {
+		var e record
+		id := strings.TrimSuffix(filepath.Base(file), ".bound")
+		if r.torn[id] || json.Unmarshal(bed.ReadFile(r.t, file), &e) != nil {
+			continue
+		}
+		for _, replica := range r.records[id] {
+			if other := pods[replica]; other != "" && other != e.Body.Holder.PodUID {
+				r.errorf("replica %s has records of the pods %s and %s", replica, other, e.Body.Holder.PodUID)
+			}
+			pods[replica] = e.Body.Holder.PodUID
+		}
+	}
 }
 
 // leftover returns the processes of runc and of standalone containers' shims. containerd

@@ -39,6 +39,7 @@ const (
 type round struct {
 	statistics
 	failed bool
+	first  string // error
 	t      *testing.T
 	random *rand.Rand
 	*bed.Node
@@ -50,9 +51,11 @@ type round struct {
 	gone map[string]*pod
 	// frozen are the processes that are stopped by a signal.
 	frozen map[*bed.Process]bool
-	// disturbed is when the kubelet or containerd last did not work, lastFault when
-	// there was any fault, lastRefusal when the kubelet may have refused pods for one.
-	disturbed, lastFault, lastRefusal time.Time
+	// disturbances are moments at which the kubelet or containerd did not work. lastFault is
+	// when there was a fault that concerns the admission of pods, lastRefusal when the kubelet
+	// may have refused one for it, changed when the shim may have had no GPU to give.
+	disturbances                    []time.Time
+	lastFault, lastRefusal, changed time.Time
 	// damaged are files with their content before they were torn.
 	damaged map[string][]byte
 	disk    string // what is wrong with the state directory
@@ -67,12 +70,12 @@ type round struct {
 // pod is a pod that was created.
 type pod struct {
 	bed.Pod
-	// faults reports that a fault was in force while the kubelet had it: the kubelet
-	// refuses a pod for good if it cannot allocate, also after its own restart.
-	faults bool
-	loops  bool // its container ends again and again
-	thief  bool // it presents tokens of others, and may be refused
-	forced bool // it was deleted by force
+	// refused reports that the kubelet refused it, which is final. It may also refuse a pod
+	// that ran, when it is started again.
+	refused bool
+	loops   bool // its container ends again and again
+	thief   bool // it presents tokens of others, and may be refused
+	forced  bool // it was deleted by force
 	// jumped reports that the clock was wrong while it existed. The kubelet takes the
 	// container with the latest time of creation for the current one (v1.34,
 	// pkg/kubelet/kuberuntime), so it may not start another.
@@ -90,7 +93,7 @@ func (r *round) start(containerd2, apiPods, setRuntime bool) {
 		Inventory: r.full, Config: r.config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
-	r.shimCalls = 300
+	r.shimCalls, r.lastFault = 300, time.Now()
 	r.client = r.Client(r.t, bed.DefaultNamespace)
 	if setRuntime {
 		containerd, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", r.Containerd.PID()))
@@ -133,7 +136,7 @@ var operations = []operation{
 	{3, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
-	{5, (*round).repairAll},
+	{12, (*round).recover},
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
 	{2, (*round).hangDisk},
@@ -163,28 +166,47 @@ func (r *round) step() {
 		}
 	}
 	if !r.works(r.Kubelet) || !r.works(r.Containerd) {
-		r.disturbed = time.Now()
+		r.disturbances = append(r.disturbances, time.Now())
 	}
-	if r.faulty() && time.Since(r.lastRefusal) < recovery {
-		for _, p := range r.pods {
-			p.faults = true
-		}
+	if !r.faulty() {
+		r.healthy++
 	}
 	time.Sleep(pause) // The moment of the next step is what varies here.
 }
 
-// recovery is how long the programs of the node may take after a fault.
-const recovery = 15 * time.Second
+const (
+	// recovery is how long the programs of the node may take after a fault.
+	recovery = 15 * time.Second
+	// admission is how long the kubelet may take from a pod's arrival to its refusal, or
+	// until it lists what the advertiser offers after a change.
+	admission = 3 * time.Second
+)
 
-// faulty reports whether there is a fault or was one shortly before.
+// faulty reports whether the kubelet may refuse pods, or was allowed to a moment before:
+// until the advertiser is registered again.
 func (r *round) faulty() bool {
-	if !r.works(r.Advertiser) || !r.works(r.Kubelet) || r.disk != "" || len(r.damaged) > 0 || r.Inventory != r.full {
-		r.lastRefusal = time.Now()
+	if r.disk != "" || len(r.damaged) > 0 || r.Inventory != r.full || !r.works(r.Advertiser) && time.Since(r.changed) < recovery {
+		r.changed, r.lastFault = time.Now(), time.Now() // The advertiser compiles changes.
 	}
-	if !r.works(r.Containerd) || !r.works(r.Plugin) {
+	if !r.works(r.Advertiser) || !r.works(r.Kubelet) || !r.works(r.Containerd) {
 		r.lastFault = time.Now()
 	}
-	return time.Since(r.lastFault) < recovery || time.Since(r.lastRefusal) < recovery
+	if time.Since(r.lastFault) < admission || !r.offers() {
+		r.lastRefusal = time.Now()
+	}
+	if since := time.Since(r.lastFault); since > settleTimeout && time.Since(r.lastRefusal) < time.Second {
+		r.errorf("%v after the last fault, the kubelet does not offer the GPUs", since)
+	}
+	return time.Since(r.lastRefusal) < admission
+}
+
+// offers reports whether the kubelet offers GPUs of both resources.
+func (r *round) offers() bool {
+	if !r.works(r.Kubelet) {
+		return false
+	}
+	offered, err := r.Allocatable()
+	return err == nil && offered[bed.Display] > 0 && offered[bed.Compute] > 0
 }
 
 // works reports whether a process runs and is not frozen.
@@ -232,7 +254,6 @@ func (r *round) thief() bed.Container {
 
 func (r *round) apply(name string, p pod) string {
 	p.Name = name
-	p.faults = r.faulty() && time.Since(r.lastRefusal) < recovery
 	name = r.Apply(r.t, p.Pod)
 	r.pods[name] = &p
 	r.statistics.pods++
@@ -269,14 +290,11 @@ func (r *round) strike() string {
 // await waits until condition is true, or for limit.
 func (r *round) await(limit time.Duration, condition func() bool) {
 	for start := time.Now(); time.Since(start) < limit && !condition(); {
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // The kubelet limits the rate of queries.
 	}
 }
 
-func (r *round) ready() bool {
-	offered, err := r.Allocatable()
-	return err == nil && offered[bed.Display] > 0 && r.CheckPlugin() == nil
-}
+func (r *round) ready() bool { return r.offers() && r.CheckPlugin() == nil }
 
 func (r *round) delete() string {
 	names := slices.Sorted(maps.Keys(r.pods))
@@ -302,9 +320,9 @@ func (r *round) drop(name string) {
 
 // crash kills the process of a container of a pod.
 func (r *round) crash() string {
-	running, err := r.running()
-	if err != nil || len(running) == 0 {
-		return fmt.Sprintf("crash nothing: %v", err)
+	running := r.running()
+	if len(running) == 0 {
+		return "crash nothing"
 	}
 	c := running[r.random.IntN(len(running))]
 	return fmt.Sprintf("crash %s/%s: %v", c.pod, c.name, syscall.Kill(c.view.PID, syscall.SIGKILL))
@@ -400,26 +418,33 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 			pid, err = r.client.Start(c.ID)
 		}
 	}
-	if always := lost && r.policyLost(); r.realShim != "" && (lost || r.policyLost()) {
-		if always && err == nil {
-			r.t.Errorf("standalone container %s started, though the real shim that is configured is not known", c.ID)
-		}
-	} else if err == nil {
-		if r.realShim != "" {
-			shim, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", bed.FindShim(bed.DefaultNamespace, c.ID)))
-			if err != nil || shim != r.realShim {
-				r.t.Errorf("standalone container %s runs with %s, want %s: %v", c.ID, shim, r.realShim, err)
-			}
-		}
-		bed.Eventually(r.t, 10*time.Second, fmt.Sprintf("standalone container %s has GPUs %v", c.ID, gpus), func() error {
-			view, err := bed.ViewProcess(c.ID, pid) // Its program is just being executed.
-			return cmp.Or(err, r.Compare(view, gpus...))
-		})
-	} else if len(gpus) == 0 || !r.faulty() {
-		r.t.Errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
+	r.faulty() // It notes when the shim has no GPU to give.
+	stillLost := r.policyLost()
+	switch {
+	case err == nil && r.realShim != "" && lost && stillLost:
+		r.errorf("standalone container %s started, though the real shim that is configured is not known", c.ID)
+	case err == nil:
+		r.checkStandalone(c.ID, pid, gpus)
+	case r.realShim != "" && (lost || stillLost):
+	case len(gpus) == 0 || time.Since(r.changed) > recovery:
+		r.errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
 	}
 	r.must(r.client.Delete(c.ID))
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
+}
+
+// checkStandalone checks which real shim a standalone container has, and which GPUs.
+func (r *round) checkStandalone(id string, pid int, gpus []int) {
+	if r.realShim != "" {
+		shim, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", bed.FindShim(bed.DefaultNamespace, id)))
+		if err != nil || shim != r.realShim {
+			r.errorf("standalone container %s runs with %s, want %s: %v", id, shim, r.realShim, err)
+		}
+	}
+	bed.Eventually(r.t, 10*time.Second, fmt.Sprintf("standalone container %s has GPUs %v", id, gpus), func() error {
+		view, err := bed.ViewProcess(id, pid) // Its program is just being executed.
+		return cmp.Or(err, r.compare(view, gpus...))
+	})
 }
 
 // pickProcess returns a process, the product's more often, and mostly one that does not
@@ -523,7 +548,14 @@ func (r *round) restartSeveral() string {
 	return text
 }
 
-// repairAll makes all processes work.
+// recover ends all faults, waits until nothing excuses a refusal any more, and creates a pod.
+func (r *round) recover() string {
+	text := r.repairAll()
+	r.await(recovery, func() bool { return !r.faulty() })
+	return text + ", " + r.create()
+}
+
+// repairAll ends all faults.
 func (r *round) repairAll() string {
 	for _, p := range r.Processes() { // containerd first
 		if !r.works(p) {
@@ -535,17 +567,20 @@ func (r *round) repairAll() string {
 		}
 		r.launch(p)
 	}
-	return "all processes work"
+	r.restore()
+	if r.Inventory != r.full {
+		r.WriteInventory(r.t, r.full)
+	}
+	return "all faults end"
 }
 
 // disturb notes that a process is about to be killed, frozen or started.
 func (r *round) disturb(p *bed.Process) {
-	r.lastFault = time.Now()
 	if p == r.Kubelet || p == r.Advertiser {
-		r.lastRefusal = time.Now()
+		r.lastFault = time.Now()
 	}
 	if p == r.Kubelet || p == r.Containerd {
-		r.disturbed = time.Now()
+		r.disturbances = append(r.disturbances, time.Now())
 	}
 }
 
@@ -580,13 +615,12 @@ func (r *round) hangDisk() string {
 	}
 	var running []container
 	r.await(5*time.Second, func() bool {
-		running, _ = r.running()
+		running = r.running()
 		running = slices.DeleteFunc(running, func(c container) bool { return c.spec.Display+c.spec.Compute == 0 })
 		return len(running) >= 4
 	})
 	r.must(exec.Command("fsfreeze", "--freeze", r.StateDir).Run())
 	defer func() { r.must(exec.Command("fsfreeze", "--unfreeze", r.StateDir).Run()) }()
-	r.lastFault = time.Now()
 	for _, c := range running {
 		_ = syscall.Kill(c.view.PID, syscall.SIGKILL) // It may have ended.
 	}
@@ -595,8 +629,8 @@ func (r *round) hangDisk() string {
 		text += ", create " + r.apply("beside", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 0, 0, bed.Wait)}}})
 	}
 	time.Sleep(4 * time.Second) // So long at most may they take.
-	r.lastRefusal = time.Now()
-	return text + " while the disk hung"
+	r.lastFault = time.Now()
+	return fmt.Sprintf("%s while the disk hung and %d containers with a GPU started again", text, len(running))
 }
 
 func (r *round) repairDisk() string {
@@ -684,15 +718,17 @@ func (r *round) jumpClock() string {
 		text += ", " + do(r)
 	}
 	time.Sleep(time.Duration(r.random.IntN(2000)) * time.Millisecond) // The moment is what varies here.
-	r.disturbed = time.Now()
-	for _, p := range r.pods {
-		p.jumped = true
+	r.disturbances = append(r.disturbances, time.Now())
+	for _, pods := range []map[string]*pod{r.pods, r.gone} {
+		for _, p := range pods {
+			p.jumped = true
+		}
 	}
 	return text
 }
 
 func (r *round) unplugOrPlug() string {
-	r.lastRefusal = time.Now()
+	r.lastFault, r.changed = time.Now(), time.Now()
 	if r.Inventory != r.full {
 		r.WriteInventory(r.t, r.full)
 		return "all GPUs are there"
@@ -713,8 +749,8 @@ const moved = `resources:
 func (r *round) configure() string {
 	moved := moved + r.shimConfig()
 	text := []string{r.config(replicas), r.config(replicas - 4), "replicas: 0\n", moved, moved}[r.random.IntN(5)]
-	r.lastRefusal = time.Now() // A good one restarts the advertiser in process.
-	if text == moved {         // What pods hold of the GPU keeps its name until they end.
+	r.lastFault, r.changed = time.Now(), time.Now() // A good one restarts the advertiser in process.
+	if text == moved {                              // What pods hold of the GPU keeps its name until they end.
 		r.AtLeast, r.Offered = true, map[string]int{bed.Display: replicas, bed.Compute: replicas}
 	}
 	r.WriteConfig(r.t, text)
@@ -725,6 +761,14 @@ func (r *round) configure() string {
 func (r *round) policyLost() bool {
 	data, err := os.ReadFile(policy.Path(r.StateDir))
 	return err != nil || !json.Valid(data)
+}
+
+// errorf fails the test and keeps the first error for [shrink].
+func (r *round) errorf(format string, args ...any) {
+	r.t.Helper()
+	text := fmt.Sprintf(format, args...)
+	r.first = cmp.Or(r.first, text)
+	r.t.Error(text)
 }
 
 func (r *round) must(err error) {
