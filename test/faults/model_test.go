@@ -537,7 +537,9 @@ func (r *round) runs(name string) error {
 	case status.Status.Phase == "Failed", status.Status.Phase == "Succeeded": // Its containers never end by themselves.
 		return fmt.Errorf("it has ended: %v", status)
 	case p.loops && !p.jumped && !r.started[name+"/main"]:
-		r.checkReports(r.readReports())
+		reports := r.readReports()
+		r.refresh()
+		r.checkReports(reports)
 		return errors.New("it has never started")
 	case p.loops, p.thief, p.jumped:
 		return nil
@@ -656,13 +658,14 @@ func (r *round) leftover() (all []string) {
 	return all
 }
 
-// countMounts counts the mounts below the node's directory.
+// countMounts counts the mounts below the node's directory. containerd leaves those of
+// sandboxes whose creation is canceled because the kubelet ends.
 func (r *round) countMounts() (count int) {
 	file, err := os.Open("/proc/self/mountinfo")
 	r.must(err)
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(fields[4], r.Dir) {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(fields[4], r.Dir) && !strings.Contains(fields[4], "/io.containerd.runtime.v2.task/k8s.io/") {
 			count++
 		}
 	}
