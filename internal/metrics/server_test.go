@@ -9,30 +9,32 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	quiet "directx-nri/internal/testutil"
 )
 
-// serve runs a server until the test ends, and returns its address.
-func serve(t *testing.T, health Health) string {
+// serve runs a server until the test ends, which it does not do by itself, and returns its
+// log when that has an entry.
+func serve(t *testing.T, address string, health Health) *logtest.Hook {
 	t.Helper()
 	log, logged := logtest.NewNullLogger()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- New("prog", "v1").Serve(ctx, "metrics.address", "127.0.0.1:0", health, log) }()
+	go func() { done <- New("prog", "v1").Serve(ctx, "metrics.address", address, health, log) }()
 	t.Cleanup(func() {
+		if len(done) > 0 {
+			t.Errorf("%s: the server has ended", address)
+		}
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Errorf("%s: %v", address, err)
 		}
 	})
-	for logged.LastEntry() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	return fmt.Sprint("http://", logged.LastEntry().Data["address"])
+	quiet.Eventually(t, "entry in the log", func() bool { return logged.LastEntry() != nil })
+	return logged
 }
 
 func get(t *testing.T, method, url string) (status int, body string) {
@@ -57,7 +59,7 @@ func get(t *testing.T, method, url string) (status int, body string) {
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	base := serve(t, Health{
+	logged := serve(t, "127.0.0.1:0", Health{
 		Alive: func(context.Context) error { return nil },
 		Ready: func(ctx context.Context) error {
 			if _, bounded := ctx.Deadline(); !bounded {
@@ -66,6 +68,7 @@ func TestServer(t *testing.T) {
 			return errors.New("the kubelet does not run")
 		},
 	})
+	base := fmt.Sprint("http://", logged.LastEntry().Data["address"])
 	for _, test := range []struct {
 		method, path string
 		status       int
@@ -92,28 +95,35 @@ func TestServeWaitsForItsAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, logged := logtest.NewNullLogger()
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() {
-		served <- New("prog", "v1").Serve(ctx, "metrics.address", taken.Addr().String(), Health{}, log)
-	}()
-	quiet.Eventually(t, "error in the log", func() bool {
-		e := logged.LastEntry()
-		return e != nil && strings.Contains(e.Message, "set metrics.address to")
-	})
+	address := taken.Addr().String()
+	mustRefuse(t, serve(t, address, Health{}))
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
 	quiet.Eventually(t, "metrics", func() bool {
-		response, err := http.Get("http://" + taken.Addr().String() + "/metrics")
+		response, err := http.Get("http://" + address + "/metrics")
 		return err == nil && response.Body.Close() == nil
 	})
-	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
+}
+
+// TestServeInvalidAddress covers the flag of directx-nri, which nothing validates before.
+func TestServeInvalidAddress(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"no port", "127.0.0.1:99999"} {
+		mustRefuse(t, serve(t, address, Health{}))
 	}
-	if err := New("prog", "v1").Serve(t.Context(), "metrics.address", "", Health{}, log); err != nil {
-		t.Errorf("no address: %v", err)
+}
+
+func mustRefuse(t *testing.T, logged *logtest.Hook) {
+	t.Helper()
+	if e := logged.LastEntry(); e.Level != logrus.ErrorLevel || !strings.Contains(e.Message, "set metrics.address to") {
+		t.Errorf("the log has %v", e)
+	}
+}
+
+func TestServeNothing(t *testing.T) {
+	t.Parallel()
+	if err := New("prog", "v1").Serve(t.Context(), "metrics.address", "", Health{}, quiet.Quiet()); err != nil {
+		t.Error(err)
 	}
 }
