@@ -76,7 +76,7 @@ func newDoctorNode(t *testing.T) *doctorNode {
 	n.write("lib/libgpu.so", "", 0o644)
 	n.write("etc/gpus.yaml", n.text(doctorInventory), 0o644)
 	n.write("etc/config.yaml", n.text(doctorConfig), 0o600)
-	n.plugin = n.process("directx-nri", "--nri-socket", n.path("nri.sock"))
+	n.plugin = n.process("directx-nri", "--nri-socket", n.path("nri.sock"), "--cri-socket", n.socket())
 	n.advertiser = n.process("directx-advertiser", "--config", n.path("etc/config.yaml"), "--kubelet-dir", n.path("kubelet"),
 		"--pod-resources-socket", n.path("pr.sock"), "--cri-socket", n.socket())
 	n.must(n.runtime("install"))
