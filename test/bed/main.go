@@ -11,11 +11,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // dirVar is the environment variable with the run's temporary directory, which the test
@@ -66,7 +69,7 @@ func NodeSuite() Suite {
 // runs the tests in mount and PID namespaces.
 func (s Suite) Main(m *testing.M) int {
 	if os.Getenv(dirVar) != "" {
-		return m.Run()
+		return max(m.Run(), checkLeftovers())
 	}
 	err := s.preflight()
 	status := 1
@@ -78,6 +81,51 @@ func (s Suite) Main(m *testing.M) int {
 		status = max(status, 1)
 	}
 	return status
+}
+
+// checkLeftovers prints the processes that the tests have left in the namespace, at whose end
+// the kernel kills them, and returns the exit status: 1 if there are any after 10 seconds.
+func checkLeftovers() int {
+	for start := time.Now(); ; time.Sleep(pollInterval) {
+		left := leftovers()
+		if len(left) == 0 {
+			return 0
+		}
+		if time.Since(start) > 10*time.Second {
+			fmt.Fprintf(os.Stderr, "end-to-end suite: the tests have left processes behind:\n%s\n", strings.Join(left, "\n"))
+			return 1
+		}
+	}
+}
+
+// sandbox matches the processes of a pod without containers. The kubelet reports the pod's end
+// before that of its sandbox, which stays if the test ends containerd then.
+var sandbox = regexp.MustCompile(`^(\S*/containerd-shim-runc-v2 -namespace ` + PodNamespace + ` .*|/bin/sleep 2147483647 )$`)
+
+// leftovers returns the command lines of the namespace's processes, except for its first, this
+// one and those of sandboxes.
+func leftovers() (commands []string) {
+	processes, _ := filepath.Glob("/proc/[0-9]*") // The pattern is well formed.
+	for _, process := range processes {
+		data, _ := os.ReadFile(process + "/cmdline") // Empty when the process has ended.
+		command := strings.ReplaceAll(string(data), "\x00", " ")
+		expected := process == "/proc/1" || process == fmt.Sprint("/proc/", os.Getpid()) || sandbox.MatchString(command)
+		if command != "" && !expected {
+			commands = append(commands, command)
+		}
+	}
+	return commands
+}
+
+// StopPods ends all pods of a container runtime, which would outlive it.
+func StopPods(runtime cri.RuntimeServiceClient) error {
+	ctx := context.Background()
+	sandboxes, err := runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	for _, s := range sandboxes.GetItems() {
+		_, stopErr := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+		err = errors.Join(err, stopErr)
+	}
+	return err
 }
 
 // preflight returns why the suite cannot run on this machine, and the remedy.

@@ -76,6 +76,7 @@ func startMachine(t *testing.T) *machine {
 	m.containerd = m.start(t, "containerd", "/bin/sh", "-c", supervise)
 	m.api = bed.StartAPIServer(t, parts, m.dir, m.logs)
 	m.waitContainerd(t)
+	t.Cleanup(func() { bed.Check(t, bed.StopPods(m.cri)) })
 	m.importBusybox(t)
 	m.api.WaitAPI(t)
 	m.start(t, "kube-controller-manager", parts.Stock(controllerManager),
@@ -173,9 +174,9 @@ func snapshotter(t testing.TB) string {
 	return "native"
 }
 
-// supervise restarts containerd when it ends, as an init system does.
+// supervise restarts containerd when it ends, as an init system does, and ends it when killed.
 const supervise = `while :; do
-	containerd --log-level info
+	setpriv --pdeathsig KILL containerd --log-level info
 	echo "supervisor: containerd ended with status $?"
 	sleep 0.2
 done`

@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -61,15 +60,7 @@ func (s *suite) testSecondNode(t *testing.T) {
 	for _, archive := range []string{s.file("image.tar"), s.older.archive} {
 		s.importImage(t, archive, "--address", dir+containerdSocket)
 	}
-	t.Cleanup(func() { // containerd's pods outlive it.
-		ctx := context.Background()
-		sandboxes, err := runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
-		for _, sandbox := range sandboxes.GetItems() {
-			_, stopErr := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandbox.GetId()})
-			err = errors.Join(err, stopErr)
-		}
-		bed.Check(t, err)
-	})
+	t.Cleanup(func() { bed.Check(t, bed.StopPods(runtime)) })
 	s.start(t, "second-kubelet", "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", containerd.PID()), s.parts.Stock("kubelet"),
 		"--config", s.file("second.yaml"), "--kubeconfig", s.api.Kubeconfig, "--hostname-override", secondNode, "--node-ip", secondAddress,
 		"--register-with-taints", "test=second:NoSchedule", "--v", "2")
