@@ -217,10 +217,17 @@ func (s Suite) runNamespaced(dir string) (int, error) {
 	for i, addr := range s.Network {
 		script += fmt.Sprintf("busybox ifconfig lo:%d %s up\n", i+1, addr)
 	}
-	script += `status=0; "$0" "$@" || status=$?; exit $status`
+	// Processes that wait for a file system that a test has frozen cannot even be killed.
+	unfreeze := fmt.Sprintf("for state in '%s'/n*/state; do fsfreeze --unfreeze \"$state\" 2>/dev/null || :; done\n", dir)
+	script += `status=0; "$0" "$@" || status=$?; ` + unfreeze + "exit $status"
 	cmd := exec.CommandContext(ctx, "unshare", append(append(args, "sh", "-c", script, exe), os.Args[1:]...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), dirVar+"="+dir)
+	cmd.Cancel = func() error {
+		kill := fmt.Sprintf("kill -KILL %d; ", cmd.Process.Pid)
+		_ = exec.Command("nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", cmd.Process.Pid), "sh", "-c", kill+unfreeze).Run()
+		return cmd.Process.Kill() // It may have ended.
+	}
 	// The signal is sent when the thread that started the process ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
