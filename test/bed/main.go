@@ -222,7 +222,7 @@ func (s Suite) runNamespaced(dir string) (int, error) {
 	script += `status=0; "$0" "$@" || status=$?; ` + unfreeze + "exit $status"
 	cmd := exec.CommandContext(ctx, "unshare", append(append(args, "sh", "-c", script, exe), os.Args[1:]...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), dirVar+"="+dir)
+	cmd.Env = append(os.Environ(), dirVar+"="+dir, "TMPDIR="+dir)
 	cmd.Cancel = func() error {
 		kill := fmt.Sprintf("kill -KILL %d; ", cmd.Process.Pid)
 		_ = exec.Command("nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", cmd.Process.Pid), "sh", "-c", kill+unfreeze).Run()
