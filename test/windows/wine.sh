@@ -17,7 +17,7 @@ PATH=$PATH:/usr/lib/wine # Debian's package wine64 has its programs there.
 # run runs a Windows program in a new prefix. The server of the prefix ends with it, and all
 # processes of the prefix with the server.
 run() {
-	local dir status=0
+	local dir left status=0
 	dir=$(mktemp -d "${DIRECTX_NRI_E2E_TMP:-/tmp}/dxw.XXXXXX")
 	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d" HOME=$dir
 	export LC_ALL=C.UTF-8 # for file names
@@ -33,7 +33,24 @@ run() {
 	# About one set-up in 200 on a busy machine failed to start reg.exe: Wine says why.
 	WINEDEBUG=fixme-all,warn+module,warn+process setup >"$dir/setup.log" 2>&1 || { cat "$dir/setup.log"; exit 1; }
 	wine64 "$@" || status=$?
-	exit $status
+	for _ in {1..100}; do # Processes that are ending may need a moment.
+		left=$(programs)
+		[ -n "$left" ] || exit $status
+		sleep 0.1
+	done
+	echo "wine.sh: left behind:"$'\n'"$left" >&2
+	exit 1
+}
+
+# processes prints the directories of the prefix's processes.
+processes() { grep -lzsx "WINEPREFIX=$WINEPREFIX" /proc/[0-9]*/environ | xargs -r dirname | grep -vx "/proc/$$" || :; }
+
+# programs prints the command lines of the prefix's processes that are not Wine's own.
+programs() {
+	local process
+	for process in $(processes); do
+		tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -i '\.exe' | grep -vi '^c:.windows' || :
+	done
 }
 
 # setup sets the prefix up. It runs where set -e has no effect.
@@ -51,7 +68,7 @@ end() {
 	wineserver64 --kill || :
 	export -n WINEPREFIX
 	# A process that was just starting does not notice the end of its server.
-	grep -lzsx "WINEPREFIX=$WINEPREFIX" /proc/[0-9]*/environ | cut -d/ -f3 | grep -vx $$ | xargs -r kill -KILL 2>/dev/null || :
+	processes | cut -d/ -f3 | xargs -r kill -KILL 2>/dev/null || :
 	for _ in {1..100}; do
 		rm -rf "$dir" 2>/dev/null && return # Processes that are ending may still write.
 		sleep 0.1
