@@ -26,6 +26,7 @@ import (
 const (
 	nriTimeout = 2 * time.Second // containerd waits as long for an NRI plugin, once
 	creation   = 1 * time.Second // without a plugin
+	starved    = 4 * time.Second // more if processes always wait for a processor
 	// descriptorSlack is for connections that are just made or closed.
 	descriptorSlack = 3
 	settleTimeout   = 60 * time.Second // from the last fault to the start of all pods
@@ -452,14 +453,11 @@ func (r *round) checkCall(owner, line string, began, ended time.Time) {
 
 // checkTook checks how long the creation of something without a GPU took.
 func (r *round) checkTook(what string, took time.Duration) {
-	limit := nriTimeout + creation
 	var pressure float64 // percent of the time in which a process waited for a processor
 	if data, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
 		_, _ = fmt.Sscanf(string(data), "some avg10=%f", &pressure) // Not every kernel has it.
 	}
-	if pressure > 75 {
-		limit += 2 * time.Second
-	}
+	limit := nriTimeout + creation + time.Duration(pressure*float64(starved)/100)
 	if took > limit {
 		r.errorf("this took %v, want %v at most without a GPU: %s", took, limit, what)
 	}
