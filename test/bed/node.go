@@ -179,7 +179,9 @@ func Start(t *testing.T, opts Options) *Node {
 		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {
-		n.Dxctl(t, "config", "apply", "--config", n.ConfigFile())
+		if !n.Live { // The advertiser discovers the GPUs.
+			n.Dxctl(t, "config", "apply", "--config", n.ConfigFile())
+		}
 		return n
 	}
 	if !n.NRIOff {

@@ -27,20 +27,23 @@ const replicas = 2
 func testNode(t *testing.T, containerd2 bool) {
 	d := start(t, adapters(laptop...))
 	n := bed.Start(t, bed.Options{
-		Live: true, Containerd2: containerd2, Replicas: replicas, Products: d.products(),
+		NoKubelet: true, Live: true, Containerd2: containerd2, Replicas: replicas, Products: d.products(),
 		Offered: map[string]int{bed.Display: 3 * replicas}, PluginFlags: []string{"--cri-socket="}, // the default
 	})
 
+	t.Cleanup(func() { bed.Check(t, os.RemoveAll(k3sSocket)) })
 	t.Run("k3s starts after the plugin", func(t *testing.T) {
-		pod := n.Apply(t, bed.GPUPod("early", 1))
-		bed.Eventually(t, time.Minute, "the pod is refused", func() error {
-			if log := n.Plugin.Log(0); !strings.Contains(log, "handlers of containerd are unknown") {
-				return errors.New(log)
+		n.Plugin.Start(t)
+		bed.Eventually(t, time.Minute, "the plugin is not ready", func() error {
+			if err := n.CheckPlugin(); err == nil || !strings.Contains(err.Error(), "handlers of containerd are unknown") {
+				return fmt.Errorf("it reports %w", err)
 			}
 			return nil
 		})
 		bed.Check(t, os.Symlink(n.Address(), k3sSocket))
-		t.Cleanup(func() { bed.Check(t, os.Remove(k3sSocket)) })
+		n.WaitPlugin(t)
+		n.Join(t)
+		pod := n.Apply(t, bed.GPUPod("early", 1))
 		n.WaitRunning(t, pod)
 		mustHave(t, n, pod)
 	})
