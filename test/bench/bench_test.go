@@ -123,26 +123,26 @@ func gpus(count int) *bed.Inventory {
 }
 
 // TestMemory bounds the daemons' memory on a node of 64 GPUs with 256 replicas each, after
-// the kubelet has asked them about all of these. The peak, in a burst of requests, is more.
+// the kubelet has asked them about all of these. A burst of requests may take more.
 func TestMemory(t *testing.T) {
 	const count, replicas = 64, 256
 	inventory := gpus(count)
 	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"})
-	show := func(when string) {
+	show := func(when string, most float64) {
 		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
 			resident, anonymous, peak := p.Memory(t)
 			fmt.Printf("  %-24s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n", when, p.Name, mb(resident), mb(anonymous), mb(peak))
-			if mb(resident) > 32 {
-				t.Errorf("%s: %s has more than 32 MB", when, p.Name)
+			if mb(resident) > most {
+				t.Errorf("%s: %s has more than %v MB", when, p.Name, most)
 			}
 		}
 	}
 	fmt.Printf("\nmemory at %d GPUs x %d replicas\n", count, replicas)
-	show("after the start")
+	show("after the start", 32)
 	for range 5 {
 		n.RunPod(t, bed.GPUPod("memory", 2))
 	}
-	show("with 5 pods of 2 GPUs")
+	show("with 5 pods of 2 GPUs", 32)
 
 	plugin := n.DevicePlugin(t, bed.Display)
 	var available []string
@@ -165,15 +165,16 @@ func TestMemory(t *testing.T) {
 		}
 		allocate = append(allocate, time.Since(begin))
 	}
+	show("after 200 allocations", 36)
 	for range 5 { // Every change is sent to the kubelet, whole.
 		n.WriteInventory(t, inventory.Without(0))
 		n.WaitReady(t)
 		n.WriteInventory(t, inventory)
 		n.WaitReady(t)
 	}
-	show("after 10 changes")
+	show("after 10 changes", 32)
 	time.Sleep(time.Second)
-	show("a second later")
+	show("a second later", 32)
 	fmt.Printf("  GetPreferredAllocation with %d available: median %.2f ms; Allocate: median %.2f ms, p90 %.2f ms\n",
 		len(available), ms(quantile(preferred, 0.5)), ms(quantile(allocate, 0.5)), ms(quantile(allocate, 0.9)))
 }
