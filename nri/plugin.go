@@ -45,7 +45,7 @@ type Plugin struct {
 
 	timeout time.Duration
 	hung    atomic.Int64 // workers that have taken longer than timeout
-	busy    busy
+	spent   hookTime
 
 	mu     sync.Mutex
 	loaded *containerdconfig.Loaded // by the runtime of this registration, nil if unknown
@@ -151,11 +151,11 @@ func (p *Plugin) decide(ctx context.Context, c decision.Container) (ocispec.Edit
 		err   error
 	}
 	began := time.Now()
-	limit := p.busy.left(began, p.timeout)
+	limit := p.spent.left(began, p.timeout)
 	if limit <= 0 {
 		return ocispec.Edits{}, false, c.Refuse(errTooSlow)
 	}
-	defer func() { p.busy.add(began, time.Now()) }()
+	defer func() { p.spent.add(began, time.Now()) }()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	results := make(chan result, 1)
@@ -209,27 +209,27 @@ func (p *Plugin) Ready(ctx context.Context) error {
 	return loaded.CheckAnyHandler()
 }
 
-// busy is how long hooks have taken together, less the time between them: a container that
+// hookTime is how long hooks have taken together, less the time between them: a container that
 // requests nothing can wait for all of them.
-type busy struct {
+type hookTime struct {
 	mu    sync.Mutex
 	total time.Duration
 	until time.Time // the end of the last hook
 }
 
 // left returns how long a hook that begins now may take, if one alone may take timeout.
-func (b *busy) left(now time.Time, timeout time.Duration) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total = max(0, b.total-max(0, now.Sub(b.until)))
-	b.until = now
-	return min(timeout, timeout+timeout/2-b.total)
+func (h *hookTime) left(now time.Time, timeout time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.total = max(0, h.total-max(0, now.Sub(h.until)))
+	h.until = now
+	return min(timeout, timeout+timeout/2-h.total)
 }
 
 // add adds a hook.
-func (b *busy) add(began, ended time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total += ended.Sub(began)
-	b.until = ended
+func (h *hookTime) add(began, ended time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.total += ended.Sub(began)
+	h.until = ended
 }

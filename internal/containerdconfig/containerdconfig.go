@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -135,14 +134,12 @@ func (h Handler) CheckEligible(os string) error {
 	return nil
 }
 
-// kernels matches the names of gVisor's, Kata Containers' and libkrun's programs.
-var kernels = regexp.MustCompile("runsc|kata|krun")
-
 // ownKernel returns the handler's shim, or the program that runc's shim runs, if its
 // containers have a kernel of their own.
 func (h Handler) ownKernel() string {
 	for _, program := range []string{h.BinaryName, h.RuntimePath} {
-		if kernels.MatchString(winpath.Base(program)) {
+		// gVisor, Kata Containers, libkrun.
+		if slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool { return strings.Contains(winpath.Base(program), name) }) {
 			return program
 		}
 	}

@@ -243,7 +243,7 @@ func (p *pod) spec(name string) (bed.Container, bool) {
 	return bed.Container{}, false
 }
 
-// compare is [bed.Node.Compare], and compares what the container is told of its GPUs.
+// compare is [bed.Node.Compare], and compares the GPUs that DIRECTX_DEVICES names.
 func (r *round) compare(view bed.View, gpus ...int) error {
 	var hints []struct{ LocationPath string }
 	if view.Hints != "" {
@@ -251,12 +251,12 @@ func (r *round) compare(view bed.View, gpus ...int) error {
 			return err
 		}
 	}
-	var told []int
+	var named []int
 	for _, hint := range hints {
-		told = append(told, slices.IndexFunc(r.full.GPUs, func(g bed.GPU) bool { return g.LocationPath() == hint.LocationPath }))
+		named = append(named, slices.IndexFunc(r.full.GPUs, func(g bed.GPU) bool { return g.LocationPath() == hint.LocationPath }))
 	}
-	if slices.Sort(told); !slices.Equal(told, slices.Sorted(slices.Values(gpus))) {
-		return fmt.Errorf("it is told of the GPUs %v, and was promised %v", told, gpus)
+	if slices.Sort(named); !slices.Equal(named, slices.Sorted(slices.Values(gpus))) {
+		return fmt.Errorf("DIRECTX_DEVICES names the GPUs %v, and it was promised %v", named, gpus)
 	}
 	return r.Compare(view, gpus...)
 }
@@ -467,9 +467,6 @@ func (r *round) checkTook(what string, took time.Duration) {
 // are deleted nothing must be left; if patient, not their records either.
 func (r *round) settle(patient bool) {
 	start := time.Now()
-	if r.disk != "" {
-		r.repairDisk()
-	}
 	r.restore()
 	r.WriteConfig(r.t, r.config(replicas))
 	r.disturbances = append(r.disturbances, start)

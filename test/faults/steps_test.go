@@ -136,7 +136,7 @@ var operations = []operation{
 	{3, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
-	{12, (*round).recover},
+	{12, (*round).repairAndCreate},
 	{2, (*round).restartSeveral},
 	{2, (*round).changeDisk},
 	{2, (*round).hangDisk},
@@ -548,8 +548,8 @@ func (r *round) restartSeveral() string {
 	return text
 }
 
-// recover ends all faults, waits until nothing excuses a refusal any more, and creates a pod.
-func (r *round) recover() string {
+// repairAndCreate ends all faults, waits until nothing excuses a refusal any more, and creates a pod.
+func (r *round) repairAndCreate() string {
 	text := r.repairAll()
 	r.await(recovery, func() bool { return !r.faulty() })
 	return text + ", " + r.create()
