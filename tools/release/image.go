@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/crane"
@@ -19,10 +21,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// windowsBase is Microsoft's base image for HostProcess containers, which runs on every build of Windows.
+// windowsBase is Microsoft's base image for HostProcess containers, which runs on every build of Windows. The digest
+// is that of the images of Azure's CNI, which run on AKS.
 //
-// https://github.com/microsoft/windows-host-process-containers-base-image
-const windowsBase = "mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0"
+// https://github.com/microsoft/windows-host-process-containers-base-image,
+// https://github.com/Azure/azure-container-networking/blob/master/cns/Dockerfile
+const windowsBase = "mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0" +
+	"@sha256:b4c9637e032f667c52d1eccfa31ad8c63f1b035e8639f3f48a510536bf34032b"
 
 // Security descriptors in layers for Windows: O:BAG:SYD:P(A;;FA;;;BA)(A;;FA;;;SY)(A;;0x1200a9;;;BU), and the same
 // with OICI for directories.
@@ -58,6 +63,9 @@ func (r release) newImage(b build) (v1.Image, error) {
 		}
 		config = v1.Config{Entrypoint: []string{`%CONTAINER_SANDBOX_MOUNT_POINT%\dxctl.exe`}}
 		files, header = below("Files", b.programs, below("doc", b.documents)), windowsHeader
+		// Windows does not import a layer without this directory, which would have changes of the registry.
+		// https://github.com/google/go-containerregistry/issues/1111
+		files["Hives"] = &fstest.MapFile{Mode: fs.ModeDir}
 	}
 	config.Cmd, config.Labels = []string{"--help"}, r.labels()
 	data, err := r.tar(files, header)

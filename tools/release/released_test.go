@@ -201,6 +201,9 @@ func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, pla
 	for _, program := range programs(platform) {
 		checkProgram(t, root+program, content[root+program], platform)
 	}
+	if _, ok := content["Hives"]; config.OS == "windows" && !ok {
+		t.Error("the layer has no directory Hives, so Windows does not import it")
+	}
 	if config.OS == "windows" && string(content[hive]) != "hive" {
 		t.Errorf("the base image is not below: %s has %q", hive, content[hive])
 	}
