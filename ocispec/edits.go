@@ -124,16 +124,21 @@ type Options struct {
 	// ByClass assigns all GPUs of the node to a Windows container, by their interface
 	// class. The files are those of the container's own devices.
 	ByClass bool
+	// NoDriverFiles leaves out the files that the driver lists.
+	NoDriverFiles bool
 	// RuntimeFiles change the files of a vendor's GPUs in Windows containers.
 	RuntimeFiles []policy.RuntimeFiles
 	// VisibilityHints adds the variables of [Hints].
 	VisibilityHints bool
 }
 
-// NewOptions returns the options of a node with the policy p. byClass is what
-// p.Assignment means there: see capabilities.Resolve.
-func NewOptions(p policy.Policy, byClass bool) Options {
-	return Options{ByClass: byClass, RuntimeFiles: p.RuntimeFiles, VisibilityHints: p.VisibilityHints}
+// NewOptions returns the options of a node with p in force: see capabilities.InForce.
+func NewOptions(p policy.Policy) Options {
+	o := Options{ByClass: p.ByClass(), NoDriverFiles: p.DriverFiles == policy.FilesNone, RuntimeFiles: p.RuntimeFiles, VisibilityHints: p.VisibilityHints}
+	if o.NoDriverFiles {
+		o.RuntimeFiles = slices.DeleteFunc(slices.Clone(p.RuntimeFiles), func(r policy.RuntimeFiles) bool { return r.BuiltIn })
+	}
+	return o
 }
 
 // BuildEdits returns the edits that give devices to a container with the
@@ -149,6 +154,9 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, o 
 		var err error
 		if os == Windows {
 			var notes []Note
+			if o.NoDriverFiles {
+				d.System32, d.SysWOW64 = nil, nil
+			}
 			d, notes = withRuntimeFiles(d, o.RuntimeFiles, files)
 			b.notes = append(b.notes, notes...)
 			err = b.addWindows(d)

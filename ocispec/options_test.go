@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"directx-nri/discovery"
 	"directx-nri/internal/policy"
@@ -113,6 +114,27 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 				t.Errorf("the source's own list was changed:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDriverFiles checks which files driverFiles: none leaves.
+func TestDriverFiles(t *testing.T) {
+	t.Parallel()
+	gpu := t4("PCIROOT(0)#PCI(1B00)", store)
+	gpu.VendorID = discovery.VendorNVIDIA
+	files := driver("nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", "tool.exe")
+	p := policy.Default()
+	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFiles{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
+	for mode, want := range map[policy.DriverFiles]int{policy.FilesMount: 7, policy.FilesNone: 1} {
+		p.DriverFiles = mode
+		edits, notes, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, NewOptions(p))
+		if err != nil || len(notes) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
+			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32+`\tool.exe` }) {
+			t.Errorf("%s: %+v, notes %v, error %v; want %d files", mode, edits, notes, err, want)
+		}
+	}
+	if len(p.RuntimeFiles) != 2 || len(gpu.System32) != 2 {
+		t.Errorf("the policy or the device was changed: %+v, %+v", p.RuntimeFiles, gpu)
 	}
 }
 

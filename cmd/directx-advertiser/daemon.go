@@ -188,10 +188,14 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err := d.openRecorder(ctx); err != nil {
 		return err
 	}
-	assignment := capabilities.Resolve(p.Assignment, d.nodeOS, capabilities.Build())
-	d.log.WithFields(logrus.Fields{"mode": assignment.Mode, "reason": assignment.Reason}).Info("Device assignment")
+	modes := capabilities.Resolve(p, d.nodeOS, capabilities.Build())
+	p = modes.InForce(p)
+	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.Reason}).Info("Device assignment")
+	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
 	d.metrics.Assignment.Reset()
-	d.metrics.Assignment.WithLabelValues(string(assignment.Mode), assignment.Reason).Set(1)
+	d.metrics.Assignment.WithLabelValues(string(modes.Assignment), modes.Reason).Set(1)
+	d.metrics.DriverFiles.Reset()
+	d.metrics.DriverFiles.WithLabelValues(string(modes.DriverFiles), modes.DriverFilesReason).Set(1)
 	d.metrics.Injection.Reset()
 	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
 	source, err := d.openSource(ctx, p)
@@ -199,7 +203,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		return err
 	}
 	c := advertiser.Config{
-		Source:   discovery.ByClass(source, assignment.ByClass()),
+		Source:   discovery.ByClass(source, p.ByClass()),
 		Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.kubeletDir, Pods: d.pods,
 		NodeOS: d.nodeOS, Metrics: d.metrics, Log: d.log,
 		FailOnInitError: p.FailOnInitError && !d.started,
@@ -209,7 +213,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	c.Source = conditional
 	switch {
 	case p.Injection == policy.InjectByKubelet:
-		injector := newInjector(d, &c, p, assignment.ByClass())
+		injector := newInjector(d, &c, p)
 		c.Inject, c.Ready = injector.Inject, injector.Ready
 	case p.ServedBy == policy.ServedByShim:
 		checker := &shimChecker{stateDir: d.stateDir, criSocket: d.criSocket, now: time.Now}

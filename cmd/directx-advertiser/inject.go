@@ -33,15 +33,15 @@ type injector struct {
 }
 
 // newInjector returns the injector for the device plugin that c configures.
-func newInjector(d *daemon, c *advertiser.Config, p policy.Policy, byClass bool) *injector {
+func newInjector(d *daemon, c *advertiser.Config, p policy.Policy) *injector {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
-	if d.nodeOS == "windows" && !byClass {
+	if d.nodeOS == "windows" && !p.ByClass() {
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &injector{
 		source: c.Source, files: hostfiles.Root(d.hostRoot), os: ocispec.OS(d.nodeOS), log: d.log,
-		options:    ocispec.NewOptions(p, byClass),
+		options:    ocispec.NewOptions(p),
 		containers: d.kubelet.Containers,
 		resources:  func() int { return d.run.Load().device.ResourcesWithGPUs() },
 	}

@@ -96,6 +96,9 @@ func TestInject(t *testing.T) {
 		"all by their class": {os: "windows", options: class, ids: []string{`PCI\1B00`, `PCI\1C00`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"}}, Mounts: files,
 		}},
+		"without the driver's files": {os: "windows", options: ocispec.Options{NoDriverFiles: true}, ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
+			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}},
+		}},
 		"no location path":           {os: "windows", ids: []string{`PCI\1E00`}, err: "no location path"},
 		"no location path, by class": {os: "windows", options: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
 		"gone":                       {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},

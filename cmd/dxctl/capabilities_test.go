@@ -21,14 +21,14 @@ func TestPrintFacts(t *testing.T) {
 	f := doctor.Facts{
 		OS: "windows", Config: doctor.Config{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}},
 		Containerd: doctor.Containerd{Handlers: doctor.Handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
-		Shims:      []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}}, Assignment: capabilities.Resolve(policy.AssignAuto, "windows", 17763),
+		Shims:      []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
 	doctor.AsText(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
 	if err := printAs(&out, outputYAML, f); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"error: file does not exist", "assignment: class-guid", "Windows build 17763 cannot", "loaded: true", "notEligible: runtime handler other has"} {
+	for _, want := range []string{"error: file does not exist", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"directx-nri/cmd/dxctl/runflags"
 	"directx-nri/discovery"
+	"directx-nri/internal/capabilities"
 	"directx-nri/internal/cli"
 	"directx-nri/nri/decision"
 	"directx-nri/ocispec"
@@ -94,7 +95,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if err != nil {
 		return nil, err
 	}
-	options := ocispec.NewOptions(p, byClass(p, string(os)))
+	options := ocispec.NewOptions(capabilities.InForce(p, string(os)))
 	present, err := discovery.ByClass(source, options.ByClass).Devices(ctx)
 	if err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 		f.NotServed = err
 	}
 	group.Wait()
-	f.Assignment = capabilities.Resolve(f.Config.Policy.Assignment, n.os, capabilities.Build())
+	f.Modes = capabilities.Resolve(f.Config.Policy, n.os, capabilities.Build())
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
 	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
 	return f
@@ -165,7 +165,7 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 	}
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.os)
-	options, files := ocispec.NewOptions(c.Policy, byClass(c.Policy, n.os)), (&nodeFiles{}).files()
+	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.os)), (&nodeFiles{}).files()
 	var gpus []doctor.GPU
 	for i, r := range reportDevices(devices, c.Policy.Resources) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}

@@ -53,7 +53,7 @@ func (n *nodeConfig) open(stderr io.Writer) (discovery.Source, policy.Policy, er
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
-	return discovery.ByClass(source, byClass(p, runtime.GOOS)), p, nil
+	return discovery.ByClass(source, capabilities.InForce(p, runtime.GOOS).ByClass()), p, nil
 }
 
 // read returns the policy, and the devices that it was compiled with by --config.
@@ -80,9 +80,4 @@ func withRemedy(err error) error {
 // openPolicy opens the source of the GPUs of a node with the policy p.
 func openPolicy(p policy.Policy, stateDir string) (discovery.Source, error) {
 	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Live: true})
-}
-
-// byClass reports whether containers are assigned all GPUs of the node by their class.
-func byClass(p policy.Policy, os string) bool {
-	return capabilities.Resolve(p.Assignment, os, capabilities.Build()).ByClass()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/capabilities"
 	"directx-nri/internal/paths"
 	"directx-nri/nri/decision"
 	"directx-nri/nri/shim"
@@ -159,7 +160,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	}
 	decider := decision.Decider{
 		Source: source, Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files(),
-		Policy: policy, ByClass: byClass(policy, string(p.container.OS)),
+		Policy: capabilities.InForce(policy, string(p.container.OS)),
 	}
 	outcome, ok, err := decider.Preview(ctx, p.container)
 	switch {

@@ -13,6 +13,17 @@ import (
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/hardware-devices-in-containers
 const firstBuild = 20348
 
+// ownFiles is the first Windows build known to supply the files of GPU drivers to containers
+// itself and to refuse a GPU together with a mount of one: Windows Server 2025. Which files
+// those are is unknown.
+//   - https://github.com/AppMana/cloud-provisioning/tree/0d7fe740cec13148f195e7c3706bc5a096078caa:
+//     docs/validation/windows-cold-start-order-results.json has an NVIDIA L4 on this build
+//     that fails with the driver's files and works without;
+//     harness/e2e/observe/testdata/windows-gpu-success.json has it with them on 20348.
+//   - https://github.com/microsoft/Windows-Containers/issues/594, 2026-06-02: CUDA works
+//     with the device class alone.
+const ownFiles = 26100
+
 // Capabilities are those of a Windows.
 type Capabilities struct {
 	Windows win32.Version `json:"windows"`
@@ -21,33 +32,61 @@ type Capabilities struct {
 	HCSErr error `json:"hcsError,omitempty"`
 }
 
-// Assignment is how containers are assigned devices.
-type Assignment struct {
-	// Mode is [policy.AssignByPath] for single devices, or [policy.AssignByClass] for
-	// all GPUs of the node.
-	Mode policy.Assignment `json:"assignment"`
-	// Reason is one line.
-	Reason string `json:"reason"`
+// Modes are what the modes of a policy mean on a node. None is auto. Each reason is one line.
+type Modes struct {
+	// Assignment is [policy.AssignByPath] for single devices, or [policy.AssignByClass]
+	// for all GPUs of the node.
+	Assignment        policy.Assignment  `json:"assignment"`
+	Reason            string             `json:"reason"` // of Assignment
+	DriverFiles       policy.DriverFiles `json:"driverFiles"`
+	DriverFilesReason string             `json:"driverFilesReason"`
 }
 
-// ByClass reports whether containers get all GPUs of the node, by their class.
-func (a Assignment) ByClass() bool { return a.Mode == policy.AssignByClass }
+// Resolve returns what the modes of p mean. os is the operating system of the containers,
+// and build the number of Windows, 0 on a Linux machine that stands in for a Windows node.
+func Resolve(p policy.Policy, os string, build uint32) (m Modes) {
+	m.Assignment, m.Reason = resolveAssignment(p.Assignment, os, build)
+	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, os, build)
+	return m
+}
 
-// Resolve returns how containers are assigned devices if the configured mode is mode.
-// os is the operating system of the containers, and build the number of Windows, 0 on a
-// Linux machine that stands in for a Windows node.
-func Resolve(mode policy.Assignment, os string, build uint32) Assignment {
+// InForce returns p with the modes m.
+func (m Modes) InForce(p policy.Policy) policy.Policy {
+	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
+	return p
+}
+
+// InForce returns p as it is in force on this machine, for containers of os.
+func InForce(p policy.Policy, os string) policy.Policy { return Resolve(p, os, Build()).InForce(p) }
+
+func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (policy.DriverFiles, string) {
 	switch {
 	case os != "windows":
-		return Assignment{policy.AssignByPath, "Linux containers get single devices, by their device nodes"}
-	case mode == policy.AssignByPath:
-		return Assignment{mode, fmt.Sprintf("assignmentMode is %s", mode)}
-	case mode == policy.AssignByClass:
-		return Assignment{mode, fmt.Sprintf("assignmentMode is %s: containers get all GPUs of the node", mode)}
+		return policy.FilesMount, "Linux containers always get the driver's files"
+	case mode != policy.FilesAuto:
+		return mode, fmt.Sprintf("driverFiles is %s", mode)
 	case build == 0:
-		return Assignment{policy.AssignByPath, "the default, because this is not Windows"}
-	case build < firstBuild:
-		return Assignment{policy.AssignByClass, fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node", build, firstBuild)}
+		return policy.FilesMount, notWindows
+	case build < ownFiles:
+		return policy.FilesMount, fmt.Sprintf("Windows build %d does not supply driver files, as builds since %d (Windows Server 2025) do", build, ownFiles)
 	}
-	return Assignment{policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, firstBuild)}
+	return policy.FilesNone, fmt.Sprintf("Windows build %d supplies driver files itself, as all builds since %d do, and refuses mounts of them", build, ownFiles)
+}
+
+const notWindows = "the default, because this is not Windows"
+
+func resolveAssignment(mode policy.Assignment, os string, build uint32) (policy.Assignment, string) {
+	switch {
+	case os != "windows":
+		return policy.AssignByPath, "Linux containers get single devices, by their device nodes"
+	case mode == policy.AssignByPath:
+		return mode, fmt.Sprintf("assignmentMode is %s", mode)
+	case mode == policy.AssignByClass:
+		return mode, fmt.Sprintf("assignmentMode is %s: containers get all GPUs of the node", mode)
+	case build == 0:
+		return policy.AssignByPath, notWindows
+	case build < firstBuild:
+		return policy.AssignByClass, fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node", build, firstBuild)
+	}
+	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, firstBuild)
 }

@@ -33,8 +33,32 @@ func TestResolve(t *testing.T) {
 		"containers of Linux":        {policy.AssignAuto, "linux", 0, policy.AssignByPath, "device nodes"},
 		"containers of Linux, class": {policy.AssignByClass, "linux", 0, policy.AssignByPath, "device nodes"},
 	} {
-		got := Resolve(test.mode, test.os, test.build)
-		if got.Mode != test.want || got.ByClass() != (test.want == policy.AssignByClass) || !strings.Contains(got.Reason, test.says) {
+		got := Resolve(policy.Policy{Assignment: test.mode}, test.os, test.build)
+		if got.Assignment != test.want || got.InForce(policy.Default()).Assignment != test.want || !strings.Contains(got.Reason, test.says) {
+			t.Errorf("%s: %+v, want %s and %q", name, got, test.want, test.says)
+		}
+	}
+}
+
+func TestResolveDriverFiles(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mode  policy.DriverFiles
+		os    string
+		build uint32
+		want  policy.DriverFiles
+		says  string
+	}{
+		"mount":                     {policy.FilesMount, "windows", 26100, policy.FilesMount, "driverFiles is mount"},
+		"none":                      {policy.FilesNone, "windows", 20348, policy.FilesNone, "driverFiles is none"},
+		"auto, Windows Server 2022": {policy.FilesAuto, "windows", 20348, policy.FilesMount, "build 20348 does not"},
+		"auto, one before":          {policy.FilesAuto, "windows", 26099, policy.FilesMount, "since 26100"},
+		"auto, Windows Server 2025": {policy.FilesAuto, "windows", 26100, policy.FilesNone, "build 26100 supplies"},
+		"auto, not Windows":         {policy.FilesAuto, "windows", 0, policy.FilesMount, "not Windows"},
+		"containers of Linux":       {policy.FilesNone, "linux", 0, policy.FilesMount, "Linux containers"},
+	} {
+		got := Resolve(policy.Policy{DriverFiles: test.mode}, test.os, test.build)
+		if got.DriverFiles != test.want || got.InForce(policy.Default()).DriverFiles != test.want || !strings.Contains(got.DriverFilesReason, test.says) {
 			t.Errorf("%s: %+v, want %s and %q", name, got, test.want, test.says)
 		}
 	}

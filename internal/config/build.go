@@ -21,6 +21,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	p := policy.Policy{
 		Source:          policy.Source{Inventory: f.Inventory},
 		Assignment:      cmp.Or(policy.Assignment(f.AssignmentMode), preset.assignment),
+		DriverFiles:     policy.DriverFiles(f.DriverFiles),
 		Injection:       policy.Injection(f.Injection),
 		ServedBy:        cmp.Or(policy.ServedBy(f.ServedBy), policy.DefaultServedBy(c.NodeOS)),
 		ExtraMounts:     c.extraMounts(d, f.ExtraMounts),

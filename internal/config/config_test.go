@@ -77,6 +77,7 @@ resources:
   mixedDrivers: allow
 - {name: directx.microsoft.com/display, match: {kind: display}}
 assignmentMode: class-guid
+driverFiles: none
 injection: kubelet
 runtimeFiles:
   nvidia:
@@ -115,7 +116,7 @@ func TestCompileEverything(t *testing.T) {
 		}, {
 			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, Policy: policy.Distributed,
 		}},
-		Assignment: policy.AssignByClass, Injection: policy.InjectByKubelet, ServedBy: policy.ServedByShim,
+		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet, ServedBy: policy.ServedByShim,
 		RuntimeFiles: append(policy.DefaultRuntimeFiles(),
 			policy.RuntimeFiles{Vendor: 0x10DE, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
 				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
@@ -214,7 +215,7 @@ func TestCompileRefuses(t *testing.T) {
 		"a list":          {"- a\n", "got array, want object"},
 		"no kind":         {"log: {}\n", "missing properties 'apiVersion', 'kind'"},
 		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", "config.yaml:2: kind: value must be 'Configuration'"},
-		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want one of apiVersion, assignmentMode, extraMounts, `},
+		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want one of apiVersion, assignmentMode, driverFiles, extraMounts, `},
 		"unknown below":   {head + "log:\n  colour: red\n", `config.yaml:4: log: unknown key "colour": want one of format, level`},
 		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "folder": want one of destination, directory, source`},
 		"wrong type":      {head + "shim: 3\n", "config.yaml:3: shim: got number, want object"},

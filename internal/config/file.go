@@ -24,6 +24,8 @@ type File struct {
 	Resources []rule `yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
 	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
 	AssignmentMode string `yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
+	// Whether Windows containers get the files of their GPUs' drivers (mount), only files that runtimeFiles adds (none), or files where Windows does not supply them itself: before build 26100 (Windows Server 2025).
+	DriverFiles string `yaml:"driverFiles,omitempty" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
 	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
 	Injection string `yaml:"injection,omitempty" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
 	// Which one, with injection runtime: by default nri on Linux, shim on Windows.
@@ -116,7 +118,7 @@ type metrics struct {
 // defaultFile returns the content that stands for keys that are not set.
 func defaultFile() File {
 	p := policy.Default()
-	return File{Replicas: 1, VisibilityHints: p.VisibilityHints, Injection: string(p.Injection), ExtraMounts: p.ExtraMounts, Log: p.Log}
+	return File{Replicas: 1, VisibilityHints: p.VisibilityHints, DriverFiles: string(p.DriverFiles), Injection: string(p.Injection), ExtraMounts: p.ExtraMounts, Log: p.Log}
 }
 
 // scalar is a string that may be written as a number.

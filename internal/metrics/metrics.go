@@ -28,8 +28,8 @@ type Metrics struct {
 	StartChecks        *prometheus.HistogramVec // by resource and result
 	Hooks              *prometheus.HistogramVec // by hook
 	Refusals           *prometheus.CounterVec   // by component and reason
-	// Assignment and Injection have one series, of the mode in force.
-	Assignment, Injection *prometheus.GaugeVec
+	// Assignment, DriverFiles and Injection have one series, of the mode in force.
+	Assignment, DriverFiles, Injection *prometheus.GaugeVec
 
 	reloads                       *prometheus.CounterVec
 	lastReload, lastReloadSuccess *prometheus.GaugeVec
@@ -60,6 +60,7 @@ func New(program, version string) *Metrics {
 		Hooks:              histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
 		Refusals:           counters("refusals_total", "Refused containers.", "by", "reason"),
 		Assignment:         gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
+		DriverFiles:        gauges("driver_files_mode", "Whether containers get driver files, and why; always 1.", "mode", "reason"),
 		Injection:          gauges("injection_mode", "What injects GPUs into containers; always 1.", "mode"),
 		reloads:            counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
 		lastReload:         gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),

@@ -74,6 +74,7 @@ func TestLint(t *testing.T) {
 	m.Refusals.WithLabelValues("nri", "x").Inc()
 	m.Reloaded(time.Now(), nil)
 	m.Assignment.WithLabelValues("m", "r").Set(1)
+	m.DriverFiles.WithLabelValues("m", "r").Set(1)
 	m.Injection.WithLabelValues("m").Set(1)
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {

@@ -52,10 +52,11 @@ type Policy struct {
 
 	// Resources are the rules that assign GPUs to extended resources, in order: a
 	// GPU belongs to the first rule that matches it. There is at least one.
-	Resources  []Resource `json:"resources"`
-	Assignment Assignment `json:"assignment"`
-	Injection  Injection  `json:"injection"`
-	ServedBy   ServedBy   `json:"servedBy"`
+	Resources   []Resource  `json:"resources"`
+	Assignment  Assignment  `json:"assignment"`
+	DriverFiles DriverFiles `json:"driverFiles"`
+	Injection   Injection   `json:"injection"`
+	ServedBy    ServedBy    `json:"servedBy"`
 	// RuntimeFiles change the driver files of a vendor's containers, in order. A
 	// vendor may have several entries.
 	RuntimeFiles []RuntimeFiles `json:"runtimeFiles"`
@@ -105,7 +106,7 @@ type Log struct {
 func Default() Policy {
 	p := Policy{
 		Resources:  DefaultResources(),
-		Assignment: AssignAuto, Injection: InjectByRuntime, ServedBy: DefaultServedBy(runtime.GOOS),
+		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: InjectByRuntime, ServedBy: DefaultServedBy(runtime.GOOS),
 		RuntimeFiles:    DefaultRuntimeFiles(),
 		ExtraMounts:     ExtraMounts{Sources: MountDriverStore, Max: 16},
 		VisibilityHints: true,
@@ -116,6 +117,9 @@ func Default() Policy {
 	}
 	return p
 }
+
+// ByClass reports whether Windows containers get all GPUs of the node, by their class.
+func (p Policy) ByClass() bool { return p.Assignment == AssignByClass }
 
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
@@ -188,6 +192,7 @@ func decode(data []byte, withResources bool) (Policy, error) {
 		file
 		Resources json.RawMessage `json:"resources"` // hides that of Policy
 	}
+	f.DriverFiles = FilesAuto // Version 0.1 did not write it.
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Policy{}, err
 	}
@@ -223,6 +228,7 @@ func (p Policy) checkValues() error {
 		known      []string
 	}{
 		{"assignment", string(p.Assignment), []string{string(AssignAuto), string(AssignByPath), string(AssignByClass)}},
+		{"driverFiles", string(p.DriverFiles), []string{string(FilesAuto), string(FilesMount), string(FilesNone)}},
 		{"injection", string(p.Injection), []string{string(InjectByRuntime), string(InjectByKubelet)}},
 		{"servedBy", string(p.ServedBy), []string{string(ServedByNRI), string(ServedByShim)}},
 		{"extraMounts.sources", string(p.ExtraMounts.Sources), []string{string(MountNothing), string(MountDriverStore), string(MountHostDirectories)}},

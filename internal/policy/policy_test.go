@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -28,7 +29,7 @@ func example() Policy {
 				Integrated: &no, Detachable: &no,
 			},
 		}},
-		Assignment: AssignByPath, Injection: InjectByKubelet, ServedBy: ServedByShim,
+		Assignment: AssignByPath, DriverFiles: FilesNone, Injection: InjectByKubelet, ServedBy: ServedByShim,
 		RuntimeFiles:          []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
 		ExtraMounts:           ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
 		StandaloneEnvironment: true,
@@ -81,6 +82,7 @@ func TestReadRefuses(t *testing.T) {
 		"no replicas":         edit(`"replicas":4`, `"replicas":0`),
 		"unknown injection":   edit(`"injection":"kubelet"`, `"injection":"magic"`),
 		"unknown assignment":  edit(`"assignment":"location-path"`, `"assignment":""`),
+		"unknown files":       edit(`"driverFiles":"none"`, `"driverFiles":"some"`),
 		"unknown server":      edit(`"servedBy":"shim"`, `"servedBy":"cdi"`),
 		"unknown source":      edit(`"sources":"host-directories"`, `"sources":"all"`),
 		"unknown log level":   edit(`"level":"debug"`, `"level":"loud"`),
@@ -104,6 +106,18 @@ func TestReadRefuses(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestReadOlder reads a policy of version 0.1.
+func TestReadOlder(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(file{format, example()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1), true); err != nil || p.DriverFiles != FilesAuto {
+		t.Errorf("driverFiles is %q, error %v; want auto", p.DriverFiles, err)
 	}
 }
 

@@ -110,6 +110,20 @@ const (
 	AssignByClass Assignment = "class-guid"
 )
 
+// DriverFiles is whether Windows containers get the files that their GPUs' drivers list.
+type DriverFiles string
+
+// The modes of driver files.
+const (
+	// FilesAuto is FilesMount on a Windows that does not supply driver files itself, and
+	// otherwise FilesNone.
+	FilesAuto DriverFiles = "auto"
+	// FilesMount mounts the driver's files and those of [DefaultRuntimeFiles].
+	FilesMount DriverFiles = "mount"
+	// FilesNone mounts only files that the configuration adds.
+	FilesNone DriverFiles = "none"
+)
+
 // Injection is how GPUs get into containers.
 type Injection string
 
@@ -148,6 +162,8 @@ type RuntimeFiles struct {
 	Remove []string `json:"remove,omitempty"`
 	// Add are additional files.
 	Add []AddedFile `json:"add,omitempty"`
+	// BuiltIn reports that the entry is of [DefaultRuntimeFiles].
+	BuiltIn bool `json:"builtIn,omitempty"`
 }
 
 // AddedFile is one or more driver files that the driver does not list.
@@ -186,7 +202,7 @@ func DefaultResources() []Resource {
 
 // DefaultRuntimeFiles returns the files that drivers do not list and users expect.
 func DefaultRuntimeFiles() []RuntimeFiles {
-	return []RuntimeFiles{{Vendor: 0x10DE, Add: []AddedFile{
+	return []RuntimeFiles{{Vendor: 0x10DE, BuiltIn: true, Add: []AddedFile{
 		{Source: "nvidia-smi.exe", Directory: System32},
 		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
 		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},

@@ -106,9 +106,8 @@ type Decider struct {
 	Store  *allocation.Store
 	Files  Files
 	Log    logrus.FieldLogger
+	// Policy is as in force: see capabilities.InForce.
 	Policy policy.Policy
-	// ByClass is what Policy.Assignment means on this node: see capabilities.Resolve.
-	ByClass bool
 }
 
 // Outcome is a decision for a container that requests a GPU.
@@ -167,7 +166,7 @@ func (d *Decider) decide(ctx context.Context, c Container) (Outcome, bool, error
 // buildOutcome returns what gives devices to c, with the extra mounts that it
 // requests.
 func (d *Decider) buildOutcome(c Container, devices []discovery.Device) (Outcome, error) {
-	edits, notes, err := ocispec.BuildEdits(c.OS, devices, c.Env, d.Files, ocispec.NewOptions(d.Policy, d.ByClass))
+	edits, notes, err := ocispec.BuildEdits(c.OS, devices, c.Env, d.Files, ocispec.NewOptions(d.Policy))
 	if err != nil {
 		return Outcome{}, explain("", err)
 	}

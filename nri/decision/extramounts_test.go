@@ -125,7 +125,7 @@ func TestByClass(t *testing.T) {
 	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, ErrDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
-	d.ByClass = true
+	d.Policy.Assignment = policy.AssignByClass
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := d.Decide(t.Context(), c)
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -133,7 +133,7 @@ func TestByClass(t *testing.T) {
 	}
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
-	alone.ByClass = true
+	alone.Policy.Assignment = policy.AssignByClass
 	edits, _, err = alone.Decide(context.Background(), Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}})
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

@@ -24,9 +24,8 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	if err != nil {
 		return nil, explain("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
-	assignment := capabilities.Resolve(p.Assignment, string(os), capabilities.Build())
 	return &Decider{
 		Source: source, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log,
-		Policy: p, ByClass: assignment.ByClass(),
+		Policy: capabilities.InForce(p, string(os)),
 	}, nil
 }

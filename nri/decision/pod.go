@@ -169,7 +169,7 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 			}
 		}
 	}
-	devices, err := Lookup(ctx, d.Source, d.ByClass, ids)
+	devices, err := Lookup(ctx, d.Source, d.Policy.ByClass(), ids)
 	if err != nil {
 		return nil, explain(strings.Join(resources, ", "), err)
 	}

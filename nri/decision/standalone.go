@@ -42,7 +42,7 @@ func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, b
 	}
 	devices, ok := d.selectByIndex(request)
 	if !ok || assigned.any() {
-		present, err := discovery.ByClass(d.Source, d.ByClass).Devices(ctx)
+		present, err := discovery.ByClass(d.Source, d.Policy.ByClass()).Devices(ctx)
 		if err != nil {
 			return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; set the %s to %s to start it without",
 				errUnknownGPUs, err, name, visibleNone)
@@ -85,7 +85,7 @@ func (d *Decider) selectByIndex(request string) (devices []discovery.Device, ok 
 	}
 	found, ok, err := source.At(indices)
 	for i := range found {
-		if d.ByClass {
+		if d.Policy.ByClass() {
 			found[i] = found[i].ByClass()
 		}
 		ok = ok && unusable(found[i]) == nil

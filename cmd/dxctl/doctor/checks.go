@@ -240,7 +240,7 @@ func (e *examination) gpu(d GPU, missing map[string]bool) {
 	e.first([]entry{
 		{!d.Health.OK(), CheckDevices, d.Name(), gpu + " is unhealthy: " + d.Health.String(), why, fix},
 		{d.Err != nil, CheckDevices, d.Name(), d.Err, why, fix},
-		{windows && len(d.System32) == 0, CheckDevices, d.Name(), gpu + " has a driver without runtime files for containers", why, fix},
+		{windows && len(d.System32) == 0 && e.DriverFiles != policy.FilesNone, CheckDevices, d.Name(), gpu + " has a driver without runtime files for containers", why, fix},
 	}...)
 	files := strings.Join(d.Missing, "\n")
 	e.first(entry{files != "" && !missing[files], CheckFiles, d.Name(), fmt.Sprintf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)), "containers get the GPU incomplete", "reinstall the driver, or correct " + source})
@@ -251,11 +251,11 @@ func (e *examination) windows() {
 	if e.Windows == nil {
 		return
 	}
-	auto, err := capabilities.Resolve(policy.AssignAuto, e.OS, e.Windows.Windows.Build), e.Windows.HCSErr
+	auto, err := capabilities.Resolve(policy.Default(), e.OS, e.Windows.Windows.Build), e.Windows.HCSErr
 	e.first([]entry{
 		{errors.Is(err, context.DeadlineExceeded), CheckHCS, "vmcompute", fmt.Sprintf("the Host Compute Service does not answer: %v", err), "no container can be started or stopped", "in PowerShell: Restart-Service -Force vmcompute; or restart the node"},
-		{auto.ByClass() && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, e.Windows.Windows.String(), auto.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
-		{!auto.ByClass() && errors.Is(err, errors.ErrUnsupported), CheckHCS, "", fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node"},
+		{auto.Assignment == policy.AssignByClass && e.Config.Policy.Assignment == policy.AssignByPath, CheckHCS, e.Windows.Windows.String(), auto.Reason, "containers with a GPU do not start", "set assignmentMode: auto in {config}"},
+		{auto.Assignment == policy.AssignByPath && errors.Is(err, errors.ErrUnsupported), CheckHCS, "", fmt.Sprintf("the Host Compute Service is not available: %v", err), "no container can be started", "in PowerShell: Install-WindowsFeature Containers; then restart the node"},
 	}...)
 }
 

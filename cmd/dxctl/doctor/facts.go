@@ -34,8 +34,8 @@ type Facts struct {
 	NotServed error `json:"notServed,omitempty"`
 	// NRIErr is of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
-	// Assignment is the assignment mode in force.
-	capabilities.Assignment
+	// Modes are those in force.
+	capabilities.Modes
 	// The rest is not gathered for 'dxctl capabilities'.
 	GPUs    GPUs     `json:"-"`
 	Kubelet *Kubelet `json:"-"` // nil on a node without Kubernetes
