@@ -44,6 +44,8 @@ func reason(d discovery.Device, os string) string {
 	switch {
 	case d.Software:
 		return "it is a software renderer"
+	case d.Kind() == discovery.KindNone && !d.Health.OK():
+		return d.Health.Reason
 	case d.Kind() == discovery.KindNone:
 		return "it supports neither display nor compute"
 	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):

@@ -108,6 +108,7 @@ func TestAssign(t *testing.T) {
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
 	software := discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}
 	nothing := discovery.Device{InstanceID: "NOTHING"}
+	withdrawn := discovery.Device{InstanceID: "NPU", Health: discovery.Health{Reason: "library missing"}}
 	small := policy.Resource{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*T4"}, Kind: "display"}, Replicas: 2}
 	big := policy.Resource{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*A100"}}, Replicas: 8}
 	all := policy.Resource{Name: "x/rest", Replicas: 1}
@@ -116,14 +117,14 @@ func TestAssign(t *testing.T) {
 		rules []policy.Resource
 		want  string
 	}{
-		{name: "no rule", want: "WARP:software A100:rule T4:rule MCDM:rule NOTHING:neither"},
-		{name: "one rule for all", rules: []policy.Resource{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither"},
-		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither"},
-		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither"},
+		{name: "no rule", want: "WARP:software A100:rule T4:rule MCDM:rule NOTHING:neither NPU:library"},
+		{name: "one rule for all", rules: []policy.Resource{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither NPU:library"},
+		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither NPU:library"},
+		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither NPU:library"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing}, test.rules, ""))); diff != "" {
+			if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, test.rules, ""))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -148,7 +149,7 @@ func written(all []Assigned) string {
 		if a.Rule != nil {
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
 		}
-		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path"} {
+		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path", "library": "library"} {
 			if strings.Contains(a.Reason, reason) {
 				word += ":" + short
 			}

@@ -30,8 +30,7 @@ type adapterProperties struct {
 	failure error
 }
 
-// adapterQuery queries one adapter. After a failure it sends no more queries: each of them
-// could take as long.
+// adapterQuery queries one adapter, until it is lost.
 type adapterQuery struct {
 	driver  driver
 	handle  uint32
@@ -51,10 +50,10 @@ func (q *adapterQuery) get(kind uint32, data unsafe.Pointer, size int) bool {
 	switch err := query(q.driver, q.handle, kind, data, size); {
 	case err == nil:
 		return true
-	case unsupported(err):
-		q.refusal = err
-	default:
+	case lost(err):
 		q.failure = err
+	default:
+		q.refusal = err
 	}
 	return false
 }

@@ -42,14 +42,14 @@ func (d device) ioctl(request uintptr, argument unsafe.Pointer) error {
 	}
 }
 
-// unsupported reports whether err means that the kernel or the host does not have the
-// request or query. The driver maps STATUS_NOT_SUPPORTED and STATUS_NOT_IMPLEMENTED to
-// EPERM, every unknown status to EINVAL, and an answer that is too short to EOVERFLOW.
+// lost reports whether err means that the adapter or its host is gone: the driver has stopped
+// the adapter, its channel was withdrawn, or the host answered STATUS_DEVICE_REMOVED. Every other
+// error can be the answer to a single query of an adapter that works: ntstatus2int makes ENOENT
+// of a name that the host does not have, EPERM of a query that it does not support, and EINVAL
+// of every status that it does not know.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
-func unsupported(err error) bool {
-	unknown := []error{unix.ENOTTY, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM, unix.EINVAL, unix.EOVERFLOW}
-	return slices.ContainsFunc(unknown, func(errno error) bool { return errors.Is(err, errno) })
-}
+// https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgadapter.c
+func lost(err error) bool { return errors.Is(err, unix.ENODEV) }
 
 // errnoText returns an error's text with the name of its errno.
 func errnoText(err error) string {
@@ -83,7 +83,7 @@ func enumerate(d driver) ([]adapterInfo, error) {
 		err := call(d, ioctlEnumAdapters3, args)
 		return args.count, err
 	})
-	if err == nil || !unsupported(err) {
+	if err == nil || lost(err) {
 		return adapters, err
 	}
 	return enumerateBy(d, func(count int, buffer unsafe.Pointer) (uint32, error) {

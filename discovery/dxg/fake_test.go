@@ -200,13 +200,11 @@ func (a fakeAdapter) with(kind uint32, answer []byte) fakeAdapter {
 // newSource returns a source of f in a VM with the files of both drivers.
 func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 	root := t.TempDir()
-	for _, directory := range []string{wsl + "/lib", wsl + "/drivers/nv_dispi.inf_amd64_1f2e", wsl + "/drivers/iigd_dch.inf_amd64_0a1b", "sys"} {
-		if err := os.MkdirAll(filepath.Join(root, directory), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"libdxcore.so", "libd3d12.so", "libcuda.so.1", "nvidia-smi"} {
-		write(t, filepath.Join(root, wsl, "lib", name), nil)
+	for _, file := range []string{
+		"lib/libdxcore.so", "lib/libd3d12.so", "lib/libcuda.so.1", "lib/nvidia-smi",
+		"drivers/nv_dispi.inf_amd64_1f2e/libnvwgf2umx.so", "drivers/iigd_dch.inf_amd64_0a1b/B1/libigd.so.12", "drivers/npu.inf_amd64_1/npu.so.dll",
+	} {
+		write(t, filepath.Join(root, wsl, file), nil)
 	}
 	s := Open(Options{HostRoot: root, Log: testutil.Quiet()})
 	s.sys, s.open = filepath.Join(root, "sys"), f.Open

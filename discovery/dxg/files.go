@@ -44,17 +44,29 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 			break
 		}
 	}
+	d.LibraryPath = []string{wsl + "/lib"}
+	cause := ""
 	switch {
 	case len(d.Libraries) == 0:
 		fail(d, drivers+" does not exist: the VM has no user-mode driver")
-	case d.Libraries[0].Source == drivers && d.Kind() != discovery.KindNone:
-		cause := d.DriverStorePath + " does not exist"
-		switch {
-		case a.storeErr != nil:
-			cause = "its driver store path is unknown: " + errnoText(a.storeErr)
-		case d.DriverStorePath == "":
-			cause = "its driver store path has no package"
-		}
+	case d.Kind() == discovery.KindNone:
+	case a.storeErr != nil:
+		cause = "its driver store path is unknown: " + errnoText(a.storeErr)
+	case d.DriverStorePath == "":
+		cause = "its driver store path has no package"
+	case d.Libraries[0].Source == drivers:
+		cause = d.DriverStorePath + " does not exist"
+	case !hasLibrary(filepath.Join(v.root, d.DriverStorePath)):
+		withdraw(d, d.DriverStorePath+" has no shared library: the vendor has no driver for Linux")
+	case d.VendorID == discovery.VendorIntel:
+		// Libraries there load others by name.
+		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
+	}
+	switch {
+	case cause == "":
+	case d.Kind() == discovery.KindCompute:
+		withdraw(d, cause+": whether it has a driver for Linux is unknown")
+	default:
 		d.Notes = append(d.Notes, cause+"; containers get all of "+drivers)
 	}
 	if v.err != nil {
@@ -70,7 +82,24 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: "/usr/bin/nvidia-smi"})
 		}
 	}
-	d.LibraryPath = []string{wsl + "/lib"}
+}
+
+// withdraw makes d a device that is listed and not offered.
+func withdraw(d *discovery.Device, reason string) {
+	fail(d, reason)
+	d.SupportsDisplay, d.SupportsCompute = false, false
+}
+
+// hasLibrary reports whether a driver package has a user-mode driver for Linux. AMD's is in a
+// subdirectory. Windows' drivers of NPUs have none.
+// https://github.com/microsoft/WSL/issues/40842
+func hasLibrary(directory string) bool {
+	for _, pattern := range []string{"*.so", "*.so.[0-9]*", "*/*.so", "*/*.so.[0-9]*"} {
+		if found, _ := fs.Glob(os.DirFS(directory), pattern); len(found) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // vm is what all GPUs of a VM share.

@@ -4,9 +4,9 @@
 // by the requests of /dev/dxg, as Microsoft's header describes them. It needs neither
 // cgo nor libdxcore.
 //
-// A query that the kernel or the host does not answer leaves its value empty. An adapter
-// that answers with another error, such as EIO, is unhealthy and keeps what it answered
-// last. One that never answered has no kind, so that it is not offered.
+// A query that the kernel or the host refuses leaves its value empty: machines that work
+// have many. An adapter is unhealthy if it is gone, or no longer answers its type, and keeps
+// what it answered last. One that never answered has no kind, so that it is not offered.
 //
 // # Identity
 //
@@ -145,8 +145,7 @@ func (s *Source) properties(d driver, adapter adapterInfo) adapterProperties {
 	return a.adapterProperties
 }
 
-// devices turns the adapters' answers into devices, ordered by LUID: the host's
-// order of appearance.
+// devices turns the adapters' answers into devices, in the order of [preferred].
 func (s *Source) devices(all []adapterProperties) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
@@ -168,7 +167,27 @@ func (s *Source) devices(all []adapterProperties) []discovery.Device {
 		devices = append(devices, d)
 	}
 	s.known = known
+	slices.SortStableFunc(devices, preferred)
 	return devices
+}
+
+// preferred orders the devices of a VM: software renderers and integrated GPUs come last, because
+// on a tie the first GPU is allocated. The bit for an integrated GPU is set in hybrid systems
+// only. Without it, the GPU with more memory of its own comes first, or, where the host does not
+// report that, the one of a vendor that mostly makes discrete GPUs. LUIDs come last: they are
+// random.
+func preferred(a, b discovery.Device) int {
+	rank := func(is bool) int {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	maybeIntegrated := func(d discovery.Device) bool {
+		return d.VendorID != discovery.VendorNVIDIA && d.VendorID != discovery.VendorAMD
+	}
+	return cmp.Or(rank(a.Software)-rank(b.Software), rank(a.Integrated)-rank(b.Integrated), cmp.Compare(b.DedicatedMemory, a.DedicatedMemory),
+		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
 }
 
 // instanceIDs returns the adapters' instance IDs. Those that work come first.

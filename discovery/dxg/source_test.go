@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,11 @@ func TestScenarios(t *testing.T) {
 		iris  = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0 Intel(R) Iris(R) Xe Graphics healthy`
 		twins = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
 		blank = ` DXG\0x00000000_0x0000C2F5  the driver does not answer: `
+		noNPU = ` PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0 NPU `
 	)
+	npu := func(pkg string) *fakeDriver {
+		return &fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", pkg)}}
+	}
 	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 400))
 	twin := func(luid uint32) fakeAdapter { a := nvidia(); a.luid = luid; return a }
 	for name, test := range map[string]struct {
@@ -68,10 +73,14 @@ func TestScenarios(t *testing.T) {
 		want   []string
 	}{
 		"none":              {driver: &fakeDriver{}},
-		"hybrid laptop":     {&fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}}, []string{iris, nv}},
+		"hybrid laptop":     {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
+		"by memory":         {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
+		"by vendor":         {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
 		"old kernel":        {&fakeDriver{old: true, adapters: []fakeAdapter{nvidia()}}, []string{nv}},
 		"long registry":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
-		"compute-only":      {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", "x")}}, []string{`compute PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0 NPU healthy`}},
+		"compute-only":      {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
+		"NPU":               {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library: the vendor has no driver for Linux"}},
+		"NPU, no package":   {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},
 		"software":          {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
 		"software untyped":  {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy`}},
 		"ACPI":              {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy`}},
@@ -79,7 +88,7 @@ func TestScenarios(t *testing.T) {
 		"old host":          {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}}, []string{nv}},
 		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
 		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
-		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{iris, blank + "input/output error (EIO)"}},
+		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{blank + "input/output error (EIO)", iris}},
 		"short answers":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}}, []string{`display DXG\0x00000000_0x0000C2F5  healthy`}},
 		"host bridge":       {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
 		"hostile address":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
@@ -148,15 +157,15 @@ func TestFailing(t *testing.T) {
 		}
 	}
 	f.adapters[0].failure = unix.EINVAL
-	check("one refuses", "", "the driver does not answer: invalid argument (EINVAL)")
+	check("one refuses", "the driver does not answer: invalid argument (EINVAL)", "")
 	f.adapters[0].failure = unix.EIO
-	check("one fails", "", "the driver does not answer: input/output error (EIO)")
+	check("one fails", "the driver does not answer: input/output error (EIO)", "")
 	f.openErr = unix.ENODEV
 	check("all fail", "the driver does not answer: no such device (ENODEV)", "the driver does not answer: no such device (ENODEV)")
 	f.openErr, f.adapters[0].failure = nil, nil
 	f.adapters[0].without(queryAddress)
 	check("they answer again", "", "")
-	f.adapters = f.adapters[1:]
+	f.adapters = f.adapters[:1]
 	check("one vanishes", "")
 }
 
@@ -206,19 +215,19 @@ func TestNoFiles(t *testing.T) {
 		}
 		return devices[0], devices[1]
 	}
-	if d, _ := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" {
-		t.Errorf("Intel: %v", d.Libraries)
+	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, []string{wsl + "/lib", wsl + "/drivers/iigd_dch.inf_amd64_0a1b"}) {
+		t.Errorf("Intel: %v, %v", d.Libraries, d.LibraryPath)
 	}
 	os.RemoveAll(filepath.Join(root, wsl, "drivers/nv_dispi.inf_amd64_1f2e"))
-	if _, d := first(); !d.Health.OK() || d.Libraries[0].Source != wsl+"/drivers" || len(d.Notes) != 1 {
+	if d, _ := first(); !d.Health.OK() || d.Libraries[0].Source != wsl+"/drivers" || len(d.Notes) != 1 {
 		t.Errorf("no package: %+v", d)
 	}
 	os.RemoveAll(filepath.Join(root, wsl, "drivers"))
-	if _, d := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
+	if d, _ := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
 		t.Errorf("no drivers: %v", d.Health)
 	}
 	os.RemoveAll(filepath.Join(root, wsl))
-	if _, d := first(); d.Health.OK() || len(d.Libraries) != 0 {
+	if d, _ := first(); d.Health.OK() || len(d.Libraries) != 0 {
 		t.Errorf("no files: %+v", d)
 	}
 }

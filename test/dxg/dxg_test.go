@@ -50,8 +50,8 @@ func prepare() error {
 	if err != nil {
 		return err
 	}
-	files := []string{"lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so", "lib/libcuda.so.1", "lib/nvidia-smi"}
-	for _, a := range []adapter{nvidia, amd, intel, intelArc, npu} {
+	files := []string{"lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so", "lib/libcuda.so.1", "lib/nvidia-smi", "drivers/" + npu.pkg + "/driver.dll"}
+	for _, a := range []adapter{nvidia, amd, intel, intelArc} {
 		files = append(files, "drivers/"+a.pkg+"/driver.so")
 	}
 	for _, file := range files {

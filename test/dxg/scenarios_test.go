@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"directx-nri/discovery"
 	"directx-nri/discovery/dxg"
 	"directx-nri/internal/testutil"
 )
@@ -49,6 +51,7 @@ type adapter struct {
 
 // answer replaces the answer to a type of query; the zero value is the usual answer.
 type answer struct {
+	Errno syscall.Errno
 	Bytes []byte
 	Short int
 }
@@ -125,7 +128,8 @@ var scenarios = []struct {
 	{"NVIDIA", adapters(nvidia)},
 	{"AMD", adapters(amd)},
 	{"two of Intel, one of NVIDIA", adapters(laptop...)},
-	{"compute-only", adapters(npu)},
+	{"compute-only", adapters(npu.with(func(a *adapter) { a.DriverStore = intelArc.DriverStore }))},
+	{"NPU without a driver for Linux", adapters(npu, nvidia)},
 	{"software renderer only", adapters(basic)},
 	{"kernel without ENUMADAPTERS3", scenario{NoEnumAdapters3: true, Adapters: []adapter{nvidia, basic}}},
 	{"one vanishes after enumeration", adapters(nvidia, amd.with(func(a *adapter) { a.Gone = true }))},
@@ -154,7 +158,7 @@ func TestScenarios(t *testing.T) {
 		d.Set(s.scenario)
 		fmt.Fprintf(&got, "# %s\n%s\n", s.name, d.devices("-o", "wide"))
 		if strings.HasPrefix(s.name, "two") {
-			fmt.Fprintf(&got, "%s\n", d.devices("2"))
+			fmt.Fprintf(&got, "%s\n", d.devices("0"))
 		}
 		d.mustBeClosed()
 	}
@@ -179,6 +183,43 @@ func TestScenarios(t *testing.T) {
 func (d *double) devices(args ...string) string {
 	d.Helper()
 	return d.run(product(d, "dxctl"), append([]string{"devices", "--state-dir", d.TempDir()}, args...)...)
+}
+
+// TestErrnos injects every error number for every query. An adapter is unhealthy only with the
+// one that means that it is gone, or if it no longer answers its type.
+func TestErrnos(t *testing.T) {
+	const lastErrno = 133 // EHWPOISON
+	d := start(t, scenario{})
+	for _, kind := range []int{3, 6, registryInfo, adapterType, 18, deviceIDs, 42, registry, 49} {
+		for errno := syscall.Errno(1); errno <= lastErrno; errno++ {
+			if errno == syscall.EINTR { // The request is repeated.
+				continue
+			}
+			refusing := nvidia.with(func(a *adapter) {
+				// Segment groups and kernel versions are asked for in place of another answer.
+				a.Answers = map[int]answer{3: {Errno: unix.EINVAL}, 18: {Errno: unix.EINVAL}, kind: {Errno: errno}}
+			})
+			known := d.source()
+			for _, step := range []struct {
+				name    string
+				source  *dxg.Source
+				adapter adapter
+				healthy bool
+			}{
+				{"at first", d.source(), refusing, errno != unix.ENODEV},
+				{"before", known, nvidia, true},
+				{"later", known, refusing, kind != adapterType}, // It is asked for the type alone.
+				{"after", known, nvidia, true},
+			} {
+				d.Set(adapters(step.adapter))
+				devices, err := step.source.Devices(t.Context())
+				if err != nil || len(devices) != 1 || devices[0].Health.OK() != step.healthy || step.healthy && devices[0].Kind() != discovery.KindDisplay {
+					t.Fatalf("query %d, %v (%d), %s: %+v, %v", kind, errno, errno, step.name, devices, err)
+				}
+			}
+		}
+	}
+	d.mustBeClosed()
 }
 
 func (d *double) source() *dxg.Source {
