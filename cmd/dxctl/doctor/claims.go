@@ -16,7 +16,7 @@ import (
 
 // Claim is something that was not shown on real Windows, and what this node shows.
 type Claim struct {
-	// Claim is a line in docs/limits.md.
+	// Claim is a line in docs/hardware.md.
 	Claim string `json:"claim"`
 	// Result is "holds", "does not hold" or "not checked".
 	Result string `json:"result"`

@@ -23,14 +23,14 @@ func TestTroubleshootingPage(t *testing.T) {
 	checkPage(t, "troubleshooting.md", "findings", findingsPage())
 }
 
-// TestLimitsPage compares docs/limits.md with the claims.
-func TestLimitsPage(t *testing.T) {
+// TestHardwarePage compares docs/hardware.md with the claims.
+func TestHardwarePage(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
 	for _, c := range Claims(Facts{}, nil) {
 		fmt.Fprintf(&page, "\n- %s", c.Claim)
 	}
-	checkPage(t, "limits.md", "claims", page.String()+"\n\n")
+	checkPage(t, "hardware.md", "claims", page.String()+"\n\n")
 }
 
 // checkPage compares the generated part of a page with want.
