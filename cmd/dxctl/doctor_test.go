@@ -2,11 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDoctorRefusals(t *testing.T) {
@@ -111,5 +116,40 @@ func TestReportHasNoSecret(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAdvertiserReady: it is asked at the address of its metrics, which may have no host.
+func TestAdvertiserReady(t *testing.T) {
+	t.Parallel()
+	n := nodeFacts{timeout: 10 * time.Second}
+	for name, test := range map[string]struct {
+		status int
+		ready  bool
+		err    string
+	}{
+		"ready":           {http.StatusOK, true, ""},
+		"not ready":       {http.StatusServiceUnavailable, false, "directx-advertiser is not ready: the kubelet does not watch a"},
+		"another program": {http.StatusNotFound, false, ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(test.status)
+			}
+			_, _ = io.WriteString(w, "the kubelet does not watch a\n")
+		}))
+		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+		for _, address := range []string{server.Listener.Addr().String(), ":" + port, "0.0.0.0:" + port} {
+			if ready, err := n.advertiserReady(t.Context(), address); ready != test.ready || (err != nil) != (test.err != "") || err != nil && err.Error() != test.err {
+				t.Errorf("%s at %s: %t, %v", name, address, ready, err)
+			}
+		}
+		server.Close()
+		if ready, err := n.advertiserReady(t.Context(), server.Listener.Addr().String()); ready || err != nil {
+			t.Errorf("it does not run: %t, %v", ready, err)
+		}
+	}
+	if ready, err := n.advertiserReady(t.Context(), ""); ready || err != nil {
+		t.Errorf("without metrics: %t, %v", ready, err)
 	}
 }

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -302,6 +305,9 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 		}
 		return err
 	})
+	if len(k.Allocatable) == 0 {
+		k.Ready, k.ReadyErr = n.advertiserReady(ctx, p.MetricsAddress)
+	}
 	for _, resource := range p.Resources {
 		err := n.call(ctx, filepath.Join(n.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
 			_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
@@ -313,6 +319,28 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 		}
 	}
 	return k
+}
+
+// advertiserReady reports what directx-advertiser says about itself at the address of its
+// metrics: that it is ready, or why not. It is neither if no advertiser answers there.
+func (n *nodeFacts) advertiserReady(ctx context.Context, address string) (ready bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+	if address == "" || err != nil {
+		return false, nil //nolint:nilerr // It serves no metrics.
+	}
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
+	if err != nil {
+		return false, nil //nolint:nilerr // That it does not answer is another finding.
+	}
+	defer answer.Body.Close()
+	const limit = 4 << 10
+	cause, err := io.ReadAll(io.LimitReader(answer.Body, limit))
+	if err == nil && answer.StatusCode == http.StatusServiceUnavailable {
+		err = fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(cause))
+	}
+	return answer.StatusCode == http.StatusOK, err
 }
 
 // access checks who can write files that decide what containers get.

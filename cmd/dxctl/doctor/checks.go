@@ -379,6 +379,11 @@ func (e *examination) registration() {
 	if len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet) {
 		return
 	}
+	const fix = "see the log of directx-advertiser"
+	if e.OS == "windows" && len(k.Allocatable) == 0 {
+		e.first(entry{k.ReadyErr != nil, CheckRegistration, "directx-advertiser", k.ReadyErr, "pods that request a GPU stay pending, or do not start", fix})
+		return
+	}
 	missing := map[string]bool{}
 	for _, d := range e.GPUs.List {
 		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || missing[d.Resource] {
@@ -386,7 +391,7 @@ func (e *examination) registration() {
 		}
 		prefix := strings.ToLower(d.InstanceID) + "::"
 		missing[d.Resource] = !slices.ContainsFunc(k.Allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
-		e.first(entry{missing[d.Resource], CheckRegistration, d.Resource, fmt.Sprintf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Resource), "pods that request it stay pending, or share fewer GPUs", "see the log of directx-advertiser"})
+		e.first(entry{missing[d.Resource], CheckRegistration, d.Resource, fmt.Sprintf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Resource), "pods that request it stay pending, or share fewer GPUs", fix})
 	}
 }
 

@@ -63,7 +63,7 @@ func healthyWindows() Facts {
 	f.NRIErr = readiness.ErrNotRunning
 	f.Containerd.NRI = false
 	f.Containerd.Handlers[0].RuntimeType = "io.containerd.runhcs.v1"
-	f.Kubelet.Allocatable = map[string][]string{display: {"pci-0::0"}}
+	f.Kubelet.Allocatable = map[string][]string{} // As kubelets for Windows answer.
 	return f
 }
 
@@ -247,7 +247,7 @@ func brokenNodes() []brokenNode {
 		}),
 		linux(CheckFile, "conf.d/x.toml:1:2", func(f *Facts) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
 		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *Facts) {
-			f.Containerd.Handlers, f.Kubelet.Allocatable = nil, nil
+			f.Containerd.Handlers = nil
 		}),
 		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *Facts) {
 			f.Containerd.Handlers[0].NotEligible = "runtime handler runc has the sandboxer shim, not podsandbox"
@@ -274,6 +274,10 @@ func brokenNodes() []brokenNode {
 		}),
 		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *Facts) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
 		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *Facts) { delete(f.Kubelet.Allocatable, display) }),
+		onWindows(CheckRegistration, "the kubelet does not watch "+display, func(f *Facts) {
+			f.Kubelet.ReadyErr = errors.New("directx-advertiser is not ready: the kubelet does not watch " + display + ": is it running?")
+		}),
+		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *Facts) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }),
 		file(CheckRecords, "checksum", Record, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
 		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),

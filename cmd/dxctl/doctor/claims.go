@@ -49,10 +49,10 @@ func Claims(f Facts, findings []Finding) []Claim {
 	add("driver store lookup (`SetupGetInfDriverStoreLocation`)", withGPU, gpus, gpuErr, CheckDevices, CheckFiles)
 	add("device notifications", "run 'dxctl devices --watch', disable and enable the GPU in Device Manager, and attach what it prints", "", nil)
 	kubelet := ""
-	if k := f.Kubelet; k != nil && !errors.Is(k.AdvertiserErr, fs.ErrNotExist) {
-		kubelet = fmt.Sprintf("the kubelet has devices of %d resources", len(k.Allocatable))
+	if k := f.Kubelet; k != nil && !errors.Is(k.AdvertiserErr, fs.ErrNotExist) && (k.Ready || k.AdvertiserErr != nil || k.ReadyErr != nil) {
+		kubelet = "directx-advertiser is ready: the kubelet watches its resources"
 	}
-	add("Unix sockets on Windows, that is the advertiser with a Windows kubelet (both ran on Linux)", "run this on a node with the kubelet and directx-advertiser",
+	add("Unix sockets on Windows, that is the advertiser with a Windows kubelet (both ran on Linux)", "run this on a node with the kubelet and directx-advertiser, whose metrics.address is set",
 		kubelet, nil, CheckKubelet, CheckAdvertiser, CheckRegistration)
 	hostProcess := os.Getenv("CONTAINER_SANDBOX_MOUNT_POINT") // where Windows mounts our image
 	add("HostProcess containers, and the Windows image", "run this in our pod, with kubectl exec", hostProcess, nil)

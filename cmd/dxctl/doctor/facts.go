@@ -185,8 +185,13 @@ type Kubelet struct {
 	AdvertiserErr error
 	// PodResourcesErr is why the kubelet's PodResources API does not answer.
 	PodResourcesErr error
-	// Allocatable are the kubelet's healthy device IDs, by resource.
+	// Allocatable are the kubelet's healthy device IDs, by resource. A kubelet for Windows
+	// lists none (GetAllocatableDevices in pkg/kubelet/cm/container_manager_windows.go).
 	Allocatable map[string][]string
+	// Ready reports whether directx-advertiser says that it is ready, and ReadyErr why not.
+	// Neither is set if it was not asked.
+	Ready    bool
+	ReadyErr error
 }
 
 // File is a file or directory, and its problem unless Err is nil.
