@@ -59,7 +59,13 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 
 func TestFlagsOutput(t *testing.T) {
 	t.Parallel()
-	golden(t, "flags", transcript(t, t.TempDir(),
+	dir := t.TempDir()
+	none := filepath.Join(dir, "none.yaml")
+	if err := os.WriteFile(none, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ndriverFiles: none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "flags", transcript(t, dir,
+		"flags --for ctr --index 0 --container-os windows --assume-files --config "+none,
 		"flags --for ctr --index 0 --container-os windows --assume-files",
 		"flags --for ctr --luid 0xC2F5 --container-os windows --assume-files",
 		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",

@@ -28,7 +28,7 @@ func TestDiscovery(t *testing.T) {
 		{"without DXCore", testWithoutDXCore},
 		{"containers", testLive},
 		{"UUIDs", testUUIDs},
-		{"single devices or the class", testAssignment},
+		{"builds of Windows", testBuilds},
 		{"example programs", testExamples},
 		{"unit tests", testUnits},
 	} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/windows"
 
 	"directx-nri/internal/allocation"
 	"directx-nri/nri/decision"
@@ -127,15 +128,41 @@ func (p *policy) testClass(t *testing.T) {
 	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs...), p.defaults()) }, p.GPUs...)
 }
 
-// testAssignment is part of TestDiscovery: nodes share one Windows.
-func testAssignment(t *testing.T) {
-	p := newPolicy(t, bed.Options{Name: "assignment", Settings: "assignmentMode: auto\n"})
-	t.Run("on Windows Server 2022", func(t *testing.T) {
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHave(t, id, p.GPUs[1]) }, p.GPUs[1])
+// testBuilds is part of TestDiscovery: nodes share one Windows.
+func testBuilds(t *testing.T) {
+	p := newPolicy(t, bed.Options{Name: "builds", Settings: "assignmentMode: auto\n"})
+	first, other := p.GPUs[0], p.GPUs[1]
+	bed.WriteFile(t, first.DriverStorePath+`\nvidia-smi.exe`, "")
+	smi := []bed.Mapped{first.File("nvidia-smi.exe", `System32\nvidia-smi.exe`)}
+	t.Run("Windows Server 2022", func(t *testing.T) {
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], bed.FilesOf(first), smi) }, first)
 	})
-	t.Run("on Windows Server 2019", func(t *testing.T) {
+	t.Run("Windows Server 2019", func(t *testing.T) {
 		machine.SetBuild(t, 17763)
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs[1])) }, p.GPUs[1])
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(other)) }, other)
+	})
+	t.Run("Windows Server 2025", func(t *testing.T) {
+		machine.SetBuild(t, 26100)
+		machine.SetOwnFiles(t, `System32\nvcuda.dll`) // The second driver does not have it.
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs) }, first, other)
+
+		p.WriteSettings(t, "driverFiles: mount\n")
+		for how, run := range map[string]func() (string, error){
+			"in a pod":   func() (string, error) { return p.allocatedTo(t, unchanged, first) },
+			"standalone": func() (string, error) { return p.requested(t, "0", unchanged) },
+		} {
+			id, err := run()
+			// On Windows the text is "The parameter is incorrect."
+			if err == nil || !strings.Contains(err.Error(), "hcs::CreateComputeSystem "+id+": "+windows.ERROR_INVALID_PARAMETER.Error()) {
+				t.Errorf("%s: %v, want the error of HCS", how, err)
+			}
+			p.MustHaveFiles(t, id, p.GPUs[:1], bed.FilesOf(first), smi)
+			p.MustLeaveNothing(t, id)
+		}
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHave(t, id, other) }, other)
+
+		p.WriteSettings(t, "runtimeFiles: {nvidia: {add: [nvidia-smi.exe]}}\n")
+		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], smi) }, first)
 	})
 }
 

@@ -43,6 +43,21 @@ func (m *Machine) SetBuild(t testing.TB, build uint32) {
 	set(build)
 }
 
+// SetOwnFiles makes the double refuse containers with a device and a mount of one of these
+// files, until the test ends, as Windows Server 2025 refuses files that it supplies itself.
+// They are relative to C:\Windows.
+func (m *Machine) SetOwnFiles(t testing.TB, files ...string) {
+	t.Helper()
+	const list = `C:\hcs-own-files.txt`
+	var text strings.Builder
+	for _, file := range files {
+		path := JSON(t, `C:\Windows\`+file)
+		fmt.Fprintf(&text, "%s\n", path[1:len(path)-1])
+	}
+	t.Cleanup(func() { Replace(t, list, nil) })
+	Replace(t, list, []byte(text.String()))
+}
+
 // HCSProperties are properties of the Host Compute Service.
 const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Minor":5}]}]}`
 

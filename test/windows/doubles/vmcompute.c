@@ -8,6 +8,10 @@
 // named after it in C:\hcs, until it is shut down or terminated, by whichever process. Its processes do nothing:
 // one whose command line has "forever" in it runs until it is killed and ends with 137, any other ends with 0 at
 // once. Each call is a line in C:\hcs.log: the call, the system's ID and what was sent along, with tabs between.
+//
+// C:\hcs-own-files.txt lists files that this Windows gives to a container with a device itself, as Windows Server
+// 2025 does: container paths as in a document, one in each line. A document with a device and a mount at one of them
+// is refused as there; either alone is not.
 #include <windows.h>
 #include <objbase.h>
 #include <stdio.h>
@@ -17,6 +21,7 @@
 #define REFUSED ((HRESULT)0x80004005)   // E_FAIL
 #define NOT_THERE ((HRESULT)0xC037010E) // HCS_E_SYSTEM_NOT_FOUND
 #define NOT_DONE ((HRESULT)0x80004001)  // E_NOTIMPL
+#define INVALID ((HRESULT)0x80070057)   // E_INVALIDARG
 
 // Notifications. https://learn.microsoft.com/virtualization/api/hcs/reference/hcs_notifications
 #define SYSTEM_EXITED 0x00000001
@@ -136,12 +141,28 @@ static HRESULT end(const char *call, struct system *s, const wchar_t *options) {
     return 0;
 }
 
+// mounts_own_file reports whether a document has a device and a mount at a path of C:\hcs-own-files.txt.
+static BOOL mounts_own_file(const wchar_t *document) {
+    char line[1100], wanted[1200], *text = strlwr(utf8(document));
+    FILE *f = strstr(text, "\"assigneddevices\":[{") ? fopen("C:\\hcs-own-files.txt", "r") : 0;
+    BOOL found = FALSE;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\r\n")] = 0;
+        snprintf(wanted, sizeof wanted, "\"containerpath\":\"%s\"", strlwr(line));
+        found = *line && strstr(text, wanted) != 0;
+    }
+    if (f) fclose(f);
+    free(text);
+    return found;
+}
+
 EXPORT HRESULT HcsCreateComputeSystem(const wchar_t *id, const wchar_t *document, HANDLE identity, void **system, wchar_t **result) {
     wchar_t path[200];
     record("HcsCreateComputeSystem", id, document);
     if (result) *result = 0;
     *system = (void *)1;
     if (wcsstr(document, L"hcs-double-refuse")) return REFUSED;
+    if (mounts_own_file(document)) return INVALID;
     CreateDirectoryW(L"C:\\hcs", 0);
     place(path, id);
     CloseHandle(CreateFileW(path, GENERIC_WRITE, 0, 0, CREATE_ALWAYS, 0, 0));
