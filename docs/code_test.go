@@ -93,8 +93,11 @@ func hasKey(function *ast.FuncDecl, row string) (found bool) {
 	return found
 }
 
-// notOurs are the parts of messages that the kubelet and the scheduler write.
-var notOurs = []string{"UnexpectedAdmissionError", "GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display"}
+// notOurs are the parts of messages that the kubelet, the scheduler and Windows write.
+var notOurs = []string{
+	"UnexpectedAdmissionError", "GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
+	"hcs::CreateComputeSystem", ": The parameter is incorrect.",
+}
 
 // Each message that the page on troubleshooting explains is one that the programs can
 // write: each piece of it stands in their code.
