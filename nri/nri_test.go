@@ -94,26 +94,26 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 }
 
 // handlers has one of runc, which is the default, and one of Kata Containers.
-func handlers(context.Context) (containerdconfig.Loaded, error) {
+func handlers(context.Context, int) (containerdconfig.Loaded, error) {
 	return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
 		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
 	}}, nil
 }
 
-func unknown(context.Context) (containerdconfig.Loaded, error) {
+func unknown(context.Context, int) (containerdconfig.Loaded, error) {
 	return containerdconfig.Loaded{}, errors.New("connection refused")
 }
 
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
 	p := newBed(t).plugin
-	only := func(handlers ...containerdconfig.Handler) func(context.Context) (containerdconfig.Loaded, error) {
-		return func(context.Context) (containerdconfig.Loaded, error) {
+	only := func(handlers ...containerdconfig.Handler) func(context.Context, int) (containerdconfig.Loaded, error) {
+		return func(context.Context, int) (containerdconfig.Loaded, error) {
 			return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: handlers}, nil
 		}
 	}
 	for _, test := range []struct {
-		load func(context.Context) (containerdconfig.Loaded, error)
+		load func(context.Context, int) (containerdconfig.Loaded, error)
 		says string // the error, "" if the plugin is ready
 	}{
 		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
@@ -123,7 +123,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		{handlers, ""},
 	} {
 		p.load = test.load
-		p.forget()
+		p.connect(0)
 		if err := p.Ready(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
@@ -140,7 +140,7 @@ func TestRuntimeHandlers(t *testing.T) {
 	token := b.allocate(t, display, "0")
 	for _, test := range []struct {
 		handler string
-		load    func(context.Context) (containerdconfig.Loaded, error)
+		load    func(context.Context, int) (containerdconfig.Loaded, error)
 		says    string // the error, "" if the container gets its GPU
 	}{
 		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},
@@ -166,7 +166,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		}
 	}
 	// Another containerd may have other handlers.
-	if _, err := newHooks(b.plugin).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.loaded != nil {
+	if _, err := newHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.loaded != nil || b.plugin.peer != 7 {
 		t.Errorf("%v, %v", b.plugin.loaded, err)
 	}
 }

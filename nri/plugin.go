@@ -39,7 +39,7 @@ var (
 // Plugin has the hooks of the NRI plugin.
 type Plugin struct {
 	decider func() (*decision.Decider, error)
-	load    func(context.Context) (containerdconfig.Loaded, error)
+	load    func(ctx context.Context, runtime int) (containerdconfig.Loaded, error)
 	metrics *metrics.Metrics
 	log     logrus.FieldLogger
 
@@ -48,14 +48,15 @@ type Plugin struct {
 	spent   hookTime
 
 	mu     sync.Mutex
-	loaded *containerdconfig.Loaded // by the runtime of this registration, nil if unknown
+	peer   int                      // the process of the runtime of this registration, 0 if unknown
+	loaded *containerdconfig.Loaded // by that runtime, nil if unknown
 }
 
 // NewPlugin returns a plugin. decider returns the decider with the node policy in
 // force; it is called for each container that requests a GPU. load returns the
-// configuration that the runtime has loaded; it is called once for each
-// registration, and again after an error.
-func NewPlugin(decider func() (*decision.Decider, error), load func(context.Context) (containerdconfig.Loaded, error), m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
+// configuration that the runtime with this process ID has loaded, 0 if that is unknown; it is
+// called once for each registration, and again after an error.
+func NewPlugin(decider func() (*decision.Decider, error), load func(ctx context.Context, runtime int) (containerdconfig.Loaded, error), m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
 	return &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout}
 }
 
@@ -122,7 +123,7 @@ func (p *Plugin) runtime(ctx context.Context) (containerdconfig.Loaded, error) {
 	if p.loaded == nil {
 		ctx, cancel := context.WithTimeout(ctx, p.timeout/3) // The decision needs the rest.
 		defer cancel()
-		loaded, err := p.load(ctx)
+		loaded, err := p.load(ctx, p.peer)
 		if err != nil {
 			return loaded, fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
 		}
@@ -131,11 +132,11 @@ func (p *Plugin) runtime(ctx context.Context) (containerdconfig.Loaded, error) {
 	return *p.loaded, nil
 }
 
-// forget makes the next decision load the runtime's configuration again.
-func (p *Plugin) forget() {
+// connect makes the next decision load the configuration of the runtime whose process is peer.
+func (p *Plugin) connect(peer int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.loaded = nil
+	p.peer, p.loaded = peer, nil
 }
 
 // decide decides in a worker, which is left behind when it takes too long: reading a

@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
+
+	"directx-nri/internal/localgrpc"
 )
 
 // Runner keeps a plugin registered with the runtime. The runtime neither
@@ -79,7 +81,11 @@ func (r *Runner) session(ctx context.Context) error {
 	// ends must still answer, unless the connection is lost.
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
-	h := newHooks(r.Plugin)
+	peer, err := localgrpc.PeerPID(conn)
+	if err != nil {
+		return fmt.Errorf("find the process behind %s: %w", r.Socket, err)
+	}
+	h := newHooks(r.Plugin, peer)
 	watched := &watchedConn{Conn: conn, lost: disconnect}
 	plugin, err := stub.New(h,
 		stub.WithConnection(watched),
@@ -176,13 +182,14 @@ func (c *watchedConn) waitAnswers() {
 // hooks are the plugin's for one registration.
 type hooks struct {
 	*Plugin
+	peer int // the runtime's process
 	// configured and synchronized are closed by the runtime's first calls.
 	configured, synchronized           chan struct{}
 	closeConfigured, closeSynchronized func()
 }
 
-func newHooks(p *Plugin) *hooks {
-	h := &hooks{Plugin: p, configured: make(chan struct{}), synchronized: make(chan struct{})}
+func newHooks(p *Plugin, peer int) *hooks {
+	h := &hooks{Plugin: p, peer: peer, configured: make(chan struct{}), synchronized: make(chan struct{})}
 	h.closeConfigured = sync.OnceFunc(func() { close(h.configured) })
 	h.closeSynchronized = sync.OnceFunc(func() { close(h.synchronized) })
 	return h
@@ -213,7 +220,7 @@ func (h *hooks) Configure(context.Context, string, string, string) (api.EventMas
 // plugin. Existing containers need nothing: the interlock keeps those from starting
 // that were not adjusted.
 func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	h.forget()
+	h.connect(h.peer)
 	h.closeSynchronized()
 	return nil, nil
 }

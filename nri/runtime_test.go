@@ -6,7 +6,9 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"directx-nri/discovery"
+	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/testutil"
 
 	"github.com/containerd/nri/pkg/adaptation"
@@ -102,10 +105,19 @@ func TestRunnerComesBack(t *testing.T) {
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	runtime := startRuntime(t, behind)
 	defer runtime.Stop()
+	b.plugin.load = func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
+		if goruntime.GOOS == "linux" && peer != os.Getpid() {
+			t.Errorf("the runtime's process is %d, want this one", peer)
+		}
+		return handlers(ctx, peer)
+	}
 	states, _ := startRunner(t, front, b.plugin)
 	for range 3 {
 		hangUp := relay(t, front, behind)
 		states.await(t, true)
+		if err := b.plugin.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
 		hangUp()
 		states.await(t, false)
 	}

@@ -15,6 +15,7 @@ import (
 	"directx-nri/internal/cli"
 	"directx-nri/internal/containerdconfig"
 	"directx-nri/internal/hostfiles"
+	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
@@ -123,9 +124,21 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	return group.Wait()
 }
 
-// loadHandlers returns the configuration that containerd has loaded.
-func (o options) loadHandlers(ctx context.Context) (containerdconfig.Loaded, error) {
+// loadHandlers returns the configuration that containerd has loaded. It is an error if the NRI
+// socket is that of another process than runtime: the last containerd that starts replaces it.
+func (o options) loadHandlers(ctx context.Context, runtime int) (containerdconfig.Loaded, error) {
 	socket := o.criSocket.String()
+	if runtime != 0 {
+		owner, err := localgrpc.SocketOwner(ctx, socket)
+		if err != nil {
+			return containerdconfig.Loaded{}, err
+		}
+		defer owner.Close()
+		if owner.PID != runtime {
+			return containerdconfig.Loaded{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
+				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", o.nriSocket, runtime, socket, owner.PID)
+		}
+	}
 	connection, err := containerdconfig.Dial(socket)
 	if err != nil {
 		return containerdconfig.Loaded{}, err

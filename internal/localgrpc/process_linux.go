@@ -45,7 +45,7 @@ func SocketOwner(ctx context.Context, socket string) (*Process, error) {
 	}
 	// The process cannot have ended while the connection is open.
 	defer connection.Close()
-	pid, err := credentials(connection.(*net.UnixConn))
+	pid, err := PeerPID(connection)
 	if err == nil && pid == 0 {
 		err = ErrHidden
 	}
@@ -59,10 +59,10 @@ func SocketOwner(ctx context.Context, socket string) (*Process, error) {
 	return &Process{PID: pid, handle: handle}, nil
 }
 
-// credentials returns the ID of the process at the other end of the connection, 0
-// when it is in another PID namespace.
-func credentials(connection *net.UnixConn) (int, error) {
-	raw, err := connection.SyscallConn()
+// PeerPID returns the ID of the process that listened on the Unix socket at the other end of
+// the connection, 0 when it is in another PID namespace.
+func PeerPID(connection net.Conn) (int, error) {
+	raw, err := connection.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return 0, err
 	}

@@ -5,14 +5,18 @@ package localgrpc
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 )
 
 // Process is implemented on Linux only.
-type Process struct{}
+type Process struct{ PID int }
 
 // SocketOwner fails.
 func SocketOwner(context.Context, string) (*Process, error) { return nil, errors.ErrUnsupported }
+
+// PeerPID returns 0: unknown.
+func PeerPID(net.Conn) (int, error) { return 0, nil }
 
 // Started is never called.
 func (*Process) Started() (time.Time, error) { return time.Time{}, errors.ErrUnsupported }
