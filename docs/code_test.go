@@ -95,7 +95,7 @@ func hasKey(function *ast.FuncDecl, row string) (found bool) {
 
 // notOurs are the parts of messages that the kubelet, the scheduler and Windows write.
 var notOurs = []string{
-	"UnexpectedAdmissionError", "GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
+	"GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
 	"hcs::CreateComputeSystem", ": The parameter is incorrect.",
 }
 
