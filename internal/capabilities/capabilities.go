@@ -8,9 +8,11 @@ import (
 	"directx-nri/internal/win32"
 )
 
-// firstBuild is the first Windows build whose Host Compute Service (HCS) assigns
-// single devices to containers: Windows Server 2022.
-// https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/hardware-devices-in-containers
+// firstBuild is the first Windows build whose Host Compute Service (HCS) is known to assign
+// single devices to containers: Windows Server 2022. Microsoft documents device classes
+// alone, and hcsshim checks no build. TensorWorks' plugins, which assign single devices,
+// require it: README.md and deployments/default-daemonsets.yml in
+// https://github.com/TensorWorks/DirectX-Device-Plugins.
 const firstBuild = 20348
 
 // ownFiles is the first Windows build known to supply the files of GPU drivers to containers

@@ -20,6 +20,7 @@ type PropertyType uint32
 // The supported property types.
 const (
 	TypeUint32   PropertyType = 0x07
+	TypeInt64    PropertyType = 0x08
 	TypeUint64   PropertyType = 0x09
 	TypeText     PropertyType = 0x12
 	TypeTextList PropertyType = 0x2012
@@ -43,7 +44,9 @@ const (
 	NUMANode                          // TypeUint32
 	DevNodeStatus                     // TypeUint32
 	ProblemCode                       // TypeUint32
-	// GPULUID is set by the graphics kernel and is in no Windows header. TypeUint64.
+	// GPULUID is set by the graphics kernel and is in no Windows header. Others read it as
+	// TypeUint64 (System Informer) and as a signed number (TensorWorks).
+	// https://github.com/winsiderss/systeminformer,
 	// https://github.com/TensorWorks/DirectX-Device-Plugins (library/src/WmiQuery.cpp)
 	GPULUID
 )
@@ -117,8 +120,11 @@ func (p Property) Uint32() (uint32, error) {
 	return binary.LittleEndian.Uint32(p.Data), nil
 }
 
-// Uint64 decodes a [TypeUint64] property.
+// Uint64 decodes a [TypeUint64] property, or the bits of a [TypeInt64] one.
 func (p Property) Uint64() (uint64, error) {
+	if p.Type == TypeInt64 {
+		p.Type = TypeUint64
+	}
 	if err := p.check(TypeUint64, 8); err != nil {
 		return 0, err
 	}

@@ -38,6 +38,7 @@ func TestDecodedProperties(t *testing.T) {
 		"list ends at an empty text": {Property{TypeTextList, wide("a\x00\x00b\x00\x00")}, decodeList, "a"},
 		"number":                     {Property{TypeUint32, []byte{1, 2, 3, 4}}, decodeUint32, uint32(0x04030201)},
 		"64-bit number":              {Property{TypeUint64, []byte{1, 0, 0, 0, 2, 0, 0, 0}}, decodeUint64, uint64(2<<32 | 1)},
+		"signed 64-bit number":       {Property{TypeInt64, []byte{1, 0, 0, 0, 0, 0, 0, 0x80}}, decodeUint64, uint64(1<<63 | 1)},
 	} {
 		got, err := test.decode(test.property)
 		if err != nil || got != test.want {
@@ -109,7 +110,7 @@ func FuzzProperty(f *testing.F) {
 		if _, err := p.Uint32(); (err == nil) != (p.Type == TypeUint32 && len(data) == 4) {
 			t.Errorf("%v as a number: %v", p, err)
 		}
-		if _, err := p.Uint64(); (err == nil) != (p.Type == TypeUint64 && len(data) == 8) {
+		if _, err := p.Uint64(); (err == nil) != ((p.Type == TypeUint64 || p.Type == TypeInt64) && len(data) == 8) {
 			t.Errorf("%v as a 64-bit number: %v", p, err)
 		}
 	})
