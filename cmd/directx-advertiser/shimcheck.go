@@ -49,6 +49,13 @@ type shimChecker struct {
 // Check returns nil if pods of at least one runtime handler get their GPUs from our
 // shim. Errors that are not definite mean that it is not known.
 func (c *shimChecker) Check(ctx context.Context) error {
+	// It is read each time: the sandbox of the pod that is starting may just have written it.
+	switch mark, found, err := shimfile.ReadNotServed(c.stateDir); {
+	case err != nil:
+		return err
+	case found:
+		return fmt.Errorf("%w: %s", errNotServed, mark)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.now().Sub(c.queried) < checkAge {
@@ -62,12 +69,6 @@ func (c *shimChecker) Check(ctx context.Context) error {
 }
 
 func (c *shimChecker) query(ctx context.Context) error {
-	switch mark, found, err := shimfile.ReadNotServed(c.stateDir); {
-	case err != nil:
-		return err
-	case found:
-		return fmt.Errorf("%w: %s", errNotServed, mark)
-	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	socket := c.criSocket.String()

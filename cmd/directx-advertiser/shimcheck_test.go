@@ -142,6 +142,12 @@ func TestShimCheckerCaches(t *testing.T) {
 	if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.queries != 2 {
 		t.Errorf("later: %v, %d queries", err, c.queries)
 	}
+	if err := errors.Join(os.Chmod(checker.stateDir, 0o700), shimfile.WriteNotServed(checker.stateDir, shimfile.NotServed{})); err != nil {
+		t.Fatal(err)
+	}
+	if err := checker.Check(t.Context()); !errors.Is(err, errNotServed) {
+		t.Errorf("the real shim keeps ours away: %v, from the cache", err)
+	}
 }
 
 func TestConditionalSource(t *testing.T) {

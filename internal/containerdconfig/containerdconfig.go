@@ -134,6 +134,15 @@ func (h Handler) CheckEligible(os string) error {
 	return nil
 }
 
+// IgnoresDevices reports whether the handler's shim starts a Windows container without its
+// devices, and so in spite of its interlock: hcsshim's draft of
+// containerd-shim-wcowprocess-v2, announced as containerd-shim-process-v2.
+// https://github.com/microsoft/hcsshim/tree/process-v2-shim/cmd/containerd-shim-wcowprocess-v2
+func (h Handler) IgnoresDevices() bool {
+	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
+	return strings.Contains(strings.ToLower(shim), "process-v2")
+}
+
 // ownKernel returns the handler's shim, or the program that runc's shim runs, if its
 // containers have a kernel of their own.
 func (h Handler) ownKernel() string {

@@ -46,9 +46,13 @@ var ErrNotRouted = errors.New("containerd does not start containers by " + shimf
 // Fix is the remedy for [ErrNotRouted].
 const Fix = "run 'dxctl runtime configure --restart'"
 
-// Check returns nil if at least one handler is served by the runtime shim, and
-// otherwise an error that matches [ErrNotRouted].
+// Check returns nil if at least one handler is served by the runtime shim and no other one
+// starts containers without their GPUs, and otherwise an error that matches [ErrNotRouted].
 func (l Loaded) Check() error {
+	if i := slices.IndexFunc(l.Handlers, Handler.IgnoresDevices); i >= 0 {
+		h := l.Handlers[i]
+		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration", ErrNotRouted, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
+	}
 	if l.bypassesShim() {
 		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrNotRouted, l.Major)
 	}

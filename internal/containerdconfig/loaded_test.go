@@ -45,6 +45,10 @@ func TestCheck(t *testing.T) {
 		"only gVisor":          {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
 		"only Kata's shim":     {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},
 		"crun":                 {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
+		"hcsshim's draft":      {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}}, "b runs io.containerd.wcowprocess.v2"},
+		"its path":             {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: runhcs, RuntimePath: `C:\x\containerd-shim-WCOWProcess-v2.exe`}}, `b runs C:\x\`},
+		"its announced name":   {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2"}}, "b runs io.containerd.process.v2"},
+		"its type, our path":   {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
 		"type of the other OS": {"linux", 1, []Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
 		err := Loaded{Handlers: test.handlers, OS: test.os, Major: test.major}.Check()

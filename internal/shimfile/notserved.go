@@ -23,7 +23,7 @@ type NotServed struct {
 
 // String returns the cause and the remedies in one line.
 func (n NotServed) String() string {
-	return fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or set injection: kubelet; then run 'dxctl runtime install'", n.Shim, n.Version)
+	return fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'", n.Shim, n.Version)
 }
 
 func notServedPath(stateDir string) string { return filepath.Join(stateDir, "not-served.json") }

@@ -275,6 +275,12 @@ func (e *examination) containerd() {
 			"set servedBy: nri, and run directx-nri",
 		},
 	}...)
+	for _, h := range c.Handlers {
+		e.first(entry{
+			h.IgnoresDevices() && e.Kubelet != nil, CheckHandlers, h.Name, fmt.Sprintf("runtime handler %s runs a shim that starts containers without their devices", h.Name),
+			"its containers would start without their GPUs; with our shim, the node offers none", "remove the handler from {containerd}; then {restart}",
+		})
+	}
 	const why = "containerd does not start again"
 	e.first(entry{c.FileErr != nil, CheckFile, c.ConfigPath, c.FileErr, why, "correct the file, or set --config"})
 	for _, bad := range c.Imports {

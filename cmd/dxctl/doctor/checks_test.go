@@ -257,7 +257,10 @@ func brokenNodes() []brokenNode {
 			f.Kubelet.Allocatable = nil
 		}),
 		onWindows(CheckHandlers, "bootstrap version 3", func(f *Facts) {
-			f.NotServed, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-process-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
+			f.NotServed, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-wcowprocess-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
+		}),
+		onWindows(CheckHandlers, "b runs a shim that starts containers without their devices", func(f *Facts) {
+			f.Containerd.Handlers = append(f.Containerd.Handlers, Handler{Handler: containerdconfig.Handler{Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}})
 		}),
 		linux(CheckHandlers, "runc does not pass on", func(f *Facts) { f.Containerd.Handlers[0].Annotations = false }),
 		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *Facts) { f.Containerd.Handlers[0].Loaded = false }),
