@@ -3,6 +3,7 @@ package ocispec
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"directx-nri/discovery"
@@ -22,6 +23,9 @@ const (
 	// Direct3D 12 use in a Linux VM.
 	// https://github.com/microsoft/wslg/wiki/GPU-selection-in-WSLg
 	MesaVariable = "MESA_D3D12_DEFAULT_ADAPTER_NAME"
+	// HSAVariable is 1 for AMD's GPUs in a Linux VM: ROCm before 7.13 looks for /dev/dxg only then.
+	// https://github.com/ROCm/librocdxg
+	HSAVariable = "HSA_ENABLE_DXG_DETECTION"
 )
 
 // Hint describes one GPU. Unknown values are left out.
@@ -72,6 +76,9 @@ func Hints(os OS, devices []discovery.Device, env []string) ([]string, error) {
 	// Only a discovered GPU has a LUID, and the driver's name.
 	if d := devices[0]; os == Linux && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
+	}
+	if os == Linux && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
+		add(HSAVariable, "1")
 	}
 	return variables, nil
 }

@@ -213,8 +213,18 @@ func TestLibraryPath(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got.Env, err)
 		}
 	}
-	if got, _, err := BuildEdits(Linux, []discovery.Device{{Description: "T4", LUID: 1, DeviceNodes: wsl.DeviceNodes}}, nil, linuxFiles(), Options{VisibilityHints: true}); err != nil || !slices.Contains(got.Env, "MESA_D3D12_DEFAULT_ADAPTER_NAME=T4") {
-		t.Errorf("%v, %v", got.Env, err)
+	for variable, d := range map[string]discovery.Device{
+		"MESA_D3D12_DEFAULT_ADAPTER_NAME=T4": {Description: "T4", LUID: 1},
+		"HSA_ENABLE_DXG_DETECTION=1":         {VendorID: discovery.VendorAMD, LUID: 1},
+	} {
+		name, _, _ := strings.Cut(variable, "=")
+		for _, env := range [][]string{nil, {name + "=0"}} {
+			d.DeviceNodes = wsl.DeviceNodes
+			got, _, err := BuildEdits(Linux, []discovery.Device{d}, env, linuxFiles(), Options{VisibilityHints: true})
+			if err != nil || slices.Contains(got.Env, variable) != (env == nil) || len(got.Env) != 2-len(env) {
+				t.Errorf("%v with %v, %v", got.Env, env, err)
+			}
+		}
 	}
 }
 
