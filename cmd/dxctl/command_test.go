@@ -218,7 +218,7 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 			t.Errorf("%d restarts, %v; want %d, and %q", count(), err, want, says)
 		}
 	}
-	const back, refused = " was restored, and containerd runs with it", "nothing was changed: containerd did not restart with this configuration at "
+	const back, refused = " was restored, and containerd runs with it", " was not changed: containerd did not restart with this configuration at "
 	attempts(2, back)
 	attempts(2, refused)
 	attempts(2, refused)

@@ -181,18 +181,19 @@ func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 			err = checkAttempt(o.stateDir, pending.Attempt, time.Now())
 		}
 		if err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
+			return fmt.Errorf("%s was not changed: %w", file.path, err)
 		}
 		if file.journal == nil && o.restartSpread > 0 {
 			if err := o.spread(ctx, stderr); err != nil {
-				return fmt.Errorf("nothing was changed: %w", err)
+				return fmt.Errorf("%s was not changed: %w", file.path, err)
 			}
 			// The programs that set up a node may have changed the file meanwhile.
 			o.restartSpread = 0
 			return o.run(ctx, stdout, stderr)
 		}
 	}
-	err = o.apply(ctx, stderr, pending, restart, changed, func() error {
+	waits := o.restartMode == restartOnReboot && !o.hasLoaded(ctx, queryTimeout, pending.ready)
+	err = o.apply(ctx, stderr, pending, restart, changed || waits, func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s is already configured%s\n", o.config, handlerList(result.Handlers))
 			return nil

@@ -131,7 +131,7 @@ func (t *target) save(p *pendingRestart) error {
 func (t *target) begin(p *pendingRestart) (err error) {
 	if t.restartBy == "" && t.restartMode != restartBySignal {
 		if p.Services, err = service.Dependents(t.serviceName); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
+			return fmt.Errorf("%s was not changed: %w", t.config, err)
 		}
 	}
 	return t.save(p)
@@ -180,8 +180,8 @@ func (t *target) hasLoaded(ctx context.Context, limit time.Duration, ready func(
 }
 
 // apply makes the change that p records with write, and restarts containerd if restart is
-// set.
-func (t *target) apply(ctx context.Context, out io.Writer, p *pendingRestart, restart, changed bool, write func() error) error {
+// set. outdated reports whether containerd has not loaded the file then.
+func (t *target) apply(ctx context.Context, out io.Writer, p *pendingRestart, restart, outdated bool, write func() error) error {
 	if restart {
 		if err := t.begin(p); err != nil {
 			return err
@@ -195,9 +195,9 @@ func (t *target) apply(ctx context.Context, out io.Writer, p *pendingRestart, re
 		if err := t.restartOrRestore(ctx, out, p); err != nil {
 			return err
 		}
-	case changed && t.restartMode == restartOnReboot:
+	case outdated && t.restartMode == restartOnReboot:
 		fmt.Fprintln(out, "in force after the node's next reboot")
-	case changed:
+	case outdated:
 		fmt.Fprintln(out, "restart containerd to load the file")
 	}
 	return attemptRecord(t.stateDir).remove()

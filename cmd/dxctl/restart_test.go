@@ -257,7 +257,7 @@ func TestCanceledOnWindows(t *testing.T) {
 func TestRestartOnReboot(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, mine)
-	for _, command := range []string{"configure", "unconfigure"} {
+	for _, command := range []string{"configure", "configure", "unconfigure"} { // Again before the reboot.
 		if _, stderr := b.must(t, command, "--restart", "--restart-mode", "onReboot"); !strings.Contains(stderr, "in force after the node's next reboot") || strings.Contains(stderr, "restarted") {
 			t.Errorf("%s: %s", command, stderr)
 		}

@@ -112,7 +112,7 @@ func testRestartCommand(t *testing.T) {
 		}
 		n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 	}
-	n.dxctl(t, 1, says("nothing was changed: containerd did not restart with this configuration"), "configure", restart...)
+	n.dxctl(t, 1, says(" was not changed: containerd did not restart with this configuration"), "configure", restart...)
 	restart[len(restart)-1] = "7m"
 	n.dxctl(t, 0, says("restarted containerd"), "configure", restart...)
 	if paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json")); len(paths) == 0 {
@@ -137,7 +137,7 @@ func testRestartTask(t *testing.T) {
 	n := start(t, bed.Options{Name: "task", Config: &config})
 	service := n.NewService(t)
 	restart := []string{"--service", service.Name, "--restart", "--restart-timeout", "2m"}
-	n.dxctl(t, 1, says("nothing was changed: containerd is not a native service"), "configure", restart...)
+	n.dxctl(t, 1, says(" was not changed: containerd is not a native service"), "configure", restart...)
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("the file is\n%s", got)
 	}
