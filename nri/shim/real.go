@@ -33,9 +33,13 @@ func (s *shim) realShim() (string, error) {
 	return path, nil
 }
 
+// bundled are directories that containerd has on its PATH, and a shell does not: k3s's.
+// https://github.com/k3s-io/k3s/blob/main/cmd/k3s/main.go
+var bundled = []string{"/var/lib/rancher/k3s/data/current/bin"}
+
 // FindRuntime returns the path of the real shim for the shim at the path self.
-// name is an absolute path, or a file name that is looked up beside self and on
-// PATH. It never returns self.
+// name is an absolute path, or a file name that is looked up beside self, on PATH
+// and in the directories of k3s. It never returns self.
 func FindRuntime(self, name string) (string, error) {
 	if filepath.IsAbs(name) {
 		return name, checkRuntime(self, name)
@@ -45,6 +49,9 @@ func FindRuntime(self, name string) (string, error) {
 		return beside, nil
 	}
 	path, err := exec.LookPath(name)
+	for i := 0; err != nil && i < len(bundled); i++ {
+		path, err = exec.LookPath(filepath.Join(bundled[i], name))
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is neither in %s nor on PATH", errNoShim, name, filepath.Dir(self))
 	}

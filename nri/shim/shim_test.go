@@ -486,6 +486,22 @@ func TestRealShimIsFound(t *testing.T) {
 	startsNothing()
 }
 
+// TestBundledShim: k3s's shim is not on the PATH of a shell, where dxctl runs.
+func TestBundledShim(t *testing.T) {
+	b := newBed(t)
+	before := bundled
+	t.Cleanup(func() { bundled = before })
+	t.Setenv("PATH", b.path("lib"))
+	bundled = []string{b.path("none"), b.path("bin")}
+	if path, err := FindRuntime(b.path("lib/shim"), realName); err != nil || path != b.path("bin/"+realName) {
+		t.Errorf("%s, %v", path, err)
+	}
+	bundled = nil
+	if path, err := FindRuntime(b.path("lib/shim"), realName); err == nil {
+		t.Errorf("it found %s", path)
+	}
+}
+
 // TestHostProcessesOfSandbox: the same for a pod's sandbox, whose shim runs the
 // host processes.
 func TestHostProcessesOfSandbox(t *testing.T) {
