@@ -170,7 +170,7 @@ func file(check, problem string, kind FileKind, path string, err error) brokenNo
 	return linux(check, problem, func(facts *Facts) { facts.Files = []File{{kind, path, err}} })
 }
 
-// brokenNodes are also the examples in docs/troubleshooting.md, in this order.
+// brokenNodes are nodes of which each has one problem.
 func brokenNodes() []brokenNode {
 	others := func(path string, reason error) error {
 		return &durable.AccessError{Path: path, Reason: reason, Cause: "mode 0777", Remedy: "remove it, or restrict its access"}
