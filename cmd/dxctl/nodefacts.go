@@ -36,6 +36,7 @@ import (
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
 	"directx-nri/internal/readiness"
+	"directx-nri/internal/service"
 	"directx-nri/internal/shimfile"
 	"directx-nri/nri/shim"
 	"directx-nri/ocispec"
@@ -297,6 +298,7 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 		return nil
 	}
 	k := &doctor.Kubelet{Dir: n.kubeletDir, Allocatable: map[string][]string{}}
+	k.RestartErr = checkKubelet(ctx, service.Programs)
 	k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = n.call(ctx, n.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})

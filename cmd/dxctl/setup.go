@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,8 +19,10 @@ import (
 	"directx-nri/discovery"
 	"directx-nri/discovery/node"
 	"directx-nri/internal/cli"
+	"directx-nri/internal/durable"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/readiness"
+	"directx-nri/internal/service"
 	"directx-nri/internal/shimfile"
 )
 
@@ -31,11 +34,12 @@ type setupOptions struct {
 	// defaultConfig is the configuration file that the advertiser reads.
 	defaultConfig string
 	interval      time.Duration
+	programs      func(name string) []string // [service.Programs]
 }
 
 func newSetupCommand() *cobra.Command {
 	places := paths.Default()
-	o := setupOptions{defaultConfig: places.Config, interval: 5 * time.Second}
+	o := setupOptions{defaultConfig: places.Config, interval: 5 * time.Second, programs: service.Programs}
 	command := &cobra.Command{
 		Use:   "setup [flags] -- COMMAND [flags] [-- COMMAND [flags]]...",
 		Short: "Wait until this node has a GPU, and then set it up",
@@ -88,6 +92,11 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer, steps 
 	if err := o.waitForGPU(ctx, stderr); err != nil || ctx.Err() != nil {
 		return err
 	}
+	if !o.wasSetUp() {
+		if err := checkKubelet(ctx, o.programs); err != nil {
+			return fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
 	for _, step := range steps {
 		step.SetContext(ctx)
 		step.SetOut(stdout)
@@ -136,9 +145,34 @@ func (o *setupOptions) report(reason error) error {
 
 var errNoGPU = errors.New("no GPU to offer on this node")
 
+// wasSetUp reports whether an earlier run has changed the node.
+func (o *setupOptions) wasSetUp() bool {
+	return exists(filepath.Join(o.stateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name()))
+}
+
+// checkKubelet returns an error for a kubelet that would not start again after a restart.
+// On Windows, 1.31.0 leaves the socket of its last run in place (CleanupPluginDirectory in
+// pkg/kubelet/cm/devicemanager/manager.go).
+// https://github.com/kubernetes/kubernetes/pull/127100, in 1.31.1
+func checkKubelet(ctx context.Context, programs func(name string) []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for _, path := range programs("kubelet.exe") {
+		if durable.CheckFile(path) != nil {
+			continue // We run with all privileges.
+		}
+		out, _ := exec.CommandContext(ctx, path, "--version").Output() // Without an answer, the version is unknown.
+		version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
+		if version, _, _ = strings.Cut(version, "-"); version == "Kubernetes v1.31.0" {
+			return fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965); update it to 1.31.1 or later", path)
+		}
+	}
+	return nil
+}
+
 // checkGPU returns nil if the node has a GPU or was set up before.
 func (o *setupOptions) checkGPU(ctx context.Context) error {
-	if exists(filepath.Join(o.stateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name())) {
+	if o.wasSetUp() {
 		return nil
 	}
 	n := o.nodeConfig

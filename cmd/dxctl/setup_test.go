@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func TestSetup(t *testing.T) {
 			o := setupOptions{
 				nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state"), inventory: filepath.Join(dir, "inventory.yaml")},
 				shimDir:    filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"), reportFile: filepath.Join(dir, "report"), interval: time.Millisecond,
+				programs: func(string) []string { return nil },
 			}
 			reason := errNoGPU.Error()
 			switch name {
@@ -154,5 +156,42 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// TestSetupRefusesAKubelet that would not start again after containerd's restart.
+func TestSetupRefusesAKubelet(t *testing.T) {
+	t.Parallel()
+	for version, refused := range map[string]bool{
+		"Kubernetes v1.31.0": true, "Kubernetes v1.31.0+rke2r1": true, "Kubernetes v1.31.0-eks-1a2b3c4": true,
+		"Kubernetes v1.31.1": false, "Kubernetes v1.31.10": false, "": false,
+	} {
+		dir := t.TempDir()
+		kubelet := filepath.Join(dir, "kubelet.exe")
+		syscall.ForkLock.RLock() // So that no child of another test has the file open.
+		err := os.WriteFile(kubelet, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n"), 0o700)
+		syscall.ForkLock.RUnlock()
+		o := setupOptions{
+			nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state")}, shimDir: filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"),
+			programs: func(name string) []string {
+				return []string{filepath.Join(dir, "none", name), filepath.Join(dir, name)}
+			},
+		}
+		ran := false
+		step := &cobra.Command{Use: "install", RunE: func(*cobra.Command, []string) error { ran = true; return io.EOF }}
+		if err := errors.Join(err, os.MkdirAll(filepath.Join(o.hostRoot, "dev/dxg"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string, refused bool) {
+			t.Helper()
+			if err := o.run(t.Context(), io.Discard, io.Discard, []*cobra.Command{step}); ran == refused || refused != (err != nil && strings.Contains(err.Error(), "nothing was changed: "+kubelet+" is of Kubernetes 1.31.0")) {
+				t.Errorf("%q, %s: %v, set up: %t", version, when, err, ran)
+			}
+		}
+		check("first", refused)
+		if err := errors.Join(os.Mkdir(o.shimDir, 0o700), os.WriteFile(filepath.Join(o.shimDir, shimfile.Name()), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		check("set up before", false)
 	}
 }

@@ -169,3 +169,17 @@ func TestRunTask(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := Programs(strings.ToUpper(filepath.Base(self))); !slices.ContainsFunc(found, func(path string) bool { return strings.EqualFold(path, self) }) {
+		t.Errorf("%q, want %s", found, self)
+	}
+	if found := Programs("no-such.exe"); len(found) > 0 {
+		t.Errorf("%q", found)
+	}
+}

@@ -365,6 +365,7 @@ func (e *examination) nri() {
 
 func (e *examination) kubelet() {
 	k := e.Kubelet
+	e.first(entry{k.RestartErr != nil, CheckKubelet, "kubelet.exe", k.RestartErr, "after its next restart, the node is not ready", "update Kubernetes; do not restart containerd before"})
 	e.first([]entry{
 		{k.SocketErr != nil, CheckKubelet, k.Dir, fmt.Errorf("the kubelet does not accept device plugins in %s: %w", k.Dir, k.SocketErr), "the node cannot offer GPUs", "start the kubelet; on a node without Kubernetes, set --kubelet-dir ''"},
 		{when: e.Config.Err != nil}, // The names of the resources are unknown.

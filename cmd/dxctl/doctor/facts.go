@@ -181,6 +181,8 @@ type Kubelet struct {
 	// cannot be reached there.
 	Dir       string
 	SocketErr error
+	// RestartErr is why the kubelet would not start again.
+	RestartErr error
 	// AdvertiserErr is why directx-advertiser does not answer for a resource.
 	AdvertiserErr error
 	// PodResourcesErr is why the kubelet's PodResources API does not answer.
