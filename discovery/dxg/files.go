@@ -92,7 +92,7 @@ func withdraw(d *discovery.Device, reason string) {
 
 // hasLibrary reports whether a driver package has a user-mode driver for Linux. AMD's is in a
 // subdirectory. Windows' drivers of NPUs have none.
-// https://github.com/microsoft/WSL/issues/40842
+// https://github.com/microsoft/WSL/issues/40445
 func hasLibrary(directory string) bool {
 	for _, pattern := range []string{"*.so", "*.so.[0-9]*", "*/*.so", "*/*.so.[0-9]*"} {
 		if found, _ := fs.Glob(os.DirFS(directory), pattern); len(found) > 0 {
