@@ -35,6 +35,9 @@ devices:
   linux: {deviceNodes: [{path: /dev/npu7-of-another-node, containerPath: /dev/npu0}]}
 `
 
+// mountsFiles makes a node mount driver files on each version of Windows.
+const mountsFiles = "driverFiles: mount\n"
+
 // transcript runs dxctl with each of the lines and returns what a terminal would
 // show. The GPUs are those of handInventory, and the files are taken for there.
 func transcript(t *testing.T, dir string, lines ...string) string {
@@ -46,7 +49,7 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 	var b strings.Builder
 	for _, line := range lines {
 		args := strings.Fields(line)
-		more := []string{"--inventory", inventory}
+		more := []string{"--inventory", inventory, "--config", configFile(t, mountsFiles)}
 		out, err := ask(t, append(args[:1:1], append(more, args[1:]...)...)...)
 		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
 		if err != nil {
@@ -59,13 +62,7 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 
 func TestFlagsOutput(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	none := filepath.Join(dir, "none.yaml")
-	if err := os.WriteFile(none, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ndriverFiles: none\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "flags", transcript(t, dir,
-		"flags --for ctr --index 0 --container-os windows --assume-files --config "+none,
+	golden(t, "flags", transcript(t, t.TempDir(),
 		"flags --for ctr --index 0 --container-os windows --assume-files",
 		"flags --for ctr --luid 0xC2F5 --container-os windows --assume-files",
 		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",
@@ -77,6 +74,14 @@ func TestFlagsOutput(t *testing.T) {
 		"flags --for ctr --index 0 --container-os linux --with-shim",
 		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --container-os windows --with-shim",
 	))
+}
+
+func TestFlagsWithoutDriverFiles(t *testing.T) {
+	t.Parallel()
+	got := transcript(t, t.TempDir(), "flags --index 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\n"))
+	if !strings.HasSuffix(got, "\n--device \"vpci-location-path://PCIROOT(0)#PCI(1B00)\"\n\n") {
+		t.Error(got)
+	}
 }
 
 func TestFlagsRefusals(t *testing.T) {

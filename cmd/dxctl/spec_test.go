@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"directx-nri/internal/allocation"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 )
 
@@ -34,6 +35,11 @@ func newSpecBed(t *testing.T) specBed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = recorder.Close() })
+	p := policy.Default()
+	p.DriverFiles = policy.FilesMount // on each version of Windows
+	if err := policy.Write(b.state, p); err != nil {
+		t.Fatal(err)
+	}
 	b.store, b.recorder = allocation.OpenStore(allocations), recorder
 	return b
 }
@@ -239,7 +245,7 @@ func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "deployments")
 	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle", "config.json"), "--index", "0",
-		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files")
+		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files", "--config", configFile(t, mountsFiles))
 	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
 		t.Errorf("%v\n%s", err, out)
 	}

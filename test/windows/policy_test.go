@@ -128,9 +128,12 @@ func (p *policy) testClass(t *testing.T) {
 	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs...), p.defaults()) }, p.GPUs...)
 }
 
+// autoSettings are the product's defaults.
+const autoSettings = "assignmentMode: auto\ndriverFiles: auto\n"
+
 // testBuilds is part of TestDiscovery: nodes share one Windows.
 func testBuilds(t *testing.T) {
-	p := newPolicy(t, bed.Options{Name: "builds", Settings: "assignmentMode: auto\n"})
+	p := newPolicy(t, bed.Options{Name: "builds", Settings: autoSettings})
 	first, other := p.GPUs[0], p.GPUs[1]
 	bed.WriteFile(t, first.DriverStorePath+`\nvidia-smi.exe`, "")
 	smi := []bed.Mapped{first.File("nvidia-smi.exe", `System32\nvidia-smi.exe`)}
@@ -161,7 +164,7 @@ func testBuilds(t *testing.T) {
 		}
 		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHave(t, id, other) }, other)
 
-		p.WriteSettings(t, "runtimeFiles: {nvidia: {add: [nvidia-smi.exe]}}\n")
+		p.WriteSettings(t, autoSettings+"runtimeFiles: {nvidia: {add: [nvidia-smi.exe]}}\n")
 		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], smi) }, first)
 	})
 }

@@ -268,9 +268,13 @@ func (n *Node) File(t testing.TB, name, content string) string {
 }
 
 // WriteSettings replaces config.yaml with the keys that the node needs and settings,
-// and applies it.
+// and applies it. Driver files are mounted on each version of Windows, unless settings have
+// driverFiles.
 func (n *Node) WriteSettings(t testing.TB, settings string) {
 	t.Helper()
+	if !strings.Contains(settings, "driverFiles") {
+		settings += "driverFiles: mount\n"
+	}
 	shim := plainExe
 	if n.options.Containerd2 {
 		shim = RunhcsShim
