@@ -13,7 +13,6 @@ GOBUILD := GOFLAGS="-trimpath -tags=grpcnotrace" GOAMD64=v1 GOARM64=v8.0 go buil
 # The image: its name without a tag, its platforms, and what is below the one for Windows.
 IMAGE ?= docker.io/library/directx-nri
 IMAGE_PLATFORMS ?= linux-amd64 linux-arm64 windows-amd64
-export WINDOWS_BASE_IMAGE ?= mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0
 # The time of everything in archives: https://reproducible-builds.org/specs/source-date-epoch/
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)$(if $(shell git status --porcelain 2>/dev/null | head -n 1),-dirty)
