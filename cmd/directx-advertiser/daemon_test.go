@@ -119,7 +119,7 @@ func TestMetricsAndHealth(t *testing.T) {
 	p.await("/healthz", 200, "ok")
 	p.await("/readyz", 503, "the kubelet does not watch directx.microsoft.com/compute, directx.microsoft.com/display")
 	p.await("/metrics", 200,
-		`directx_build_info{`, `directx_injection_mode{mode="kubelet"} 1`, `directx_assignment_mode{mode="location-path",`,
+		`directx_build_info{`, `directx_injection_mode{mode="kubelet"} 1`, `directx_assignment_mode{mode="location-path",`, `directx_driver_files_mode{mode="mount",`,
 		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
 		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
 	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {

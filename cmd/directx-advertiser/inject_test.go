@@ -14,6 +14,7 @@ import (
 
 	"directx-nri/advertiser"
 	"directx-nri/discovery"
+	"directx-nri/internal/policy"
 	"directx-nri/internal/testutil"
 	"directx-nri/ocispec"
 )
@@ -184,5 +185,14 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+func TestInjectorOptions(t *testing.T) {
+	t.Parallel()
+	p := policy.Default()
+	p.Assignment, p.DriverFiles = policy.AssignByClass, policy.FilesNone
+	if o := newInjector(&daemon{options: options{nodeOS: "windows"}, log: testutil.Quiet()}, &advertiser.Config{}, p).options; !o.ByClass || !o.NoDriverFiles || len(o.RuntimeFiles) > 0 {
+		t.Errorf("%+v", o)
 	}
 }

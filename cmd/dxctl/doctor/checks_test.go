@@ -110,6 +110,9 @@ func TestHealthyNodes(t *testing.T) {
 			f.Config.Policy.ServedBy, f.Containerd.NRI, f.NRIErr = policy.ServedByShim, false, readiness.ErrNotRunning
 		}), shim},
 		"Windows": {healthyWindows(), shim},
+		"Windows Server 2025": {with(healthyWindows(), func(f *Facts) {
+			f.DriverFiles, f.GPUs.List[0].System32 = policy.FilesNone, nil
+		}), shim},
 		"kubelet": {with(healthyWindows(), func(f *Facts) {
 			f.Config.Policy.Injection, f.Containerd.Handlers, f.Shims = policy.InjectByKubelet, nil, nil
 		}), []string{"kubelet"}},
