@@ -24,7 +24,7 @@ type File struct {
 	Resources []rule `yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
 	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
 	AssignmentMode string `yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
-	// Whether Windows containers get the files of their GPUs' drivers (mount), only files that runtimeFiles adds (none), or files where Windows does not supply them itself: before build 26100 (Windows Server 2025).
+	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds (none). auto is none from Windows Server 2025 (build 26100) on.
 	DriverFiles string `yaml:"driverFiles,omitempty" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
 	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
 	Injection string `yaml:"injection,omitempty" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
