@@ -40,14 +40,14 @@ func TestMachine(t *testing.T) {
 			Windows  struct{ Build uint32 }
 			HCSError string
 		}
-		Assignment, Reason string
+		Assignment, Reason, DriverFiles, DriverFilesReason string
 	}](t, "capabilities")
 	t.Logf("%+v", got)
 	if want := windows.RtlGetVersion().BuildNumber; got.Windows.Windows.Build != want {
 		t.Errorf("the build is %d, want %d", got.Windows.Windows.Build, want)
 	}
-	if got.Windows.HCSError != "" || got.Assignment == "" || got.Reason == "" {
-		t.Errorf("the Host Compute Service reports the error %q; devices are assigned by %q, because %q", got.Windows.HCSError, got.Assignment, got.Reason)
+	if got.Windows.HCSError != "" || got.Assignment == "" || got.Reason == "" || got.DriverFiles == "" || got.DriverFilesReason == "" {
+		t.Errorf("the Host Compute Service reports an error, or a mode or its reason is missing: %+v", got)
 	}
 
 	devices := dxctlJSON[[]struct {
