@@ -27,7 +27,7 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand()}},
+		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand(), newVerifyCommand()}},
 		{"containers", "Prepare containers:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(command.Version)}},

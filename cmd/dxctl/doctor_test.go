@@ -73,7 +73,8 @@ func TestReportHasNoSecret(t *testing.T) {
 		"config.yaml": "# HUNTER-comment\n" + configHead + "inventory: INVENTORY # HUNTER-line\n",
 		"gpus.yaml": "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n- instanceID: GPU # HUNTER-line\n" +
 			"  description: 'api_key=HUNTER-key https://u:HUNTER/url@example.com/x?sig=HUNTER-sig Bearer HUNTER-bearer'\n  display: true\n  locationPath: PCIROOT(0)#PCI(1B00)\n",
-		"state/shim.log": "level=error msg=\"password=\\\"HUNTER-quoted words\\\"\" token " + token + "\nlevel=info msg=well container=abc\n",
+		"state/shim.log":    "level=error msg=\"password=\\\"HUNTER-quoted words\\\"\" token " + token + "\nlevel=info msg=well container=abc\n",
+		"state/verify.json": `{"works": true, "reason": "https://u:HUNTER-verify@example.com refused"}`,
 	}
 	for name, invalid := range map[string]map[string]string{
 		"valid":      {},
@@ -110,7 +111,7 @@ func TestReportHasNoSecret(t *testing.T) {
 			if err != nil || !json.Valid(report) || strings.Contains(string(report), "HUNTER") || strings.Contains(string(report), token) {
 				t.Errorf("%v; secrets are in this, or it is no JSON:\n%s", err, report)
 			}
-			for _, want := range []string{`"doctor"`, `"findings"`, `"PCIROOT(0)#PCI(1B00)"`, "msg=well container=abc", `"resources"`} {
+			for _, want := range []string{`"doctor"`, `"findings"`, `"PCIROOT(0)#PCI(1B00)"`, "msg=well container=abc", `"resources"`, `"works": true`} {
 				if !strings.Contains(string(report), want) && (name == "valid" || want == `"doctor"`) {
 					t.Errorf("no %s in\n%s", want, report)
 				}

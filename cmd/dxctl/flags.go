@@ -107,7 +107,11 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if o.withShim {
 		return runflags.WithShim(os, o.request()), nil
 	}
-	flags, notes, err := runflags.Flags(program, os, devices, o.files(), options)
+	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.files(), options)
+	var flags []string
+	if err == nil {
+		flags, err = runflags.Flags(program, os, edits, devices, o.files())
+	}
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)

@@ -16,14 +16,27 @@ import (
 // maxLog in bytes is more than the shim's log has.
 const maxLog = 4 << 20
 
-// nodeReport is the file of 'dxctl doctor --report': what is known of a node, in our
-// own form. It has no file of others.
+// lines returns the lines of a file without secrets, or why it cannot be read. The zeros of
+// UTF-16 are left out.
+func lines(file string) []string {
+	text, err := durable.Read(file, maxLog)
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	return strings.Split(string(doctor.Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
+}
+
+// nodeReport is the file of 'dxctl doctor --report': what is known of a node, in our own
+// form. Of others it has devices.def of Windows.
 type nodeReport struct {
 	Claims       []doctor.Claim `json:"claims,omitempty"`
 	Doctor       doctor.Report  `json:"doctor"`
 	Capabilities doctor.Facts   `json:"capabilities"`
 	Devices      []deviceReport `json:"devices"`
 	ShimLog      []string       `json:"shimLog"`
+	// DevicesDef is Windows' file of the devices that containers can have.
+	DevicesDef []string      `json:"devicesDef,omitempty"`
+	Verify     *verifyReport `json:"verify,omitempty"` // the last one
 }
 
 // writeReport writes the report without secrets.
@@ -39,11 +52,11 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	if o.os == "windows" && !exists(filepath.Join(os.Getenv("SystemRoot"), "System32", "winecfg.exe")) { // not Wine
 		r.Claims = doctor.Claims(facts, r.Doctor.Findings)
 	}
-	log, err := durable.Read(facts.Config.Policy.Shim.Log, maxLog)
-	if err != nil {
-		log = []byte(err.Error())
+	r.ShimLog = lines(facts.Config.Policy.Shim.Log)
+	if o.os == "windows" {
+		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.ShimLog = strings.Split(string(doctor.Redact(log)), "\n")
+	r.Verify, _ = verifyRecord(o.stateDir).read() // A damaged one is left out.
 	var text bytes.Buffer
 	if err := printAs(&text, outputJSON, r); err != nil {
 		return err

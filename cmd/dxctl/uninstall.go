@@ -100,7 +100,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
 	r.err = errors.Join(err, shimfile.ClearNotServed(o.stateDir), service.DeleteTask(ctx, taskName))
-	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName))...)
+	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName), verifyRecord(o.stateDir).path)...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
 		r.remove(os.Remove, policy.Path(o.stateDir), policy.RuntimeSetPath(o.stateDir), compiled.Path(o.stateDir), compiled.DiscoveredPath(o.stateDir))

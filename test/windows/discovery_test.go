@@ -29,6 +29,7 @@ func TestDiscovery(t *testing.T) {
 		{"containers", testLive},
 		{"UUIDs", testUUIDs},
 		{"builds of Windows", testBuilds},
+		{"verify", testVerify},
 		{"example programs", testExamples},
 		{"unit tests", testUnits},
 	} {

@@ -28,13 +28,14 @@ const (
 	Nerdctl Program = "nerdctl"
 )
 
-const runtimeName = "io.containerd.directx.v1"
+// RuntimeName is the name by which containerd finds the runtime shim.
+const RuntimeName = "io.containerd.directx.v1"
 
 // WithShim returns the flags that run a container with the runtime shim and request
 // GPUs, in the form that [decision.Select] reads. Images cannot set annotations. On
 // Windows, ctr 1.7 drops them.
 func WithShim(os ocispec.OS, request string) []string {
-	flags := []string{"--runtime", runtimeName}
+	flags := []string{"--runtime", RuntimeName}
 	if os == ocispec.Windows {
 		return append(flags, env, decision.VisibleVariable+"="+request)
 	}
@@ -44,18 +45,12 @@ func WithShim(os ocispec.OS, request string) []string {
 // ErrNoFlag is the error of an edit that the program has no flag for.
 var ErrNoFlag = errors.New("has no flag for it")
 
-// Flags returns the flags of the program's run command that give devices to a
-// container, and the files that are left out. An error matches [ErrNoFlag] if the
-// shim could make an edit that flags cannot.
+// Flags returns the flags of the program's run command that make edits for devices. An
+// error matches [ErrNoFlag] if the shim could make an edit that flags cannot.
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, options ocispec.Options) ([]string, []ocispec.Note, error) {
-	edits, notes, err := ocispec.BuildEdits(os, devices, nil, files, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	var flags []string
+func Flags(program Program, os ocispec.OS, edits ocispec.Edits, devices []discovery.Device, files ocispec.Files) (flags []string, err error) {
 	add := func(flag, value string, invalid error) {
 		flags = append(flags, flag, value)
 		err = cmp.Or(err, invalid)
@@ -75,9 +70,9 @@ func Flags(program Program, os ocispec.OS, devices []discovery.Device, files oci
 		add(env, variable, checkText(program, variable))
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return flags, notes, nil
+	return flags, nil
 }
 
 // env is the flag of both programs for environment variables.

@@ -67,6 +67,16 @@ func linuxGPU(node, inside string, libraries ...string) discovery.Device {
 
 const location = "PCIROOT(0)#PCI(1B00)"
 
+// flagsOf returns the flags of the edits that give devices.
+func flagsOf(program Program, os ocispec.OS, devices []discovery.Device, files ocispec.Files, options ocispec.Options) ([]string, []ocispec.Note, error) {
+	edits, notes, err := ocispec.BuildEdits(os, devices, nil, files, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	flags, err := Flags(program, os, edits, devices, files)
+	return flags, notes, err
+}
+
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	const inside = `C:\Windows\System32\`
@@ -102,7 +112,7 @@ func TestFlags(t *testing.T) {
 		"no GPU": {ocispec.Linux, nil, nil, nil},
 	} {
 		for program, want := range map[Program][]string{Ctr: test.ctr, Nerdctl: test.nerdctl} {
-			got, notes, err := Flags(program, test.os, test.devices, files{}, ocispec.Options{})
+			got, notes, err := flagsOf(program, test.os, test.devices, files{}, ocispec.Options{})
 			if err != nil || len(notes) > 0 {
 				t.Errorf("%s, %s: %v %v", name, program, notes, err)
 			}
@@ -116,7 +126,7 @@ func TestFlags(t *testing.T) {
 func TestMissingFilesAreReported(t *testing.T) {
 	t.Parallel()
 	missing := files{store + `\nvcuda.dll`: ""}
-	flags, notes, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU(location, "nvcuda.dll")}, missing, ocispec.Options{})
+	flags, notes, err := flagsOf(Ctr, ocispec.Windows, []discovery.Device{windowsGPU(location, "nvcuda.dll")}, missing, ocispec.Options{})
 	if err != nil || len(flags) != 2 || len(notes) != 1 || notes[0].Source != store+`\nvcuda.dll` {
 		t.Errorf("%q, %v, %v", flags, notes, err)
 	}
@@ -143,14 +153,14 @@ func TestWhatHasNoFlag(t *testing.T) {
 		"a control character again": {both, ocispec.Windows, windowsGPU("PCI\n"), `"`},
 	} {
 		for _, program := range test.programs {
-			flags, _, err := Flags(program, test.os, []discovery.Device{test.device}, files{"/dev/link": "/dev/real"}, ocispec.Options{})
+			flags, _, err := flagsOf(program, test.os, []discovery.Device{test.device}, files{"/dev/link": "/dev/real"}, ocispec.Options{})
 			if !errors.Is(err, ErrNoFlag) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") || flags != nil {
 				t.Errorf("%s, %s: %q, %v", name, program, flags, err)
 			}
 		}
 	}
 	// The shim could not do this either.
-	if _, _, err := Flags(Ctr, ocispec.Windows, []discovery.Device{windowsGPU("")}, files{}, ocispec.Options{}); !errors.Is(err, ocispec.ErrNotAssignable) || errors.Is(err, ErrNoFlag) {
+	if _, _, err := flagsOf(Ctr, ocispec.Windows, []discovery.Device{windowsGPU("")}, files{}, ocispec.Options{}); !errors.Is(err, ocispec.ErrNotAssignable) || errors.Is(err, ErrNoFlag) {
 		t.Errorf("no location path: %v", err)
 	}
 }
@@ -228,7 +238,7 @@ func TestFlagsByThePolicy(t *testing.T) {
 	t.Parallel()
 	gpu := windowsGPU("PCIROOT(0)#PCI(1B00)", "nvcuda.dll")
 	for _, program := range []Program{Ctr, Nerdctl} {
-		flags, _, err := Flags(program, ocispec.Windows, []discovery.Device{gpu}, files{}, ocispec.Options{ByClass: true, VisibilityHints: true})
+		flags, _, err := flagsOf(program, ocispec.Windows, []discovery.Device{gpu}, files{}, ocispec.Options{ByClass: true, VisibilityHints: true})
 		text := strings.Join(flags, "\n")
 		if err != nil || !strings.Contains(text, "5B45201D-F2F2-4F3B-85BB-30FF1F953599") || strings.Contains(text, "--device\nvpci") || !strings.Contains(text, "--env\nDIRECTX_DEVICES=[{") {
 			t.Errorf("%s: %v\n%s", program, err, text)

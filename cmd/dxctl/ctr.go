@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"directx-nri/cmd/dxctl/runflags"
+	"directx-nri/internal/cli"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/shimfile"
+)
+
+// ctr is containerd's own client, which is part of each release of containerd.
+type ctr struct {
+	program, command                               []string
+	socket, namespace, snapshotter, runtime, image string
+	timeout                                        time.Duration
+	started                                        int // containers
+}
+
+func (c *ctr) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.image, "image", "", "`IMAGE` on the node (default: its pause image)")
+	flags.StringVar(&c.runtime, "runtime", "", "containerd's `RUNTIME` (default: the runtime shim; on Linux without it, runc)")
+	flags.StringSliceVar(&c.program, "ctr", []string{"ctr"}, "`PROGRAM` that is containerd's client, with first arguments: k0s,ctr")
+	flags.Lookup("ctr").DefValue = "ctr" // not [ctr] in help
+	flags.StringVar(&c.namespace, "containerd-namespace", "k8s.io", "`NAMESPACE` of the image and the containers")
+	flags.StringVar(&c.snapshotter, "snapshotter", "", "containerd's `SNAPSHOTTER` (default: ctr's)")
+	flags.StringVar(&c.socket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.DurationVar(&c.timeout, "timeout", 2*time.Minute, "limit for each start and removal")
+}
+
+// prepare checks the flags, and finds the runtime and the image.
+func (c *ctr) prepare(ctx context.Context) error {
+	if c.timeout <= 0 || len(c.program) == 0 || len(c.command) > 0 && c.image == "" {
+		return cli.Usage("want a positive --timeout, a program in --ctr, and --image with a command")
+	}
+	if _, err := exec.LookPath(c.program[0]); err != nil {
+		c.program[0] = filepath.Join(paths.Default().ShimDir, c.program[0]) // beside containerd
+	}
+	if c.runtime == "" {
+		c.runtime = runflags.RuntimeName
+		if runtime.GOOS != "windows" && !exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
+			c.runtime = "io.containerd.runc.v2"
+		}
+	}
+	if c.image != "" {
+		return nil
+	}
+	out, err := c.run(ctx, "images", "list", "--quiet")
+	for _, image := range slices.Sorted(slices.Values(strings.Fields(out))) {
+		if strings.Contains(path.Base(image), "pause") {
+			c.image = image
+		}
+	}
+	if err == nil && c.image == "" {
+		err = fmt.Errorf("containerd has no pause image in namespace %s: set --image", c.namespace)
+	}
+	return err
+}
+
+// run runs ctr and returns what it prints. The end of ctx does not interrupt it:
+// containerd could keep half of a container.
+func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+	defer cancel()
+	socket := regexp.MustCompile(`^(unix|npipe):(//)?`).ReplaceAllString(c.socket, "")
+	args = slices.Concat(c.program[1:], []string{"--address", socket, "--namespace", c.namespace}, args)
+	for {
+		command := exec.CommandContext(ctx, c.program[0], args...)
+		command.SysProcAttr, command.WaitDelay = ownGroup(), time.Second
+		out, err := command.Output()
+		exit := &exec.ExitError{}
+		switch {
+		case err == nil || !errors.As(err, &exit):
+			return string(out), err
+		case ctx.Err() != nil:
+			return "", fmt.Errorf("ctr has not ended within %s", c.timeout)
+		// ctr 2 looks for the pipe, in vain while others connect. It has sent no request yet.
+		case runtime.GOOS == "windows" && bytes.Contains(exit.Stderr, []byte("cannot access socket")):
+			time.Sleep(100 * time.Millisecond)
+		default:
+			_, message, _ := strings.Cut("\n"+string(exit.Stderr), "\nctr: ")
+			return "", errors.New(cmp.Or(strings.Join(strings.Fields(message), " "), string(exit.Stderr), err.Error()))
+		}
+	}
+}
+
+// start starts a container with flags of 'ctr run', and removes it with its task and
+// snapshot. refused is why it does not start, "" if it does.
+func (c *ctr) start(ctx context.Context, flags []string) (refused string, err error) {
+	c.started++
+	id := fmt.Sprintf("dxctl-verify-%d-%d", os.Getpid(), c.started)
+	args := []string{"run", "--detach", "--null-io", "--runtime", c.runtime, "--cgroup", "/" + id}
+	if c.snapshotter != "" {
+		args = append(args, "--snapshotter", c.snapshotter)
+	}
+	if _, err := c.run(ctx, slices.Concat(args, flags, []string{c.image, id}, c.command)...); err != nil {
+		refused = err.Error()
+	}
+	cleanup := context.WithoutCancel(ctx)
+	_, taskErr := c.run(cleanup, "tasks", "delete", "--force", id)
+	if _, err := c.run(cleanup, "containers", "delete", id); err != nil && !strings.Contains(err.Error(), "not found") {
+		return "", fmt.Errorf("container %s in namespace %s is left behind: %w", id, c.namespace, errors.Join(err, taskErr))
+	}
+	return refused, ctx.Err()
+}

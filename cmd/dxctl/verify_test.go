@@ -1,0 +1,178 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"directx-nri/cmd/dxctl/runflags"
+	"directx-nri/discovery"
+)
+
+// driverFiles returns mounts of files of the driver store C:\nv.
+func driverFiles(names ...string) (mounts []specs.Mount) {
+	for _, name := range names {
+		mounts = append(mounts, specs.Mount{Source: `C:\nv\` + name, Destination: `C:\Windows\System32\` + name})
+	}
+	return mounts
+}
+
+func TestFindRefused(t *testing.T) {
+	t.Parallel()
+	all := driverFiles(strings.Split("abcdefghijk", "")...)
+	failed := errors.New("no containerd")
+	for name, test := range map[string]struct {
+		// refuses are the groups that containers do not start with, as letters.
+		refuses []string
+		// dies is the number of containers after which none starts.
+		dies   int
+		err    error
+		want   string
+		failed string
+		starts int
+	}{
+		"none":                          {starts: 1},
+		"one":                           {refuses: []string{"c"}, want: "c", starts: 8},
+		"the first and the last":        {refuses: []string{"a", "k"}, want: "ak", starts: 14},
+		"all":                           {refuses: strings.Split("abcdefghijk", ""), want: "abcdefghijk", starts: 22},
+		"only together":                 {refuses: []string{"bj"}, want: "j"},
+		"only together, and one":        {refuses: []string{"bj", "cd", "f"}, want: "dfj"},
+		"three together":                {refuses: []string{"ack"}, want: "k"},
+		"containers stop to start":      {refuses: []string{"c"}, dies: 3, failed: "means nothing"},
+		"a container cannot be started": {err: failed, failed: failed.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			starts := 0
+			letters := func(files []specs.Mount) (text string) {
+				for _, f := range files {
+					text += strings.TrimPrefix(f.Source, `C:\nv\`)
+				}
+				return text
+			}
+			start := func(files []specs.Mount) (string, error) {
+				if starts++; test.dies > 0 && starts > test.dies {
+					return "nothing starts", nil
+				}
+				for _, group := range test.refuses {
+					if !strings.ContainsFunc(group, func(file rune) bool { return !strings.ContainsRune(letters(files), file) }) {
+						return "refused " + group, nil
+					}
+				}
+				return "", test.err
+			}
+			refused, err := findRefused(all, start)
+			if fmt.Sprint(err) != "<nil>" || test.failed != "" {
+				if test.failed == "" || err == nil || !strings.Contains(err.Error(), test.failed) {
+					t.Fatalf("error %v, want %q", err, test.failed)
+				}
+				return
+			}
+			if got := letters(refused); got != test.want || test.starts != 0 && starts != test.starts {
+				t.Errorf("refused %q after %d containers, want %q after %d", got, starts, test.want, test.starts)
+			}
+		})
+	}
+	if refused, err := findRefused(nil, nil); refused != nil || err != nil {
+		t.Errorf("without files: %v, %v", refused, err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	devices := []discovery.Device{{VendorID: discovery.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\other`}, {DriverStorePath: `C:\unknown`}}
+	for name, test := range map[string]struct{ refused, none, want []string }{
+		"nothing refused":               {},
+		"a file":                        {refused: []string{`nv\b.dll`}, none: []string{`nv\a.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - b.dll\n"}},
+		"a file that remains with none": {refused: []string{`nv\sub\a.dll`}, none: []string{`nv\sub\a.dll`}, want: []string{"driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - sub/a.dll\n"}},
+		"files of two vendors":          {refused: []string{`nv\a.dll`, `other\b.dll`, `nv\c.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    \"0x1234\":\n        remove:\n            - b.dll\n    nvidia:\n        remove:\n            - a.dll\n            - c.dll\n"}},
+		"of an unknown vendor":          {refused: []string{`unknown\a.dll`}, want: []string{"driverFiles: none\n"}},
+		"elsewhere":                     {refused: []string{`link\a.dll`}, want: []string{"driverFiles: none\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mounts := func(paths []string) (list []specs.Mount) {
+				for _, path := range paths {
+					list = append(list, specs.Mount{Source: `C:\` + path, Destination: path})
+				}
+				return list
+			}
+			if diff := cmp.Diff(test.want, settings(mounts(test.refused), mounts(test.none), devices)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestVerify runs the command with a script as ctr; the suites run it with the real one.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	const interlock = "*/proc/directx-nri-did-not*) fail 'inside /proc';; "
+	for name, test := range map[string]struct {
+		rules string // of the script, in order
+		flags []string
+		want  []string // in the output
+		err   string
+		early bool // there is no report
+	}{
+		"fine": {rules: interlock, want: []string{"refused  with the interlock, which must be refused\n         inside /proc\n", "starts   as configured\n"}},
+		"the shim and a pause image": {
+			rules: interlock + "*' run '*=none*/pause:3.9*|*' run '*visible-devices=0*/pause:3.9*) ;; *' run '*) fail other;;",
+			flags: []string{"--runtime", runflags.RuntimeName, "--index", "0"},
+		},
+		"a file is refused": {
+			rules: interlock + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files\n         invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
+			err: "do not start as configured: invalid parameter",
+		},
+		"no interlock":        {err: "in spite of the interlock"},
+		"no container starts": {rules: "*' run '*) fail broken;;", err: "nothing is known of GPUs: broken"},
+		"no GPU starts":       {rules: interlock + "*--device*) fail 'no device';;", want: []string{"refused  as configured"}, err: "even without driver files: no device"},
+		"one is left behind":  {rules: "*' containers delete '*) fail 'it runs';;", err: "is left behind: it runs"},
+		"no containerd":       {rules: "*) fail 'no socket';;", err: "no socket", early: true},
+		"no pause image":      {rules: "*) exit 0;;", err: "set --image", early: true},
+		"no answer":           {rules: "*' run '*) exec sleep 60;;", flags: []string{"--timeout", "300ms"}, err: "ctr has not ended within 300ms"},
+		"no time":             {flags: []string{"--timeout", "0s"}, err: "positive", early: true},
+		"a command alone":     {flags: []string{"--", "true"}, err: "--image", early: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, text := range map[string]string{
+				"libcuda.so": "", "libother.so": "",
+				"config.yaml": configHead + "inventory: DIR/gpus.yaml\n",
+				"gpus.yaml":   "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n- {instanceID: GPU-0, display: true, linux: {deviceNodes: [/dev/null], libraries: [DIR/libcuda.so, DIR/libother.so]}}\n",
+				"ctr": "fail() { echo 'level=warning msg=first' >&2; echo \"ctr: $1\" >&2; exit 1; }\ncase \"$* \" in " + test.rules +
+					" *' images list '*) printf 'a.test/pause:3.9\\na.test/pause:3.6\\nz.test/other:1\\n';; esac\n",
+			} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			state := filepath.Join(dir, "state")
+			if out, err := ask(t, "config", "apply", "--config", filepath.Join(dir, "config.yaml"), "--state-dir", state); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			report := filepath.Join(dir, "report.json")
+			out, err := ask(t, append([]string{"verify", "--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state, "--report", report}, test.flags...)...)
+			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+				t.Errorf("error %v, want %q\n%s", err, test.err, out)
+			}
+			for _, want := range test.want {
+				if want = strings.ReplaceAll(want, "DIR", dir); !strings.Contains(out, want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+			if exists(report) == test.early || exists(verifyRecord(state).path) == test.early {
+				t.Errorf("a report: %t, after\n%s", exists(report), out)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/internal/paths"
+	"directx-nri/internal/testutil"
+	"directx-nri/test/bed"
+)
+
+// TestVerify runs 'dxctl verify' with containerd's own client.
+func TestVerify(t *testing.T) {
+	s := start(t, bed.Options{NoKubelet: true, Shim: true, SameDevicePaths: true, Inventory: bed.NewInventory(2, 1)})
+	if out, err := s.Ctr("images", "tag", bed.Image, "dx.test/pause:3"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	before := s.leftovers(t)
+	verify := func(flags ...string) *exec.Cmd {
+		return s.DxctlCommand("verify", append([]string{"--cri-socket", "unix://" + s.Address(), "--containerd-namespace", bed.DefaultNamespace, "--snapshotter", "native"}, flags...)...)
+	}
+	for _, runtime := range []string{bed.DirectX, bed.Runc} {
+		report := filepath.Join(s.Dir, runtime+".json")
+		status, stdout, stderr := call(t, verify("--runtime", runtime, "--report", report))
+		if status != 0 {
+			t.Fatalf("with %s, exit status %d\n%s%s", runtime, status, stdout, stderr)
+		}
+		bed.MustContain(t, "what dxctl prints", stdout, "starts   without a GPU\n", "refused  with the interlock",
+			allocation.InterlockMount, "starts   with GPUs and 0 of 8 driver files\n", "starts   with GPUs and 8 of 8 driver files\n", "starts   as configured\n")
+		for _, file := range []string{report, filepath.Join(s.StateDir, "verify.json")} {
+			var result struct {
+				Image, Runtime string
+				Works          bool
+				Containers     []any
+			}
+			bed.Check(t, json.Unmarshal(bed.ReadFile(t, file), &result))
+			if !result.Works || result.Image != "dx.test/pause:3" || result.Runtime != runtime || len(result.Containers) != 5 {
+				t.Errorf("%s has %+v", file, result)
+			}
+		}
+	}
+
+	t.Run("a GPU that is allocated", func(t *testing.T) {
+		recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(s.StateDir), testutil.Quiet())
+		bed.Check(t, err)
+		t.Cleanup(func() { _ = recorder.Close() })
+		gpu := s.Inventory.GPUs[0].InstanceID()
+		_, err = recorder.Record(t.Context(), bed.Display, []allocation.Replica{{ID: gpu + "-0", InstanceID: gpu}}, false)
+		bed.Check(t, err)
+		if status, stdout, stderr := call(t, verify()); status != 1 || stdout != "" || !strings.Contains(stderr, "--force") {
+			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+		}
+		if status, stdout, stderr := call(t, verify("--force", "--runtime", bed.DirectX, "--image", bed.Image, "--", "/bin/true")); status != 0 {
+			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+		}
+		bed.Check(t, os.RemoveAll(paths.Allocations(s.StateDir)))
+	})
+
+	t.Run("the node starts no container", func(t *testing.T) {
+		if status, stdout, stderr := call(t, verify("--runtime", "io.containerd.no-such.v1")); status != 2 || !strings.Contains(stderr, "nothing is known of GPUs") || !strings.Contains(stderr, "no-such") {
+			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+		}
+	})
+
+	t.Run("interrupted", func(t *testing.T) {
+		command := verify("--runtime", bed.DirectX)
+		stdout, err := command.StdoutPipe()
+		bed.Check(t, err)
+		bed.Check(t, command.Start())
+		_, _ = stdout.Read(make([]byte, 1))
+		bed.Check(t, command.Process.Signal(os.Interrupt))
+		_ = command.Wait()
+		if status := command.ProcessState.ExitCode(); status != 2 {
+			t.Errorf("exit status %d, want 2", status)
+		}
+	})
+	if after := s.leftovers(t); !slices.Equal(before, after) {
+		t.Errorf("containers, snapshots and control groups were %q and are %q", before, after)
+	}
+}
+
+// leftovers returns what containers leave behind.
+func (s *suite) leftovers(t *testing.T) (all []string) {
+	t.Helper()
+	for _, list := range [][]string{{"containers", "list", "-q"}, {"tasks", "list", "-q"}, {"snapshots", "--snapshotter", "native", "list"}} {
+		out, err := s.Ctr(list...)
+		bed.Check(t, err)
+		all = append(all, out)
+	}
+	groups, err := exec.Command("find", "/sys/fs/cgroup", "-name", "dxctl-verify-*").CombinedOutput()
+	bed.Check(t, err)
+	return append(all, string(groups))
+}
