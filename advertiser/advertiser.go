@@ -55,9 +55,16 @@ type Config struct {
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
+	// AtCreation reports that the kubelet allocates when it creates a container, as on
+	// Windows, and not when it admits a pod: admission has a fake topology manager
+	// there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). An error of
+	// Allocate is retried then.
+	AtCreation bool
 	// Ready returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
-	// container, once for each resource with the replicas that the container holds.
+	// container, once for each resource with the replicas that the container holds. With
+	// AtCreation it is called by Allocate instead, during which another allocation can
+	// crash the kubelet (kubernetes#136021): it must return at once.
 	Ready func(ctx context.Context, resource string, replicaIDs []string) error
 	// Pods finds the containers that hold replicas, and the pods that no longer exist.
 	Pods *PodTracker
@@ -75,8 +82,10 @@ type Config struct {
 
 // timing are the durations that the package waits for. Tests shorten them.
 type timing struct {
-	// poll is the interval of checks for changes without an event, and of attempts.
-	poll time.Duration
+	// poll is the interval of checks for changes without an event, and of attempts;
+	// unwatched is that of checks for the kubelet's socket while the kubelet does not
+	// watch the list.
+	poll, unwatched time.Duration
 	// recheck is the interval at which devices, records and pods are read again,
 	// afterAllocate the time until then after an allocation.
 	recheck, afterAllocate time.Duration
@@ -120,7 +129,7 @@ func New(config Config) *Advertiser {
 	return &Advertiser{
 		config: config, now: time.Now,
 		timing: timing{
-			poll: time.Second, recheck: 10 * time.Second, afterAllocate: time.Second,
+			poll: time.Second, unwatched: 20 * time.Millisecond, recheck: 10 * time.Second, afterAllocate: time.Second,
 			removalDelay: 20 * time.Second, watch: 10 * time.Second, stop: 2 * time.Second,
 		},
 		changed: make(chan struct{}, 1), allocated: make(chan struct{}, 1),
@@ -181,7 +190,7 @@ func (a *Advertiser) start(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	devices, err := a.listDevices(ctx)
-	found := slices.ContainsFunc(resources.Assign(devices, a.config.Resources, a.config.NodeOS), func(d resources.Assigned) bool { return d.Rule != nil })
+	found := slices.ContainsFunc(a.assign(devices), func(d resources.Assigned) bool { return d.Rule != nil })
 	if a.config.FailOnInitError && !found {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}
@@ -300,7 +309,7 @@ func (a *Advertiser) kubelet() (localgrpc.Identity, error) {
 // GPU's resource is not that of this run. A pool whose list is too large for the
 // kubelet stays as it was.
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
-	assigned := resources.Assign(devices, a.config.Resources, a.config.NodeOS)
+	assigned := a.assign(devices)
 	a.logUnadvertised(assigned)
 	byResource := map[string][]gpu{}
 	for _, d := range assigned {
@@ -347,6 +356,27 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 	a.mu.Unlock()
 	a.publishing.log(a.config.Log, tooLarge, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
 	return nil
+}
+
+// assign returns the devices with their rules. If answers to the kubelet have GPUs and it
+// allocates at creation, only the first resource that has GPUs is advertised: of a
+// container with GPUs of two, the kubelet would drop some in silence, and no call of it
+// shows that a container has both.
+func (a *Advertiser) assign(devices []discovery.Device) []resources.Assigned {
+	all := resources.Assign(devices, a.config.Resources, a.config.NodeOS)
+	if a.config.Inject == nil || !a.config.AtCreation {
+		return all
+	}
+	first := slices.IndexFunc(a.config.Resources, func(rule policy.Resource) bool {
+		return slices.ContainsFunc(all, func(d resources.Assigned) bool { return d.Rule != nil && d.Rule.Name == rule.Name })
+	})
+	for i, d := range all {
+		if d.Rule != nil && d.Rule.Name != a.config.Resources[first].Name {
+			all[i].Rule = nil
+			all[i].Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, which is %s here", a.config.Resources[first].Name)
+		}
+	}
+	return all
 }
 
 // resourceInUse returns the oldest live record of a GPU; ok is false if there is none, or one

@@ -247,6 +247,7 @@ type running struct {
 func fastTiming() timing {
 	return timing{
 		poll:          20 * time.Millisecond,
+		unwatched:     time.Millisecond,
 		recheck:       20 * time.Millisecond,
 		afterAllocate: time.Millisecond,
 		removalDelay:  60 * time.Millisecond,

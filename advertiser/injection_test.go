@@ -63,6 +63,34 @@ func TestInjection(t *testing.T) {
 	}
 }
 
+// TestInjectionAtCreation: with two resources on a node whose kubelet allocates at creation, a
+// container could lose one of its GPUs.
+func TestInjectionAtCreation(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		devices []discovery.Device
+		want    string
+	}{
+		"both":    {[]discovery.Device{computeGPU("C"), displayGPU("D")}, "D"},
+		"compute": {[]discovery.Device{computeGPU("C")}, "C"},
+		"none":    {nil, ""},
+	} {
+		config := testConfig(t, "", nil)
+		config.Inject, config.AtCreation = injectDevices, true
+		advertised, left := "", ""
+		for _, d := range New(config).assign(test.devices) {
+			if d.Rule != nil {
+				advertised += d.Device.InstanceID
+			} else {
+				left += d.Reason
+			}
+		}
+		if advertised != test.want || strings.Contains(left, "GPUs of one resource, which is "+displayResource) != (len(test.devices) > 1) {
+			t.Errorf("%s: advertised %q, want %q; the reason of the others is %q", name, advertised, test.want, left)
+		}
+	}
+}
+
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)

@@ -97,7 +97,7 @@ func (s *server) run(ctx context.Context) error {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
 		}
 		if err != nil {
-			s.sleep(ctx)
+			s.sleep(ctx, s.timing.poll)
 		} else if err := s.serve(ctx, listener); err != nil {
 			return fmt.Errorf("serve %s: %w", s.resource, err)
 		}
@@ -106,8 +106,8 @@ func (s *server) run(ctx context.Context) error {
 }
 
 // sleep waits until the next check is due, something has changed or ctx ends.
-func (s *server) sleep(ctx context.Context) {
-	timer := time.NewTimer(s.timing.poll)
+func (s *server) sleep(ctx context.Context, interval time.Duration) {
+	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -164,7 +164,13 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 		}
 		watched, opened := s.watchedTimes()
 		if err != nil || !r.due(s.now(), kubelet, watched, opened) {
-			s.sleep(ctx)
+			// A kubelet admits its pods soon after it has created its socket, and refuses
+			// those whose devices are not registered by then.
+			interval := s.timing.unwatched
+			if watched {
+				interval = s.timing.poll
+			}
+			s.sleep(ctx, interval)
 			continue
 		}
 		r.opened = opened
@@ -192,7 +198,7 @@ func (s *server) register(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: SocketName(s.resource), ResourceName: s.resource, Options: options(),
+		Version: v1beta1.Version, Endpoint: SocketName(s.resource), ResourceName: s.resource, Options: s.options(),
 	})
 	if err != nil {
 		return fmt.Errorf("register %s on %s: %w", s.resource, path, err)

@@ -21,13 +21,17 @@ const readyTimeout = 4 * time.Second
 
 // options are for registration, and for GetDevicePluginOptions: the kubelet uses the
 // latter.
-func options() *v1beta1.DevicePluginOptions {
-	return &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}
+//
+// A kubelet that allocates at creation calls PreStartContainer before Allocate and, as
+// nothing is allocated yet, never starts the container
+// (GetDeviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34 and v1.37).
+func (s *server) options() *v1beta1.DevicePluginOptions {
+	return &v1beta1.DevicePluginOptions{PreStartRequired: !s.config.AtCreation, GetPreferredAllocationAvailable: true}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
 func (s *server) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
-	return options(), nil
+	return s.options(), nil
 }
 
 // ListAndWatch implements v1beta1.DevicePluginServer.
@@ -107,6 +111,11 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for i, replicas := range containers {
+		if s.config.AtCreation {
+			if err := s.config.Ready(ctx, s.resource, request.GetContainerRequests()[i].GetDevicesIds()); err != nil {
+				return nil, tokens, fmt.Errorf("%w: %w", errNotReady, err)
+			}
+		}
 		token, err := s.config.Recorder.Record(ctx, s.resource, replicas, s.config.Inject != nil)
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
@@ -123,9 +132,12 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	return response, tokens, nil
 }
 
+// errNotReady is returned while containers cannot be given GPUs.
+var errNotReady = errors.New("the container cannot start with its GPU now; the kubelet retries")
+
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
-// fails.
+// fails. It does not if [Config.AtCreation] is set.
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -135,7 +147,7 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
 	if err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")
-		return nil, status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %v", err)
+		return nil, status.Error(codes.FailedPrecondition, fmt.Sprintf("%v: %v", errNotReady, err))
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
@@ -156,6 +168,8 @@ func classify(err error) (reason string, code codes.Code) {
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotInjectable):
 		return "not_injectable", codes.InvalidArgument
+	case errors.Is(err, errNotReady):
+		return "not_ready", codes.FailedPrecondition
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "canceled", status.FromContextError(err).Code()
 	}

@@ -67,6 +67,7 @@ func TestCalls(t *testing.T) {
 		record func(n int, cancel func()) error
 		inject Inject
 		ready  error
+		late   bool // the kubelet allocates at creation
 		code   codes.Code
 		want   string // in the error and in the log
 		metric string
@@ -93,6 +94,10 @@ func TestCalls(t *testing.T) {
 		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
 		"start refused": {call: start, ready: errors.New("the plugin is missing"), code: codes.FailedPrecondition, want: "the plugin is missing",
 			metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="refused"} 1`},
+		"not ready, allocation at admission": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), metric: "allocations_total{"},
+		"allocation at creation":             {call: allocate([]string{"A::0"}), late: true, metric: "allocations_total{"},
+		"not ready, allocation at creation": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), late: true,
+			code: codes.FailedPrecondition, want: "the kubelet retries: the shim is missing", metric: failed("not_ready")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,9 +109,9 @@ func TestCalls(t *testing.T) {
 				recorder.fail = func(n int) error { return test.record(n, cancel) }
 			}
 			s := testServer(t, recorder, displayGPU("A"))
-			s.log, s.config.Inject, s.config.Metrics = logger, test.inject, metrics.New("p", "v")
+			s.log, s.config.Inject, s.config.Metrics, s.config.AtCreation = logger, test.inject, metrics.New("p", "v"), test.late
 			s.config.Ready = func(ctx context.Context, _ string, _ []string) error {
-				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
+				if deadline, ok := ctx.Deadline(); !test.late && (!ok || time.Until(deadline) > readyTimeout) {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
 				return test.ready

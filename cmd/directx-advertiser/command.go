@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -19,9 +20,15 @@ import (
 type options struct {
 	stateDir, runtimeDir, hostRoot string
 	kubeletDir, podResources       string
-	nodeOS, setupFile              string
+	nodeOS, setupFile, allocateAt  string
 	criSocket                      paths.CRISocket
 }
+
+// Values of --allocate-at.
+const (
+	atAdmission = "admission"
+	atCreation  = "creation"
+)
 
 func newCommand() *cobra.Command {
 	var o options
@@ -72,7 +79,11 @@ be restarted at any time.`,
 	set.Var(&o.criSocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
 	set.StringVar(&o.setupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
 	set.StringVar(&o.nodeOS, "node-os", runtime.GOOS, "operating system of the node's containers, windows or linux, if it is not this system's")
+	set.StringVar(&o.allocateAt, "allocate-at", "", "when the kubelet allocates: at `admission` of a pod, or at creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity (default by --node-os). With a wrong admission no container with a GPU starts")
 	command.RunE = func(command *cobra.Command, _ []string) error {
+		if !slices.Contains([]string{"", atAdmission, atCreation}, o.allocateAt) {
+			return cli.Usage("--allocate-at %s: must be %s or %s", o.allocateAt, atAdmission, atCreation)
+		}
 		if o.nodeOS != "windows" && o.nodeOS != "linux" {
 			return cli.Usage("--node-os %s: must be windows or linux", o.nodeOS)
 		}

@@ -206,6 +206,7 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 		Source:   discovery.ByClass(source, p.ByClass()),
 		Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.kubeletDir, Pods: d.pods,
 		NodeOS: d.nodeOS, Metrics: d.metrics, Log: d.log,
+		AtCreation:      d.allocateAt == atCreation || d.allocateAt == "" && d.nodeOS == "windows",
 		FailOnInitError: p.FailOnInitError && !d.started,
 	}
 	ready := func(context.Context) error { return nil }
@@ -214,11 +215,17 @@ func (d *daemon) advertise(ctx context.Context, p policy.Policy) error {
 	switch {
 	case p.Injection == policy.InjectByKubelet:
 		injector := newInjector(d, &c, p)
-		c.Inject, c.Ready = injector.Inject, injector.Ready
+		c.Inject = injector.Inject
+		if !c.AtCreation {
+			c.Ready = injector.Ready
+		}
 	case p.ServedBy == policy.ServedByShim:
 		checker := &shimChecker{stateDir: d.stateDir, criSocket: d.criSocket, now: time.Now}
 		ready = checker.Check
 		conditional.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), checker.Check(ctx)) }
+		if c.AtCreation {
+			c.Ready = conditional.Ready
+		}
 	default:
 		ready = d.checkPlugin
 	}

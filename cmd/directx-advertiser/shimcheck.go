@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -109,6 +110,8 @@ type conditionalSource struct {
 	discovery.Source
 	check func(context.Context) error
 	log   logrus.FieldLogger
+	// refused is the last answer of check if it was a definite error, else nil.
+	refused atomic.Pointer[error]
 
 	// enabled is the last definite answer, wasEnabled reports whether it was ever true.
 	enabled, wasEnabled bool
@@ -119,6 +122,10 @@ type conditionalSource struct {
 // containerd, the last one is used.
 func (s *conditionalSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	err := s.check(ctx)
+	s.refused.Store(nil)
+	if isDefinite(err) {
+		s.refused.Store(&err)
+	}
 	switch {
 	case err == nil && !s.enabled:
 		s.log.Info("Advertising GPUs")
@@ -134,4 +141,15 @@ func (s *conditionalSource) Devices(ctx context.Context) ([]discovery.Device, er
 		return nil, nil
 	}
 	return nil, fmt.Errorf("containers would not start with a GPU: %w", err)
+}
+
+// Ready returns the last answer of the check if it is a definite error. It uses no file and no
+// socket. That the answer is not known, as during a restart of containerd, is no error: with
+// the feature gate WindowsCPUAndMemoryAffinity a refused allocation fails the pod for good,
+// and the interlock is there for what the check misses.
+func (s *conditionalSource) Ready(context.Context, string, []string) error {
+	if err := s.refused.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

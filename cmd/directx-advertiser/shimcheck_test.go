@@ -167,6 +167,10 @@ func TestConditionalSource(t *testing.T) {
 	check := func(when string, want int, wantErr bool) {
 		t.Helper()
 		devices, err := source.Devices(t.Context())
+		// Ready has the definite errors only.
+		if ready := source.Ready(t.Context(), "", nil); (ready != nil) != isDefinite(source.check(t.Context())) {
+			t.Errorf("%s: ready %v", when, ready)
+		}
 		if len(devices) != want || (err != nil) != wantErr {
 			t.Errorf("%s: %v, %v", when, devices, err)
 		}

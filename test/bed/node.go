@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,9 @@ type Options struct {
 	// Config is YAML that the product's configuration file has beside what the
 	// node itself needs.
 	Config string
+	// WindowsKubelet runs a kubelet that allocates when it creates a container, as the
+	// kubelet of Windows does.
+	WindowsKubelet bool
 	// Containerd2 runs containerd 2 in place of 1.7.
 	Containerd2 bool
 	// APIPods hands pods to an API server of the node's own, in place of the kubelet. The
@@ -226,7 +230,27 @@ func (n *Node) stop(t *testing.T) {
 
 // Processes returns the node's processes, the runtime first.
 func (n *Node) Processes() []*Process {
-	return []*Process{n.Containerd, n.Kubelet, n.Plugin, n.Advertiser}
+	return append([]*Process{n.Containerd, n.Kubelet}, n.Daemons()...)
+}
+
+// Daemons returns the product's processes on the node.
+func (n *Node) Daemons() []*Process {
+	if n.NRIOff {
+		return []*Process{n.Advertiser}
+	}
+	return []*Process{n.Advertiser, n.Plugin}
+}
+
+// RestartDaemons ends all daemons, starts them again, and waits until they serve.
+func (n *Node) RestartDaemons(t testing.TB) {
+	t.Helper()
+	for _, p := range n.Daemons() {
+		p.Stop(t)
+	}
+	for _, p := range n.Daemons() {
+		p.Start(t)
+	}
+	n.WaitReady(t)
 }
 
 // Part runs a part of a test. After it every running container must have what the
@@ -299,6 +323,9 @@ func (n *Node) declareProcesses(t testing.TB) {
 	if n.Replicas > 0 {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
+	if n.WindowsKubelet {
+		advertiserFlags = append(advertiserFlags, "--allocate-at", "creation")
+	}
 	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket, "--cri-socket", n.Address()}, n.PluginFlags)
 	daemon := func(program string, args []string) *Process {
 		return NewProcess(program, filepath.Join(logs, program+".log"), func() *exec.Cmd { return exec.Command(n.Product(program), args...) })
@@ -316,7 +343,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 		if n.APIPods {
 			args = append(args, "--kubeconfig", n.API.Kubeconfig, "--node-ip", NodeAddress)
 		}
-		return exec.Command(n.parts.Stock("kubelet"), args...)
+		return exec.Command(n.parts.Stock(map[bool]string{false: "kubelet", true: "kubelet-windows"}[n.WindowsKubelet]), args...)
 	})
 	n.Advertiser = daemon("directx-advertiser", advertiserFlags)
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {
@@ -386,11 +413,13 @@ func (n *Node) CheckPlugin() error {
 	return readiness.Check(context.Background(), filepath.Join(n.RuntimeDir, readiness.SocketName))
 }
 
-// WaitReady waits until the plugin is connected and the kubelet offers every
-// healthy replica of the inventory.
+// WaitReady waits until the plugin, if NRI is enabled, is connected and the kubelet
+// offers every healthy replica of the inventory.
 func (n *Node) WaitReady(t testing.TB) {
 	t.Helper()
-	n.WaitPlugin(t)
+	if !n.NRIOff {
+		n.WaitPlugin(t)
+	}
 	n.WaitOffered(t)
 }
 
@@ -419,6 +448,9 @@ func (n *Node) WaitOffered(t testing.TB) {
 // Allocatable returns how many devices of each resource the kubelet can
 // allocate.
 func (n *Node) Allocatable() (map[string]int, error) {
+	if n.WindowsKubelet {
+		return n.loggedDevices(), nil
+	}
 	response, err := n.podResources.GetAllocatableResources(context.Background(), &podresources.AllocatableResourcesRequest{})
 	if err != nil {
 		return nil, err
@@ -428,6 +460,24 @@ func (n *Node) Allocatable() (map[string]int, error) {
 		counts[devices.GetResourceName()] += len(devices.GetDeviceIds())
 	}
 	return counts, nil
+}
+
+// loggedDevices returns how many healthy devices of each resource the kubelet has by its log since its last start. The
+// kubelet of Windows does not answer the question.
+func (n *Node) loggedDevices() map[string]int {
+	log := n.Kubelet.Log(0)
+	if i := strings.LastIndex(log, `"Starting Device Plugin manager"`); i >= 0 {
+		log = log[i:]
+	}
+	counts := make(map[string]int)
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, `"Mark all resources Unhealthy for resource"`) {
+			counts[field(line, "resourceName")] = 0
+		} else if _, healthy, found := strings.Cut(line, "healthyCount="); found {
+			counts[field(line, "resourceName")], _ = strconv.Atoi(strings.TrimSpace(healthy))
+		}
+	}
+	return counts
 }
 
 // callTimeout bounds a call to containerd or the kubelet. NRI may hold a creation for

@@ -35,7 +35,7 @@ func FindParts() (Parts, error) {
 // CheckNode returns an error if a program that every node requires is missing. The
 // error names the remedy.
 func (p Parts) CheckNode() error {
-	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet"} {
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet", "kubelet-windows"} {
 		if err := p.CheckStock(name, ""); err != nil {
 			return err
 		}

@@ -374,10 +374,13 @@ func (n *Node) MustNotRun(t testing.TB, pod string) {
 	}
 }
 
-// WaitRefused waits until the kubelet has refused to admit a pod and returns the reason
-// and message.
+// WaitRefused waits until the kubelet has refused to admit a pod, or with WindowsKubelet to
+// create its container main, and returns the reason and message.
 func (n *Node) WaitRefused(t testing.TB, pod string) string {
 	t.Helper()
+	if n.WindowsKubelet {
+		return n.WaitNotStarted(t, pod, "main", 0)
+	}
 	status := n.WaitStatus(t, pod, "the kubelet refuses it", func(s Status) error {
 		if s.Status.Phase != "Failed" {
 			return errors.New("it is not refused")

@@ -47,7 +47,9 @@ func newNode(dir, shim string) (*node, error) {
 	}
 	cri.RegisterRuntimeServiceServer(n.containerd, runtimeService{shim: shim})
 	go func() { _ = n.containerd.Serve(listener) }() // close ends it.
-	n.kubelet, err = fakekubelet.Start(n.path("plugins"), "")
+	if n.kubelet, err = fakekubelet.Start(n.path("plugins"), ""); err == nil {
+		n.kubelet.Windows = shim != ""
+	}
 	return n, err
 }
 

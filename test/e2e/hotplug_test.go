@@ -64,11 +64,7 @@ func (s *suite) testHotplug(t *testing.T) {
 		s.RunPod(t, bed.GPUPod("plain", 0))
 
 		// Daemons start without GPUs.
-		s.Advertiser.Stop(t)
-		s.Plugin.Stop(t)
-		s.Advertiser.Start(t)
-		s.Plugin.Start(t)
-		s.WaitReady(t)
+		s.RestartDaemons(t)
 		s.WriteInventory(t, all)
 		s.mustOffer(t, "GPUs are plugged in", bed.Display, 8)
 		s.RunPod(t, bed.GPUPod("plugged", 1))

@@ -135,11 +135,7 @@ func (s *suite) testDamage(t *testing.T) {
 		s.MustNotRun(t, d.pod)
 	}
 	// Both daemons start with damaged records.
-	s.Advertiser.Stop(t)
-	s.Plugin.Stop(t)
-	s.Advertiser.Start(t)
-	s.Plugin.Start(t)
-	s.WaitReady(t)
+	s.RestartDaemons(t)
 	for _, d := range all {
 		bed.WriteFile(t, d.file, d.content, 0o600)
 	}

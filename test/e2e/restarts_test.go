@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 
@@ -41,6 +42,10 @@ func (s *suite) testRestarts(t *testing.T) {
 		{"all are restarted", terminate, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
 		{"all are killed", kill, []*bed.Process{s.Kubelet, s.Containerd, s.Plugin, s.Advertiser}},
 	} {
+		row.which = slices.DeleteFunc(row.which, func(p *bed.Process) bool { return !slices.Contains(s.Processes(), p) })
+		if len(row.which) == 0 {
+			continue
+		}
 		s.Part(t, row.name, func(t *testing.T) {
 			before := []bed.View{s.Look(t, a, "main"), s.Look(t, b, "main"), s.Look(t, b, "side")}
 			s.RemoveDead(t, a, b)

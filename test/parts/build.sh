@@ -9,7 +9,8 @@
 #
 # Groups, `linux` when none is named:
 #
-#   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet
+#   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet,
+#                                    the kubelet with the container manager of Windows
 #             packages               runc, crun, busybox-static
 #   helm      bin/                   helm
 #   cluster   what linux and helm have, and
@@ -166,6 +167,44 @@ linux() {
 	build nerdctl linux "$bin" "-s -w -X $nerdctl/pkg/version.Version=$(version_of nerdctl $nerdctl)" $nerdctl/cmd/nerdctl
 
 	build kubernetes linux "$bin" "$(flags_kubernetes)" k8s.io/kubernetes/cmd/kubelet
+	kubelet_windows
+}
+
+# kubelet_windows builds kubelet-windows: a kubelet for Linux that allocates devices when it creates a container, as
+# the kubelet of Windows does. In a copy of its module, the container manager of Windows takes the place of the one
+# of Linux, and the file whose functions only the latter calls is reduced to what other files use.
+kubelet_windows() {
+	want=$(stamp "$here/kubernetes")
+	stampfile=$bin/.kubelet-windows.stamp
+	if current "$stampfile" "$want" kubelet-windows; then
+		say "kubelet-windows is up to date"
+		return
+	fi
+	say "building kubelet-windows"
+	rm -f "$stampfile"
+	copy=$parts/kubelet-windows
+	rm -rf "$copy"
+	mkdir -p "$copy/kubernetes"
+	source=$(cd "$here/kubernetes" && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+	for name in go.mod cmd pkg plugin third_party; do
+		cp -R "$source/$name" "$copy/kubernetes/"
+	done
+	chmod -R u+w "$copy"
+	manager=$copy/kubernetes/pkg/kubelet/cm
+	sed '/^\/\/ *+build /d; /^\/\/go:build /d' "$manager/container_manager_windows.go" >"$manager/container_manager_linux.go"
+	cat >"$manager/node_container_manager_linux.go" <<-'EOF'
+		package cm
+
+		const defaultNodeAllocatableCgroupName = "kubepods"
+
+		func getContainer(int) (string, error) { return "", nil }
+	EOF
+	cp "$here/kubernetes/go.mod" "$here/kubernetes/go.sum" "$copy/"
+	(cd "$here/kubernetes" && go mod edit -replace "k8s.io/kubernetes=$copy/kubernetes" "$copy/go.mod" &&
+		CGO_ENABLED=0 GOFLAGS=-mod=mod go build -modfile="$copy/go.mod" -trimpath -buildvcs=false \
+			-ldflags "$(flags_kubernetes)" -o "$bin/kubelet-windows" k8s.io/kubernetes/cmd/kubelet)
+	rm -rf "$copy"
+	printf '%s\n' "$want" >"$stampfile"
 }
 
 helm() {

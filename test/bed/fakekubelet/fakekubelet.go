@@ -26,6 +26,10 @@ type Kubelet struct {
 	plugin.UnimplementedRegistrationServer
 	podresources.UnimplementedPodResourcesListerServer
 
+	// Windows is for a kubelet of Windows: it allocates when it creates a container, and
+	// lists nothing as allocatable.
+	Windows bool
+
 	dir    string
 	server *grpc.Server
 	group  sync.WaitGroup
@@ -192,14 +196,18 @@ func (e *Endpoint) healthy() []string {
 	return ids
 }
 
-// Allocate chooses count free devices of a resource for a container, as the
-// kubelet does, and returns their IDs and the plugin's response.
+// Allocate chooses count free devices of a resource for a container, and returns their
+// IDs and the plugin's response. On Windows it fails if the plugin requires
+// PreStartContainer, which the kubelet calls before.
 func (k *Kubelet) Allocate(ctx context.Context, resource string, count int) ([]string, *plugin.ContainerAllocateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.endpoints[resource]
 	if e == nil {
 		return nil, nil, fmt.Errorf("%s is not registered", resource)
+	}
+	if options, err := e.GetDevicePluginOptions(ctx, &plugin.Empty{}); err != nil || k.Windows && options.GetPreStartRequired() {
+		return nil, nil, errors.Join(err, fmt.Errorf("no devices of %s found allocated in local cache", resource))
 	}
 	free := slices.DeleteFunc(e.healthy(), func(id string) bool { return e.inUse[id] })
 	if len(free) < count {
@@ -227,6 +235,9 @@ func (k *Kubelet) GetAllocatableResources(context.Context, *podresources.Allocat
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	response := &podresources.AllocatableResourcesResponse{}
+	if k.Windows {
+		return response, nil
+	}
 	for resource, e := range k.endpoints {
 		if ids := e.healthy(); len(ids) > 0 {
 			response.Devices = append(response.Devices, &podresources.ContainerDevices{ResourceName: resource, DeviceIds: ids})
