@@ -33,11 +33,17 @@ const lockName = ".lock"
 // number may read beside it with a [Store].
 type Recorder struct {
 	store *Store
-	lock  *flock.Flock
+	file  *flock.Flock // the directory's lock
 	log   logrus.FieldLogger
 
-	mu       sync.Mutex
+	// newMu guards sequence, the number of the newest record, and added, the records that
+	// lock has not added yet. It is never held while files are used.
+	newMu    sync.Mutex
 	sequence uint64
+	added    []*Entry
+
+	// mu is taken with lock, and held while files are used.
+	mu sync.Mutex
 	// byReplica lists the records that have not ended by replica, oldest first.
 	byReplica map[replicaKey][]*Entry
 	byID      map[ID]*Entry
@@ -59,7 +65,7 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 	r := &Recorder{
 		store: OpenStore(dir),
 		// On a read-only file system the lock cannot be opened, and nothing be recorded.
-		lock:      flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
+		file:      flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
 		log:       log,
 		byReplica: map[replicaKey][]*Entry{},
 		byID:      map[ID]*Entry{},
@@ -86,17 +92,17 @@ func (r *Recorder) open(ctx context.Context) error {
 
 // acquire takes the directory's lock, and waits for it if necessary.
 func (r *Recorder) acquire(ctx context.Context) error {
-	locked, err := r.lock.TryLock()
+	locked, err := r.file.TryLock()
 	if err != nil || locked {
 		return err
 	}
-	r.log.WithField("lock", r.lock.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
-	_, err = r.lock.TryLockContext(ctx, lockRetry)
+	r.log.WithField("lock", r.file.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
+	_, err = r.file.TryLockContext(ctx, lockRetry)
 	return err
 }
 
 // Close releases the directory's lock. The records stay.
-func (r *Recorder) Close() error { return r.lock.Close() }
+func (r *Recorder) Close() error { return r.file.Close() }
 
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
@@ -104,7 +110,7 @@ var ErrNotWritable = errors.New("allocations cannot be recorded")
 // CheckWritable returns [ErrNotWritable] on a file system that has become read-only. If
 // the directory or its lock was removed, it opens the records again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	if !r.holdsLock() {
 		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
@@ -112,7 +118,7 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 		}
 		r.log.WithField("records", len(r.byID)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
 	}
-	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
+	f, err := os.OpenFile(r.file.Path(), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
 	}
@@ -121,14 +127,16 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 
 // holdsLock reports whether r has locked the file that is now in the directory.
 func (r *Recorder) holdsLock() bool {
-	locked, _ := r.lock.Stat()
-	now, _ := os.Stat(r.lock.Path())
-	return r.lock.Locked() && os.SameFile(locked, now)
+	locked, _ := r.file.Stat()
+	now, _ := os.Stat(r.file.Path())
+	return r.file.Locked() && os.SameFile(locked, now)
 }
 
 // Record writes a record of the allocation of replicas to a container, and returns the
-// token for the container. The record is on disk when it returns. Records of the same
-// replicas that have ended are removed.
+// token for the container. The record is on disk when it returns. That is all that it
+// waits for, as another allocation meanwhile can crash the kubelet on Windows
+// (kubernetes#136021): other calls do not delay it, and [Recorder.Live] removes the
+// records of the same replicas that have ended.
 //
 // No container presents the token of an injected record. It ends when all of its
 // replicas are in newer records, or [Recorder.Attribute] bound it and another pod's
@@ -137,18 +145,13 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 	if resource == "" || len(replicas) == 0 {
 		return "", errors.New("record allocation: no resource or no replica")
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
-
 	token := NewToken()
-	// The clock leaves room for the number of a record that cannot be read now.
-	r.sequence = max(r.sequence+1, uint64(time.Now().UnixNano()))
 	record := Record{
 		ID:        token.ID(),
-		Sequence:  r.sequence,
+		Sequence:  r.nextSequence(),
 		Resource:  resource,
 		Replicas:  slices.Clone(replicas),
 		CreatedAt: time.Now().UTC(),
@@ -164,11 +167,30 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 	if err := durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
 	}
-	r.add(&Entry{Record: record})
-	for _, key := range replicaKeys(record) {
-		r.endSuperseded(key)
-	}
+	r.newMu.Lock()
+	defer r.newMu.Unlock()
+	r.added = append(r.added, &Entry{Record: record})
 	return token, nil
+}
+
+// nextSequence returns a number above those of all records.
+func (r *Recorder) nextSequence() uint64 {
+	r.newMu.Lock()
+	defer r.newMu.Unlock()
+	// The clock leaves room for the number of a record that cannot be read now.
+	r.sequence = max(r.sequence+1, uint64(time.Now().UnixNano()))
+	return r.sequence
+}
+
+// lock locks mu, and adds the records that were written since it was last locked.
+func (r *Recorder) lock() {
+	r.mu.Lock()
+	r.newMu.Lock()
+	defer r.newMu.Unlock()
+	for _, e := range r.added {
+		r.add(e)
+	}
+	r.added = nil
 }
 
 // Attribute binds an injected record to the container that the kubelet names as
@@ -176,7 +198,7 @@ func (r *Recorder) Record(ctx context.Context, resource string, replicas []Repli
 // that is recreated under the same name counts as the same. Its errors are those
 // of [Store.Bind].
 func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	e, ok := r.byID[id]
 	if !ok || !e.Injected {
@@ -193,7 +215,7 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 // End removes a record whose token no container will present any more. It does nothing
 // if the record has ended already.
 func (r *Recorder) End(id ID) error {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	e, ok := r.byID[id]
 	if !ok {
@@ -207,7 +229,7 @@ func (r *Recorder) End(id ID) error {
 
 // Live returns the records that have not ended, oldest first.
 func (r *Recorder) Live() []Entry {
-	r.mu.Lock()
+	r.lock()
 	defer r.mu.Unlock()
 	for key := range r.byReplica {
 		r.endSuperseded(key)
@@ -304,12 +326,16 @@ func (r *Recorder) readHolder(e *Entry) (known bool) {
 	return true
 }
 
-// add adds e, which is newer than all others.
+// add adds e, unless it was found in the directory already.
 func (r *Recorder) add(e *Entry) {
+	if r.byID[e.ID] != nil {
+		return
+	}
 	r.byID[e.ID] = e
 	for _, key := range replicaKeys(e.Record) {
 		if !slices.Contains(r.byReplica[key], e) {
 			r.byReplica[key] = append(r.byReplica[key], e)
+			slices.SortFunc(r.byReplica[key], func(a, b *Entry) int { return bySequence(*a, *b) })
 		}
 	}
 }
@@ -353,7 +379,9 @@ func (r *Recorder) load(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		r.add(&e)
+		r.newMu.Lock()
 		r.sequence = max(r.sequence, e.Sequence)
+		r.newMu.Unlock()
 	}
 	files, err := os.ReadDir(r.store.dir)
 	for _, file := range files {
