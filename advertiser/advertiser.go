@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -95,6 +96,9 @@ type timing struct {
 	watch time.Duration
 	// stop bounds the wait for calls in flight when a server stops.
 	stop time.Duration
+	// quiet is how long no other allocation may begin before and after one
+	// ([server.soleAllocation]).
+	quiet time.Duration
 }
 
 // Advertiser is the device plugin for all resources, for one run.
@@ -105,6 +109,8 @@ type Advertiser struct {
 	// changed receives a value when the source's devices have changed, allocated
 	// after an allocation.
 	changed, allocated chan struct{}
+	// begun is when the last allocation began, nil if there was none.
+	begun atomic.Pointer[time.Time]
 
 	mu sync.Mutex
 	// servers by resource are constant after start.
@@ -131,6 +137,7 @@ func New(config Config) *Advertiser {
 		timing: timing{
 			poll: time.Second, unwatched: 20 * time.Millisecond, recheck: 10 * time.Second, afterAllocate: time.Second,
 			removalDelay: 20 * time.Second, watch: 10 * time.Second, stop: 2 * time.Second,
+			quiet: 100 * time.Millisecond,
 		},
 		changed: make(chan struct{}, 1), allocated: make(chan struct{}, 1),
 		servers: map[string]*server{}, placed: map[string]string{},

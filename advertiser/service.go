@@ -79,7 +79,11 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	sole := s.soleAllocation()
 	response, tokens, err := s.allocate(ctx, request)
+	if err == nil {
+		err = sole(ctx)
+	}
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("allocate %s: %w", s.resource, context.Cause(ctx))
 	}
@@ -95,6 +99,37 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	signal(s.allocated)
 	return response, nil
+}
+
+// errConcurrent is returned for an allocation during which another one began.
+var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
+
+// soleAllocation returns a function that waits until timing.quiet from now, and fails if
+// another allocation has begun meanwhile, or had within as long before.
+//
+// A kubelet that allocates at creation does so for several pods at once. When an
+// allocation begins, it drops state that those before it still write to when Allocate has
+// succeeded, which is a panic (devicesToReuse in pkg/kubelet/cm/devicemanager/manager.go,
+// v1.34 and v1.37). So of several that begin at once all but the last must fail, and
+// which is the last cannot be seen if they are close. Without Config.AtCreation the
+// kubelet allocates for one pod after the other.
+func (s *server) soleAllocation() func(context.Context) error {
+	if !s.config.AtCreation {
+		return func(context.Context) error { return nil }
+	}
+	begun := time.Now()
+	last := s.begun.Swap(&begun)
+	quiet := time.After(s.timing.quiet)
+	return func(ctx context.Context) error {
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+		}
+		if s.begun.Load() != &begun || last != nil && begun.Sub(*last) < s.timing.quiet {
+			return errConcurrent
+		}
+		return nil
+	}
 }
 
 // allocate validates the whole request before it records anything. It returns the
@@ -170,6 +205,8 @@ func classify(err error) (reason string, code codes.Code) {
 		return "not_injectable", codes.InvalidArgument
 	case errors.Is(err, errNotReady):
 		return "not_ready", codes.FailedPrecondition
+	case errors.Is(err, errConcurrent):
+		return "concurrent", codes.Aborted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "canceled", status.FromContextError(err).Code()
 	}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -128,6 +131,49 @@ func TestCalls(t *testing.T) {
 			if !strings.Contains(page.Body.String(), test.metric) {
 				t.Errorf("no %s in the metrics", test.metric)
 			}
+		})
+	}
+}
+
+// TestSoleAllocation: a kubelet that allocates at creation may crash if one of several
+// allocations that begin at once succeeds.
+func TestSoleAllocation(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		late    bool
+		begin   []time.Duration
+		granted []bool
+	}{
+		"one":                                 {true, []time.Duration{0}, []bool{true}},
+		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}},
+		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}},
+		"one after the other":                 {true, []time.Duration{0, 100 * time.Millisecond}, []bool{true, true}},
+		"a third one later":                   {true, []time.Duration{0, 0, 100 * time.Millisecond}, []bool{false, false, true}},
+		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				recorder := &memoryRecorder{}
+				s := testServer(t, recorder, displayGPU("A"))
+				s.config.AtCreation = test.late
+				granted := make([]bool, len(test.begin))
+				var group sync.WaitGroup
+				for i, begin := range test.begin {
+					group.Go(func() {
+						time.Sleep(begin)
+						_, err := s.Allocate(t.Context(), allocateRequest([]string{fmt.Sprintf("A::%d", i)}))
+						granted[i] = err == nil
+						if err != nil && status.Code(err) != codes.Aborted {
+							t.Error(err)
+						}
+					})
+				}
+				group.Wait()
+				if n := len(recorder.Live()); !slices.Equal(granted, test.granted) || n != strings.Count(fmt.Sprint(test.granted), "true") {
+					t.Errorf("granted %v, want %v; %d records", granted, test.granted, n)
+				}
+			})
 		})
 	}
 }

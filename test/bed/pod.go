@@ -376,18 +376,21 @@ func (n *Node) MustNotRun(t testing.TB, pod string) {
 
 // WaitRefused waits until the kubelet has refused to admit a pod, or with WindowsKubelet to
 // create its container main, and returns the reason and message.
-func (n *Node) WaitRefused(t testing.TB, pod string) string {
+func (n *Node) WaitRefused(t testing.TB, pod string) (message string) {
 	t.Helper()
-	if n.WindowsKubelet {
-		return n.WaitNotStarted(t, pod, "main", 0)
-	}
-	status := n.WaitStatus(t, pod, "the kubelet refuses it", func(s Status) error {
-		if s.Status.Phase != "Failed" {
+	n.WaitStatus(t, pod, "the kubelet refuses it", func(s Status) error {
+		c, _ := s.Container("main")
+		switch waiting := c.State.Waiting; {
+		case s.Status.Phase == "Failed":
+			message = s.Status.Reason + ": " + s.Status.Message
+		case n.WindowsKubelet && waiting != nil && waiting.Reason == "CreateContainerConfigError":
+			message = waiting.Message
+		default:
 			return errors.New("it is not refused")
 		}
 		return nil
 	})
-	return status.Status.Reason + ": " + status.Status.Message
+	return message
 }
 
 // WaitNotStarted waits until the kubelet reports a failure to start a

@@ -75,10 +75,13 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 		_, err := bed.Allocate(plugin, device)
 		bed.Check(t, err)
 	}
-	waiting := slices.DeleteFunc(s.records(t), func(e allocation.Entry) bool { return e.Holder != nil || e.Replicas[0].ID != device })
-	if len(waiting) != limit {
-		t.Errorf("%d records are left of %d kills, %d answers and %d more, want %d: no container came for them", len(waiting), kills, answered, 2*limit, limit)
-	}
+	bed.Eventually(t, 20*time.Second, "records that no container came for end", func() error {
+		waiting := slices.DeleteFunc(s.records(t), func(e allocation.Entry) bool { return e.Holder != nil || e.Replicas[0].ID != device })
+		if len(waiting) != limit {
+			return fmt.Errorf("%d records are left of %d kills, %d answers and %d more, want %d", len(waiting), kills, answered, 2*limit, limit)
+		}
+		return nil
+	})
 	s.RunPod(t, bed.GPUPod("after", 1))
 }
 

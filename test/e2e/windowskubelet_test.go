@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"directx-nri/test/bed"
 )
@@ -21,4 +22,44 @@ func TestWindowsKubelet(t *testing.T) {
 	t.Run("5 only an allocation grants a device", s.testTokens)
 	t.Run("6 GPUs come and go", s.testHotplug)
 	t.Run("7 records survive", s.testRecords)
+}
+
+// TestConcurrentPods starts pods at once. The kubelet of Windows allocates in the workers of
+// the pods, and one allocation during another crashes it (kubernetes#136021). The
+// advertiser prevents almost all of that: without it, the kubelet crashes once to three
+// times for eight pods. Should it crash, a service manager starts it again. Every pod must
+// run with its GPU in the end.
+func TestConcurrentPods(t *testing.T) {
+	s := start(t, bed.Options{
+		WindowsKubelet: true, Shim: true, PodsByShim: true, NRIOff: true,
+		Replicas: 8, Inventory: bed.NewInventory(2, 0), Config: "servedBy: shim\n",
+	})
+	const rounds = 2
+	crashes := 0
+	for range rounds {
+		var pods []string
+		for range 6 {
+			pods = append(pods, s.Apply(t, bed.GPUPod("at-once", 1)))
+		}
+		for _, pod := range pods {
+			bed.Eventually(t, 2*time.Minute, "pod "+pod+" runs", func() error {
+				if !s.Kubelet.Running() {
+					crashes++
+					s.Kubelet.Start(t)
+					s.WaitKubelet(t)
+				}
+				status, err := s.Status(pod)
+				if err != nil {
+					return err
+				}
+				return status.Running()
+			})
+		}
+		s.WaitServed(t, pods...)
+		s.Remove(t, pods...)
+	}
+	t.Logf("the kubelet crashed %d times", crashes)
+	if crashes > 1 {
+		t.Error(s.Kubelet.Tail(60))
+	}
 }
