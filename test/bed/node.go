@@ -76,7 +76,8 @@ type Options struct {
 	// WindowsKubelet runs a kubelet that allocates when it creates a container, as the
 	// kubelet of Windows does.
 	WindowsKubelet bool
-	// Containerd2 runs containerd 2 in place of 1.7.
+	// Containerd2 runs containerd 2 in place of 1.7, the newest runc, and the newest kubelet
+	// unless it is WindowsKubelet or has an API server, which is older.
 	Containerd2 bool
 	// APIPods hands pods to an API server of the node's own, in place of the kubelet. The
 	// [Suite] has a network.
@@ -104,7 +105,8 @@ type Node struct {
 	CRI cri.RuntimeServiceClient
 
 	reports      string // where containers without their GPU write
-	containerd   string // the directory of containerd's programs
+	containerd   string // the directory of containerd's programs, and runc's of containerd 2
+	kubelet      string // the kubelet's program
 	layer        string // the snapshot of the image's one layer
 	cgroup       string // the control group of all containers
 	inventory    string // the inventory file
@@ -130,6 +132,7 @@ func Start(t *testing.T, opts Options) *Node {
 		Options:    opts,
 		reports:    filepath.Join(dir, "reports"),
 		containerd: parts.dir,
+		kubelet:    parts.Stock("kubelet"),
 		Dir:        dir,
 		StateDir:   filepath.Join(dir, "state"),
 		RuntimeDir: filepath.Join(dir, "runtime"),
@@ -145,6 +148,12 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	if opts.Containerd2 {
 		n.containerd = filepath.Join(filepath.Dir(parts.dir), "containerd2")
+	}
+	switch {
+	case opts.WindowsKubelet:
+		n.kubelet = parts.Stock("kubelet-windows")
+	case opts.Containerd2 && !opts.APIPods:
+		n.kubelet = filepath.Join(n.containerd, "kubelet")
 	}
 	// An earlier node's.
 	entries, err := filepath.Glob(kubeletRoot + "/*")
@@ -343,7 +352,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 		if n.APIPods {
 			args = append(args, "--kubeconfig", n.API.Kubeconfig, "--node-ip", NodeAddress)
 		}
-		return exec.Command(n.parts.Stock(map[bool]string{false: "kubelet", true: "kubelet-windows"}[n.WindowsKubelet]), args...)
+		return exec.Command(n.kubelet, args...)
 	})
 	n.Advertiser = daemon("directx-advertiser", advertiserFlags)
 	for _, p := range []*Process{n.Kubelet, n.Advertiser} {

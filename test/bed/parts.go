@@ -62,7 +62,7 @@ func (p Parts) check() error {
 	if err := p.CheckNode(); err != nil {
 		return err
 	}
-	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2"} {
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet", "runc"} {
 		if err := p.CheckStock("../containerd2/"+name, "versions"); err != nil {
 			return err
 		}

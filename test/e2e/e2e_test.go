@@ -37,6 +37,25 @@ func TestNode(t *testing.T) {
 	}
 }
 
+// TestNewest has the main job with containerd 2 and the newest kubelet and runc, as
+// TestInterlock has the interlock.
+func TestNewest(t *testing.T) {
+	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1), Containerd2: true})
+	t.Run("a pod gets its device", s.testDevices)
+	s.Part(t, "a restart changes nothing", func(t *testing.T) {
+		pod := s.RunPod(t, bed.GPUPod("long", 2))
+		before := s.Look(t, pod, "main")
+		s.Restart(t, s.Processes()...)
+		s.WaitReady(t)
+		s.WaitRunning(t, pod) // A kubelet that was restarted has to find it.
+		if now := s.Look(t, pod, "main"); now.ID != before.ID || now.PID != before.PID {
+			t.Errorf("container %s with process %d is now %s with %d", before.ID, before.PID, now.ID, now.PID)
+		}
+		s.crash(t, pod)
+		s.RunPod(t, bed.GPUPod("new", 1))
+	})
+}
+
 // suite is a node that the parts of a test share.
 type suite struct {
 	*bed.Node

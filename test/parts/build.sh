@@ -17,12 +17,16 @@
 #             cluster/               etcd, the API server, the controller manager,
 #                                    the scheduler and kubectl of the kubelet's version
 #             packages               containernetworking-plugins
-#   versions  containerd2/           containerd 2, ctr, the runc shim
+#   versions  containerd2/           containerd 2, ctr, the runc shim, the newest kubelet,
+#                                    and the newest runc, without seccomp
+#             packages               gcc, libc6-dev
 #   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
 #                                    a client of the suite's own (containerd/client),
 #                                    and the test doubles of test/windows/doubles
-#             windows-containerd2/   containerd 2, ctr
-#             windows-hcsshim-new/   the newest runhcs shim that builds
+#             windows-aks1/          containerd 1.7 of AKS
+#             windows-aks2/          containerd 2 of AKS, the runhcs shim it names
+#             windows-eks/           containerd of EKS, the runhcs shim it names
+#             windows-newest/        containerd 2, ctr, the newest runhcs shim
 #             packages               wine64, gcc, gcc-mingw-w64-x86-64,
 #                                    g++-mingw-w64-x86-64, directx-headers-dev
 #   all       all of them
@@ -69,7 +73,7 @@ current() {
 }
 
 # build builds packages of a module for an operating system:
-# build MODULE GOOS DIR LDFLAGS IMPORT-PATH...
+# build MODULE GOOS DIR LDFLAGS IMPORT-PATH... With cgo=1, it uses the C compiler.
 build() {
 	module=$1 goos=$2 dir=$3 ldflags=$4
 	shift 4
@@ -91,7 +95,7 @@ build() {
 	# The stamp goes first and comes last, so that a build that is cut short
 	# never looks finished.
 	rm -f "$stampfile"
-	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$dir/" "$@")
+	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=${cgo:-0} GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$dir/" "$@")
 	printf '%s\n' "$want" >"$stampfile"
 }
 
@@ -128,10 +132,10 @@ runhcs=github.com/Microsoft/hcsshim/cmd/containerd-shim-runhcs-v1
 major() { echo "${1#v}" | cut -d. -f1; }
 minor() { echo "$1" | cut -d. -f2; }
 
-# flags_kubernetes prints the linker's flags for Kubernetes' programs: the
-# kubelet refuses to start without knowing its version.
+# flags_kubernetes prints the linker's flags for Kubernetes' programs of module $1:
+# the kubelet refuses to start without knowing its version.
 flags_kubernetes() {
-	kubernetes=$(version_of kubernetes k8s.io/kubernetes)
+	kubernetes=$(version_of "$1" k8s.io/kubernetes)
 	v=k8s.io/component-base/version
 	echo "-s -w -X $v.gitVersion=$kubernetes -X $v.gitMajor=$(major "$kubernetes") -X $v.gitMinor=$(minor "$kubernetes")"
 }
@@ -166,7 +170,7 @@ linux() {
 
 	build nerdctl linux "$bin" "-s -w -X $nerdctl/pkg/version.Version=$(version_of nerdctl $nerdctl)" $nerdctl/cmd/nerdctl
 
-	build kubernetes linux "$bin" "$(flags_kubernetes)" k8s.io/kubernetes/cmd/kubelet
+	build kubernetes linux "$bin" "$(flags_kubernetes kubernetes)" k8s.io/kubernetes/cmd/kubelet
 	kubelet_windows
 }
 
@@ -202,7 +206,7 @@ kubelet_windows() {
 	cp "$here/kubernetes/go.mod" "$here/kubernetes/go.sum" "$copy/"
 	(cd "$here/kubernetes" && go mod edit -replace "k8s.io/kubernetes=$copy/kubernetes" "$copy/go.mod" &&
 		CGO_ENABLED=0 GOFLAGS=-mod=mod go build -modfile="$copy/go.mod" -trimpath -buildvcs=false \
-			-ldflags "$(flags_kubernetes)" -o "$bin/kubelet-windows" k8s.io/kubernetes/cmd/kubelet)
+			-ldflags "$(flags_kubernetes kubernetes)" -o "$bin/kubelet-windows" k8s.io/kubernetes/cmd/kubelet)
 	rm -rf "$copy"
 	printf '%s\n' "$want" >"$stampfile"
 }
@@ -218,7 +222,7 @@ cluster() {
 	[ -x /usr/lib/cni/bridge ] || install containernetworking-plugins
 
 	build etcd linux "$parts/cluster" "-s -w" ./etcd
-	build kubernetes linux "$parts/cluster" "$(flags_kubernetes)" \
+	build kubernetes linux "$parts/cluster" "$(flags_kubernetes kubernetes)" \
 		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager \
 		k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubectl
 }
@@ -226,6 +230,9 @@ cluster() {
 versions() {
 	build containerd2 linux "$parts/containerd2" "$(flags2 containerd2)" \
 		$containerd2/cmd/containerd $containerd2/cmd/ctr $containerd2/cmd/containerd-shim-runc-v2
+	build kubernetes-new linux "$parts/containerd2" "$(flags_kubernetes kubernetes-new)" k8s.io/kubernetes/cmd/kubelet
+	command -v gcc >/dev/null || install gcc libc6-dev
+	(cgo=1 && build runc linux "$parts/containerd2" "-s -w" github.com/opencontainers/runc)
 }
 
 windows() {
@@ -241,8 +248,11 @@ windows() {
 	build containerd windows "$parts/windows" "$(flags1 containerd)" $containerd1/cmd/containerd $containerd1/cmd/ctr ./client
 	build hcsshim windows "$parts/windows" "-s -w" $runhcs
 	doubles
-	build containerd2 windows "$parts/windows-containerd2" "$(flags2 containerd2)" $containerd2/cmd/containerd $containerd2/cmd/ctr
-	build hcsshim-new windows "$parts/windows-hcsshim-new" "-s -w" $runhcs
+	build aks1 windows "$parts/windows-aks1" "$(flags1 aks1)" $containerd1/cmd/containerd
+	build aks2 windows "$parts/windows-aks2" "$(flags2 aks2)" $containerd2/cmd/containerd $runhcs
+	build eks windows "$parts/windows-eks" "$(flags2 eks)" $containerd2/cmd/containerd $runhcs
+	build containerd2 windows "$parts/windows-newest" "$(flags2 containerd2)" $containerd2/cmd/containerd $containerd2/cmd/ctr
+	build hcsshim-new windows "$parts/windows-newest" "-s -w" $runhcs
 }
 
 # doubles compiles the stand-ins for Windows' own libraries, and the one that is

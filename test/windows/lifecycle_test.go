@@ -46,13 +46,16 @@ func TestConcurrentContainers(t *testing.T) {
 // TestRestart restarts containerd while tasks run.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	n := start(t, bed.Options{Name: "restart"})
-	pod := n.Sandbox(t, bed.Directx, "restart-pod")
-	app := "restart-app"
+	start(t, bed.Options{Name: "restart"}).testRestart(t)
+}
+
+func (n node) testRestart(t *testing.T) {
+	pod := n.Sandbox(t, bed.Directx, n.Name("restart-pod"))
+	app := n.Name("restart-app")
 	if err := n.Allocated(t, pod, app, "app", n.Record(t, bed.Display, n.GPUs[0].Replica(0))); err != nil {
 		t.Fatal(err)
 	}
-	alone, plain := "restart-alone", "restart-plain"
+	alone, plain := n.Name("restart-alone"), n.Name("restart-plain")
 	for runtime, id := range map[string]string{bed.Directx: alone, n.Plain(): plain} {
 		n.MustRun(t, runtime, id, n.Visible(t, id, "1"))
 	}
@@ -64,7 +67,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("after the restart task %s is %q and was created %d times, want RUNNING, once", id, tasks[id], n.Created(t, id))
 		}
 	}
-	late := "restart-late"
+	late := n.Name("restart-late")
 	if err := n.Allocated(t, pod, late, "late", n.Record(t, bed.Display, n.GPUs[1].Replica(0))); err != nil {
 		t.Errorf("a container of the same pod after the restart: %v", err)
 	} else {

@@ -43,28 +43,28 @@ func says(parts ...string) []string { return parts }
 // testConfigure configures containerd.exe with configuration files of several providers.
 func testConfigure(t *testing.T) {
 	for _, test := range []struct {
-		name, file  string
-		containerd2 bool
+		name, file string
+		release    bed.Release
 		// handlers are those that must use the shim, in order.
 		handlers []string
 	}{
-		{"missing", "", false, []string{"runhcs-wcow-process"}},
-		{"missing2", "", true, []string{"runhcs-wcow-process"}},
-		{"aks", "aks-windows.toml", false, []string{"default", "runhcs-wcow-process"}},
+		{"missing", "", "", []string{"runhcs-wcow-process"}},
+		{"missing2", "", bed.Newest, []string{"runhcs-wcow-process"}},
+		{"aks", "aks-windows.toml", bed.AKS1, []string{"default", "runhcs-wcow-process"}},
 		// containerd 2 has handlers of its own in addition to those of the file.
-		{"aks2", "aks-windows-containerd2.toml", true, []string{"default_runtime", "runhcs-wcow-process"}},
-		{"eks", "eks-windows.toml", false, []string{"runhcs-wcow-process"}},
+		{"aks2", "aks-windows-containerd2.toml", bed.AKS2, []string{"default_runtime", "runhcs-wcow-process"}},
+		{"eks", "eks-windows.toml", bed.EKS, []string{"runhcs-wcow-process"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if test.containerd2 || test.file != "" {
+			if test.release != "" || test.file != "" {
 				machine.NeedsDoubles(t, "the configuration is one for other releases and directories")
 			}
 			config := ""
 			if test.file != "" {
 				config = bed.ContainerdFile(t, test.file)
 			}
-			n := start(t, bed.Options{Name: "configure-" + test.name, Containerd2: test.containerd2, Config: &config})
+			n := start(t, bed.Options{Name: "configure-" + test.name, Release: test.release, Config: &config})
 			before := n.ContainerdConfig(t)
 			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
 			n.dxctl(t, 0, says("runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")

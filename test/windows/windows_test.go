@@ -67,17 +67,20 @@ func TestNode(t *testing.T) {
 	)
 }
 
-// TestVersions runs the main chain with other releases.
+// TestVersions runs the main chain with other releases, and restarts their containerd.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	for _, options := range []bed.Options{
-		{Name: "containerd2", Containerd2: true},
-		{Name: "hcsshim", NewHcsshim: true},
-		{Name: "newest", Containerd2: true, NewHcsshim: true},
+		{Name: "aks1", Release: bed.AKS1},
+		{Name: "aks2", Release: bed.AKS2},
+		{Name: "eks", Release: bed.EKS},
+		{Name: "newest", Release: bed.Newest},
 	} {
 		t.Run(options.Name, func(t *testing.T) {
 			t.Parallel()
-			start(t, options).testChain(t)
+			n := start(t, options)
+			t.Run("the main chain", n.testChain)
+			t.Run("a restart", n.testRestart)
 		})
 	}
 }
@@ -87,7 +90,7 @@ func TestVersions(t *testing.T) {
 // asks it for its handlers when it starts.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
-	n := start(t, bed.Options{Name: "features", Containerd2: true})
+	n := start(t, bed.Options{Name: "features", Release: bed.Newest})
 	run := func(id string) (asked int) {
 		n.MustRun(t, bed.Directx, id, n.Visible(t, id, "all"))
 		n.Delete(t, id)

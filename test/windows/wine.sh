@@ -119,14 +119,18 @@ image() {
 	tar -C "$dir" -cf "$1/image.tar" config.json layer.tar manifest.json
 }
 
+# place links files into a directory, or copies them: place FILE... DIRECTORY.
+place() { cp -l "$@" 2>/dev/null || cp "$@"; }
+
 # build builds the programs of the suite for Windows, and adds the others.
 build() {
-	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS version package
-	mkdir -p "$to"/{containerd2,hcsshim-new,units}
-	cp -l "$parts"/windows/*.exe "$bin"/{dxctl,containerd-shim-directx-v1,directx-advertiser}.exe "$to" 2>/dev/null ||
-		cp "$parts"/windows/*.exe "$bin"/{dxctl,containerd-shim-directx-v1,directx-advertiser}.exe "$to"
-	cp "$parts"/windows-containerd2/*.exe "$to/containerd2"
-	cp "$parts"/windows-hcsshim-new/*.exe "$to/hcsshim-new"
+	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS version package release
+	mkdir -p "$to"/{newest,aks1,aks2,eks,units}
+	place "$parts"/windows/*.exe "$bin"/{dxctl,containerd-shim-directx-v1,directx-advertiser}.exe "$to"
+	for release in newest:. aks1:. aks2:newest eks:newest; do # Missing programs are those of another release.
+		place "$parts/windows-${release%:*}"/*.exe "$to/${release%:*}"
+		place --no-clobber "$to/${release#*:}"/{ctr,containerd-shim-runhcs-v1}.exe "$to/${release%:*}"
+	done
 	"$root/deployments/examples/programs/build.sh" "$to/examples" >/dev/null
 	image "$to"
 	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/launcher

@@ -1,9 +1,8 @@
 //go:build tools
 
-// Package hcsshimnew pins the newest stock runtime shim for Windows that builds
-// here: later ones (v0.15) need a version of cosesign1go that the module proxy
-// does not have. It is a module of its own because containerd 2 names such a
-// later one.
+// Package hcsshimnew pins the newest stock runtime shim for Windows. The module proxy does
+// not have the version of cosesign1go that it needs: the directory cosesign1go replaces it.
+// It is a module of its own because containerd 2 names an earlier one.
 package hcsshimnew
 
 import (

@@ -50,11 +50,23 @@ const (
 // runtimes with runhcs' name, and containerd 2.4 uses a protocol that runhcs does not
 // have with all others.
 func (n *Node) Plain() string {
-	if n.options.Containerd2 {
+	if n.options.Release.containerd2() {
 		return Runhcs
 	}
 	return "io.containerd.plain.v1"
 }
+
+// Release is the directory of another containerd and runhcs, see ../../parts/build.sh.
+type Release string
+
+const (
+	AKS1   Release = "aks1"   // 1.7.20 with 0.11.7
+	AKS2   Release = "aks2"   // 2.0.4 with 0.12.9
+	EKS    Release = "eks"    // 2.1.6 with 0.13.0
+	Newest Release = "newest" // 2.4.2 with 0.15.0
+)
+
+func (r Release) containerd2() bool { return r != "" && r != AKS1 }
 
 // Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
 // seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
@@ -71,8 +83,8 @@ const Timeouts = `
 type Options struct {
 	// Name is the node's directory and part of its pipes' names.
 	Name string
-	// Containerd2 selects the newest containerd, NewHcsshim the newest runhcs.
-	Containerd2, NewHcsshim bool
+	// Release is empty by default.
+	Release Release
 	// GPUs are those of [Machine.NewGPUs] by default.
 	GPUs []GPU
 	// Live has GPUs that Windows reports, without an inventory file: the machine's own, or
@@ -130,7 +142,7 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 		t.Fatal(m.missing)
 	case m.missing != "":
 		t.Skip(m.missing)
-	case options.Containerd2 || options.NewHcsshim:
+	case options.Release != "":
 		m.NeedsDoubles(t, "the installed containerd is the only one")
 	case options.Usual:
 		m.NeedsDoubles(t, "it changes the installed containerd")
@@ -180,24 +192,18 @@ func (n *Node) OpenRecorder(t testing.TB) {
 // install copies the node's programs into its directory.
 func (n *Node) install(t testing.TB) {
 	t.Helper()
-	containerd, hcsshim := ".", "."
-	if n.options.Containerd2 {
-		containerd = "containerd2"
-	}
-	if n.options.NewHcsshim {
-		hcsshim = "hcsshim-new"
-	}
+	release := string(n.options.Release)
 	err := errors.Join(os.MkdirAll(n.Path("real"), 0o700), os.MkdirAll(n.Path("product"), 0o700))
 	for name, from := range map[string]string{
-		containerdExe:            n.Executable(containerd, containerdExe),
-		ctrExe:                   n.Executable(containerd, ctrExe),
+		containerdExe:            n.Executable(release, containerdExe),
+		ctrExe:                   n.Executable(release, ctrExe),
 		clientExe:                n.Executable(clientExe),
 		RunhcsShim:               n.Executable("launcher.exe"),
 		plainExe:                 n.Executable("launcher.exe"),
 		DirectxShim:              n.Executable(DirectxShim),
 		`product\` + Dxctl:       n.Executable(Dxctl),
 		`product\` + DirectxShim: n.Executable(DirectxShim),
-		`real\` + RunhcsShim:     n.Executable(hcsshim, RunhcsShim),
+		`real\` + RunhcsShim:     n.Executable(release, RunhcsShim),
 	} {
 		if !n.options.Bare || name != DirectxShim {
 			err = errors.Join(err, copyFile(from, n.Path(name)))
@@ -276,7 +282,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 		settings += "driverFiles: mount\n"
 	}
 	shim := plainExe
-	if n.options.Containerd2 {
+	if n.options.Release.containerd2() {
 		shim = RunhcsShim
 	}
 	if !n.options.Live {
