@@ -87,8 +87,6 @@ settings() {
 		printf '[HKEY_CURRENT_USER\\Software\\Wine\\DllOverrides]\r\n"cfgmgr32"="builtin"\r\n"computecore"="native"\r\n'
 		libraries watch-notified.exe cfgmgr32=native
 		libraries watch-without-dxcore.exe dxcore=
-		# The newest runhcs needs more than the double of computecore.dll has.
-		libraries containerd-shim-runhcs-v1.exe computecore=
 	} >"$dir/settings.reg"
 	echo "Z:$dir/settings.reg"
 }
