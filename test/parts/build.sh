@@ -17,9 +17,9 @@
 #             cluster/               etcd, the API server, the controller manager,
 #                                    the scheduler and kubectl of the kubelet's version
 #             packages               containernetworking-plugins
-#   versions  containerd2/           containerd 2, ctr, the runc shim, the newest kubelet,
-#                                    and the newest runc, without seccomp
-#             packages               gcc, libc6-dev
+#   versions  containerd2/           containerd 2, ctr, the runc shim, the newest kubelet
+#                                    and runc
+#             packages               gcc, libc6-dev, libseccomp-dev, pkg-config
 #   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
 #                                    a client of the suite's own (containerd/client),
 #                                    and the test doubles of test/windows/doubles
@@ -40,6 +40,7 @@ root=$(cd "$here/../.." && pwd)
 bin=${DIRECTX_NRI_PARTS:-$root/.parts/bin}
 parts=$(dirname "$bin")
 force=
+tags=
 
 # say prints one line about what happens now.
 say() { printf 'parts: %s\n' "$*"; }
@@ -73,7 +74,8 @@ current() {
 }
 
 # build builds packages of a module for an operating system:
-# build MODULE GOOS DIR LDFLAGS IMPORT-PATH... With cgo=1, it uses the C compiler.
+# build MODULE GOOS DIR LDFLAGS IMPORT-PATH... With tags, it has those and uses
+# the C compiler.
 build() {
 	module=$1 goos=$2 dir=$3 ldflags=$4
 	shift 4
@@ -95,7 +97,7 @@ build() {
 	# The stamp goes first and comes last, so that a build that is cut short
 	# never looks finished.
 	rm -f "$stampfile"
-	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=${cgo:-0} GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$dir/" "$@")
+	(cd "$here/$module" && GOOS=$goos CGO_ENABLED=$((${#tags} > 0)) GOFLAGS=-mod=readonly go build -tags "$tags" -trimpath -buildvcs=false -ldflags "$ldflags" -o "$dir/" "$@")
 	printf '%s\n' "$want" >"$stampfile"
 }
 
@@ -231,8 +233,13 @@ versions() {
 	build containerd2 linux "$parts/containerd2" "$(flags2 containerd2)" \
 		$containerd2/cmd/containerd $containerd2/cmd/ctr $containerd2/cmd/containerd-shim-runc-v2
 	build kubernetes-new linux "$parts/containerd2" "$(flags_kubernetes kubernetes-new)" k8s.io/kubernetes/cmd/kubelet
-	command -v gcc >/dev/null || install gcc libc6-dev
-	(cgo=1 && build runc linux "$parts/containerd2" "-s -w" github.com/opencontainers/runc)
+	missing=
+	command -v gcc >/dev/null || missing="gcc libc6-dev"
+	command -v pkg-config >/dev/null || missing="$missing pkg-config"
+	[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"
+	# shellcheck disable=SC2086 # a list of names
+	install $missing
+	(tags=seccomp && build runc linux "$parts/containerd2" "-s -w" github.com/opencontainers/runc)
 }
 
 windows() {
