@@ -120,6 +120,21 @@ image() {
 # place links files into a directory, or copies them: place FILE... DIRECTORY.
 place() { cp -l "$@" 2>/dev/null || cp "$@"; }
 
+# product writes the image of $bin into a directory, on the base of image.
+product() {
+	local dir=$build/product
+	mkdir -p "$dir"/{bin,oci}
+	ln -s "$bin" "$dir/bin/windows-amd64"
+	GOOS='' GOARCH='' WINDOWS_BASE_IMAGE=scratch go -C tools/release run . -version v0.0.0 -platforms windows-amd64 -bin "$dir/bin" -out "$dir" images
+	tar -C "$dir/oci" -xf "$dir"/directx-nri-image-*.tar
+	find "$dir/oci/blobs" -size +1M -exec gzip -dc {} + >"$dir/product.tar" # The others are JSON.
+	cp "$build/image/layer.tar" "$dir"
+	printf '{"architecture":"amd64","os":"windows","rootfs":{"type":"layers","diff_ids":["sha256:%s","sha256:%s"]}}' \
+		"$(cat "$1/image.sha256")" "$(sha256sum "$dir/product.tar" | cut -d' ' -f1)" >"$dir/config.json"
+	echo '[{"Config":"config.json","RepoTags":["localhost/product:1"],"Layers":["layer.tar","product.tar"]}]' >"$dir/manifest.json"
+	tar -C "$dir" -cf "$1/product.tar" config.json layer.tar product.tar manifest.json
+}
+
 # build builds the programs of the suite for Windows, and adds the others.
 build() {
 	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS version package release
@@ -131,6 +146,7 @@ build() {
 	done
 	"$root/deployments/examples/programs/build.sh" "$to/examples" >/dev/null
 	image "$to"
+	product "$to"
 	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/launcher
 	for version in v0.9.1 v0.9.2; do
 		go build -trimpath -buildvcs=false -overlay "$overlay" -ldflags "-s -w -X main.version=$version" -o "$to/$version/" ./cmd/{dxctl,directx-advertiser,containerd-shim-directx-v1}
