@@ -5,7 +5,8 @@
 //
 // Under Wine, with ../../Makefile's target e2e-windows, doubles of Windows' libraries
 // record what runhcs requests of the Host Compute Service, and report hardware. On Windows
-// itself, run it as an administrator, with containerd in its usual directory:
+// itself, run it as an administrator, with containerd in its usual directory, and
+// kubelet.exe in C:\k for TestKubelet:
 //
 //	go test -tags e2e -v ./test/windows
 //

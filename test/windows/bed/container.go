@@ -223,6 +223,11 @@ func (n *Node) DeleteIn(t testing.TB, namespace, id string) {
 	n.MustLeaveNothing(t, id)
 }
 
+// Inside runs a command in a running container and returns its output.
+func (n *Node) Inside(id string, command ...string) (string, error) {
+	return n.Ctr(append([]string{"tasks", "exec", "--exec-id", "inside", id}, command...)...)
+}
+
 // Tasks returns the state of each task of a namespace by ID.
 func (n *Node) Tasks(t testing.TB, namespace string) map[string]string {
 	t.Helper()

@@ -22,7 +22,7 @@ func (m *Machine) imageName() string {
 
 // pull pulls the image on Windows itself and returns the key of its snapshot.
 func (n *Node) pull() (chain string, err error) {
-	out, err := n.ctr(10*stepTimeout, "images", "pull", "--print-chainid", n.imageName())
+	out, err := n.ctr(10*stepTimeout, "images", "pull", "--local", "--print-chainid", n.imageName())
 	_, chain, _ = strings.Cut(out, "image chain ID: ")
 	return strings.TrimSpace(chain), err
 }

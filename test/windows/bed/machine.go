@@ -44,6 +44,8 @@ type Machine struct {
 	dir      string // of this run
 	programs string // the programs that the suite runs
 	missing  string // the reason why there are no nodes, empty if there are
+	// installed2 reports whether the installed containerd is a 2.x.
+	installed2 bool
 	// plugged are the devices of the last Plug.
 	plugged []GPU
 }
@@ -95,7 +97,18 @@ func open() (*Machine, error) {
 	if err := m.build(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+	m.describe()
 	return m, nil
+}
+
+// describe prints what this machine has, so that the log says what it is about.
+func (m *Machine) describe() {
+	fmt.Println(os.Getenv("ImageOS"), os.Getenv("ImageVersion")) // of GitHub's runners
+	for _, command := range [][]string{{"cmd", "/c", "ver"}, {m.Executable(containerdExe), "--version"}, {m.Executable(RunhcsShim), "--version"}, {kubeletExe, "--version"}} {
+		out, err := m.Program(command[0], command[1:]...)
+		fmt.Println(filepath.Base(command[0]), strings.TrimSpace(out), err)
+		m.installed2 = m.installed2 || strings.Contains(out, "containerd/v2 ")
+	}
 }
 
 // build builds the programs and adds those of the installed containerd.
@@ -107,6 +120,7 @@ func (m *Machine) build() error {
 	for module, packages := range map[string][]string{
 		root: {"./cmd/dxctl", "./cmd/directx-advertiser", "./cmd/containerd-shim-directx-v1", "./test/windows/launcher"},
 		filepath.Join(root, "test", "parts", "containerd"): {"./client"},
+		filepath.Join(root, "test", "parts", "cni"):        {"github.com/Microsoft/windows-container-networking/plugins/nat"},
 	} {
 		build := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", m.programs + `\`}, packages...)...)
 		build.Dir = module
@@ -346,7 +360,13 @@ func copyFile(from, to string) error {
 // Eventually waits until check returns nil.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(20 * time.Millisecond) {
+	within(t, stepTimeout, what, check)
+}
+
+// within is [Eventually] with another limit.
+func within(t testing.TB, limit time.Duration, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return

@@ -50,7 +50,7 @@ const (
 // runtimes with runhcs' name, and containerd 2.4 uses a protocol that runhcs does not
 // have with all others.
 func (n *Node) Plain() string {
-	if n.options.Release.containerd2() {
+	if n.containerd2() {
 		return Runhcs
 	}
 	return "io.containerd.plain.v1"
@@ -67,6 +67,8 @@ const (
 )
 
 func (r Release) containerd2() bool { return r != "" && r != AKS1 }
+
+func (n *Node) containerd2() bool { return n.options.Release.containerd2() || n.installed2 }
 
 // Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
 // seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
@@ -90,6 +92,9 @@ type Options struct {
 	// Live has GPUs that Windows reports, without an inventory file: the machine's own, or
 	// under Wine GPUs, which are plugged in.
 	Live bool
+	// Assigned has the devices of the tests' containers assigned on Windows itself, too, where
+	// the launcher removes them otherwise.
+	Assigned bool
 	// Bare leaves the shim to be installed by dxctl.exe.
 	Bare bool
 	// Usual uses the paths of a real node, so that no program needs flags for them.
@@ -254,10 +259,10 @@ func (n *Node) Path(elements ...string) string {
 func (n *Node) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := n.Machine.Command(ctx, program, args...)
 	cmd.Env = os.Environ()
-	if !n.options.Usual {
-		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir)
+	if !n.options.Usual { // containerd looks for shims on PATH first.
+		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir, "PATH="+n.dir+";"+os.Getenv("PATH"))
 	}
-	if !n.Doubled && !n.options.Live {
+	if !n.Doubled && !n.options.Live && !n.options.Assigned {
 		cmd.Env = append(cmd.Env, "LAUNCHER_REMOVES_GPUS=1")
 	}
 	return cmd
@@ -282,7 +287,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 		settings += "driverFiles: mount\n"
 	}
 	shim := plainExe
-	if n.options.Release.containerd2() {
+	if n.containerd2() {
 		shim = RunhcsShim
 	}
 	if !n.options.Live {

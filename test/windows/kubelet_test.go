@@ -1,0 +1,126 @@
+//go:build e2e && windows
+
+package windows
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/windows"
+	corev1 "k8s.io/api/core/v1"
+
+	"directx-nri/internal/allocation"
+	"directx-nri/test/windows/bed"
+)
+
+// TestKubelet runs static pods with the real kubelet.exe on Windows itself. The GPUs are
+// those of an inventory, and the containers get the class of all GPUs, which HCS accepts on
+// a machine without one.
+func TestKubelet(t *testing.T) {
+	t.Parallel()
+	if machine.Doubled {
+		return // Wine has no Unix sockets.
+	}
+	config := "version = 2\n" + bed.Timeouts + machine.CNI(t)
+	gpus := machine.NewGPUs("kubelet")
+	for i := range gpus { // No driver has these files.
+		gpus[i].System32, gpus[i].SysWOW64 = bed.Files(fmt.Sprintf("directx-nri-test%d.dll", i)), nil
+	}
+	n := start(t, bed.Options{Name: "kubelet", GPUs: gpus, Config: &config, Settings: "assignmentMode: class-guid\ndriverFiles: auto\n", Assigned: true})
+	configure := func(command string) {
+		t.Helper()
+		n.dxctl(t, 0, nil, command)
+		n.Kill()
+		n.Start(t)
+	}
+	configure("configure")
+	k := n.StartKubelet(t)
+	mustRun := func(pod string) (id string) {
+		t.Helper()
+		id = k.AwaitRunning(t, pod)
+		devices, out := n.Document(t, id).AssignedDevices, k.Inside(t, pod, `cmd /c dir /b C:\Windows\System32\HostDriverStore`)
+		t.Logf("container %s of pod %s has %+v and sees %q", id, pod, devices, out)
+		if len(devices) != 1 || devices[0].InterfaceClassGUID != bed.DisplayClass || !strings.Contains(out, "FileRepository") {
+			t.Errorf("container %s of pod %s does not have the class of all GPUs", id, pod)
+		}
+		return id
+	}
+
+	// The kubelet allocates when it creates the container.
+	k.Apply(t, "gpu", 1)
+	k.Apply(t, "none", 0)
+	id, none := mustRun("gpu"), k.AwaitRunning(t, "none")
+	if devices := n.Document(t, none).AssignedDevices; len(devices) != 0 {
+		t.Errorf("the container without a request has devices %+v", devices)
+	}
+	unchanged := func(after string) {
+		t.Helper()
+		tasks := n.Tasks(t, bed.CRINamespace)
+		if again := mustRun("gpu"); again != id || tasks[id] != "RUNNING" {
+			t.Errorf("after %s the container is %s and its task %q, want %s, RUNNING", after, again, tasks[id], id)
+		}
+	}
+	k.Start(t)
+	unchanged("a restart of the kubelet")
+	configure("unconfigure")
+	unchanged("a restart of containerd")
+
+	// Without the shim, runhcs gets the interlock: the kubelet repeats the answer to Allocate.
+	if _, err := n.Ctr("--namespace", bed.CRINamespace, "tasks", "kill", "--signal", "9", id); err != nil {
+		t.Fatal(err)
+	}
+	k.Await(t, "gpu", "runhcs refuses it", func(s corev1.ContainerStatus) bool {
+		text := string(bed.JSON(t, s))
+		return s.State.Waiting != nil && strings.Contains(text, allocation.InterlockDeviceID) && strings.Contains(text, "unsupported type "+allocation.InterlockDeviceType)
+	})
+	configure("configure")
+	id = mustRun("gpu")
+	k.Remove(t)
+	n.MustLeaveNothing(t, id)
+	n.MustLeaveNothing(t, none)
+}
+
+// TestClass starts containers with runhcs alone that have the class of all GPUs. Windows
+// Server 2025 refuses files that it supplies itself: what it refuses is logged.
+func TestClass(t *testing.T) {
+	t.Parallel()
+	build := windows.RtlGetVersion().BuildNumber
+	n := start(t, bed.Options{Name: "class", Assigned: true})
+	class := specs.WindowsDevice{ID: bed.DisplayClass, IDType: "class"}
+	absent := specs.WindowsDevice{ID: "PCIROOT(0)#PCI(FF00)", IDType: "vpci-location-path"}
+	for id, test := range map[string]struct {
+		name   string
+		device specs.WindowsDevice
+		file   string
+	}{
+		"class-alone":  {"alone", class, ""},
+		"class-file":   {"with a file that no driver has", class, "directx-nri-test.dll"},
+		"class-nvidia": {"with a file of NVIDIA's driver", class, "nvcuda.dll"},
+		"class-amd":    {"with a file of AMD's driver", class, "amdhip64.dll"},
+		"class-absent": {"a GPU that does not exist", absent, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			spec := n.Standalone(t, id)
+			spec.Windows.Devices = []specs.WindowsDevice{test.device}
+			if test.file != "" {
+				spec.Mounts = []specs.Mount{{Source: n.File(t, test.file, id), Destination: `C:\Windows\System32\` + test.file, Options: []string{"ro"}}}
+			}
+			err := n.Run(t, n.Plain(), id, spec)
+			t.Logf("Windows build %d: %v", build, err)
+			switch {
+			case !n.Doubled && test.device == absent:
+				n.MustNotStart(t, id, err)
+			case err != nil && (build < 26100 || test.file == ""):
+				t.Errorf("it does not start: %v", err)
+			case err == nil && !n.Doubled:
+				out, err := n.Inside(id, "cmd", "/c", `dir /b C:\Windows\System32\HostDriverStore & if exist C:\Windows\System32\`+test.file+" echo found")
+				if t.Logf("it sees %q, %v", out, err); !strings.Contains(out, "FileRepository") || !strings.Contains(out, "found") {
+					t.Errorf("it does not see the drivers of the host and %q", test.file)
+				}
+			}
+		})
+	}
+}
