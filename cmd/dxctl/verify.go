@@ -84,8 +84,8 @@ type verifyReport struct {
 	Runtime     string             `json:"runtime"`
 	DriverFiles policy.DriverFiles `json:"driverFiles"` // the mode in force
 	Devices     []deviceReport     `json:"devices"`
-	// Containers are those that were started, in order, with why they did not start.
-	Containers []verifiedContainer `json:"containers"`
+	// Containers are those that were started, in order, each with its result.
+	Containers []string `json:"containers"`
 	// Refused are driver files with which containers do not start.
 	Refused []specs.Mount `json:"refused,omitempty"`
 	// Works reports whether containers with GPUs start as configured. Settings are those
@@ -93,11 +93,6 @@ type verifyReport struct {
 	Works    bool     `json:"works"`
 	Reason   string   `json:"reason"`
 	Settings []string `json:"settings,omitempty"`
-}
-
-type verifiedContainer struct {
-	Container string `json:"container"`
-	Error     string `json:"error,omitempty"`
 }
 
 // verifyRecord is the last result.
@@ -139,11 +134,14 @@ func (o *verifyOptions) run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (o *verifyOptions) prepare(ctx context.Context, stderr io.Writer) error {
-	if err := o.selection.check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	if err := o.checkUnused(ctx, stderr); err != nil && !o.force {
 		return withRemedy(fmt.Errorf("%w; --force continues", err))
+	}
+	if err := o.ctr.prepare(ctx); err != nil {
+		return err
 	}
 	source, p, err := o.open(stderr)
 	if err != nil {
@@ -155,7 +153,7 @@ func (o *verifyOptions) prepare(ctx context.Context, stderr io.Writer) error {
 	}
 	p = capabilities.InForce(p, runtime.GOOS)
 	o.report = verifyReport{
-		Version: cli.Version(version), OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(),
+		Version: cli.Version(version), OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.image, Runtime: o.runtime,
 		DriverFiles: p.DriverFiles, Devices: reportDevices(present, p.Resources),
 	}
 	for mode, edits := range map[policy.DriverFiles]*ocispec.Edits{policy.FilesMount: &o.all, policy.FilesNone: &o.none} {
@@ -163,10 +161,6 @@ func (o *verifyOptions) prepare(ctx context.Context, stderr io.Writer) error {
 			*edits, _, err = ocispec.BuildEdits(ocispec.OS(runtime.GOOS), o.devices, nil, new(nodeFiles).files(), ocispec.NewOptions(p))
 		}
 	}
-	if err == nil {
-		err = o.ctr.prepare(ctx)
-	}
-	o.report.Image, o.report.Runtime = o.image, o.runtime
 	return err
 }
 
@@ -256,15 +250,15 @@ func (o *verifyOptions) start(ctx context.Context, what string, edits ocispec.Ed
 	if err == nil && refused != "" {
 		refused, err = o.ctr.start(ctx, flags)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case refused == "":
-		fmt.Fprintf(o.stdout, "starts   %s\n", what)
-	default:
-		fmt.Fprintf(o.stdout, "refused  %s\n         %s\n", what, cli.Printable(refused))
 	}
-	o.report.Containers = append(o.report.Containers, verifiedContainer{what, refused})
+	line := "starts   " + what
+	if refused != "" {
+		line = "refused  " + what + ": " + cli.Printable(refused)
+	}
+	fmt.Fprintln(o.stdout, line)
+	o.report.Containers = append(o.report.Containers, line)
 	return refused, nil
 }
 

@@ -88,12 +88,12 @@ func TestFindRefused(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	devices := []discovery.Device{{VendorID: discovery.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\other`}, {DriverStorePath: `C:\unknown`}}
+	devices := []discovery.Device{{VendorID: discovery.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\vendor`}, {DriverStorePath: `C:\unknown`}}
 	for name, test := range map[string]struct{ refused, none, want []string }{
 		"nothing refused":               {},
 		"a file":                        {refused: []string{`nv\b.dll`}, none: []string{`nv\a.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - b.dll\n"}},
 		"a file that remains with none": {refused: []string{`nv\sub\a.dll`}, none: []string{`nv\sub\a.dll`}, want: []string{"driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - sub/a.dll\n"}},
-		"files of two vendors":          {refused: []string{`nv\a.dll`, `other\b.dll`, `nv\c.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    \"0x1234\":\n        remove:\n            - b.dll\n    nvidia:\n        remove:\n            - a.dll\n            - c.dll\n"}},
+		"files of two vendors":          {refused: []string{`nv\a.dll`, `vendor\b.dll`, `nv\c.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    \"0x1234\":\n        remove:\n            - b.dll\n    nvidia:\n        remove:\n            - a.dll\n            - c.dll\n"}},
 		"of an unknown vendor":          {refused: []string{`unknown\a.dll`}, want: []string{"driverFiles: none\n"}},
 		"elsewhere":                     {refused: []string{`link\a.dll`}, want: []string{"driverFiles: none\n"}},
 	} {
@@ -123,13 +123,13 @@ func TestVerify(t *testing.T) {
 		err   string
 		early bool // there is no report
 	}{
-		"fine": {rules: interlock, want: []string{"refused  with the interlock, which must be refused\n         inside /proc\n", "starts   as configured\n"}},
+		"fine": {rules: interlock, want: []string{"refused  with the interlock, which must be refused: inside /proc\n", "starts   as configured\n"}},
 		"the shim and a pause image": {
 			rules: interlock + "*' run '*=none*/pause:3.9*|*' run '*visible-devices=0*/pause:3.9*) ;; *' run '*) fail other;;",
 			flags: []string{"--runtime", runflags.RuntimeName, "--index", "0"},
 		},
 		"a file is refused": {
-			rules: interlock + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files\n         invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
+			rules: interlock + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
 			err: "do not start as configured: invalid parameter",
 		},
 		"no interlock":        {err: "in spite of the interlock"},
