@@ -133,7 +133,7 @@ func (o options) loadHandlers(ctx context.Context, runtime int) (containerdconfi
 		if err != nil {
 			return containerdconfig.Loaded{}, err
 		}
-		defer owner.Close()
+		defer func() { _ = owner.Close() }()
 		if owner.PID != runtime {
 			return containerdconfig.Loaded{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
 				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", o.nriSocket, runtime, socket, owner.PID)

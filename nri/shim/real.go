@@ -35,6 +35,8 @@ func (s *shim) realShim() (string, error) {
 
 // bundled are directories that containerd has on its PATH, and a shell does not: k3s's.
 // https://github.com/k3s-io/k3s/blob/main/cmd/k3s/main.go
+//
+//nolint:gochecknoglobals // A test replaces it.
 var bundled = []string{"/var/lib/rancher/k3s/data/current/bin"}
 
 // FindRuntime returns the path of the real shim for the shim at the path self.
