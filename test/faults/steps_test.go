@@ -43,8 +43,10 @@ type round struct {
 	t      *testing.T
 	random *rand.Rand
 	*bed.Node
-	client *bed.Client
-	full   *bed.Inventory
+	// windows reports that the kubelet allocates as on Windows, and that the shim serves pods.
+	windows bool
+	client  *bed.Client
+	full    *bed.Inventory
 
 	pods map[string]*pod // those that were not deleted
 	// gone are the pods that were deleted, whose containers may still run.
@@ -86,11 +88,13 @@ type pod struct {
 const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION_COMPUTE" /dev/dxg* >>/reports/all
 `
 
-func (r *round) start(containerd2, apiPods, setRuntime bool) {
+func (r *round) start(containerd2, apiPods, setRuntime, windows bool) {
 	r.full = bed.NewInventory(2, 1)
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
+	r.windows = windows
 	r.Node = bed.Start(r.t, bed.Options{
 		Inventory: r.full, Config: r.config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
+		WindowsKubelet: windows, PodsByShim: windows, NRIOff: windows,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.shimCalls, r.lastFault = 300, time.Now()
@@ -114,7 +118,13 @@ func (r *round) config(replicas int) string {
 	return fmt.Sprintf("replicas: %d\n", replicas) + r.shimConfig()
 }
 
-func (r *round) shimConfig() string { return fmt.Sprintf("shim: {runtime: %q}\n", r.realShim) }
+func (r *round) shimConfig() string {
+	text := fmt.Sprintf("shim: {runtime: %q}\n", r.realShim)
+	if r.windows {
+		text += "servedBy: shim\n"
+	}
+	return text
+}
 
 // operation is a kind of step. It returns what it did.
 type operation struct {
@@ -273,9 +283,12 @@ func (r *round) strike() string {
 		delay /= 16
 		r.await(time.Second, func() bool { return strings.Contains(r.Kubelet.Log(mark), `reason="Pulled"`) })
 	}
-	time.Sleep(delay) // The moment is what varies here.
-	freeze, which := r.random.IntN(2) == 0, [][]*bed.Process{{r.Plugin}, {r.Advertiser}, {r.Plugin, r.Advertiser}}[r.random.IntN(3)]
-	for _, p := range which {
+	time.Sleep(delay)                                          // The moment is what varies here.
+	freeze, which := r.random.IntN(2) == 0, 1+r.random.IntN(3) // a bit for each daemon
+	for i, p := range r.Daemons() {
+		if which&(1<<i) == 0 {
+			continue
+		}
 		r.disturb(p)
 		if freeze && r.works(p) {
 			r.freeze(p)
@@ -294,7 +307,7 @@ func (r *round) await(limit time.Duration, condition func() bool) {
 	}
 }
 
-func (r *round) ready() bool { return r.offers() && r.CheckPlugin() == nil }
+func (r *round) ready() bool { return r.offers() && (r.NRIOff || r.CheckPlugin() == nil) }
 
 func (r *round) delete() string {
 	names := slices.Sorted(maps.Keys(r.pods))
@@ -334,6 +347,9 @@ const tracer = "trace"
 // stopShim stops the runtime shim for a while before one of the system calls with which
 // it starts a container. Meanwhile it may be killed, and its program replaced.
 func (r *round) stopShim() string {
+	if r.windows {
+		return "pods use the shim"
+	}
 	call, pause := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond
 	kill, replace := r.random.IntN(3) == 0, r.random.IntN(3) == 0
 	text := fmt.Sprintf("stop the shim at system call %d for %v, kill %t, replace %t", call, pause, kill, replace)
@@ -450,7 +466,7 @@ func (r *round) checkStandalone(id string, pid int, gpus []int) {
 // pickProcess returns a process, the product's more often, and mostly one that does not
 // work if there is one: most of the time most of the node works.
 func (r *round) pickProcess() *bed.Process {
-	all := append(r.Processes(), r.Plugin, r.Advertiser, r.Plugin, r.Advertiser)
+	all := slices.Concat(r.Processes(), r.Daemons(), r.Daemons())
 	broken := slices.DeleteFunc(slices.Clone(all), r.works)
 	if len(broken) > 0 && r.random.IntN(4) > 0 {
 		all = broken
@@ -532,7 +548,7 @@ func (r *round) restartWithoutAPI() string {
 func (r *round) restartSeveral() string {
 	all := r.Processes()
 	var which []*bed.Process
-	for _, i := range r.random.Perm(len(all))[:2+r.random.IntN(3)] {
+	for _, i := range r.random.Perm(len(all))[:min(len(all), 2+r.random.IntN(3))] {
 		which = append(which, all[i])
 	}
 	text := "restart"
