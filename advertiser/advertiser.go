@@ -26,7 +26,6 @@ import (
 	"directx-nri/advertiser/resources"
 	"directx-nri/discovery"
 	"directx-nri/internal/allocation"
-	"directx-nri/internal/filewatch"
 	"directx-nri/internal/localgrpc"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/policy"
@@ -166,7 +165,6 @@ func (a *Advertiser) Run(ctx context.Context) error {
 		for _, s := range a.servers {
 			group.Go(func() error { return s.run(ctx) })
 		}
-		group.Go(func() error { a.watchDirectory(ctx); return nil })
 		group.Go(func() error {
 			err := a.config.Source.Watch(ctx, func() { signal(a.changed) })
 			return fmt.Errorf("watch the GPUs: %w", cmp.Or(err, errors.New("watch ended unexpectedly")))
@@ -216,16 +214,6 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 		a.discovering.log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
 	}
 	return devices, err
-}
-
-// watchDirectory notifies servers of changes to the sockets in the kubelet's
-// directory. The kubelet also has files there that it writes at every allocation.
-func (a *Advertiser) watchDirectory(ctx context.Context) {
-	filewatch.Watch(ctx, []string{filepath.Join(a.config.KubeletDir, "*.sock")}, a.timing.poll, func() {
-		for _, s := range a.servers {
-			signal(s.changed)
-		}
-	})
 }
 
 // keepFresh publishes the pools at every change, and periodically for changes that

@@ -29,7 +29,7 @@ type server struct {
 	*Advertiser
 	resource string
 	log      logrus.FieldLogger
-	// changed receives a value when the directory or the number of streams has changed.
+	// changed receives a value when the number of streams has changed.
 	changed chan struct{}
 	// stopping is closed when streams must end.
 	stopping chan struct{}

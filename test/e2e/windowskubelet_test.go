@@ -63,3 +63,20 @@ func TestConcurrentPods(t *testing.T) {
 		t.Error(s.Kubelet.Tail(60))
 	}
 }
+
+// TestWindowsKubeletInjection: with injection: kubelet, nothing shows that a container holds
+// GPUs of two resources, so only one is offered.
+func TestWindowsKubeletInjection(t *testing.T) {
+	s := start(t, bed.Options{
+		WindowsKubelet: true, NRIOff: true, Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: "injection: kubelet",
+		Offered: map[string]int{bed.Display: 8},
+	})
+	bed.MustContain(t, "the advertiser's log", s.Advertiser.Log(0), "GPUs of one resource, which is "+bed.Display)
+	pod := s.RunPod(t, bed.GPUPod("injected", 2))
+	s.mustBeInjected(t, pod)
+	s.Crash(t, pod, "main")
+	s.mustBeInjected(t, pod)
+	if offered, _ := s.Allocatable(); offered[bed.Compute] > 0 {
+		t.Errorf("the kubelet offers %v", offered)
+	}
+}
