@@ -96,7 +96,7 @@ func hasKey(function *ast.FuncDecl, row string) (found bool) {
 // notOurs are the parts of messages that the kubelet, the scheduler and Windows write.
 var notOurs = []string{
 	"GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
-	"hcs::CreateComputeSystem", ": The parameter is incorrect.", "no devices found allocated in local cache",
+	"hcs::CreateComputeSystem", ": The parameter is incorrect.",
 }
 
 // Each message that the page on troubleshooting explains is one that the programs can
