@@ -57,19 +57,19 @@ func (c *ctr) prepare(ctx context.Context) error {
 			c.runtime = "io.containerd.runc.v2"
 		}
 	}
-	if c.image != "" {
-		return nil
-	}
 	out, err := c.run(ctx, "images", "list", "--quiet")
+	if err != nil || c.image != "" {
+		return err
+	}
 	for _, image := range slices.Sorted(slices.Values(strings.Fields(out))) {
 		if strings.Contains(path.Base(image), "pause") {
 			c.image = image
 		}
 	}
-	if err == nil && c.image == "" {
-		err = fmt.Errorf("containerd has no pause image in namespace %s: set --image", c.namespace)
+	if c.image == "" {
+		return fmt.Errorf("containerd has no pause image in namespace %s: set --image", c.namespace)
 	}
-	return err
+	return nil
 }
 
 // run runs ctr and returns what it prints. The end of ctx does not interrupt it:

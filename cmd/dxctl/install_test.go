@@ -201,11 +201,11 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	p := newPlace(t, mine)
 	before := p.names(t)
 	p.mustInstall(t)
-	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", attemptName, ".directx-nri-tmp-1"} {
+	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", attemptName, "verify.json", ".directx-nri-tmp-1"} {
 		p.put(t, filepath.Join(p.state, file), "", 0o600)
 	}
 	stdout, stderr := p.mustUninstall(t)
-	want := "removed " + p.shimPath() + "\nremoved " + p.state + "/shim.log\nremoved " + p.state + "/shim.log.1\nremoved " + p.state + "/" + attemptName + "\n"
+	want := "removed " + p.shimPath() + "\nremoved " + p.state + "/shim.log\nremoved " + p.state + "/shim.log.1\nremoved " + p.state + "/" + attemptName + "\nremoved " + p.state + "/verify.json\n"
 	if diff := cmp.Diff(want, stdout); diff != "" {
 		t.Error(diff)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"directx-nri/internal/allocation"
@@ -72,11 +73,12 @@ func TestVerify(t *testing.T) {
 
 	t.Run("interrupted", func(t *testing.T) {
 		command := verify("--runtime", bed.DirectX)
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		stdout, err := command.StdoutPipe()
 		bed.Check(t, err)
 		bed.Check(t, command.Start())
 		_, _ = stdout.Read(make([]byte, 1))
-		bed.Check(t, command.Process.Signal(os.Interrupt))
+		bed.Check(t, syscall.Kill(-command.Process.Pid, syscall.SIGINT)) // as Ctrl-C does
 		_ = command.Wait()
 		if status := command.ProcessState.ExitCode(); status != 2 {
 			t.Errorf("exit status %d, want 2", status)
