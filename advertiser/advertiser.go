@@ -108,8 +108,10 @@ type Advertiser struct {
 	// changed receives a value when the source's devices have changed, allocated
 	// after an allocation.
 	changed, allocated chan struct{}
-	// begun is when the last allocation began, nil if there was none.
-	begun atomic.Pointer[time.Time]
+	// begun is when the last allocation began, nil if there was none. allocating is the
+	// number of those that have not ended.
+	begun      atomic.Pointer[time.Time]
+	allocating atomic.Int32
 
 	mu sync.Mutex
 	// servers by resource are constant after start.
@@ -267,7 +269,7 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 // trackPods ends the records of pods that no longer exist, and binds those without a
 // token to the containers that the kubelet names.
 func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) error {
-	if len(live) == 0 || len(a.unwatched()) == len(a.servers) {
+	if len(live) == 0 || len(a.unwatched()) == len(a.servers) || a.Allocating() {
 		return nil
 	}
 	containers, ended, err := a.config.Pods.update(ctx, live, a.kubelet)

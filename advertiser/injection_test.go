@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,42 @@ func TestInjectionAtCreation(t *testing.T) {
 		if advertised != test.want || strings.Contains(left, "GPUs of one resource, which is "+displayResource) != (len(test.devices) > 1) {
 			t.Errorf("%s: advertised %q, want %q; the reason of the others is %q", name, advertised, test.want, left)
 		}
+	}
+}
+
+// TestNoListDuringAllocation: while an allocation is in flight, a list of the kubelet's pods
+// would free its replicas.
+func TestNoListDuringAllocation(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	recorder, entered, leave := &memoryRecorder{}, make(chan struct{}), make(chan struct{})
+	var lists atomic.Int32
+	config := testConfig(t, dir, newSource(displayGPU("A")))
+	config.Recorder = recorder
+	config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { lists.Add(1); return nil, nil }}
+	config.Inject = func(context.Context, string, []string) (*v1beta1.ContainerAllocateResponse, error) {
+		close(entered)
+		<-leave
+		return &v1beta1.ContainerAllocateResponse{}, nil
+	}
+	run(t, config)
+	client := k.client(displayResource)
+	k.await(displayResource, "A::0 A::1")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+		ended <- err
+	}()
+	<-entered
+	recorder.awaitLooks(t)
+	if n := lists.Load(); n > 0 {
+		t.Errorf("%d lists during the allocation", n)
+	}
+	close(leave)
+	testutil.Eventually(t, "a list after the allocation", func() bool { return lists.Load() > 0 })
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

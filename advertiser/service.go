@@ -79,6 +79,8 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	s.allocating.Add(1)
+	defer s.allocating.Add(-1)
 	sole := s.soleAllocation()
 	response, tokens, err := s.allocate(ctx, request)
 	if err == nil {

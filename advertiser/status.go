@@ -51,6 +51,11 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 	}
 }
 
+// Allocating reports whether an allocation is in flight. The kubelet must not be asked for
+// its pods then: it would take the replicas for free and allocate them again
+// (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
+func (a *Advertiser) Allocating() bool { return a.allocating.Load() > 0 }
+
 // ResourcesWithGPUs returns the number of resources that have GPUs. It may be called at any time.
 func (a *Advertiser) ResourcesWithGPUs() (n int) {
 	a.mu.Lock()

@@ -325,7 +325,10 @@ func (d *daemon) checkReady(ctx context.Context) error {
 // reportNode sets the metrics of the node.
 func (d *daemon) reportNode(ctx context.Context, n metrics.Node) {
 	if device := d.run.Load().device; device != nil {
-		containers, _ := d.kubelet.Containers(ctx) // nil if they are unknown
+		var containers []advertiser.ContainerDevices // nil if they are unknown
+		if !device.Allocating() {
+			containers, _ = d.kubelet.Containers(ctx)
+		}
 		device.Report(n, containers)
 	}
 }
