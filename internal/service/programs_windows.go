@@ -17,24 +17,19 @@ func Programs(name string) (paths []string) {
 	defer func() { _ = windows.CloseHandle(snapshot) }()
 	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
 	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
-		if strings.EqualFold(windows.UTF16ToString(entry.ExeFile[:]), name) {
-			paths = append(paths, pathOf(entry.ProcessID)...)
+		if !strings.EqualFold(windows.UTF16ToString(entry.ExeFile[:]), name) {
+			continue
 		}
+		process, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, entry.ProcessID)
+		if err != nil {
+			continue
+		}
+		var path [windows.MAX_LONG_PATH]uint16
+		size := uint32(len(path))
+		if windows.QueryFullProcessImageName(process, 0, &path[0], &size) == nil {
+			paths = append(paths, windows.UTF16ToString(path[:size]))
+		}
+		_ = windows.CloseHandle(process)
 	}
 	return paths
-}
-
-// pathOf returns the path of a process's program, or none.
-func pathOf(id uint32) []string {
-	process, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, id)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = windows.CloseHandle(process) }()
-	var path [windows.MAX_LONG_PATH]uint16
-	size := uint32(len(path))
-	if windows.QueryFullProcessImageName(process, 0, &path[0], &size) != nil {
-		return nil
-	}
-	return []string{windows.UTF16ToString(path[:size])}
 }

@@ -15,3 +15,6 @@ func RunTask(_ context.Context, t Task) error {
 
 // DeleteTask is there on Windows only.
 func DeleteTask(context.Context, string) error { return nil }
+
+// Programs is there on Windows only.
+func Programs(string) []string { return nil }
