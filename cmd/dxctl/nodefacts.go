@@ -336,7 +336,7 @@ func (n *nodeFacts) advertiserReady(ctx context.Context, address string) (ready 
 	if err != nil {
 		return false, nil //nolint:nilerr // That it does not answer is another finding.
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	const limit = 4 << 10
 	cause, err := io.ReadAll(io.LimitReader(answer.Body, limit))
 	if err == nil && answer.StatusCode == http.StatusServiceUnavailable {
