@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,6 +56,44 @@ func testNode(t *testing.T, containerd2 bool) {
 		}
 		n.WaitRunning(t, pods...)
 		mustHave(t, n, pods...)
+	})
+
+	t.Run("another containerd takes the NRI socket", func(t *testing.T) {
+		dir := t.TempDir()
+		config := strings.ReplaceAll(string(bed.ReadFile(t, n.ContainerdConfig())), n.Dir, dir)
+		config = strings.ReplaceAll(config, filepath.Join(dir, filepath.Base(n.NRISocket)), n.NRISocket)
+		file := bed.WriteFile(t, filepath.Join(dir, "containerd.toml"), config, 0o644)
+		other := bed.NewProcess("containerd", filepath.Join(dir, "log"), func() *exec.Cmd {
+			parts, err := bed.FindParts()
+			bed.Check(t, err)
+			return exec.Command(parts.Stock("containerd"), "--config", file)
+		})
+		before, err := os.Stat(n.NRISocket)
+		bed.Check(t, err)
+		other.Start(t)
+		t.Cleanup(func() {
+			if other.Running() {
+				other.Kill(t)
+			}
+		})
+		bed.Eventually(t, time.Minute, "it has the socket", func() error {
+			if after, err := os.Stat(n.NRISocket); err != nil || os.SameFile(before, after) {
+				return fmt.Errorf("the socket is not replaced: %w", err)
+			}
+			return nil
+		})
+		bed.Check(t, n.CheckPlugin())
+		n.Plugin.Terminate(t)
+		n.Plugin.Start(t)
+		bed.Eventually(t, time.Minute, "the plugin says what is wrong", func() error {
+			if err := n.CheckPlugin(); err == nil || !strings.Contains(err.Error(), "another containerd has replaced the NRI socket") {
+				return fmt.Errorf("it reports %w", err)
+			}
+			return nil
+		})
+		other.Terminate(t)
+		n.Restart(t, n.Containerd)
+		n.WaitPlugin(t)
 	})
 
 	t.Run("GPUs come and go under load", func(t *testing.T) {
