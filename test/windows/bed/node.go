@@ -59,6 +59,7 @@ func (n *Node) Plain() string {
 // Release is the directory of another containerd and runhcs, see ../../parts/build.sh.
 type Release string
 
+// The releases, each with its versions of containerd and of hcsshim.
 const (
 	AKS1   Release = "aks1"   // 1.7.20 with 0.11.7
 	AKS2   Release = "aks2"   // 2.0.4 with 0.12.9
