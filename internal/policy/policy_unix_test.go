@@ -13,7 +13,9 @@ import (
 func TestReadRefusesOpenDirectory(t *testing.T) {
 	t.Parallel()
 	stateDir := t.TempDir()
-	if err := Write(stateDir, Default()); err != nil {
+	p := Default()
+	p.Shim.Runtime = "/opt/hardened"
+	if err := Write(stateDir, p); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(stateDir, 0o777); err != nil {
@@ -21,5 +23,14 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	}
 	if _, err := Read(stateDir); !errors.Is(err, durable.ErrNotPrivate) {
 		t.Errorf("error %v, want %v", err, durable.ErrNotPrivate)
+	}
+	// Whoever can write there can remove the mark, too.
+	for range 2 {
+		if shim, err := ReadShim(stateDir); shim.Runtime != "" || !errors.Is(err, durable.ErrNotPrivate) {
+			t.Errorf("%+v, error %v, want %v", shim, err, durable.ErrNotPrivate)
+		}
+		if err := durable.Remove(RuntimeSetPath(stateDir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -72,6 +72,27 @@ func FuzzConfigJSON(f *testing.F) {
 	})
 }
 
+// TestDescribe: only Windows has host processes; a pod of Linux can have the annotation, too.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]bool{
+		`{"linux":{}}`: true, `{"windows":{}}`: true,
+		`{"linux":{},"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`:              false,
+		`{"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`:              true,
+		`{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`:            false,
+		`{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"false"}}`:           true,
+		`{"windows":{},"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`: false,
+	} {
+		spec, err := ocispec.ParseSpec([]byte(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := Describe(spec.Facts, "id"); ok != want {
+			t.Errorf("%s: %t", config, ok)
+		}
+	}
+}
+
 func TestCall(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]struct {
