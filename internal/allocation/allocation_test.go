@@ -3,12 +3,14 @@ package allocation
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -101,6 +103,27 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestTokensAreRandom: each bit of a token is 0 at times, and 1.
+func TestTokensAreRandom(t *testing.T) {
+	t.Parallel()
+	var zeros, ones [tokenBytes]byte
+	for range 128 {
+		random, err := hex.DecodeString(string(NewToken()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range random {
+			zeros[i] |= ^b
+			ones[i] |= b
+		}
+	}
+	for i := range tokenBytes {
+		if zeros[i] != 0xff || ones[i] != 0xff {
+			t.Errorf("byte %d has bits that never change", i)
+		}
+	}
+}
+
 func TestBind(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -142,12 +165,22 @@ func TestBind(t *testing.T) {
 		if err != nil || strings.Contains(file.Name()+string(content), string(token)) {
 			t.Errorf("%s has the token: %v", file.Name(), err)
 		}
+		if info, err := file.Info(); err != nil || runtime.GOOS != "windows" && info.Mode() != 0o600 {
+			t.Errorf("the mode of %s is not 0600: %v, %v", file.Name(), info, err)
+		}
 	}
 	if err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown token: error %v, want ErrNotFound", err)
 	}
 	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
 		t.Errorf("an unknown token leaves files: %v, %v", after, err)
+	}
+	// The recorder ends a record before its binding.
+	if err := os.Remove(store.path(token.ID(), recordSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Bind(token, first); !errors.Is(err, ErrNotFound) {
+		t.Errorf("bound, and ended meanwhile: error %v, want ErrNotFound", err)
 	}
 }
 
