@@ -52,7 +52,6 @@ EXPORT HCS_OPERATION WINAPI HcsCreateOperation(const void *context, HCS_OPERATIO
     return (HCS_OPERATION)calloc(1, sizeof(struct operation));
 }
 EXPORT void WINAPI HcsCloseOperation(HCS_OPERATION operation) { free(operation); }
-EXPORT HRESULT WINAPI HcsCancelOperation(HCS_OPERATION operation) { return S_OK; }
 EXPORT HRESULT WINAPI HcsGetOperationResultAndProcessInfo(HCS_OPERATION operation, HCS_PROCESS_INFORMATION *process, PWSTR *document) {
     if (process) *process = of(operation)->process;
     if (document) *document = of(operation)->document; // The caller frees it.
@@ -153,9 +152,6 @@ EXPORT HRESULT WINAPI HcsTerminateProcess(HCS_PROCESS process, HCS_OPERATION ope
 }
 EXPORT HRESULT WINAPI HcsSignalProcess(HCS_PROCESS process, HCS_OPERATION operation, PCWSTR options) {
     return done(operation, vmcompute(HcsSignalProcess, real(process), options, NULL));
-}
-EXPORT HRESULT WINAPI HcsGetProcessInfo(HCS_PROCESS process, HCS_OPERATION operation) {
-    return done(operation, vmcompute(HcsGetProcessInfo, real(process), &of(operation)->process, NULL));
 }
 EXPORT HRESULT WINAPI HcsModifyProcess(HCS_PROCESS process, HCS_OPERATION operation, PCWSTR settings) {
     return done(operation, vmcompute(HcsModifyProcess, real(process), settings, NULL));

@@ -2,7 +2,8 @@
 // containerd-shim-runhcs-v1.exe run as far as HcsCreateComputeSystem, and writes down the JSON document
 // that the shim sends there. Build:
 //   x86_64-w64-mingw32-gcc -shared -o vmcompute.dll vmcompute.c -lole32
-// and copy into the Wine prefix's drive_c/windows/system32. Proven with hcsshim v0.11.7 and v0.15.0.
+// and copy into the Wine prefix's drive_c/windows/system32. Proven with hcsshim v0.11.7 to v0.13.0; v0.15.0 calls it
+// through computecore.dll.
 //
 // A container whose document has "hcs-double-refuse" in it is refused. Any other exists from then on, as a file
 // named after it in C:\hcs, until it is shut down or terminated, by whichever process. Its processes do nothing:
