@@ -3,9 +3,12 @@
 package durable
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -34,6 +37,38 @@ func CheckOpen(f *os.File) error {
 	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
 }
 
+// CheckProgram is [CheckFile] for a program that runs as the system: it checks each
+// directory and symbolic link of its absolute path, too.
+func CheckProgram(path string) error {
+	const maxLinks = 40 // as in path_resolution(7)
+	for at, rest, links := "/", path, 0; ; {
+		info, err := os.Lstat(at)
+		link, mode := err == nil && info.Mode()&fs.ModeSymlink != 0, "go-w"
+		if link || err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 {
+			mode = "" // Others cannot replace what root has in a sticky directory.
+		}
+		if err := checkWriters(at, info, err, ErrUntrusted, mode); err != nil {
+			return err
+		}
+		if link {
+			target, err := os.Readlink(at)
+			if links++; err != nil || links > maxLinks {
+				return fmt.Errorf("check %s: %w", path, cmp.Or(err, error(syscall.ELOOP)))
+			}
+			if at, rest = filepath.Dir(at), target+"/"+rest; filepath.IsAbs(target) {
+				at = "/"
+			}
+		}
+		if rest = strings.TrimLeft(rest, "/"); rest == "" {
+			return nil
+		}
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		at = filepath.Join(at, name)
+	}
+}
+
+// checkWriters checks the owner and, unless mode is "", who can write: mode is that of chmod.
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)
@@ -42,7 +77,7 @@ func checkWriters(path string, info fs.FileInfo, err, reason error, mode string)
 	switch {
 	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
 		return &AccessError{path, reason, "it does not belong to root", "remove it, or give it to root when you trust its content"}
-	case info.Mode().Perm()&0o022 != 0:
+	case mode != "" && info.Mode().Perm()&0o022 != 0:
 		return &AccessError{path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()), fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode)}
 	}
 	return nil

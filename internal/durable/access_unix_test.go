@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -78,5 +80,42 @@ func TestCheckFile(t *testing.T) {
 	}
 	if err := CheckFile(path); !errors.Is(err, ErrUntrusted) {
 		t.Errorf("another user's file: %v", err)
+	}
+}
+
+// TestCheckProgram: whoever can write a directory on the way can replace the program.
+func TestCheckProgram(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(name string) string { return filepath.Join(base, name) }
+	must(os.MkdirAll(at("a/b"), 0o700), os.MkdirAll(at("c/d"), 0o700), os.Mkdir(at("links"), 0o700),
+		os.WriteFile(at("a/b/program"), nil, 0o700), //nolint:gosec // a program
+		os.Symlink("../links/two", at("c/one")), os.Symlink("d/../../a/b", at("links/two")), os.Symlink("../c/d", at("links/d")),
+		os.Symlink(at("loop"), at("loop")))
+	for path, want := range map[string]error{"c/one/program": nil, "a/b/program": nil, "a/b/none": fs.ErrNotExist, "loop": syscall.ELOOP} {
+		if err := CheckProgram(at(path)); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want %v", path, err, want)
+		}
+	}
+	for _, dir := range []string{"a", "a/b", "a/b/program", "c", "links"} {
+		for mode, trusted := range map[fs.FileMode]bool{0o777: false, 0o770: false, 0o755: true, 0o777 | fs.ModeSticky: dir != "a/b/program"} {
+			must(os.Chmod(at(dir), mode))
+			if err := CheckProgram(at("c/one/program")); (err == nil) != trusted || !trusted && (!errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "check "+at(dir)+": ")) {
+				t.Errorf("%s with mode %v: %v", dir, mode, err)
+			}
+		}
+		must(os.Chmod(at(dir), 0o700))
+	}
+	if err := os.Lchown(at("c/one"), 12345, 12345); err != nil {
+		return // Only root can.
+	}
+	if err := CheckProgram(at("c/one/program")); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("another user's link: %v", err)
 	}
 }

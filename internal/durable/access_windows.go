@@ -84,6 +84,9 @@ func CheckFile(path string) error {
 	return checkWriters(path, dir, ErrUntrusted)
 }
 
+// CheckProgram is [CheckFile] for a program that runs as the system.
+func CheckProgram(path string) error { return CheckFile(path) }
+
 // CheckOwner is [CheckFile] for the owner of path alone. Volumes of HostProcess
 // pods inherit write access for all users from C:\.
 func CheckOwner(path string) error {

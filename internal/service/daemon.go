@@ -25,11 +25,11 @@ type Daemon struct {
 var ErrForeign = errors.New("it was not created by 'dxctl service install': remove it first")
 
 // Install creates or replaces the service, starts it, and makes it start with the
-// system. The service runs as the system, so others must not be able to write Program.
+// system. The service runs as the system, so others must not be able to replace Program.
 func (d Daemon) Install(ctx context.Context) error {
-	err := durable.CheckFile(d.Program)
-	if err == nil && !filepath.IsAbs(d.Program) {
-		err = fmt.Errorf("%s is not an absolute path", d.Program)
+	err := fmt.Errorf("%s is not an absolute path", d.Program)
+	if filepath.IsAbs(d.Program) {
+		err = durable.CheckProgram(d.Program)
 	}
 	if err == nil {
 		err = d.install(ctx)
