@@ -35,6 +35,8 @@ const (
 
 	displayKey = "DIRECTX_ALLOCATION_DISPLAY"
 	computeKey = "DIRECTX_ALLOCATION_COMPUTE"
+
+	displayAnnotation = "directx.microsoft.com/allocation.display"
 )
 
 // hangingSource announces each lookup, and answers when block is closed.
@@ -279,9 +281,9 @@ func TestAdjustRefuses(t *testing.T) {
 		says        []string
 	}{
 		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove environment variables"}},
-		"no token at all":    {env: []string{displayKey + "="}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
-		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, want: allocation.ErrMalformedToken},
-		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=x"}, want: allocation.ErrMalformedToken},
+		"no token at all":    {env: []string{displayKey + "="}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
+		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken},
+		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=" + madeUp}, want: allocation.ErrNotFound},
 		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
 		"other resource's variable": {
 			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, want: decision.ErrWrongVariable, says: []string{displayKey},
@@ -292,7 +294,7 @@ func TestAdjustRefuses(t *testing.T) {
 		"good and bad":  {env: []string{displayKey + "=" + b.allocate(t, display, "0"), "DIRECTX_ALLOCATION_X=" + madeUp}, want: allocation.ErrNotFound},
 		"no pod UID":    {pod: noUID, env: []string{displayKey + "=" + b.allocate(t, display, "0")}, says: []string{"no pod UID"}},
 		"the pod hides its allocation": {
-			annotations: map[string]string{"directx.microsoft.com/allocation.display": own}, says: []string{display, displayKey, "remove environment variables"},
+			annotations: map[string]string{displayAnnotation: own}, says: []string{display, displayKey, "remove environment variables"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +331,7 @@ func TestAdjustRefuses(t *testing.T) {
 
 func TestAnnotationsWithoutRecordAreIgnored(t *testing.T) {
 	t.Parallel()
-	container := testContainer("DIRECTX_VISIBLE_DEVICES=all")
+	container := testContainer("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey+"=../../etc/passwd")
 	container.Annotations = map[string]string{
 		"directx.microsoft.com/allocation.display": string(allocation.NewToken()),
 		"directx.microsoft.com/allocation.other":   "0",
@@ -429,6 +431,7 @@ func FuzzTokenEnv(f *testing.F) {
 	f.Add("DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef")
 	f.Add("directx_allocation=")
 	f.Add("DIRECTX_ALLOCATION\x00=../..")
+	f.Add("DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1") // of a Service
 	f.Add("=")
 	b := newBed(f, gpu("0"))
 	f.Fuzz(func(t *testing.T, variable string) {
@@ -436,7 +439,9 @@ func FuzzTokenEnv(f *testing.F) {
 		if got != nil {
 			t.Fatalf("%q without an allocation: %v", variable, got)
 		}
-		if token := strings.HasPrefix(variable, "DIRECTX_ALLOCATION"); token != (err != nil) {
+		_, value, _ := strings.Cut(variable, "=")
+		_, malformed := allocation.ParseToken(value)
+		if token := malformed == nil && strings.HasPrefix(variable, "DIRECTX_ALLOCATION"); token != (err != nil) {
 			t.Fatalf("%q: error %v", variable, err)
 		}
 	})
@@ -488,7 +493,7 @@ func TestPanicRefusesTheContainer(t *testing.T) {
 		panic("for a test") //nolint:forbidigo // The plugin must survive it.
 	}, handlers, metrics.New("p", "v"), testutil.Quiet())
 	for range 2 {
-		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"=x")); !errors.Is(err, decision.ErrInternal) {
+		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken()))); !errors.Is(err, decision.ErrInternal) {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -3,7 +3,7 @@ package allocation
 import "strings"
 
 // A token is passed to its container in an environment variable and an annotation. A
-// container with a variable that begins with EnvPrefix presents a token, whatever set
+// container with a token in a variable that begins with EnvPrefix presents it, whatever set
 // the variable.
 const (
 	EnvPrefix        = "DIRECTX_ALLOCATION"

@@ -72,7 +72,7 @@ func (c Container) fields() logrus.Fields {
 // alone: a container for which it returns false must not be touched, whatever the
 // state of this node.
 func RequestsGPU(c Container) bool {
-	tokens := tokenEnv(c.OS, c.Env)
+	tokens := tokenEnv(c)
 	if len(tokens) > 0 {
 		return true
 	}
@@ -91,7 +91,7 @@ func RequestsGPU(c Container) bool {
 // [policy.Policy.StandaloneEnvironment].
 func IgnoresRequest(c Container, environment bool) bool {
 	_, request := visibleDevices(c, environment)
-	return c.Pod == nil && c.OS != ocispec.Windows && request == "" && len(tokenEnv(c.OS, c.Env)) == 0 && RequestsGPU(c)
+	return c.Pod == nil && c.OS != ocispec.Windows && request == "" && len(tokenEnv(c)) == 0 && RequestsGPU(c)
 }
 
 // Files answers questions about the node's files.

@@ -19,11 +19,11 @@ import (
 	"directx-nri/ocispec"
 )
 
-// storeFiles has every file of the driver store, and nothing else.
+// storeFiles has every file of the driver store but other.exe, which another GPU's has.
 type storeFiles struct{ hostfiles.Assumed }
 
 func (storeFiles) Resolve(path string) (string, bool, error) {
-	if !winpath.Within(`C:\store`, path) {
+	if other := `C:\other`; !winpath.Within(`C:\store`, path) && !winpath.Within(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
 		return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
 	return path, true, nil
@@ -66,11 +66,13 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 		"together more than the most":     {pod: map[string]string{forAll: "[a, b]", forMain: "[c, d]"}, err: extramounts.ErrTooMany, says: forMain},
 		"cannot be read":                  {pod: map[string]string{forMain: "a.exe"}, err: extramounts.ErrMalformed, says: "annotation " + forMain},
 		"another container's is not ours": {pod: map[string]string{forOther: "["}},
+		"in another GPU's driver store":   {pod: map[string]string{forAll: "[other.exe]"}, err: extramounts.ErrMissing, says: "other.exe"},
 		"out of the driver store":         {pod: map[string]string{forAll: `['..\x']`}, err: extramounts.ErrDots, says: forAll},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			devices := testDevices()
+			devices[1].DriverStorePath = `C:\other`
 			d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)

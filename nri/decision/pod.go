@@ -21,19 +21,23 @@ type token struct {
 	value    string
 }
 
-// tokenEnv returns the variables of env that present tokens, sorted, whatever
-// their values are: a container with such a variable gets what it stands for or
-// is refused.
-func tokenEnv(os ocispec.OS, env []string) []token {
+// tokenEnv returns the environment variables of c that present tokens, sorted: a container
+// with such a variable gets what it stands for or is refused. In a pod, a value that is no
+// token is one only where the advertiser's annotation requires it. The kubelet sets others
+// for a Service that is named so, in each container of its namespace.
+func tokenEnv(c Container) []token {
 	var tokens []token
-	for _, variable := range env {
+	for _, variable := range c.Env {
 		name, value, _ := strings.Cut(variable, "=")
 		// Windows ignores the case of names. Letters outside ASCII that Go considers
 		// equal to ASCII ones are different to Windows.
-		if os == ocispec.Windows && hasPrefixFold(name, allocation.EnvPrefix) {
+		if c.OS == ocispec.Windows && hasPrefixFold(name, allocation.EnvPrefix) {
 			name = strings.ToUpper(name)
 		}
-		if strings.HasPrefix(name, allocation.EnvPrefix) {
+		if !strings.HasPrefix(name, allocation.EnvPrefix) {
+			continue
+		}
+		if _, err := allocation.ParseToken(value); err == nil || c.Pod == nil || isAnnotated(c.Annotations, name) {
 			tokens = append(tokens, token{name, value})
 		}
 	}
@@ -41,6 +45,17 @@ func tokenEnv(os ocispec.OS, env []string) []token {
 		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.value, b.value))
 	})
 	return slices.Compact(tokens)
+}
+
+// isAnnotated reports whether a container's annotations have the allocation that belongs
+// in variable.
+func isAnnotated(annotations map[string]string, variable string) bool {
+	for key := range annotations {
+		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix+"."); ok && allocation.EnvKey(resource) == variable {
+			return true
+		}
+	}
+	return false
 }
 
 func hasPrefixFold(s, prefix string) bool {
@@ -67,7 +82,7 @@ func overriddenTokens(annotations map[string]string, presented []token) []alloca
 
 // decidePod decides for a container of a pod.
 func (d *Decider) decidePod(ctx context.Context, c Container) (Outcome, bool, error) {
-	tokens := tokenEnv(c.OS, c.Env)
+	tokens := tokenEnv(c)
 	if err := d.checkOverridden(c, tokens); err != nil {
 		return Outcome{}, false, err
 	}

@@ -27,7 +27,7 @@ const (
 
 // decideStandalone decides for a standalone container.
 func (d *Decider) decideStandalone(ctx context.Context, c Container) (Outcome, bool, error) {
-	if tokens := tokenEnv(c.OS, c.Env); len(tokens) > 0 {
+	if tokens := tokenEnv(c); len(tokens) > 0 {
 		return Outcome{}, false, explain(tokens[0].variable, errOutsidePod)
 	}
 	name, request := visibleDevices(c, d.readsEnvironment(c))

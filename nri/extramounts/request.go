@@ -111,7 +111,7 @@ func parseBlock(text string) (requests []Request, err error) {
 			*last, err = p.item()
 		}
 		if err := p.end(err); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("line %s: %w", quote(line), err)
 		}
 	}
 	if requests == nil {

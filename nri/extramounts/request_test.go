@@ -39,4 +39,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %+v, error %v", text, got, err)
 		}
 	}
+	for _, line := range []string{"b", "  more: b", "- 'b"} {
+		if _, err := Parse("list", "- source: a\n"+line+"\n- c"); err == nil || !strings.Contains(err.Error(), "line "+quote(line)+": ") {
+			t.Errorf("line %q: error %v", line, err)
+		}
+	}
 }

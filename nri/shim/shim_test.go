@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -365,16 +366,29 @@ func TestPodStart(t *testing.T) {
 	b.refused(b.start(specOf(hidden)), "remove environment variables")
 	b.refused(b.start(specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+string(allocation.NewToken()))), "no allocation is recorded")
 	b.refused(b.start(standalone(variable)), "outside Kubernetes")
+	// A Service of this name.
+	b.started(b.start(specOf(podAnnotations("container", "u3"), "DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1")))
+	err := fs.WalkDir(os.DirFS(b.path("state")), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && strings.Contains(path+b.read("state/"+path), token) {
+			t.Errorf("%s has the token", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestRefusalIsLoggedInOneLine(t *testing.T) {
 	t.Parallel()
+	allocated := podAnnotations("container", "u1")
+	allocated["directx.microsoft.com/allocation.display"] = "x"
 	for name, test := range map[string]struct {
 		shim, spec string
 		says       []string
 	}{
 		"standalone":     {ourName, standalone("DIRECTX_VISIBLE_DEVICES=7"), []string{"container=c1", "reason=request"}},
-		"pod":            {ourName, specOf(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY=x"), []string{"container=main", "pod=default/web", "reason=wrong_variable"}},
+		"pod":            {ourName, specOf(allocated, "DIRECTX_ALLOCATION_DISPLAY=x"), []string{"container=main", "pod=default/web", "reason=wrong_variable"}},
 		"no config.json": {ourName, "{", []string{"container=c1", "reason=other"}},
 		"panic":          {brokenName, standalone("DIRECTX_VISIBLE_DEVICES=all"), []string{"internal error in directx-nri", "stack=", "panicking"}},
 	} {
@@ -507,6 +521,7 @@ func TestBundledShim(t *testing.T) {
 func TestHostProcessesOfSandbox(t *testing.T) {
 	t.Parallel()
 	sandbox := podAnnotations("sandbox", "u1")
+	sandbox["directx.microsoft.com/hostprocess-container"] = "true"
 	for value, want := range map[string]bool{"true": true, "false": false} {
 		sandbox["microsoft.com/hostprocess-container"] = value
 		for _, env := range []string{"A=B", "A=directx", `A="microsoft.com/hostprocess-container":"true"`} {

@@ -45,9 +45,9 @@ func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 
 // hasHostProcess reports whether a config.json has the annotation of a host process,
 // in the form of Go's encoder, which containerd uses. A pod's sandbox has it too.
-// This search and the others begin with a letter that is rare in a spec, for speed.
+// The whole key is searched: others, such as directx.microsoft.com/…, end like it.
 func hasHostProcess(config []byte) bool {
-	return bytes.Contains(config, []byte(`hostprocess-container":"true"`))
+	return bytes.Contains(config, []byte(`"`+hostProcess+`":"true"`))
 }
 
 // hasSandbox reports whether a config.json is that of a pod's sandbox, in the same form.
