@@ -57,7 +57,7 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 	case d.Libraries[0].Source == drivers:
 		cause = d.DriverStorePath + " does not exist"
 	case !hasLibrary(filepath.Join(v.root, d.DriverStorePath)):
-		withdraw(d, d.DriverStorePath+" has no shared library: the vendor has no driver for Linux")
+		withdraw(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
 	case d.VendorID == discovery.VendorIntel:
 		// Libraries there load others by name.
 		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
@@ -90,8 +90,8 @@ func withdraw(d *discovery.Device, reason string) {
 	d.SupportsDisplay, d.SupportsCompute = false, false
 }
 
-// hasLibrary reports whether a driver package has a user-mode driver for Linux. AMD's is in a
-// subdirectory. Windows' drivers of NPUs have none.
+// hasLibrary reports whether a driver package may have a user-mode driver for Linux. AMD's is in a
+// subdirectory. WSL lists NPUs, too, which cannot be used without.
 // https://github.com/microsoft/WSL/issues/40445
 func hasLibrary(directory string) bool {
 	for _, pattern := range []string{"*.so", "*.so.[0-9]*", "*/*.so", "*/*.so.[0-9]*"} {

@@ -79,7 +79,7 @@ func TestScenarios(t *testing.T) {
 		"old kernel":        {&fakeDriver{old: true, adapters: []fakeAdapter{nvidia()}}, []string{nv}},
 		"long registry":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
 		"compute-only":      {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
-		"NPU":               {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library: the vendor has no driver for Linux"}},
+		"NPU":               {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
 		"NPU, no package":   {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},
 		"software":          {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
 		"software untyped":  {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy`}},
