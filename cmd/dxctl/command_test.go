@@ -191,6 +191,21 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
+// TestNothingToConfigure: NRI is on in containerd 2. Its file is neither created nor touched,
+// and containerd is not restarted.
+func TestNothingToConfigure(t *testing.T) {
+	t.Parallel()
+	for _, config := range []string{"", mine, "oom_score = 0\n"} {
+		b := newBed(t, config)
+		before := b.names(t)
+		flags, count := b.restarts(t)
+		b.must(t, append([]string{"configure", "--no-shim", "--containerd-major", "2"}, flags...)...)
+		if diff := cmp.Diff(before, b.names(t)); diff != "" || b.read(t) != config || count() != 0 {
+			t.Errorf("%q: %d restarts, changes: %s", config, count(), diff)
+		}
+	}
+}
+
 // restarts returns a command that counts, and how often it was called.
 func (b *bed) restarts(t *testing.T) (flags []string, count func() int) {
 	t.Helper()

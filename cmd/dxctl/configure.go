@@ -167,13 +167,13 @@ func (o *configureOptions) realShim() string {
 
 // write writes the result, and restarts containerd if requested and necessary.
 func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
-	changed := !bytes.Equal(file.text, result.Text) || !file.exists
+	changed := !bytes.Equal(file.text, result.Text)
 	pending, err := newPending(file, result.Text, true)
 	if err != nil {
 		return err
 	}
 	pending.Shim, pending.Handlers = o.shim, result.Handlers
-	restart := o.restart && (changed || !o.hasLoaded(ctx, o.restartLimit, pending.ready) || o.isOutdated(ctx, file.path))
+	restart := o.restart && (changed || !o.hasLoaded(ctx, o.restartLimit, pending.ready) || o.isOutdated(ctx, file))
 	if restart {
 		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))
 		err := o.checkRestart(ctx)

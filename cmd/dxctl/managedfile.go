@@ -168,11 +168,16 @@ func (m *managedFile) revert(node containerdconfig.Node) (reverted, error) {
 
 // store writes the reverted file.
 func (m *managedFile) store(r reverted) error {
-	switch {
-	case !r.exists:
-		return durable.Remove(m.path)
-	case bytes.Equal(r.text, m.text):
+	if r.exists && bytes.Equal(r.text, m.text) {
 		return nil
+	}
+	if m.journal != nil { // Its time is that of the last change: see isOutdated.
+		if err := m.record().write(*m.journal); err != nil {
+			return err
+		}
+	}
+	if !r.exists {
+		return durable.Remove(m.path)
 	}
 	return durable.Replace(m.path, r.text, m.perm)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,9 +24,21 @@ import (
 // killVariable makes this program a dxctl that is killed at the step with this number.
 const killVariable = "DIRECTX_NRI_TEST_KILL_AT"
 
+// listenerVariable makes this program one of that name, which listens on a socket until its
+// input ends.
+const listenerVariable = "DIRECTX_NRI_TEST_LISTENER"
+
 func TestMain(m *testing.M) {
 	if at, err := strconv.Atoi(os.Getenv(killVariable)); err == nil {
 		os.Exit(runKilled(at, os.Args[1:])) //nolint:forbidigo // This process is dxctl.
+	}
+	if name := os.Getenv(listenerVariable); name != "" {
+		err := os.WriteFile("/proc/self/comm", []byte(name), 0)
+		if _, listenErr := net.Listen("unix", os.Args[1]); errors.Join(err, listenErr) == nil {
+			fmt.Println("listens")
+		}
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
 	}
 	m.Run()
 }
@@ -292,5 +305,43 @@ func TestRestartSpread(t *testing.T) {
 	}
 	if got := b.read(t); !strings.Contains(got, "oom_score = -999") || !strings.Contains(got, b.shim) {
 		t.Errorf("the configuration is\n%s", got)
+	}
+}
+
+// TestIsOutdated: containerd is restarted for our own change only, and only once.
+func TestIsOutdated(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{containerdProgram, "systemd"} {
+		b := newBed(t, mine)
+		socket := b.socket + "2"
+		command := exec.Command(os.Args[0], socket)
+		command.Env = append(os.Environ(), listenerVariable+"="+program)
+		input, err := command.StdinPipe()
+		output, outErr := command.StdoutPipe()
+		if err := errors.Join(err, outErr, command.Start()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = input.Close(), command.Wait() })
+		if _, err := output.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		target, m := target{criSocket: socket}, &managedFile{path: b.config, state: b.root}
+		check := func(when string, want bool) {
+			t.Helper()
+			if got := target.isOutdated(t.Context(), m); got != want {
+				t.Errorf("%s, %s: %t", program, when, got)
+			}
+		}
+		b.write(t, b.config, mine+"# changed\n")
+		check("changed by others", false)
+		b.write(t, m.record().path, "{}")
+		check("changed since it was started", program == containerdProgram)
+		for when, offset := range map[string]time.Duration{"changed before it was started": -time.Hour, "the clock was set back since": time.Hour} {
+			at := time.Now().Add(offset)
+			if err := os.Chtimes(m.record().path, at, at); err != nil {
+				t.Fatal(err)
+			}
+			check(when, false)
+		}
 	}
 }

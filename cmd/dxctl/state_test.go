@@ -47,21 +47,3 @@ func TestAttempt(t *testing.T) {
 		t.Errorf("the record or the state directory is left: %v", err)
 	}
 }
-
-func TestIsBetween(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	for _, test := range []struct {
-		name      string
-		at, after time.Duration
-		want      bool
-	}{
-		{"changed before it was started", -2 * time.Hour, -time.Hour, false},
-		{"changed since it was started", -time.Hour, -2 * time.Hour, true},
-		{"the clock was set back since", time.Hour, -2 * time.Hour, false},
-	} {
-		if got := isBetween(now.Add(test.at), now.Add(test.after), now); got != test.want {
-			t.Errorf("%s: %t", test.name, got)
-		}
-	}
-}

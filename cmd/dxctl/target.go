@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -184,9 +183,13 @@ func locate(file string, err error) error {
 	return fmt.Errorf("%s: %w", file, err)
 }
 
-// isOutdated reports whether the running containerd is known to have started before
-// the file at path was changed.
-func (t *target) isOutdated(ctx context.Context, path string) bool {
+// isOutdated reports whether the running containerd is known to have started before our
+// last change of m, which is when its journal was written. Changes by others do not count.
+func (t *target) isOutdated(ctx context.Context, m *managedFile) bool {
+	info, err := os.Stat(m.record().path)
+	if err != nil {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	process, err := localgrpc.SocketOwner(ctx, t.criSocket)
@@ -199,15 +202,6 @@ func (t *target) isOutdated(ctx context.Context, path string) bool {
 		return false
 	}
 	started, err := process.Started()
-	if err != nil {
-		return false
-	}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) { // It was removed from there.
-		info, err = os.Stat(filepath.Dir(path))
-	}
-	return err == nil && isBetween(info.ModTime(), started, time.Now())
+	// A time in the future is of before the clock was set back.
+	return err == nil && info.ModTime().After(started) && !info.ModTime().After(time.Now())
 }
-
-// isBetween excludes a time in the future, of before the clock was set back.
-func isBetween(at, after, now time.Time) bool { return at.After(after) && !at.After(now) }

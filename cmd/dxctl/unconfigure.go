@@ -72,8 +72,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	stillOurs := ourHandlers(left.Handlers)
 	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
-	interrupted := !changed && file.journal != nil && o.isOutdated(ctx, file.path)
-	restart := o.restart && (changed || interrupted || o.isLoaded(ctx, stillOurs))
+	restart := o.restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file))
 	if changed || restart {
 		err = o.checkHolders(ctx, stderr, o.force)
 	}

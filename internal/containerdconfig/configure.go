@@ -59,7 +59,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{}
+	r, head := Result{Text: text}, len(e.edits)
 	if s.Shim != "" {
 		if e.doc.disables(criPlugin(f.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s, without which there are no runtime handlers: remove it there", criPlugin(f.Version))
@@ -76,7 +76,9 @@ func Configure(text []byte, s Settings) (Result, error) {
 			return Result{}, err
 		}
 	}
-	r.Text, r.Edits = e.doc.bytes(e.doc.text), e.edits
+	if len(e.edits) > head { // A version alone changes nothing.
+		r.Text, r.Edits = e.doc.bytes(e.doc.text), e.edits
+	}
 	return r, nil
 }
 

@@ -91,10 +91,12 @@ func TestRestartBySignal(t *testing.T) {
 				t.Errorf("NRI is off:\n%s", log)
 			}
 			n.mustSignal(2, "configure", "--no-shim")
+			n.write("config.toml", n.config()+"# others'\n", 0o640)
+			n.mustSignal(2, "configure", "--no-shim")
 
 			n.mustSignal(3, "unconfigure")
 			n.mustSignal(3, "unconfigure")
-			n.mustHaveConfig(config, "the file")
+			n.mustHaveConfig(config+"# others'\n", "the file")
 
 			// As if interrupted before the restart.
 			n.must(n.runtime("configure", "--no-shim"))
