@@ -307,13 +307,14 @@ func (b *builder) note(d discovery.Device, source, reason string) {
 }
 
 // ReadOnlyMount returns a mount as the runtimes expect it: runc needs a bind
-// mount, hcsshim takes a type for a kind of disk.
+// mount, hcsshim takes a type for a kind of disk. The mounts below a directory are left
+// out, because "ro" does not apply to them.
 func ReadOnlyMount(os OS, source, destination string) specs.Mount {
 	if os == Windows {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 	}
 	return specs.Mount{
 		Source: source, Destination: destination, Type: "bind",
-		Options: []string{"rbind", "ro", "rprivate", "nosuid", "nodev"},
+		Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
 	}
 }

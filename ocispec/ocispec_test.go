@@ -184,7 +184,7 @@ func TestBuildEditsLinux(t *testing.T) {
 		LinuxDevices: []specs.LinuxDevice{{Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: mode(0o666), UID: number(0), GID: number(44)}},
 		Mounts: []specs.Mount{{
 			Source: "/usr/lib/wsl/lib/libd3d12.so", Destination: "/usr/lib/wsl/lib/libd3d12.so", Type: "bind",
-			Options: []string{"rbind", "ro", "rprivate", "nosuid", "nodev"},
+			Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -314,7 +314,7 @@ func TestApply(t *testing.T) {
 			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]}},"mounts":null}`,
 			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
 				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
-				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["rbind","ro","rprivate","nosuid","nodev"]}]}`,
+				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["bind","ro","rprivate","nosuid","nodev"]}]}`,
 		},
 		"environment":       {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
 		"environment, none": {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},

@@ -33,7 +33,8 @@ const maxCompared = 16 << 20
 // [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
 func (r Root) Resolve(path string) (final string, regular bool, err error) { return r.resolve(path) }
 
-// ResolveAll is [Root.Resolve] for each of paths. It resolves a directory once, and
+// ResolveAll is [Root.Resolve] for each of paths, and refuses directories that have mounts
+// below them: those would be writable in a container. It resolves a directory once, and
 // looks at each file once.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
@@ -57,12 +58,15 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 		}
 		resolved[i] = join(parent.path, name)
 		info, err := os.Lstat(r.local(resolved[i]))
-		switch {
-		case err != nil:
-			errs[i] = err
-		case info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0:
-			resolved[i], _, errs[i] = r.resolve(path)
+		if err == nil && info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0 {
+			if resolved[i], _, err = r.resolve(path); err == nil {
+				info, err = os.Lstat(r.local(resolved[i]))
+			}
 		}
+		if err == nil && info.IsDir() {
+			err = checkMounts(r.local(resolved[i]))
+		}
+		errs[i] = err
 	}
 	return resolved, errs
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -84,5 +85,20 @@ func TestDeviceNode(t *testing.T) {
 	}
 	if _, err := Root("/").DeviceNode("/dev/no-such-node"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing: error %v, want fs.ErrNotExist", err)
+	}
+}
+
+// TestMountsBelowADirectory: /proc is one below the root directory.
+func TestMountsBelowADirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	_, errs := Root("/").ResolveAll([]string{"/", dir + "/link", dir, "/proc/self/status"})
+	for i, refused := range []bool{true, true, false, false} {
+		if err := errs[i]; (err != nil) != refused || refused && !strings.Contains(err.Error(), "there is a mount at ") {
+			t.Errorf("%d: error %v", i, err)
+		}
 	}
 }

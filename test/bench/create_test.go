@@ -151,7 +151,7 @@ func mountsOf(gpu bed.GPU, n *bed.Node) *api.ContainerAdjustment {
 	for _, mount := range gpu.Mounts(n.Dir) {
 		adjustment.AddMount(&api.Mount{
 			Source: mount.Source, Destination: mount.Destination, Type: "bind",
-			Options: []string{"rbind", "ro", "nosuid", "nodev"},
+			Options: []string{"bind", "ro", "nosuid", "nodev"},
 		})
 	}
 	return adjustment

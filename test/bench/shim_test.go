@@ -34,7 +34,7 @@ func TestShim(t *testing.T) {
 	byHand := bed.Standalone{}
 	for _, m := range gpu.Mounts(n.Dir) {
 		byHand.Mounts = append(byHand.Mounts, specs.Mount{
-			Source: m.Source, Destination: m.Destination, Type: "bind", Options: []string{"rbind", "ro", "nosuid", "nodev"},
+			Source: m.Source, Destination: m.Destination, Type: "bind", Options: []string{"bind", "ro", "nosuid", "nodev"},
 		})
 	}
 	byHand.Devices = []specs.LinuxDevice{{Path: gpu.ContainerPath(), Type: "c", Major: 61, Minor: 0}}

@@ -102,7 +102,7 @@ func TestFlags(t *testing.T) {
 		},
 		"a GPU of Linux": {
 			ocispec.Linux, []discovery.Device{linuxGPU("/dev/dxg", "/dev/dxg", "/lib/libd3d12.so")},
-			[]string{"--device", "/dev/dxg", "--mount", "type=bind,src=/lib/libd3d12.so,dst=/usr/lib/lib/libd3d12.so,options=rbind:ro:rprivate:nosuid:nodev"},
+			[]string{"--device", "/dev/dxg", "--mount", "type=bind,src=/lib/libd3d12.so,dst=/usr/lib/lib/libd3d12.so,options=bind:ro:rprivate:nosuid:nodev"},
 			[]string{"--device", "/dev/dxg:rw", "--mount", "type=bind,src=/lib/libd3d12.so,dst=/usr/lib/lib/libd3d12.so,ro,bind-propagation=rprivate"},
 		},
 		"a block device": {
