@@ -15,23 +15,6 @@ import (
 	"testing"
 )
 
-// code returns the Go code below directories of the repository, without tests.
-func code(t *testing.T, roots ...string) (found string) {
-	t.Helper()
-	for _, root := range roots {
-		err := filepath.WalkDir(filepath.Join("..", root), func(name string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() && filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {
-				found += read(t, name)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return found
-}
-
 // Each line of the page on hostile pods has tests in testdata/hostile-pod.txt, and they
 // exist: with package, function and row.
 func TestHostilePodLinesHaveTheirTests(t *testing.T) {
@@ -100,18 +83,20 @@ var notOurs = []string{
 }
 
 // Each message that the page on troubleshooting explains is one that the programs can
-// write: each piece of it stands in their code.
+// write: each piece of it stands in one of their texts, such as that of an error.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
 	table, _, _ = strings.Cut(table, "<!-- end -->\n")
-	programs, count := strings.ReplaceAll(code(t, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec"), `\"`, `"`), 0
+	written, count := texts(t, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec"), 0
 	for row := range strings.SplitSeq(table, "\n") {
 		message, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
 		for _, match := range inlineCode.FindAllStringSubmatch(message, -1) {
 			count++
 			for piece := range strings.SplitSeq(match[1], "…") {
-				if piece = strings.TrimSpace(piece); !slices.Contains(notOurs, piece) && !written(programs, piece) {
+				piece = strings.TrimSpace(piece)
+				inText := func(text string) bool { return strings.Contains(text, piece) }
+				if !slices.Contains(notOurs, piece) && !slices.ContainsFunc(written, inText) {
 					t.Errorf("no program writes %q", piece)
 				}
 			}
@@ -122,17 +107,35 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// written reports whether a piece of a message stands in the code: as it is, or in up to
-// three parts of at least 8 bytes, such as a text, a constant and the error behind it.
-func written(code, piece string) bool {
-	for range 3 {
-		part := piece
-		for part != "" && !strings.Contains(code, part) {
-			part = strings.TrimRight(part[:strings.LastIndex(" "+part, " ")], " :")
+// texts returns the texts in the Go code below directories of the repository, without tests,
+// comments and struct tags.
+func texts(t *testing.T, roots ...string) (found []string) {
+	t.Helper()
+	add := func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Error(err)
+			}
+			found = append(found, text)
 		}
-		if piece = strings.TrimLeft(piece[len(part):], " :"); piece == "" || len(part) < 8 {
-			return piece == ""
+		field, ok := n.(*ast.Field)
+		return !ok || field.Tag == nil
+	}
+	for _, root := range roots {
+		err := filepath.WalkDir(filepath.Join("..", root), func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err == nil {
+				ast.Inspect(parsed, add)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	return false
+	return found
 }
