@@ -23,7 +23,7 @@ import (
 type storeFiles struct{ hostfiles.Assumed }
 
 func (storeFiles) Resolve(path string) (string, bool, error) {
-	if other := `C:\other`; !winpath.Within(`C:\store`, path) && !winpath.Within(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
+	if other := `C:\second`; !winpath.Within(`C:\store`, path) && !winpath.Within(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
 		return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
 	return path, true, nil
@@ -72,7 +72,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			devices := testDevices()
-			devices[1].DriverStorePath = `C:\other`
+			devices[1].DriverStorePath = `C:\second`
 			d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
