@@ -109,6 +109,10 @@ func unknown(context.Context, int) (containerdconfig.Loaded, error) {
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
 	p := newBed(t).plugin
+	if err := p.Ready(t.Context()); !errors.Is(err, errStarting) {
+		t.Errorf("before a registration: %v", err)
+	}
+	p.unregistered.Store(nil)
 	only := func(handlers ...containerdconfig.Handler) func(context.Context, int) (containerdconfig.Loaded, error) {
 		return func(context.Context, int) (containerdconfig.Loaded, error) {
 			return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: handlers}, nil

@@ -32,8 +32,9 @@ const (
 )
 
 var (
-	errTooSlow = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the kubelet retries"))
-	errStuck   = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
+	errTooSlow  = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the kubelet retries"))
+	errStarting = errors.New("not registered with the container runtime yet")
+	errStuck    = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
 // Plugin has the hooks of the NRI plugin.
@@ -47,6 +48,8 @@ type Plugin struct {
 	hung    atomic.Int64 // workers that have taken longer than timeout
 	spent   hookTime
 
+	unregistered atomic.Pointer[error] // why the plugin is not registered, nil if it is
+
 	mu     sync.Mutex
 	peer   int                      // the process of the runtime of this registration, 0 if unknown
 	loaded *containerdconfig.Loaded // by that runtime, nil if unknown
@@ -57,7 +60,9 @@ type Plugin struct {
 // configuration that the runtime with this process ID has loaded, 0 if that is unknown; it is
 // called once for each registration, and again after an error.
 func NewPlugin(decider func() (*decision.Decider, error), load func(ctx context.Context, runtime int) (containerdconfig.Loaded, error), m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
-	return &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout}
+	p := &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout}
+	p.unregistered.Store(&errStarting)
+	return p
 }
 
 // CreateContainer returns the adjustment of a container that has an allocation. A
@@ -197,11 +202,14 @@ func (p *Plugin) Alive() error {
 	return nil
 }
 
-// Ready returns an error while the plugin cannot adjust containers, or the runtime has no
-// handler whose containers can have GPUs. It takes at most as long as a hook.
+// Ready returns an error while the plugin is not registered or cannot adjust containers, or the
+// runtime has no handler whose containers can have GPUs. It takes at most as long as a hook.
 func (p *Plugin) Ready(ctx context.Context) error {
 	if err := p.Alive(); err != nil {
 		return err
+	}
+	if why := p.unregistered.Load(); why != nil {
+		return *why
 	}
 	loaded, err := p.runtime(ctx)
 	if err != nil {

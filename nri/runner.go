@@ -27,15 +27,22 @@ type Runner struct {
 	// their indices, 00 to 99.
 	Name, Index string
 	Plugin      *Plugin
-	// Serving is called with true when the plugin is registered and synchronized, and
-	// with false when it no longer is.
-	Serving func(bool)
-	Log     logrus.FieldLogger
+	// Fits returns an error if a registration can crash the runtime. It is called if the one
+	// before was lost before Synchronize had ended.
+	Fits func(context.Context) error
+	Log  logrus.FieldLogger
+
+	retryInterval time.Duration // shorter in tests
 }
 
 const (
-	// retryInterval is the pause between attempts to register.
-	retryInterval = 500 * time.Millisecond
+	// retryInterval is the pause between attempts to register. Each one in a row that is lost
+	// before Synchronize has ended makes it 8 times as long, up to maxRetryInterval: it may
+	// have crashed the runtime.
+	retryInterval    = 500 * time.Millisecond
+	maxRetryInterval = 5 * time.Minute
+	// fitsTimeout bounds a call of Fits.
+	fitsTimeout = 10 * time.Second
 	// warnInterval is the interval of warnings about an unreachable runtime.
 	warnInterval = time.Minute
 	// answerTimeout is how long answers are waited for when the program ends. The
@@ -43,34 +50,76 @@ const (
 	answerTimeout = 2 * time.Second
 )
 
-var errLost = errors.New("connection lost")
+var (
+	errLost           = errors.New("connection lost")
+	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
+)
 
 // Run registers the plugin, again whenever the connection is lost, until ctx
 // ends. Then it returns nil.
 func (r *Runner) Run(ctx context.Context) error {
 	var warned time.Time
+	losses := 0 // in a row, before Synchronize had ended
 	for {
-		err := r.session(ctx)
+		err := r.attempt(ctx, losses > 0)
 		if ctx.Err() != nil {
 			return nil
 		}
+		why := cmp.Or(err, errLost)
+		switch {
+		case errors.Is(err, errUnsynchronized):
+			losses++
+			r.Plugin.metrics.SynchronizeLosses.WithLabelValues().Inc()
+		case err == nil:
+			losses = 0
+		}
+		if losses == 0 {
+			why = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", why)
+		}
+		r.setRegistered(why)
 		level := logrus.DebugLevel
 		if err == nil || time.Since(warned) > warnInterval {
 			level, warned = logrus.WarnLevel, time.Now()
 		}
-		r.Log.WithField("socket", r.Socket).WithError(cmp.Or(err, errLost)).Logf(level,
-			"Plugin %s is not registered with the container runtime, retrying: is containerd running, and is NRI enabled in its configuration?", r.Name)
+		r.Log.WithField("socket", r.Socket).WithError(why).Logf(level, "Plugin %s is not registered with the container runtime, retrying", r.Name)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(retryInterval):
+		case <-time.After(pause(cmp.Or(r.retryInterval, retryInterval), losses)):
 		}
 	}
 }
 
+// pause returns how long to wait after that many losses in a row.
+func pause(interval time.Duration, losses int) time.Duration {
+	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
+}
+
+// setRegistered records why the plugin is not registered, or nil if it is.
+func (r *Runner) setRegistered(why error) {
+	if why == nil {
+		r.Plugin.unregistered.Store(nil)
+		return
+	}
+	why = fmt.Errorf("not registered with the container runtime on %s: %w", r.Socket, why)
+	r.Plugin.unregistered.Store(&why)
+}
+
+// attempt is a session, after Fits if the last one was lost.
+func (r *Runner) attempt(ctx context.Context, lost bool) error {
+	if lost {
+		bounded, cancel := context.WithTimeout(ctx, fitsTimeout)
+		defer cancel()
+		if err := r.Fits(bounded); err != nil {
+			return err
+		}
+	}
+	return r.session(ctx)
+}
+
 // session registers the plugin once and returns when the connection is lost: nil
-// if the plugin was registered.
-func (r *Runner) session(ctx context.Context) error {
+// if the plugin was registered and synchronized.
+func (r *Runner) session(ctx context.Context) (err error) {
 	// Not all of the stub's ways to end are reliable. Closing its connection is.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 	if err != nil {
@@ -86,6 +135,11 @@ func (r *Runner) session(ctx context.Context) error {
 		return fmt.Errorf("find the process behind %s: %w", r.Socket, err)
 	}
 	h := newHooks(r.Plugin, peer)
+	defer func() {
+		if isClosed(h.configured) && !isClosed(h.synchronized) {
+			err = errUnsynchronized
+		}
+	}()
 	watched := &watchedConn{Conn: conn, lost: disconnect}
 	plugin, err := stub.New(h,
 		stub.WithConnection(watched),
@@ -117,15 +171,24 @@ func (r *Runner) session(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	r.Serving(true)
+	r.setRegistered(nil)
+	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
 	select {
 	case <-connected.Done():
-		r.Serving(false)
 	case <-ctx.Done():
-		r.Serving(false)
+		r.setRegistered(ctx.Err())
 		watched.waitAnswers()
 	}
 	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // watchedConn is the connection to the runtime. It calls lost when it has ended, and

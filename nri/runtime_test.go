@@ -4,6 +4,8 @@ package nri
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +27,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/ttrpc"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -31,10 +35,18 @@ import (
 // These tests run the plugin against NRI's own runtime side, the library that
 // containerd has in it, over a real socket.
 
-func startRuntime(t testing.TB, socket string, running ...*api.Container) *adaptation.Adaptation {
+const testInterval = 25 * time.Millisecond
+
+// startRuntime starts a runtime, which calls the functions before it synchronizes a plugin.
+func startRuntime(t testing.TB, socket string, before ...func() error) *adaptation.Adaptation {
 	t.Helper()
 	synchronize := func(ctx context.Context, callback adaptation.SyncCB) error {
-		_, err := callback(ctx, []*api.PodSandbox{testPod()}, running)
+		for _, f := range before {
+			if err := f(); err != nil {
+				return err
+			}
+		}
+		_, err := callback(ctx, []*api.PodSandbox{testPod()}, nil)
 		return err
 	}
 	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
@@ -50,33 +62,17 @@ func startRuntime(t testing.TB, socket string, running ...*api.Container) *adapt
 	return runtime
 }
 
-// serving receives the states that a Runner reports.
-type serving chan bool
-
-func (s serving) await(t testing.TB, want bool) {
+// await waits until the plugin is ready or, if want is false, until it is not.
+func (p *Plugin) await(t testing.TB, want bool) {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
-	for {
-		select {
-		case got := <-s:
-			if got == want {
-				return
-			}
-		case <-timeout:
-			t.Fatalf("the plugin did not become serving=%t", want)
-		}
-	}
+	testutil.Eventually(t, fmt.Sprintf("ready: %t", want), func() bool { return want == (p.Ready(t.Context()) == nil) })
 }
 
 // startRunner runs p until stop is called, which waits for its end.
-func startRunner(t testing.TB, socket string, p *Plugin) (states serving, stop func()) {
+func startRunner(t testing.TB, socket string, p *Plugin, fits func(context.Context) error) (stop func()) {
 	t.Helper()
-	states = make(serving, 100)
 	ctx, cancel := context.WithCancel(context.Background())
-	runner := &Runner{
-		Socket: socket, Name: "directx", Index: "50", Plugin: p, Log: testutil.Quiet(),
-		Serving: func(on bool) { states <- on },
-	}
+	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Plugin: p, Fits: fits, Log: testutil.Quiet(), retryInterval: testInterval}
 	var group sync.WaitGroup
 	group.Go(func() {
 		// Goroutines inherit labels.
@@ -95,7 +91,7 @@ func startRunner(t testing.TB, socket string, p *Plugin) (states serving, stop f
 		})
 	}
 	t.Cleanup(stop)
-	return states, stop
+	return stop
 }
 
 func TestRunnerComesBack(t *testing.T) {
@@ -111,15 +107,60 @@ func TestRunnerComesBack(t *testing.T) {
 		}
 		return handlers(ctx, peer)
 	}
-	states, _ := startRunner(t, front, b.plugin)
+	startRunner(t, front, b.plugin, nil) // A connection that is lost later does not count.
 	for range 3 {
 		hangUp := relay(t, front, behind)
-		states.await(t, true)
-		if err := b.plugin.Ready(t.Context()); err != nil {
-			t.Error(err)
-		}
+		b.plugin.await(t, true)
 		hangUp()
-		states.await(t, false)
+		b.plugin.await(t, false)
+	}
+}
+
+// TestRunnerStaysAway: a runtime that leaves while it synchronizes the plugin may have crashed.
+// The plugin registers again only when that is safe, and not soon.
+func TestRunnerStaysAway(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
+	var attempts, questions atomic.Int64
+	runtime := startRuntime(t, socket, func() error {
+		if attempts.Add(1) == 2 { // The first call is of its start.
+			return errors.New("for a test") // It closes the connection.
+		}
+		return nil
+	})
+	defer runtime.Stop()
+	began := time.Now()
+	startRunner(t, socket, b.plugin, func(context.Context) error {
+		if questions.Add(1) == 1 {
+			return errors.New("too large")
+		}
+		return nil
+	})
+	for _, says := range []string{"crashed or closed the connection", "too large"} {
+		testutil.Eventually(t, says, func() bool {
+			err := b.plugin.Ready(t.Context())
+			return err != nil && strings.Contains(err.Error(), says)
+		})
+		if n := attempts.Load(); n != 2 {
+			t.Errorf("%s: %d attempts to register", says, n)
+		}
+	}
+	b.plugin.await(t, true)
+	if took := time.Since(began); took < 2*pause(testInterval, 1) {
+		t.Errorf("it registered again after %s", took)
+	}
+	if n := promtest.ToFloat64(b.plugin.metrics.SynchronizeLosses); n != 1 {
+		t.Errorf("%v losses were counted", n)
+	}
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	for losses, want := range map[int]time.Duration{0: 500 * time.Millisecond, 1: 4 * time.Second, 2: 32 * time.Second, 3: 256 * time.Second, 4: 5 * time.Minute, 1 << 40: 5 * time.Minute} {
+		if got := pause(retryInterval, losses); got != want {
+			t.Errorf("%d losses: %s, want %s", losses, got, want)
+		}
 	}
 }
 
@@ -169,7 +210,7 @@ func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states, _ := startRunner(t, socket, b.plugin)
+	startRunner(t, socket, b.plugin, nil)
 	for range 2 {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -182,7 +223,7 @@ func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
 	}
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	states.await(t, true)
+	b.plugin.await(t, true)
 }
 
 // registerOnly answers RegisterPlugin on conn, and closes it.
@@ -265,8 +306,8 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
-	states, stop := startRunner(t, socket, b.plugin)
-	states.await(t, true)
+	stop := startRunner(t, socket, b.plugin, nil)
+	b.plugin.await(t, true)
 	runtime.BlockPluginSync().Unblock()
 
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
@@ -280,7 +321,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	}()
 	<-asked
 	go stop()
-	states.await(t, false)
+	b.plugin.await(t, false)
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -95,26 +94,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, o.loadHandlers, m, log)
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Ready, log)
-	var registered atomic.Bool
-	runner := &nri.Runner{
-		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
-		Serving: func(serving bool) {
-			ready.SetServing(serving)
-			registered.Store(serving)
-			if serving {
-				log.WithField("socket", o.nriSocket).Info("Registered with the container runtime")
-			}
-		},
-	}
-	health := metrics.Health{
-		Alive: func(context.Context) error { return plugin.Alive() },
-		Ready: func(ctx context.Context) error {
-			if !registered.Load() {
-				return fmt.Errorf("not registered with the container runtime on %s: is containerd running, and is NRI enabled in its configuration?", o.nriSocket)
-			}
-			return plugin.Ready(ctx)
-		},
-	}
+	runner := &nri.Runner{Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Fits: o.checkFits, Log: log}
+	health := metrics.Health{Alive: func(context.Context) error { return plugin.Alive() }, Ready: plugin.Ready}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
@@ -122,6 +103,16 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	group.Go(func() error { return ready.Run(ctx) })
 	group.Go(func() error { return runner.Run(ctx) })
 	return group.Wait()
+}
+
+// checkFits returns an error if containerd may crash when the plugin registers.
+func (o options) checkFits(ctx context.Context) error {
+	connection, err := containerdconfig.Dial(o.criSocket.String())
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	return containerdconfig.CheckSynchronize(ctx, connection)
 }
 
 // loadHandlers returns the configuration that containerd has loaded. It is an error if the NRI

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"directx-nri/internal/localgrpc"
@@ -159,6 +160,65 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 	}
 	slices.SortFunc(handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
 	return handlers, status.Containerd.DefaultRuntimeName, nil
+}
+
+const (
+	// maxSynchronize limits the message by which NRI sends all pods and containers to a plugin.
+	// It splits a larger one, and can panic (v0.8.0 to v0.12.5): recalcObjsPerSyncMsg in
+	// https://github.com/containerd/nri/blob/v0.12.5/pkg/adaptation/plugin.go
+	maxSynchronize = 4 << 20
+	// fixedBytes is enough for what a pod or a container has in that message and not in CRI's.
+	fixedBytes = 1 << 10
+)
+
+// CheckSynchronize returns an error if containerd may have more pods and containers than it
+// can send to an NRI plugin at once.
+func CheckSynchronize(ctx context.Context, connection grpc.ClientConnInterface) error {
+	client := cri.NewRuntimeServiceClient(connection)
+	pods, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list containerd's pods: %w", err)
+	}
+	containers, err := client.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return fmt.Errorf("list containerd's containers: %w", err)
+	}
+	total, byPod := 0, map[string]int{}
+	add := func(pod string, bytes int) { total, byPod[pod] = total+bytes+fixedBytes, byPod[pod]+bytes+fixedBytes }
+	for _, p := range pods.GetItems() {
+		add(p.GetId(), proto.Size(p))
+	}
+	for _, c := range containers.GetContainers() {
+		if s := c.GetState(); s != cri.ContainerState_CONTAINER_CREATED && s != cri.ContainerState_CONTAINER_RUNNING {
+			continue // NRI does not send it.
+		}
+		answer, err := client.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
+		var info struct {
+			Spec struct {
+				Process, Mounts, Hooks, Annotations json.RawMessage
+				Linux                               struct{ Devices, Resources json.RawMessage }
+			} `json:"runtimeSpec"`
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
+		}
+		if err != nil {
+			return fmt.Errorf("get the size of container %s: %w", c.GetId(), err)
+		}
+		s := info.Spec
+		add(c.GetPodSandboxId(), proto.Size(c)+len(s.Process)+len(s.Mounts)+len(s.Hooks)+len(s.Annotations)+len(s.Linux.Devices)+len(s.Linux.Resources))
+	}
+	if total <= maxSynchronize {
+		return nil
+	}
+	largest := &cri.PodSandbox{}
+	for _, p := range pods.GetItems() {
+		if byPod[p.GetId()] > byPod[largest.GetId()] {
+			largest = p
+		}
+	}
+	return fmt.Errorf("the pods and containers of this node have %d KiB of environment variables, annotations and the like, and containerd can crash when it sends more than %d KiB to a plugin; "+
+		"delete the largest, such as pod %s/%s with %d KiB", total>>10, maxSynchronize>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(), byPod[largest.GetId()]>>10)
 }
 
 // Pod is a pod that containerd has a sandbox of.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"directx-nri/internal/testutil"
 )
 
 // config is what containerd 1.7.35 and 2.4.2 answer, shortened to what is read;
@@ -84,17 +87,88 @@ func (runtimeService) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest
 	}}, nil
 }
 
-func TestLoad(t *testing.T) {
+// synchronized has two pods, whose containers have these environments.
+type synchronized struct {
+	cri.UnimplementedRuntimeServiceServer
+	env    []int // bytes
+	exited int   // the index of one that has ended
+	broken bool
+}
+
+func (synchronized) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{Items: []*cri.PodSandbox{
+		{Id: "0", Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "even"}}, {Id: "1", Metadata: &cri.PodSandboxMetadata{Namespace: "a", Name: "odd"}},
+	}}, nil
+}
+
+func (s synchronized) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	var list cri.ListContainersResponse
+	for i := range s.env {
+		c := &cri.Container{Id: strconv.Itoa(i), PodSandboxId: strconv.Itoa(i % 2), State: cri.ContainerState_CONTAINER_RUNNING}
+		if i == s.exited {
+			c.State = cri.ContainerState_CONTAINER_EXITED
+		}
+		list.Containers = append(list.Containers, c)
+	}
+	return &list, nil
+}
+
+func (s synchronized) ContainerStatus(_ context.Context, r *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	i, err := strconv.Atoi(r.GetContainerId())
+	if err != nil || s.broken || !r.GetVerbose() {
+		return &cri.ContainerStatusResponse{}, err
+	}
+	env := strings.Repeat("x", s.env[i])
+	return &cri.ContainerStatusResponse{Info: map[string]string{"info": `{"config":{"envs":[{"key":"` + env + `"}]},"runtimeSpec":{"process":{"env":["` + env + `"]},"linux":{"seccomp":"` + env + `"}}}`}}, nil
+}
+
+// TestCheckSynchronize: NRI sends each environment once, and no container that has ended.
+func TestCheckSynchronize(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "s")
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		service synchronized
+		want    string
+	}{
+		"none":                {service: synchronized{}},
+		"below the limit":     {service: synchronized{env: []int{mib, mib, mib, mib - 20<<10}, exited: -1}},
+		"one has ended":       {service: synchronized{env: []int{mib, mib, mib, mib, mib - 20<<10}, exited: 2}},
+		"above the limit":     {synchronized{env: []int{mib, 2 * mib, mib}, exited: -1}, "4096 KiB to a plugin; delete the largest, such as pod a/even with 20"},
+		"one pod is larger":   {synchronized{env: []int{0, 2 * mib, mib, mib}, exited: -1}, "such as pod a/odd with 30"},
+		"not in the response": {synchronized{env: []int{0}, exited: -1, broken: true}, "get the size of container 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			connection, err := Dial(serve(t, test.service))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			if err := CheckSynchronize(t.Context(), connection); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// serve returns the socket of a service.
+func serve(t *testing.T, service cri.RuntimeServiceServer) (socket string) {
+	t.Helper()
+	socket = filepath.Join(testutil.ShortDir(t), "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(server, runtimeService{})
+	cri.RegisterRuntimeServiceServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
+	return socket
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	socket := serve(t, runtimeService{})
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
 		connection, err := Dial(address)
 		if err != nil {

@@ -28,6 +28,7 @@ type Metrics struct {
 	StartChecks        *prometheus.HistogramVec // by resource and result
 	Hooks              *prometheus.HistogramVec // by hook
 	Refusals           *prometheus.CounterVec   // by component and reason
+	SynchronizeLosses  *prometheus.CounterVec   // without labels
 	// Assignment, DriverFiles and Injection have one series, of the mode in force.
 	Assignment, DriverFiles, Injection *prometheus.GaugeVec
 
@@ -59,6 +60,7 @@ func New(program, version string) *Metrics {
 		StartChecks:        histograms("start_check_duration_seconds", "Duration of PreStartContainer.", "resource", "result"),
 		Hooks:              histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
 		Refusals:           counters("refusals_total", "Refused containers.", "by", "reason"),
+		SynchronizeLosses:  counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
 		Assignment:         gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
 		DriverFiles:        gauges("driver_files_mode", "Whether containers get driver files, and why; always 1.", "mode", "reason"),
 		Injection:          gauges("injection_mode", "What injects GPUs into containers; always 1.", "mode"),

@@ -44,9 +44,6 @@ const (
 var (
 	// ErrNotRunning: no process listens on the socket.
 	ErrNotRunning = errors.New("the NRI plugin is not running")
-	// ErrNotServing: the plugin runs and has no working connection to the
-	// container runtime.
-	ErrNotServing = errors.New("the NRI plugin is not connected to the container runtime")
 	// ErrNoAnswer: the plugin hangs.
 	ErrNoAnswer = errors.New("the NRI plugin does not answer")
 )
@@ -59,22 +56,12 @@ type Server struct {
 	log    logrus.FieldLogger
 }
 
-// NewServer returns a server for the socket at path. The plugin is not serving yet.
-// ready returns why the plugin cannot work although it is serving, or nil.
+// NewServer returns a server for the socket at path. ready returns why the plugin cannot
+// adjust containers, or nil.
 func NewServer(path string, ready func(context.Context) error, log logrus.FieldLogger) *Server {
 	s := &Server{path: path, ready: ready, health: health.NewServer(), log: log}
-	s.SetServing(false)
+	s.health.SetServingStatus(Service, healthpb.HealthCheckResponse_SERVING)
 	return s
-}
-
-// SetServing sets the answer to checks. The plugin is serving while it is registered
-// and synchronized with the container runtime.
-func (s *Server) SetServing(serving bool) {
-	state := healthpb.HealthCheckResponse_NOT_SERVING
-	if serving {
-		state = healthpb.HealthCheckResponse_SERVING
-	}
-	s.health.SetServingStatus(Service, state)
 }
 
 // Run answers checks until ctx ends, and removes the socket. It creates the socket's
@@ -129,20 +116,15 @@ func (s *Server) serve(ctx context.Context) error {
 }
 
 func (s *Server) checkReady(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	answer, err := handler(ctx, request)
-	if check, ok := answer.(*healthpb.HealthCheckResponse); !ok || check.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return answer, err
-	}
 	if err := s.ready(ctx); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	return answer, err
+	return handler(ctx, request)
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust
-// containers. Otherwise the error matches [ErrNotRunning], [ErrNotServing] or
-// [ErrNoAnswer] if one of them is the cause. It takes at most a second. Each call makes a
-// new connection.
+// containers. Otherwise the error matches [ErrNotRunning] or [ErrNoAnswer] if one of them is
+// the cause. It takes at most a second. Each call makes a new connection.
 func Check(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("query the NRI plugin: %w: run as the account that directx-nri runs as", err)
@@ -159,7 +141,7 @@ func Check(ctx context.Context, path string) error {
 	case err == nil && answer.GetStatus() == healthpb.HealthCheckResponse_SERVING:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w (%s on %s)", ErrNotServing, answer.GetStatus(), path)
+		return fmt.Errorf("query the NRI plugin on %s: it answers %s", path, answer.GetStatus())
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case bounded.Err() != nil:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,14 +24,14 @@ import (
 func isReady(context.Context) error { return nil }
 
 // start runs a server on path until the returned function is called.
-func start(t *testing.T, path string, ready func(context.Context) error) (s *Server, stop func()) {
+func start(t *testing.T, path string, ready func(context.Context) error) (stop func()) {
 	t.Helper()
-	s = NewServer(path, ready, testutil.Quiet())
+	s := NewServer(path, ready, testutil.Quiet())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
-	return s, func() {
+	return func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
@@ -41,15 +42,12 @@ func start(t *testing.T, path string, ready func(context.Context) error) (s *Ser
 func TestCheckFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "run", SocketName)
-	s, stop := start(t, path, isReady)
-	for _, serving := range []bool{false, true, false, true} {
-		s.SetServing(serving)
+	var notReady error
+	stop := start(t, path, func(context.Context) error { return notReady })
+	for _, notReady = range []error{errors.New("not registered"), nil, errors.New("stuck"), nil} {
 		err := Check(t.Context(), path)
-		if serving && err != nil {
-			t.Errorf("serving: %v", err)
-		}
-		if !serving && !errors.Is(err, ErrNotServing) {
-			t.Errorf("not serving: %v", err)
+		if notReady == nil && err != nil || notReady != nil && (err == nil || !strings.HasSuffix(err.Error(), "the NRI plugin cannot work: "+notReady.Error())) {
+			t.Errorf("%v, want %v", err, notReady)
 		}
 	}
 	for name, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
@@ -107,21 +105,12 @@ func TestCheckErrors(t *testing.T) {
 				}
 			}()
 		}, want: ErrNotRunning},
-		{name: "stuck plugin", prepare: func(t *testing.T, path string) {
-			s, stop := start(t, path, func(context.Context) error { return errors.New("the disk does not respond") })
-			s.SetServing(true)
-			t.Cleanup(stop)
-		}},
-		{name: "stuck plugin without a connection", prepare: func(t *testing.T, path string) {
-			_, stop := start(t, path, func(context.Context) error { return errors.New("the disk does not respond") })
-			t.Cleanup(stop)
-		}, want: ErrNotServing},
 		{name: "another service", prepare: func(t *testing.T, path string) { serve(t, listen(t, path), health.NewServer()) }},
 		{name: "says unknown", prepare: func(t *testing.T, path string) {
 			h := health.NewServer()
 			h.SetServingStatus(Service, healthpb.HealthCheckResponse_UNKNOWN)
 			serve(t, listen(t, path), h)
-		}, want: ErrNotServing},
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -156,12 +145,12 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 func TestRunSocketInUse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
-	_, stop := start(t, path, isReady)
+	stop := start(t, path, isReady)
 	defer stop()
 	if err := NewServer(path, nil, testutil.Quiet()).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
-	if err := Check(t.Context(), path); !errors.Is(err, ErrNotServing) {
+	if err := Check(t.Context(), path); err != nil {
 		t.Errorf("the first server is gone: %v", err)
 	}
 }
@@ -184,7 +173,7 @@ func TestRunRecovers(t *testing.T) {
 		if err := os.RemoveAll(remove); err != nil {
 			t.Fatal(err)
 		}
-		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return errors.Is(Check(t.Context(), path), ErrNotServing) })
+		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return Check(t.Context(), path) == nil })
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -3,12 +3,80 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"directx-nri/internal/testutil"
 	"directx-nri/test/bed"
 )
+
+// TestLargePods has pods that crash a containerd whenever an NRI plugin registers. A plugin
+// that registers again at once would keep it down.
+func TestLargePods(t *testing.T) {
+	metrics := page(testutil.FreeAddress(t))
+	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(1, 0), PluginFlags: []string{"--metrics-address", string(metrics)}})
+	large := bed.Pod{Name: "large"}
+	for i := range 10 {
+		env := map[string]string{}
+		for j := range 10 {
+			env[fmt.Sprintf("LARGE_%d", j)] = strings.Repeat("x", 100<<10)
+		}
+		large.Containers = append(large.Containers, bed.Container{Name: fmt.Sprintf("c%d", i), Env: env})
+	}
+	pod := s.RunPod(t, large)
+	s.RunPod(t, bed.GPUPod("plain-a", 0))
+	s.RunPod(t, bed.GPUPod("plain-b", 0))
+
+	s.Plugin.Stop(t)
+	mark := s.Containerd.Mark()
+	s.Plugin.Start(t)
+	bed.Eventually(t, 20*time.Second, "containerd crashes", func() error {
+		if s.Containerd.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	bed.MustContain(t, "containerd's log", s.Containerd.Log(mark), "slice bounds out of range", "synchronize")
+	s.Containerd.Start(t)
+	s.WaitContainerd(t)
+	reason := fmt.Sprintf("delete the largest, such as pod default/%s", pod)
+	bed.Eventually(t, 20*time.Second, "the plugin stays away", func() error {
+		if err := s.CheckPlugin(); err == nil || !strings.Contains(err.Error(), reason) {
+			return fmt.Errorf("the plugin is ready, or has another reason: %w", err)
+		}
+		return nil
+	})
+	mark = s.Kubelet.Mark()
+	gpu := s.Apply(t, bed.GPUPod("gpu", 1))
+	s.RunPod(t, bed.GPUPod("plain-c", 0))
+	bed.MustContain(t, "the event of a pod with a GPU", s.WaitNotStarted(t, gpu, "main", mark), reason)
+	report, _ := s.DxctlCommand("doctor", "--config", s.ContainerdConfig(), "--runtime-dir", s.RuntimeDir, "--cri-socket", s.Address()).CombinedOutput()
+	bed.MustContain(t, "the report", string(report), reason)
+	if n := metrics.numbers(t)["directx_synchronize_losses_total"]; n != 1 {
+		t.Errorf("%v losses were counted, want 1", n)
+	}
+	bed.Never(t, 15*time.Second, "containerd ends again", func() error {
+		if !s.Containerd.Running() {
+			return errors.New(s.Containerd.Tail(30))
+		}
+		return nil
+	})
+	s.MustNotRun(t, gpu)
+
+	s.Remove(t, pod)
+	s.WaitPlugin(t)
+	s.SyncPods(t, gpu)
+	s.WaitServed(t, gpu)
+	// What was counted before keeps no plugin away that was registered since.
+	s.Restart(t, s.Containerd)
+	bed.Eventually(t, 3*time.Second, "the plugin is registered with the restarted containerd", s.CheckPlugin)
+	s.CheckMissingGPUs(t)
+}
 
 // testRestarts crashes and restarts a container and each program of the node, while two
 // pods run.

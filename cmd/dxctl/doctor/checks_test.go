@@ -173,6 +173,9 @@ func file(check, problem string, kind FileKind, path string, err error) brokenNo
 	return linux(check, problem, func(facts *Facts) { facts.Files = []File{{kind, path, err}} })
 }
 
+// errNotRegistered is what the NRI plugin answers without a containerd that has NRI.
+var errNotRegistered = errors.New("the NRI plugin cannot work: not registered with the container runtime on /run/nri.sock")
+
 // brokenNodes are nodes of which each has one problem.
 func brokenNodes() []brokenNode {
 	others := func(path string, reason error) error {
@@ -237,10 +240,10 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckHCS, "is not available", func(f *Facts) { f.Windows.HCSErr = errors.ErrUnsupported }),
 		onWindows(CheckHCS, "does not answer", func(f *Facts) { f.Windows.HCSErr = errSlow }),
 		linux(CheckContainerd, "does not answer: connection refused", func(f *Facts) {
-			f.Containerd.Err, f.Containerd.Handlers[0].Loaded, f.NRIErr = syscall.ECONNREFUSED, false, readiness.ErrNotServing
+			f.Containerd.Err, f.Containerd.Handlers[0].Loaded, f.NRIErr = syscall.ECONNREFUSED, false, errNotRegistered
 		}),
 		linux(CheckContainerd, "without its CRI plugin", func(f *Facts) { f.Containerd.Err = errWithoutCRI }),
-		linux(CheckContainerd, "older than 1.7", func(f *Facts) { f.Containerd.Version, f.NRIErr = "v1.6.36", readiness.ErrNotServing }),
+		linux(CheckContainerd, "older than 1.7", func(f *Facts) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
 		linux(CheckContainerd, "for a pod's sandbox only", func(f *Facts) { f.Config.Policy.ServedBy, f.Containerd.Version = policy.ServedByShim, "v2.4.2" }),
 		linux(CheckFile, "config.toml:3:1", func(f *Facts) {
 			f.Containerd = Containerd{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
@@ -272,7 +275,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckShim, "exec format error", func(f *Facts) { f.Shims[0].Err = errors.New("exec format error") }),
 		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *Facts) { f.Shims[0].Version = "0.9" }),
 		linux(CheckShim, "runtime shim not found", func(f *Facts) { f.Shims[0].RealErr = errors.New("runtime shim not found") }),
-		linux(CheckNRI, "NRI is disabled in containerd", func(f *Facts) { f.Containerd.NRI, f.NRIErr = false, readiness.ErrNotServing }),
+		linux(CheckNRI, "NRI is disabled in containerd", func(f *Facts) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
 		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *Facts) { f.Containerd.NRI = false }),
 		linux(CheckNRI, "not running", func(f *Facts) { f.NRIErr = readiness.ErrNotRunning }),
 		linux(CheckKubelet, "does not accept device plugins", func(f *Facts) {
@@ -299,7 +302,7 @@ func brokenNodes() []brokenNode {
 		file(CheckLeftovers, "unexpected end", Journal, journal, errors.New("unexpected end of JSON input")),
 		linux(CheckLeftovers, "did not restart", func(f *Facts) {
 			f.Files = []File{{FailedRestart, state + "/configure-failed.json", errors.New("containerd did not restart with this configuration")}}
-			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, readiness.ErrNotServing
+			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, errNotRegistered
 		}),
 		file(CheckLeftovers, "did not finish", PendingRestart, state+"/restart-pending.json", errors.New("an earlier command did not finish its restart of containerd")),
 	}
