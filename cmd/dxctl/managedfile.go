@@ -103,7 +103,7 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 			next.Original = ""
 		}
 	} else if m.exists {
-		if err := durable.Replace(m.backupPath(), m.text, m.perm); err != nil {
+		if err := durable.ReplaceLike(m.path, m.backupPath(), m.text, m.perm); err != nil {
 			return err
 		}
 		m.step("copied")
@@ -114,7 +114,7 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 		return err
 	}
 	m.step("journaled")
-	if err := durable.Replace(m.path, r.Text, m.perm); err != nil {
+	if err := durable.ReplaceLike(m.path, m.path, r.Text, m.perm); err != nil {
 		return err
 	}
 	m.step("written")
@@ -179,7 +179,7 @@ func (m *managedFile) store(r reverted) error {
 	if !r.exists {
 		return durable.Remove(m.path)
 	}
-	return durable.Replace(m.path, r.text, m.perm)
+	return durable.ReplaceLike(m.path, m.path, r.text, m.perm)
 }
 
 // forget removes the journal and the copy, and the state directory if it is empty.

@@ -66,7 +66,7 @@ func (f savedFile) restore() error {
 	if !f.Exists {
 		return durable.Remove(f.Path)
 	}
-	return durable.Replace(f.Path, f.Text, f.Perm)
+	return durable.ReplaceLike(f.Path, f.Path, f.Text, f.Perm)
 }
 
 // fingerprint identifies the content of a file, and that it does not exist.

@@ -345,3 +345,36 @@ func TestIsOutdated(t *testing.T) {
 		}
 	}
 }
+
+// TestConfigurationKeepsItsGroup, and the copy has it too: both can have credentials.
+func TestConfigurationKeepsItsGroup(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, mine)
+	if os.Chown(b.config, 0, 23456) != nil {
+		return // Only root can.
+	}
+	if err := errors.Join(os.Chmod(b.config, 0o640), os.Chown(b.root, 0, 34567), os.Chmod(b.root, 0o755|os.ModeSetgid)); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, paths ...string) {
+		t.Helper()
+		for _, path := range paths {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(when, err)
+			}
+			if stat, _ := info.Sys().(*syscall.Stat_t); stat.Gid != 23456 || info.Mode() != 0o640 {
+				t.Errorf("%s: %s has group %d and mode %v", when, path, stat.Gid, info.Mode())
+			}
+		}
+	}
+	flags, _ := b.restarts(t)
+	if _, _, err := b.run(t, append([]string{"configure"}, flags...)...); err == nil || b.read(t) != mine {
+		t.Errorf("the change was not undone: %v", err)
+	}
+	check("restored", b.config)
+	b.must(t, "configure")
+	check("configured", b.config, b.config+backupSuffix)
+	b.must(t, "unconfigure")
+	check("unconfigured", b.config)
+}

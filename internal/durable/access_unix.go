@@ -68,6 +68,16 @@ func CheckProgram(path string) error {
 	}
 }
 
+// copyAccess gives f the owner and the group of the file at path.
+func copyAccess(path string, f *os.File) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // On all of Unix.
+	return withoutTempName(f.Chown(int(stat.Uid), int(stat.Gid)))
+}
+
 // checkWriters checks the owner and, unless mode is "", who can write: mode is that of chmod.
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
 	if err != nil {

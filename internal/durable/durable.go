@@ -33,17 +33,23 @@ func Read(path string, limit int64) ([]byte, error) {
 
 // Replace writes data to path atomically and syncs the file and its directory.
 func Replace(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, replaceFile, syncDir)
+	return ReplaceLike("", path, data, perm)
+}
+
+// ReplaceLike is [Replace] with the owner and the group, on Windows the access control
+// list, of the file at like, if there is one.
+func ReplaceLike(like, path string, data []byte, perm fs.FileMode) error {
+	return write(like, path, data, perm, replaceFile, syncDir)
 }
 
 // Create is [Replace] for a new file. Its error matches [fs.ErrExist] when path
 // exists: one of several concurrent callers succeeds. The directory is not synced,
 // so that after a power loss the file is complete or absent.
 func Create(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, linkFile, func(string) error { return nil })
+	return write("", path, data, perm, linkFile, func(string) error { return nil })
 }
 
-func write(path string, data []byte, perm fs.FileMode, publish func(temp, path string) error, sync func(dir string) error) (err error) {
+func write(like, path string, data []byte, perm fs.FileMode, publish func(temp, path string) error, sync func(dir string) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, tempPrefix)
 	if err != nil {
@@ -55,6 +61,11 @@ func write(path string, data []byte, perm fs.FileMode, publish func(temp, path s
 			err = fmt.Errorf("write %s: %w", path, errors.Join(withoutTempName(err), Remove(temp)))
 		}
 	}()
+	if like != "" {
+		if err = copyAccess(like, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(fmt.Errorf("keep the access to %s: %w", like, err), f.Close())
+		}
+	}
 	_, err = f.Write(data)
 	if err == nil && perm != tempPerm {
 		err = f.Chmod(perm)
