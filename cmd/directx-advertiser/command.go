@@ -14,6 +14,7 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/metrics"
 	"directx-nri/internal/paths"
+	"directx-nri/nri/shim"
 )
 
 // options are the flags that have no key in config.yaml: where things are on the node.
@@ -89,7 +90,7 @@ be restarted at any time.`,
 		}
 		return newDaemon(o, config.Compiler{
 			File: configFile, Required: set.Changed("config"), StateDir: o.stateDir,
-			OwnDirs: []string{o.runtimeDir, o.kubeletDir}, NodeOS: o.nodeOS, Flags: flags,
+			OwnDirs: []string{o.runtimeDir, o.kubeletDir}, NodeOS: o.nodeOS, Flags: flags, CheckRuntime: shim.CheckConfigured,
 		}, command.ErrOrStderr()).main(command.Context())
 	}
 	return command

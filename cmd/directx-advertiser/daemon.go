@@ -119,7 +119,7 @@ func (d *daemon) load(ctx context.Context) (*configuration, error) {
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
 	byFlags := d.compiler
-	byFlags.File, byFlags.Required = "", false
+	byFlags.File, byFlags.Required, byFlags.CheckRuntime = "", false, nil
 	p, _, err := byFlags.Compile()
 	if errors.As(err, &flag) {
 		return nil, flag

@@ -164,6 +164,45 @@ func TestConfigurationChanges(t *testing.T) {
 	p.await("/metrics", 200, replicas("3"), "directx_config_last_reload_successful 1")
 }
 
+// TestRuntimeIsNotFound: a typo in shim.runtime must not stop the node's containers.
+func TestRuntimeIsNotFound(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	shim := filepath.Join(p.dir, "shim")
+	p.configure("shim: {runtime: " + shim + "}")
+	stop := p.start()
+	p.await("/readyz", 503, "config.yaml:3: shim.runtime: ")
+	program := func() {
+		if err := os.WriteFile(shim, nil, 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	inForce := func(want string) {
+		t.Helper()
+		if in, err := policy.ReadShim(p.stateDir); err != nil || in.Runtime != want {
+			t.Errorf("%+v, %v, want %s", in, err, want)
+		}
+	}
+	program()
+	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
+	inForce(shim)
+	p.configure("shim: {runtime: " + shim + "2}")
+	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 0")
+	testutil.Eventually(t, "cause and remedy", func() bool {
+		return strings.Contains(p.log.String(), "shim2: no such file or directory; install it first, and in a pod mount its directory at the same path")
+	})
+	inForce(shim)
+	stop()
+	// In a new pod that does not see it, the last one stays, also if its policy is lost.
+	if err := errors.Join(os.Remove(shim), os.Remove(policy.Path(p.stateDir))); err != nil {
+		t.Fatal(err)
+	}
+	p.configure("shim: {runtime: " + shim + "}")
+	p.start()
+	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
+	inForce(shim)
+}
+
 // TestStateDirectoryCannotBeUsed: the program stays up and recovers.
 func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	t.Parallel()

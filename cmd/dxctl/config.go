@@ -18,6 +18,7 @@ import (
 	"directx-nri/internal/config"
 	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
+	"directx-nri/nri/shim"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -31,7 +32,7 @@ func newConfigCommand() *cobra.Command {
 
 func newConfigApplyCommand() *cobra.Command {
 	places := paths.Default()
-	c := config.Compiler{OwnDirs: []string{places.Runtime, places.DevicePlugins}}
+	c := config.Compiler{OwnDirs: []string{places.Runtime, places.DevicePlugins}, CheckRuntime: shim.CheckConfigured}
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
@@ -134,7 +135,7 @@ administrators can write both.`,
 				return err
 			}
 		}
-		c := config.Compiler{File: paths.Default().Config, Required: true, StateDir: paths.Default().State, NodeOS: runtime.GOOS}
+		c := config.Compiler{File: paths.Default().Config, Required: true, StateDir: paths.Default().State, NodeOS: runtime.GOOS, CheckRuntime: shim.CheckConfigured}
 		if len(args) == 1 {
 			c.File, c.Inspect = args[0], true
 		}

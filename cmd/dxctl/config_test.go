@@ -104,6 +104,12 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: replicas: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	if err := os.WriteFile(file, []byte(configHead+"shim: {runtime: "+file+".none}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: shim.runtime: runtime shim not found: ") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	if after, err := os.ReadFile(policy.Path(stateDir)); err != nil || string(after) != string(before) {
 		t.Errorf("the policy has changed: %v\n%s", err, after)
 	}

@@ -154,7 +154,7 @@ func (n *nodeFacts) policyFacts() doctor.Config {
 		c.Path = p.Source.Config
 	}
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.os}.Compile()
+		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.os, CheckRuntime: shim.CheckConfigured}.Compile()
 	}
 	return c
 }

@@ -38,6 +38,8 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	}
 	if r := f.Shim.Runtime; r != "" && !filepath.IsAbs(r) && filepath.Base(r) != r {
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
+	} else if c.CheckRuntime != nil && !c.Inspect {
+		d.check("shim.runtime", c.CheckRuntime(c.StateDir, r))
 	}
 	return policy.WithShimLog(p, c.StateDir)
 }

@@ -74,6 +74,9 @@ type Compiler struct {
 	NodeOS string
 	// Flags take precedence over the file.
 	Flags Flags
+	// CheckRuntime returns an error if containers could not start with the real shim of that
+	// name (shim.runtime) in place of the last policy's. nil checks nothing.
+	CheckRuntime func(stateDir, name string) error
 	// Inspect compiles files that anyone may have written, without the inventory that
 	// config.yaml names: it may be on another machine. The result is not for [Install].
 	Inspect bool

@@ -124,9 +124,9 @@ func (p Policy) ByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RuntimeSetPath returns the path of an empty file that exists while the policy in the state
-// directory sets Shim.Runtime: [ReadShim] must not take the default if policy.json is
-// lost or damaged.
+// RuntimeSetPath returns the path of a file with Shim.Runtime that exists while the policy in
+// the state directory sets it: [ReadShim] must not take the default if policy.json is lost
+// or damaged.
 func RuntimeSetPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime-is-set") }
 
 // runtimeIsSet reports whether [RuntimeSetPath] exists, or may exist.
@@ -261,7 +261,7 @@ func Write(stateDir string, p Policy) (err error) {
 		return err
 	}
 	if p.Shim.Runtime != "" {
-		if err := durable.Replace(RuntimeSetPath(stateDir), nil, 0o600); err != nil {
+		if err := durable.Replace(RuntimeSetPath(stateDir), []byte(p.Shim.Runtime), 0o600); err != nil {
 			return err
 		}
 	}
@@ -303,4 +303,14 @@ func ReadShim(stateDir string) (Shim, error) {
 		return p.Shim, nil
 	}
 	return p.Shim, fmt.Errorf("read node policy %s: %w; %s", Path(stateDir), err, compileAgain)
+}
+
+// LastRuntime returns Shim.Runtime of the last policy, also if that is lost or damaged.
+func LastRuntime(stateDir string) string {
+	last, err := ReadShim(stateDir)
+	if err == nil {
+		return last.Runtime
+	}
+	name, _ := durable.Read(RuntimeSetPath(stateDir), maxSize)
+	return string(name)
 }

@@ -227,8 +227,8 @@ func TestMark(t *testing.T) {
 		p := Default()
 		p.Shim.Runtime = runtime
 		err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir)))
-		if _, refused := ReadShim(stateDir); err != nil || (refused != nil) != (runtime != "") {
-			t.Errorf("runtime %q: %v, %v", runtime, err, refused)
+		if _, refused := ReadShim(stateDir); err != nil || (refused != nil) != (runtime != "") || LastRuntime(stateDir) != runtime {
+			t.Errorf("runtime %q: %v, %v, last %q", runtime, err, refused, LastRuntime(stateDir))
 		}
 	}
 }

@@ -1,13 +1,18 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 
+	"directx-nri/internal/durable"
+	"directx-nri/internal/paths"
 	"directx-nri/internal/policy"
+	"directx-nri/internal/shimfile"
 )
 
 var errNoShim = errors.New("runtime shim not found")
@@ -60,12 +65,33 @@ func FindRuntime(self, name string) (string, error) {
 	return path, checkRuntime(self, path)
 }
 
-// checkRuntime returns an error if there is no file at path, or if it is self,
+// CheckConfigured returns an error if the policy in stateDir has another real shim than name,
+// and this program does not find that, or others can replace it: containers could not start.
+// A pod finds it only in a directory of the node that it has mounted.
+func CheckConfigured(stateDir, name string) error {
+	name = cmp.Or(name, UsualRuntime)
+	if name == cmp.Or(policy.LastRuntime(stateDir), UsualRuntime) {
+		return nil
+	}
+	path, err := FindRuntime(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)
+	if err == nil {
+		err = durable.CheckProgram(path)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; install it first, and in a pod mount its directory at the same path", err)
+	}
+	return nil
+}
+
+// checkRuntime returns an error if there is no program at path, or if it is self,
 // which would run itself forever.
 func checkRuntime(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoShim, err)
+	}
+	if !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0 {
+		return fmt.Errorf("%w: %s is not an executable file", errNoShim, path)
 	}
 	if own, err := os.Stat(self); err == nil && os.SameFile(info, own) {
 		return fmt.Errorf("%w: %s is directx-nri's own", errNoShim, path)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -260,6 +261,9 @@ func TestInfo(t *testing.T) {
 	b := newBed(t)
 	old := b.path("containerd-shim-runhcs-v1.exe")
 	b.write(filepath.Base(old), "never run")
+	if err := os.Chmod(old, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = old })
 	for _, flag := range []string{"-info", "--info"} {
 		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(runtimeName, "test")) || r.stderr != "" {
@@ -498,6 +502,34 @@ func TestRealShimIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	startsNothing()
+}
+
+// TestCheckConfigured: only a change is checked, and it must not stop all containers.
+func TestCheckConfigured(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	stateDir, last := b.path("state"), b.path("gone")
+	b.configure(func(p *policy.Policy) { p.Shim.Runtime = last })
+	b.write("file", "")
+	for dir, mode := range map[string]os.FileMode{"good": 0o755, "open": 0o777} {
+		err := errors.Join(os.Mkdir(b.path(dir), 0o700), os.WriteFile(b.path(dir+"/shim"), nil, 0o700), os.Chmod(b.path(dir), mode)) //nolint:gosec // a program
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		last: "", b.path("good/shim"): "", b.path("gone2"): "no such file", b.path("file"): "is not an executable file",
+		b.path("good"): "is not an executable file", b.path("open/shim"): "others can write it", "no-such-shim": "nor on PATH",
+	} {
+		err := CheckConfigured(stateDir, name)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "" })
+	if err := CheckConfigured(stateDir, UsualRuntime); err != nil {
+		t.Errorf("the default by its name: %v", err)
+	}
 }
 
 // TestBundledShim: k3s's shim is not on the PATH of a shell, where dxctl runs.
