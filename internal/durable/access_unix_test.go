@@ -83,7 +83,7 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-// TestCheckProgram: whoever can write a directory on the way can replace the program.
+// TestCheckProgram: who can write a directory on the way can replace the program.
 func TestCheckProgram(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

@@ -24,7 +24,7 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	if _, err := Read(stateDir); !errors.Is(err, durable.ErrNotPrivate) {
 		t.Errorf("error %v, want %v", err, durable.ErrNotPrivate)
 	}
-	// Whoever can write there can remove the mark, too.
+	// Who can write there can remove the mark, too.
 	for range 2 {
 		if shim, err := ReadShim(stateDir); shim.Runtime != "" || !errors.Is(err, durable.ErrNotPrivate) {
 			t.Errorf("%+v, error %v, want %v", shim, err, durable.ErrNotPrivate)
