@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,7 +160,7 @@ func (o *configureOptions) realShim() string {
 	if err != nil {
 		return ""
 	}
-	path, _ := shim.FindRuntime(o.shim, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
+	path, _ := shim.FindRuntime(o.shim, p.Shim.Runtime)
 	return path
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	}
 	path := filepath.Join(o.to, shimfile.Name())
 	// Without the real shim, no container would start.
-	if _, err := shim.FindRuntime(path, cmp.Or(p.Shim.Runtime, shim.UsualRuntime)); err != nil {
+	if _, err := shim.FindRuntime(path, p.Shim.Runtime); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
 	}
 	changed, err := shimfile.Install(ctx, from, path)

@@ -258,7 +258,7 @@ func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Pol
 		s, begin := doctor.Shim{Path: path, Handlers: handlers[path]}, time.Now()
 		s.Version, s.Err = n.shimVersion(ctx, path)
 		s.Start = time.Since(begin)
-		_, s.RealErr = shim.FindRuntime(path, cmp.Or(p.Shim.Runtime, shim.UsualRuntime))
+		_, s.RealErr = shim.FindRuntime(path, p.Shim.Runtime)
 		doctor.AsText(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}

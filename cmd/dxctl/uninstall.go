@@ -90,7 +90,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 			if o.runtime == "" && policyErr != nil {
 				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
 			}
-			return shim.FindRuntime(path, cmp.Or(o.runtime, p.Shim.Runtime, shim.UsualRuntime))
+			return shim.FindRuntime(path, cmp.Or(o.runtime, p.Shim.Runtime))
 		})
 	}
 	if err != nil {

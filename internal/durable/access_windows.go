@@ -36,11 +36,8 @@ const (
 // never open to others.
 func createPrivate(dir string) error {
 	descriptor, err := windows.SecurityDescriptorFromString(privateSDDL)
-	if err != nil {
-		return fmt.Errorf("create directory %s: %w", dir, err)
-	}
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
+	name, nameErr := windows.UTF16PtrFromString(dir)
+	if err = errors.Join(err, nameErr); err != nil {
 		return fmt.Errorf("create directory %s: %w", dir, err)
 	}
 	attributes := windows.SecurityAttributes{SecurityDescriptor: descriptor}

@@ -26,11 +26,8 @@ func Rename(temp, path string) error { return moveFile(temp, path, windows.MOVEF
 
 func moveFile(from, to string, flags uint32) error {
 	fromPtr, err := windows.UTF16PtrFromString(from)
-	if err != nil {
-		return err
-	}
-	toPtr, err := windows.UTF16PtrFromString(to)
-	if err != nil {
+	toPtr, toErr := windows.UTF16PtrFromString(to)
+	if err = errors.Join(err, toErr); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(sharingTimeout)

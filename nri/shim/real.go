@@ -27,11 +27,7 @@ func (s *shim) realShim() (string, error) {
 	} else if settings, err = policy.ReadShim(s.call.StateDir); err != nil {
 		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
 	}
-	name := settings.Runtime
-	if name == "" {
-		name = UsualRuntime
-	}
-	path, err := FindRuntime(s.call.Self, name)
+	path, err := FindRuntime(s.call.Self, settings.Runtime)
 	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
 	}
@@ -45,9 +41,10 @@ func (s *shim) realShim() (string, error) {
 var bundled = []string{"/var/lib/rancher/k3s/data/current/bin"}
 
 // FindRuntime returns the path of the real shim for the shim at the path self.
-// name is an absolute path, or a file name that is looked up beside self, on PATH
-// and in the directories of k3s. It never returns self.
+// name is an absolute path, or a file name, by default [UsualRuntime], that is looked up
+// beside self, on PATH and in the directories of k3s. It never returns self.
 func FindRuntime(self, name string) (string, error) {
+	name = cmp.Or(name, UsualRuntime)
 	if filepath.IsAbs(name) {
 		return name, checkRuntime(self, name)
 	}
@@ -69,8 +66,7 @@ func FindRuntime(self, name string) (string, error) {
 // and this program does not find that, or others can replace it: containers could not start.
 // A pod finds it only in a directory of the node that it has mounted.
 func CheckConfigured(stateDir, name string) error {
-	name = cmp.Or(name, UsualRuntime)
-	if name == cmp.Or(policy.LastRuntime(stateDir), UsualRuntime) {
+	if cmp.Or(name, UsualRuntime) == cmp.Or(policy.LastRuntime(stateDir), UsualRuntime) {
 		return nil
 	}
 	path, err := FindRuntime(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)

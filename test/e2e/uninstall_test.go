@@ -43,7 +43,9 @@ func TestUninstallUnderContainers(t *testing.T) {
 	bed.Check(t, err)
 	for _, version := range []string{containerd1, containerd2} {
 		t.Run(version, func(t *testing.T) {
-			realShim := filepath.Join(programs(parts, version), "containerd-shim-runc-v2")
+			// Another user may own the parts, whose shim could not be configured.
+			realShim := filepath.Join(t.TempDir(), "containerd-shim-runc-v2")
+			bed.WriteFile(t, realShim, string(bed.ReadFile(t, filepath.Join(programs(parts, version), filepath.Base(realShim)))), 0o755)
 			s := start(t, bed.Options{
 				NoKubelet: true, Shim: true, Containerd2: version == containerd2, Inventory: bed.NewInventory(1, 0),
 				Config: "shim: {runtime: " + realShim + "}\n",
