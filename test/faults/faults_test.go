@@ -80,8 +80,9 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	fmt.Printf("faults: %v\n", total)
-	if total.steps >= roundSteps && total.judged == 0 {
-		t.Error("no call of containerd for a container without a GPU was judged")
+	// A fourth of what is usual at most, as the numbers vary.
+	if n := total.steps; n >= roundSteps && (total.judged == 0 || total.healthy < n/roundSteps || total.standalone < n/roundSteps || total.withGPU < n/10) {
+		t.Error("too little was checked")
 	}
 }
 
@@ -119,7 +120,7 @@ func play(t *testing.T, seed uint64, steps int) (r *round) {
 			r.check()
 		}
 		if !t.Failed() {
-			r.settle(seed/2%4 == 0)
+			r.settle()
 		}
 		t.Log(r.statistics)
 	})

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"directx-nri/internal/allocation"
@@ -38,13 +39,16 @@ type model struct {
 	live    map[string]bool              // the records that there are, by their IDs
 	holders map[string]string            // the pods of the records that there are, by the record's ID
 	torn    map[string]bool              // the records that were torn: the advertiser may not end them
-	tokens  map[string]map[string]string // the tokens of containers that have started, by pod
+	tokens  map[string]map[string]string // the tokens of containers that have started, by pod, deleted or not
 	reports int64                        // how much of the containers' reports was read
 	events  bed.Mark                     // how much of the kubelet's log was read
 	calls   calls
 	started map[string]bool // the containers that have started once
 	settled bool            // the kubelet has read its checkpoint, and nothing fails
 	mounts  int             // before the first pod
+	// pressure are the times in which a process waited for a processor, up to moments.
+	pressure     []pressure
+	pressureLock sync.Mutex
 	// descriptors are the open files of the daemons before the first pod.
 	descriptors map[string]int
 }
@@ -62,6 +66,18 @@ func (r *round) begin() {
 	r.live, r.started = map[string]bool{}, map[string]bool{}
 	r.torn, r.tokens = map[string]bool{}, map[string]map[string]string{}
 	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	r.t.Cleanup(ticker.Stop)
+	go func() {
+		for {
+			select {
+			case <-r.t.Context().Done():
+				return
+			case <-ticker.C:
+				r.notePressure()
+			}
+		}
+	}()
 }
 
 // record is the part of a file in the directory of the records that the model needs.
@@ -331,10 +347,8 @@ func (r *round) checkReports(reports string) {
 		r.started[fields[0]] = true
 		if len(gpus) > 0 {
 			r.withGPU++
-			if r.pods[podName] != nil {
-				maps.DeleteFunc(tokens, func(_, token string) bool { return token == "" })
-				r.tokens[podName] = tokens
-			}
+			maps.DeleteFunc(tokens, func(_, token string) bool { return token == "" })
+			r.tokens[podName] = tokens
 		}
 		if replicas, err := r.promised(spec, tokens); err != nil && r.abandoned(podName, tokens) && len(gpus) == 0 {
 			r.statistics.abandoned++
@@ -448,24 +462,60 @@ func (r *round) checkCall(owner, line string, began, ended time.Time) {
 	}
 	r.judged++
 	r.slowest = max(r.slowest, ended.Sub(began))
-	r.checkTook(line, ended.Sub(began))
+	r.checkTook(line, began, ended)
+}
+
+// pressure is a line of /proc/pressure/cpu.
+type pressure struct {
+	at     time.Time
+	waited time.Duration
+}
+
+func (r *round) notePressure() {
+	var some string
+	var averages [3]float64
+	var microseconds int64
+	data, err := os.ReadFile("/proc/pressure/cpu")
+	if err != nil {
+		return // Not every kernel has it.
+	}
+	if _, err := fmt.Sscanf(string(data), "%s avg10=%f avg60=%f avg300=%f total=%d", &some, &averages[0], &averages[1], &averages[2], &microseconds); err != nil {
+		return
+	}
+	r.pressureLock.Lock()
+	defer r.pressureLock.Unlock()
+	r.pressure = append(r.pressure, pressure{time.Now(), time.Duration(microseconds) * time.Microsecond})
+}
+
+// waited returns for how long a process waited for a processor between two moments, as far
+// as it was measured.
+func (r *round) waited(began, ended time.Time) time.Duration {
+	r.pressureLock.Lock()
+	defer r.pressureLock.Unlock()
+	var during []pressure
+	for _, p := range r.pressure {
+		if !p.at.Before(began) && !p.at.After(ended) {
+			during = append(during, p)
+		}
+	}
+	if len(during) == 0 {
+		return 0
+	}
+	return during[len(during)-1].waited - during[0].waited
 }
 
 // checkTook checks how long the creation of something without a GPU took.
-func (r *round) checkTook(what string, took time.Duration) {
-	var pressure float64 // percent of the time in which a process waited for a processor
-	if data, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
-		_, _ = fmt.Sscanf(string(data), "some avg10=%f", &pressure) // Not every kernel has it.
-	}
-	limit := nriTimeout + creation + time.Duration(pressure*float64(starved)/100)
+func (r *round) checkTook(what string, began, ended time.Time) {
+	took, waited := ended.Sub(began), r.waited(began, ended)
+	limit := nriTimeout + creation + min(waited, time.Duration(float64(starved)*waited.Seconds()/took.Seconds()))
 	if took > limit {
 		r.errorf("this took %v, want %v at most without a GPU: %s", took, limit, what)
 	}
 }
 
 // settle ends all faults. Then every pod that can run must run within 60 s, on Windows 180, and when all
-// are deleted nothing must be left; if patient, not their records either.
-func (r *round) settle(patient bool) {
+// are deleted nothing must be left, not their records either.
+func (r *round) settle() {
 	start, limit := time.Now(), settleTimeout
 	if r.windows {
 		limit = 3 * settleTimeout // The kubelet tries again after 10 to 15 s what begins with others at once.
@@ -496,14 +546,23 @@ func (r *round) settle(patient bool) {
 		})
 	}
 	r.t.Logf("all pods ran %v after the last fault", time.Since(start).Round(time.Millisecond))
+	for name := range r.gone {
+		if r.tokens[name] == nil {
+			continue
+		}
+		mark := r.Kubelet.Mark()
+		again := bed.Container{Name: "main", Script: bed.Wait, Env: r.tokens[name]}
+		name = r.apply("again", pod{thief: true, Pod: bed.Pod{Containers: []bed.Container{again}}})
+		r.WaitNotStarted(r.t, name, "main", mark) // although the pod that had the tokens is deleted
+		r.drop(name)
+		break
+	}
 	r.settled = true
 	r.check()
 	r.checkComplete()
 	r.settled = false
-	if patient {
-		time.Sleep(12 * time.Second) // The advertiser lists pods every 10 s.
-	}
-	listed := map[string]bool{} // by this kubelet for the advertiser
+	time.Sleep(12 * time.Second) // The advertiser lists pods every 10 s.
+	listed := map[string]bool{}  // by this kubelet for the advertiser
 	for _, name := range names {
 		listed[name] = !r.pods[name].refused
 		r.drop(name)
@@ -511,17 +570,15 @@ func (r *round) settle(patient bool) {
 	for name := range r.gone {
 		r.Remove(r.t, name)
 	}
-	if patient {
-		bed.Eventually(r.t, settleTimeout, "the records of the last pods end", func() error {
-			r.refresh()
-			for id, pod := range r.holders {
-				if listed[pod] && !r.torn[id] {
-					return fmt.Errorf("record %s of pod %s is left", id, pod)
-				}
+	bed.Eventually(r.t, settleTimeout, "the records of the last pods end", func() error {
+		r.refresh()
+		for id, pod := range r.holders {
+			if listed[pod] && !r.torn[id] {
+				return fmt.Errorf("record %s of pod %s is left", id, pod)
 			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 	r.checkLeaks()
 }
 

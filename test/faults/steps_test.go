@@ -253,7 +253,8 @@ func (r *round) create() string {
 	return "create " + r.apply(kind.name, kind.pod)
 }
 
-// thief returns a container without a GPU that presents the tokens of another pod's.
+// thief returns a container without a GPU that presents the tokens of another pod's, deleted
+// or not.
 func (r *round) thief() bed.Container {
 	c := bed.Container{Name: "main", Script: bed.Wait}
 	if victims := slices.Sorted(maps.Keys(r.tokens)); len(victims) > 0 {
@@ -327,7 +328,6 @@ func (r *round) drop(name string) {
 	} else {
 		r.Delete(r.t, name)
 	}
-	delete(r.tokens, name)
 	delete(r.pods, name)
 }
 
@@ -411,7 +411,6 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 	if !r.works(r.Containerd) {
 		return "no standalone container"
 	}
-	r.standalone++
 	c := bed.Standalone{ID: fmt.Sprintf("standalone-%d", r.steps), Runtime: bed.DirectX}
 	var gpus []int
 	if i := r.random.IntN(6); i < 3 {
@@ -424,9 +423,9 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 	if err == nil {
 		pid, err = r.client.Start(c.ID)
 	}
-	if took := time.Since(begin); repair == nil && len(gpus) == 0 && err == nil {
-		r.slowestStandalone = max(r.slowestStandalone, took)
-		r.checkTook(c.ID, took)
+	if end := time.Now(); repair == nil && len(gpus) == 0 && err == nil {
+		r.slowestStandalone = max(r.slowestStandalone, end.Sub(begin))
+		r.checkTook(c.ID, begin, end)
 	}
 	if repair != nil {
 		repair()
@@ -440,6 +439,7 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 	case err == nil && r.realShim != "" && lost && stillLost:
 		r.errorf("standalone container %s started, though the real shim that is configured is not known", c.ID)
 	case err == nil:
+		r.standalone++
 		r.checkStandalone(c.ID, pid, gpus)
 	case r.realShim != "" && (lost || stillLost):
 	case len(gpus) == 0 || time.Since(r.changed) > recovery:
