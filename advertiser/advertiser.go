@@ -108,9 +108,9 @@ type Advertiser struct {
 	// changed receives a value when the source's devices have changed, allocated
 	// after an allocation.
 	changed, allocated chan struct{}
-	// begun is when the last allocation began, nil if there was none. allocating is the
-	// number of those that have not ended.
-	begun      atomic.Pointer[time.Time]
+	// disturbed is when an allocation last began or failed, nil if there was none.
+	// allocating is the number of those that have not ended.
+	disturbed  atomic.Pointer[time.Time]
 	allocating atomic.Int32
 
 	mu sync.Mutex

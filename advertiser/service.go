@@ -59,6 +59,9 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+	if s.config.AtCreation && s.Allocating() {
+		s.disturbAllocations() // Another one has begun, whether it comes to Allocate or not.
+	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
@@ -93,6 +96,9 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
+		if s.config.AtCreation {
+			s.disturbAllocations() // The kubelet takes the replicas of those in flight for free now.
+		}
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
@@ -106,28 +112,36 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 // errConcurrent is returned for an allocation during which another one began.
 var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
+// disturbAllocations makes the allocations in flight fail, and those that begin within
+// timing.quiet.
+func (a *Advertiser) disturbAllocations() {
+	now := time.Now()
+	a.disturbed.Store(&now)
+}
+
 // soleAllocation returns a function that waits until timing.quiet from now, and fails if
-// another allocation has begun meanwhile, or had within as long before.
+// another allocation has begun or failed meanwhile, or had within as long before.
 //
 // A kubelet that allocates at creation does so for several pods at once. When an
 // allocation begins, it drops state that those before it still write to when Allocate has
 // succeeded, which is a panic (devicesToReuse in pkg/kubelet/cm/devicemanager/manager.go,
 // v1.34 and v1.37). So of several that begin at once all but the last must fail, and
-// which is the last cannot be seen if they are close. Without Config.AtCreation the
-// kubelet allocates for one pod after the other.
+// which is the last cannot be seen if they are close. When one fails, the kubelet takes
+// the replicas of those in flight for free (allocateContainerResources there). Without
+// Config.AtCreation the kubelet allocates for one pod after the other.
 func (s *server) soleAllocation() func(context.Context) error {
 	if !s.config.AtCreation {
 		return func(context.Context) error { return nil }
 	}
 	begun := time.Now()
-	last := s.begun.Swap(&begun)
+	last := s.disturbed.Swap(&begun)
 	quiet := time.After(s.timing.quiet)
 	return func(ctx context.Context) error {
 		select {
 		case <-quiet:
 		case <-ctx.Done():
 		}
-		if s.begun.Load() != &begun || last != nil && begun.Sub(*last) < s.timing.quiet {
+		if s.disturbed.Load() != &begun || last != nil && begun.Sub(*last) < s.timing.quiet {
 			return errConcurrent
 		}
 		return nil
@@ -140,6 +154,11 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	pool, _ := s.current()
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
+		if s.config.AtCreation {
+			if err := s.config.Ready(ctx, s.resource, container.GetDevicesIds()); err != nil {
+				return nil, nil, fmt.Errorf("%w: %w", errNotReady, err)
+			}
+		}
 		replicas, err := pool.validate(container.GetDevicesIds())
 		if err != nil {
 			return nil, nil, err
@@ -148,11 +167,6 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for i, replicas := range containers {
-		if s.config.AtCreation {
-			if err := s.config.Ready(ctx, s.resource, request.GetContainerRequests()[i].GetDevicesIds()); err != nil {
-				return nil, tokens, fmt.Errorf("%w: %w", errNotReady, err)
-			}
-		}
 		token, err := s.config.Recorder.Record(ctx, s.resource, replicas, s.config.Inject != nil)
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)

@@ -148,7 +148,8 @@ func TestSoleAllocation(t *testing.T) {
 		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}},
 		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}},
 		"one after the other":                 {true, []time.Duration{0, 101 * time.Millisecond}, []bool{true, true}},
-		"a third one later":                   {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, true}},
+		"a third one later":                   {true, []time.Duration{0, 0, 202 * time.Millisecond}, []bool{false, false, true}},
+		"one after two have failed":           {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, false}},
 		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {

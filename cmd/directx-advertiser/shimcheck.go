@@ -122,10 +122,11 @@ type conditionalSource struct {
 // containerd, the last one is used.
 func (s *conditionalSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	err := s.check(ctx)
-	s.refused.Store(nil)
+	var refused *error
 	if isDefinite(err) {
-		s.refused.Store(&err)
+		refused = &err
 	}
+	s.refused.Store(refused)
 	switch {
 	case err == nil && !s.enabled:
 		s.log.Info("Advertising GPUs")

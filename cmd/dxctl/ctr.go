@@ -34,7 +34,7 @@ type ctr struct {
 
 func (c *ctr) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.image, "image", "", "`IMAGE` on the node (default: its pause image)")
-	flags.StringVar(&c.runtime, "runtime", "", "containerd's `RUNTIME` (default: the runtime shim; on Linux without it, runc)")
+	flags.StringVar(&c.runtime, "runtime", "", "containerd's `RUNTIME` (default: the runtime shim; without it, runhcs or runc)")
 	flags.StringSliceVar(&c.program, "ctr", []string{"ctr"}, "`PROGRAM` that is containerd's client, with first arguments: k0s,ctr")
 	flags.Lookup("ctr").DefValue = "ctr" // not [ctr] in help
 	flags.StringVar(&c.namespace, "containerd-namespace", "k8s.io", "`NAMESPACE` of the image and the containers")
@@ -53,8 +53,11 @@ func (c *ctr) prepare(ctx context.Context) error {
 	}
 	if c.runtime == "" {
 		c.runtime = runflags.RuntimeName
-		if runtime.GOOS != "windows" && !exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
+		if !exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
 			c.runtime = "io.containerd.runc.v2"
+			if runtime.GOOS == "windows" {
+				c.runtime = "io.containerd.runhcs.v1"
+			}
 		}
 	}
 	out, err := c.run(ctx, "images", "list", "--quiet")

@@ -73,6 +73,9 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 	if err := r.open(ctx); err != nil {
 		return nil, fmt.Errorf("open allocation records in %s: %w", dir, err)
 	}
+	if err := r.clean(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
+	}
 	return r, nil
 }
 
@@ -366,7 +369,7 @@ func replicaKeys(record Record) []replicaKey {
 	return keys
 }
 
-// load reads the records, and removes what an earlier run has left.
+// load reads the records.
 func (r *Recorder) load(ctx context.Context) error {
 	entries, problems, err := r.store.List(ctx)
 	if err != nil {
@@ -383,6 +386,11 @@ func (r *Recorder) load(ctx context.Context) error {
 		r.sequence = max(r.sequence, e.Sequence)
 		r.newMu.Unlock()
 	}
+	return nil
+}
+
+// clean removes what an earlier run has left.
+func (r *Recorder) clean() error {
 	files, err := os.ReadDir(r.store.dir)
 	for _, file := range files {
 		id, suffix, ok := splitName(file.Name())

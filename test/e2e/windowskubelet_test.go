@@ -56,6 +56,13 @@ func TestConcurrentPods(t *testing.T) {
 			})
 		}
 		s.WaitServed(t, pods...)
+		holders := map[string]string{}
+		for _, h := range s.Held(t) {
+			if other := holders[h.Replica]; other != "" {
+				t.Errorf("pods %s and %s hold %s", other, h.Pod, h.Replica)
+			}
+			holders[h.Replica] = h.Pod
+		}
 		s.Remove(t, pods...)
 	}
 	t.Logf("the kubelet crashed %d times", crashes)
