@@ -109,7 +109,7 @@ func unknown(context.Context, int) (containerdconfig.Loaded, error) {
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
 	p := newBed(t).plugin
-	if err := p.Ready(t.Context()); !errors.Is(err, errStarting) {
+	if err := p.Ready(t.Context()); !errors.Is(err, errUnregistered) {
 		t.Errorf("before a registration: %v", err)
 	}
 	p.unregistered.Store(nil)

@@ -32,9 +32,9 @@ const (
 )
 
 var (
-	errTooSlow  = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the kubelet retries"))
-	errStarting = errors.New("not registered with the container runtime yet")
-	errStuck    = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
+	errTooSlow      = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records or the driver's files of this node took too long; the kubelet retries"))
+	errUnregistered = errors.New("not registered with the container runtime")
+	errStuck        = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
 // Plugin has the hooks of the NRI plugin.
@@ -61,7 +61,7 @@ type Plugin struct {
 // called once for each registration, and again after an error.
 func NewPlugin(decider func() (*decision.Decider, error), load func(ctx context.Context, runtime int) (containerdconfig.Loaded, error), m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
 	p := &Plugin{decider: decider, load: load, metrics: m, log: log, timeout: hookTimeout}
-	p.unregistered.Store(&errStarting)
+	p.unregistered.Store(&errUnregistered)
 	return p
 }
 

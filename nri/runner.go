@@ -76,12 +76,13 @@ func (r *Runner) Run(ctx context.Context) error {
 		if losses == 0 {
 			why = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", why)
 		}
-		r.setRegistered(why)
+		why = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, why)
+		r.Plugin.unregistered.Store(&why)
 		level := logrus.DebugLevel
 		if err == nil || time.Since(warned) > warnInterval {
 			level, warned = logrus.WarnLevel, time.Now()
 		}
-		r.Log.WithField("socket", r.Socket).WithError(why).Logf(level, "Plugin %s is not registered with the container runtime, retrying", r.Name)
+		r.Log.WithError(why).Log(level, "Containers that request a GPU do not start, retrying")
 		select {
 		case <-ctx.Done():
 			return nil
@@ -93,16 +94,6 @@ func (r *Runner) Run(ctx context.Context) error {
 // pause returns how long to wait after that many losses in a row.
 func pause(interval time.Duration, losses int) time.Duration {
 	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
-}
-
-// setRegistered records why the plugin is not registered, or nil if it is.
-func (r *Runner) setRegistered(why error) {
-	if why == nil {
-		r.Plugin.unregistered.Store(nil)
-		return
-	}
-	why = fmt.Errorf("not registered with the container runtime on %s: %w", r.Socket, why)
-	r.Plugin.unregistered.Store(&why)
 }
 
 // attempt is a session, after Fits if the last one was lost.
@@ -136,7 +127,7 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	}
 	h := newHooks(r.Plugin, peer)
 	defer func() {
-		if isClosed(h.configured) && !isClosed(h.synchronized) {
+		if h.synchronizing.Load() {
 			err = errUnsynchronized
 		}
 	}()
@@ -171,24 +162,15 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return nil
 	}
-	r.setRegistered(nil)
+	r.Plugin.unregistered.Store(nil)
 	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
 	select {
 	case <-connected.Done():
 	case <-ctx.Done():
-		r.setRegistered(ctx.Err())
+		r.Plugin.unregistered.Store(&errUnregistered)
 		watched.waitAnswers()
 	}
 	return nil
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // watchedConn is the connection to the runtime. It calls lost when it has ended, and
@@ -249,6 +231,8 @@ type hooks struct {
 	// configured and synchronized are closed by the runtime's first calls.
 	configured, synchronized           chan struct{}
 	closeConfigured, closeSynchronized func()
+
+	synchronizing atomic.Bool // between them
 }
 
 func newHooks(p *Plugin, peer int) *hooks {
@@ -275,6 +259,7 @@ func (h *hooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, resp
 // Configure implements the interface of the stub, which derives the events from the
 // hooks that there are.
 func (h *hooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
+	h.synchronizing.Store(true)
 	h.closeConfigured()
 	return 0, nil
 }
@@ -284,6 +269,7 @@ func (h *hooks) Configure(context.Context, string, string, string) (api.EventMas
 // that were not adjusted.
 func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
 	h.connect(h.peer)
+	h.synchronizing.Store(false)
 	h.closeSynchronized()
 	return nil, nil
 }
