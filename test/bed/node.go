@@ -74,8 +74,9 @@ type Options struct {
 	// node itself needs.
 	Config string
 	// WindowsKubelet runs a kubelet that allocates when it creates a container, as the
-	// kubelet of Windows does.
-	WindowsKubelet bool
+	// kubelet of Windows does; with Affinity it has the feature gate
+	// WindowsCPUAndMemoryAffinity, with which it allocates at admission.
+	WindowsKubelet, Affinity bool
 	// Containerd2 runs containerd 2 in place of 1.7, the newest runc, and the newest kubelet
 	// unless it is WindowsKubelet or has an API server, which is older.
 	Containerd2 bool
@@ -332,7 +333,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	if n.Replicas > 0 {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
-	if n.WindowsKubelet {
+	if n.WindowsKubelet && !n.Affinity {
 		advertiserFlags = append(advertiserFlags, "--allocate-at", "creation")
 	}
 	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket, "--cri-socket", n.Address()}, n.PluginFlags)
@@ -349,6 +350,9 @@ func (n *Node) declareProcesses(t testing.TB) {
 	})
 	n.Kubelet = NewProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
 		args := []string{"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3"}
+		if n.Affinity {
+			args = append(args, "--feature-gates", "WindowsCPUAndMemoryAffinity=true")
+		}
 		if n.APIPods {
 			args = append(args, "--kubeconfig", n.API.Kubeconfig, "--node-ip", NodeAddress)
 		}

@@ -3,6 +3,9 @@
 package e2e
 
 import (
+	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,4 +89,33 @@ func TestWindowsKubeletInjection(t *testing.T) {
 	if offered, _ := s.Allocatable(); offered[bed.Compute] > 0 {
 		t.Errorf("the kubelet offers %v", offered)
 	}
+}
+
+// TestWindowsKubeletAffinity: with the feature gate the order is that of Linux, and pods can
+// start at once.
+func TestWindowsKubeletAffinity(t *testing.T) {
+	s := start(t, bed.Options{
+		WindowsKubelet: true, Affinity: true, Shim: true, PodsByShim: true, NRIOff: true,
+		Replicas: 8, Inventory: bed.NewInventory(2, 0), Config: "servedBy: shim\n",
+	})
+	var pods []string
+	for range 8 {
+		pods = append(pods, s.Apply(t, bed.GPUPod("at-once", 1)))
+	}
+	s.WaitServed(t, pods...)
+
+	// PreStartContainer is called again.
+	bed.Check(t, os.Rename(s.ShimFile(), s.ShimFile()+".gone"))
+	mark := s.Kubelet.Mark()
+	bed.Eventually(t, 20*time.Second, "the shim is missed", func() error {
+		if log := s.Advertiser.Log(0); !strings.Contains(log, "runtime shim not found") {
+			return errors.New("the advertiser does not miss it")
+		}
+		return nil
+	})
+	s.KillContainer(t, s.Look(t, pods[0], "main"))
+	bed.MustContain(t, "the event of a container that cannot start", s.WaitNotStarted(t, pods[0], "main", mark), "runtime shim not found")
+	bed.Check(t, os.Rename(s.ShimFile()+".gone", s.ShimFile()))
+	s.SyncPods(t, pods[0])
+	s.WaitServed(t, pods[0])
 }
