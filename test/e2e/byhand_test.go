@@ -103,6 +103,9 @@ func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 	for _, m := range spec.Mounts {
 		if strings.HasPrefix(m.Destination, "/usr/lib/wsl/") {
 			m.Options = slices.DeleteFunc(m.Options, func(o string) bool { return o == "nosuid" || o == "nodev" })
+			if i := slices.Index(m.Options, "rbind"); i >= 0 {
+				m.Options[i] = "bind" // nerdctl has no flag for it.
+			}
 			slices.Sort(m.Options)
 			g.Mounts = append(g.Mounts, m)
 		}

@@ -260,7 +260,7 @@ func (n *doctorNode) breakages(record string) []breakage {
 			"extraMounts: {sources: host-directories, hostDirectories: [/srv/no-such-directory]}\nshim:")),
 		row("others can write config.yaml", doctor.CheckPermissions, "", permit(config, 0o666)),
 		row("others can write the inventory", doctor.CheckPermissions, "gpus.yaml", permit(inventory, 0o666)),
-		row("the real shim is gone", doctor.CheckShim, "no-such-shim", edit(config, "containerd-shim-runc-v2", "no-such-shim")),
+		row("the real shim is not there", doctor.CheckConfig, "config.yaml", edit(config, "containerd-shim-runc-v2", "no-such-shim")),
 
 		row("the shim is gone", doctor.CheckShim, "runc", move(shim)),
 		row("the shim is of another version", doctor.CheckShim, "0.9-test", func(n *doctorNode) func() {
