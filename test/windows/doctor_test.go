@@ -64,10 +64,10 @@ func TestDoctor(t *testing.T) {
 	write(text + "replicas: 3\n")
 	expect("a configuration that is not applied", doctor.CheckConfig)
 	write(text)
-	real := n.Path("containerd-shim-plain-v1.exe")
-	must(os.Rename(real, real+".away"))
+	plain := n.Path("containerd-shim-plain-v1.exe")
+	must(os.Rename(plain, plain+".away"))
 	expect("no real shim", doctor.CheckShim)
-	must(os.Rename(real+".away", real))
+	must(os.Rename(plain+".away", plain))
 
 	n.Kill()
 	expect("containerd is stopped", doctor.CheckContainerd)
