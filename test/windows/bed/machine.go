@@ -184,7 +184,12 @@ func (m *Machine) output(cmd *exec.Cmd) (stdout, stderr string, err error) {
 		files[i] = f
 	}
 	cmd.Stdout, cmd.Stderr = files[0], files[1]
+	again := *cmd
 	runErr := cmd.Run()
+	for m.Doubled && errors.Is(runErr, windows.ERROR_INTERNAL_ERROR) { // See lostProcess.
+		*cmd = again
+		runErr = cmd.Run()
+	}
 	out, err1 := os.ReadFile(files[0].Name())
 	errs, err2 := os.ReadFile(files[1].Name())
 	if err := errors.Join(err1, err2); err != nil {
