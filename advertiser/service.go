@@ -59,7 +59,7 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	if s.config.AtCreation && s.Allocating() {
+	if s.Allocating() {
 		s.disturbAllocations() // Another one has begun, whether it comes to Allocate or not.
 	}
 	pool, _ := s.current()
@@ -67,7 +67,7 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			// This ends the pod's admission, and there is no call of Allocate.
+			// There is no call of Allocate then.
 			return nil, s.refuse(err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
@@ -96,9 +96,7 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		if s.config.AtCreation {
-			s.disturbAllocations() // The kubelet takes the replicas of those in flight for free now.
-		}
+		s.disturbAllocations() // The kubelet takes the replicas of those in flight for free now.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
@@ -109,11 +107,11 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	return response, nil
 }
 
-// errConcurrent is returned for an allocation during which another one began.
+// errConcurrent is returned for an allocation during which another one began or failed.
 var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
 // disturbAllocations makes the allocations in flight fail, and those that begin within
-// timing.quiet.
+// timing.quiet, if Config.AtCreation is set.
 func (a *Advertiser) disturbAllocations() {
 	now := time.Now()
 	a.disturbed.Store(&now)
