@@ -123,26 +123,32 @@ func gpus(count int) *bed.Inventory {
 }
 
 // TestMemory bounds the daemons' memory on a node of 64 GPUs with 256 replicas each, after
-// the kubelet has asked them about all of these. A burst of requests may take more.
+// the kubelet has asked them about all of these: what they keep within ten seconds, as
+// Go's runtime returns memory in the background, and the peak.
 func TestMemory(t *testing.T) {
 	const count, replicas = 64, 256
 	inventory := gpus(count)
 	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"})
-	show := func(when string, most float64) {
+	show := func(when string) {
+		const most, mostEver = 32, 40
 		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
 			resident, anonymous, peak := p.Memory(t)
+			for deadline := time.Now().Add(10 * time.Second); mb(resident) > most && time.Now().Before(deadline); {
+				time.Sleep(100 * time.Millisecond)
+				resident, anonymous, peak = p.Memory(t)
+			}
 			fmt.Printf("  %-24s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n", when, p.Name, mb(resident), mb(anonymous), mb(peak))
-			if mb(resident) > most {
-				t.Errorf("%s: %s has more than %v MB", when, p.Name, most)
+			if mb(resident) > most || mb(peak) > mostEver {
+				t.Errorf("%s: %s keeps more than %v MB, or had more than %v MB", when, p.Name, most, mostEver)
 			}
 		}
 	}
 	fmt.Printf("\nmemory at %d GPUs x %d replicas\n", count, replicas)
-	show("after the start", 32)
+	show("after the start")
 	for range 5 {
 		n.RunPod(t, bed.GPUPod("memory", 2))
 	}
-	show("with 5 pods of 2 GPUs", 32)
+	show("with 5 pods of 2 GPUs")
 
 	plugin := n.DevicePlugin(t, bed.Display)
 	var available []string
@@ -165,16 +171,14 @@ func TestMemory(t *testing.T) {
 		}
 		allocate = append(allocate, time.Since(begin))
 	}
-	show("after 200 allocations", 36)
+	show("after 200 allocations")
 	for range 5 { // Every change is sent to the kubelet, whole.
 		n.WriteInventory(t, inventory.Without(0))
 		n.WaitReady(t)
 		n.WriteInventory(t, inventory)
 		n.WaitReady(t)
 	}
-	show("after 10 changes", 32)
-	time.Sleep(time.Second)
-	show("a second later", 32)
+	show("after 10 changes")
 	fmt.Printf("  GetPreferredAllocation with %d available: median %.2f ms; Allocate: median %.2f ms, p90 %.2f ms\n",
 		len(available), ms(quantile(preferred, 0.5)), ms(quantile(allocate, 0.5)), ms(quantile(allocate, 0.9)))
 }
