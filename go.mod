@@ -1,4 +1,4 @@
-module directx-nri
+module github.com/directx-nri/directx-nri
 
 go 1.26.0
 

@@ -23,12 +23,12 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
-	"directx-nri/advertiser/resources"
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Recorder keeps allocation records. [allocation.Recorder] implements it.

@@ -18,12 +18,12 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
-	"directx-nri/test/bed/fakekubelet"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
 func computeGPU(id string) discovery.Device {

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // Inject returns the answer to the kubelet that gives one container GPUs of a

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // BenchmarkSocket measures calls over the real socket of a running advertiser,

@@ -14,12 +14,12 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
-	"directx-nri/test/bed/fakekubelet"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
 const (

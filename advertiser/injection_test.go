@@ -15,10 +15,10 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // injectDevices answers with one device for each GPU.

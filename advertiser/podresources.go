@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // podResourcesTimeout bounds a call of the PodResources API.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // podLister is the kubelet's PodResources server. It refuses the first calls, as the

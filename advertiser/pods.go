@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // PodTracker finds the pods of allocation records and when they cease to exist. A

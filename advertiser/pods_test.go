@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 func TestPodTracker(t *testing.T) {

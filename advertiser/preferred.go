@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // prefer chooses size of the available replicas for one container. An earlier rule

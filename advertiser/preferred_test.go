@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // gpuSpec returns a GPU written as "ID driver [node][*replicas]", with 4 replicas.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // kubeletSocket is the name of the kubelet's registration socket.

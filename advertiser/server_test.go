@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 func TestDue(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // readyTimeout bounds the check before a container's start. The kubelet waits for

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/metrics"
 )
 
 // unwatched returns the resources whose lists the kubelet does not watch, sorted.

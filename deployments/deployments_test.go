@@ -146,7 +146,7 @@ const volume = `%CONTAINER_SANDBOX_MOUNT_POINT%\`
 func TestProgramsAccept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "directx-nri/cmd/dxctl", "directx-nri/cmd/directx-advertiser", "directx-nri/cmd/directx-nri")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "github.com/directx-nri/directx-nri/cmd/dxctl", "github.com/directx-nri/directx-nri/cmd/directx-advertiser", "github.com/directx-nri/directx-nri/cmd/directx-nri")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -232,7 +232,7 @@ func TestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "directx-nri/cmd/dxctl", "directx-nri/cmd/directx-advertiser", "directx-nri/cmd/directx-nri")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "github.com/directx-nri/directx-nri/cmd/dxctl", "github.com/directx-nri/directx-nri/cmd/directx-advertiser", "github.com/directx-nri/directx-nri/cmd/directx-nri")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -18,15 +18,15 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
-	"directx-nri/nri/decision"
-	"directx-nri/nri/extramounts"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (

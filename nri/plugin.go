@@ -17,11 +17,11 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/metrics"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
-	"directx-nri/ocispec/adjustment"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/adjustment"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // Runner keeps a plugin registered with the runtime. The runtime neither

@@ -19,9 +19,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // Environment variables that name a container's GPUs. A Windows container sees

@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 const systemDrive = "C:"

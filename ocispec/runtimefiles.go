@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // maxAdded is how many files one entry of [policy.RuntimeFiles] can add. More

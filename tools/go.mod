@@ -1,4 +1,4 @@
-module directx-nri/tools
+module github.com/directx-nri/directx-nri/tools
 
 go 1.26.0
 

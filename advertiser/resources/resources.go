@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Assigned is a device and its resource.

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"directx-nri/nri/shim"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 // version is set by the linker.

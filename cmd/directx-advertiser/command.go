@@ -9,12 +9,12 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"directx-nri/advertiser"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/paths"
-	"directx-nri/nri/shim"
+	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 // options are the flags that have no key in config.yaml: where things are on the node.

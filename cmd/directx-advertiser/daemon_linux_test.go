@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/discovery/node"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // TestReadOnlyStateDirectory: the program stays up, says what is wrong, and recovers. The

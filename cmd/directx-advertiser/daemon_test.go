@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/policy"
-	"directx-nri/internal/readiness"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // output is a log that a test reads while it is written.

@@ -10,12 +10,12 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/advertiser"
-	"directx-nri/discovery"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/policy"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // injector makes the answers to the kubelet by which containers get their GPUs when

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/advertiser"
-	"directx-nri/discovery"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // failedSource cannot look GPUs up.

@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
-	"directx-nri/internal/cli"
-	"directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/service"
 )
 
 // version is set by the linker.

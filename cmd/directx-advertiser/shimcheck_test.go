@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // containerd is one whose only handler has a runtime_path.

@@ -11,17 +11,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"directx-nri/internal/cli"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/metrics"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/readiness"
-	"directx-nri/nri"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/nri"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // options are the program's flags.

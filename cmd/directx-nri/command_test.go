@@ -15,9 +15,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestFlags(t *testing.T) {

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 // version is set by the linker.

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"directx-nri/advertiser"
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 type allocationsOptions struct {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 )
 
 func newCapabilitiesCommand() *cobra.Command {

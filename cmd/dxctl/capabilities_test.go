@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // TestPrintFacts checks that errors are printed as text, and handlers and the

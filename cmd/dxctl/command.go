@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 func newCommand() *cobra.Command {

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // bed is a node: a configuration file, a shim, and a containerd that loads the

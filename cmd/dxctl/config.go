@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/node"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/config"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/nri/shim"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 func newConfigCommand() *cobra.Command {

@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 const configHead = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"

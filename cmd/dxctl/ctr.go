@@ -18,10 +18,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"directx-nri/cmd/dxctl/runflags"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/runflags"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // ctr is containerd's own client, which is part of each release of containerd.

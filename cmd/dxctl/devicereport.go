@@ -9,10 +9,10 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"directx-nri/advertiser/resources"
-	"directx-nri/discovery"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // deviceReport is a device. The names of its fields are stable.

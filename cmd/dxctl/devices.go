@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 type devicesOptions struct {

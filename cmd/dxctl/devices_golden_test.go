@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // mixed is a node with a GPU of each sort. STORE is the driver's dir.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // exitUnknown is the exit status if something could not be found out.

@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/cmd/dxctl/runflags"
-	"directx-nri/discovery"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/cli"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/runflags"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // outputArgs is output with one argument on each line.

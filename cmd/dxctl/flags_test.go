@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // handInventory describes GPUs of both operating systems, for containers that are

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 func addForceFlag(flags *pflag.FlagSet, force *bool) {

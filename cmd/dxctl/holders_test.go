@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
 func TestRunningHolders(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/cli"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
-	"directx-nri/nri/shim"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 type installOptions struct{ from, to, stateDir string }

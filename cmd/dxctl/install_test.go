@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // place is where a shim is installed on a node.

@@ -10,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 const (

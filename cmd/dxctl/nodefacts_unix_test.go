@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // TestAccess: doctor finds each open directory or file that the compiler refuses.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/discovery"
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // maxLog in bytes is more than the shim's log has.

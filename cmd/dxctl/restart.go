@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/service"
 )
 
 // pendingRestartName is the record, in the state directory, of a [pendingRestart].

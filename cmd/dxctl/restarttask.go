@@ -13,8 +13,8 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/durable"
-	"directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/service"
 )
 
 // A scheduled task restarts a containerd whose stop can end this process: see

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/nri/decision"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 )
 
 // selection is the GPUs that flags select.

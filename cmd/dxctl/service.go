@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/paths"
-	"directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/service"
 )
 
 func newServiceCommand(nodeOS string) *cobra.Command {

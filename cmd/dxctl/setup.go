@@ -15,15 +15,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/advertiser/resources"
-	"directx-nri/discovery"
-	"directx-nri/discovery/node"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/readiness"
-	"directx-nri/internal/service"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 type setupOptions struct {

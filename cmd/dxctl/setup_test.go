@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/discovery/node"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/readiness"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // TestSetup changes what a node has while dxctl waits.

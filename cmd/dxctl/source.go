@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/node"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/config"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // nodeConfig selects the policy and the GPUs that a command uses: by default those

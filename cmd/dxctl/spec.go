@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/paths"
-	"directx-nri/nri/decision"
-	"directx-nri/nri/shim"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 const (

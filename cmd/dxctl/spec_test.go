@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // specBed is a node with allocation records, and specs of containers.

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // record is a JSON file in the state directory, for the next run of dxctl.

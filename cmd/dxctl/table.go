@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cli"
 
 	"go.yaml.in/yaml/v3"
 )

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/cli"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // queryTimeout limits a query whose answer is optional.

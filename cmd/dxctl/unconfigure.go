@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
 type unconfigureOptions struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/cmd/dxctl/runflags"
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/runflags"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // driverFiles returns mounts of files of the driver store C:\nv.

@@ -24,8 +24,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 const (

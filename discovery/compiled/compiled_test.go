@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 func device(n int) discovery.Device {

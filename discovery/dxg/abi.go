@@ -5,7 +5,7 @@ package dxg
 import (
 	"unsafe"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // The requests of /dev/dxg: _IOWR(0x47, number, struct).

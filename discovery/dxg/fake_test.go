@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // fakeAdapter answers queries with bytes; a missing one is refused as the driver

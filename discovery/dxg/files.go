@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // maxLibraries is the largest number of files of /usr/lib/wsl/lib that are mounted.

@@ -36,7 +36,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // DefaultDevice is the driver's device node, also in containers.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // The virtual GPUs that the driver binds to, and where their PCI configuration space

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 func TestFunctions(t *testing.T) {

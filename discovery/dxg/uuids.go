@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // UUIDs returns the UUIDs of NVIDIA's GPUs by address on the host's PCI bus, for

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // Its subtests are not parallel: a program that is open for writing cannot run.

@@ -4,8 +4,8 @@ package node
 import (
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
 )
 
 // Options configure [Open].

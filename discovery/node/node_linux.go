@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/dxg"
 )
 
 // ErrNoInventory reports that there is neither a driver of GPU paravirtualization nor an

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/dxg"
 )
 
 func TestOpenLive(t *testing.T) {

@@ -5,7 +5,7 @@ package node
 import (
 	"errors"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // ErrNoInventory reports that GPUs cannot be discovered on this system.

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"testing"
 
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestOpen(t *testing.T) {

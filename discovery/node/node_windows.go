@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/pnp"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/pnp"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // ErrNoInventory is not returned on Windows.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // Devices returns all devices of s, including those that cannot be used, with the

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // fakeSystem is a [System] in memory.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/win32"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // The subkeys of the driver key that list runtime files, for System32 and 64-bit

@@ -8,9 +8,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/win32"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // FuzzDevices checks the devices' invariants, that a bad device does not hide a good

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // Source lists the devices of a Windows node. Create it with [Open].

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/testutil"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 func TestDevicesOfSystem(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/internal/win32"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // driverStore returns the directory of raw's driver package in the driver store.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 func TestDriverStore(t *testing.T) {

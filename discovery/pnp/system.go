@@ -8,8 +8,8 @@ package pnp
 import (
 	"context"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // Snapshot is the state of Windows at one moment.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/win32"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // NewSystem returns the [System] of this computer. It caches nothing, not even driver

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 func TestFindReadsWhatSnapshotReads(t *testing.T) {

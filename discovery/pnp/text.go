@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // The REG_ types that hold text.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
-	"directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/config"
 )
 
 func main() {

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/durable"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // Entry is a record that has not ended, with its container.

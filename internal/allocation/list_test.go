@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"

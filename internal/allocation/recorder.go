@@ -16,7 +16,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // maxUnbound is how many records of one replica may wait for their container. The

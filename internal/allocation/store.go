@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 const (

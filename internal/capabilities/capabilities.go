@@ -4,8 +4,8 @@ package capabilities
 import (
 	"fmt"
 
-	"directx-nri/internal/policy"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // firstBuild is the first Windows build whose Host Compute Service (HCS) is known to assign

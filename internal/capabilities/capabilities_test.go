@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 func TestQuery(t *testing.T) {

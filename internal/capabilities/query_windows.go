@@ -1,6 +1,6 @@
 package capabilities
 
-import "directx-nri/internal/win32"
+import "github.com/directx-nri/directx-nri/internal/win32"
 
 // Query returns what this Windows supports.
 func Query() Capabilities {

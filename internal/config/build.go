@@ -11,8 +11,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // build returns the policy of f, which has the schema, and adds its problems to d.

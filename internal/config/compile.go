@@ -46,11 +46,11 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/filewatch"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/filewatch"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // The head of config.yaml.

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"

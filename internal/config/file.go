@@ -3,7 +3,7 @@ package config
 import (
 	"go.yaml.in/yaml/v3"
 
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // File is the content of config.yaml. The comments of its fields, and of those of package

@@ -12,10 +12,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // InventoryKind is the kind of an inventory file.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // checkVolume checks who can write an open file. The kubelet creates the directory of a

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 func TestCheckVolume(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"directx-nri/internal/durable"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // checkVolume checks who can write a file. In other directories than the usual one

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2/unstable"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Settings are the wanted settings of a configuration.

@@ -31,8 +31,8 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // AnnotationPattern matches our annotations, which a runtime handler must pass on to

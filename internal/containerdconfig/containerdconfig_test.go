@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 const (

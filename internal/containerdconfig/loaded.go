@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // Loaded is the configuration that a running containerd has loaded.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // config is what containerd 1.7.35 and 2.4.2 answer, shortened to what is read;

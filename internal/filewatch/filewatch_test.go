@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestWatch(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Glob returns the sorted paths, relative to dir, of at most limit files below

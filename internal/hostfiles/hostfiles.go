@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Root is the directory where the node's root directory is visible: "/" (or ""

@@ -10,7 +10,7 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // resolve follows links without leaving the root. A Windows path with a link that

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // abandon closes l and leaves its file, as a process that is killed does.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // shutDown does nothing: processes do not inherit l.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	quiet "directx-nri/internal/testutil"
+	quiet "github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // page returns the metrics without those of the process and of Go.

@@ -13,7 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	quiet "directx-nri/internal/testutil"
+	quiet "github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // serve runs a server until the test ends, which it does not do by itself, and returns its

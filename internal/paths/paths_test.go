@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestStateDirVariable(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 func TestReadRefusesOpenDirectory(t *testing.T) {

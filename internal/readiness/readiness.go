@@ -22,8 +22,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"directx-nri/internal/durable"
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // Service is the name of the NRI plugin in the health checking protocol.

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"directx-nri/internal/localgrpc"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func isReady(context.Context) error { return nil }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // Errors of [CheckSetup].

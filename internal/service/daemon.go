@@ -7,7 +7,7 @@ import (
 	"io"
 	"path/filepath"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // Daemon is a program of ours that the service manager of the operating system runs:

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // unitHead is the first line of our unit files.

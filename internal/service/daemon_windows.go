@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/windows/svc/eventlog"
 	"golang.org/x/sys/windows/svc/mgr"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // timeout bounds the wait for a service that is started or stopped.

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // checkNative returns an error unless the command line of a Windows service

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // signaled is a process that listens on a socket and has a supervisor.

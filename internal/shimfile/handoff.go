@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"strings"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // binaryFile is the file of a bundle that names the shim which started the

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // NotServed reports that the real shim keeps our shim from a pod's containers: containerd

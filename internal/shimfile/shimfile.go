@@ -20,7 +20,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // Base is the shim's file name without the extension that Windows needs.

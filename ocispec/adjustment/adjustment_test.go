@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 func TestNew(t *testing.T) {

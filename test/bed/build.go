@@ -17,7 +17,7 @@ import (
 func Build(dir, version string, programs ...string) error {
 	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", dir + "/"}
 	for _, program := range programs {
-		args = append(args, "directx-nri/cmd/"+program)
+		args = append(args, "github.com/directx-nri/directx-nri/cmd/"+program)
 	}
 	return runGo(context.Background(), "", []string{"CGO_ENABLED=0"}, args...)
 }

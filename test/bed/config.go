@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/internal/config"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // containerdConfig is containerd's configuration: its root, state, sockets and

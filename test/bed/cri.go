@@ -24,7 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // containers returns containerd's containers of a pod, the newest first.

@@ -23,8 +23,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"directx-nri/internal/readiness"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // The node's resources.

@@ -23,7 +23,7 @@ import (
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/internal/shimfile"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 var (

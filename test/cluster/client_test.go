@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // commandTimeout bounds a call of kubectl or helm.

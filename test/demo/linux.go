@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // linuxInventory describes a GPU of a Linux VM; /dev/null stands for /dev/dxg.

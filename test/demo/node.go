@@ -16,8 +16,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/test/bed/fakekubelet"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
 const (

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // Test17 and Test2 run a node whose GPUs the product discovers on the double.

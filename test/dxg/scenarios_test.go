@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/dxg"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // update writes the golden file: go test -tags e2e ./test/dxg -run TestScenarios -update.

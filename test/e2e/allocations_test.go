@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // allocationLine is what `dxctl allocations -o json` prints of a replica.

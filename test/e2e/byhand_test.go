@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestByHand runs containers with the output of dxctl, by the real ctr and the real

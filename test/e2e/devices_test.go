@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // testDevices tests what a container with a GPU has, and that another container of its

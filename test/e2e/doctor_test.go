@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/internal/shimfile"
-	"directx-nri/test/bed"
-	"directx-nri/test/bed/fakekubelet"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
 // The files of the node. Each has a secret where one can be.

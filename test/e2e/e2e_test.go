@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }

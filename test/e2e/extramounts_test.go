@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/nri/decision"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // extraMounts is a node that allows extra mounts from one of its directories.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestHandlerOfItsOwn starts only the pods of one runtime handler through the

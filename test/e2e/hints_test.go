@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/ocispec"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestHints reads the environment variables that name a container's GPUs: two for

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // testHotplug removes GPUs from the inventory, makes them unhealthy, and restores them.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestKubeletInjection runs pods with injection: kubelet, without the plugin and the

@@ -16,10 +16,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/ocispec"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // outage is a way in which programs of the node do not work while containers are created

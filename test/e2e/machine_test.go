@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/shimfile"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // The versions of containerd.

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/testutil"
-	"directx-nri/nri/decision"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // page is an address that a daemon serves metrics and health at.

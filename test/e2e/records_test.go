@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // recordName returns the name of the file that a token's record is in.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // reloaded is a node on which a pod runs while its configuration changes.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/testutil"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestLargePods has pods that crash a containerd whenever an NRI plugin registers. A plugin

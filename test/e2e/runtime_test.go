@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/shimfile"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // configured is a machine whose containerd dxctl configures, with a program in the

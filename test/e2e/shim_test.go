@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestShimBesideNRI runs pods through the runtime shim on a node that has the NRI

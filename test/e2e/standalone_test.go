@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/shimfile"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // A standalone container's request, as a flag of `ctr run`. The variable has no effect

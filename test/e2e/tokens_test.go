@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // The variables that carry the tokens.

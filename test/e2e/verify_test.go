@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/testutil"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestVerify runs 'dxctl verify' with containerd's own client.

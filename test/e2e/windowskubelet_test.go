@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestWindowsKubelet runs the parts of [TestNode] under a kubelet that allocates when it

@@ -26,7 +26,7 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 func TestMain(m *testing.M) {

@@ -18,10 +18,10 @@ import (
 	"sync"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/paths"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 const (

@@ -22,11 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/testutil"
-	"directx-nri/test/bed"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // testChain has what must hold with every release.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/discovery"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestDiscovery changes the hardware of the prefix and checks the product's discovery. Its

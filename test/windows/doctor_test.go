@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/cmd/dxctl/doctor"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestDoctor runs 'dxctl.exe doctor' on a healthy node, except for the limits of Wine,

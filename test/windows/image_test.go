@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestImage unpacks the product's image, as a pull does, up to HCS's import of its layer. The

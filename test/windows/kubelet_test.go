@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 	corev1 "k8s.io/api/core/v1"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestKubelet runs static pods with the real kubelet.exe on Windows itself. The GPUs are

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestConcurrentContainers starts fifty containers concurrently.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"directx-nri/discovery"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // dxctlJSON runs dxctl.exe without a node and decodes its JSON output.
@@ -96,7 +96,7 @@ func unsuitable() map[string]string {
 	return map[string]string{
 		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets,
 		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
-		"nri/shim":           "Imports",                      // It runs Go.
+		"shim":               "Imports",                      // It runs Go.
 		// They are about other systems.
 		"cmd/dxctl": "^TestSpecWithoutPermission$|^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsWithoutPermission$|^TestDocs$",
 	}

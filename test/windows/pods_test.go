@@ -5,8 +5,8 @@ package windows
 import (
 	"testing"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 func (n node) testPods(t *testing.T) {

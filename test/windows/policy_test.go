@@ -13,10 +13,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // policy is a node whose configuration the subtests of TestPolicy change in order.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/internal/allocation"
-	nodepolicy "directx-nri/internal/policy"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	nodepolicy "github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // testRefused has containers that do not start. A forged token is in testChain.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestRuntime runs 'dxctl.exe runtime'. The installation of the shim is in package rollout,

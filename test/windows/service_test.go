@@ -7,8 +7,8 @@ import (
 	"os"
 	"testing"
 
-	"directx-nri/internal/testutil"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // TestService installs directx-advertiser with dxctl as a service of Wine's service

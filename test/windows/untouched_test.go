@@ -10,7 +10,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 func (n node) testUntouched(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 // testVerify is part of TestDiscovery: nodes share one Windows, which supplies two driver

@@ -21,7 +21,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 var machine *bed.Machine

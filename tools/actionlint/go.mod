@@ -1,4 +1,4 @@
-module directx-nri/tools/actionlint
+module github.com/directx-nri/directx-nri/tools/actionlint
 
 go 1.26.0
 

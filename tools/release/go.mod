@@ -1,4 +1,4 @@
-module directx-nri/tools/release
+module github.com/directx-nri/directx-nri/tools/release
 
 go 1.26.0
 

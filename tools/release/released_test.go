@@ -55,7 +55,7 @@ func TestRelease(t *testing.T) {
 	copyTo(t, root, one)
 	copyTo(t, one, other) // The first may have changed since.
 	first := makeRelease(t, one, "022", "TZ=UTC", "LC_ALL=C")
-	second := makeRelease(t, other, "077", "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOARM64=v9.0", "GOFLAGS=-gcflags=directx-nri/...=-l")
+	second := makeRelease(t, other, "077", "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOARM64=v9.0", "GOFLAGS=-gcflags=github.com/directx-nri/directx-nri/...=-l")
 	if sums, again := read(t, first, "SHA256SUMS"), read(t, second, "SHA256SUMS"); !bytes.Equal(sums, again) {
 		t.Errorf("two releases of the same sources differ:\n%s\n%s", sums, again)
 	}

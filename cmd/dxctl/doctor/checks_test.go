@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/node"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/durable"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/readiness"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 const (

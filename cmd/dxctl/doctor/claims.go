@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 )
 
 // Claim is something that was not shown on real Windows, and what this node shows.

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/containerdconfig"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Facts is the state of a node. What could not be read has an error in its place,

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 // The values of [Report.Role].

@@ -14,9 +14,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Program is a program that runs containers.

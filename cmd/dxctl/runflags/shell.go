@@ -11,7 +11,7 @@ import (
 
 	"al.essio.dev/pkg/shellescape"
 
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // ErrNotQuotable is the error of arguments that cannot be quoted for a shell.

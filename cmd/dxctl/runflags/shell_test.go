@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 func TestLine(t *testing.T) {

@@ -1,4 +1,4 @@
-module directx-nri/test/dxg/double
+module github.com/directx-nri/directx-nri/test/dxg/double
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module directx-nri/test/parts/aks1
+module github.com/directx-nri/directx-nri/test/parts/aks1
 
 go 1.26.0
 

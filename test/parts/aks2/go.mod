@@ -1,4 +1,4 @@
-module directx-nri/test/parts/aks2
+module github.com/directx-nri/directx-nri/test/parts/aks2
 
 go 1.26.0
 

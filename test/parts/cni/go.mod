@@ -1,4 +1,4 @@
-module directx-nri/test/parts/cni
+module github.com/directx-nri/directx-nri/test/parts/cni
 
 go 1.26.0
 

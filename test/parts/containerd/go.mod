@@ -1,4 +1,4 @@
-module directx-nri/test/parts/containerd
+module github.com/directx-nri/directx-nri/test/parts/containerd
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module directx-nri/test/parts/containerd2
+module github.com/directx-nri/directx-nri/test/parts/containerd2
 
 go 1.26.6
 

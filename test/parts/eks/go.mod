@@ -1,4 +1,4 @@
-module directx-nri/test/parts/eks
+module github.com/directx-nri/directx-nri/test/parts/eks
 
 go 1.26.0
 

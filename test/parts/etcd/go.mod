@@ -1,4 +1,4 @@
-module directx-nri/test/parts/etcd
+module github.com/directx-nri/directx-nri/test/parts/etcd
 
 go 1.26
 

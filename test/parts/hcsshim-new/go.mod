@@ -1,4 +1,4 @@
-module directx-nri/test/parts/hcsshim-new
+module github.com/directx-nri/directx-nri/test/parts/hcsshim-new
 
 go 1.26.8
 

@@ -1,4 +1,4 @@
-module directx-nri/test/parts/hcsshim
+module github.com/directx-nri/directx-nri/test/parts/hcsshim
 
 go 1.26.0
 

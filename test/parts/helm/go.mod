@@ -1,4 +1,4 @@
-module directx-nri/test/parts/helm
+module github.com/directx-nri/directx-nri/test/parts/helm
 
 go 1.26
 

@@ -1,4 +1,4 @@
-module directx-nri/test/parts/kubernetes
+module github.com/directx-nri/directx-nri/test/parts/kubernetes
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module directx-nri/test/parts/nerdctl
+module github.com/directx-nri/directx-nri/test/parts/nerdctl
 
 go 1.26.6
 

@@ -1,4 +1,4 @@
-module directx-nri/test/parts/runc
+module github.com/directx-nri/directx-nri/test/parts/runc
 
 go 1.26.0
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 const (

@@ -16,10 +16,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/pnp"
-	"directx-nri/internal/testutil"
-	"directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/pnp"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // SetHCSProperties sets what the double of the Host Compute Service answers to queries,

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // GPU is a GPU of a node, in an inventory file or as hardware.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // Setup classes of the devices.

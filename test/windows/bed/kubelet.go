@@ -19,7 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (

@@ -30,7 +30,7 @@ import (
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/svc"
 
-	"directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // Machine is this computer: Windows itself, or a Wine prefix with doubles.

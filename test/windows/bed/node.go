@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // Pod is a pod as in a request to the CRI.

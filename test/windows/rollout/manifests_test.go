@@ -23,10 +23,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
-	"directx-nri/test/windows/bed"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
 var machine *bed.Machine

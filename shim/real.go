@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"directx-nri/internal/durable"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 var errNoShim = errors.New("runtime shim not found")

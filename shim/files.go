@@ -8,8 +8,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/durable"
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // replace replaces the file at path with data in one step and keeps its mode and

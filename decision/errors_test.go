@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/durable"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 func TestReasonOf(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 func TestTokenEnv(t *testing.T) {

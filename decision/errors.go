@@ -7,9 +7,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/durable"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Reason is why a container was not started, as a label of metrics and a field of

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // TestKilledAtEachSystemCall kills the shim before each of its system calls: the bundle
@@ -53,7 +53,7 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 func buildShim(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), ourName)
-	if out, err := exec.Command("go", "build", "-o", program, "directx-nri/cmd/containerd-shim-directx-v1").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/directx-nri/directx-nri/cmd/containerd-shim-directx-v1").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return program

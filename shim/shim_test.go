@@ -18,13 +18,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
-	"directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // bed is a node with the shim, a real shim, and a bundle.

@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/testutil"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // recorded returns a decider over source whose store has records, and their

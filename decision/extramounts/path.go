@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode"
 
-	"directx-nri/internal/winpath"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Errors of a path as it is written.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
 )
 
 // libraries is how many runtime files the benchmarks' GPU has.

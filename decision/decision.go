@@ -15,11 +15,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/policy"
-	"directx-nri/nri/extramounts"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Container is what a decision needs of a container.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // The request of a standalone container: all, none, or a comma-separated list of

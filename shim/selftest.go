@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // selfTest tests on this machine, with a made-up container and a GPU whose files exist

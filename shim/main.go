@@ -5,8 +5,8 @@ import (
 	"os"
 	"strings"
 
-	"directx-nri/internal/paths"
-	"directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 const help = `%[1]s is a runtime shim for containerd that adds GPUs to containers.

@@ -10,13 +10,13 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/winpath"
-	"directx-nri/nri/extramounts"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // storeFiles has every file of the driver store but other.exe, which another GPU's has.

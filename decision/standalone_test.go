@@ -12,12 +12,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	"directx-nri/discovery"
-	"directx-nri/discovery/compiled"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/testutil"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // source is a list of devices that cannot be read if listErr is set, and records

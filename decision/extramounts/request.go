@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"strings"
 
-	"directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Request is one requested file.

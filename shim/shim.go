@@ -27,11 +27,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/internal/hostfiles"
-	"directx-nri/internal/policy"
-	"directx-nri/internal/shimfile"
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // exitFailure is the exit status of a refused start.

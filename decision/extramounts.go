@@ -6,9 +6,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
-	"directx-nri/nri/extramounts"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // A request for extra mounts, in the format of [extramounts.Parse]. The annotation

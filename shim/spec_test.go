@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 func TestDefinitelyNoRequest(t *testing.T) {

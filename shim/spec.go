@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"slices"
 
-	"directx-nri/nri/decision"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Annotations that containerd's CRI plugin sets on each container of a pod after

@@ -10,9 +10,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"directx-nri/discovery"
-	"directx-nri/internal/allocation"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // token is an environment variable that presents an allocation's token.

@@ -6,12 +6,12 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"directx-nri/discovery/node"
-	"directx-nri/internal/allocation"
-	"directx-nri/internal/capabilities"
-	"directx-nri/internal/paths"
-	"directx-nri/internal/policy"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // NewDecider returns the decider of this node with the policy p, for containers

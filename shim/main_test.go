@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"testing"
 
-	"directx-nri/internal/paths"
-	"directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // The names that select what this test's program does: our shim, our shim with a
