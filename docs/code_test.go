@@ -88,7 +88,7 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
 	table, _, _ = strings.Cut(table, "<!-- end -->\n")
-	written, count := texts(t, "advertiser", "cmd", "discovery", "internal", "nri", "ocispec"), 0
+	written, count := texts(t, "advertiser", "cmd", "decision", "discovery", "internal", "nri", "ocispec", "shim"), 0
 	for row := range strings.SplitSeq(table, "\n") {
 		message, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
 		for _, match := range inlineCode.FindAllStringSubmatch(message, -1) {
