@@ -308,15 +308,3 @@ func Find(devices []Device, instanceID string) (Device, bool) {
 	}
 	return devices[i], true
 }
-
-// HostPath returns the node's path of the device node at path in a container with devices.
-func HostPath(devices []Device, path string) string {
-	for _, d := range devices {
-		for _, n := range d.DeviceNodes {
-			if n.ContainerPath == path {
-				return n.Path
-			}
-		}
-	}
-	return path
-}

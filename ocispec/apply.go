@@ -150,12 +150,14 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 }
 
 func (s Spec) applyLinuxDevices(edits Edits) (bool, error) {
+	var added []specs.LinuxDevice
 	var rules []specs.LinuxDeviceCgroup
 	for _, d := range edits.LinuxDevices {
-		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d)})
+		added = append(added, d.LinuxDevice)
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d.LinuxDevice)})
 	}
 	return s.root.edit("linux", func(linux *object) (bool, error) {
-		nodes, err := update(linux, "devices", nil, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
+		nodes, err := update(linux, "devices", nil, added, func(d specs.LinuxDevice) string { return d.Path })
 		if err != nil {
 			return false, err
 		}

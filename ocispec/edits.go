@@ -90,8 +90,15 @@ type Edits struct {
 	// Env are NAME=value; each replaces the container's variable of that name.
 	Env            []string              `json:"env,omitempty"`
 	WindowsDevices []specs.WindowsDevice `json:"windowsDevices,omitempty"`
-	LinuxDevices   []specs.LinuxDevice   `json:"linuxDevices,omitempty"`
+	LinuxDevices   []LinuxDevice         `json:"linuxDevices,omitempty"`
 	Mounts         []specs.Mount         `json:"mounts,omitempty"`
+}
+
+// LinuxDevice is a device node of a container.
+type LinuxDevice struct {
+	specs.LinuxDevice
+	// HostPath is the path of the device node on the node.
+	HostPath string `json:"-"`
 }
 
 // Note reports a file that a container does not get although a driver lists it or
@@ -253,7 +260,7 @@ func (b *builder) addLinux(d discovery.Device) error {
 		switch first, taken := b.taken[key]; {
 		case !taken:
 			b.taken[key] = n.Path
-			b.edits.LinuxDevices = append(b.edits.LinuxDevices, node)
+			b.edits.LinuxDevices = append(b.edits.LinuxDevices, LinuxDevice{node, n.Path})
 		case first != n.Path:
 			return fmt.Errorf("%w together with the others: device nodes %s and %s have the same path %s in the container", ErrNotAssignable, first, n.Path, n.ContainerPath)
 		}

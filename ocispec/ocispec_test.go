@@ -181,7 +181,7 @@ func TestBuildEditsLinux(t *testing.T) {
 		t.Fatal(err, notes)
 	}
 	want := Edits{
-		LinuxDevices: []specs.LinuxDevice{{Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: mode(0o666), UID: number(0), GID: number(44)}},
+		LinuxDevices: []LinuxDevice{{linuxFiles().nodes["/dev/dxg"], "/dev/dxg"}},
 		Mounts: []specs.Mount{{
 			Source: "/usr/lib/wsl/lib/libd3d12.so", Destination: "/usr/lib/wsl/lib/libd3d12.so", Type: "bind",
 			Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
@@ -524,8 +524,8 @@ func typed(s specs.Spec, edits Edits) specs.Spec {
 		if linux.Resources != nil {
 			resources = *linux.Resources
 		}
-		linux.Devices = with(linux.Devices, edits.LinuxDevices, func(d specs.LinuxDevice) string { return d.Path })
 		for _, d := range edits.LinuxDevices {
+			linux.Devices = with(linux.Devices, []specs.LinuxDevice{d.LinuxDevice}, func(d specs.LinuxDevice) string { return d.Path })
 			rule := specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: "rw"}
 			resources.Devices = with(resources.Devices, []specs.LinuxDeviceCgroup{rule}, deviceRuleKey)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/injection"
 )
 
 // injector makes the answers to the kubelet by which containers get their GPUs when
@@ -69,40 +70,9 @@ func (i *injector) answer(ctx context.Context, resource string, instanceIDs []st
 		return nil, err
 	}
 	ocispec.LogNotes(i.log.WithField("resource", resource), notes)
-	return response(devices, edits)
-}
-
-// response returns edits as an answer to the kubelet.
-//
-// containerd's CRI on Windows accepts devices without ContainerPath and Permissions
-// only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
-// 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
-func response(devices []discovery.Device, edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
-	answer := &v1beta1.ContainerAllocateResponse{}
-	if len(edits.WindowsDevices) > 1 {
-		return nil, fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: runtime in the configuration",
-			advertiser.ErrNotInjectable, len(edits.WindowsDevices))
-	}
-	for _, d := range edits.WindowsDevices {
-		host := d.IDType + "://" + d.ID
-		if d.IDType == ocispec.IDTypeClass {
-			host = "class/" + d.ID // Older releases of containerd accept this form only.
-		}
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: host})
-	}
-	for _, n := range edits.LinuxDevices {
-		host := discovery.HostPath(devices, n.Path)
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: host, ContainerPath: n.Path, Permissions: "rwm"})
-	}
-	for _, m := range edits.Mounts {
-		answer.Mounts = append(answer.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})
-	}
-	for _, variable := range edits.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		if answer.Envs == nil {
-			answer.Envs = map[string]string{}
-		}
-		answer.Envs[name] = value
+	answer, err := injection.New(edits)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", advertiser.ErrNotInjectable, err)
 	}
 	return answer, nil
 }

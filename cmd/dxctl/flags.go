@@ -110,7 +110,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.files(), options)
 	var flags []string
 	if err == nil {
-		flags, err = runflags.Flags(program, os, edits, devices, o.files())
+		flags, err = runflags.Flags(program, os, edits, o.files())
 	}
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):

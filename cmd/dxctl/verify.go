@@ -242,7 +242,7 @@ func (o *verifyOptions) measure(ctx context.Context) error {
 func (o *verifyOptions) start(ctx context.Context, what string, edits ocispec.Edits, flags ...string) (refused string, err error) {
 	if flags == nil {
 		edits.Env = []string{decision.VisibleVariable + "=none"} // The runtime shim makes no further edits.
-		flags, err = runflags.Flags(runflags.Ctr, ocispec.OS(runtime.GOOS), edits, o.devices, new(nodeFiles).files())
+		flags, err = runflags.Flags(runflags.Ctr, ocispec.OS(runtime.GOOS), edits, new(nodeFiles).files())
 	}
 	if err == nil {
 		refused, err = o.ctr.start(ctx, flags)

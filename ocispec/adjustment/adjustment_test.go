@@ -28,7 +28,7 @@ func TestNew(t *testing.T) {
 		"environment and device": {
 			edits: ocispec.Edits{
 				Env:          []string{"A=new", "B=with=sign", "C="},
-				LinuxDevices: []specs.LinuxDevice{{Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: &mode, GID: &group}},
+				LinuxDevices: []ocispec.LinuxDevice{{LinuxDevice: specs.LinuxDevice{Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: &mode, GID: &group}}},
 			},
 			want: &api.ContainerAdjustment{
 				Env: []*api.KeyValue{{Key: "A", Value: "new"}, {Key: "B", Value: "with=sign"}, {Key: "C"}},

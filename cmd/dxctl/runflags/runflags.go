@@ -15,7 +15,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -50,7 +49,7 @@ var ErrNoFlag = errors.New("has no flag for it")
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, os ocispec.OS, edits ocispec.Edits, devices []discovery.Device, files ocispec.Files) (flags []string, err error) {
+func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files ocispec.Files) (flags []string, err error) {
 	add := func(flag, value string, invalid error) {
 		flags = append(flags, flag, value)
 		err = cmp.Or(err, invalid)
@@ -60,7 +59,7 @@ func Flags(program Program, os ocispec.OS, edits ocispec.Edits, devices []discov
 		add("--device", value, err)
 	}
 	for _, d := range edits.LinuxDevices {
-		value, err := linuxDevice(program, d, devices, files)
+		value, err := linuxDevice(program, d, files)
 		add("--device", value, err)
 	}
 	for _, m := range edits.Mounts {
@@ -104,8 +103,8 @@ func windowsDevice(program Program, d specs.WindowsDevice) (string, error) {
 // device node on the host in the container too, and follow no symbolic link.
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
-func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Device, files ocispec.Files) (string, error) {
-	host := discovery.HostPath(devices, d.Path)
+func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (string, error) {
+	host := d.HostPath
 	paths, errs := files.ResolveAll([]string{host})
 	switch resolved, err := paths[0], errs[0]; {
 	case err != nil:
@@ -121,7 +120,7 @@ func linuxDevice(program Program, d specs.LinuxDevice, devices []discovery.Devic
 	if strings.Contains(host, ":") {
 		return "", fmt.Errorf("%s %w: %s has a colon", program, ErrNoFlag, host)
 	}
-	return csvLine(program, host+":"+ocispec.Access(d))
+	return csvLine(program, host+":"+ocispec.Access(d.LinuxDevice))
 }
 
 // mount returns a mount's flag and its value.

@@ -73,7 +73,7 @@ func flagsOf(program Program, os ocispec.OS, devices []discovery.Device, files o
 	if err != nil {
 		return nil, nil, err
 	}
-	flags, err := Flags(program, os, edits, devices, files)
+	flags, err := Flags(program, os, edits, files)
 	return flags, notes, err
 }
 

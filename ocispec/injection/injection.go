@@ -1,0 +1,46 @@
+// Package injection converts [ocispec.Edits] to a device plugin's answer, by which the
+// kubelet makes them.
+package injection
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// New returns edits as an answer for one container. It is an error that the kubelet
+// cannot pass them on.
+//
+// containerd's CRI on Windows accepts devices without ContainerPath and Permissions
+// only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
+// 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
+func New(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
+	if n := len(edits.WindowsDevices); n > 1 {
+		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: runtime in the configuration", n)
+	}
+	answer := &v1beta1.ContainerAllocateResponse{}
+	for _, d := range edits.WindowsDevices {
+		host := d.IDType + "://" + d.ID
+		if d.IDType == ocispec.IDTypeClass {
+			host = "class/" + d.ID // Older releases of containerd accept this form only.
+		}
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: host})
+	}
+	for _, d := range edits.LinuxDevices {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: d.HostPath, ContainerPath: d.Path, Permissions: "rwm"})
+	}
+	for _, m := range edits.Mounts {
+		answer.Mounts = append(answer.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})
+	}
+	for _, variable := range edits.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		if answer.Envs == nil {
+			answer.Envs = map[string]string{}
+		}
+		answer.Envs[name] = value
+	}
+	return answer, nil
+}
