@@ -2,8 +2,8 @@
 // the JSON of an OCI runtime spec.
 //
 // It is pure except for the questions in [Files]. Applying edits twice changes
-// nothing. The runtime shim links it, so it imports nothing of NRI; package
-// adjustment converts edits for NRI.
+// nothing. The runtime shim links it, so each other form of edits is in a package of
+// its own: adjustment for NRI, injection for the kubelet, runflags for ctr and nerdctl.
 package ocispec
 
 import (

@@ -8,6 +8,8 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 func text(b []byte, number protowire.Number, value string) []byte {
@@ -92,7 +94,7 @@ func TestIsOld(t *testing.T) {
 func TestRuntimeInfo(t *testing.T) {
 	t.Parallel()
 	var got types.RuntimeInfo
-	if err := proto.Unmarshal(runtimeInfo(runtimeName, "v1.2.3"), &got); err != nil {
+	if err := proto.Unmarshal(runtimeInfo(shimfile.RuntimeName, "v1.2.3"), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := &types.RuntimeInfo{Name: "io.containerd.directx.v1", Version: &types.RuntimeVersion{Version: "v1.2.3"}}

@@ -37,9 +37,6 @@ import (
 // exitFailure is the exit status of a refused start.
 const exitFailure = 1
 
-// runtimeName is the name by which containerd finds the shim.
-const runtimeName = "io.containerd.directx.v1"
-
 // specName is the file of a bundle with the OCI runtime spec.
 const specName = "config.json"
 
@@ -102,7 +99,7 @@ func (s *shim) run() (int, error) {
 		return 0, err
 	}
 	if s.isInfo() && isOld(path) { // Others answer by themselves.
-		_, err := s.call.Stdout.Write(runtimeInfo(runtimeName, s.call.Version))
+		_, err := s.call.Stdout.Write(runtimeInfo(shimfile.RuntimeName, s.call.Version))
 		return 0, err
 	}
 	return s.exec(path)

@@ -266,7 +266,7 @@ func TestInfo(t *testing.T) {
 	}
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = old })
 	for _, flag := range []string{"-info", "--info"} {
-		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(runtimeName, "test")) || r.stderr != "" {
+		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(shimfile.RuntimeName, "test")) || r.stderr != "" {
 			t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/runflags"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -52,7 +51,7 @@ func (c *ctr) prepare(ctx context.Context) error {
 		c.program[0] = filepath.Join(paths.Default().ShimDir, c.program[0]) // beside containerd
 	}
 	if c.runtime == "" {
-		c.runtime = runflags.RuntimeName
+		c.runtime = shimfile.RuntimeName
 		if !exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
 			c.runtime = "io.containerd.runc.v2"
 			if runtime.GOOS == "windows" {

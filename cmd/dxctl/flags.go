@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/runflags"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
 // outputArgs is output with one argument on each line.
@@ -105,7 +106,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	if o.withShim {
-		return runflags.WithShim(os, o.request()), nil
+		return shimFlags(os, o.request()), nil
 	}
 	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.files(), options)
 	var flags []string
@@ -120,6 +121,17 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	}
 	reportNotes(stderr, notes)
 	return flags, err
+}
+
+// shimFlags returns the flags that run a container with the runtime shim and request
+// GPUs, in the form that [decision.Select] reads. Images cannot set annotations. On
+// Windows, ctr 1.7 drops them.
+func shimFlags(os ocispec.OS, request string) []string {
+	flags := []string{"--runtime", shimfile.RuntimeName}
+	if os == ocispec.Windows {
+		return append(flags, "--env", decision.VisibleVariable+"="+request)
+	}
+	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)
 }
 
 func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) error {

@@ -18,7 +18,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/runflags"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -27,8 +26,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
 type verifyOptions struct {
@@ -217,8 +218,8 @@ func (o *verifyOptions) measure(ctx context.Context) error {
 		edits = o.none
 	}
 	var request []string
-	if o.runtime == runflags.RuntimeName {
-		request = runflags.WithShim(os, cmp.Or(o.request(), "all"))
+	if o.runtime == shimfile.RuntimeName {
+		request = shimFlags(os, cmp.Or(o.request(), "all"))
 	}
 	configured, err := o.start(ctx, "as configured", edits, request...)
 	switch {

@@ -23,8 +23,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
+// RuntimeName is the name of a runtime from which containerd derives [Base].
+const RuntimeName = "io.containerd.directx.v1"
+
 // Base is the shim's file name without the extension that Windows needs.
-// containerd derives it from the runtime name io.containerd.directx.v1.
 const Base = "containerd-shim-directx-v1"
 
 const (

@@ -1,0 +1,168 @@
+// Package runflags converts [ocispec.Edits] to flags of ctr and nerdctl, which make
+// them on nodes without the runtime shim, and quotes flags for shells.
+package runflags
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// Program is a program that runs containers.
+type Program string
+
+// The programs.
+const (
+	Ctr     Program = "ctr"
+	Nerdctl Program = "nerdctl"
+)
+
+// env is the flag of both programs for environment variables.
+const env = "--env"
+
+// ErrNoFlag is the error of an edit that the program has no flag for.
+var ErrNoFlag = errors.New("has no flag for it")
+
+// Flags returns the flags of the program's run command that make edits. An error matches
+// [ErrNoFlag] if the shim could make an edit that flags cannot.
+//
+// Two things differ from the shim: with ctr, a Linux container can create device nodes
+// (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
+func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files ocispec.Files) ([]string, error) {
+	var flags []string
+	for _, d := range edits.WindowsDevices {
+		flags = append(flags, "--device", windowsDevice(program, d))
+	}
+	for _, d := range edits.LinuxDevices {
+		value, err := linuxDevice(program, d, files)
+		if err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--device", value)
+	}
+	for _, m := range edits.Mounts {
+		flag, value, err := mount(program, os, m)
+		if err != nil {
+			return nil, err
+		}
+		flags = append(flags, flag, value)
+	}
+	for _, variable := range edits.Env {
+		flags = append(flags, env, variable)
+	}
+	for _, flag := range flags {
+		if strings.ContainsFunc(flag, unicode.IsControl) {
+			return nil, fmt.Errorf("%s %w: %q has a control character", program, ErrNoFlag, flag)
+		}
+	}
+	return flags, nil
+}
+
+// WithoutVariable returns flags without the environment variable name, and reports
+// whether they had it.
+func WithoutVariable(flags []string, name string) ([]string, bool) {
+	for i := 0; i+1 < len(flags); i++ {
+		if flags[i] == env && strings.HasPrefix(flags[i+1], name+"=") {
+			return slices.Concat(flags[:i], flags[i+2:]), true
+		}
+	}
+	return flags, false
+}
+
+// windowsDevice returns the value of --device.
+// https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run_windows.go
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_windows.go
+func windowsDevice(program Program, d specs.WindowsDevice) string {
+	value := d.IDType + "://" + d.ID
+	if program == Nerdctl {
+		return csvLine(value)
+	}
+	return value
+}
+
+// linuxDevice returns the value of --device. Both programs use the path of the
+// device node on the host in the container too, and follow no symbolic link.
+// https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
+func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (string, error) {
+	paths, errs := files.ResolveAll([]string{d.HostPath})
+	switch resolved, err := paths[0], errs[0]; {
+	case err != nil:
+		return "", fmt.Errorf("device node %s: %w", d.HostPath, err)
+	case d.HostPath != d.Path:
+		return "", fmt.Errorf("%s %w: device node %s must be %s in the container, and the program keeps the path", program, ErrNoFlag, d.HostPath, d.Path)
+	case resolved != d.HostPath:
+		return "", fmt.Errorf("%s %w: %s is a symbolic link to device node %s, which the program does not follow", program, ErrNoFlag, d.HostPath, resolved)
+	case program == Ctr:
+		return d.HostPath, nil
+	case strings.Contains(d.HostPath, ":"):
+		return "", fmt.Errorf("%s %w: %s has a colon", program, ErrNoFlag, d.HostPath)
+	default:
+		return csvLine(d.HostPath + ":" + ocispec.Access(d.LinuxDevice)), nil
+	}
+}
+
+// mount returns a mount's flag and its value.
+func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, err error) {
+	switch {
+	case program == Ctr:
+		return "--mount", ctrMount(m), nil
+	case os == ocispec.Windows:
+		value, err = nerdctlVolume(m)
+		return "--volume", value, err
+	default:
+		value, err = nerdctlMount(m)
+		return "--mount", value, err
+	}
+}
+
+// ctrMount returns the value of ctr's --mount: a line of CSV, with options separated
+// by colons.
+// https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
+func ctrMount(m specs.Mount) string {
+	var fields []string
+	if m.Type != "" {
+		fields = append(fields, "type="+m.Type)
+	}
+	return csvLine(append(fields, "src="+m.Source, "dst="+m.Destination, "options="+strings.Join(m.Options, ":"))...)
+}
+
+// nerdctlMount returns the value of nerdctl's --mount on Linux. It has no quoting, and
+// is converted to colon-separated form before it is parsed.
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
+func nerdctlMount(m specs.Mount) (string, error) {
+	for _, path := range []string{m.Source, m.Destination} {
+		if strings.ContainsAny(path, `,:"`) {
+			return "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", Nerdctl, ErrNoFlag, path)
+		}
+	}
+	return "type=bind,src=" + m.Source + ",dst=" + m.Destination + ",ro,bind-propagation=rprivate", nil
+}
+
+// nerdctlVolume returns the value of nerdctl's --volume on Windows, where it has no
+// --mount. The colon of a drive marks the second path.
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
+func nerdctlVolume(m specs.Mount) (string, error) {
+	path := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
+	for _, p := range []string{m.Source, m.Destination} {
+		if !path.MatchString(p) {
+			return "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, Nerdctl, ErrNoFlag, p)
+		}
+	}
+	return m.Source + ":" + m.Destination + ":ro", nil
+}
+
+// csvLine returns fields as a line of CSV, for a flag that takes a list.
+func csvLine(fields ...string) string {
+	var b strings.Builder
+	_ = csv.NewWriter(&b).WriteAll([][]string{fields}) // A strings.Builder returns no errors.
+	return strings.TrimSuffix(b.String(), "\n")
+}
