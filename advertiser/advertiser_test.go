@@ -246,7 +246,9 @@ func TestEnd(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	r := run(t, config, func(a *Advertiser) { a.timing.stop = 10 * time.Millisecond })
+	timing := fastTiming()
+	timing.stop = 10 * time.Millisecond
+	r := runWith(t, config, timing)
 	c := k.client(displayResource)
 	k.await(displayResource, "A::0 A::1")
 	called := make(chan error, 1)

@@ -46,7 +46,7 @@ func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.De
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
 	config.Resources, config.Recorder = twoKinds(replicas), recorder
-	run(b, config, func(a *Advertiser) { a.timing = New(config).timing })
+	runWith(b, config, defaultTiming())
 	return k.client(displayResource)
 }
 

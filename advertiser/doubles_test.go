@@ -280,13 +280,14 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 	}
 }
 
-func run(t testing.TB, config Config, change ...func(*Advertiser)) *running {
+func run(t testing.TB, config Config) *running {
 	t.Helper()
-	a := New(config)
-	a.timing = fastTiming()
-	for _, c := range change {
-		c(a)
-	}
+	return runWith(t, config, fastTiming())
+}
+
+func runWith(t testing.TB, config Config, timing timing) *running {
+	t.Helper()
+	a := newAdvertiser(config, timing)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r := &running{Advertiser: a, cancel: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- a.Run(ctx) }()

@@ -68,28 +68,13 @@ func TestInjection(t *testing.T) {
 // container could lose one of its GPUs.
 func TestInjectionAtCreation(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		devices []discovery.Device
-		want    string
-	}{
-		"both":    {[]discovery.Device{computeGPU("C"), displayGPU("D")}, "D"},
-		"compute": {[]discovery.Device{computeGPU("C")}, "C"},
-		"none":    {nil, ""},
-	} {
-		config := testConfig(t, "", nil)
-		config.Inject, config.AtCreation = injectDevices, true
-		advertised, left := "", ""
-		for _, d := range New(config).assign(test.devices) {
-			if d.Rule != nil {
-				advertised += d.Device.InstanceID
-			} else {
-				left += d.Reason
-			}
-		}
-		if advertised != test.want || strings.Contains(left, "GPUs of one resource, which is "+displayResource) != (len(test.devices) > 1) {
-			t.Errorf("%s: advertised %q, want %q; the reason of the others is %q", name, advertised, test.want, left)
-		}
-	}
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	config := testConfig(t, dir, newSource(computeGPU("C"), displayGPU("D")))
+	config.Inject, config.AtCreation = injectDevices, true
+	run(t, config)
+	k.await(displayResource, "D::0 D::1")
+	k.await(computeResource, "")
 }
 
 // TestNoListDuringAllocation: while an allocation is in flight, a list of the kubelet's pods
@@ -170,7 +155,7 @@ func TestStatus(t *testing.T) {
 func TestAlive(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	a := &Advertiser{now: func() time.Time { return now }, lastLook: now.Add(-maxSilence)}
+	a := &Advertiser{now: func() time.Time { return now }, listingBegan: now.Add(-maxSilence)}
 	if err := a.Alive(); err != nil {
 		t.Error(err)
 	}

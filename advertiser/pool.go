@@ -65,8 +65,9 @@ const faultMissing = "the GPU is no longer on this node, or belongs to another r
 
 func (g gpu) usable() bool { return g.fault == "" }
 
-// healthy is how many of the listed replicas, the first ones, can be allocated.
-func (g gpu) healthy() int {
+// allocatable is the number of the listed replicas that can be allocated, which are the first
+// ones.
+func (g gpu) allocatable() int {
 	if !g.usable() {
 		return 0
 	}
@@ -160,7 +161,7 @@ func (p *pool) next(gpus []gpu, held map[string]holding, now time.Time, removalD
 // sameList reports whether the kubelet's lists of p and other are equal.
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
-		return a.instanceID == b.instanceID && a.listed == b.listed && a.healthy() == b.healthy() &&
+		return a.instanceID == b.instanceID && a.listed == b.listed && a.allocatable() == b.allocatable() &&
 			(a.numaNode == nil) == (b.numaNode == nil) && (a.numaNode == nil || *a.numaNode == *b.numaNode)
 	})
 }
@@ -175,7 +176,7 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 		}
 		for number := range g.listed {
 			device := &v1beta1.Device{ID: replicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
-			if number < g.healthy() {
+			if number < g.allocatable() {
 				device.Health = v1beta1.Healthy
 			}
 			response.Devices = append(response.Devices, device)

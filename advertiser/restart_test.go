@@ -80,8 +80,8 @@ func TestRestartForAnotherName(t *testing.T) {
 	}
 }
 
-// TestResourceInUse: records decide on the name only if none is under the name of the rule.
-func TestResourceInUse(t *testing.T) {
+// TestRecordOfOtherName: records decide on the name only if none is under the name of the rule.
+func TestRecordOfOtherName(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		live []allocation.Entry
@@ -94,7 +94,7 @@ func TestResourceInUse(t *testing.T) {
 		"both names":         {[]allocation.Entry{held("old", "A::0"), held("new", "A::1")}, ""},
 		"several other ones": {[]allocation.Entry{held("old", "A::0"), held("older", "A::1")}, "old"},
 	} {
-		if got, ok := resourceInUse(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
+		if got, ok := recordOfOtherName(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
 			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
 		}
 	}

@@ -15,76 +15,74 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// kubeletSocket is the name of the kubelet's registration socket.
-const kubeletSocket = "kubelet.sock"
-
-// registerTimeout bounds one registration, during which the kubelet connects to us.
-const registerTimeout = 10 * time.Second
-
-// server serves one resource on a socket in the kubelet's device plugin directory and
-// keeps it registered. Its gRPC methods are in service.go.
+// server serves one resource on a socket in the kubelet's device plugin directory. Its gRPC
+// methods are in service.go; registration.go keeps it registered.
 type server struct {
 	v1beta1.UnimplementedDevicePluginServer
 
-	*Advertiser
+	config   Config
+	timing   timing
+	now      func() time.Time
 	resource string
 	log      logrus.FieldLogger
-	// changed receives a value when the number of streams has changed.
-	changed chan struct{}
+	inFlight *inFlight // for all resources
+	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
+	streamsChanged chan struct{}
 	// stopping is closed when streams must end.
 	stopping chan struct{}
 
-	mu   sync.Mutex
-	pool *pool
-	// newer is closed when there is a newer pool.
-	newer chan struct{}
-	// streams is the number of open ListAndWatch streams.
-	streams int
-	opened  int // how many there have been
+	mu sync.Mutex // guards the following fields
+	// pool is the newest one; replaced is closed when it no longer is.
+	pool     *pool
+	replaced chan struct{}
+	// openStreams counts the open ListAndWatch streams, openedStreams those that were ever
+	// opened.
+	openStreams, openedStreams int
 }
 
-func (a *Advertiser) newServer(p *pool) *server {
+// newServer returns a server of p's resource.
+func newServer(config Config, timing timing, calls *inFlight, p *pool) *server {
 	return &server{
-		Advertiser: a, resource: p.resource, log: a.config.Log.WithField("resource", p.resource),
-		changed: make(chan struct{}, 1), stopping: make(chan struct{}), pool: p, newer: make(chan struct{}),
+		config: config, timing: timing, now: time.Now, resource: p.resource, log: config.Log.WithField("resource", p.resource),
+		inFlight: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
+		pool: p, replaced: make(chan struct{}),
 	}
 }
 
-// current returns the pool, and a channel that is closed when there is a newer one.
+// current returns the newest pool, and a channel that is closed when it is replaced.
 func (s *server) current() (*pool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pool, s.newer
+	return s.pool, s.replaced
 }
 
 func (s *server) publish(p *pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pool = p
-	close(s.newer)
-	s.newer = make(chan struct{})
+	close(s.replaced)
+	s.replaced = make(chan struct{})
 }
 
-// addStreams counts n opened ListAndWatch streams, or -n closed ones.
-func (s *server) addStreams(n int) {
+// countStream counts a ListAndWatch stream that has opened. The caller calls closed at its end.
+func (s *server) countStream() (closed func()) {
+	add := func(opened, open int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.openedStreams += opened
+		s.openStreams += open
+		signal(s.streamsChanged)
+	}
+	add(1, 1)
+	return func() { add(0, -1) }
+}
+
+// streams returns the numbers of ListAndWatch streams that are open and that were ever opened.
+// The kubelet watches the list while one is open.
+func (s *server) streams() (open, opened int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams += n
-	s.opened += max(n, 0)
-	signal(s.changed)
-}
-
-// watched reports whether the kubelet watches the list.
-func (s *server) watched() bool {
-	now, _ := s.watchedTimes()
-	return now
-}
-
-// watchedTimes is watched, and returns how often the kubelet began to.
-func (s *server) watchedTimes() (now bool, times int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.streams > 0, s.opened
+	return s.openStreams, s.openedStreams
 }
 
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
@@ -93,7 +91,7 @@ func (s *server) run(ctx context.Context) error {
 	var state errorState
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
-		if ctx.Err() == nil && state.changed(err) && err != nil {
+		if ctx.Err() == nil && state.update(err) && err != nil {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
 		}
 		if err != nil {
@@ -105,13 +103,13 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// sleep waits until the next check is due, something has changed or ctx ends.
+// sleep waits for interval, or until a stream opens or closes, or ctx ends.
 func (s *server) sleep(ctx context.Context, interval time.Duration) {
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-s.changed:
+	case <-s.streamsChanged:
 	case <-timer.C:
 	}
 }
@@ -150,94 +148,6 @@ func (s *server) serve(ctx context.Context, listener *localgrpc.Listener) error 
 	return err
 }
 
-// stayRegistered registers with the kubelet whenever necessary, until ctx ends or the
-// socket is removed.
-func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener) {
-	r := registration{grace: s.timing.watch, retry: s.timing.poll}
-	for ctx.Err() == nil {
-		// The kubelet empties the directory before it creates its socket, so ours must
-		// be checked after the kubelet's.
-		kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket))
-		if !listener.Intact() {
-			s.log.Info("The socket was removed, creating it again")
-			return
-		}
-		watched, opened := s.watchedTimes()
-		if err != nil || !r.due(s.now(), kubelet, watched, opened) {
-			// A kubelet admits its pods soon after it has created its socket, and refuses
-			// those whose devices are not registered by then.
-			interval := s.timing.unwatched
-			if watched {
-				interval = s.timing.poll
-			}
-			s.sleep(ctx, interval)
-			continue
-		}
-		r.opened = opened
-		err = s.register(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		r.with, r.at, r.accepted = kubelet, s.now(), err == nil
-		if changed := r.state.changed(err); err == nil {
-			s.log.Info("Registered with the kubelet")
-		} else if changed {
-			s.log.WithError(err).Warn("Cannot register with the kubelet, retrying")
-		}
-	}
-}
-
-// register registers once.
-func (s *server) register(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
-	defer cancel()
-	path := filepath.Join(s.config.KubeletDir, kubeletSocket)
-	conn, err := localgrpc.Dial(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: SocketName(s.resource), ResourceName: s.resource, Options: s.options(),
-	})
-	if err != nil {
-		return fmt.Errorf("register %s on %s: %w", s.resource, path, err)
-	}
-	return nil
-}
-
-// registration is the state of the registration with the kubelet.
-type registration struct {
-	// grace is how long after a registration the kubelet may take to call
-	// ListAndWatch, retry the time until another attempt after a failed one.
-	grace, retry time.Duration
-	// with is the kubelet's socket at the last attempt, which ended at at. accepted
-	// reports whether it succeeded.
-	with     localgrpc.Identity
-	at       time.Time
-	accepted bool
-	opened   int // how often the kubelet had begun to watch the list before
-	state    errorState
-}
-
-// due reports whether to register with kubelet now.
-//
-// An accepted registration can still get lost, without notice, when the kubelet ends
-// an older connection for the same resource (runClient in plugin/v1beta1/client.go of
-// pkg/kubelet/cm/devicemanager, v1.34). The only sign of it is that the kubelet does
-// not watch our list, or no longer. opened is how often it began to.
-func (r *registration) due(now time.Time, kubelet localgrpc.Identity, watched bool, opened int) bool {
-	switch {
-	case !kubelet.Same(r.with):
-		return true
-	case r.accepted && opened > r.opened:
-		return !watched && now.Sub(r.at) >= r.retry
-	case r.accepted:
-		return !watched && now.Sub(r.at) >= r.grace
-	}
-	return now.Sub(r.at) >= r.retry
-}
-
 // signal puts a value into a channel of capacity one, unless it has one.
 func signal(c chan<- struct{}) {
 	select {
@@ -250,8 +160,8 @@ func signal(c chan<- struct{}) {
 // that persists is logged once, and so is its end.
 type errorState string
 
-// changed records err and reports whether it differs from the last one.
-func (s *errorState) changed(err error) bool {
+// update sets the last error to err, and reports whether that is a change.
+func (s *errorState) update(err error) bool {
 	before := *s
 	*s = ""
 	if err != nil {
@@ -262,7 +172,7 @@ func (s *errorState) changed(err error) bool {
 
 // log logs err if it differs from the last one, or that there is none any more.
 func (s *errorState) log(log logrus.FieldLogger, err error, failed, recovered string) {
-	switch changed := s.changed(err); {
+	switch changed := s.update(err); {
 	case changed && err != nil:
 		log.WithError(err).Error(failed)
 	case changed:

@@ -36,11 +36,11 @@ func (s *server) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1bet
 
 // ListAndWatch implements v1beta1.DevicePluginServer.
 func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
-	s.addStreams(1)
-	defer s.addStreams(-1)
+	closed := s.countStream()
+	defer closed()
 	var sent *pool
 	for {
-		pool, changed := s.current()
+		pool, replaced := s.current()
 		if sent == nil || !pool.sameList(sent) {
 			if err := stream.Send(pool.list()); err != nil {
 				return fmt.Errorf("send the list of %s: %w", s.resource, err)
@@ -48,7 +48,7 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 		}
 		sent = pool
 		select {
-		case <-changed:
+		case <-replaced:
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-s.stopping:
@@ -59,8 +59,8 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	if s.Allocating() {
-		s.disturbAllocations() // Another one has begun, whether it comes to Allocate or not.
+	if s.inFlight.count.Load() > 0 {
+		s.inFlight.disturb() // Another allocation has begun, even if no call of Allocate follows.
 	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
@@ -82,12 +82,11 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	s.allocating.Add(1)
-	defer s.allocating.Add(-1)
-	sole := s.soleAllocation()
+	call := s.inFlight.begin()
+	defer call.end()
 	response, tokens, err := s.allocate(ctx, request)
 	if err == nil {
-		err = sole(ctx)
+		err = call.awaitQuiet(ctx)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("allocate %s: %w", s.resource, context.Cause(ctx))
@@ -96,54 +95,15 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		s.disturbAllocations() // The kubelet takes the replicas of those in flight for free now.
+		s.inFlight.disturb() // The kubelet now takes the replicas of the others in flight for free.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
-	signal(s.allocated)
+	signal(s.inFlight.succeeded)
 	return response, nil
-}
-
-// errConcurrent is returned for an allocation during which another one began or failed.
-var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
-
-// disturbAllocations makes the allocations in flight fail, and those that begin within
-// timing.quiet, if Config.AtCreation is set.
-func (a *Advertiser) disturbAllocations() {
-	now := time.Now()
-	a.disturbed.Store(&now)
-}
-
-// soleAllocation returns a function that waits until timing.quiet from now, and fails if
-// another allocation has begun or failed meanwhile, or had within as long before.
-//
-// A kubelet that allocates at creation does so for several pods at once. When an
-// allocation begins, it drops state that those before it still write to when Allocate has
-// succeeded, which is a panic (devicesToReuse in pkg/kubelet/cm/devicemanager/manager.go,
-// v1.34 and v1.37). So of several that begin at once all but the last must fail, and
-// which is the last cannot be seen if they are close. When one fails, the kubelet takes
-// the replicas of those in flight for free (allocateContainerResources there). Without
-// Config.AtCreation the kubelet allocates for one pod after the other.
-func (s *server) soleAllocation() func(context.Context) error {
-	if !s.config.AtCreation {
-		return func(context.Context) error { return nil }
-	}
-	begun := time.Now()
-	last := s.disturbed.Swap(&begun)
-	quiet := time.After(s.timing.quiet)
-	return func(ctx context.Context) error {
-		select {
-		case <-quiet:
-		case <-ctx.Done():
-		}
-		if s.disturbed.Load() != &begun || last != nil && begun.Sub(*last) < s.timing.quiet {
-			return errConcurrent
-		}
-		return nil
-	}
 }
 
 // allocate validates the whole request before it records anything. It returns the
@@ -192,7 +152,10 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 	defer cancel()
 	began := time.Now()
 	err := s.config.Ready(ctx, s.resource, request.GetDevicesIds())
-	result := map[bool]string{true: "passed", false: "refused"}[err == nil]
+	result := "passed"
+	if err != nil {
+		result = "refused"
+	}
 	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
 	if err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")

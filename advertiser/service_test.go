@@ -17,8 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -30,12 +28,10 @@ func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
 	return request
 }
 
-// testServer returns a server of GPUs with 4 replicas that is not run.
-func testServer(t testing.TB, recorder Recorder, devices ...discovery.Device) *server {
-	t.Helper()
-	config := testConfig(t, "", nil)
-	config.Recorder = recorder
-	return New(config).newServer(poolOf(4, devices...))
+// testServer returns a server that is not run. Its GPU A has 4 replicas.
+func testServer(config Config) *server {
+	timing := defaultTiming()
+	return newServer(config, timing, newInFlight(config.AtCreation, timing.quiet), poolOf(4, displayGPU("A")))
 }
 
 // TestCalls makes one call each of a server that has one GPU. A refused request leaves
@@ -111,14 +107,15 @@ func TestCalls(t *testing.T) {
 			if test.record != nil {
 				recorder.fail = func(n int) error { return test.record(n, cancel) }
 			}
-			s := testServer(t, recorder, displayGPU("A"))
-			s.log, s.config.Inject, s.config.Metrics, s.config.AtCreation = logger, test.inject, metrics.New("p", "v"), test.late
-			s.config.Ready = func(ctx context.Context, _ string, _ []string) error {
+			config := testConfig(t, "", nil)
+			config.Recorder, config.Log, config.Inject, config.AtCreation = recorder, logger, test.inject, test.late
+			config.Ready = func(ctx context.Context, _ string, _ []string) error {
 				if deadline, ok := ctx.Deadline(); !test.late && (!ok || time.Until(deadline) > readyTimeout) {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
 				return test.ready
 			}
+			s := testServer(config)
 			err := test.call(ctx, s)
 			if status.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s with %q", err, test.code, test.want)
@@ -156,8 +153,9 @@ func TestSoleAllocation(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				recorder := &memoryRecorder{}
-				s := testServer(t, recorder, displayGPU("A"))
-				s.config.AtCreation = test.late
+				config := testConfig(t, "", nil)
+				config.Recorder, config.AtCreation = recorder, test.late
+				s := testServer(config)
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup
 				for i, begin := range test.begin {

@@ -2,7 +2,6 @@ package advertiser
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,7 @@ import (
 // unwatched returns the resources whose lists the kubelet does not watch, sorted.
 func (a *Advertiser) unwatched() (names []string) {
 	for name, s := range a.servers {
-		if !s.watched() {
+		if open, _ := s.streams(); open == 0 {
 			names = append(names, name)
 		}
 	}
@@ -22,17 +21,24 @@ func (a *Advertiser) unwatched() (names []string) {
 	return names
 }
 
+// isWatched reports whether the kubelet watches the list of any resource.
+func (a *Advertiser) isWatched() bool { return len(a.unwatched()) < len(a.servers) }
+
 // Report sets the metrics of the current state, with the containers that hold GPUs, nil
 // if they are unknown. It may be called at any time.
 func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range a.devices {
-		health := map[bool]string{true: "healthy", false: "unhealthy"}[d.Health.OK()]
+		health := "healthy"
+		if !d.Health.OK() {
+			health = "unhealthy"
+		}
 		n.Devices.WithLabelValues(cmp.Or(string(d.Kind()), "none"), health).Inc()
 	}
 	for name, s := range a.servers {
-		n.Registered.WithLabelValues(name).Set(map[bool]float64{true: 1}[s.watched()])
+		open, _ := s.streams()
+		n.Registered.WithLabelValues(name).Set(float64(min(open, 1)))
 		inUse := map[string]float64{}
 		for _, c := range containers {
 			for _, id := range c.Replicas[name] {
@@ -54,12 +60,10 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 // Allocating reports whether an allocation is in flight. The kubelet must not be asked for
 // its pods then: it would take the replicas for free and allocate them again
 // (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
-func (a *Advertiser) Allocating() bool { return a.allocating.Load() > 0 }
+func (a *Advertiser) Allocating() bool { return a.inFlight.count.Load() > 0 }
 
 // ResourcesWithGPUs returns the number of resources that have GPUs. It may be called at any time.
 func (a *Advertiser) ResourcesWithGPUs() (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for _, s := range a.servers {
 		if pool, _ := s.current(); len(pool.gpus) > 0 {
 			n++
@@ -68,14 +72,14 @@ func (a *Advertiser) ResourcesWithGPUs() (n int) {
 	return n
 }
 
-// maxSilence is how long discovery may take before the advertiser counts as hanging.
+// maxSilence is how long after a listing of GPUs began the next one must begin.
 const maxSilence = 2 * time.Minute
 
 // Alive returns an error if the advertiser hangs. It may be called at any time.
 func (a *Advertiser) Alive() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if silence := a.now().Sub(a.lastLook); !a.lastLook.IsZero() && silence > maxSilence {
+	if silence := a.now().Sub(a.listingBegan); !a.listingBegan.IsZero() && silence > maxSilence {
 		return fmt.Errorf("GPU discovery has not finished for %s: restart directx-advertiser", silence.Round(time.Second))
 	}
 	return nil
@@ -86,11 +90,7 @@ func (a *Advertiser) Alive() error {
 func (a *Advertiser) Registered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	missing := a.unwatched()
-	switch {
-	case len(a.servers) == 0:
-		return errors.New("no resource is advertised yet")
-	case len(missing) > 0:
+	if missing := a.unwatched(); len(missing) > 0 {
 		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(missing, ", "))
 	}
 	return a.tooLarge

@@ -3,6 +3,7 @@
 package resources
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -21,18 +22,37 @@ type Assigned struct {
 	Reason string
 }
 
-// Assign returns the devices, in their order, each with the first of rules that matches
-// it. os is that of the node's containers, "" if it does not matter.
-func Assign(devices []discovery.Device, rules []policy.Resource, os string) []Assigned {
+// Node is what limits the GPUs that a node can advertise.
+type Node struct {
+	// OS is the operating system of its containers, "" if it does not matter.
+	OS string
+	// OneResource limits the node to the first resource of the configuration. It is set if
+	// answers to the kubelet have GPUs and the kubelet allocates at creation, as on Windows:
+	// of a container with GPUs of two resources, the kubelet would silently drop some, and no
+	// call of it shows that a container has both.
+	OneResource bool
+}
+
+// LimitedToOne returns [Node.OneResource] of a node whose kubelet allocates when that is usual
+// for the operating system: on Windows at creation.
+func LimitedToOne(p policy.Policy, os string) bool {
+	return p.Injection == policy.InjectByKubelet && os == "windows"
+}
+
+// Assign returns the devices, in their order, each with the first of rules that matches it.
+func (n Node) Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
-		a := Assigned{Device: d, Reason: reason(d, os)}
-		if a.Reason == "" {
-			if i := slices.IndexFunc(rules, func(r policy.Resource) bool { return Matches(d, r.Match) }); i >= 0 {
-				a.Rule = &rules[i]
-			} else {
-				a.Reason = "none of the configuration's resources is for it"
-			}
+		a := Assigned{Device: d, Reason: n.reason(d)}
+		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
+		switch {
+		case a.Reason != "":
+		case i < 0:
+			a.Reason = "none of the configuration's resources is for it"
+		case n.OneResource && rules[i].Name != rules[0].Name:
+			a.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, the first of the configuration, which is %s; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
+		default:
+			a.Rule = &rules[i]
 		}
 		all = append(all, a)
 	}
@@ -40,7 +60,7 @@ func Assign(devices []discovery.Device, rules []policy.Resource, os string) []As
 }
 
 // reason returns why a device can belong to no resource, "" if it can.
-func reason(d discovery.Device, os string) string {
+func (n Node) reason(d discovery.Device) string {
 	switch {
 	case d.Software:
 		return "it is a software renderer"
@@ -51,16 +71,16 @@ func reason(d discovery.Device, os string) string {
 	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
 		// The ID would not survive the way to the kubelet and back.
 		return "its instance ID is empty or not valid UTF-8"
-	case os == "linux" && len(d.DeviceNodes) == 0:
+	case n.OS == "linux" && len(d.DeviceNodes) == 0:
 		return "it has no device node, so Linux containers cannot have it"
-	case os == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
+	case n.OS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
 		return "it has device nodes and no location path, so Windows containers cannot have it"
 	}
 	return ""
 }
 
-// Matches reports whether d meets all conditions of m.
-func Matches(d discovery.Device, m policy.Match) bool {
+// matches reports whether d meets all conditions of m.
+func matches(d discovery.Device, m policy.Match) bool {
 	return (m.Kind == "" || m.Kind == string(d.Kind())) &&
 		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, uint16(d.VendorID))) &&
 		anyMatches(m.Descriptions, d.Description) &&

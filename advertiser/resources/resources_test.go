@@ -71,7 +71,7 @@ func TestMatches(t *testing.T) {
 			if test.change != nil {
 				test.change(&d)
 			}
-			if got := Matches(d, test.match); got != test.want {
+			if got := matches(d, test.match); got != test.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -124,7 +124,7 @@ func TestAssign(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, test.rules, ""))); diff != "" {
+			if diff := cmp.Diff(test.want, written(Node{}.Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, test.rules))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -135,8 +135,35 @@ func TestOtherSystem(t *testing.T) {
 	t.Parallel()
 	linux := discovery.Device{InstanceID: "LINUX", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}
 	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path", "linux": "T4:no device node LINUX=x/gpu*1"} {
-		if got := written(Assign([]discovery.Device{t4(), linux}, []policy.Resource{{Name: "x/gpu", Replicas: 1}}, os)); got != want {
+		if got := written(Node{OS: os}.Assign([]discovery.Device{t4(), linux}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
+		}
+	}
+}
+
+// TestOneResource: the resource of a node that can have one is the same whatever GPUs it has now.
+func TestOneResource(t *testing.T) {
+	t.Parallel()
+	mcdm := t4()
+	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
+	for want, devices := range map[string][]discovery.Device{
+		"MCDM:one resource T4=x/display*1": {mcdm, t4()},
+		"MCDM:one resource":                {mcdm},
+		"T4=x/display*1":                   {t4()},
+	} {
+		if got := written(Node{OneResource: true}.Assign(devices, []policy.Resource{
+			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},
+		})); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for _, test := range []struct {
+		injection policy.Injection
+		os        string
+		want      bool
+	}{{policy.InjectByKubelet, "windows", true}, {policy.InjectByKubelet, "linux", false}, {policy.InjectByRuntime, "windows", false}} {
+		if got := LimitedToOne(policy.Policy{Injection: test.injection}, test.os); got != test.want {
+			t.Errorf("%s, %s: %t", test.injection, test.os, got)
 		}
 	}
 }
@@ -149,7 +176,7 @@ func written(all []Assigned) string {
 		if a.Rule != nil {
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
 		}
-		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path", "library": "library"} {
+		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path", "move x/compute to the front": "one resource", "library": "library"} {
 			if strings.Contains(a.Reason, reason) {
 				word += ":" + short
 			}

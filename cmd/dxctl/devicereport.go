@@ -69,10 +69,11 @@ type fileReport struct {
 // kindNone is the kind of a device that is never offered.
 const kindNone = "none"
 
-// reportDevices returns the reports of devices that rules assign to resources.
-func reportDevices(devices []discovery.Device, rules []policy.Resource) []deviceReport {
+// reportDevices returns the reports of devices, with the resources to which the policy of a
+// node with this operating system assigns them.
+func reportDevices(devices []discovery.Device, p policy.Policy, os string) []deviceReport {
 	reports := make([]deviceReport, len(devices))
-	for i, a := range resources.Assign(devices, rules, "") {
+	for i, a := range (resources.Node{OneResource: resources.LimitedToOne(p, os)}).Assign(devices, p.Resources) {
 		d := a.Device
 		r := deviceReport{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,7 @@ type devicesOptions struct {
 	nodeFiles
 	output string
 	watch  bool
-	rules  []policy.Resource
+	policy policy.Policy
 }
 
 func newDevicesCommand() *cobra.Command {
@@ -67,7 +68,7 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	o.rules = p.Resources
+	o.policy = p
 	devices, err := source.Devices(ctx)
 	switch {
 	case err != nil:
@@ -81,11 +82,11 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	return o.printOne(stdout, reportDevices(devices, o.rules)[index])
+	return o.printOne(stdout, reportDevices(devices, o.policy, runtime.GOOS)[index])
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
-	reports := reportDevices(devices, o.rules)
+	reports := reportDevices(devices, o.policy, runtime.GOOS)
 	switch {
 	case o.output == outputJSON || o.output == outputYAML:
 		return printAs(stdout, o.output, reports)

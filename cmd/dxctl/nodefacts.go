@@ -171,7 +171,7 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 	os := ocispec.OS(n.os)
 	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.os)), (&nodeFiles{}).files()
 	var gpus []doctor.GPU
-	for i, r := range reportDevices(devices, c.Policy.Resources) {
+	for i, r := range reportDevices(devices, c.Policy, n.os) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, options)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
@@ -45,7 +46,7 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	for _, d := range facts.GPUs.List {
 		devices = append(devices, d.Device)
 	}
-	r := nodeReport{Doctor: report.Redact(), Capabilities: facts, Devices: reportDevices(devices, facts.Config.Policy.Resources)}
+	r := nodeReport{Doctor: report.Redact(), Capabilities: facts, Devices: reportDevices(devices, facts.Config.Policy, runtime.GOOS)}
 	// Doctor has the errors, without what they quote.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil

@@ -155,7 +155,7 @@ func (o *verifyOptions) prepare(ctx context.Context, stderr io.Writer) error {
 	p = capabilities.InForce(p, runtime.GOOS)
 	o.report = verifyReport{
 		Version: cli.Version(version), OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.image, Runtime: o.runtime,
-		DriverFiles: p.DriverFiles, Devices: reportDevices(present, p.Resources),
+		DriverFiles: p.DriverFiles, Devices: reportDevices(present, p, runtime.GOOS),
 	}
 	for mode, edits := range map[policy.DriverFiles]*ocispec.Edits{policy.FilesMount: &o.all, policy.FilesNone: &o.none} {
 		if p.DriverFiles = mode; err == nil {

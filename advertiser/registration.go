@@ -1,0 +1,106 @@
+package advertiser
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+)
+
+// kubeletSocket is the name of the kubelet's registration socket.
+const kubeletSocket = "kubelet.sock"
+
+// registerTimeout bounds one registration, during which the kubelet connects to us.
+const registerTimeout = 10 * time.Second
+
+// stayRegistered registers with the kubelet whenever necessary, until ctx ends or the
+// socket is removed.
+func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener) {
+	r := registration{grace: s.timing.watch, retry: s.timing.poll}
+	for ctx.Err() == nil {
+		// The kubelet empties the directory before it creates its socket, so ours must
+		// be checked after the kubelet's.
+		kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket))
+		if !listener.Intact() {
+			s.log.Info("The socket was removed, creating it again")
+			return
+		}
+		open, opened := s.streams()
+		if err != nil || !r.due(s.now(), kubelet, open > 0, opened) {
+			// A kubelet admits its pods soon after it has created its socket, and refuses
+			// those whose devices are not registered by then.
+			interval := s.timing.unwatched
+			if open > 0 {
+				interval = s.timing.poll
+			}
+			s.sleep(ctx, interval)
+			continue
+		}
+		r.opened = opened
+		err = s.register(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.with, r.at, r.accepted = kubelet, s.now(), err == nil
+		if changed := r.state.update(err); err == nil {
+			s.log.Info("Registered with the kubelet")
+		} else if changed {
+			s.log.WithError(err).Warn("Cannot register with the kubelet, retrying")
+		}
+	}
+}
+
+// register registers once.
+func (s *server) register(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	path := filepath.Join(s.config.KubeletDir, kubeletSocket)
+	conn, err := localgrpc.Dial(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
+		Version: v1beta1.Version, Endpoint: SocketName(s.resource), ResourceName: s.resource, Options: s.options(),
+	})
+	if err != nil {
+		return fmt.Errorf("register %s on %s: %w", s.resource, path, err)
+	}
+	return nil
+}
+
+// registration is the state of the registration with the kubelet.
+type registration struct {
+	// grace is how long after a registration the kubelet may take to call
+	// ListAndWatch, retry the time until another attempt after a failed one.
+	grace, retry time.Duration
+	// with is the kubelet's socket at the last attempt, which ended at at. accepted
+	// reports whether it succeeded.
+	with     localgrpc.Identity
+	at       time.Time
+	accepted bool
+	opened   int // how often the kubelet had begun to watch the list before
+	state    errorState
+}
+
+// due reports whether to register with kubelet now.
+//
+// An accepted registration can still get lost, without notice, when the kubelet ends
+// an older connection for the same resource (runClient in plugin/v1beta1/client.go of
+// pkg/kubelet/cm/devicemanager, v1.34). The only sign of it is that the kubelet does
+// not watch our list, or no longer. opened is how often it began to.
+func (r *registration) due(now time.Time, kubelet localgrpc.Identity, watched bool, opened int) bool {
+	switch {
+	case !kubelet.Same(r.with):
+		return true
+	case r.accepted && opened > r.opened:
+		return !watched && now.Sub(r.at) >= r.retry
+	case r.accepted:
+		return !watched && now.Sub(r.at) >= r.grace
+	}
+	return now.Sub(r.at) >= r.retry
+}
