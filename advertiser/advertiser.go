@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -131,7 +132,7 @@ type Advertiser struct {
 	resourceNames map[string]string
 	// unadvertised has the reasons why devices are not advertised, by instance ID.
 	unadvertised                  map[string]string
-	listing, publishing, tracking errorState
+	listing, publishing, tracking errlog.Last
 }
 
 // New returns an advertiser.
@@ -218,7 +219,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 	a.mu.Unlock()
 	devices, err := a.config.Source.Devices(ctx)
 	if ctx.Err() == nil {
-		a.listing.log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
+		a.listing.Log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
 	}
 	return devices, err
 }
@@ -266,7 +267,7 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 	}
 	err = a.trackPods(ctx, live)
 	if ctx.Err() == nil {
-		a.tracking.log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
+		a.tracking.Log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
 	}
 	return nil
 }

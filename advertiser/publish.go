@@ -43,7 +43,7 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 	a.mu.Lock()
 	a.devices, a.tooLarge = devices, tooLarge
 	a.mu.Unlock()
-	a.publishing.log(a.config.Log, tooLarge, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
+	a.publishing.Log(a.config.Log, tooLarge, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
@@ -46,7 +47,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			return
 		}
 		r.with, r.at, r.accepted = kubelet, s.now(), err == nil
-		if changed := r.state.update(err); err == nil {
+		if changed := r.state.Replace(err); err == nil {
 			s.log.Info("Registered with the kubelet")
 		} else if changed {
 			s.log.WithError(err).Warn("Cannot register with the kubelet, retrying")
@@ -84,7 +85,7 @@ type registration struct {
 	at       time.Time
 	accepted bool
 	opened   int // how often the kubelet had begun to watch the list before
-	state    errorState
+	state    errlog.Last
 }
 
 // due reports whether to register with kubelet now.

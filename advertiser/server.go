@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
@@ -88,10 +89,10 @@ func (s *server) streams() (open, opened int) {
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
-	var state errorState
+	var state errlog.Last
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
-		if ctx.Err() == nil && state.update(err) && err != nil {
+		if ctx.Err() == nil && state.Replace(err) && err != nil {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
 		}
 		if err != nil {
@@ -153,29 +154,5 @@ func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// errorState is the text of the last error, "" if there was none. With it an error
-// that persists is logged once, and so is its end.
-type errorState string
-
-// update sets the last error to err, and reports whether that is a change.
-func (s *errorState) update(err error) bool {
-	before := *s
-	*s = ""
-	if err != nil {
-		*s = errorState(err.Error())
-	}
-	return *s != before
-}
-
-// log logs err if it differs from the last one, or that there is none any more.
-func (s *errorState) log(log logrus.FieldLogger, err error, failed, recovered string) {
-	switch changed := s.update(err); {
-	case changed && err != nil:
-		log.WithError(err).Error(failed)
-	case changed:
-		log.Info(recovered)
 	}
 }

@@ -131,35 +131,17 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
 			return nil, fmt.Errorf("%w %q; use %s, %s, or a comma-separated list of indices, location paths and LUIDs", errBadRequest, request, visibleAll, visibleNone)
 		}
-		device, ok := find(selector, present)
-		if !ok {
+		i := discovery.Lookup(present, selector)
+		if i < 0 {
 			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, list(present))
 		}
+		device := present[i]
 		if err := unusable(device); err != nil {
 			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, list(present))
 		}
 		devices = union(devices, []discovery.Device{device})
 	}
 	return devices, nil
-}
-
-// find returns the GPU with the given index, hexadecimal LUID, location path, or
-// instance ID if it has no location path.
-func find(selector string, present []discovery.Device) (discovery.Device, bool) {
-	if index, err := strconv.ParseUint(selector, 10, 32); err == nil {
-		if index >= uint64(len(present)) {
-			return discovery.Device{}, false
-		}
-		return present[index], true
-	}
-	luid, isLUID := discovery.ParseLUID(selector)
-	i := slices.IndexFunc(present, func(d discovery.Device) bool {
-		return isLUID && luid != 0 && d.LUID == luid || strings.EqualFold(d.Name(), selector)
-	})
-	if i < 0 {
-		return discovery.Device{}, false
-	}
-	return present[i], true
 }
 
 // list describes GPUs in one line.

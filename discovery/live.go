@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Intervals of [Live.Watch].
@@ -37,6 +39,7 @@ type Live struct {
 	state atomic.Pointer[state]
 	// reading is a mutex whose Lock can be canceled.
 	reading chan struct{}
+	failure errlog.Last // of the last read
 }
 
 // state is the result of all reads so far. It is immutable.
@@ -113,12 +116,7 @@ func (l *Live) update(devices []Device, err error) *state {
 		next.devices = devices
 		next.generation++
 	}
-	switch {
-	case next.err == nil && old.err != nil:
-		l.log.Info("GPUs can be read again")
-	case next.err != nil && (old.err == nil || old.err.Error() != next.err.Error()):
-		l.log.WithError(next.err).Error("Failed to read the GPUs")
-	}
+	l.failure.Log(l.log, next.err, "Failed to read the GPUs", "GPUs can be read again")
 	l.logChanges(old.devices, next.devices)
 	l.state.Store(&next)
 	return &next

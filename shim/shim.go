@@ -28,6 +28,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -68,7 +69,7 @@ func Run(call Call) int {
 	status, err := s.run()
 	if err != nil {
 		// containerd appends its own text, so the line has no end.
-		fmt.Fprint(call.Stderr, oneLine(err.Error()))
+		fmt.Fprint(call.Stderr, errlog.OneLine(err.Error()))
 		return exitFailure
 	}
 	return status
@@ -237,8 +238,4 @@ func (s *shim) log() *logrus.Logger {
 		p.Shim, _ = policy.ReadShim(s.call.StateDir) // Errors are for realShim.
 	}
 	return newLog(p.Shim.Log, p.Log)
-}
-
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
 }

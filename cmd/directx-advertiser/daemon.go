@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -42,7 +43,7 @@ type daemon struct {
 	// started reports that a run has begun, so that failOnInitError has been checked.
 	started bool
 	// refused is the configuration's last error.
-	refused string
+	refused errlog.Last
 	run     atomic.Pointer[run]
 }
 
@@ -129,12 +130,10 @@ func (d *daemon) load(ctx context.Context) (*configuration, error) {
 
 // report logs and counts the result of a compilation, if it differs from the last.
 func (d *daemon) report(err error) {
-	switch {
+	switch differs := d.refused.Replace(err); {
 	case err == nil:
-		d.refused = ""
 		d.metrics.ConfigRead(time.Now())
-	case err.Error() != d.refused:
-		d.refused = err.Error()
+	case differs:
 		d.metrics.Reloaded(time.Now(), err)
 		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
 	}
@@ -280,7 +279,8 @@ func (d *daemon) awaitSetup(ctx context.Context) error {
 
 // retry calls try until it succeeds or ctx ends. Meanwhile nothing is advertised.
 func (d *daemon) retry(ctx context.Context, level logrus.Level, message string, try func() error) error {
-	for last := ""; ; {
+	var last errlog.Last
+	for {
 		err := try()
 		if err == nil {
 			return nil
@@ -293,8 +293,7 @@ func (d *daemon) retry(ctx context.Context, level logrus.Level, message string, 
 			problem = nil // It has nothing to advertise.
 		}
 		d.run.Store(&run{problem: problem})
-		if err.Error() != last {
-			last = err.Error()
+		if last.Replace(err) {
 			d.log.WithError(err).Log(level, message)
 		}
 		select {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
@@ -82,7 +82,7 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 	defer cancel()
-	socket := regexp.MustCompile(`^(unix|npipe):(//)?`).ReplaceAllString(c.socket, "")
+	socket, _ := localgrpc.ParseAddress(c.socket)
 	args = slices.Concat(c.program[1:], []string{"--address", socket, "--namespace", c.namespace}, args)
 	for {
 		command := exec.CommandContext(ctx, c.program[0], args...)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"reflect"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,16 +164,10 @@ func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
 	return printAs(stdout, outputYAML, o.detail(r))
 }
 
-// findDevice returns the index of the device with the given index, location path,
-// LUID or instance ID, including one that containers cannot have.
+// findDevice returns the index of a device as [discovery.Lookup] does, including one that
+// containers cannot have.
 func findDevice(name string, devices []discovery.Device) (int, error) {
-	if index, err := strconv.ParseUint(name, 10, 32); err == nil && index < uint64(len(devices)) {
-		return int(index), nil
-	}
-	luid, isLUID := discovery.ParseLUID(name)
-	i := slices.IndexFunc(devices, func(d discovery.Device) bool {
-		return isLUID && luid != 0 && d.LUID == luid || name != "" && strings.EqualFold(d.LocationPath, name) || strings.EqualFold(d.InstanceID, name)
-	})
+	i := discovery.Lookup(devices, name)
 	if i < 0 {
 		return 0, fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), name)
 	}

@@ -86,7 +86,7 @@ func checkName(name string) error {
 		return ErrStream
 	case strings.ContainsFunc(name, func(r rune) bool { return !plainRune(r) }):
 		return ErrCharacter
-	case strings.TrimRight(name, ". ") != name:
+	case winpath.HasTrailingDot(name):
 		return ErrTrailing
 	case winpath.LooksShort(name):
 		return ErrShortName

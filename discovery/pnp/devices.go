@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -75,11 +76,11 @@ type dxcore struct {
 func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    raw.InstanceID,
-		Description:   oneLine(raw.Description),
+		Description:   errlog.OneLine(raw.Description),
 		VendorID:      vendor(raw),
-		Manufacturer:  oneLine(raw.Manufacturer),
+		Manufacturer:  errlog.OneLine(raw.Manufacturer),
 		DriverKey:     raw.DriverKey,
-		DriverVersion: oneLine(raw.DriverVersion),
+		DriverVersion: errlog.OneLine(raw.DriverVersion),
 		NUMANode:      numaNode(raw.NUMANode),
 		BusNumber:     raw.BusNumber,
 		Address:       raw.Address,
@@ -93,7 +94,7 @@ func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
 		d.LUID = *raw.LUID
 	}
 	for _, err := range raw.Unread {
-		d.Notes = append(d.Notes, "failed to read a property: "+oneLine(err.Error()))
+		d.Notes = append(d.Notes, "failed to read a property: "+errlog.OneLine(err.Error()))
 	}
 	if raw.Status == 0 && raw.Problem == 0 {
 		d.Notes = append(d.Notes, "whether it is started is unknown")
@@ -127,7 +128,7 @@ func addDriver(d *discovery.Device, raw Raw) {
 	}
 	// With an incomplete list, containers would start and not work.
 	if raw.ValuesErr != nil && d.Health.OK() {
-		d.Health.Reason = "the list of its runtime files cannot be read (" + oneLine(raw.ValuesErr.Error()) + "); if retries do not help, reinstall the driver"
+		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.OneLine(raw.ValuesErr.Error()) + "); if retries do not help, reinstall the driver"
 	}
 	var notes []string
 	d.System32, notes = runtimeFiles(raw.Values, system32Keys()...)
@@ -154,7 +155,7 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+byClass)
 	case started && errors.Is(core.err, errNotQueried):
 	case started:
-		d.Notes = append(d.Notes, "DXCore is not available ("+oneLine(core.err.Error())+"): "+byClass)
+		d.Notes = append(d.Notes, "DXCore is not available ("+errlog.OneLine(core.err.Error())+"): "+byClass)
 	}
 	switch {
 	case d.LocationPath == "":
@@ -176,7 +177,7 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 // addAdapter adds the properties of a DXCore adapter.
 func addAdapter(d *discovery.Device, a Adapter) {
 	d.LUID = a.LUID
-	d.Description = cmp.Or(d.Description, oneLine(a.Description))
+	d.Description = cmp.Or(d.Description, errlog.OneLine(a.Description))
 	d.Software = d.Software || !a.Hardware
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
 	d.DedicatedMemory = a.DedicatedMemory
@@ -186,7 +187,7 @@ func addAdapter(d *discovery.Device, a Adapter) {
 		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics, core compute nor machine learning")
 	}
 	for _, err := range a.Unread {
-		d.Notes = append(d.Notes, "failed to read a DXCore property: "+oneLine(err.Error()))
+		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.OneLine(err.Error()))
 	}
 }
 

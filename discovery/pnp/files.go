@@ -92,7 +92,7 @@ func checkName(name string) error {
 	switch {
 	case strings.ContainsFunc(name, isSeparator) || !winpath.IsLocal(name) || name == "." || name == "..":
 		return fmt.Errorf("has the name %s, which is not a file name", quote(name))
-	case strings.TrimRight(name, ". ") != name:
+	case winpath.HasTrailingDot(name):
 		return fmt.Errorf("has the name %s with a trailing dot or space, which Windows drops", quote(name))
 	}
 	return nil

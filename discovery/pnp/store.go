@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
@@ -19,7 +20,7 @@ func driverStore(raw Raw) (dir, note string, err error) {
 	if raw.INFStore == "" {
 		cause := "it has no INF"
 		if raw.INFStoreErr != nil {
-			cause = oneLine(raw.INFStoreErr.Error())
+			cause = errlog.OneLine(raw.INFStoreErr.Error())
 		}
 		if len(byDriver) != 1 {
 			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(byDriver))

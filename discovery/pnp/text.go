@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/directx-nri/directx-nri/internal/win32"
@@ -47,11 +46,4 @@ func quote(text string) string {
 		text = string([]rune(text)[:maxQuoted]) + "…"
 	}
 	return strconv.Quote(text)
-}
-
-// oneLine returns text without control characters and line breaks.
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
-		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
-	}), " ")
 }

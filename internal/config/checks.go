@@ -83,7 +83,7 @@ func cleanSource(p string) (string, error) {
 // endsBadly reports whether an element of a path ends with a dot or a space, which
 // Windows removes.
 func endsBadly(p string) bool {
-	return slices.ContainsFunc(strings.Split(p, `\`), func(element string) bool { return strings.TrimRight(element, ". ") != element })
+	return slices.ContainsFunc(strings.Split(p, `\`), winpath.HasTrailingDot)
 }
 
 // checkFileName checks the name of a file in System32 or SysWOW64.

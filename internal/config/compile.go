@@ -48,6 +48,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/filewatch"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -295,7 +296,8 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	if inForce.Source.Inventory != "" {
 		files = append(files, inForce.Source.Inventory)
 	}
-	refused, restart := "", false
+	var refused errlog.Last
+	restart := false
 	filewatch.Watch(watched, files, 10*time.Second, func() {
 		lost := c.lost(ctx)
 		if refused == "" && !lost && c.unchanged(inForce.Source) {
@@ -308,13 +310,12 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 			err = Install(c.StateDir, next, nextDevices)
 		}
 		if err != nil {
-			if err.Error() != refused {
-				refused = err.Error()
+			if refused.Replace(err) {
 				report(err)
 			}
 			return
 		}
-		refused = ""
+		refused.Replace(nil)
 		report(nil)
 		if !changed {
 			return

@@ -29,7 +29,7 @@ const maxRetryDelay = time.Second
 // npipe:////./pipe/x. It connects at the first call. Calls to pipes fail on
 // systems other than Windows.
 func Dial(address string) (*grpc.ClientConn, error) {
-	path, isPipe := parseAddress(address)
+	path, isPipe := ParseAddress(address)
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		if isPipe {
 			return dialPipe(ctx, path)
@@ -50,11 +50,11 @@ func Dial(address string) (*grpc.ClientConn, error) {
 	return connection, nil
 }
 
-// parseAddress returns the path of the socket or the name of the pipe. The kubelet
+// ParseAddress returns the path of the socket or the name of the pipe. The kubelet
 // writes its own pipe as npipe://\\.\pipe\kubelet-pod-resources, so slashes and
 // backslashes are the same in pipes, and any number of them, with or without the
 // machine ".", may come first.
-func parseAddress(address string) (path string, isPipe bool) {
+func ParseAddress(address string) (path string, isPipe bool) {
 	name, isPipe := strings.CutPrefix(address, "npipe:")
 	if !isPipe && !strings.HasPrefix(address, `\\.\`) {
 		return strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "//"), false

@@ -31,7 +31,7 @@ func TestParseAddress(t *testing.T) {
 		// As LocalEndpoint of the kubelet's pkg/kubelet/util/util_windows.go makes it.
 		`npipe://\\.\pipe\kubelet-pod-resources`: `pipe \\.\pipe\kubelet-pod-resources`,
 	} {
-		got, isPipe := parseAddress(address)
+		got, isPipe := ParseAddress(address)
 		if isPipe {
 			got = "pipe " + got
 		}

@@ -35,7 +35,7 @@ type Process struct {
 // SocketOwner returns the process that listens on socket, a path or unix:// URL. The
 // error matches [ErrNoListener] or [ErrHidden].
 func SocketOwner(ctx context.Context, socket string) (*Process, error) {
-	path, _ := parseAddress(socket)
+	path, _ := ParseAddress(socket)
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || isRefused(err):

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Limits on what a client can make the server wait for.
@@ -77,12 +79,13 @@ func (m *Metrics) Serve(ctx context.Context, setting, address string, health Hea
 // listen listens on address. While that is not possible, it logs the cause and retries:
 // containers get their GPUs without metrics, too. It returns nil when ctx has ended.
 func listen(ctx context.Context, setting, address string, log logrus.FieldLogger) net.Listener {
-	for logged := false; ; logged = true {
+	var last errlog.Last
+	for {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if err == nil {
 			return listener
 		}
-		if !logged && ctx.Err() == nil {
+		if last.Replace(err) && ctx.Err() == nil {
 			log.WithError(err).Errorf("Cannot serve metrics and health, retrying; set %s to an unused address of this node, such as 127.0.0.1:9400", setting)
 		}
 		select {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
@@ -69,7 +70,8 @@ func NewServer(path string, ready func(context.Context) error, log logrus.FieldL
 // socket, it retries: the plugin works without. The error matches [localgrpc.ErrInUse]
 // when another process answers on the socket.
 func (s *Server) Run(ctx context.Context) error {
-	for logged := ""; ; {
+	var last errlog.Last
+	for {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -77,10 +79,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if errors.Is(err, localgrpc.ErrInUse) {
 			return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
 		}
-		if err == nil {
-			logged = ""
-		} else if err.Error() != logged {
-			logged = err.Error()
+		if last.Replace(err) && err != nil {
 			s.log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
 		select {

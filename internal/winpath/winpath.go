@@ -254,6 +254,10 @@ func reserved(stem string) bool {
 	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
 }
 
+// HasTrailingDot reports whether name, an element of a path, ends with dots or spaces, which
+// Windows drops.
+func HasTrailingDot(name string) bool { return strings.TrimRight(name, ". ") != name }
+
 // upper folds case as NTFS does: single UTF-16 units, and never from outside ASCII to
 // ASCII, as Unicode does for ı and ſ.
 func upper(r rune) rune {

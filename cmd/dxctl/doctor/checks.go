@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 )
@@ -153,10 +154,8 @@ func (e *examination) report(n entry) {
 		restart = "restart the service of k3s or RKE2"
 	}
 	fix := strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove).Replace(n.fix)
-	e.r.Findings = append(e.r.Findings, Finding{n.check, severity, oneLine(n.object), oneLine(fmt.Sprint(n.problem)), oneLine(n.why), oneLine(fix)})
+	e.r.Findings = append(e.r.Findings, Finding{n.check, severity, errlog.OneLine(n.object), errlog.OneLine(fmt.Sprint(n.problem)), errlog.OneLine(n.why), errlog.OneLine(fix)})
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func (e *examination) setup() {
 	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRIErr, e.Config.Err},

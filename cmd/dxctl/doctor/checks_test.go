@@ -368,10 +368,10 @@ func TestPrint(t *testing.T) {
 	if err := Examine(f).Print(&text); err != nil {
 		t.Fatal(err)
 	}
-	const want = `problem records: a�[31mb
+	const want = `problem records: a [31mb
   what  stat: file does not exist
   why   a container whose record cannot be used does not start
-  fix   delete its pod, then the file: rm a�[31mb
+  fix   delete its pod, then the file: rm a [31mb
 
 a kubernetes node served by nri and shim: 1 problem(s), 0 unknown
 `

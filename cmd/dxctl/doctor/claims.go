@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 )
 
@@ -31,11 +32,11 @@ func Claims(f Facts, findings []Finding) []Claim {
 	// add adds a claim. Without evidence, todo describes how to check it. An error and
 	// findings of the checks disprove it.
 	add := func(claim, todo, evidence string, err error, checks ...string) {
-		c := Claim{claim, "holds", oneLine(evidence)}
+		c := Claim{claim, "holds", errlog.OneLine(evidence)}
 		disproof := slices.IndexFunc(findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
 		switch {
 		case err != nil:
-			c.Result, c.Detail = "does not hold", oneLine(err.Error())
+			c.Result, c.Detail = "does not hold", errlog.OneLine(err.Error())
 		case evidence == "":
 			c.Result, c.Detail = "not checked", "do this: "+todo
 		case disproof >= 0:

@@ -1,0 +1,42 @@
+// Package errlog helps to log errors: once while they persist, and in one line.
+package errlog
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Last is the text of the last error of an operation that is repeated, "" after a success.
+// With it, an error that persists is logged once.
+type Last string
+
+// Replace makes err, nil for a success, the last error and reports whether it differs from
+// the one before.
+func (l *Last) Replace(err error) (differs bool) {
+	before := *l
+	*l = ""
+	if err != nil {
+		*l = Last(err.Error())
+	}
+	return *l != before
+}
+
+// Log is [Last.Replace], and logs an error that differs with the message failed, or the first
+// success after an error with the message recovered.
+func (l *Last) Log(log logrus.FieldLogger, err error, failed, recovered string) {
+	switch differs := l.Replace(err); {
+	case differs && err != nil:
+		log.WithError(err).Error(failed)
+	case differs:
+		log.Info(recovered)
+	}
+}
+
+// OneLine returns text without control characters and line breaks.
+func OneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
+		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
+	}), " ")
+}

@@ -1,0 +1,43 @@
+package errlog
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+)
+
+func TestLast(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&out)
+	var last Last
+	for i, test := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{errors.New("a"), "failed"},
+		{errors.New("a"), ""},
+		{errors.New("b"), "failed"},
+		{nil, "recovered"},
+		{nil, ""},
+		{errors.New("b"), "failed"},
+	} {
+		out.Reset()
+		last.Log(log, test.err, "failed", "recovered")
+		if got := out.String(); test.want == "" && got != "" || !strings.Contains(got, test.want) {
+			t.Errorf("%d: %q, want %q", i, got, test.want)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	if got := OneLine("\na\r\n\tb c\u2028d\x1b[2J\xff\n"); got != "a b c d [2J\uFFFD" {
+		t.Errorf("%q", got)
+	}
+}
