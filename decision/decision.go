@@ -9,20 +9,22 @@ package decision
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"io"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision/extramounts"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Container is what a decision needs of a container.
+// Container is a container that is created.
 type Container struct {
 	OS ocispec.OS
 	// ID is the runtime's ID of the container.
@@ -40,13 +42,15 @@ type Container struct {
 	Devices []specs.WindowsDevice
 	// HyperV means that the container has a virtual machine of its own.
 	HyperV bool
-	// CheckHandler returns nil if the runtime handler of the container's pod runs
-	// containers that can have GPUs. It is nil where all handlers do.
-	CheckHandler func(context.Context) error
 }
 
 // Pod identifies a pod. It comes from the runtime and cannot be forged.
-type Pod struct{ UID, Namespace, Name string }
+type Pod struct {
+	UID, Namespace, Name string
+	// RuntimeHandler runs the pod's containers, "" for the default one. It is used
+	// only if the [Decider] has handlers.
+	RuntimeHandler string
+}
 
 func (c Container) String() string {
 	if c.Pod == nil {
@@ -68,36 +72,16 @@ func (c Container) fields() logrus.Fields {
 	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
 }
 
-// RequestsGPU reports whether the container may request a GPU. It depends on c
-// alone: a container for which it returns false must not be touched, whatever the
-// state of this node.
-func RequestsGPU(c Container) bool {
-	tokens := tokenEnv(c)
-	if len(tokens) > 0 {
-		return true
-	}
-	if c.Pod != nil {
-		return len(overriddenTokens(c.Annotations, tokens)) > 0
-	}
-	_, request := visibleDevices(c, true)
-	if strings.EqualFold(request, visibleNone) {
-		return false
-	}
-	return request != "" || assignedDevices(c.Devices).any()
-}
-
-// IgnoresRequest reports whether c is a standalone container that requests a GPU only by
-// its environment, which the policy ignores: an image can set it. environment is
-// [policy.Policy.StandaloneEnvironment].
-func IgnoresRequest(c Container, environment bool) bool {
-	_, request := visibleDevices(c, environment)
-	return c.Pod == nil && c.OS != ocispec.Windows && request == "" && len(tokenEnv(c)) == 0 && RequestsGPU(c)
-}
-
 // Files answers questions about the node's files.
 type Files interface {
 	ocispec.Files
 	extramounts.Files
+}
+
+// Handlers answers questions about the runtime handlers of the node.
+type Handlers interface {
+	// CheckHandler returns nil if containers of the handler can have GPUs.
+	CheckHandler(ctx context.Context, name string) error
 }
 
 // Decider decides what containers get.
@@ -105,29 +89,49 @@ type Decider struct {
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
-	Log    logrus.FieldLogger
+	// Handlers is nil if the containers of all runtime handlers can have GPUs.
+	Handlers Handlers
+	Log      logrus.FieldLogger
 	// Policy is as in force: see capabilities.InForce.
 	Policy policy.Policy
 }
 
-// Outcome is a decision for a container that requests a GPU.
+// NewDecider returns the decider of this node with the policy p, for containers
+// of the operating system os. stateDir has the records and the compiled inventory. An
+// error has its remedy.
+func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) (*Decider, error) {
+	quiet := logrus.New() // Everything that matters is in the errors too.
+	quiet.SetOutput(io.Discard)
+	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Log: quiet})
+	if err != nil {
+		return nil, explain("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
+	}
+	return &Decider{
+		Source: source, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log,
+		Policy: capabilities.InForce(p, string(os)),
+	}, nil
+}
+
+// Outcome is a decision about a container that gets GPUs.
 type Outcome struct {
 	Devices []discovery.Device
 	Edits   ocispec.Edits
 	// Notes report files that the container does not get.
 	Notes []ocispec.Note
 
-	unbound []token // to be bound to holder
+	// The allocations of unbound are to be bound to holder.
+	unbound []token
 	holder  allocation.Holder
 }
 
-// Decide returns what container gets. ok is false if it requests nothing; then it
-// must not be touched. An error means that it must not start: one line that names
-// the container, the cause and the remedy.
+// Decide returns the edits of the container that makes the request. ok is false if it
+// gets nothing; then it must not be touched. An error means that it must not start: one
+// line that names the container, the cause and the remedy.
 //
 // A pod's container owns its allocation from then on.
-func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispec.Edits, ok bool, err error) {
-	outcome, ok, err := d.decide(ctx, container)
+func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Edits, ok bool, err error) {
+	container := request.Container
+	outcome, ok, err := d.decide(ctx, request)
 	for _, t := range outcome.unbound {
 		if err == nil {
 			err = explain(t.variable, d.Store.Bind(allocation.Token(t.value), outcome.holder))
@@ -141,36 +145,37 @@ func (d *Decider) Decide(ctx context.Context, container Container) (edits ocispe
 	}
 	if ok {
 		d.log(container, outcome)
-	} else if IgnoresRequest(container, d.Policy.StandaloneEnvironment) {
+	} else if request.IgnoredBy(d.Policy) {
 		d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
 	}
 	return outcome.Edits, ok, nil
 }
 
 // Preview is [Decider.Decide] without effects: it binds and logs nothing.
-func (d *Decider) Preview(ctx context.Context, container Container) (outcome Outcome, ok bool, err error) {
-	outcome, ok, err = d.decide(ctx, container)
+func (d *Decider) Preview(ctx context.Context, request Request) (outcome Outcome, ok bool, err error) {
+	outcome, ok, err = d.decide(ctx, request)
 	if err != nil {
-		return Outcome{}, false, container.Refuse(err)
+		return Outcome{}, false, request.Container.Refuse(err)
 	}
 	return outcome, ok, nil
 }
 
-func (d *Decider) decide(ctx context.Context, c Container) (Outcome, bool, error) {
-	if c.Pod == nil {
-		return d.decideStandalone(ctx, c)
+func (d *Decider) decide(ctx context.Context, request Request) (Outcome, bool, error) {
+	if request.Container.Pod == nil {
+		return d.decideStandalone(ctx, request)
 	}
-	return d.decidePod(ctx, c)
+	return d.decidePod(ctx, request)
 }
 
-// buildOutcome returns what gives devices to c, with the extra mounts that it
-// requests.
-func (d *Decider) buildOutcome(c Container, devices []discovery.Device) (Outcome, error) {
-	edits, notes, err := ocispec.BuildEdits(c.OS, devices, c.Env, d.Files, ocispec.NewOptions(d.Policy))
+// buildOutcome returns what gives devices to the container, with the extra mounts that
+// it requests.
+func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Outcome, error) {
+	container := request.Container
+	edits, notes, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, ocispec.NewOptions(d.Policy))
 	if err != nil {
 		return Outcome{}, explain("", err)
 	}
-	extra, err := d.extraMounts(c, devices, edits.Mounts)
+	extra, err := d.extraMounts(request, devices, edits.Mounts)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -186,41 +191,4 @@ func (d *Decider) log(c Container, outcome Outcome) {
 	log := d.Log.WithFields(c.fields())
 	log.WithField("devices", names).Info("Container gets GPUs")
 	ocispec.LogNotes(log, outcome.Notes)
-}
-
-// Lookup returns the devices with the given instance IDs, without duplicates. It
-// is an error if one of them is missing ([ErrDeviceGone]) or cannot be used
-// ([ErrDeviceFailed]).
-func Lookup(ctx context.Context, source discovery.Source, byClass bool, instanceIDs []string) ([]discovery.Device, error) {
-	present, err := discovery.ByClass(source, byClass).Find(ctx, instanceIDs)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
-	}
-	var devices []discovery.Device
-	for _, id := range instanceIDs {
-		device, ok := discovery.Find(present, id)
-		if !ok {
-			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, ErrDeviceGone)
-		}
-		if err := unusable(device); err != nil {
-			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
-		}
-		if !slices.ContainsFunc(devices, func(other discovery.Device) bool { return other.InstanceID == device.InstanceID }) {
-			devices = append(devices, device)
-		}
-	}
-	return devices, nil
-}
-
-// unusable returns why d cannot be given to a container, nil if it can.
-func unusable(d discovery.Device) error {
-	switch {
-	case !d.Health.OK():
-		return fmt.Errorf("%w: %s", ErrDeviceFailed, d.Health)
-	case d.Software:
-		return fmt.Errorf("%w: software renderer", ErrDeviceFailed)
-	case d.Kind() == discovery.KindNone:
-		return fmt.Errorf("%w: it supports neither graphics nor compute", ErrDeviceFailed)
-	}
-	return nil
 }

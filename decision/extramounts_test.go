@@ -77,7 +77,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
 			c.PodAnnotations, c.Annotations = test.pod, test.own
-			edits, ok, err := d.Decide(t.Context(), c)
+			edits, ok, err := d.Decide(t.Context(), read(c))
 			if !errors.Is(err, test.err) {
 				t.Fatalf("error %v, want %v", err, test.err)
 			}
@@ -106,10 +106,11 @@ func TestContainersWithoutAllocationGetNothing(t *testing.T) {
 		c := ofPod(ExtraMountsVariable + "=" + text)
 		c.PodAnnotations = map[string]string{ExtraMountsAnnotation: text}
 		c.Annotations = c.PodAnnotations
-		if RequestsGPU(c) {
-			t.Errorf("%s: RequestsGPU is true", name)
+		request, ok := ReadRequest(c)
+		if ok {
+			t.Errorf("%s: it requests a GPU", name)
 		}
-		if edits, ok, err := d.Decide(t.Context(), c); ok || err != nil {
+		if edits, ok, err := d.Decide(t.Context(), request); ok || err != nil {
 			t.Errorf("%s: %+v, error %v", name, edits, err)
 		}
 	}
@@ -124,19 +125,19 @@ func TestByClass(t *testing.T) {
 	devices = append(devices, hidden)
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
-	if _, _, err := d.Decide(t.Context(), c); !errors.Is(err, ErrDeviceFailed) {
+	if _, _, err := d.Decide(t.Context(), read(c)); !errors.Is(err, ErrDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
-	edits, _, err := d.Decide(t.Context(), c)
+	edits, _, err := d.Decide(t.Context(), read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
 		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
 	}
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
-	edits, _, err = alone.Decide(context.Background(), Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}})
+	edits, _, err = alone.Decide(context.Background(), read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
 	}

@@ -59,7 +59,7 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	d, tokens := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
 	})
-	edits, ok, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute]))
+	edits, ok, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute])))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -96,7 +96,7 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
-			edits, _, err := d.Decide(t.Context(), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))
+			edits, _, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
@@ -117,7 +117,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	log, logged := logtest.NewNullLogger()
 	d.Log = log
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
-	outcome, ok, err := d.Preview(t.Context(), c)
+	outcome, ok, err := d.Preview(t.Context(), read(c))
 	if err != nil || !ok || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
 		t.Fatalf("%+v, ok %t, error %v", outcome, ok, err)
 	}
@@ -129,7 +129,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Errorf("logged %v", entry)
 	}
 
-	edits, ok, err := d.Decide(t.Context(), c)
+	edits, ok, err := d.Decide(t.Context(), read(c))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -144,7 +144,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	}
 	// What a decision has bound, a preview respects.
 	c.Name = "another"
-	if _, _, err := d.Preview(t.Context(), c); !errors.Is(err, allocation.ErrHeld) {
+	if _, _, err := d.Preview(t.Context(), read(c)); !errors.Is(err, allocation.ErrHeld) {
 		t.Errorf("another container: %v", err)
 	}
 }

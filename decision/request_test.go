@@ -8,7 +8,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-func TestTokenEnv(t *testing.T) {
+func TestPresentedTokens(t *testing.T) {
 	t.Parallel()
 	const displayKey, of16 = "directx.microsoft.com/allocation.display", "0123456789abcdef0123456789abcdef"
 	for name, test := range map[string]struct {
@@ -35,7 +35,7 @@ func TestTokenEnv(t *testing.T) {
 			if test.annotation != "" {
 				c.Pod, c.Annotations = &Pod{}, map[string]string{test.annotation: "x"}
 			}
-			if diff := cmp.Diff(test.want, tokenEnv(c), cmp.AllowUnexported(token{})); diff != "" {
+			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(token{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

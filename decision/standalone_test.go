@@ -3,8 +3,6 @@ package decision
 import (
 	"context"
 	"errors"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +11,6 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -123,10 +120,11 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 			if test.annotation != "" {
 				c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
 			}
-			if !RequestsGPU(c) {
-				t.Error("RequestsGPU is false")
+			request, ok := ReadRequest(c)
+			if !ok {
+				t.Error("no request was read")
 			}
-			edits, ok, err := decider().Decide(context.Background(), c)
+			edits, ok, err := decider().Decide(t.Context(), request)
 			if err != nil || !ok {
 				t.Fatalf("ok %t, error %v", ok, err)
 			}
@@ -166,10 +164,11 @@ func TestStandaloneThatIsNotTouched(t *testing.T) {
 			if test.c.OS == "" {
 				test.c.OS = ocispec.Windows
 			}
-			if got := RequestsGPU(test.c); got != test.requests {
-				t.Errorf("RequestsGPU: %t, want %t", got, test.requests)
+			request, ok := ReadRequest(test.c)
+			if ok != test.requests {
+				t.Errorf("a request was read: %t, want %t", ok, test.requests)
 			}
-			edits, ok, err := decider().Decide(context.Background(), test.c)
+			edits, ok, err := decider().Decide(t.Context(), request)
 			if err != nil || ok {
 				t.Errorf("ok %t, %+v, error %v", ok, edits, err)
 			}
@@ -213,10 +212,11 @@ func TestStandaloneIsRefused(t *testing.T) {
 			if test.source != nil {
 				d.Source = test.source
 			}
-			if !RequestsGPU(test.c) {
-				t.Error("RequestsGPU is false")
+			request, ok := ReadRequest(test.c)
+			if !ok {
+				t.Error("no request was read")
 			}
-			edits, ok, err := d.Decide(context.Background(), test.c)
+			edits, ok, err := d.Decide(t.Context(), request)
 			if err == nil || !errors.Is(err, test.want) {
 				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
 			}
@@ -245,7 +245,7 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 		log, logged := logtest.NewNullLogger()
 		d.Log, d.Policy.StandaloneEnvironment = log, test.allowed
 		c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
-		edits, ok, err := d.Decide(t.Context(), c)
+		edits, ok, err := d.Decide(t.Context(), read(c))
 		if test.allowed { // and the extra mounts are not
 			if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), ExtraMountsVariable+" has no effect") {
 				t.Errorf("%+v: %v", test, err)
@@ -258,62 +258,38 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	}
 }
 
+// read returns the request of c, also if it requests nothing.
+func read(c Container) Request {
+	request, _ := ReadRequest(c)
+	return request
+}
+
 func ask(request string) Container {
 	return Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + request}}
-}
-
-// TestStandaloneRequestsByIndex uses the compiled inventory without its whole list.
-func TestStandaloneRequestsByIndex(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state")
-	if err := compiled.Write(dir, testDevices()); err != nil {
-		t.Fatal(err)
-	}
-	d := decider()
-	d.Source = lookups{compiled.Open(dir)}
-	for request, want := range map[string][]string{"0": {path0}, "1, 0,1": {path1, path0}} {
-		edits, _, err := d.Decide(t.Context(), ask(request))
-		if got, _ := gpusOf(edits); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %v, %v", request, got, err)
-		}
-	}
-	// Errors list all GPUs.
-	d.Source = compiled.Open(dir)
-	for request, want := range map[string]error{"2": ErrDeviceFailed, "7": errNoSuchGPU} {
-		if _, _, err := d.Decide(t.Context(), ask(request)); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", request, err, want)
-		}
-	}
-}
-
-// lookups fails if the whole list is read.
-type lookups struct{ *compiled.Source }
-
-func (lookups) Devices(context.Context) ([]discovery.Device, error) {
-	return nil, errors.New("the whole list is read")
 }
 
 func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
-	if _, _, err := decider().Decide(context.Background(), c); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
+	if _, _, err := decider().Decide(context.Background(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
 		t.Errorf("error %v", err)
 	}
 }
 
-func FuzzChoose(f *testing.F) {
+func FuzzVisibleDevices(f *testing.F) {
 	for _, seed := range []string{"", "all", "none", "0,1", path0, "0x00000001_0x000000A1", "0x", "99999999999999999999", "0,,", "\x00", "٣"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, request string) {
 		c := Container{OS: ocispec.Windows, ID: "c", Env: []string{VisibleVariable + "=" + request}}
-		edits, ok, err := decider().Decide(context.Background(), c)
+		r, requests := ReadRequest(c)
+		edits, ok, err := decider().Decide(context.Background(), r)
 		if err != nil {
 			return
 		}
-		if ok != RequestsGPU(c) {
-			t.Fatalf("%q is given %v, and RequestsGPU says %t", request, ok, RequestsGPU(c))
+		if ok != requests {
+			t.Fatalf("%q requests a GPU: %t, is given one: %t", request, requests, ok)
 		}
 		seen := map[string]bool{}
 		for _, d := range edits.WindowsDevices {

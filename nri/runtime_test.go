@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -69,10 +68,10 @@ func (p *Plugin) await(t testing.TB, want bool) {
 }
 
 // startRunner runs p until stop is called, which waits for its end.
-func startRunner(t testing.TB, socket string, p *Plugin, fits func(context.Context) error) (stop func()) {
+func startRunner(t testing.TB, socket string, p *Plugin, check func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Plugin: p, Fits: fits, Log: testutil.Quiet(), retryInterval: testInterval}
+	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Plugin: p, CheckSynchronize: check, Log: testutil.Quiet(), retryInterval: testInterval}
 	var group sync.WaitGroup
 	group.Go(func() {
 		// Goroutines inherit labels.
@@ -101,7 +100,7 @@ func TestRunnerComesBack(t *testing.T) {
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	runtime := startRuntime(t, behind)
 	defer runtime.Stop()
-	b.plugin.load = func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
+	b.plugin.handlers.load = func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
 		if goruntime.GOOS == "linux" && peer != os.Getpid() {
 			t.Errorf("the runtime's process is %d, want this one", peer)
 		}
@@ -326,42 +325,4 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)
 	}
-}
-
-// An answer that is not yet written when the program ends is waited for.
-func TestWaitAnswers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := &watchedConn{Conn: slowConn{}}
-		write := func() {
-			if _, err := c.Write([]byte("half of a message")); err != nil {
-				t.Error(err)
-			}
-		}
-		write()
-		hook := func(context.Context, func(any) error) (any, error) { return nil, nil }
-		if _, err := c.count(t.Context(), nil, nil, hook); err != nil {
-			t.Error(err)
-		}
-		go func() {
-			for range 3 { // The first ends another message.
-				write()
-			}
-		}()
-		begin := time.Now()
-		c.waitAnswers()
-		if took := time.Since(begin); took.Round(slowWrite) != 3*slowWrite {
-			t.Errorf("waited %s, want %s", took, 3*slowWrite)
-		}
-	})
-}
-
-const slowWrite = 100 * time.Millisecond
-
-// slowConn is a connection that accepts all data slowly.
-type slowConn struct{ net.Conn }
-
-func (slowConn) Write(data []byte) (int, error) {
-	time.Sleep(slowWrite)
-	return len(data), nil
 }

@@ -165,15 +165,19 @@ func (s *shim) prepare() (err error) {
 		return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 	}
 	container, ok := Describe(spec.Facts, s.container.ID)
-	if !ok || !decision.RequestsGPU(container) {
+	if !ok {
+		return nil
+	}
+	request, ok := decision.ReadRequest(container)
+	if !ok {
 		return nil
 	}
 	s.container = container
-	return s.adjust(path, spec)
+	return s.adjust(path, spec, request)
 }
 
 // adjust makes the edits of the container's decision.
-func (s *shim) adjust(path string, spec ocispec.Spec) error {
+func (s *shim) adjust(path string, spec ocispec.Spec, request decision.Request) error {
 	p, err := policy.ReadDecision(s.call.StateDir)
 	if err != nil {
 		return s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
@@ -182,12 +186,12 @@ func (s *shim) adjust(path string, spec ocispec.Spec) error {
 	decider, err := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
 	switch {
 	case err == nil:
-	case decision.IgnoresRequest(s.container, p.StandaloneEnvironment):
+	case request.IgnoredBy(p):
 		return nil
 	default:
 		return s.container.Refuse(err)
 	}
-	edits, ok, err := decider.Decide(context.Background(), s.container)
+	edits, ok, err := decider.Decide(context.Background(), request)
 	if err != nil || !ok {
 		return err
 	}

@@ -62,7 +62,7 @@ func FuzzConfigJSON(f *testing.F) {
 			return
 		}
 		c, ok := Describe(spec.Facts, "id")
-		if short && ok && decision.RequestsGPU(c) {
+		if _, requests := decision.ReadRequest(c); short && ok && requests {
 			t.Fatalf("a request was overlooked: %s", data)
 		}
 		var object map[string]json.RawMessage

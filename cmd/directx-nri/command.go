@@ -94,7 +94,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, o.loadHandlers, m, log)
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Ready, log)
-	runner := &nri.Runner{Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Fits: o.checkFits, Log: log}
+	runner := &nri.Runner{Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, CheckSynchronize: o.checkSynchronize, Log: log}
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.Alive() }, Ready: plugin.Ready}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
@@ -105,8 +105,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	return group.Wait()
 }
 
-// checkFits returns an error if containerd may crash when the plugin registers.
-func (o options) checkFits(ctx context.Context) error {
+// checkSynchronize returns an error if containerd may crash when the plugin registers.
+func (o options) checkSynchronize(ctx context.Context) error {
 	connection, err := containerdconfig.Dial(o.criSocket.String())
 	if err != nil {
 		return err
@@ -115,19 +115,19 @@ func (o options) checkFits(ctx context.Context) error {
 	return containerdconfig.CheckSynchronize(ctx, connection)
 }
 
-// loadHandlers returns the configuration that containerd has loaded. It is an error if the NRI
-// socket is that of another process than runtime: the last containerd that starts replaces it.
-func (o options) loadHandlers(ctx context.Context, runtime int) (containerdconfig.Loaded, error) {
+// loadHandlers implements [nri.LoadHandlers]. It is an error if another process than peer serves
+// the CRI socket: the last containerd that starts replaces the NRI socket.
+func (o options) loadHandlers(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
 	socket := o.criSocket.String()
-	if runtime != 0 {
+	if peer != 0 {
 		owner, err := localgrpc.SocketOwner(ctx, socket)
 		if err != nil {
 			return containerdconfig.Loaded{}, err
 		}
 		defer func() { _ = owner.Close() }()
-		if owner.PID != runtime {
+		if owner.PID != peer {
 			return containerdconfig.Loaded{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
-				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", o.nriSocket, runtime, socket, owner.PID)
+				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", o.nriSocket, peer, socket, owner.PID)
 		}
 	}
 	connection, err := containerdconfig.Dial(socket)

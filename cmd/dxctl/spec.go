@@ -150,7 +150,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if request := o.request(); request != "" {
 		p.container = requesting(container, request)
 	}
-	if !decision.RequestsGPU(p.container) {
+	gpuRequest, ok := decision.ReadRequest(p.container)
+	if !ok {
 		p.unchanged = noRequest
 		return p, nil
 	}
@@ -162,7 +163,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		Source: source, Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files(),
 		Policy: capabilities.InForce(policy, string(p.container.OS)),
 	}
-	outcome, ok, err := decider.Preview(ctx, p.container)
+	outcome, ok, err := decider.Preview(ctx, gpuRequest)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return p, withRemedy(err)

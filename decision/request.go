@@ -1,0 +1,216 @@
+package decision
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// The request of a standalone container: all, none, or a comma-separated list of
+// indices, location paths and LUIDs. The annotation, which no image can set, takes
+// precedence over the variable. On Linux, the variable counts only where the policy
+// says so; on Windows always, because ctr 1.7 drops annotations there.
+const (
+	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
+	VisibleAnnotation = "directx.microsoft.com/visible-devices"
+
+	visibleAll  = "all"
+	visibleNone = "none"
+)
+
+// A request for extra mounts, in the format of [extramounts.Parse]. The annotation
+// of a pod is for all of its containers with an allocation; with a dot and a
+// container's name appended it is for that container, which gets the files of both.
+// (Kubernetes limits the name after the slash to 63 characters, so this works for
+// container names of up to 50.) The variable is for standalone containers only,
+// and only under a policy that an administrator has set: images can set it, too.
+const (
+	ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
+	ExtraMountsVariable   = "DIRECTX_EXTRA_MOUNTS"
+)
+
+// Request is what a container requests, read once by [ReadRequest].
+type Request struct {
+	Container Container
+
+	tokens []token
+	// overridden are the tokens of a pod's annotations that tokens lacks. The advertiser
+	// sets both; a variable of the pod replaces the advertiser's.
+	overridden []allocation.Token
+
+	// visible and assigned are those of a standalone container.
+	visible  setting
+	assigned assignedDevices
+
+	extraMounts []setting
+}
+
+// token is an environment variable that presents an allocation's token.
+type token struct{ variable, value string }
+
+// setting is a text of a container and where it is set.
+type setting struct {
+	origin, text string
+	variable     bool // an environment variable, which an image can set
+}
+
+// ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
+// not be touched, whatever the state of this node.
+func ReadRequest(c Container) (request Request, ok bool) {
+	request = Request{Container: c, tokens: presentedTokens(c)}
+	if c.Pod != nil {
+		request.overridden = overriddenTokens(c.Annotations, request.tokens)
+		ok = len(request.overridden) > 0
+	} else if visible := visibleDevices(c); !strings.EqualFold(visible.text, visibleNone) {
+		request.visible, request.assigned = visible, findAssigned(c.Devices)
+		ok = visible.text != "" || request.assigned.any()
+	}
+	if ok = ok || len(request.tokens) > 0; ok {
+		request.extraMounts = extraMounts(c)
+	}
+	return request, ok
+}
+
+// IgnoredBy reports whether a standalone container requests GPUs only by its environment,
+// and p ignores that.
+func (r Request) IgnoredBy(p policy.Policy) bool {
+	return r.visible.text != "" && !r.counts(r.visible, p) && len(r.tokens) == 0
+}
+
+// counts reports whether p lets a setting of a standalone container count.
+func (r Request) counts(s setting, p policy.Policy) bool {
+	return !s.variable || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
+}
+
+// presentedTokens returns the environment variables of c that present tokens, sorted: a
+// container with such a variable gets what it stands for or is refused. In a pod, a value
+// that is no token is one only where the advertiser's annotation requires it. The kubelet
+// sets others for a Service that is named so, in each container of its namespace.
+func presentedTokens(c Container) []token {
+	var tokens []token
+	for _, variable := range c.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		// Windows ignores the case of names. Letters outside ASCII that Go considers
+		// equal to ASCII ones are different to Windows.
+		if c.OS == ocispec.Windows && hasPrefixFold(name, allocation.EnvPrefix) {
+			name = strings.ToUpper(name)
+		}
+		if !strings.HasPrefix(name, allocation.EnvPrefix) {
+			continue
+		}
+		if _, err := allocation.ParseToken(value); err == nil || c.Pod == nil || isAnnotated(c.Annotations, name) {
+			tokens = append(tokens, token{name, value})
+		}
+	}
+	slices.SortFunc(tokens, func(a, b token) int {
+		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.value, b.value))
+	})
+	return slices.Compact(tokens)
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// isAnnotated reports whether a container's annotations have the allocation that belongs
+// in variable.
+func isAnnotated(annotations map[string]string, variable string) bool {
+	for key := range annotations {
+		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix+"."); ok && allocation.EnvKey(resource) == variable {
+			return true
+		}
+	}
+	return false
+}
+
+// overriddenTokens returns the tokens of a container's annotations that none of
+// its variables presents.
+func overriddenTokens(annotations map[string]string, presented []token) []allocation.Token {
+	var overridden []allocation.Token
+	for key, value := range annotations {
+		if !strings.HasPrefix(key, allocation.AnnotationPrefix+".") {
+			continue
+		}
+		parsed, err := allocation.ParseToken(value)
+		if err == nil && !slices.ContainsFunc(presented, func(t token) bool { return t.value == value }) {
+			overridden = append(overridden, parsed)
+		}
+	}
+	slices.Sort(overridden)
+	return overridden
+}
+
+// visibleDevices returns where a standalone container requests GPUs by name, or can if it
+// does not.
+func visibleDevices(c Container) setting {
+	if text := strings.TrimSpace(c.Annotations[VisibleAnnotation]); text != "" {
+		return setting{origin: "annotation " + VisibleAnnotation, text: text}
+	}
+	text, _ := ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
+	return setting{"environment variable " + VisibleVariable, strings.TrimSpace(text), true}
+}
+
+// assignedDevices is the GPUs among the Windows devices of a container's spec.
+type assignedDevices struct {
+	class bool     // all GPUs, by their interface class
+	paths []string // location paths
+}
+
+func findAssigned(devices []specs.WindowsDevice) assignedDevices {
+	var a assignedDevices
+	for _, d := range devices {
+		switch d.IDType {
+		case ocispec.IDTypeLocationPath:
+			a.paths = append(a.paths, d.ID)
+		case ocispec.IDTypeClass, ocispec.IDTypeClassGUID:
+			a.class = a.class || strings.EqualFold(strings.Trim(d.ID, "{}"), ocispec.DisplayClass)
+		}
+	}
+	return a
+}
+
+func (a assignedDevices) any() bool { return a.class || len(a.paths) > 0 }
+
+// of returns the GPUs of present that are assigned. Paths of other devices are
+// ignored.
+func (a assignedDevices) of(present []discovery.Device) []discovery.Device {
+	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
+		if d.LocationPath == "" {
+			return true
+		}
+		named := slices.ContainsFunc(a.paths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
+		return !named && (!a.class || unusable(d) != nil)
+	})
+}
+
+// extraMounts returns the lists of extra mounts that c requests.
+func extraMounts(c Container) []setting {
+	var lists []setting
+	keys := []string{ExtraMountsAnnotation}
+	if c.Pod != nil && c.Name != "" {
+		keys = append(keys, ExtraMountsAnnotation+"."+c.Name)
+	}
+	for _, key := range keys {
+		// For the shim, the pod's annotations are among the container's.
+		text, ok := c.PodAnnotations[key]
+		if !ok {
+			text, ok = c.Annotations[key]
+		}
+		if ok {
+			lists = append(lists, setting{origin: "annotation " + key, text: text})
+		}
+	}
+	if c.Pod == nil && len(lists) == 0 {
+		if text, _ := ocispec.LookupEnv(c.OS, c.Env, ExtraMountsVariable); text != "" {
+			lists = append(lists, setting{"environment variable " + ExtraMountsVariable, text, true})
+		}
+	}
+	return lists
+}
