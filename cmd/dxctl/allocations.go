@@ -14,13 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 type allocationsOptions struct {
-	nodeConfig
+	gpus.Node
 	criSocket string
 	namespace string
 	stale     bool
@@ -46,11 +49,11 @@ Requires root or an administrator.`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.addFlags(flags)
+	o.Node.AddFlags(flags)
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
 	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
-	flags.StringVarP(&o.output, "output", "o", outputTable, "output format: table, wide, json or yaml")
+	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML)
 	return command
 }
 
@@ -90,13 +93,10 @@ type allocationReport struct {
 }
 
 func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := checkChoice("output", o.output, outputTable, outputWide, outputJSON, outputYAML); err != nil {
-		return err
-	}
-	dir := paths.Allocations(o.stateDir)
+	dir := paths.Allocations(o.StateDir)
 	entries, problems, err := allocation.OpenStore(dir).List(ctx)
 	if err != nil {
-		return withRemedy(err)
+		return err
 	}
 	reports := []allocationReport{}
 	if len(entries) > 0 {
@@ -128,7 +128,7 @@ func reportProblems(stderr io.Writer, problems []allocation.Problem) error {
 
 func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
 	var devices []discovery.Device
-	source, _, err := o.open(stderr)
+	source, _, err := o.Open(stderr)
 	if err == nil {
 		devices, err = source.Devices(ctx)
 	}
@@ -211,27 +211,27 @@ func replicaNumber(id string) string {
 
 func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
 	switch {
-	case o.output == outputJSON || o.output == outputYAML:
-		return printAs(stdout, o.output, reports)
+	case o.output == printer.JSON || o.output == printer.YAML:
+		return printer.Document(stdout, o.output, reports)
 	case len(reports) == 0:
 		return nil
 	}
-	table := newTable(stdout)
+	table := printer.NewTable(stdout)
 	header := []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"}
-	if o.output == outputWide {
+	if o.output == printer.Wide {
 		header = append(header, "POD UID", "INSTANCE ID", "ALLOCATION", "REASON")
 	}
-	table.row(header...)
+	table.Row(header...)
 	for _, r := range reports {
 		pod, since := "", ""
 		if r.Since != nil {
 			pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
 		}
 		cells := []string{cmp.Or(r.LocationPath, r.InstanceID), r.Description, replicaNumber(r.Replica), path.Base(r.Resource), pod, r.Container, since, r.State}
-		if o.output == outputWide {
+		if o.output == printer.Wide {
 			cells = append(cells, r.PodUID, r.InstanceID, r.Allocation, r.Reason)
 		}
-		table.row(cells...)
+		table.Row(cells...)
 	}
 	return table.Flush()
 }

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -79,7 +82,7 @@ func TestAllocationsOutput(t *testing.T) {
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
 	reports := reportAllocations(entries, devices, nodePods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)
-	for _, output := range []string{outputTable, outputWide, outputJSON, outputYAML} {
+	for _, output := range []string{printer.Table, printer.Wide, printer.JSON, printer.YAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}
 		var stdout bytes.Buffer
 		if err := o.print(&stdout, reports); err != nil {
@@ -205,7 +208,7 @@ func TestAllocationsWithoutPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(paths.Allocations(state), 0o700) })
-	if _, err := ask(t, append([]string{"allocations", "--state-dir", state}, nowhere(t)...)...); err == nil || !strings.Contains(err.Error(), "run dxctl as root") {
+	if _, err := ask(t, append([]string{"allocations", "--state-dir", state}, nowhere(t)...)...); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("no permission: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 )
 
 func newCapabilitiesCommand() *cobra.Command {
@@ -40,17 +41,17 @@ unknown; 'dxctl doctor' has the cause.`,
 
 // factsCommand returns a command that prints the facts of the node and checks them.
 func factsCommand(goos string, command *cobra.Command, check func(doctor.Facts) error) *cobra.Command {
-	n := nodeFacts{target: target{os: goos}, outputs: []string{outputYAML, outputJSON}}
+	n := nodeFacts{target: target{os: goos}}
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {
 			return err
 		}
 		f := n.gatherRuntime(c.Context())
-		if err := printAs(c.OutOrStdout(), n.output, f); err != nil {
+		if err := printer.Document(c.OutOrStdout(), n.output, f); err != nil {
 			return err
 		}
 		return check(f)
 	}
-	n.addFlags(command.Flags())
+	n.addFlags(command, printer.YAML, printer.JSON)
 	return command
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -25,7 +26,7 @@ func TestPrintFacts(t *testing.T) {
 	}
 	doctor.AsText(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
-	if err := printAs(&out, outputYAML, f); err != nil {
+	if err := printer.Document(&out, printer.YAML, f); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"error: file does not exist", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {

@@ -403,7 +403,6 @@ func TestRestartModeUsage(t *testing.T) {
 		{"linux", "", "", ""},
 		{"linux", restartByService, "true", ""},
 		{"linux", restartBySignal, "", ""},
-		{"linux", "reboot", "", "want service, signal, task or onReboot"},
 		{"linux", restartBySignal, "true", "excludes --restart-mode"},
 		{"windows", restartBySignal, "", "is not supported on windows"},
 		{"linux", restartByTask, "", "is not supported on linux"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -168,9 +169,6 @@ func newConfigShowCommand() *cobra.Command {
 and warns about files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := checkChoice("output", output, outputYAML, outputJSON); err != nil {
-				return err
-			}
 			p, err := policy.Read(stateDir)
 			if err != nil {
 				return err
@@ -178,13 +176,13 @@ and warns about files that have changed since.`,
 			for _, stale := range config.Stale(p, paths.Default().Config) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s; run 'dxctl config apply', or see the log of directx-advertiser\n", stale)
 			}
-			return printAs(c.OutOrStdout(), output, p)
+			return printer.Document(c.OutOrStdout(), output, p)
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	flags.StringVarP(&output, "output", "o", outputYAML, "output `FORMAT`: yaml or json")
+	cli.AddChoice(command, &output, "output", "o", "output format", printer.YAML, printer.JSON)
 	return command
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -143,7 +144,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, textDiff(o.config, file.text, result.Text))
+		_, err := io.WriteString(stdout, printer.DiffText(o.config, file.text, result.Text))
 		return err
 	}
 	if settings.Shim != "" {

@@ -13,14 +13,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 type devicesOptions struct {
-	nodeConfig
-	nodeFiles
+	gpus.Node
+	gpus.DriverFiles
 	output string
 	watch  bool
 	policy policy.Policy
@@ -48,22 +50,21 @@ ID. With --watch, prints the list again when it changes.`,
 		},
 	}
 	flags := command.Flags()
-	o.nodeConfig.addFlags(flags)
-	o.nodeFiles.addFlags(flags)
-	flags.StringVarP(&o.output, "output", "o", outputTable, "output format: table, wide, json, yaml or name")
+	o.Node.AddFlags(flags)
+	o.DriverFiles.AddFlags(flags)
+	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML, printer.Name)
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command
 }
 
 func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	outputs := []string{outputTable, outputWide, outputJSON, outputYAML, outputName}
-	if err := errors.Join(checkChoice("output", o.output, outputs...), o.check()); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if o.watch && len(args) > 0 {
 		return cli.Usage("--watch excludes the name of a GPU")
 	}
-	source, p, err := o.open(stderr)
+	source, p, err := o.Open(stderr)
 	if err != nil {
 		return err
 	}
@@ -81,15 +82,15 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	return o.printOne(stdout, reportDevices(devices, o.policy, runtime.GOOS)[index])
+	return o.printOne(stdout, gpus.NewReports(devices, o.policy, runtime.GOOS)[index])
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
-	reports := reportDevices(devices, o.policy, runtime.GOOS)
+	reports := gpus.NewReports(devices, o.policy, runtime.GOOS)
 	switch {
-	case o.output == outputJSON || o.output == outputYAML:
-		return printAs(stdout, o.output, reports)
-	case o.output == outputName:
+	case o.output == printer.JSON || o.output == printer.YAML:
+		return printer.Document(stdout, o.output, reports)
+	case o.output == printer.Name:
 		for _, d := range devices {
 			if _, err := fmt.Fprintln(stdout, cli.Printable(d.Name())); err != nil {
 				return err
@@ -100,18 +101,18 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 		fmt.Fprintln(stderr, "This node has no GPU.")
 		return nil
 	}
-	table := newTable(stdout)
+	table := printer.NewTable(stdout)
 	header := []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"}
-	if o.output == outputWide {
+	if o.output == printer.Wide {
 		header = append(header, "RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES")
 	}
-	table.row(header...)
+	table.Row(header...)
 	for _, r := range reports {
-		cells := []string{strconv.Itoa(r.Index), r.Description, r.Vendor, r.memory(), r.DriverVersion, r.Kind, r.LocationPath, r.availability()}
-		if o.output == outputWide {
-			cells = append(cells, r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.numaNode(), r.InstanceID, strings.Join(r.Notes, "; "))
+		cells := []string{strconv.Itoa(r.Index), r.Description, r.Vendor, r.Memory(), r.DriverVersion, r.Kind, r.LocationPath, r.Availability()}
+		if o.output == printer.Wide {
+			cells = append(cells, r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.NUMA(), r.InstanceID, strings.Join(r.Notes, "; "))
 		}
-		table.row(cells...)
+		table.Row(cells...)
 	}
 	return table.Flush()
 }
@@ -153,15 +154,15 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 }
 
 // printOne prints the details of a GPU, as YAML unless another format is set.
-func (o *devicesOptions) printOne(stdout io.Writer, r deviceReport) error {
+func (o *devicesOptions) printOne(stdout io.Writer, r gpus.Report) error {
 	switch o.output {
-	case outputName:
-		_, err := fmt.Fprintln(stdout, cli.Printable(r.name()))
+	case printer.Name:
+		_, err := fmt.Fprintln(stdout, cli.Printable(r.Name()))
 		return err
-	case outputJSON:
-		return printAs(stdout, outputJSON, o.detail(r))
+	case printer.JSON:
+		return printer.Document(stdout, printer.JSON, o.Detail(r))
 	}
-	return printAs(stdout, outputYAML, o.detail(r))
+	return printer.Document(stdout, printer.YAML, o.Detail(r))
 }
 
 // findDevice returns the index of a device as [discovery.Lookup] does, including one that

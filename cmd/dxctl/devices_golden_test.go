@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
@@ -174,7 +175,7 @@ func TestFollow(t *testing.T) {
 		defer interrupt()
 		reader, writer := io.Pipe()
 		result := make(chan error, 1)
-		o := devicesOptions{output: outputName}
+		o := devicesOptions{output: printer.Name}
 		go func() {
 			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, first, writer, io.Discard)
 			_ = writer.Close()

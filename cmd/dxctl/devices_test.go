@@ -50,7 +50,6 @@ func TestDevicesRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such form":      {[]string{"-o", "xml"}, `--output "xml": want table, wide, json, yaml or name`},
 		"no such inventory": {[]string{"--inventory", none}, none},
 		"one is watched":    {[]string{"--watch", "0"}, "--watch excludes the name of a GPU"},
 		"two at once":       {[]string{"0", "1"}, "accepts at most 1 arg(s)"},

@@ -10,12 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
-
-// exitUnknown is the exit status if something could not be found out.
-const exitUnknown = 2
 
 type doctorOptions struct {
 	nodeFacts
@@ -24,7 +22,7 @@ type doctorOptions struct {
 
 func newDoctorCommand() *cobra.Command {
 	places := paths.Default()
-	o := doctorOptions{nodeFacts: nodeFacts{target: target{os: runtime.GOOS}, outputs: []string{outputText, outputJSON}}}
+	o := doctorOptions{nodeFacts: nodeFacts{target: target{os: runtime.GOOS}}}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -37,7 +35,7 @@ Exit status: 1 if there is a problem, 2 if something could not be checked.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.addFlags(flags)
+	o.addFlags(command, printer.Text, printer.JSON)
 	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
@@ -53,12 +51,12 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	}
 	facts := o.gather(ctx)
 	if err := ctx.Err(); err != nil {
-		return cli.WithStatus(exitUnknown, fmt.Errorf("check the node: %w", err))
+		return cli.Unknown(fmt.Errorf("check the node: %w", err))
 	}
 	report := doctor.Examine(facts)
 	var err error
-	if o.output == outputJSON {
-		err = printAs(stdout, outputJSON, report)
+	if o.output == printer.JSON {
+		err = printer.Document(stdout, printer.JSON, report)
 	} else {
 		err = report.Print(stdout)
 	}
@@ -71,7 +69,7 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	case report.Problems() > 0:
 		return errors.New("this node has problems")
 	case len(report.Findings) > 0:
-		return cli.WithStatus(exitUnknown, errors.New("some checks could not be performed"))
+		return cli.Unknown(errors.New("some checks could not be performed"))
 	}
 	return nil
 }

@@ -24,7 +24,6 @@ func TestDoctorRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such form":         {[]string{"-o", "yaml"}, `--output "yaml": want text or json`},
 		"no time":              {[]string{"--timeout", "0s"}, "is not positive"},
 		"a file that is there": {[]string{"--report", there}, "exists"},
 	} {

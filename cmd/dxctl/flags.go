@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
@@ -23,9 +25,9 @@ import (
 const outputArgs = "args"
 
 type flagsOptions struct {
-	nodeConfig
-	selection
-	nodeFiles
+	gpus.Node
+	gpus.Selection
+	gpus.DriverFiles
 	program     string
 	withShim    bool
 	containerOS string
@@ -51,13 +53,13 @@ argument on each line (args), or a list (json).`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.program, "for", string(runflags.Ctr), "`PROGRAM` that runs the container: ctr or nerdctl")
-	o.selection.addFlags(flags)
+	cli.AddChoice(command, &o.program, "for", "", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
+	o.Selection.AddFlags(flags)
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	flags.StringVar(&o.containerOS, "container-os", runtime.GOOS, "the container's operating system: windows or linux")
-	flags.StringVarP(&o.output, "output", "o", outputText, "output format: text, json or args")
-	o.nodeConfig.addFlags(flags)
-	o.nodeFiles.addFlags(flags)
+	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Text, printer.JSON, outputArgs)
+	o.Node.AddFlags(flags)
+	o.DriverFiles.AddFlags(flags)
 	return command
 }
 
@@ -67,12 +69,11 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	switch {
 	case osErr != nil:
 		return cli.Usage("--container-os: %w", osErr)
-	case o.empty():
+	case o.Empty():
 		return cli.Usage("no GPU is selected: use --all, --index, --luid or --path; 'dxctl devices' lists the GPUs")
 	}
 	if err := errors.Join(
-		checkChoice("for", o.program, string(runflags.Ctr), string(runflags.Nerdctl)),
-		checkChoice("output", o.output, outputText, outputJSON, outputArgs), o.selection.check(), o.nodeFiles.check(),
+		o.Selection.Check(), o.DriverFiles.Check(),
 	); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	}
 	if without, ok := runflags.WithoutVariable(flags, ocispec.DevicesVariable); ok {
 		// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
-		if os == ocispec.Windows && o.output != outputJSON {
+		if os == ocispec.Windows && o.output != printer.JSON {
 			fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
 			flags = without
 		}
@@ -92,7 +93,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 
 // flags returns the program's flags for the selected GPUs.
 func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os ocispec.OS, stderr io.Writer) ([]string, error) {
-	source, p, err := o.open(stderr)
+	source, p, err := o.Open(stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +102,17 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if err != nil {
 		return nil, err
 	}
-	devices, err := decision.Select(o.request(), present)
+	devices, err := decision.Select(o.Request(), present)
 	if err != nil {
 		return nil, err
 	}
 	if o.withShim {
-		return shimFlags(os, o.request()), nil
+		return shimFlags(os, o.Request()), nil
 	}
-	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.files(), options)
+	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), options)
 	var flags []string
 	if err == nil {
-		flags, err = runflags.Flags(program, os, edits, o.files())
+		flags, err = runflags.Flags(program, os, edits, o.Files())
 	}
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
@@ -136,12 +137,12 @@ func shimFlags(os ocispec.OS, request string) []string {
 
 func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) error {
 	switch output {
-	case outputJSON:
-		return printAs(stdout, outputJSON, flags)
+	case printer.JSON:
+		return printer.Document(stdout, printer.JSON, flags)
 	case outputArgs:
 		for _, flag := range flags {
 			if strings.ContainsAny(flag, "\r\n") {
-				return fmt.Errorf("%q has more than one line: use -o %s", flag, outputJSON)
+				return fmt.Errorf("%q has more than one line: use -o %s", flag, printer.JSON)
 			}
 		}
 		_, err := fmt.Fprintln(stdout, strings.Join(flags, "\n"))
@@ -149,7 +150,7 @@ func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) 
 	}
 	line, err := runflags.Line(os, flags)
 	if err != nil {
-		return fmt.Errorf("%w: use -o %s or -o %s", err, outputArgs, outputJSON)
+		return fmt.Errorf("%w: use -o %s or -o %s", err, outputArgs, printer.JSON)
 	}
 	_, err = fmt.Fprintln(stdout, line)
 	return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -88,7 +89,6 @@ func TestFlagsRefusals(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"flags":                                     "no GPU is selected: use --all",
-		"flags --for docker --all":                  `--for "docker": want ctr or nerdctl`,
 		"flags --all --index 0":                     "--all excludes --index",
 		"flags --index 0 --luid 1":                  `--luid "1" is not a LUID in hexadecimal`,
 		"flags --luid=":                             `--luid "" is not a LUID in hexadecimal`,
@@ -99,7 +99,6 @@ func TestFlagsRefusals(t *testing.T) {
 		"flags --path 0,PCIROOT":                    `--path "0,PCIROOT" has a comma`,
 		"flags --all --assume-files --host-root /x": "--assume-files excludes --host-root",
 		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
-		"flags --all -o yaml":                       `--output "yaml": want text, json or args`,
 		"flags --all --container-os plan9":          `--container-os: operating system "plan9"`,
 		"flags --index 1 --container-os windows --assume-files":             "no location path; select GPUs that windows containers can have",
 		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, and the program keeps the path; use the runtime shim, with --with-shim",
@@ -116,7 +115,7 @@ func TestFlagsRefusals(t *testing.T) {
 func TestPrintFlags(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, flag, want string }{
-		"a variable of cmd":   {outputText, "%x%", "cannot be quoted for a shell: "},
+		"a variable of cmd":   {printer.Text, "%x%", "cannot be quoted for a shell: "},
 		"two lines":           {outputArgs, "a\nb", "has more than one line: use -o json"},
 		"a variable in lines": {outputArgs, "%x%", ""},
 	} {

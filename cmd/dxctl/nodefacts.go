@@ -19,13 +19,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -49,27 +50,27 @@ type nodeFacts struct {
 	runtimeDir string
 	timeout    time.Duration
 	output     string
-	outputs    []string // the formats to choose from
 	// These are for doctor only.
 	kubeletDir, podResources string
 }
 
 // addFlags adds the flags for containerd and for what uses it.
-func (n *nodeFacts) addFlags(flags *pflag.FlagSet) {
+func (n *nodeFacts) addFlags(command *cobra.Command, outputs ...string) {
+	flags := command.Flags()
 	places := paths.Default()
 	n.target.addFlags(flags)
 	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
 	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.os)), "runtime shim `FILE` of ctr and nerdctl")
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
-	flags.StringVarP(&n.output, "output", "o", n.outputs[0], "output format: "+either(n.outputs))
+	cli.AddChoice(command, &n.output, "output", "o", "output format", outputs...)
 }
 
 func (n *nodeFacts) check() error {
 	if n.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", n.timeout)
 	}
-	return errors.Join(checkChoice("output", n.output, n.outputs...), n.target.check())
+	return n.target.check()
 }
 
 // gather returns the facts. All queries run at once.
@@ -163,15 +164,15 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := openPolicy(c.Policy, n.stateDir)
+	source, err := gpus.OpenSource(c.Policy, n.stateDir)
 	if err != nil {
 		return nil, err
 	}
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.os)
-	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.os)), (&nodeFiles{}).files()
-	var gpus []doctor.GPU
-	for i, r := range reportDevices(devices, c.Policy, n.os) {
+	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.os)), new(gpus.DriverFiles).Files()
+	var list []doctor.GPU
+	for i, r := range gpus.NewReports(devices, c.Policy, n.os) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, options)
@@ -180,9 +181,9 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 				gpu.Missing = append(gpu.Missing, note.Source)
 			}
 		}
-		gpus = append(gpus, gpu)
+		list = append(list, gpu)
 	}
-	return gpus, err
+	return list, err
 }
 
 func (n *nodeFacts) containerd(ctx context.Context) doctor.Containerd {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
@@ -33,7 +35,7 @@ type nodeReport struct {
 	Claims       []doctor.Claim `json:"claims,omitempty"`
 	Doctor       doctor.Report  `json:"doctor"`
 	Capabilities doctor.Facts   `json:"capabilities"`
-	Devices      []deviceReport `json:"devices"`
+	Devices      []gpus.Report  `json:"devices"`
 	ShimLog      []string       `json:"shimLog"`
 	// DevicesDef is Windows' file of the devices that containers can have.
 	DevicesDef []string      `json:"devicesDef,omitempty"`
@@ -46,7 +48,7 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	for _, d := range facts.GPUs.List {
 		devices = append(devices, d.Device)
 	}
-	r := nodeReport{Doctor: report.Redact(), Capabilities: facts, Devices: reportDevices(devices, facts.Config.Policy, runtime.GOOS)}
+	r := nodeReport{Doctor: report.Redact(), Capabilities: facts, Devices: gpus.NewReports(devices, facts.Config.Policy, runtime.GOOS)}
 	// Doctor has the errors, without what they quote.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
@@ -59,7 +61,7 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	}
 	r.Verify, _ = verifyRecord(o.stateDir).read() // A damaged one is left out.
 	var text bytes.Buffer
-	if err := printAs(&text, outputJSON, r); err != nil {
+	if err := printer.Document(&text, printer.JSON, r); err != nil {
 		return err
 	}
 	if err := durable.Create(o.report, doctor.Redact(text.Bytes()), 0o600); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -27,7 +28,7 @@ import (
 )
 
 type setupOptions struct {
-	nodeConfig
+	gpus.Node
 	shimDir, hostRoot string
 	// reportFile is read by the advertiser.
 	reportFile string
@@ -56,7 +57,7 @@ set up before, and waits for a signal.`,
 		},
 	}
 	flags := command.Flags()
-	o.addFlags(flags)
+	o.Node.AddFlags(flags)
 	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, "`DIRECTORY` of the runtime shim")
 	flags.StringVar(&o.hostRoot, "host-root", "", "mount point of the node's root `DIRECTORY`, in a container on Linux")
 	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` that directx-advertiser reads: whether the node is set up")
@@ -147,7 +148,7 @@ var errNoGPU = errors.New("no GPU to offer on this node")
 
 // wasSetUp reports whether an earlier run has changed the node.
 func (o *setupOptions) wasSetUp() bool {
-	return exists(filepath.Join(o.stateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name()))
+	return exists(filepath.Join(o.StateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name()))
 }
 
 // checkKubelet returns an error for a kubelet that would not start again after a restart.
@@ -175,12 +176,12 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if o.wasSetUp() {
 		return nil
 	}
-	n := o.nodeConfig
-	n.acts = true
-	if n.config == "" && exists(o.defaultConfig) {
-		n.config = o.defaultConfig // There is no node policy yet.
+	n := o.Node
+	n.Trusted = true
+	if n.ConfigFile == "" && exists(o.defaultConfig) {
+		n.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
-	source, p, err := n.open(io.Discard)
+	source, p, err := n.Open(io.Discard)
 	if errors.Is(err, node.ErrNoInventory) && exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs. This container cannot access the driver.
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -49,16 +50,16 @@ func TestSetup(t *testing.T) {
 			}
 			write("inventory.yaml", inventory("/dev/dxg"))
 			o := setupOptions{
-				nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state"), inventory: filepath.Join(dir, "inventory.yaml")},
-				shimDir:    filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"), reportFile: filepath.Join(dir, "report"), interval: time.Millisecond,
+				Node:    gpus.Node{StateDir: filepath.Join(dir, "state"), Inventory: filepath.Join(dir, "inventory.yaml")},
+				shimDir: filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"), reportFile: filepath.Join(dir, "report"), interval: time.Millisecond,
 				programs: func(string) []string { return nil },
 			}
 			reason := errNoGPU.Error()
 			switch name {
 			case "no inventory":
-				o.inventory, reason = "", node.ErrNoInventory.Error()
+				o.Inventory, reason = "", node.ErrNoInventory.Error()
 			case "its own file":
-				o.inventory, o.defaultConfig = "", filepath.Join(dir, "config.yaml")
+				o.Inventory, o.defaultConfig = "", filepath.Join(dir, "config.yaml")
 				write("config.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\ninventory: "+filepath.Join(dir, "inventory.yaml")+"\n")
 			}
 			steps := make(chan string, 2)
@@ -119,15 +120,15 @@ func TestSetupSteps(t *testing.T) {
 func TestSetupChecksTheInventory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	o := setupOptions{nodeConfig: nodeConfig{stateDir: dir, inventory: filepath.Join(dir, "inventory.yaml")}, hostRoot: dir}
-	if err := os.WriteFile(o.inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n"), 0o600); err != nil {
+	o := setupOptions{Node: gpus.Node{StateDir: dir, Inventory: filepath.Join(dir, "inventory.yaml")}, hostRoot: dir}
+	if err := os.WriteFile(o.Inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Chmod(o.inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
+	if err := errors.Join(os.Chmod(o.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
 	var access *durable.AccessError
-	if err := errors.Join(os.Chmod(o.inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &access) {
+	if err := errors.Join(os.Chmod(o.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &access) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }
@@ -146,11 +147,11 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		"of another node":       {"linux: {deviceNodes: [/dev/null, /nonexistent]}", "display", errNoGPU},
 	} {
 		dir := t.TempDir()
-		o := setupOptions{nodeConfig: nodeConfig{stateDir: dir, inventory: filepath.Join(dir, "inventory.yaml"), config: filepath.Join(dir, "config.yaml")}}
+		o := setupOptions{Node: gpus.Node{StateDir: dir, Inventory: filepath.Join(dir, "inventory.yaml"), ConfigFile: filepath.Join(dir, "config.yaml")}}
 		const header = "apiVersion: directx.microsoft.com/v1alpha1\nkind: "
 		err := errors.Join(
-			os.WriteFile(o.inventory, []byte(header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+c.device+"}]\n"), 0o600),
-			os.WriteFile(o.config, []byte(header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n"), 0o600),
+			os.WriteFile(o.Inventory, []byte(header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+c.device+"}]\n"), 0o600),
+			os.WriteFile(o.ConfigFile, []byte(header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n"), 0o600),
 			o.checkGPU(t.Context()),
 		)
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
@@ -172,7 +173,7 @@ func TestSetupRefusesAKubelet(t *testing.T) {
 		err := os.WriteFile(kubelet, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n"), 0o700)
 		syscall.ForkLock.RUnlock()
 		o := setupOptions{
-			nodeConfig: nodeConfig{stateDir: filepath.Join(dir, "state")}, shimDir: filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"),
+			Node: gpus.Node{StateDir: filepath.Join(dir, "state")}, shimDir: filepath.Join(dir, "bin"), hostRoot: filepath.Join(dir, "root"),
 			programs: func(name string) []string {
 				return []string{filepath.Join(dir, "none", name), filepath.Join(dir, name)}
 			},

@@ -14,9 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/shim"
@@ -28,9 +31,9 @@ const (
 )
 
 type specOptions struct {
-	nodeConfig
-	selection
-	nodeFiles
+	gpus.Node
+	gpus.Selection
+	gpus.DriverFiles
 	id     string
 	output string
 }
@@ -60,16 +63,16 @@ Exit status: 0 if the container would start, 1 if not or if that is unknown.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	o.selection.addFlags(flags)
+	o.Selection.AddFlags(flags)
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
-	flags.StringVarP(&o.output, "output", "o", outputDiff, "output format: diff, spec or json")
-	o.nodeConfig.addFlags(flags)
-	o.nodeFiles.addFlags(flags)
+	cli.AddChoice(command, &o.output, "output", "o", "output format", outputDiff, outputSpec, printer.JSON)
+	o.Node.AddFlags(flags)
+	o.DriverFiles.AddFlags(flags)
 	return command
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	err := errors.Join(checkChoice("output", o.output, outputDiff, outputSpec, outputJSON), o.selection.check(), o.nodeFiles.check())
+	err := errors.Join(o.Selection.Check(), o.DriverFiles.Check())
 	if err != nil {
 		return err
 	}
@@ -87,8 +90,8 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if o.output == outputJSON {
-		return errors.Join(printAs(stdout, outputJSON, reportDecision(p)), p.refused)
+	if o.output == printer.JSON {
+		return errors.Join(printer.Document(stdout, printer.JSON, reportDecision(p)), p.refused)
 	}
 	if p.refused != nil {
 		return p.refused
@@ -101,7 +104,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		_, err := stdout.Write(p.spec)
 		return err
 	}
-	text, err := jsonDiff(name, spec, p.spec)
+	text, err := printer.DiffJSON(name, spec, p.spec)
 	if err != nil {
 		return err
 	}
@@ -147,7 +150,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.container, p.unchanged = decision.Container{OS: spec.OS, ID: o.id}, notEligible
 		return p, nil
 	}
-	if request := o.request(); request != "" {
+	if request := o.Request(); request != "" {
 		p.container = requesting(container, request)
 	}
 	gpuRequest, ok := decision.ReadRequest(p.container)
@@ -155,18 +158,18 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.unchanged = noRequest
 		return p, nil
 	}
-	source, policy, err := o.open(stderr)
+	source, policy, err := o.Open(stderr)
 	if err != nil {
 		return p, err
 	}
 	decider := decision.Decider{
-		Source: source, Store: allocation.OpenStore(paths.Allocations(o.stateDir)), Files: o.files(),
+		Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(),
 		Policy: capabilities.InForce(policy, string(p.container.OS)),
 	}
 	outcome, ok, err := decider.Preview(ctx, gpuRequest)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return p, withRemedy(err)
+		return p, err
 	case err != nil:
 		p.refused = err
 		return p, nil

@@ -64,7 +64,7 @@ func (t *target) addChangeFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&t.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&t.restart, "restart", false, "restart containerd, and restore its configuration if it does not start")
-	flags.StringVar(&t.restartMode, "restart-mode", restartByService, "how to restart it: service, signal, task or onReboot")
+	cli.AddChoice(command, &t.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal, restartByTask, restartOnReboot)
 	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&t.restartLimit, "restart-timeout", time.Minute, "limit for containerd's restart")
@@ -89,8 +89,6 @@ func (t *target) check() error {
 		}
 	case restartOnReboot:
 		t.restart = false
-	default:
-		return checkChoice("restart-mode", t.restartMode, restartByService, restartBySignal, restartByTask, restartOnReboot)
 	}
 	return nil
 }

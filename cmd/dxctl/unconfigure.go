@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
@@ -60,7 +61,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, textDiff(o.config, file.text, result.text))
+		_, err := io.WriteString(stdout, printer.DiffText(o.config, file.text, result.text))
 		return err
 	}
 	for _, note := range result.notes {

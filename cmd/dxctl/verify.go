@@ -18,6 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -33,8 +35,8 @@ import (
 )
 
 type verifyOptions struct {
-	nodeConfig
-	selection
+	gpus.Node
+	gpus.Selection
 	ctr
 	force      bool
 	reportFile string
@@ -67,9 +69,9 @@ the interlock; 2 if that is unknown.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	o.selection.addFlags(flags)
+	o.Selection.AddFlags(flags)
 	o.ctr.addFlags(flags)
-	flags.StringVar(&o.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")
 	flags.StringVar(&o.reportFile, "report", "", "write a new `FILE` with the result")
 	return command
@@ -84,7 +86,7 @@ type verifyReport struct {
 	Image       string             `json:"image"`
 	Runtime     string             `json:"runtime"`
 	DriverFiles policy.DriverFiles `json:"driverFiles"` // the mode in force
-	Devices     []deviceReport     `json:"devices"`
+	Devices     []gpus.Report      `json:"devices"`
 	// Containers are those that were started, in order, each with its result.
 	Containers []string `json:"containers"`
 	// Refused are driver files with which containers do not start.
@@ -112,9 +114,9 @@ func (o *verifyOptions) run(ctx context.Context, stderr io.Writer) error {
 	r := &o.report
 	switch {
 	case ctx.Err() != nil:
-		return cli.WithStatus(exitUnknown, err)
+		return cli.Unknown(err)
 	case err != nil:
-		r.Reason, err = err.Error(), cli.WithStatus(exitUnknown, err)
+		r.Reason, err = err.Error(), cli.Unknown(err)
 	case !r.Works:
 		err = errors.New(r.Reason)
 	default:
@@ -127,7 +129,7 @@ func (o *verifyOptions) run(ctx context.Context, stderr io.Writer) error {
 		fmt.Fprintf(o.stdout, "\nContainers start with this in config.yaml:\n\n%s", strings.Join(r.Settings, "\nor:\n\n"))
 	}
 	var text bytes.Buffer
-	err = errors.Join(err, verifyRecord(o.stateDir).write(*r), printAs(&text, outputJSON, r))
+	err = errors.Join(err, verifyRecord(o.StateDir).write(*r), printer.Document(&text, printer.JSON, r))
 	if o.reportFile != "" {
 		err = errors.Join(err, durable.Create(o.reportFile, doctor.Redact(text.Bytes()), 0o600))
 	}
@@ -135,31 +137,31 @@ func (o *verifyOptions) run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (o *verifyOptions) prepare(ctx context.Context, stderr io.Writer) error {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if err := o.checkUnused(ctx, stderr); err != nil && !o.force {
-		return withRemedy(fmt.Errorf("%w; --force continues", err))
+		return fmt.Errorf("%w; --force continues", err)
 	}
 	if err := o.ctr.prepare(ctx); err != nil {
 		return err
 	}
-	source, p, err := o.open(stderr)
+	source, p, err := o.Open(stderr)
 	if err != nil {
 		return err
 	}
 	present, err := source.Devices(ctx)
 	if err == nil {
-		o.devices, err = decision.Select(cmp.Or(o.request(), "all"), present)
+		o.devices, err = decision.Select(cmp.Or(o.Request(), "all"), present)
 	}
 	p = capabilities.InForce(p, runtime.GOOS)
 	o.report = verifyReport{
 		Version: cli.Version(version), OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.image, Runtime: o.runtime,
-		DriverFiles: p.DriverFiles, Devices: reportDevices(present, p, runtime.GOOS),
+		DriverFiles: p.DriverFiles, Devices: gpus.NewReports(present, p, runtime.GOOS),
 	}
 	for mode, edits := range map[policy.DriverFiles]*ocispec.Edits{policy.FilesMount: &o.all, policy.FilesNone: &o.none} {
 		if p.DriverFiles = mode; err == nil {
-			*edits, _, err = ocispec.BuildEdits(ocispec.OS(runtime.GOOS), o.devices, nil, new(nodeFiles).files(), ocispec.NewOptions(p))
+			*edits, _, err = ocispec.BuildEdits(ocispec.OS(runtime.GOOS), o.devices, nil, new(gpus.DriverFiles).Files(), ocispec.NewOptions(p))
 		}
 	}
 	return err
@@ -167,7 +169,7 @@ func (o *verifyOptions) prepare(ctx context.Context, stderr io.Writer) error {
 
 // checkUnused returns an error if pods have GPUs, or if that is unknown.
 func (o *verifyOptions) checkUnused(ctx context.Context, stderr io.Writer) error {
-	entries, problems, err := allocation.OpenStore(paths.Allocations(o.stateDir)).List(ctx)
+	entries, problems, err := allocation.OpenStore(paths.Allocations(o.StateDir)).List(ctx)
 	for _, p := range problems {
 		err = errors.Join(err, p.Err)
 	}
@@ -219,7 +221,7 @@ func (o *verifyOptions) measure(ctx context.Context) error {
 	}
 	var request []string
 	if o.runtime == shimfile.RuntimeName {
-		request = shimFlags(os, cmp.Or(o.request(), "all"))
+		request = shimFlags(os, cmp.Or(o.Request(), "all"))
 	}
 	configured, err := o.start(ctx, "as configured", edits, request...)
 	switch {
@@ -243,7 +245,7 @@ func (o *verifyOptions) measure(ctx context.Context) error {
 func (o *verifyOptions) start(ctx context.Context, what string, edits ocispec.Edits, flags ...string) (refused string, err error) {
 	if flags == nil {
 		edits.Env = []string{decision.VisibleVariable + "=none"} // The runtime shim makes no further edits.
-		flags, err = runflags.Flags(runflags.Ctr, ocispec.OS(runtime.GOOS), edits, new(nodeFiles).files())
+		flags, err = runflags.Flags(runflags.Ctr, ocispec.OS(runtime.GOOS), edits, new(gpus.DriverFiles).Files())
 	}
 	if err == nil {
 		refused, err = o.ctr.start(ctx, flags)

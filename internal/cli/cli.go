@@ -1,5 +1,5 @@
 // Package cli has what the command lines of our programs share: signals, exit
-// statuses, logs and the version.
+// statuses, suggestions, logs and the version.
 package cli
 
 import (
@@ -7,27 +7,40 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// Exit statuses.
+// Exit statuses of all programs.
 const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitUnknown = 3
 )
 
-// usageError is an incorrect call of a program.
-type usageError struct{ error }
+// statusError is an error with an exit status of its own.
+type statusError struct {
+	error
+	status int
+}
 
-func (e usageError) Unwrap() error { return e.error }
+func (e statusError) Unwrap() error { return e.error }
+
+// Usage returns an error about an incorrect call of the program.
+func Usage(format string, args ...any) error {
+	return statusError{fmt.Errorf(format, args...), exitUsage}
+}
+
+// Unknown returns err as the reason why the result of a check is unknown.
+func Unknown(err error) error { return statusError{err, exitUnknown} }
 
 // Main runs command with the arguments of the process until it returns or a signal
 // arrives, and returns the exit status. It prints the error of command.
@@ -47,74 +60,80 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	command.SetFlagErrorFunc(flagError)
 	prepare(command)
 	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
-	if usage := (usageError{}); errors.As(err, &usage) {
+	status := statusError{status: exitFailure}
+	_ = errors.As(err, &status)
+	if status.status == exitUsage {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", called.CommandPath())
-		return exitUsage
 	}
-	if status := (statusError{}); errors.As(err, &status) {
-		return status.status
+	fmt.Fprint(stderr, permissionRemedy(command.Name(), err, isAdministrator()))
+	return status.status
+}
+
+// permissionRemedy returns the remedy for a lack of permission, "" for another error.
+func permissionRemedy(program string, err error, administrator bool) string {
+	if administrator || !errors.Is(err, fs.ErrPermission) {
+		return ""
 	}
-	return exitFailure
+	return fmt.Sprintf("Run %s as %s.\n", program, administratorName)
+}
+
+// flagError makes an error of a flag one of usage. An unknown flag may be a known one
+// with a typing error.
+func flagError(command *cobra.Command, err error) error {
+	unknown := &pflag.NotExistError{}
+	if !errors.As(err, &unknown) {
+		return Usage("%w", err)
+	}
+	var names []string
+	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	hint := suggestion(unknown.GetSpecifiedName(), names, "--")
+	return Usage("%w%s", err, hint)
 }
 
 // prepare makes command and those below it accept flags only, unless they have Args,
-// and makes a group of commands require one of them.
+// and makes a group of commands print its help.
 func prepare(command *cobra.Command) {
 	for _, below := range command.Commands() {
 		prepare(below)
 	}
-	if args := command.Args; args != nil {
-		command.Args = func(c *cobra.Command, list []string) error {
-			if err := args(c, list); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
-		return
+	check := command.Args
+	if check == nil {
+		check = noArguments
 	}
-	command.Args = func(_ *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0:
-			return nil
-		case command.HasSubCommands():
-			return usageError{fmt.Errorf("unknown command %q: want %s", args[0], subcommands(command))}
+	command.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		if status := (statusError{}); err == nil || errors.As(err, &status) {
+			return err
 		}
-		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+		return Usage("%w", err)
 	}
 	if command.HasSubCommands() && !command.Runnable() {
-		command.RunE = func(*cobra.Command, []string) error {
-			return usageError{fmt.Errorf("missing command: want %s", subcommands(command))}
-		}
+		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 }
 
-func subcommands(command *cobra.Command) string {
+func noArguments(command *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case !command.HasSubCommands():
+		return Usage("unexpected argument %q", args[0])
+	}
 	var names []string
 	for _, below := range command.Commands() {
 		if below.IsAvailableCommand() {
 			names = append(names, below.Name())
 		}
 	}
-	return strings.Join(names, ", ")
+	return Usage("unknown command %q%s", args[0], suggestion(args[0], names, command.CommandPath()+" "))
 }
-
-// statusError is an error with an exit status of its own.
-type statusError struct {
-	error
-	status int
-}
-
-func (e statusError) Unwrap() error { return e.error }
-
-// WithStatus returns err with an exit status other than 1.
-func WithStatus(status int, err error) error { return statusError{err, status} }
 
 // Version returns the program's version: set, or that of Go's build information.
 func Version(set string) string {
@@ -132,6 +151,3 @@ func Version(set string) string {
 func Build() string {
 	return fmt.Sprintf("built with %s for %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
-
-// Usage returns an error about an incorrect call of the program.
-func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

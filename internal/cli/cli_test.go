@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -38,35 +41,52 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestGroupsOfCommands(t *testing.T) {
+func TestCommands(t *testing.T) {
 	t.Parallel()
+	const help = "Usage:\n  prog"
 	for name, test := range map[string]struct {
-		args   []string
-		status int
-		stderr string
+		args           []string
+		status         int
+		stdout, stderr string
 	}{
-		"one of the group":     {[]string{"group", "one"}, 0, ""},
-		"own status":           {[]string{"group", "two"}, 7, "prog: not so\n"},
-		"no command":           {nil, 2, "prog: missing command: want completion, group\nTry 'prog --help'.\n"},
-		"no command of group":  {[]string{"group"}, 2, "prog: missing command: want one, two\nTry 'prog group --help'.\n"},
-		"unknown command":      {[]string{"nope"}, 2, "prog: unknown command \"nope\": want completion, group\nTry 'prog --help'.\n"},
-		"unknown in the group": {[]string{"group", "nope"}, 2, "prog: unknown command \"nope\": want one, two\nTry 'prog group --help'.\n"},
-		"argument":             {[]string{"group", "one", "x"}, 2, "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
-		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
+		"one of the group":     {[]string{"group", "one"}, 0, "", ""},
+		"unknown result":       {[]string{"group", "two"}, 3, "", "prog: not answered\n"},
+		"no command":           {nil, 0, help, ""},
+		"no command of group":  {[]string{"group"}, 0, help + " group", ""},
+		"unknown command":      {[]string{"nope"}, 2, "", "prog: unknown command \"nope\"\nTry 'prog --help'.\n"},
+		"similar command":      {[]string{"gruop"}, 2, "", "prog: unknown command \"gruop\"; did you mean prog group?\nTry 'prog --help'.\n"},
+		"similar in the group": {[]string{"group", "tow"}, 2, "", "prog: unknown command \"tow\"; did you mean prog group two?\nTry 'prog group --help'.\n"},
+		"argument":             {[]string{"group", "one", "x"}, 2, "", "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
+		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "", "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
+		"similar flag":         {[]string{"group", "one", "--colour"}, 2, "", "prog: unknown flag: --colour; did you mean --color?\nTry 'prog group one --help'.\n"},
+		"choice":               {[]string{"group", "one", "--color", "red"}, 0, "", ""},
+		"no choice":            {[]string{"group", "one", "--color", "gold"}, 2, "", "prog: invalid argument \"gold\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
+		"similar choice":       {[]string{"group", "one", "--color", "gren"}, 2, "", "prog: invalid argument \"gren\" for \"--color\" flag: want blue, green or red; did you mean green?\nTry 'prog group one --help'.\n"},
+		"completed choice":     {[]string{"__complete", "group", "one", "--color", ""}, 0, "blue\ngreen\nred\n:4\n", "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			command, group := &cobra.Command{Use: "prog"}, &cobra.Command{Use: "group"}
 			command.AddCommand(group)
-			group.AddCommand(
-				&cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }},
-				&cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return WithStatus(7, errors.New("not so")) }},
-			)
+			one := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
+			AddChoice(one, new(string), "color", "", "the color", "blue", "green", "red")
+			group.AddCommand(one, &cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }})
 			var stdout, stderr bytes.Buffer
 			status := run(context.Background(), command, test.args, &stdout, &stderr)
-			if status != test.status || stdout.String() != "" || stderr.String() != test.stderr {
+			if status != test.status || !strings.Contains(stdout.String(), test.stdout) || (test.stdout == "") != (stdout.Len() == 0) || stderr.String() != test.stderr {
 				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 			}
 		})
+	}
+}
+
+func TestPermissionRemedy(t *testing.T) {
+	t.Parallel()
+	denied := fmt.Errorf("read: %w", fs.ErrPermission)
+	if got := permissionRemedy("prog", denied, false); got != "Run prog as "+administratorName+".\n" {
+		t.Errorf("denied: %q", got)
+	}
+	if got := permissionRemedy("prog", denied, true) + permissionRemedy("prog", errors.New("other"), false); got != "" {
+		t.Errorf("no remedy helps: %q", got)
 	}
 }

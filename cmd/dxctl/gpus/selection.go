@@ -1,4 +1,4 @@
-package main
+package gpus
 
 import (
 	"runtime"
@@ -14,15 +14,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 )
 
-// selection is the GPUs that flags select.
-type selection struct {
+// Selection is the GPUs that flags select.
+type Selection struct {
 	all     bool
 	indices []uint
 	luids   []string
 	paths   []string
 }
 
-func (s *selection) addFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags that select GPUs.
+func (s *Selection) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.all, "all", false, "all GPUs that containers can have")
 	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a comma-separated list")
 	flags.Lookup("index").DefValue = "" // not [] in help
@@ -30,13 +31,14 @@ func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&s.paths, "path", nil, "GPU with this location `PATH` or instance ID; can be repeated")
 }
 
-func (s *selection) empty() bool {
+// Empty reports whether no GPU is selected.
+func (s *Selection) Empty() bool {
 	return !s.all && len(s.indices)+len(s.luids)+len(s.paths) == 0
 }
 
-// check validates the flags. [decision.Select] accepts any kind of name in any
+// Check validates the flags. [decision.Select] accepts any kind of name in any
 // place, so a name of another kind could select another GPU.
-func (s *selection) check() error {
+func (s *Selection) Check() error {
 	if s.all && len(s.indices)+len(s.luids)+len(s.paths) > 0 {
 		return cli.Usage("--all excludes --index, --luid and --path")
 	}
@@ -58,9 +60,9 @@ func (s *selection) check() error {
 	return nil
 }
 
-// request returns the selection in the form of DIRECTX_VISIBLE_DEVICES, "" if it is
-// empty.
-func (s *selection) request() string {
+// Request returns the selection in the form of DIRECTX_VISIBLE_DEVICES, "" if it is
+// Empty.
+func (s *Selection) Request() string {
 	if s.all {
 		return "all"
 	}
@@ -71,32 +73,34 @@ func (s *selection) request() string {
 	return strings.Join(slices.Concat(list, s.luids, s.paths), ",")
 }
 
-// nodeFiles selects where the files of drivers are looked up.
-type nodeFiles struct {
+// DriverFiles selects where the files of drivers are looked up.
+type DriverFiles struct {
 	root   string
 	assume bool
 }
 
-func (n *nodeFiles) addFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags that select the root directory.
+func (n *DriverFiles) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.root, "host-root", "", "root `DIRECTORY` of the node (default: this system's)")
 	flags.BoolVar(&n.assume, "assume-files", false, "assume that all driver files exist")
 }
 
-func (n *nodeFiles) check() error {
+func (n *DriverFiles) Check() error {
 	if n.assume && n.root != "" {
 		return cli.Usage("--assume-files excludes --host-root")
 	}
 	return nil
 }
 
-func (n *nodeFiles) rootDir() hostfiles.Root {
+func (n *DriverFiles) rootDir() hostfiles.Root {
 	if n.root == "" && runtime.GOOS != "windows" {
 		return "/"
 	}
 	return hostfiles.Root(n.root)
 }
 
-func (n *nodeFiles) files() decision.Files {
+// Files returns where driver files are looked up.
+func (n *DriverFiles) Files() decision.Files {
 	if n.assume {
 		return hostfiles.Assumed{}
 	}

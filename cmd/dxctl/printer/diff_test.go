@@ -1,4 +1,4 @@
-package main
+package printer
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestJSONDiff(t *testing.T) {
+func TestDiffJSON(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ before, after, want string }{
 		"order is no change": {`{"a":1,"b":[1]}`, `{"b":[ 1 ],"a":1}`, ""},
@@ -14,12 +14,12 @@ func TestJSONDiff(t *testing.T) {
 			"--- file\n+++ file\n@@ -1,6 +1,7 @@\n {\n   \"a\": \"A&B<\",\n   \"b\": [\n-    \"x\"\n+    \"x\",\n+    {\"k\":{}}\n   ]\n }\n"},
 		"large numbers": {`{"a":18446744073709551615}`, `{"a":18446744073709551615}`, ""},
 	} {
-		if got, err := jsonDiff("file", []byte(test.before), []byte(test.after)); err != nil || got != test.want {
+		if got, err := DiffJSON("file", []byte(test.before), []byte(test.after)); err != nil || got != test.want {
 			t.Errorf("%s: %v\n%s", name, err, got)
 		}
 	}
 	for _, bad := range []string{"", "{", "{} {}"} {
-		if got, err := jsonDiff("file", []byte("{}"), []byte(bad)); err == nil {
+		if got, err := DiffJSON("file", []byte("{}"), []byte(bad)); err == nil {
 			t.Errorf("%q: %q", bad, got)
 		}
 	}

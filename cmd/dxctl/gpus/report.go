@@ -1,4 +1,4 @@
-package main
+package gpus
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// deviceReport is a device. The names of its fields are stable.
-type deviceReport struct {
+// Report is a device. The names of its fields are stable.
+type Report struct {
 	// Index is the device's place in the list, from 0.
 	Index       int    `json:"index"`
 	InstanceID  string `json:"instanceID"`
@@ -31,33 +31,33 @@ type deviceReport struct {
 	Replicas   int    `json:"replicas,omitempty"`
 	NotOffered string `json:"notOffered,omitempty"`
 	// Health is "healthy" or the problem.
-	Health          string       `json:"health"`
-	Notes           []string     `json:"notes,omitempty"`
-	Vendor          string       `json:"vendor"`
-	Manufacturer    string       `json:"manufacturer,omitempty"`
-	LocationPath    string       `json:"locationPath,omitempty"`
-	LUID            string       `json:"luid,omitempty"`
-	DedicatedMemory uint64       `json:"dedicatedMemory"` // in bytes
-	Integrated      bool         `json:"integrated"`
-	Detachable      bool         `json:"detachable"`
-	Software        bool         `json:"software"`
-	NUMANode        *int         `json:"numaNode,omitempty"`
-	BusNumber       *uint32      `json:"busNumber,omitempty"`
-	Address         *uint32      `json:"address,omitempty"`
-	Status          uint32       `json:"status"`
-	Problem         uint32       `json:"problem"`
-	DriverKey       string       `json:"driverKey,omitempty"`
-	DriverVersion   string       `json:"driverVersion,omitempty"`
-	DriverStorePath string       `json:"driverStorePath,omitempty"`
-	System32        []fileReport `json:"system32,omitempty" yaml:"system32,omitempty"`
-	SysWOW64        []fileReport `json:"sysWOW64,omitempty" yaml:"sysWOW64,omitempty"`
-	DeviceNodes     []fileReport `json:"deviceNodes,omitempty"`
-	Libraries       []fileReport `json:"libraries,omitempty"`
+	Health          string   `json:"health"`
+	Notes           []string `json:"notes,omitempty"`
+	Vendor          string   `json:"vendor"`
+	Manufacturer    string   `json:"manufacturer,omitempty"`
+	LocationPath    string   `json:"locationPath,omitempty"`
+	LUID            string   `json:"luid,omitempty"`
+	DedicatedMemory uint64   `json:"dedicatedMemory"` // in bytes
+	Integrated      bool     `json:"integrated"`
+	Detachable      bool     `json:"detachable"`
+	Software        bool     `json:"software"`
+	NUMANode        *int     `json:"numaNode,omitempty"`
+	BusNumber       *uint32  `json:"busNumber,omitempty"`
+	Address         *uint32  `json:"address,omitempty"`
+	Status          uint32   `json:"status"`
+	Problem         uint32   `json:"problem"`
+	DriverKey       string   `json:"driverKey,omitempty"`
+	DriverVersion   string   `json:"driverVersion,omitempty"`
+	DriverStorePath string   `json:"driverStorePath,omitempty"`
+	System32        []File   `json:"system32,omitempty" yaml:"system32,omitempty"`
+	SysWOW64        []File   `json:"sysWOW64,omitempty" yaml:"sysWOW64,omitempty"`
+	DeviceNodes     []File   `json:"deviceNodes,omitempty"`
+	Libraries       []File   `json:"libraries,omitempty"`
 }
 
-// fileReport is a file on the node, relative to the driver store path if it is one
+// File is a file on the node, relative to the driver store path if it is one
 // of the driver's, and its path in a container.
-type fileReport struct {
+type File struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	// Missing reports that it does not exist, Problem why that is unknown. Both are
@@ -69,13 +69,13 @@ type fileReport struct {
 // kindNone is the kind of a device that is never offered.
 const kindNone = "none"
 
-// reportDevices returns the reports of devices, with the resources to which the policy of a
+// NewReports returns the reports of devices, with the resources to which the policy of a
 // node with this operating system assigns them.
-func reportDevices(devices []discovery.Device, p policy.Policy, os string) []deviceReport {
-	reports := make([]deviceReport, len(devices))
+func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report {
+	reports := make([]Report, len(devices))
 	for i, a := range (resources.Node{OneResource: resources.LimitedToOne(p, os)}).Assign(devices, p.Resources) {
 		d := a.Device
-		r := deviceReport{
+		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
 			Kind: cmp.Or(string(d.Kind()), kindNone), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
 			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
@@ -83,7 +83,7 @@ func reportDevices(devices []discovery.Device, p policy.Policy, os string) []dev
 			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
 			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Status: d.Status, Problem: d.Problem,
 			DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
-			System32: runtimeFileReports(d.System32), SysWOW64: runtimeFileReports(d.SysWOW64),
+			System32: runtimeFiles(d.System32), SysWOW64: runtimeFiles(d.SysWOW64),
 		}
 		if a.Rule != nil {
 			r.Resource, r.Replicas = a.Rule.Name, a.Rule.Replicas
@@ -92,42 +92,45 @@ func reportDevices(devices []discovery.Device, p policy.Policy, os string) []dev
 			r.LUID = d.LUID.String()
 		}
 		for _, node := range d.DeviceNodes {
-			r.DeviceNodes = append(r.DeviceNodes, fileReport{Source: node.Path, Destination: node.ContainerPath})
+			r.DeviceNodes = append(r.DeviceNodes, File{Source: node.Path, Destination: node.ContainerPath})
 		}
 		for _, library := range d.Libraries {
-			r.Libraries = append(r.Libraries, fileReport{Source: library.Source, Destination: library.Destination})
+			r.Libraries = append(r.Libraries, File{Source: library.Source, Destination: library.Destination})
 		}
 		reports[i] = r
 	}
 	return reports
 }
 
-func runtimeFileReports(files []discovery.RuntimeFile) []fileReport {
-	var reports []fileReport
+func runtimeFiles(files []discovery.RuntimeFile) []File {
+	var reports []File
 	for _, f := range files {
-		reports = append(reports, fileReport{Source: f.Source, Destination: f.Destination})
+		reports = append(reports, File{Source: f.Source, Destination: f.Destination})
 	}
 	return reports
 }
 
-func (r deviceReport) name() string { return cmp.Or(r.LocationPath, r.InstanceID) }
+// Name returns the location path or the instance ID.
+func (r Report) Name() string { return cmp.Or(r.LocationPath, r.InstanceID) }
 
-func (r deviceReport) memory() string {
+// Memory returns the dedicated memory as text, "" for none.
+func (r Report) Memory() string {
 	if r.DedicatedMemory == 0 {
 		return ""
 	}
 	return humanize.IBytes(r.DedicatedMemory)
 }
 
-func (r deviceReport) numaNode() string {
+// NUMA returns the NUMA node as text, "" if it is unknown.
+func (r Report) NUMA() string {
 	if r.NUMANode == nil {
 		return ""
 	}
 	return strconv.Itoa(*r.NUMANode)
 }
 
-// availability returns the health of a device, or why containers cannot have it.
-func (r deviceReport) availability() string {
+// Availability returns the health of a device, or why containers cannot have it.
+func (r Report) Availability() string {
 	switch {
 	case r.Health != discovery.Health{}.String():
 		return r.Health
@@ -143,24 +146,24 @@ func (r deviceReport) availability() string {
 	return r.Health
 }
 
-// deviceDetail is a device and the state of its files.
-type deviceDetail struct {
-	deviceReport
+// Detail is a device and the state of its files.
+type Detail struct {
+	Report
 	// FilesChecked reports whether the files were looked up, and NotChecked why not.
 	FilesChecked bool   `json:"filesChecked"`
 	NotChecked   string `json:"notChecked,omitempty"`
 }
 
-// detail returns a device with the state of its files.
-func (n nodeFiles) detail(r deviceReport) deviceDetail {
-	d := deviceDetail{deviceReport: r}
+// Detail returns a device with the state of its files.
+func (n DriverFiles) Detail(r Report) Detail {
+	d := Detail{Report: r}
 	d.NotChecked = d.checkFiles(n)
 	d.FilesChecked = d.NotChecked == ""
 	return d
 }
 
 // checkFiles looks the files up, or returns why that is not possible.
-func (d *deviceDetail) checkFiles(files nodeFiles) (reason string) {
+func (d *Detail) checkFiles(files DriverFiles) (reason string) {
 	if files.assume {
 		return "--assume-files is set"
 	}
@@ -176,7 +179,7 @@ func (d *deviceDetail) checkFiles(files nodeFiles) (reason string) {
 		}
 	}
 	for _, list := range []struct {
-		files []fileReport
+		files []File
 		dir   string
 	}{{d.System32, store}, {d.SysWOW64, store}, {d.DeviceNodes, ""}, {d.Libraries, ""}} {
 		for i := range list.files {

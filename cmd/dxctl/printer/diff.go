@@ -1,4 +1,4 @@
-package main
+package printer
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// jsonDiff returns a unified diff of the pretty forms of two JSON documents, "" if
+// DiffJSON returns a unified diff of the pretty forms of two JSON documents, "" if
 // they are the same.
-func jsonDiff(name string, before, after []byte) (string, error) {
+func DiffJSON(name string, before, after []byte) (string, error) {
 	old, err := prettyJSON(before)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
@@ -24,11 +24,11 @@ func jsonDiff(name string, before, after []byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s, changed: %w", name, err)
 	}
-	return textDiff(name, []byte(old), []byte(edited)), nil
+	return DiffText(name, []byte(old), []byte(edited)), nil
 }
 
-// textDiff returns a unified diff of two texts, "" if they are the same.
-func textDiff(name string, before, after []byte) string {
+// DiffText returns a unified diff of two texts, "" if they are the same.
+func DiffText(name string, before, after []byte) string {
 	_, hunks, _ := strings.Cut(string(diff.Diff(name, before, name, after)), "\n") // "diff NAME NAME"
 	return hunks
 }

@@ -1,0 +1,76 @@
+// Package gpus selects the GPUs of a node by flags, and reports them.
+package gpus
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+
+	"github.com/spf13/pflag"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
+
+// Node selects the policy and the GPUs that a command uses: by default those
+// of this node.
+type Node struct {
+	StateDir, ConfigFile, Inventory string
+	// Trusted refuses an inventory that other users can write: the command acts on it.
+	Trusted bool
+}
+
+// AddFlags adds the flags that select the policy and the GPUs.
+func (n *Node) AddFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
+	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
+	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+}
+
+// Open returns the policy and the source of the GPUs.
+func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
+	p, devices, err := n.read(stderr)
+	if err != nil {
+		return nil, p, err
+	}
+	var source discovery.Source = discovery.Static(devices)
+	switch {
+	case n.Inventory != "":
+		if devices, err = config.ReadInventory(n.Inventory, !n.Trusted); err != nil {
+			return nil, p, err
+		}
+		source = discovery.Static(devices)
+	case n.ConfigFile != "" && p.Inventory:
+	default:
+		p.Inventory = p.Inventory && n.ConfigFile == ""
+		if source, err = OpenSource(p, n.StateDir); err != nil {
+			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
+		}
+	}
+	return discovery.ByClass(source, capabilities.InForce(p, runtime.GOOS).ByClass()), p, nil
+}
+
+// read returns the policy, and the devices that it was compiled with by --config.
+func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
+	if n.ConfigFile != "" {
+		return config.Compiler{File: n.ConfigFile, Required: true, StateDir: n.StateDir, NodeOS: runtime.GOOS, Inspect: n.Inventory != ""}.Compile()
+	}
+	p, err := policy.Read(n.StateDir)
+	if errors.Is(err, fs.ErrPermission) && n.Inventory != "" {
+		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %v\n", err)
+		return policy.Default(), nil, nil
+	}
+	return p, nil, err
+}
+
+// OpenSource opens the source of the GPUs of a node with the policy p.
+func OpenSource(p policy.Policy, stateDir string) (discovery.Source, error) {
+	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Live: true})
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// choice is the value of a flag that has one of a few values.
+type choice struct {
+	value   *string
+	choices []string
+}
+
+// AddChoice adds a flag to command that has one of choices. The default is *value, or else
+// the first. Shells complete the choices, and the usage lists them.
+func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
+	*value = cmp.Or(*value, choices[0])
+	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+either(choices))
+	// It fails only for a flag that does not exist.
+	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Set implements [pflag.Value].
+func (c choice) Set(text string) error {
+	if !slices.Contains(c.choices, text) {
+		return fmt.Errorf("want %s%s", either(c.choices), suggestion(text, c.choices, ""))
+	}
+	*c.value = text
+	return nil
+}
+
+func (c choice) String() string { return *c.value }
+
+// Type implements [pflag.Value].
+func (choice) Type() string { return "string" }
+
+// either returns values as text: a, b or c.
+func either(values []string) string {
+	last := len(values) - 1
+	if last < 1 {
+		return strings.Join(values, "")
+	}
+	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
+
+// suggestion returns the question whether the user meant one of names, "" if none is
+// similar to what was typed. The names are shown with a prefix.
+func suggestion(typed string, names []string, prefix string) string {
+	// Cobra compares the names of commands only.
+	list := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, name := range names {
+		list.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	similar := list.SuggestionsFor(typed)
+	if len(similar) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s%s?", prefix, similar[0])
+}
