@@ -1,29 +1,18 @@
 package main
 
 import (
-	"errors"
-	"io"
 	"runtime"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/daemon"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/shim"
 )
-
-// options are the flags that have no key in config.yaml: where things are on the node.
-type options struct {
-	stateDir, runtimeDir, hostRoot string
-	kubeletDir, podResources       string
-	nodeOS, setupFile, allocateAt  string
-	criSocket                      paths.CRISocket
-}
 
 // Values of --allocate-at.
 const (
@@ -32,9 +21,9 @@ const (
 )
 
 func newCommand() *cobra.Command {
-	var o options
+	var o daemon.Options
 	var flags config.Flags
-	var configFile string
+	var configFile, allocateAt string
 	command := &cobra.Command{
 		Use:   "directx-advertiser",
 		Short: "Offer this node's GPUs to the kubelet and record what it allocates",
@@ -72,38 +61,29 @@ be restarted at any time.`,
 	set.SortFlags = false
 	set.StringVar(&configFile, "config", places.Config, "configuration `FILE`; the default one need not exist")
 	flags.Add(set)
-	set.StringVar(&o.stateDir, "state-dir", places.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
-	set.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
-	set.StringVar(&o.hostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
-	set.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	set.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	set.Var(&o.criSocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
-	set.StringVar(&o.setupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
-	set.StringVar(&o.nodeOS, "node-os", runtime.GOOS, "operating system of the node's containers, windows or linux, if it is not this system's")
-	set.StringVar(&o.allocateAt, "allocate-at", "", "when the kubelet allocates: at `admission` of a pod, or at creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity (default by --node-os). With a wrong admission no container with a GPU starts")
+	set.StringVar(&o.StateDir, "state-dir", places.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
+	set.StringVar(&o.RuntimeDir, "runtime-dir", places.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
+	set.StringVar(&o.HostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
+	set.StringVar(&o.KubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
+	set.StringVar(&o.PodResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
+	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
+	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
+	set.StringVar(&o.NodeOS, "node-os", runtime.GOOS, "operating system of the node's containers, windows or linux, if it is not this system's")
+	set.StringVar(&allocateAt, "allocate-at", "", "when the kubelet allocates: at `admission` of a pod, or at creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity (default by --node-os). With a wrong admission no container with a GPU starts")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if !slices.Contains([]string{"", atAdmission, atCreation}, o.allocateAt) {
-			return cli.Usage("--allocate-at %s: must be %s or %s", o.allocateAt, atAdmission, atCreation)
+		if !slices.Contains([]string{"", atAdmission, atCreation}, allocateAt) {
+			return cli.Usage("--allocate-at %s: must be %s or %s", allocateAt, atAdmission, atCreation)
 		}
-		if o.nodeOS != "windows" && o.nodeOS != "linux" {
-			return cli.Usage("--node-os %s: must be windows or linux", o.nodeOS)
+		if o.NodeOS != "windows" && o.NodeOS != "linux" {
+			return cli.Usage("--node-os %s: must be windows or linux", o.NodeOS)
 		}
-		return newDaemon(o, config.Compiler{
-			File: configFile, Required: set.Changed("config"), StateDir: o.stateDir,
-			OwnDirs: []string{o.runtimeDir, o.kubeletDir}, NodeOS: o.nodeOS, Flags: flags, CheckRuntime: shim.CheckConfigured,
-		}, command.ErrOrStderr()).main(command.Context())
+		o.AtCreation = allocateAt == atCreation || allocateAt == "" && o.NodeOS == "windows"
+		log := logrus.New()
+		log.SetOutput(command.ErrOrStderr())
+		return daemon.New(o, config.Compiler{
+			File: configFile, Required: set.Changed("config"), StateDir: o.StateDir,
+			OwnDirs: []string{o.RuntimeDir, o.KubeletDir}, NodeOS: o.NodeOS, Flags: flags, CheckRuntime: shim.CheckConfigured,
+		}, cli.Version(version), log).Run(command.Context())
 	}
 	return command
-}
-
-func newDaemon(o options, compiler config.Compiler, stderr io.Writer) *daemon {
-	d := &daemon{
-		options: o, compiler: compiler, log: logrus.New(), metrics: metrics.New("directx-advertiser", cli.Version(version)),
-		kubelet: advertiser.PodResources{Socket: o.podResources},
-	}
-	d.pods = advertiser.NewPodTracker(d.kubelet)
-	d.log.SetOutput(stderr)
-	d.run.Store(&run{problem: errors.New("the advertiser is starting")})
-	d.metrics.CollectNode(d.reportNode)
-	return d
 }

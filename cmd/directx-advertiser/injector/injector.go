@@ -1,4 +1,6 @@
-package main
+// Package injector makes the answers to the kubelet by which containers get their GPUs when
+// injection is kubelet. They have the same edits as with the NRI plugin or the shim.
+package injector
 
 import (
 	"context"
@@ -13,63 +15,45 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/injection"
 )
 
-// injector makes the answers to the kubelet by which containers get their GPUs when
-// injection is kubelet. They have the same edits as with the NRI plugin or the shim.
-type injector struct {
-	source  discovery.Source
-	files   ocispec.Files
-	os      ocispec.OS
-	log     logrus.FieldLogger
-	options ocispec.Options
-	// containers lists the kubelet's containers.
-	containers func(context.Context) ([]advertiser.ContainerDevices, error)
-	// resources returns how many resources have GPUs.
-	resources func() int
-}
-
-// newInjector returns the injector for the device plugin that c configures.
-func newInjector(d *daemon, c *advertiser.Config, p policy.Policy) *injector {
-	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
-		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
-	if d.nodeOS == "windows" && !p.ByClass() {
-		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
-	}
-	return &injector{
-		source: c.Source, files: hostfiles.Root(d.hostRoot), os: ocispec.OS(d.nodeOS), log: d.log,
-		options:    ocispec.NewOptions(p),
-		containers: d.kubelet.Containers,
-		resources:  func() int { return d.run.Load().device.ResourcesWithGPUs() },
-	}
+// Injector makes the answers.
+type Injector struct {
+	Source  discovery.Source
+	Files   ocispec.Files
+	OS      ocispec.OS
+	Options ocispec.Options
+	Log     logrus.FieldLogger
+	// Containers lists the kubelet's containers.
+	Containers func(context.Context) ([]advertiser.ContainerDevices, error)
+	// ResourcesWithGPUs returns how many resources have GPUs.
+	ResourcesWithGPUs func() int
 }
 
 // Inject implements [advertiser.Inject]. If a container can hold GPUs of several
 // resources, the answer has no visibility hints: each would name one resource's GPUs,
 // and the kubelet keeps one hint of each name.
-func (i *injector) Inject(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
-	return i.answer(ctx, resource, instanceIDs, i.options.VisibilityHints && i.resources() < 2)
+func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
+	return i.answer(ctx, resource, instanceIDs, i.Options.VisibilityHints && i.ResourcesWithGPUs() < 2)
 }
 
-func (i *injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.Lookup(ctx, i.source, i.options.ByClass, instanceIDs)
+func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
+	devices, err := decision.Lookup(ctx, i.Source, i.Options.ByClass, instanceIDs)
 	if err != nil {
 		return nil, err
 	}
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
-	options := i.options
+	options := i.Options
 	options.VisibilityHints = hints
-	edits, notes, err := ocispec.BuildEdits(i.os, devices, nil, i.files, options)
+	edits, notes, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, options)
 	if err != nil {
 		return nil, err
 	}
-	ocispec.LogNotes(i.log.WithField("resource", resource), notes)
+	ocispec.LogNotes(i.Log.WithField("resource", resource), notes)
 	answer, err := injection.New(edits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", advertiser.ErrNotInjectable, err)
@@ -83,12 +67,12 @@ func (i *injector) answer(ctx context.Context, resource string, instanceIDs []st
 //
 // The kubelet holds no lock while it waits for PreStartContainer
 // (callPreStartContainerIfNeeded in pkg/kubelet/cm/devicemanager, v1.34).
-func (i *injector) Ready(ctx context.Context, resource string, replicaIDs []string) error {
-	containers, err := i.containers(ctx)
+func (i *Injector) Ready(ctx context.Context, resource string, replicaIDs []string) error {
+	containers, err := i.Containers(ctx)
 	found := slices.DeleteFunc(containers, func(c advertiser.ContainerDevices) bool { return !c.Holds(resource, replicaIDs) })
 	switch {
 	case err != nil || len(found) != 1:
-		i.log.WithError(err).WithField("replicas", replicaIDs).
+		i.Log.WithError(err).WithField("replicas", replicaIDs).
 			Warn("A container is started without knowing whether it holds GPUs of several resources: the kubelet does not name one container, as with replicas of init containers")
 		return nil
 	case len(found[0].Replicas) < 2:

@@ -1,4 +1,4 @@
-package main
+package injector
 
 import (
 	"context"
@@ -14,18 +14,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
-
-// failedSource cannot look GPUs up.
-type failedSource struct {
-	discovery.Source
-	err error
-}
-
-func (s failedSource) Find(context.Context, []string) ([]discovery.Device, error) { return nil, s.err }
 
 // hostFiles has every file but those that are called missing.
 type hostFiles struct{}
@@ -66,57 +57,41 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.Device) *injector {
-	return &injector{source: discovery.Static(devices), files: hostFiles{}, os: os, log: testutil.Quiet(), options: options, resources: func() int { return 1 }}
+func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.Device) *Injector {
+	return &Injector{Source: discovery.Static(devices), Files: hostFiles{}, OS: os, Log: testutil.Quiet(), Options: options, ResourcesWithGPUs: func() int { return 1 }}
 }
 
 func TestInject(t *testing.T) {
 	t.Parallel()
-	a, b := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf")
-	unhealthy := windowsGPU("1D00", "nv.inf")
+	unhealthy, linux := windowsGPU("1D00", "nv.inf"), linuxGPU("0")
 	unhealthy.Health.Reason = "it stopped"
-	pathless := windowsGPU("1E00", "nv.inf")
-	pathless.LocationPath = ""
-	files := []*v1beta1.Mount{
-		{HostPath: store + `nv.inf\nvcuda.dll`, ContainerPath: `C:\Windows\System32\nvcuda.dll`, ReadOnly: true},
-		{HostPath: store + `nv.inf\nvcuda32.dll`, ContainerPath: `C:\Windows\SysWOW64\nvcuda.dll`, ReadOnly: true},
-	}
-	class := ocispec.Options{ByClass: true}
+	linux.LibraryPath = []string{"/usr/lib/wsl/lib"}
 	for name, test := range map[string]struct {
-		os      ocispec.OS
-		options ocispec.Options
-		ids     []string
-		want    *v1beta1.ContainerAllocateResponse
-		err     string
+		os   ocispec.OS
+		ids  []string
+		want *v1beta1.ContainerAllocateResponse
+		err  string
 	}{
-		// containerd on Windows refuses a device with a ContainerPath or Permissions.
-		"one": {os: "windows", ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
-			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}}, Mounts: files,
-		}},
-		"two": {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container"},
-		"all by their class": {os: "windows", options: class, ids: []string{`PCI\1B00`, `PCI\1C00`}, want: &v1beta1.ContainerAllocateResponse{
-			Devices: []*v1beta1.DeviceSpec{{HostPath: "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"}}, Mounts: files,
-		}},
-		"without the driver's files": {os: "windows", options: ocispec.Options{NoDriverFiles: true}, ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
+		"Windows": {os: "windows", ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}},
+			Mounts: []*v1beta1.Mount{
+				{HostPath: store + `nv.inf\nvcuda.dll`, ContainerPath: `C:\Windows\System32\nvcuda.dll`, ReadOnly: true},
+				{HostPath: store + `nv.inf\nvcuda32.dll`, ContainerPath: `C:\Windows\SysWOW64\nvcuda.dll`, ReadOnly: true},
+			},
 		}},
-		"no location path":           {os: "windows", ids: []string{`PCI\1E00`}, err: "no location path"},
-		"no location path, by class": {os: "windows", options: class, ids: []string{`PCI\1E00`}, want: &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}, Mounts: files}},
-		"gone":                       {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},
-		"no source":                  {os: "windows", err: "inventory.yaml:3: no"},
-		"unhealthy":                  {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
+		// The library path would replace the image's LD_LIBRARY_PATH.
 		"Linux": {os: "linux", ids: []string{`VMBUS\0`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rwm"}},
 			Mounts:  []*v1beta1.Mount{{HostPath: "/lib/d3d12.so", ContainerPath: "/usr/lib/wsl/lib/d3d12.so", ReadOnly: true}},
 		}},
+		"two":                      {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container"},
 		"Linux, one place for two": {os: "linux", ids: []string{`VMBUS\0`, `VMBUS\1`}, err: "/dev/dxg"},
+		"gone":                     {os: "windows", ids: []string{`PCI\FFFF`}, err: "no longer on this node"},
+		"unhealthy":                {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := testInjector(test.os, test.options, a, b, unhealthy, pathless, linuxGPU("0"), linuxGPU("1"))
-			if test.ids == nil {
-				i.source = failedSource{err: errors.New("inventory.yaml:3: no")}
-			}
+			i := testInjector(test.os, ocispec.Options{}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
 			got, err := i.Inject(t.Context(), "x/y", test.ids)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
@@ -141,7 +116,7 @@ func TestInjectHints(t *testing.T) {
 	a.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	for resources, want := range []int{2, 2, 0} {
 		i := testInjector("windows", ocispec.Options{VisibilityHints: true}, a)
-		i.resources = func() int { return resources }
+		i.ResourcesWithGPUs = func() int { return resources }
 		got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
 		if envs := got.GetEnvs(); err != nil || len(envs) != want || want > 0 && (envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath)) {
 			t.Errorf("%d resources: %v, %v", resources, envs, err)
@@ -176,7 +151,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := testInjector(test.os, test.options, a, b, other, linuxGPU("0"), linuxGPU("1"))
-			i.containers = func(context.Context) ([]advertiser.ContainerDevices, error) {
+			i.Containers = func(context.Context) ([]advertiser.ContainerDevices, error) {
 				other := advertiser.ContainerDevices{Replicas: map[string][]string{"x/a": {"another"}}}
 				return append(test.more, other, advertiser.ContainerDevices{Replicas: test.held}), test.err
 			}
@@ -185,14 +160,5 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
-	}
-}
-
-func TestInjectorOptions(t *testing.T) {
-	t.Parallel()
-	p := policy.Default()
-	p.Assignment, p.DriverFiles = policy.AssignByClass, policy.FilesNone
-	if o := newInjector(&daemon{options: options{nodeOS: "windows"}, log: testutil.Quiet()}, &advertiser.Config{}, p).options; !o.ByClass || !o.NoDriverFiles || len(o.RuntimeFiles) > 0 {
-		t.Errorf("%+v", o)
 	}
 }

@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
+
+// configuration is what the daemon runs with.
+type configuration struct {
+	policy  policy.Policy
+	devices []discovery.Device
+	// problem is why nothing can be advertised, nil if there is none.
+	problem error
+}
+
+// load compiles the configuration. If it is invalid, or cannot be written, the policy
+// of an earlier run stays in force. Without one it returns the problem, with the policy
+// of the flags: the defaults could advertise GPUs that the configuration excludes. Its own
+// error is one of the flags.
+func (d *Daemon) load(ctx context.Context) (*configuration, error) {
+	var flag *config.FlagError
+	p, devices, problem := d.compiler.Compile()
+	if errors.As(problem, &flag) {
+		return nil, flag
+	}
+	if problem == nil {
+		problem = config.Install(d.options.StateDir, p, devices)
+	}
+	d.reportCompilation(problem)
+	if problem == nil {
+		return &configuration{policy: p, devices: devices}, nil
+	}
+	if _, missing := os.Lstat(policy.Path(d.options.StateDir)); missing == nil {
+		last, err := d.readInstalled(ctx)
+		if err == nil {
+			return last, nil
+		}
+		d.log.WithError(err).Error("Cannot use the last node policy")
+	}
+	byFlags := d.compiler
+	byFlags.File, byFlags.Required, byFlags.CheckRuntime = "", false, nil
+	p, _, err := byFlags.Compile()
+	if errors.As(err, &flag) {
+		return nil, flag
+	}
+	return &configuration{policy: p, problem: problem}, nil
+}
+
+// readInstalled returns the configuration of the node policy that an earlier run has installed.
+func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
+	p, err := policy.Read(d.options.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	p.Source.Config = "" // It was not compiled from the present files and flags.
+	var devices []discovery.Device
+	if p.Inventory {
+		devices, err = compiled.Open(d.options.StateDir).Devices(ctx)
+	}
+	return &configuration{policy: p, devices: devices}, err
+}
+
+// reportCompilation logs and counts the result of a compilation, if it differs from the last.
+func (d *Daemon) reportCompilation(err error) {
+	switch differs := d.refused.Replace(err); {
+	case err == nil:
+		d.metrics.ConfigRead(time.Now())
+	case differs:
+		d.metrics.Reloaded(time.Now(), err)
+		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
+	}
+}
+
+// awaitChange returns the configuration that follows c, or nil when ctx ends.
+func (d *Daemon) awaitChange(ctx context.Context, c *configuration) *configuration {
+	if c.problem == nil {
+		return d.watch(ctx, c)
+	}
+	// The state directory can become writable without a change of a file: try again from the start.
+	for ctx.Err() == nil {
+		attempt, cancel := context.WithTimeout(ctx, retryInterval)
+		next := d.watch(attempt, &configuration{})
+		cancel()
+		if next != nil {
+			return next
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) watch(ctx context.Context, c *configuration) *configuration {
+	p, devices, err := d.compiler.Watch(ctx, c.policy, c.devices, d.reportCompilation)
+	if err != nil {
+		return nil // ctx has ended.
+	}
+	return &configuration{policy: p, devices: devices}
+}

@@ -1,0 +1,122 @@
+// Package daemon is the program directx-advertiser: it runs the device plugin with the node's
+// configuration, and starts it again in the same process when that changes.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
+)
+
+// Options are the flags that have no key in config.yaml.
+type Options struct {
+	// StateDir has the node policy and the allocation records, RuntimeDir the socket of the
+	// NRI plugin. HostRoot is where the node's root is mounted.
+	StateDir, RuntimeDir, HostRoot string
+	// KubeletDir is the kubelet's device plugin directory, PodResources the socket of its
+	// PodResources API.
+	KubeletDir, PodResources string
+	CRISocket                paths.CRISocket
+	// SetupFile is written when the node is set up, "" if that is not waited for.
+	SetupFile string
+	// NodeOS is the operating system of the node's containers, windows or linux.
+	NodeOS string
+	// AtCreation reports that the kubelet allocates when it creates a container.
+	AtCreation bool
+}
+
+// Daemon runs the device plugin. Each run has one configuration.
+type Daemon struct {
+	options  Options
+	compiler config.Compiler
+	version  string
+	log      *logrus.Logger
+	metrics  *metrics.Metrics
+	kubelet  advertiser.PodResources
+	pods     *advertiser.PodTracker
+	// recorder is nil until the state directory can be used.
+	recorder *allocation.Recorder
+	// initialized reports that failOnInitError has been checked.
+	initialized bool
+	// refused is the last error of the configuration.
+	refused errlog.Last
+	status  atomic.Pointer[status]
+}
+
+// New returns the daemon of a program's version that compiles its configuration with compiler.
+func New(options Options, compiler config.Compiler, version string, log *logrus.Logger) *Daemon {
+	d := &Daemon{
+		options: options, compiler: compiler, version: version, log: log,
+		metrics: metrics.New("directx-advertiser", version),
+		kubelet: advertiser.PodResources{Socket: options.PodResources},
+	}
+	d.pods = advertiser.NewPodTracker(d.kubelet)
+	d.status.Store(&status{problem: errors.New("the advertiser is starting")})
+	d.metrics.CollectNode(d.reportNode)
+	return d
+}
+
+// Run advertises until ctx ends.
+func (d *Daemon) Run(ctx context.Context) error {
+	c, err := d.load(ctx)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
+	defer d.log.Info("Stopped directx-advertiser")
+	for c != nil && err == nil {
+		c, err = d.serve(ctx, c)
+	}
+	if d.recorder != nil {
+		err = errors.Join(err, d.recorder.Close())
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// errChanged ends the goroutines of a configuration that is no longer in force.
+var errChanged = errors.New("the configuration has changed")
+
+// serve runs everything with a configuration until it changes, and returns the next one, or nil
+// when ctx ends.
+func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
+	if err := cli.ConfigureLog(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
+		return nil, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return d.metrics.Serve(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+	})
+	if c.problem == nil {
+		group.Go(func() error { return d.advertise(ctx, c.policy) })
+	} else {
+		d.status.Store(&status{problem: c.problem})
+	}
+	group.Go(func() error {
+		if next = d.awaitChange(ctx, c); next != nil {
+			return errChanged
+		}
+		return nil
+	})
+	err = group.Wait()
+	if !errors.Is(err, errChanged) {
+		return nil, err
+	}
+	d.metrics.Reloaded(time.Now(), nil)
+	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
+	return next, nil
+}

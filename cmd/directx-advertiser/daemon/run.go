@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/injector"
+	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/shimcheck"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// retryInterval is the delay before a failed step is retried.
+const retryInterval = 2 * time.Second
+
+// advertise runs the device plugin until ctx ends.
+func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
+	if err := d.awaitSetup(ctx); err != nil {
+		return err
+	}
+	if err := d.openRecorder(ctx); err != nil {
+		return err
+	}
+	p = d.resolveModes(p)
+	source, err := d.openSource(ctx, p)
+	if err != nil {
+		return err
+	}
+	c, ready := d.configure(p, discovery.ByClass(source, p.ByClass()))
+	for {
+		a := advertiser.New(c)
+		d.status.Store(&status{advertiser: a, ready: ready})
+		d.initialized, c.FailOnInitError = true, false
+		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
+			return err
+		}
+	}
+}
+
+// resolveModes returns p with the modes that are in force on this node, and reports them.
+func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
+	modes := capabilities.Resolve(p, d.options.NodeOS, capabilities.Build())
+	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.Reason}).Info("Device assignment")
+	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
+	d.metrics.Assignment.Reset()
+	d.metrics.Assignment.WithLabelValues(string(modes.Assignment), modes.Reason).Set(1)
+	d.metrics.DriverFiles.Reset()
+	d.metrics.DriverFiles.WithLabelValues(string(modes.DriverFiles), modes.DriverFilesReason).Set(1)
+	d.metrics.Injection.Reset()
+	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
+	return modes.InForce(p)
+}
+
+// configure returns the configuration of the device plugin, by what gives containers their GPUs:
+// the kubelet, the runtime shim or the NRI plugin. ready reports why it cannot do so now.
+func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, ready func(context.Context) error) {
+	gate := &gate{Source: source, check: d.recorder.CheckWritable, log: d.log}
+	ready = func(context.Context) error { return nil }
+	c = advertiser.Config{
+		Source: gate, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
+		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation,
+		FailOnInitError: p.FailOnInitError && !d.initialized,
+	}
+	switch {
+	case p.Injection == policy.InjectByKubelet:
+		i := d.newInjector(p, source)
+		c.Inject = i.Inject
+		if !c.AtCreation {
+			c.Ready = i.Ready
+		}
+	case p.ServedBy == policy.ServedByShim:
+		ready = shimcheck.New(d.options.StateDir, d.options.CRISocket).Check
+		gate.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), ready(ctx)) }
+		if c.AtCreation {
+			c.Ready = gate.Ready
+		}
+	default:
+		ready = d.checkPlugin
+	}
+	if c.Ready == nil {
+		c.Ready = func(ctx context.Context, _ string, _ []string) error { return ready(ctx) }
+	}
+	return c, ready
+}
+
+func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector.Injector {
+	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
+		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
+	if d.options.NodeOS == "windows" && !p.ByClass() {
+		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
+	}
+	return &injector.Injector{
+		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: ocispec.OS(d.options.NodeOS), Options: ocispec.NewOptions(p), Log: d.log,
+		Containers:        d.kubelet.Containers,
+		ResourcesWithGPUs: func() int { return d.status.Load().advertiser.ResourcesWithGPUs() },
+	}
+}
+
+// openSource opens the source of the GPUs, and waits while the node has none.
+func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
+	open := func() (err error) {
+		source, err = node.Open(node.Options{Inventory: p.Inventory, StateDir: d.options.StateDir, Record: true, UUIDs: true, HostRoot: d.options.HostRoot, Log: d.log})
+		return err
+	}
+	if p.FailOnInitError && !d.initialized {
+		if err := open(); err != nil {
+			return nil, cli.Usage("%w; --inventory names one", err)
+		}
+		return source, nil
+	}
+	err = d.retry(ctx, logrus.InfoLevel, "No GPU is advertised", open)
+	return source, err
+}
+
+// openRecorder opens the allocation records, and waits while that is not possible.
+func (d *Daemon) openRecorder(ctx context.Context) error {
+	if d.recorder != nil {
+		return nil
+	}
+	return d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
+		d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.options.StateDir), d.log)
+		return err
+	})
+}
+
+// awaitSetup waits until the node is set up, if there is a file that reports it.
+func (d *Daemon) awaitSetup(ctx context.Context) error {
+	if d.options.SetupFile == "" {
+		return nil
+	}
+	return d.retry(ctx, logrus.InfoLevel, "No GPU is advertised", func() error { return readiness.CheckSetup(d.options.SetupFile) })
+}
+
+// retry calls try until it succeeds or ctx ends. Meanwhile nothing is advertised. A node without
+// a GPU is ready: it has nothing to advertise.
+func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, try func() error) error {
+	var last errlog.Last
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		problem := err
+		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
+			problem = nil
+		}
+		d.status.Store(&status{problem: problem})
+		if last.Replace(err) {
+			d.log.WithError(err).Log(level, message)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(retryInterval):
+		}
+	}
+}
