@@ -88,7 +88,7 @@ func TestAllocationsOutput(t *testing.T) {
 		if err := o.print(&stdout, reports); err != nil {
 			t.Errorf("%s: %v", output, err)
 		}
-		golden(t, "allocations-"+output, stdout.String())
+		testutil.Golden(t, "testdata/golden/allocations-"+output+".txt", stdout.String())
 	}
 }
 
@@ -203,7 +203,7 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 func TestAllocationsWithoutPermission(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
-	enforceModes(t)
+	testutil.EnforceModes(t)
 	if err := os.Chmod(paths.Allocations(state), 0o300); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
@@ -27,8 +28,8 @@ Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"inspect", "Inspect the node:", []*cobra.Command{newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand(), newVerifyCommand()}},
-		{"containers", "Prepare containers:", []*cobra.Command{newFlagsCommand(), newSpecCommand()}},
+		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand(), newVerifyCommand()}},
+		{"containers", "Prepare containers:", []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand()}},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(command.Version)}},
 	} {

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -12,9 +12,10 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 //go:generate go test -run ^TestDocs$ . -update
@@ -25,20 +26,7 @@ func TestDocs(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the defaults in the page are those on Linux")
 	}
-	file, page := filepath.Join("..", "..", "docs", "cli.md"), cliPage()
-	if *update {
-		if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(text), page); diff != "" {
-		t.Errorf("docs/cli.md is out of date; run 'make generate' (-docs +commands):\n%s", diff)
-	}
+	testutil.Golden(t, filepath.Join("..", "..", "docs", "cli.md"), cliPage())
 }
 
 // everyCommand returns command and all below it that are not hidden.
@@ -194,4 +182,28 @@ func TestExamplesAreRight(t *testing.T) {
 			}
 		}
 	}
+}
+
+// isolated returns args without this machine's node policy, unless they have a state
+// directory.
+func isolated(t *testing.T, args []string) []string {
+	t.Helper()
+	uses := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "doctor", "flags", "spec"}, args[0])
+	if !uses || slices.Contains(args, "--state-dir") {
+		return args
+	}
+	return slices.Concat(args[:1], []string{"--state-dir", filepath.Join(t.TempDir(), "none")}, args[1:])
+}
+
+// ask runs dxctl and returns what it printed.
+func ask(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	command := newCommand()
+	command.SetArgs(isolated(t, args))
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SetErr(&out)
+	err = command.ExecuteContext(t.Context())
+	return out.String(), err
 }

@@ -221,7 +221,7 @@ func (o *verifyOptions) measure(ctx context.Context) error {
 	}
 	var request []string
 	if o.runtime == shimfile.RuntimeName {
-		request = shimFlags(os, cmp.Or(o.Request(), "all"))
+		request = gpus.ShimFlags(os, cmp.Or(o.Request(), "all"))
 	}
 	configured, err := o.start(ctx, "as configured", edits, request...)
 	switch {

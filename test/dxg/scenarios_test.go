@@ -4,7 +4,6 @@ package dxg
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -16,16 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
-
-// update writes the golden file: go test -tags e2e ./test/dxg -run TestScenarios -update.
-var update = flag.Bool("update", false, "write the golden file")
 
 // scenario is what the double reads: see its program.
 type scenario struct {
@@ -164,19 +159,7 @@ func TestScenarios(t *testing.T) {
 	}
 	// Columns are as wide as their longest value, and the hostile one is.
 	text := regexp.MustCompile(`  +`).ReplaceAllString(got.String(), "  ")
-	golden := filepath.Join("testdata", "devices.txt")
-	if *update {
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", golden, diff)
-	}
+	testutil.Golden(t, filepath.Join("testdata", "devices.txt"), text)
 }
 
 // devices returns what dxctl devices prints.

@@ -12,6 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Selection is the GPUs that flags select.
@@ -71,6 +73,17 @@ func (s *Selection) Request() string {
 		list = append(list, strconv.FormatUint(uint64(index), 10))
 	}
 	return strings.Join(slices.Concat(list, s.luids, s.paths), ",")
+}
+
+// ShimFlags returns the flags that run a container with the runtime shim and request
+// GPUs, in the form that [decision.Select] reads. Images cannot set annotations. On
+// Windows, ctr 1.7 drops them.
+func ShimFlags(os ocispec.OS, request string) []string {
+	flags := []string{"--runtime", shimfile.RuntimeName}
+	if os == ocispec.Windows {
+		return append(flags, "--env", decision.VisibleVariable+"="+request)
+	}
+	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)
 }
 
 // DriverFiles selects where the files of drivers are looked up.

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"encoding/json"
@@ -226,7 +226,7 @@ func TestSpecRefusals(t *testing.T) {
 			t.Errorf("%s prints\n%s, want %q", line, got, want)
 		}
 	}
-	command := newSpecCommand()
+	command := NewSpecCommand()
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetIn(strings.NewReader("{"))
 	command.SetArgs([]string{"-", "--state-dir", b.state})
@@ -242,7 +242,7 @@ func TestSpecRefusals(t *testing.T) {
 // README shows this command.
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
-	deployments := filepath.Join("..", "..", "deployments")
+	deployments := filepath.Join("..", "..", "..", "deployments")
 	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle", "config.json"), "--index", "0",
 		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files", "--config", configFile(t, mountsFiles))
 	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
@@ -260,7 +260,7 @@ func TestSpecWithoutPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(allocations, 0o700) })
-	enforceModes(t)
+	testutil.EnforceModes(t)
 	if got := b.lines(t, "spec "+pod+" -o json"); !strings.Contains(got, "permission denied") || strings.Contains(got, "decision") {
 		t.Errorf("%s", got)
 	}

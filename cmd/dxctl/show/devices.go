@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type devicesOptions struct {
 	policy policy.Policy
 }
 
-func newDevicesCommand() *cobra.Command {
+func NewDevicesCommand() *cobra.Command {
 	o := devicesOptions{}
 	command := &cobra.Command{
 		Use:   "devices [INDEX | PATH | LUID | INSTANCE-ID]",

@@ -1,4 +1,4 @@
-package main
+package testutil
 
 import (
 	"runtime"
@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enforceModes makes file modes apply to the test even if it runs as root: it drops
+// EnforceModes makes file modes apply to the test even if it runs as root: it drops
 // the capabilities of the test's thread, which ends with the test. Other goroutines
 // are not affected.
-func enforceModes(t testing.TB) {
+func EnforceModes(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread() // Never unlocked, so that the thread is not reused.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

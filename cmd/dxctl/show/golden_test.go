@@ -1,45 +1,22 @@
-package main
+package show
 
 import (
 	"encoding/json"
-	"flag"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
-
-// update has the golden files written in place of compared: go test ./cmd/dxctl
-// -update. Look at the difference before it is committed.
-var update = flag.Bool("update", false, "write the golden files")
 
 // golden compares got with testdata/golden/NAME.txt. What differs from run to run is
 // taken out of got with [neutral].
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", "golden", name+".txt")
-	got = strings.ReplaceAll(got, "\r\n", "\n")
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; go test ./cmd/dxctl -update writes it", err)
-	}
-	if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
+	testutil.Golden(t, filepath.Join("testdata", "golden", name+".txt"), got)
 }
 
 // clock is a time as our commands print it, with a date or without.

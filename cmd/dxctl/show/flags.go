@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
@@ -34,7 +33,7 @@ type flagsOptions struct {
 	output      string
 }
 
-func newFlagsCommand() *cobra.Command {
+func NewFlagsCommand() *cobra.Command {
 	o := flagsOptions{}
 	command := &cobra.Command{
 		Use:   "flags",
@@ -107,7 +106,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	if o.withShim {
-		return shimFlags(os, o.Request()), nil
+		return gpus.ShimFlags(os, o.Request()), nil
 	}
 	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), options)
 	var flags []string
@@ -122,17 +121,6 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	}
 	reportNotes(stderr, notes)
 	return flags, err
-}
-
-// shimFlags returns the flags that run a container with the runtime shim and request
-// GPUs, in the form that [decision.Select] reads. Images cannot set annotations. On
-// Windows, ctr 1.7 drops them.
-func shimFlags(os ocispec.OS, request string) []string {
-	flags := []string{"--runtime", shimfile.RuntimeName}
-	if os == ocispec.Windows {
-		return append(flags, "--env", decision.VisibleVariable+"="+request)
-	}
-	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)
 }
 
 func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) error {

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -38,7 +38,7 @@ type specOptions struct {
 	output string
 }
 
-func newSpecCommand() *cobra.Command {
+func NewSpecCommand() *cobra.Command {
 	var o specOptions
 	command := &cobra.Command{
 		Use:   "spec CONFIG.json|-",
