@@ -3,7 +3,6 @@ package allocation
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -103,27 +103,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestTokensAreRandom: each bit of a token is 0 at times, and 1.
-func TestTokensAreRandom(t *testing.T) {
-	t.Parallel()
-	var zeros, ones [tokenBytes]byte
-	for range 128 {
-		random, err := hex.DecodeString(string(NewToken()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, b := range random {
-			zeros[i] |= ^b
-			ones[i] |= b
-		}
-	}
-	for i := range tokenBytes {
-		if zeros[i] != 0xff || ones[i] != 0xff {
-			t.Errorf("byte %d has bits that never change", i)
-		}
-	}
-}
-
 func TestBind(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -184,22 +163,6 @@ func TestBind(t *testing.T) {
 	}
 }
 
-func TestResourcesAreIndependent(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	asDisplay := record(t, r, "gpu::0")
-	bind(t, dir, asDisplay, "pod-a", "main")
-	asCompute, err := r.Record(context.Background(), "directx.microsoft.com/compute", []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu`}}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bind(t, dir, asCompute, "pod-b", "main")
-	if diff := cmp.Diff([]ID{asDisplay.ID(), asCompute.ID()}, live(t, r)); diff != "" {
-		t.Errorf("a GPU that moved to another resource (-want +got):\n%s", diff)
-	}
-}
-
 func TestDirectoryMustBePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -243,10 +206,15 @@ func TestBindConcurrently(t *testing.T) {
 
 func TestEnded(t *testing.T) {
 	t.Parallel()
-	// The entries are "pod/container" or "" for unbound ones, oldest first. want are
-	// the indexes of those that have ended.
+	many := slices.Repeat([]string{""}, 3*maxUnbound)
+	var oldest []int
+	for i := range 2 * maxUnbound {
+		oldest = append(oldest, i+1)
+	}
+	// The records are "POD/CONTAINER", or "" for unbound ones, oldest first. Before that can be
+	// "REPLICAS " other than 0, and "inject ". want are the indexes of those that have ended.
 	for name, test := range map[string]struct {
-		entries []string
+		records []string
 		want    []int
 	}{
 		"nothing":                                  {nil, nil},
@@ -262,26 +230,48 @@ func TestEnded(t *testing.T) {
 		"recreated static pod":                     {[]string{"a/main", "a/main"}, []int{0}},
 		"recreated static pod with init container": {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
 		"recreated static pod, only its init ran":  {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
+		"unknown holder":                           {[]string{"?", "b/main"}, nil},
+		"one of two replicas":                      {[]string{"0+1 a/main", "1 b/main"}, []int{0}},
+		"many that wait":                           {append([]string{"a/main"}, many...), oldest},
+		"injected, half of it is handed on":        {[]string{"inject 0+1 ", "inject 0 "}, nil},
+		"injected, all of it is handed on":         {[]string{"inject 0+1 ", "inject 0 ", "inject 1 "}, []int{0}},
+		"injected after tokens":                    {[]string{"0 a/main", "1 ", "inject 0 ", "inject 1 "}, []int{0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var entries []*Entry
-			for i, holder := range test.entries {
-				e := &Entry{Record: Record{Sequence: uint64(i)}}
+			var records []Entry
+			for i, text := range test.records {
+				text, injected := strings.CutPrefix(text, "inject ")
+				replicas, holder, ok := strings.Cut(text, " ")
+				if !ok {
+					replicas, holder = "0", text
+				}
+				e := Entry{Record: Record{ID: ID(strconv.Itoa(i)), Sequence: uint64(i), Injected: injected}, HolderUnknown: holder == "?"}
+				for id := range strings.SplitSeq(replicas, "+") {
+					e.Replicas = append(e.Replicas, Replica{ID: id})
+				}
 				if pod, container, ok := strings.Cut(holder, "/"); ok {
 					e.Holder = &Holder{PodUID: pod, Container: container}
 				}
-				entries = append(entries, e)
+				records = append(records, e)
 			}
 			var got []int
-			for _, e := range ended(entries) {
-				got = append(got, int(e.Sequence))
+			for _, id := range ended(records) {
+				i, _ := strconv.Atoi(string(id))
+				got = append(got, i)
 			}
-			slices.Sort(got)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("ended (-want +got):\n%s", diff)
 			}
 		})
+	}
+	// The kubelet counts the replicas of each resource on its own.
+	both := []Entry{
+		{Record: Record{ID: "0", Resource: display, Replicas: []Replica{{ID: "0"}}}, Holder: &Holder{PodUID: "a"}},
+		{Record: Record{ID: "1", Resource: "x/y", Replicas: []Replica{{ID: "0"}}, Sequence: 1}, Holder: &Holder{PodUID: "b"}},
+	}
+	if got := ended(both); got != nil {
+		t.Errorf("ended by a record of another resource: %v", got)
 	}
 }
 
@@ -305,22 +295,6 @@ func TestRecordEnds(t *testing.T) {
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
 		t.Errorf("%d files, %v; want the record that lives, its binding and the lock", len(files), err)
-	}
-}
-
-func TestUnboundRecordsAreLimited(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	held := record(t, r, "gpu::0")
-	bind(t, dir, held, "pod-a", "main")
-	var last Token
-	for range 3 * maxUnbound {
-		last = record(t, r, "gpu::0")
-	}
-	tokens := live(t, r)
-	if len(tokens) != maxUnbound+1 || tokens[0] != held.ID() || tokens[maxUnbound] != last.ID() {
-		t.Errorf("%d records live; want the one that is held and the newest %d", len(tokens), maxUnbound)
 	}
 }
 

@@ -7,23 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
-
-// Entry is a record that has not ended, with its container.
-type Entry struct {
-	Record
-	// Holder is the container that the record is bound to, nil if none has presented
-	// its token yet, or the binding cannot be read.
-	Holder *Holder
-	// BoundAt is when the holder presented the token, zero without one.
-	BoundAt time.Time
-	// HolderUnknown reports that the record is bound and its binding cannot be
-	// read. A [Problem] says why.
-	HolderUnknown bool
-}
 
 // Problem is a record or binding that cannot be read. Err is one line that names the
 // file.
@@ -61,38 +47,19 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 		if !ok || suffix != recordSuffix {
 			continue
 		}
-		entry, problem, err := s.entry(id)
-		if !errors.Is(err, ErrNotFound) && err != nil {
-			problems = append(problems, Problem{s.path(id, problem), err})
+		record, err := s.record(id)
+		if err == nil {
+			entry := Entry{Record: record}
+			suffix, err = bindingSuffix, s.readHolder(&entry)
+			// A record that has ended meanwhile has lost its binding with it.
+			if _, ended := os.Lstat(s.path(id, recordSuffix)); !errors.Is(ended, fs.ErrNotExist) {
+				entries = append(entries, entry)
+			}
 		}
-		if entry.ID != "" {
-			entries = append(entries, entry)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			problems = append(problems, Problem{s.path(id, suffix), err})
 		}
 	}
-	slices.SortFunc(entries, bySequence)
+	slices.SortFunc(entries, oldestFirst)
 	return entries, problems, nil
-}
-
-// entry returns the record with the given ID, the zero Entry if it cannot be read, and
-// the error of reading the record or its binding with that file's suffix.
-func (s *Store) entry(id ID) (e Entry, suffix string, err error) {
-	record, err := s.get(id)
-	if err != nil {
-		return Entry{}, recordSuffix, err
-	}
-	e.Record = record
-	b, bound, err := s.binding(id)
-	switch {
-	case err != nil:
-		e.HolderUnknown = true
-		return e, bindingSuffix, err
-	case bound:
-		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
-		return e, "", nil
-	}
-	// A record that has ended meanwhile has lost its binding with it.
-	if _, err := os.Lstat(s.path(id, recordSuffix)); errors.Is(err, fs.ErrNotExist) {
-		return Entry{}, "", nil
-	}
-	return e, "", nil
 }

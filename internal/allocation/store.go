@@ -10,11 +10,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-const (
-	recordSuffix  = ".json"
-	bindingSuffix = ".bound"
-)
-
 // Errors of [Store].
 var (
 	// ErrNotFound: there is no record for the token.
@@ -35,9 +30,9 @@ func OpenStore(dir string) *Store { return &Store{dir} }
 // Get returns the record that token stands for. Its error matches
 // [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the
 // file system, and names the file.
-func (s *Store) Get(token Token) (Record, error) { return s.get(token.ID()) }
+func (s *Store) Get(token Token) (Record, error) { return s.record(token.ID()) }
 
-func (s *Store) get(id ID) (r Record, err error) {
+func (s *Store) record(id ID) (r Record, err error) {
 	err = s.read(s.path(id, recordSuffix), id, &r)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, s.path(id, recordSuffix))
@@ -58,6 +53,19 @@ func (s *Store) binding(id ID) (b binding, ok bool, err error) {
 		return binding{}, false, nil
 	}
 	return b, err == nil, err
+}
+
+// readHolder sets the holder of e, unless it is known already.
+func (s *Store) readHolder(e *Entry) error {
+	if e.Holder != nil {
+		return nil
+	}
+	b, bound, err := s.binding(e.ID)
+	if bound {
+		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
+	}
+	e.HolderUnknown = err != nil
+	return err
 }
 
 // Check returns the record that token stands for when holder may have it, and
@@ -101,7 +109,7 @@ func (s *Store) bind(id ID, holder Holder) error {
 			return fmt.Errorf("%w: %s", ErrHeld, b.Holder)
 		}
 		// Do not bind a record that does not exist.
-		if _, err := s.get(id); err != nil {
+		if _, err := s.record(id); err != nil {
 			return err
 		}
 		data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})

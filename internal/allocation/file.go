@@ -1,0 +1,135 @@
+package allocation
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// binding is the content of a binding file.
+type binding struct {
+	ID      ID        `json:"id"`
+	Holder  Holder    `json:"holder"`
+	BoundAt time.Time `json:"boundAt"`
+}
+
+const (
+	recordSuffix  = ".json"
+	bindingSuffix = ".bound"
+
+	apiVersion = "directx.microsoft.com/v1alpha1"
+	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 256, with
+	// instance IDs of 200 characters.
+	maxFileBytes = 16 << 20
+)
+
+// envelope is the format of all files. The checksum is that of the body's bytes in the
+// file.
+type envelope struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Body       json.RawMessage `json:"body"`
+	SHA256     string          `json:"sha256"`
+}
+
+func encode(c content) ([]byte, error) {
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: c.kind(), Body: raw, SHA256: checksum(raw)})
+	if err != nil {
+		return nil, err
+	}
+	return append(data, '\n'), nil
+}
+
+// content is the decoded body of a file.
+type content interface {
+	// kind returns the kind of its file.
+	kind() string
+	// check returns an error if it is not whole, or that of another allocation.
+	check(id ID) error
+}
+
+// decode decodes the file of an allocation, and refuses content that is damaged or not
+// as encoded.
+func decode(data []byte, id ID, c content) error {
+	if len(data) > maxFileBytes {
+		return fmt.Errorf("it is longer than %d bytes", maxFileBytes)
+	}
+	var e envelope
+	err := strictJSON(data, &e)
+	switch {
+	case err != nil:
+		return err
+	case e.Kind != c.kind() || e.APIVersion != apiVersion:
+		return fmt.Errorf("it is a %q of version %q, want %q of %q", e.Kind, e.APIVersion, c.kind(), apiVersion)
+	case e.SHA256 != checksum(e.Body):
+		return errors.New("its checksum does not match")
+	}
+	if err := strictJSON(e.Body, c); err != nil {
+		return err
+	}
+	return c.check(id)
+}
+
+func (r *Record) kind() string { return "Allocation" }
+
+func (r *Record) check(id ID) error {
+	incomplete := func(r Replica) bool { return r.ID == "" || r.InstanceID == "" }
+	switch {
+	case r.ID != id:
+		return fmt.Errorf("it is the record of another allocation (%s)", shorten(string(r.ID), 40))
+	case r.Resource == "" || len(r.Replicas) == 0 || slices.ContainsFunc(r.Replicas, incomplete):
+		return errors.New("it names no resource or no replica")
+	}
+	return nil
+}
+
+func (b *binding) kind() string { return "AllocationBinding" }
+
+func (b *binding) check(id ID) error {
+	switch {
+	case b.ID != id:
+		return fmt.Errorf("it is the binding of another allocation (%s)", shorten(string(b.ID), 40))
+	case b.Holder.PodUID == "" || b.Holder.Container == "":
+		return errors.New("it names no pod or no container")
+	}
+	return nil
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// strictJSON decodes data, and refuses unknown fields and trailing data.
+func strictJSON(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("unexpected data after the end")
+	}
+	return nil
+}
+
+// splitName splits the name of a file into the ID of its allocation and its suffix.
+func splitName(name string) (id ID, suffix string, ok bool) {
+	for _, suffix := range []string{recordSuffix, bindingSuffix} {
+		if base, found := strings.CutSuffix(name, suffix); found && wellFormed(base) {
+			return ID(base), suffix, true
+		}
+	}
+	return "", "", false
+}
