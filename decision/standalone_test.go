@@ -235,7 +235,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 // An image can set the environment of a container.
 func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	t.Parallel()
-	c := Container{OS: ocispec.Linux, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=[a]"}}
+	c := Container{OS: ocispec.Linux, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
 	for _, test := range []struct {
 		annotation string
 		allowed    bool

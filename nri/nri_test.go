@@ -19,7 +19,6 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/decision/extramounts"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
@@ -533,9 +532,9 @@ func TestPodAnnotationsAndPolicy(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
 	pod := testPod()
-	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "[/opt/gpu/tool]"}
+	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "/opt/gpu/tool"}
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	if a, err := b.adjust(pod, container); !errors.Is(err, extramounts.ErrOff) || a != nil {
+	if a, err := b.adjust(pod, container); a != nil || err == nil || !strings.Contains(err.Error(), "extra mounts are disabled on this node") {
 		t.Fatalf("without a policy: %v, error %v", a, err)
 	}
 	b.Policy = policy.Policy{

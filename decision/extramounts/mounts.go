@@ -15,17 +15,17 @@ import (
 
 // Errors of [Policy.Mounts], in addition to those of paths.
 var (
-	ErrOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
-	ErrTooMany     = errors.New("too many files; request fewer, or ask the administrator to raise extraMounts.max")
-	ErrSource      = errors.New("files from there are not allowed; use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
-	ErrNoStore     = errors.New("none of the container's GPUs has a driver store for a relative path; use an absolute path in a directory that extraMounts allows")
-	ErrMissing     = errors.New("no such file; correct the path")
-	ErrNotFile     = errors.New("not a regular file; request single files")
-	ErrLeadsOut    = errors.New("a link or junction leads out of the allowed directory; request the file itself")
-	ErrDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
-	ErrDirectory   = errors.New("directory is for a destination that is a file name on Windows; remove it")
-	ErrSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
-	ErrTaken       = errors.New("another file is mounted there; use another name")
+	errOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
+	errTooMany     = errors.New("too many files; request fewer, or ask the administrator to raise extraMounts.max")
+	errSource      = errors.New("files from there are not allowed; use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
+	errNoStore     = errors.New("none of the container's GPUs has a driver store for a relative path; use an absolute path in a directory that extraMounts allows")
+	errMissing     = errors.New("no such file; correct the path")
+	errNotFile     = errors.New("not a regular file; request single files")
+	errLeadsOut    = errors.New("a link or junction leads out of the allowed directory; request the file itself")
+	errDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
+	errDirectory   = errors.New("directory is for a destination that is a file name on Windows; remove it")
+	errSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
+	errTaken       = errors.New("another file is mounted there; use another name")
 )
 
 const (
@@ -61,9 +61,9 @@ func (p Policy) Mounts(requests []Request, devices []discovery.Device, given []s
 	case len(requests) == 0:
 		return nil, nil
 	case p.Sources != policy.MountDriverStore && p.Sources != policy.MountHostDirectories:
-		return nil, ErrOff
+		return nil, errOff
 	case len(requests) > p.Max:
-		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(requests), p.Max, ErrTooMany)
+		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(requests), p.Max, errTooMany)
 	}
 	taken := map[string]string{}
 	for _, m := range given {
@@ -84,7 +84,7 @@ func (p Policy) Mounts(requests []Request, devices []discovery.Device, given []s
 			taken[key] = source
 			mounts = append(mounts, ocispec.ReadOnlyMount(p.OS, source, destination))
 		case ocispec.DestinationKey(p.OS, other) != ocispec.DestinationKey(p.OS, source):
-			return nil, fmt.Errorf("destination %s: %w", quote(destination), ErrTaken)
+			return nil, fmt.Errorf("destination %s: %w", quote(destination), errTaken)
 		}
 	}
 	return mounts, nil
@@ -122,9 +122,9 @@ func (p Policy) destination(request Request, from plainPath) (string, error) {
 	path, dirs := to.path, p.defaultDirs()
 	switch {
 	case request.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
-		return "", ErrDirectory
+		return "", errDirectory
 	case !to.absolute && to.elements > 1:
-		return "", fmt.Errorf("destination %s: %w", quote(text), ErrDestination)
+		return "", fmt.Errorf("destination %s: %w", quote(text), errDestination)
 	case request.Directory == policy.SysWOW64:
 		path = join(p.OS, dirs[1], to.path)
 	case !to.absolute:
@@ -134,7 +134,7 @@ func (p Policy) destination(request Request, from plainPath) (string, error) {
 		dirs = p.Destinations
 	}
 	if !slices.ContainsFunc(dirs, func(dir string) bool { return below(p.OS, dir, path) }) {
-		return "", fmt.Errorf("destination %s: %w", quote(path), ErrDestination)
+		return "", fmt.Errorf("destination %s: %w", quote(path), errDestination)
 	}
 	return path, nil
 }
@@ -151,7 +151,7 @@ func (p Policy) defaultDirs() []string {
 // hostFile returns the file that an absolute path leads to.
 func (p Policy) hostFile(path string) (string, error) {
 	if p.Sources != policy.MountHostDirectories || !slices.ContainsFunc(p.HostDirectories, func(f string) bool { return below(p.OS, f, path) }) {
-		return "", ErrSource
+		return "", errSource
 	}
 	return p.regular(path, p.HostDirectories)
 }
@@ -159,7 +159,7 @@ func (p Policy) hostFile(path string) (string, error) {
 // driverFile returns the file that a relative path leads to in the first driver
 // store directory that has it.
 func (p Policy) driverFile(path string, devices []discovery.Device) (string, error) {
-	missing := ErrNoStore
+	missing := errNoStore
 	if p.OS == ocispec.Linux {
 		return "", missing
 	}
@@ -168,10 +168,10 @@ func (p Policy) driverFile(path string, devices []discovery.Device) (string, err
 			continue
 		}
 		source, err := p.regular(join(p.OS, d.DriverStorePath, path), []string{d.DriverStorePath})
-		if !errors.Is(err, ErrMissing) {
+		if !errors.Is(err, errMissing) {
 			return source, err
 		}
-		missing = ErrMissing
+		missing = errMissing
 	}
 	return "", missing
 }
@@ -182,7 +182,7 @@ func (p Policy) regular(path string, dirs []string) (string, error) {
 	final, isRegular, err := p.Files.Resolve(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", ErrMissing
+		return "", errMissing
 	case err != nil:
 		return "", fmt.Errorf("read file: %w", err)
 	}
@@ -196,12 +196,12 @@ func (p Policy) regular(path string, dirs []string) (string, error) {
 		}
 		if below(p.OS, root, final) {
 			if !isRegular {
-				return "", ErrNotFile
+				return "", errNotFile
 			}
 			return final, nil
 		}
 	}
-	return "", ErrLeadsOut
+	return "", errLeadsOut
 }
 
 // checkSystem refuses a destination that is a file of Windows. The node's files
@@ -217,16 +217,16 @@ func (p Policy) checkSystem(source, destination string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w (checking the node's own file failed: %w)", ErrSystemFile, err)
+		return fmt.Errorf("%w (checking the node's own file failed: %w)", errSystemFile, err)
 	case !isRegular:
-		return ErrSystemFile
+		return errSystemFile
 	}
 	same, err := p.Files.SameContent(source, destination)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w (comparing the node's own file failed: %w)", ErrSystemFile, err)
+		return fmt.Errorf("%w (comparing the node's own file failed: %w)", errSystemFile, err)
 	case !same:
-		return ErrSystemFile
+		return errSystemFile
 	}
 	return nil
 }

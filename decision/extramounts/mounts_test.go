@@ -92,26 +92,26 @@ func TestFilesThatAreGranted(t *testing.T) {
 	t.Parallel()
 	root := windowsNode()
 	for name, test := range map[string]struct {
-		text   string
-		policy []func(*Policy)
-		want   []string // source > destination
+		requests []Request
+		policy   []func(*Policy)
+		want     []string // source > destination
 	}{
-		"nothing":                           {text: `[]`},
-		"by name":                           {text: `[nvcuda_loader64.dll]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
-		"under another name":                {text: `[{source: nvcuda_loader64.dll, destination: x.dll}]`, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
-		"for 32-bit programs":               {text: `[{source: x86\tool.exe, directory: SysWOW64}]`, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
-		"either separator":                  {text: `[x86/tool.exe]`, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"of the second device":              {text: `[amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"several":                           {text: `[amd.exe, x86\tool.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"below System32, a new name":        {text: `[{source: amd.exe, destination: 'C:\Windows\System32\amd\a.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
-		"the same twice is one":             {text: `[amd.exe, amd.exe]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"what the container gets anyway":    {text: `[{source: nvcuda_loader64.dll, destination: nvcuda.dll}]`},
-		"the same file as the node's":       {text: `[nvidia-smi.exe]`, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
-		"of a host directory":               {text: `['C:\tools\sub\deep.exe']`, policy: []func(*Policy){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
-		"of a host directory in any case":   {text: `['c:/tools/trace.exe']`, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"driver store and host directories": {text: `[amd.exe]`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"to a directory of the policy":      {text: `[{source: amd.exe, destination: 'C:\app\bin\a.exe'}]`, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
-		"letters beyond ASCII":              {text: `[{source: amd.exe, destination: 'Grünfläche.exe'}]`, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
+		"nothing":                           {requests: []Request{}},
+		"by name":                           {requests: []Request{{Source: "nvcuda_loader64.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
+		"under another name":                {requests: []Request{{Source: "nvcuda_loader64.dll", Destination: "x.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
+		"for 32-bit programs":               {requests: []Request{{Source: `x86\tool.exe`, Directory: "SysWOW64"}}, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
+		"either separator":                  {requests: []Request{{Source: "x86/tool.exe"}}, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"of the second device":              {requests: []Request{{Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"several":                           {requests: []Request{{Source: "amd.exe"}, {Source: `x86\tool.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"below System32, a new name":        {requests: []Request{{Source: "amd.exe", Destination: `C:\Windows\System32\amd\a.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
+		"the same twice is one":             {requests: []Request{{Source: "amd.exe"}, {Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"what the container gets anyway":    {requests: []Request{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}}},
+		"the same file as the node's":       {requests: []Request{{Source: "nvidia-smi.exe"}}, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
+		"of a host directory":               {requests: []Request{{Source: `C:\tools\sub\deep.exe`}}, policy: []func(*Policy){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
+		"of a host directory in any case":   {requests: []Request{{Source: "c:/tools/trace.exe"}}, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"driver store and host directories": {requests: []Request{{Source: "amd.exe"}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"to a directory of the policy":      {requests: []Request{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
+		"letters beyond ASCII":              {requests: []Request{{Source: "amd.exe", Destination: "Grünfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,12 +119,8 @@ func TestFilesThatAreGranted(t *testing.T) {
 			for _, change := range test.policy {
 				change(&p)
 			}
-			requests, err := Parse("list", test.text)
-			if err != nil {
-				t.Fatal(err)
-			}
 			given := []specs.Mount{{Source: store + `\NVCUDA_loader64.dll`, Destination: `c:\windows\system32\nvcuda.dll`}}
-			mounts, err := p.Mounts(requests, devices(), given)
+			mounts, err := p.Mounts(test.requests, devices(), given)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,85 +142,77 @@ func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	root := windowsNode()
 	for name, test := range map[string]struct {
-		text   string
-		policy []func(*Policy)
-		want   error
+		requests []Request
+		policy   []func(*Policy)
+		want     error
 	}{
-		"off":                             {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.Sources = policy.MountNothing }}, want: ErrOff},
-		"no policy at all":                {text: `[amd.exe]`, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = policy.ExtraMounts{} }}, want: ErrOff},
-		"too many":                        {text: `[a, b, c, d, e]`, want: ErrTooMany},
-		"missing":                         {text: `[nothere.exe]`, want: ErrMissing},
-		"a directory":                     {text: `[dir]`, want: ErrNotFile},
-		"one good, one not":               {text: `[amd.exe, nothere.exe]`, want: ErrMissing},
-		"dots":                            {text: `['..\secret.inf_1\secret.txt']`, want: ErrDots},
-		"dots inside":                     {text: `['x86\..\amd.exe']`, want: ErrDots},
-		"dots with slashes":               {text: `[../secret.inf_1/secret.txt]`, want: ErrDots},
-		"one dot":                         {text: `['.\amd.exe']`, want: ErrDots},
-		"three dots":                      {text: `['...\amd.exe']`, want: ErrTrailing},
-		"stream":                          {text: `['amd.exe:hidden']`, want: ErrStream},
-		"the file's own stream":           {text: `['amd.exe::$DATA']`, want: ErrStream},
-		"stream of a directory":           {text: `['x86:$I30:$INDEX_ALLOCATION\tool.exe']`, want: ErrStream},
-		"device path":                     {text: `['\\.\PhysicalDrive0']`, want: ErrDevicePath},
-		"literal path":                    {text: `['\\?\C:\tools\trace.exe']`, want: ErrDevicePath},
-		"literal path with slashes":       {text: `['//?/C:/tools/trace.exe']`, want: ErrDevicePath},
-		"object manager path":             {text: `['\??\C:\tools\trace.exe']`, want: ErrDevicePath},
-		"network path":                    {text: `['\\server\share\a.exe']`, want: ErrUNC},
-		"network path with slashes":       {text: `['//server/share/a.exe']`, want: ErrUNC},
-		"drive's current directory":       {text: `['C:trace.exe']`, want: ErrDriveRelative},
-		"a drive":                         {text: `['C:']`, want: ErrDriveRelative},
-		"current drive":                   {text: `['\tools\trace.exe']`, want: ErrDriveRelative},
-		"a root":                          {text: `['C:\']`, want: ErrEmptyElement},
-		"two separators":                  {text: `['x86\\tool.exe']`, want: ErrEmptyElement},
-		"separator at the end":            {text: `['dir\']`, want: ErrEmptyElement},
-		"reserved name":                   {text: `[NUL]`, want: ErrReservedName},
-		"reserved, with an extension":     {text: `['con.txt']`, want: ErrReservedName},
-		"reserved, spaces inside":         {text: `['Com1 .dll']`, want: ErrReservedName},
-		"reserved, superscript":           {text: `['COM¹']`, want: ErrReservedName},
-		"reserved directory":              {text: `['aux\a.dll']`, want: ErrReservedName},
-		"dot at the end":                  {text: `['amd.exe.']`, want: ErrTrailing},
-		"space at the end":                {text: `['amd.exe ']`, want: ErrTrailing},
-		"wildcard":                        {text: `['*.exe']`, want: ErrCharacter},
-		"control character":               {text: "[\"a\\u0001.exe\"]", want: ErrCharacter},
-		"angle bracket":                   {text: `['amd<exe']`, want: ErrCharacter},
-		"full-width separator":            {text: `['x86＼tool.exe']`, want: ErrCharacter},
-		"full-width dots":                 {text: `['．．\a']`, want: ErrCharacter},
-		"division slash":                  {text: `['x86∕tool.exe']`, want: ErrCharacter},
-		"invisible":                       {text: "['amd\u200b.exe']", want: ErrCharacter},
-		"right to left":                   {text: "['amd\u202eexe.dll']", want: ErrCharacter},
-		"Kelvin sign":                     {text: "[{source: amd.exe, destination: '\u212aernel32.dll'}]", want: ErrCharacter},
-		"short name":                      {text: `['NVCUDA~1.DLL']`, want: ErrShortName},
-		"short name of a directory":       {text: `[{source: amd.exe, destination: 'C:\PROGRA~1\a.exe'}]`, policy: []func(*Policy){into(`C:\PROGRA~1`)}, want: ErrShortName},
-		"absolute by default":             {text: `['` + store + `\nvidia-smi.exe']`, want: ErrSource},
-		"no directory of the policy":      {text: `['C:\secret\key.pem']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"a directory that begins alike":   {text: `['C:\toolsmith\no.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"the directory itself":            {text: `['C:\tools']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"a directory in a host directory": {text: `['C:\tools\sub']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrNotFile},
-		"another drive":                   {text: `['D:\tools\trace.exe']`, policy: []func(*Policy){withDirs(`C:\tools`)}, want: ErrSource},
-		"destination with a directory":    {text: `[{source: amd.exe, destination: 'sub\a.exe'}]`, want: ErrDestination},
-		"destination elsewhere":           {text: `[{source: amd.exe, destination: 'C:\app\a.exe'}]`, want: ErrDestination},
-		"destination begins alike":        {text: `[{source: amd.exe, destination: 'C:\Windows\System32x\a.exe'}]`, want: ErrDestination},
-		"destination is the directory":    {text: `[{source: amd.exe, destination: 'C:\Windows\System32'}]`, want: ErrDestination},
-		"destination's other drive":       {text: `[{source: amd.exe, destination: 'D:\Windows\System32\a.exe'}]`, want: ErrDestination},
-		"System32 is not in policy":       {text: `[amd.exe]`, policy: []func(*Policy){into(`C:\app`)}, want: ErrDestination},
-		"destination with dots":           {text: `[{source: amd.exe, destination: '..\a.exe'}]`, want: ErrDots},
-		"destination's stream":            {text: `[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, want: ErrStream},
-		"destination is a device":         {text: `[{source: amd.exe, destination: '\\.\pipe\a'}]`, want: ErrDevicePath},
-		"destination's dot at end":        {text: `[{source: amd.exe, destination: 'kernel32.dll.'}]`, want: ErrTrailing},
-		"destination and directory":       {text: `[{source: amd.exe, destination: 'C:\Windows\System32\a.exe', directory: SysWOW64}]`, want: ErrDirectory},
-		"a file of Windows":               {text: `[kernel32.dll]`, want: ErrSystemFile},
-		"what cannot be compared":         {text: `[{source: amd.exe, destination: held.dll}]`, want: ErrSystemFile},
-		"a directory of Windows":          {text: `[{source: amd.exe, destination: drivers}]`, want: ErrSystemFile},
-		"Windows' file, by its path":      {text: `[{source: amd.exe, destination: 'c:/windows/System32/kernel32.dll'}]`, policy: []func(*Policy){into(`C:\`)}, want: ErrSystemFile},
-		"a driver's place":                {text: `[{source: amd.exe, destination: NVCUDA.dll}]`, want: ErrTaken},
-		"two files at one place":          {text: `[{source: amd.exe, destination: a.exe}, {source: x86\tool.exe, destination: A.EXE}]`, want: ErrTaken},
-		"not a list":                      {text: `amd.exe`, want: ErrMalformed},
-		"an unknown key":                  {text: `[{source: amd.exe, readOnly: false}]`, want: ErrMalformed},
-		"no source":                       {text: `[{destination: amd.exe}]`, want: ErrMalformed},
-		"an unknown directory":            {text: `[{source: amd.exe, directory: Temp}]`, want: ErrMalformed},
-		"empty":                           {text: ``, want: ErrMalformed},
-		"two documents":                   {text: "[a]\n---\n[b]", want: ErrMalformed},
-		"broken list":                     {text: `[`, want: ErrMalformed},
-		"too long":                        {text: `['` + strings.Repeat("a", 70<<10) + `']`, want: ErrMalformed},
+		"off":                             {requests: []Request{{Source: "amd.exe"}}, policy: []func(*Policy){func(p *Policy) { p.Sources = policy.MountNothing }}, want: errOff},
+		"no policy at all":                {requests: []Request{{Source: "amd.exe"}}, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = policy.ExtraMounts{} }}, want: errOff},
+		"too many":                        {requests: []Request{{Source: "a"}, {Source: "b"}, {Source: "c"}, {Source: "d"}, {Source: "e"}}, want: errTooMany},
+		"missing":                         {requests: []Request{{Source: "nothere.exe"}}, want: errMissing},
+		"a directory":                     {requests: []Request{{Source: "dir"}}, want: errNotFile},
+		"one good, one not":               {requests: []Request{{Source: "amd.exe"}, {Source: "nothere.exe"}}, want: errMissing},
+		"dots":                            {requests: []Request{{Source: `..\secret.inf_1\secret.txt`}}, want: errDots},
+		"dots inside":                     {requests: []Request{{Source: `x86\..\amd.exe`}}, want: errDots},
+		"dots with slashes":               {requests: []Request{{Source: "../secret.inf_1/secret.txt"}}, want: errDots},
+		"one dot":                         {requests: []Request{{Source: `.\amd.exe`}}, want: errDots},
+		"three dots":                      {requests: []Request{{Source: `...\amd.exe`}}, want: errTrailing},
+		"stream":                          {requests: []Request{{Source: "amd.exe:hidden"}}, want: errStream},
+		"the file's own stream":           {requests: []Request{{Source: "amd.exe::$DATA"}}, want: errStream},
+		"stream of a directory":           {requests: []Request{{Source: `x86:$I30:$INDEX_ALLOCATION\tool.exe`}}, want: errStream},
+		"device path":                     {requests: []Request{{Source: `\\.\PhysicalDrive0`}}, want: errDevicePath},
+		"literal path":                    {requests: []Request{{Source: `\\?\C:\tools\trace.exe`}}, want: errDevicePath},
+		"literal path with slashes":       {requests: []Request{{Source: "//?/C:/tools/trace.exe"}}, want: errDevicePath},
+		"object manager path":             {requests: []Request{{Source: `\??\C:\tools\trace.exe`}}, want: errDevicePath},
+		"network path":                    {requests: []Request{{Source: `\\server\share\a.exe`}}, want: errUNC},
+		"network path with slashes":       {requests: []Request{{Source: "//server/share/a.exe"}}, want: errUNC},
+		"drive's current directory":       {requests: []Request{{Source: "C:trace.exe"}}, want: errDriveRelative},
+		"a drive":                         {requests: []Request{{Source: "C:"}}, want: errDriveRelative},
+		"current drive":                   {requests: []Request{{Source: `\tools\trace.exe`}}, want: errDriveRelative},
+		"a root":                          {requests: []Request{{Source: `C:\`}}, want: errEmptyElement},
+		"two separators":                  {requests: []Request{{Source: `x86\\tool.exe`}}, want: errEmptyElement},
+		"separator at the end":            {requests: []Request{{Source: `dir\`}}, want: errEmptyElement},
+		"reserved name":                   {requests: []Request{{Source: "NUL"}}, want: errReservedName},
+		"reserved, with an extension":     {requests: []Request{{Source: "con.txt"}}, want: errReservedName},
+		"reserved, spaces inside":         {requests: []Request{{Source: "Com1 .dll"}}, want: errReservedName},
+		"reserved, superscript":           {requests: []Request{{Source: "COM¹"}}, want: errReservedName},
+		"reserved directory":              {requests: []Request{{Source: `aux\a.dll`}}, want: errReservedName},
+		"dot at the end":                  {requests: []Request{{Source: "amd.exe."}}, want: errTrailing},
+		"space at the end":                {requests: []Request{{Source: "amd.exe "}}, want: errTrailing},
+		"wildcard":                        {requests: []Request{{Source: "*.exe"}}, want: errCharacter},
+		"control character":               {requests: []Request{{Source: "a\u0001.exe"}}, want: errCharacter},
+		"angle bracket":                   {requests: []Request{{Source: "amd<exe"}}, want: errCharacter},
+		"full-width separator":            {requests: []Request{{Source: "x86＼tool.exe"}}, want: errCharacter},
+		"full-width dots":                 {requests: []Request{{Source: `．．\a`}}, want: errCharacter},
+		"division slash":                  {requests: []Request{{Source: "x86∕tool.exe"}}, want: errCharacter},
+		"invisible":                       {requests: []Request{{Source: "amd\u200b.exe"}}, want: errCharacter},
+		"right to left":                   {requests: []Request{{Source: "amd\u202eexe.dll"}}, want: errCharacter},
+		"Kelvin sign":                     {requests: []Request{{Source: "amd.exe", Destination: "\u212aernel32.dll"}}, want: errCharacter},
+		"short name":                      {requests: []Request{{Source: "NVCUDA~1.DLL"}}, want: errShortName},
+		"short name of a directory":       {requests: []Request{{Source: "amd.exe", Destination: `C:\PROGRA~1\a.exe`}}, policy: []func(*Policy){into(`C:\PROGRA~1`)}, want: errShortName},
+		"absolute by default":             {requests: []Request{{Source: store + `\nvidia-smi.exe`}}, want: errSource},
+		"no directory of the policy":      {requests: []Request{{Source: `C:\secret\key.pem`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
+		"a directory that begins alike":   {requests: []Request{{Source: `C:\toolsmith\no.exe`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
+		"the directory itself":            {requests: []Request{{Source: `C:\tools`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
+		"a directory in a host directory": {requests: []Request{{Source: `C:\tools\sub`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errNotFile},
+		"another drive":                   {requests: []Request{{Source: `D:\tools\trace.exe`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
+		"destination with a directory":    {requests: []Request{{Source: "amd.exe", Destination: `sub\a.exe`}}, want: errDestination},
+		"destination elsewhere":           {requests: []Request{{Source: "amd.exe", Destination: `C:\app\a.exe`}}, want: errDestination},
+		"destination begins alike":        {requests: []Request{{Source: "amd.exe", Destination: `C:\Windows\System32x\a.exe`}}, want: errDestination},
+		"destination is the directory":    {requests: []Request{{Source: "amd.exe", Destination: `C:\Windows\System32`}}, want: errDestination},
+		"destination's other drive":       {requests: []Request{{Source: "amd.exe", Destination: `D:\Windows\System32\a.exe`}}, want: errDestination},
+		"System32 is not in policy":       {requests: []Request{{Source: "amd.exe"}}, policy: []func(*Policy){into(`C:\app`)}, want: errDestination},
+		"destination with dots":           {requests: []Request{{Source: "amd.exe", Destination: `..\a.exe`}}, want: errDots},
+		"destination's stream":            {requests: []Request{{Source: "amd.exe", Destination: "kernel32.dll::$DATA"}}, want: errStream},
+		"destination is a device":         {requests: []Request{{Source: "amd.exe", Destination: `\\.\pipe\a`}}, want: errDevicePath},
+		"destination's dot at end":        {requests: []Request{{Source: "amd.exe", Destination: "kernel32.dll."}}, want: errTrailing},
+		"destination and directory":       {requests: []Request{{Source: "amd.exe", Destination: `C:\Windows\System32\a.exe`, Directory: "SysWOW64"}}, want: errDirectory},
+		"a file of Windows":               {requests: []Request{{Source: "kernel32.dll"}}, want: errSystemFile},
+		"what cannot be compared":         {requests: []Request{{Source: "amd.exe", Destination: "held.dll"}}, want: errSystemFile},
+		"a directory of Windows":          {requests: []Request{{Source: "amd.exe", Destination: "drivers"}}, want: errSystemFile},
+		"Windows' file, by its path":      {requests: []Request{{Source: "amd.exe", Destination: "c:/windows/System32/kernel32.dll"}}, policy: []func(*Policy){into(`C:\`)}, want: errSystemFile},
+		"a driver's place":                {requests: []Request{{Source: "amd.exe", Destination: "NVCUDA.dll"}}, want: errTaken},
+		"two files at one place":          {requests: []Request{{Source: "amd.exe", Destination: "a.exe"}, {Source: `x86\tool.exe`, Destination: "A.EXE"}}, want: errTaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -232,11 +220,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 			for _, change := range test.policy {
 				change(&p)
 			}
-			var mounts []specs.Mount
-			requests, err := Parse("list", test.text)
-			if err == nil {
-				mounts, err = p.Mounts(requests, devices(), []specs.Mount{{Source: store + `\nvcuda_loader64.dll`, Destination: `C:\Windows\System32\nvcuda.dll`}})
-			}
+			given := []specs.Mount{{Source: store + `\nvcuda_loader64.dll`, Destination: `C:\Windows\System32\nvcuda.dll`}}
+			mounts, err := p.Mounts(test.requests, devices(), given)
 			if !errors.Is(err, test.want) || mounts != nil {
 				t.Fatalf("%v, error %v, want %v", mounts, err, test.want)
 			}
@@ -256,14 +241,14 @@ func TestLinksThatLeadOut(t *testing.T) {
 		want   string
 		err    error
 	}{
-		"to another driver's directory":   {source: `away.txt`, err: ErrLeadsOut},
+		"to another driver's directory":   {source: `away.txt`, err: errLeadsOut},
 		"within":                          {source: `within.dll`, want: store + `\nvcuda_loader64.dll`},
-		"a directory on the way":          {source: `dir\up\secret.txt`, err: ErrLeadsOut},
-		"to a directory that begins like": {source: `neighbor.txt`, err: ErrLeadsOut},
-		"to another drive or directory":   {source: `secret\key.pem`, err: ErrLeadsOut},
-		"to a network share":              {source: `share\a.dll`, err: ErrLeadsOut},
-		"to nothing":                      {source: `dangling.txt`, err: ErrMissing},
-		"out of a host directory":         {source: `C:\tools\away.pem`, err: ErrLeadsOut},
+		"a directory on the way":          {source: `dir\up\secret.txt`, err: errLeadsOut},
+		"to a directory that begins like": {source: `neighbor.txt`, err: errLeadsOut},
+		"to another drive or directory":   {source: `secret\key.pem`, err: errLeadsOut},
+		"to a network share":              {source: `share\a.dll`, err: errLeadsOut},
+		"to nothing":                      {source: `dangling.txt`, err: errMissing},
+		"out of a host directory":         {source: `C:\tools\away.pem`, err: errLeadsOut},
 		"a host directory that is a link": {source: `C:\moved\trace.exe`, want: `C:\tools\trace.exe`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -296,18 +281,18 @@ func TestLinuxContainers(t *testing.T) {
 		"of a host directory":     {request: Request{Source: "/opt/gpu/lib.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/lib.so"},
 		"under another name":      {request: Request{Source: "/opt/gpu/lib.so", Destination: "a.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/a.so"},
 		"to a directory":          {request: Request{Source: "/opt/gpu/lib.so", Destination: "/srv/x/a.so"}, into: []string{"/srv"}, want: "/opt/gpu/lib.so > /srv/x/a.so"},
-		"relative":                {request: Request{Source: "lib.so"}, err: ErrNoStore},
-		"elsewhere":               {request: Request{Source: "/secret/key"}, err: ErrSource},
-		"begins alike":            {request: Request{Source: "/opt/gpux/no.so"}, err: ErrSource},
-		"dots":                    {request: Request{Source: "/opt/gpu/../../secret/key"}, err: ErrDots},
-		"two slashes":             {request: Request{Source: "//opt/gpu/lib.so"}, err: ErrEmptyElement},
-		"backslash":               {request: Request{Source: `/opt/gpu\lib.so`}, err: ErrCharacter},
-		"a link away":             {request: Request{Source: "/opt/gpu/away.so"}, err: ErrLeadsOut},
-		"a directory":             {request: Request{Source: "/opt/gpu/sub"}, err: ErrNotFile},
-		"missing":                 {request: Request{Source: "/opt/gpu/no.so"}, err: ErrMissing},
-		"destination":             {request: Request{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: ErrDestination},
-		"destination of dots":     {request: Request{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: ErrDots},
-		"a directory of Windows'": {request: Request{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: ErrDirectory},
+		"relative":                {request: Request{Source: "lib.so"}, err: errNoStore},
+		"elsewhere":               {request: Request{Source: "/secret/key"}, err: errSource},
+		"begins alike":            {request: Request{Source: "/opt/gpux/no.so"}, err: errSource},
+		"dots":                    {request: Request{Source: "/opt/gpu/../../secret/key"}, err: errDots},
+		"two slashes":             {request: Request{Source: "//opt/gpu/lib.so"}, err: errEmptyElement},
+		"backslash":               {request: Request{Source: `/opt/gpu\lib.so`}, err: errCharacter},
+		"a link away":             {request: Request{Source: "/opt/gpu/away.so"}, err: errLeadsOut},
+		"a directory":             {request: Request{Source: "/opt/gpu/sub"}, err: errNotFile},
+		"missing":                 {request: Request{Source: "/opt/gpu/no.so"}, err: errMissing},
+		"destination":             {request: Request{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: errDestination},
+		"destination of dots":     {request: Request{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: errDots},
+		"a directory of Windows'": {request: Request{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: errDirectory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -330,10 +315,10 @@ func TestLinuxContainers(t *testing.T) {
 // on nothing of Windows' own.
 func FuzzMounts(f *testing.F) {
 	for _, seed := range []string{
-		`[nvidia-smi.exe]`, `[{source: x86\tool.exe, destination: tool.exe, directory: SysWOW64}]`, `['..\secret.inf_1\secret.txt']`,
-		`['\\?\C:\secret\key.pem']`, `['C:\secret\key.pem']`, `[{source: amd.exe, destination: 'C:\Windows\System32\kernel32.dll'}]`,
-		`[{source: amd.exe, destination: 'kernel32.dll::$DATA'}]`, `['NVCUDA~1.DLL']`, `[&a amd.exe, *a]`, `[NUL, 'a ', 'b.']`, `{}`, "[", "\x00",
-		"- a # b\n- source: c\n  directory: SysWOW64", "- {", "'", "\"\\u", `[{source: 'x86/../amd.exe'}]`, `[{source: amd.exe, destination: 'KERNEL32.DLL'}]`,
+		"nvidia-smi.exe", "- source: x86\\tool.exe\n  destination: tool.exe\n  directory: SysWOW64", `["..\\secret.inf_1\\secret.txt"]`,
+		`\\?\C:\secret\key.pem`, `C:\secret\key.pem`, "- source: amd.exe\n  destination: C:\\Windows\\System32\\kernel32.dll",
+		`[{"source": "amd.exe", "destination": "kernel32.dll::$DATA"}]`, "NVCUDA~1.DLL", "- NUL\n- b. # c\n-  a", `["a "]`, "{}", "[", "\x00",
+		"- {", "'", `["\u`, "x86/../amd.exe", "source: amd.exe\ndestination: KERNEL32.DLL",
 	} {
 		f.Add(seed)
 	}
@@ -342,7 +327,7 @@ func FuzzMounts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		requests, err := Parse("list", text)
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) || strings.ContainsAny(err.Error(), "\n\r") {
+			if !errors.Is(err, errMalformed) || strings.ContainsAny(err.Error(), "\n\r") {
 				t.Fatalf("%q", err)
 			}
 			return

@@ -13,16 +13,16 @@ import (
 
 // Errors of a path as it is written.
 var (
-	ErrDots          = errors.New(`"." and ".." are not allowed in a path`)
-	ErrStream        = errors.New("a colon is allowed only after a drive letter: it begins the name of an alternate data stream")
-	ErrDevicePath    = errors.New(`device paths (\\?\, \\.\, \??\) are not allowed`)
-	ErrUNC           = errors.New("network paths are not allowed")
-	ErrDriveRelative = errors.New(`the path is neither relative nor begins with a drive and a separator, such as C:\`)
-	ErrReservedName  = errors.New("a name is reserved for a device")
-	ErrTrailing      = errors.New("a name ends with a dot or a space, which Windows removes")
-	ErrCharacter     = errors.New("a character is not allowed in a path")
-	ErrShortName     = errors.New("a name looks like a short (8.3) name; use the long one")
-	ErrEmptyElement  = errors.New("a path element is empty")
+	errDots          = errors.New(`"." and ".." are not allowed in a path`)
+	errStream        = errors.New("a colon is allowed only after a drive letter: it begins the name of an alternate data stream")
+	errDevicePath    = errors.New(`device paths (\\?\, \\.\, \??\) are not allowed`)
+	errUNC           = errors.New("network paths are not allowed")
+	errDriveRelative = errors.New(`the path is neither relative nor begins with a drive and a separator, such as C:\`)
+	errReservedName  = errors.New("a name is reserved for a device")
+	errTrailing      = errors.New("a name ends with a dot or a space, which Windows removes")
+	errCharacter     = errors.New("a character is not allowed in a path")
+	errShortName     = errors.New("a name looks like a short (8.3) name; use the long one")
+	errEmptyElement  = errors.New("a path element is empty")
 )
 
 // plainPath is a path in which each element is just the name of a file or
@@ -51,17 +51,17 @@ func parseWindowsPath(text string) (plainPath, error) {
 	p := strings.ReplaceAll(text, "/", `\`)
 	switch {
 	case strings.HasPrefix(p, `\\?\`), strings.HasPrefix(p, `\\.\`), strings.HasPrefix(p, `\??\`):
-		return plainPath{}, ErrDevicePath
+		return plainPath{}, errDevicePath
 	case strings.HasPrefix(p, `\\`):
-		return plainPath{}, ErrUNC
+		return plainPath{}, errUNC
 	case strings.HasPrefix(p, `\`):
-		return plainPath{}, ErrDriveRelative
+		return plainPath{}, errDriveRelative
 	}
 	absolute := len(p) >= 2 && p[1] == ':' && asciiLetter(p[0])
 	rest := p
 	if absolute {
 		if len(p) < 3 || p[2] != '\\' {
-			return plainPath{}, ErrDriveRelative
+			return plainPath{}, errDriveRelative
 		}
 		rest = p[3:]
 	}
@@ -79,19 +79,19 @@ func parseWindowsPath(text string) (plainPath, error) {
 func checkName(name string) error {
 	switch {
 	case name == "":
-		return ErrEmptyElement
+		return errEmptyElement
 	case name == ".", name == "..":
-		return ErrDots
+		return errDots
 	case strings.Contains(name, ":"):
-		return ErrStream
+		return errStream
 	case strings.ContainsFunc(name, func(r rune) bool { return !plainRune(r) }):
-		return ErrCharacter
+		return errCharacter
 	case winpath.HasTrailingDot(name):
-		return ErrTrailing
+		return errTrailing
 	case winpath.LooksShort(name):
-		return ErrShortName
+		return errShortName
 	case !winpath.IsLocal(name):
-		return ErrReservedName
+		return errReservedName
 	}
 	return nil
 }
@@ -116,16 +116,16 @@ func asciiLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 
 func parseLinuxPath(text string) (plainPath, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == unicode.ReplacementChar }) {
-		return plainPath{}, ErrCharacter
+		return plainPath{}, errCharacter
 	}
 	rest, absolute := strings.CutPrefix(text, "/")
 	names := strings.Split(rest, "/")
 	for _, name := range names {
 		switch name {
 		case "":
-			return plainPath{}, ErrEmptyElement
+			return plainPath{}, errEmptyElement
 		case ".", "..":
-			return plainPath{}, ErrDots
+			return plainPath{}, errDots
 		}
 	}
 	return plainPath{path: path.Clean(text), absolute: absolute, elements: len(names)}, nil

@@ -62,16 +62,16 @@ type refusal struct {
 // refusals returns requests that the node refuses, by name.
 func (e *extraMounts) refusals() map[string]refusal {
 	return map[string]refusal{
-		"elsewhere":  {"[" + filepath.Dir(e.tools) + "/secret/key]", []string{"secret/key", "extraMounts"}},
-		"missing":    {"[" + e.tools + "/nothing]", []string{"no such file"}},
-		"one-of-two": {"[" + e.tools + "/tool, " + e.tools + "/away]", []string{"tools/away"}},
+		"elsewhere":  {filepath.Dir(e.tools) + "/secret/key", []string{"secret/key", "extraMounts"}},
+		"missing":    {e.tools + "/nothing", []string{"no such file"}},
+		"one-of-two": {e.tools + "/tool\n" + e.tools + "/away", []string{"tools/away"}},
 	}
 }
 
 // granted returns a request with each allowed form of an entry, and the content of the
 // container's files by path.
 func (e *extraMounts) granted() (list string, inside map[string]string) {
-	return fmt.Sprintf("[{source: %[1]s/tool, destination: /srv/tools/tool}, %[1]s/within]", e.tools),
+	return fmt.Sprintf("- source: %[1]s/tool\n  destination: /srv/tools/tool\n- %[1]s/within", e.tools),
 		map[string]string{"/srv/tools/tool": "the tool", "/usr/lib/wsl/lib/within": "deep"}
 }
 
@@ -125,7 +125,7 @@ func TestExtraMounts(t *testing.T) {
 		for _, sources := range []string{"off", "driver-store"} {
 			e.setPolicy(t, sources)
 			mark := e.Kubelet.Mark()
-			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, "["+e.tools+"/tool]"))
+			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, e.tools+"/tool"))
 			bed.MustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
 			// The allocation can still be used.
 			e.setPolicy(t, "host-directories")
@@ -143,7 +143,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 	t.Run("a pod's and a container's request", func(t *testing.T) {
 		both := e.Apply(t, bed.Pod{
 			Name:        "both",
-			Annotations: map[string]string{key: list, key + ".extra": "[{source: " + e.tools + "/second, destination: /srv/tools/second}]", key + ".none": "[/etc/shadow]"},
+			Annotations: map[string]string{key: list, key + ".extra": "source: " + e.tools + "/second\ndestination: /srv/tools/second", key + ".none": "/etc/shadow"},
 			Containers:  []bed.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
 		})
 		own := e.Apply(t, extraMountsPod("own", key+".main", list))

@@ -131,7 +131,7 @@ func TestMetrics(t *testing.T) {
 
 	t.Run("a refusal is counted once and logged once for each try", func(t *testing.T) {
 		mark, events := n.Plugin.Mark(), n.Kubelet.Mark()
-		pod := n.Apply(t, extraMountsPod("refused", decision.ExtraMountsAnnotation, "[/opt/tool]"))
+		pod := n.Apply(t, extraMountsPod("refused", decision.ExtraMountsAnnotation, "/opt/tool"))
 		n.WaitNotStarted(t, pod, "main", events)
 		n.SyncPods(t, pod)
 		bed.Eventually(t, 60*time.Second, "the kubelet tries again", func() error {

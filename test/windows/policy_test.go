@@ -202,7 +202,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 
 	allow("host-directories")
 	t.Run("from the driver store and a directory", func(t *testing.T) {
-		list := `[nvidia-smi.exe, {source: tools/trace.dll, directory: SysWOW64}, {source: '` + tool + `', destination: 'C:\app\tool.exe'}]`
+		list := "- nvidia-smi.exe\n- source: tools/trace.dll\n  directory: SysWOW64\n- source: " + tool + "\n  destination: C:\\app\\tool.exe"
 		p.mustRunBoth(t, extra(list), func(t *testing.T, id string) {
 			p.MustHaveFiles(t, id, first, bed.FilesOf(first...), smi, []bed.Mapped{
 				first[0].File(`tools\trace.dll`, `SysWOW64\trace.dll`), {HostPath: tool, ContainerPath: `C:\app\tool.exe`, ReadOnly: true},
@@ -225,28 +225,28 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		})
 	}
 	refused(map[string]string{
-		`['` + secret + `']`: "files from there are not allowed",
-		`['` + p.GPUs[1].DriverStorePath + `\amdhip64.dll']`:    "files from there are not allowed",
-		`['nvidia-smi.exe:secret']`:                             "alternate data stream",
-		`[tools]`:                                               "not a regular file",
-		`[nothing.dll]`:                                         "no such file",
-		`[a.dll, b.dll, c.dll, d.dll]`:                          "4 files requested, 3 allowed",
-		`['` + p.Path("tools", "LONGTO~1.EXE") + `']`:           "8.3",
-		`[{source: nvidia-smi.exe, destination: KERNEL32.dll}]`: "a file of Windows cannot be replaced",
+		secret: "files from there are not allowed",
+		p.GPUs[1].DriverStorePath + `\amdhip64.dll`:         "files from there are not allowed",
+		`nvidia-smi.exe:secret`:                             "alternate data stream",
+		`tools`:                                             "not a regular file",
+		`nothing.dll`:                                       "no such file",
+		"a.dll\nb.dll\nc.dll\nd.dll":                        "4 files requested, 3 allowed",
+		p.Path("tools", "LONGTO~1.EXE"):                     "8.3",
+		"source: nvidia-smi.exe\ndestination: KERNEL32.dll": "a file of Windows cannot be replaced",
 	})
 	allow("off")
-	refused(map[string]string{`[nvidia-smi.exe]`: "extra mounts are disabled on this node"})
+	refused(map[string]string{`nvidia-smi.exe`: "extra mounts are disabled on this node"})
 	allow("driver-store")
-	refused(map[string]string{`['` + tool + `']`: "files from there are not allowed"})
+	refused(map[string]string{tool: "files from there are not allowed"})
 
 	t.Run("a refused start does not bind the allocation", func(t *testing.T) {
 		token := p.Record(t, bed.Display, first[0].Replica(0))
-		id, err := p.allocatedBy(t, token, extra("[nothing.dll]"))
+		id, err := p.allocatedBy(t, token, extra("nothing.dll"))
 		p.MustRefuse(t, id, err, "no such file")
 		if _, bound, err := allocation.OpenStore(filepath.Dir(p.RecordFile(token))).Holder(token); bound || err != nil {
 			t.Errorf("the allocation is bound: %t, %v", bound, err)
 		}
-		id, err = p.allocatedBy(t, token, extra("[nvidia-smi.exe]"))
+		id, err = p.allocatedBy(t, token, extra("nvidia-smi.exe"))
 		if err != nil {
 			t.Fatalf("start: %v", err)
 		}
