@@ -49,7 +49,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/compiled"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/filewatch"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -298,7 +297,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	}
 	var refused errlog.Last
 	restart := false
-	filewatch.Watch(watched, files, 10*time.Second, func() {
+	watchFiles(watched, files, 10*time.Second, func() {
 		lost := c.lost(ctx)
 		if refused == "" && !lost && c.unchanged(inForce.Source) {
 			report(nil)
