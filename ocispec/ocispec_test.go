@@ -316,8 +316,9 @@ func TestApply(t *testing.T) {
 				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
 				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["bind","ro","rprivate","nosuid","nodev"]}]}`,
 		},
-		"environment":       {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
-		"environment, none": {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
+		"environment":              {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
+		"environment, escaped key": {env, `{"process":{"\u0065nv":["B=1"]}}`, `{"process":{"\u0065nv":["B=1","A=new"]}}`},
+		"environment, none":        {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
 		"environment, as it was written": {
 			env, "{\"process\":{ \"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\" ]}}",
 			"{\"process\":{\"env\":[\"B=\\u0031\",\"A2=x\",null,\"A\",\"C=\xff\",\"A=new\"]}}",

@@ -1,0 +1,200 @@
+package ocispec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+)
+
+var (
+	errMalformed = errors.New("malformed JSON")
+	errNoObject  = errors.New("not a JSON object")
+	errNoList    = errors.New("not a JSON list")
+	errTwice     = errors.New("exists twice or in another case")
+)
+
+// object is a JSON object of a spec. Its members keep their order and their bytes, so
+// that unknown fields survive an edit.
+type object struct {
+	parent  *object // nil for the spec itself
+	key     string
+	members []member
+}
+
+// member is a member of an object. name and value are JSON.
+type member struct {
+	key         string
+	name, value string
+	edited      *object // replaces value
+}
+
+// path returns the keys that lead to key in the object.
+func (o *object) path(key string) string {
+	if o.parent == nil {
+		return key
+	}
+	return o.parent.path(o.key) + "." + key
+}
+
+// set sets the value of key.
+func (o *object) set(key, value string) {
+	o.member(key).value = value
+	for ; o.parent != nil; o = o.parent {
+		o.parent.member(o.key).edited = o
+	}
+}
+
+// member returns the member with key, which it adds if there is none.
+func (o *object) member(key string) *member {
+	i := slices.IndexFunc(o.members, func(m member) bool { return m.key == key })
+	if i < 0 {
+		i = len(o.members)
+		o.members = append(o.members, member{key: key, name: `"` + key + `"`})
+	}
+	return &o.members[i]
+}
+
+// appendTo appends the object as JSON to b.
+func (o *object) appendTo(b []byte) []byte {
+	b = append(b, '{')
+	for i, m := range o.members {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, m.name...), ':')
+		if m.edited != nil {
+			b = m.edited.appendTo(b)
+		} else {
+			b = append(b, m.value...)
+		}
+	}
+	return append(b, '}')
+}
+
+// list is a JSON array of a spec, with its elements decoded and as they are.
+type list[T any] struct {
+	in     *object
+	key    string
+	values []T
+	raw    []string
+}
+
+// reader reads values of a spec until one of them is wrong. After that all are empty.
+type reader struct{ err error }
+
+func (r *reader) fail(path string, err error) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s: %w", path, err)
+	}
+}
+
+// get returns the value of key, which does not exist if there is none or null. Go's
+// decoder, which the runtimes use, ignores the case of keys and lets the last one win: a
+// key that exists twice or in another case cannot be edited safely and is an error.
+func (r *reader) get(o *object, key string) gjson.Result {
+	found := ""
+	for _, m := range o.members {
+		switch {
+		case !strings.EqualFold(m.key, key):
+		case found != "" || m.key != key:
+			r.fail(o.path(key), errTwice)
+		default:
+			found = m.value
+		}
+	}
+	if r.err != nil || found == "null" {
+		return gjson.Result{}
+	}
+	return gjson.Parse(found)
+}
+
+// object returns the object at key, an empty one if there is none or null.
+func (r *reader) object(o *object, key string) *object {
+	value := r.get(o, key)
+	if value.Exists() && !value.IsObject() {
+		r.fail(o.path(key), errNoObject)
+	}
+	return &object{o, key, members(value)}
+}
+
+// members returns the members of a JSON object, none of other values.
+func members(value gjson.Result) (all []member) {
+	value.ForEach(func(key, value gjson.Result) bool {
+		all = append(all, member{key: key.Str, name: key.Raw, value: value.Raw})
+		return true
+	})
+	return all
+}
+
+// readList returns the list at key, an empty one if there is none or null.
+func readList[T any](r *reader, o *object, key string) list[T] {
+	l := list[T]{in: o, key: key}
+	value := r.get(o, key)
+	if value.Exists() && !value.IsArray() {
+		r.fail(o.path(key), errNoList)
+		return l
+	}
+	most := strings.Count(value.Raw, ",") + 1
+	l.values, l.raw = make([]T, 0, most), make([]string, 0, most)
+	value.ForEach(func(_, element gjson.Result) bool {
+		l.values, l.raw = append(l.values, *new(T)), append(l.raw, element.Raw)
+		if err := decode(element, &l.values[len(l.values)-1]); err != nil {
+			r.fail(o.path(key), err)
+		}
+		return r.err == nil
+	})
+	return l
+}
+
+// decode is json.Unmarshal, but faster for strings: the environment is most of a spec.
+func decode(value gjson.Result, v any) error {
+	if s, ok := v.(*string); ok && value.Type == gjson.String && !strings.Contains(value.Raw, `\`) && utf8.ValidString(value.Str) {
+		*s = value.Str
+		return nil
+	}
+	return json.Unmarshal([]byte(value.Raw), v)
+}
+
+// edit removes the elements of l whose keys are in remove, then appends those of add whose
+// keys no element has. It reports whether that changes the list.
+func edit[T any, K comparable](l list[T], remove []K, add []T, keyOf func(T) K) (changed bool, err error) {
+	if len(remove)+len(add) == 0 {
+		return false, nil
+	}
+	known, kept := make([]K, 0, len(l.values)+len(add)), make([]string, 0, len(l.values)+len(add))
+	for i, value := range l.values {
+		if key := keyOf(value); !slices.Contains(remove, key) {
+			known, kept = append(known, key), append(kept, l.raw[i])
+		}
+	}
+	changed = len(kept) < len(l.raw)
+	for _, value := range add {
+		key := keyOf(value)
+		if slices.Contains(known, key) {
+			continue
+		}
+		raw, err := marshal(value)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", l.in.path(l.key), err)
+		}
+		known, kept, changed = append(known, key), append(kept, raw), true
+	}
+	if changed {
+		l.in.set(l.key, "["+strings.Join(kept, ",")+"]")
+	}
+	return changed, nil
+}
+
+// marshal is json.Marshal without HTML escapes, so that "&" stays readable.
+func marshal(v any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
