@@ -10,13 +10,15 @@ export CGO_ENABLED = 0
 # from Go's own stamp, which fails where git does not trust the checkout.
 GOBUILD := GOFLAGS="-trimpath -tags=grpcnotrace" GOAMD64=v1 GOARM64=v8.0 go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
-# The image: its name without a tag, its platforms, and what is below the one for Windows.
+# Where releases are, for owner/name of the module's path: the image, its name without a tag, and the charts.
+OWNER_NAME := $(patsubst github.com/%,%,$(shell go list -m))
 IMAGE ?= docker.io/library/directx-nri
+CHARTS ?= ghcr.io/$(dir $(OWNER_NAME))charts
 IMAGE_PLATFORMS ?= linux-amd64 linux-arm64 windows-amd64
 # The time of everything in archives: https://reproducible-builds.org/specs/source-date-epoch/
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)$(if $(shell git status --porcelain 2>/dev/null | head -n 1),-dirty)
-SOURCE_URL ?=
+SOURCE_URL ?= https://github.com/$(OWNER_NAME)
 comma := ,
 # release runs the tool: $(call release,COMMAND,PLATFORMS)
 release = rm -rf out/$(1) && GOOS= GOARCH= go -C tools/release run . -platforms $(subst $() ,$(comma),$(strip $(2))) \
@@ -66,6 +68,10 @@ release: $(PLATFORMS:%=build-%) bin ## write everything that is released into ou
 	$(call release,documents,$(PLATFORMS))
 	$(call release,images,$(IMAGE_PLATFORMS))
 	tools/release/archives.sh "$(VERSION)" $(PLATFORMS)
+
+.PHONY: publish
+publish: helm ## push the image and the chart of out/release/, which must not exist yet: make publish VERSION=v0.1.0
+	tools/release/publish.sh "$(VERSION)" "$(IMAGE)" "$(CHARTS)"
 
 .PHONY: release-test
 release-test: helm ## make a release twice, compare the two, and look into all of it

@@ -13,6 +13,7 @@
 #                                    the kubelet with the container manager of Windows
 #             packages               runc, crun, busybox-static
 #   helm      bin/                   helm
+#             packages               busybox-static, rpm
 #   cluster   what linux and helm have, and
 #             cluster/               etcd, the API server, the controller manager,
 #                                    the scheduler and kubectl of the kubelet's version
@@ -145,6 +146,11 @@ flags_kubernetes() {
 # flags_helm prints the linker's flags for helm: without them it renders a chart
 # as if for a Kubernetes of years ago. Kubernetes 1.N is client-go v0.N.
 flags_helm() {
+	missing=
+	command -v rpm >/dev/null || missing=rpm
+	have_static_busybox || missing="$missing busybox-static"
+	# shellcheck disable=SC2086 # a list of names
+	install $missing
 	client=$(version_of helm k8s.io/client-go)
 	flags="-s -w -X helm.sh/helm/v3/internal/version.version=$(version_of helm helm.sh/helm/v3)"
 	for package in chartutil lint/rules; do
@@ -214,6 +220,11 @@ kubelet_windows() {
 }
 
 helm() {
+	missing=
+	command -v rpm >/dev/null || missing=rpm
+	have_static_busybox || missing="$missing busybox-static"
+	# shellcheck disable=SC2086 # a list of names
+	install $missing
 	build helm linux "$bin" "$(flags_helm)" helm.sh/helm/v3/cmd/helm
 }
 

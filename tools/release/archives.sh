@@ -1,6 +1,6 @@
 #!/bin/bash
 # archives.sh VERSION PLATFORM...: write into out/release an archive with the programs for each platform, the
-# chart, the images and their checksums. `make release` runs it.
+# packages for Linux, the chart, the images and their checksums. `make release` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=$1
@@ -24,7 +24,7 @@ pack() {
 mkdir -p "$stage/shared/deployments/helm"
 cp -R -- *.md Dockerfile* docs out/help "$stage/shared"
 cp --parents internal/config/*.schema.json "$stage/shared" # The documentation links to them.
-cp -R deployments/{README.md,config,inventory,examples,manifests} "$stage/shared/deployments"
+cp -R deployments/{README.md,config,inventory,examples,manifests,systemd} "$stage/shared/deployments"
 cp -R deployments/helm/directx-nri "$stage/shared/deployments/helm"
 chart=$stage/shared/deployments/helm/directx-nri/Chart.yaml
 old=$(sed -n 's/^appVersion: //p' "$chart")
@@ -37,6 +37,13 @@ for platform in "$@"; do
 	cp -R "$stage/shared" "$stage/$name"
 	cp "bin/$platform"/* "out/documents/$platform"/* "$stage/$name"
 	pack "$stage" "$name" "$name.tar.gz"
+	[[ $platform == linux-* ]] || continue
+	chmod -R u=rwX,go=rX "$stage/$name"
+	find "$stage/$name" tools/release/package -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
+	for packager in deb rpm; do
+		FILES=$stage/$name VERSION=$version ARCH=${platform#linux-} HOMEPAGE=https://$(go list -m) go tool -modfile=tools/release/go.mod \
+			nfpm package --config tools/release/package/nfpm.yaml --packager $packager --target out/release/
+	done
 done
 cp out/images/*.tar out/release
 cd out/release

@@ -84,6 +84,90 @@ func TestRelease(t *testing.T) {
 	t.Run("chart", func(t *testing.T) {
 		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
+	t.Run("packages", func(t *testing.T) { checkPackages(t, first) })
+	t.Run("publish", func(t *testing.T) { checkPublish(t, one, first) })
+}
+
+// checkPackages installs, upgrades and removes the packages for this machine with dpkg and rpm, in a root directory
+// that has nothing but a shell, where nothing may be left.
+func checkPackages(t *testing.T, release string) {
+	t.Helper()
+	const script = `set -e
+mkdir -p "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" "$0/var/lib/dpkg/triggers" "$0/bin" "$0/etc/containerd" "$0/usr/bin"
+touch "$0/var/lib/dpkg/status" "$0/var/lib/dpkg/available" "$0/etc/containerd/config.toml" "$0/usr/bin/another"
+cp "$(command -v busybox)" "$0/bin/"
+for name in sh rm; do ln -s busybox "$0/bin/$name"; done
+files() { (cd "$0"; find . -path ./var/lib -prune -o -path ./root -prune -o -type f -print | sort); }
+before=$(files)
+check() { # check COMMAND...: the product is there, and after the command it is gone
+	chroot "$0" /usr/bin/dxctl --version
+	test -s "$0/usr/lib/systemd/system/directx-nri.service" -a -s "$0/usr/share/man/man1/dxctl.1" -a -s "$0/usr/share/doc/directx-nri/LICENSE"
+	printf broken > "$0/etc/containerd/config.toml"
+	! "$@" # What cannot be undone stops the removal.
+	chroot "$0" /usr/bin/dxctl --version >&2
+	: > "$0/etc/containerd/config.toml"
+	"$@"
+	test "$before" = "$(files)" || { files >&2; exit 1; }
+}
+dpkg="dpkg --root=$0 --log=/dev/null"
+$dpkg --install "$1"/*_$2.deb
+$dpkg --install "$1"/*_$2.deb
+check $dpkg --purge directx-nri
+rpm="rpm --root $0 --nodeps"
+$rpm --install "$1"/*.$3.rpm
+$rpm --upgrade --force "$1"/*.$3.rpm
+check $rpm --erase directx-nri
+`
+	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	got := output(t, release, "unshare", "--map-root-user", "sh", "-c", script, t.TempDir(), release, runtime.GOARCH, architecture)
+	if count := strings.Count(string(got), testVersion); count != 2 {
+		t.Errorf("the packages have %d programs of version %s:\n%s", count, testVersion, got)
+	}
+}
+
+// checkPublish pushes the release in dir to a registry and pulls it from there. A second time, it is refused.
+func checkPublish(t *testing.T, dir, release string) {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	address := strings.Replace(strings.TrimPrefix(server.URL, "http://"), "127.0.0.1", "localhost", 1)
+	image, charts := address+"/owner/directx-nri", address+"/owner/charts"
+	publish := exec.CommandContext(t.Context(), "tools/release/publish.sh", testVersion, image, charts)
+	publish.Dir = dir
+	publish.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(helm(t)))
+	published, err := publish.Output()
+	if err != nil {
+		t.Fatal(err, string(err.(*exec.ExitError).Stderr))
+	}
+	outer := open(t, filepath.Join(release, "directx-nri-image-"+testVersion+".tar"))
+	pulled, err := crane.Digest(image + ":" + testVersion)
+	if want := entries(t, outer)[0].Digest.String(); err != nil || pulled != want {
+		t.Errorf("the registry has image %s (%v), the release %s", pulled, err, want)
+	}
+	to := t.TempDir()
+	output(t, to, helm(t), "pull", "--plain-http", "oci://"+charts+"/directx-nri", "--version", testVersion[1:])
+	if chart := "directx-nri-" + testVersion[1:] + ".tgz"; !bytes.Equal(read(t, to, chart), read(t, release, chart)) {
+		t.Error("the registry has another chart than the release")
+	}
+	chart, err := crane.Digest(charts + "/directx-nri:" + testVersion[1:])
+	if want := fmt.Sprintf("image=%s@%s\nchart=%s/directx-nri@%s\n", image, pulled, charts, chart); err != nil || string(published) != want {
+		t.Errorf("published\n%s, want\n%s (%v)", published, want, err)
+	}
+	again := exec.CommandContext(t.Context(), publish.Path, publish.Args[1:]...)
+	again.Dir, again.Env = publish.Dir, publish.Env
+	if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), image+":"+testVersion+" exists") {
+		t.Errorf("an existing release is published: %v\n%s", err, out)
+	}
+}
+
+// helm returns the program, which test/parts/build.sh builds.
+func helm(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(cmp.Or(os.Getenv("DIRECTX_NRI_PARTS"), filepath.Join(root, ".parts", "bin")), "helm")
 }
 
 // makeRelease makes a release of the sources in dir, and returns its directory.
@@ -288,14 +372,13 @@ func checkArchive(t *testing.T, root, release, archive string) {
 
 func checkChart(t *testing.T, root, chart string) {
 	t.Helper()
-	helm := filepath.Join(cmp.Or(os.Getenv("DIRECTX_NRI_PARTS"), filepath.Join(root, ".parts", "bin")), "helm")
-	shown := string(output(t, root, helm, "show", "chart", chart))
+	shown := string(output(t, root, helm(t), "show", "chart", chart))
 	for _, want := range []string{"version: " + testVersion[1:] + "\n", "appVersion: " + testVersion + "\n"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the chart has no %q:\n%s", want, shown)
 		}
 	}
-	rendered := string(output(t, root, helm, "template", "x", chart, "--namespace", "directx-nri", "--set", "image.repository=registry.example/directx-nri"))
+	rendered := string(output(t, root, helm(t), "template", "x", chart, "--namespace", "directx-nri", "--set", "image.repository=registry.example/directx-nri"))
 	if want := "image: registry.example/directx-nri:" + testVersion; !strings.Contains(strings.ReplaceAll(rendered, `"`, ""), want) {
 		t.Errorf("the chart does not run %q", want)
 	}

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Before a removal, not before an upgrade: dpkg says "upgrade", rpm 1. It fails, and nothing
+# is removed, when containers hold GPUs or containerd's configuration cannot be restored.
+set -e
+case $1 in
+remove | 0) ;;
+*) exit 0 ;;
+esac
+/usr/bin/dxctl runtime unconfigure --restart
+[ -d /run/systemd/system ] || exit 0
+systemctl disable --now directx-nri.service directx-advertiser.service

@@ -1,0 +1,23 @@
+#!/bin/bash
+# publish.sh VERSION IMAGE CHARTS: push the image and the chart of out/release to their repositories, and print the
+# names and digests that a signature is for. What exists is not replaced. `make publish` runs it.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+version=$1 image=$2 charts=$3
+helm=${DIRECTX_NRI_PARTS:-.parts/bin}/helm
+crane=$(go tool -modfile=tools/release/go.mod -n crane)
+layout=$(mktemp -d)
+trap 'rm -rf "$layout"' EXIT
+
+for existing in "$image:$version" "$charts/directx-nri:${version#v}"; do
+	if "$crane" digest "$existing" >/dev/null 2>&1; then
+		echo "$existing exists: a release is not replaced; make one with another version" >&2
+		exit 1
+	fi
+done
+tar --extract --directory "$layout" --file "out/release/directx-nri-image-$version.tar"
+echo "image=$("$crane" push "$layout" "$image:$version")"
+flags=()
+[[ $charts != localhost:* ]] || flags=(--plain-http)
+"$helm" push "${flags[@]}" "out/release/directx-nri-${version#v}.tgz" "oci://$charts" >&2
+echo "chart=$charts/directx-nri@$("$crane" digest "$charts/directx-nri:${version#v}")"
