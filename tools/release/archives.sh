@@ -1,6 +1,7 @@
 #!/bin/bash
 # archives.sh VERSION PLATFORM...: write into out/release an archive with the programs for each platform, the
-# packages for Linux, the chart, the images and their checksums. `make release` runs it.
+# packages for Linux, the chart, the images, a manifest for winget
+# and their checksums. `make release` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=$1
@@ -15,12 +16,19 @@ mkdir -p out/release
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 
-# pack DIRECTORY NAME ARCHIVE: the result does not depend on this machine.
-pack() {
-	LC_ALL=C tar --create --directory "$1" --exclude '.*' --exclude '*.go' --sort name --mtime "@$SOURCE_DATE_EPOCH" \
-		--owner 0 --group 0 --numeric-owner --mode u=rwX,go=rX "$2" | gzip -n >"out/release/$3"
+# same DIRECTORY: leave out what is for developers, and give files the same modes and times everywhere.
+same() {
+	find "$1" \( -name '.*' -o -name '*.go' \) -type f -delete
+	chmod -R u=rwX,go=rX "$1"
+	find "$1" -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
 }
 
+# pack DIRECTORY NAME ARCHIVE
+pack() {
+	LC_ALL=C tar --create --directory "$1" --sort name --owner 0 --group 0 --numeric-owner "$2" | gzip -n >"out/release/$3"
+}
+
+home=https://$(go list -m)
 mkdir -p "$stage/shared/deployments/helm"
 cp -R -- *.md Dockerfile* docs out/help "$stage/shared"
 cp --parents internal/config/*.schema.json "$stage/shared" # The documentation links to them.
@@ -31,20 +39,50 @@ old=$(sed -n 's/^appVersion: //p' "$chart")
 sed -i "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" "$chart"
 sed -i "s/$old/$version/g" "$stage"/shared/deployments/manifests/*.yaml
 
+same "$stage/shared"
 pack "$stage/shared/deployments/helm" directx-nri "directx-nri-${version#v}.tgz"
 for platform in "$@"; do
 	name=directx-nri-$version-$platform
 	cp -R "$stage/shared" "$stage/$name"
 	cp "bin/$platform"/* "out/documents/$platform"/* "$stage/$name"
+	same "$stage/$name"
+	if [[ $platform == windows-* ]]; then
+		go -C tools/release run . zip "$stage/$name" "$PWD/out/release/$name.zip"
+		continue
+	fi
 	pack "$stage" "$name" "$name.tar.gz"
-	[[ $platform == linux-* ]] || continue
-	chmod -R u=rwX,go=rX "$stage/$name"
-	find "$stage/$name" tools/release/package -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
 	for packager in deb rpm; do
-		FILES=$stage/$name VERSION=$version ARCH=${platform#linux-} HOMEPAGE=https://$(go list -m) go tool -modfile=tools/release/go.mod \
+		FILES=$stage/$name VERSION=$version ARCH=${platform#linux-} HOMEPAGE=$home go tool -modfile=tools/release/go.mod \
 			nfpm package --config tools/release/package/nfpm.yaml --packager $packager --target out/release/
 	done
 done
 cp out/images/*.tar out/release
 cd out/release
+# https://learn.microsoft.com/windows/package-manager/package/manifest
+cat >directx-nri.winget.yaml <<EOF
+PackageIdentifier: DirectX-NRI.dxctl
+PackageVersion: ${version#v}
+PackageLocale: en-US
+Publisher: The directx-nri authors
+PackageName: directx-nri
+PackageUrl: $home
+License: Apache-2.0
+ShortDescription: DirectX GPUs for containers on stock containerd and Kubernetes
+InstallerType: zip
+NestedInstallerType: portable
+Installers:
+$(for platform in "$@"; do
+	[[ $platform == windows-* ]] || continue
+	name=directx-nri-$version-$platform
+	echo "- Architecture: $(sed 's/windows-amd64/x64/; s/windows-//' <<<"$platform")"
+	echo "  InstallerUrl: $home/releases/download/$version/$name.zip"
+	echo "  InstallerSha256: $(sha256sum "$name.zip" | cut -d' ' -f1)"
+	echo "  NestedInstallerFiles:"
+	for program in containerd-shim-directx-v1 directx-advertiser dxctl; do
+		printf -- '  - RelativeFilePath: %s.exe\n    PortableCommandAlias: %s\n' "$program" "$program"
+	done
+done)
+ManifestType: singleton
+ManifestVersion: 1.6.0
+EOF
 LC_ALL=C sha256sum -- * >SHA256SUMS

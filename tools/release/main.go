@@ -3,6 +3,7 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"errors"
 	"flag"
@@ -51,6 +52,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if flags.Arg(0) == "zip" {
+		return writeZip(flags.Arg(1), flags.Arg(2))
+	}
 	r.image += ":" + r.version
 	if _, err := name.NewTag(r.image, name.StrictValidation); err != nil {
 		return fmt.Errorf("image %s: %w", r.image, err)
@@ -75,7 +79,17 @@ func run(args []string) error {
 	case "images":
 		return r.writeImages(builds)
 	}
-	return fmt.Errorf("unknown command %q: documents or images", flags.Arg(0))
+	return fmt.Errorf("unknown command %q: documents, images or zip", flags.Arg(0))
+}
+
+// writeZip writes a directory and all in it into a zip archive.
+func writeZip(dir, archive string) error {
+	f, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	z := zip.NewWriter(f)
+	return errors.Join(z.AddFS(os.DirFS(dir)), z.Close(), f.Close())
 }
 
 // write writes a file into the output directory.

@@ -4,8 +4,10 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
@@ -78,7 +80,7 @@ func TestRelease(t *testing.T) {
 			checkImage(t, index, entries(t, index)[i], platform)
 		}
 	})
-	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.tar.gz", "windows-arm64.tar.gz"} {
+	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.zip", "windows-arm64.zip"} {
 		t.Run(archive, func(t *testing.T) { checkArchive(t, root, first, archive) })
 	}
 	t.Run("chart", func(t *testing.T) {
@@ -336,9 +338,25 @@ func checkProgram(t *testing.T, name string, data []byte, platform string) {
 func checkArchive(t *testing.T, root, release, archive string) {
 	t.Helper()
 	dir := t.TempDir()
-	platform := strings.TrimSuffix(archive, ".tar.gz")
-	output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, "directx-nri-"+testVersion+"-"+archive))
-	dir = filepath.Join(dir, "directx-nri-"+testVersion+"-"+platform)
+	platform, kind, _ := strings.Cut(archive, ".")
+	name := "directx-nri-" + testVersion + "-" + platform
+	if file := filepath.Join(release, name+"."+kind); kind == "zip" {
+		r, err := zip.OpenReader(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if err := os.CopyFS(dir, r); err != nil {
+			t.Fatal(err)
+		}
+		sum := fmt.Sprintf("/%s\n  InstallerSha256: %x\n", filepath.Base(file), sha256.Sum256(read(t, release, name+".zip")))
+		if manifest := string(read(t, release, "directx-nri.winget.yaml")); !strings.Contains(manifest, sum) {
+			t.Errorf("winget's manifest has no %q:\n%s", sum, manifest)
+		}
+	} else {
+		output(t, dir, "tar", "--extract", "--gzip", "--file", file)
+		dir = filepath.Join(dir, name)
+	}
 	for _, program := range programs(platform) {
 		checkProgram(t, program, read(t, dir, program), platform)
 	}
