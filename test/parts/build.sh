@@ -18,6 +18,8 @@
 #             cluster/               etcd, the API server, the controller manager,
 #                                    the scheduler and kubectl of the kubelet's version
 #             packages               containernetworking-plugins
+#   docker    bin/                   dockerd and docker
+#             packages               podman
 #   versions  containerd2/           containerd 2, ctr, the runc shim, the newest kubelet
 #                                    and runc
 #             packages               gcc, libc6-dev, libseccomp-dev, pkg-config
@@ -240,6 +242,11 @@ cluster() {
 		k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubectl
 }
 
+docker() {
+	command -v podman >/dev/null || install podman
+	build docker linux "$bin" "-s -w" github.com/docker/docker/cmd/dockerd github.com/docker/cli/cmd/docker
+}
+
 versions() {
 	build containerd2 linux "$parts/containerd2" "$(flags2 containerd2)" \
 		$containerd2/cmd/containerd $containerd2/cmd/ctr $containerd2/cmd/containerd-shim-runc-v2
@@ -297,9 +304,9 @@ groups=
 for word; do
 	case $word in
 	--force) force=yes ;;
-	linux | helm | cluster | versions | windows) groups="$groups $word" ;;
-	all) groups="cluster versions windows" ;;
-	*) fail "$word is no group of parts: name linux, helm, cluster, versions, windows or all" ;;
+	linux | helm | cluster | docker | versions | windows) groups="$groups $word" ;;
+	all) groups="cluster docker versions windows" ;;
+	*) fail "$word is no group of parts: name linux, helm, cluster, docker, versions, windows or all" ;;
 	esac
 done
 for group in ${groups:-linux}; do
