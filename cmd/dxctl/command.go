@@ -17,7 +17,8 @@ func newCommand() *cobra.Command {
 		Long: `dxctl shows the GPUs of a node and their containers, finds problems, and sets up
 containerd.
 
-Exit status: 0 on success, 1 on failure, 2 if dxctl was called incorrectly.`,
+Exit status of all commands: 0 on success, 1 on failure or if a problem was found, 2 if
+dxctl was called incorrectly, 3 if a result is unknown.`,
 		Example: `  dxctl devices                      # list the GPUs
   dxctl doctor                       # find problems
   dxctl allocations                  # list the containers with GPUs

@@ -27,9 +27,7 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
 		Long: `Checks the node from end to end and changes nothing. Prints the consequence and remedy
-of each problem. Requires root or an administrator.
-
-Exit status: 1 if there is a problem, 2 if something could not be checked.`,
+of each problem. Requires root or an administrator.`,
 		Example: `  # for a bug report; read it before you send it
   dxctl doctor --report node1.json`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },

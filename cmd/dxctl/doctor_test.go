@@ -54,7 +54,7 @@ func TestDoctorOnAnEmptyNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	out, err := ask(t, append([]string{"doctor", "--state-dir", filepath.Join(dir, "state")}, emptyNode(dir)...)...)
-	if err == nil || !strings.Contains(out, "directx-nri is not set up") || !strings.Contains(out, "containerd does not answer") {
+	if err == nil || !strings.Contains(out, "a standalone node that is not set up") || !strings.Contains(out, "containerd does not answer") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	entries, readErr := os.ReadDir(dir)

@@ -256,9 +256,8 @@ func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Pol
 	}
 	var list []doctor.Shim
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
-		s, begin := doctor.Shim{Path: path, Handlers: handlers[path]}, time.Now()
+		s := doctor.Shim{Path: path, Handlers: handlers[path]}
 		s.Version, s.Err = n.shimVersion(ctx, path)
-		s.Start = time.Since(begin)
 		_, s.RealErr = shim.FindRuntime(path, p.Shim.Runtime)
 		doctor.AsText(&s.Err, &s.RealErr)
 		list = append(list, s)

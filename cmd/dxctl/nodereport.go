@@ -32,11 +32,10 @@ func lines(file string) []string {
 // nodeReport is the file of 'dxctl doctor --report': what is known of a node, in our own
 // form. Of others it has devices.def of Windows.
 type nodeReport struct {
-	Claims       []doctor.Claim `json:"claims,omitempty"`
-	Doctor       doctor.Report  `json:"doctor"`
-	Capabilities doctor.Facts   `json:"capabilities"`
-	Devices      []gpus.Report  `json:"devices"`
-	ShimLog      []string       `json:"shimLog"`
+	Doctor       doctor.Report `json:"doctor"`
+	Capabilities doctor.Facts  `json:"capabilities"`
+	Devices      []gpus.Report `json:"devices"`
+	ShimLog      []string      `json:"shimLog"`
 	// DevicesDef is Windows' file of the devices that containers can have.
 	DevicesDef []string      `json:"devicesDef,omitempty"`
 	Verify     *verifyReport `json:"verify,omitempty"` // the last one
@@ -52,9 +51,6 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	// Doctor has the errors, without what they quote.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
-	if o.os == "windows" && !exists(filepath.Join(os.Getenv("SystemRoot"), "System32", "winecfg.exe")) { // not Wine
-		r.Claims = doctor.Claims(facts, r.Doctor.Findings)
-	}
 	r.ShimLog = lines(facts.Config.Policy.Shim.Log)
 	if o.os == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))

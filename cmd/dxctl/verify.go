@@ -57,8 +57,8 @@ the interlock, with the GPUs alone, with their drivers' files, and as configured
 are refused, finds out which, and prints the settings with which containers start. Changes no
 configuration. 'dxctl doctor --report' includes the result.
 
-Exit status: 1 if containers with GPUs do not start as configured, or one starts in spite of
-the interlock; 2 if that is unknown.`,
+Fails if containers with GPUs do not start as configured, or one starts in spite of the
+interlock.`,
 		Example: `  dxctl verify --index 0 --report verify.json
   dxctl verify --image mcr.microsoft.com/windows/nanoserver:ltsc2025 -- cmd.exe`,
 		Args: cobra.ArbitraryArgs,

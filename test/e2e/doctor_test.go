@@ -166,7 +166,7 @@ func TestDoctor(t *testing.T) {
 		command := n.doctor()
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		status, stdout, stderr := call(n, command)
-		if status != 2 || strings.Contains(stdout, "problem ") || !strings.Contains(stdout, n.socket()) {
+		if status != 3 || strings.Contains(stdout, "problem ") || !strings.Contains(stdout, n.socket()) {
 			t.Errorf("status %d\n%s%s", status, stdout, stderr)
 		}
 	})
@@ -252,7 +252,7 @@ func (n *doctorNode) breakages(record string) []breakage {
 	return []breakage{
 		row("a GPU is unhealthy", doctor.CheckDevices, "it overheated", edit(inventory, "compute: true", "compute: true\n  health: {reason: it overheated}")),
 		row("the inventory is broken", doctor.CheckConfig, "gpus.yaml", edit(inventory, "kind: Inventory", "kind: Inventory\nsecretKey: 1")),
-		row("a driver file is gone", doctor.CheckFiles, "lib/libgpu.so", move("lib/libgpu.so")),
+		row("a driver file is gone", doctor.CheckDriverFiles, "lib/libgpu.so", move("lib/libgpu.so")),
 		row("config.yaml is invalid", doctor.CheckConfig, "unknown", edit(config, "shim:", "unknown: 1\nshim:")),
 		row("no rule is for the GPUs", doctor.CheckResources, "GPU-0", edit(config, "shim:",
 			"resources: [{name: example.com/other, match: {description: none}}]\nshim:")),
@@ -275,8 +275,8 @@ func (n *doctorNode) breakages(record string) []breakage {
 			loaded(edit(containerd, `pod_annotations = ['directx.microsoft.com/*']`, `pod_annotations = []`))),
 		row("the file is not loaded", doctor.CheckHandlers, "other", edit(containerd, nri, runtimes+"other]\n  runtime_type = \"io.containerd.runc.v2\"\n  runtime_path = \""+n.shim()+"\"\n"+
 			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n"+nri)),
-		row("containerd's file is no TOML", doctor.CheckFile, "config.toml:1:", edit(containerd, "version = 2", "version == 2")),
-		row("an import takes over", doctor.CheckFile, "conf.d/x.toml", add("conf.d/x.toml", "version = 2\n"+runtimes+"runc]\n  runtime_type = \"io.containerd.runc.v2\"\n")),
+		row("containerd's file is no TOML", doctor.CheckContainerdConfig, "config.toml:1:", edit(containerd, "version = 2", "version == 2")),
+		row("an import takes over", doctor.CheckContainerdConfig, "conf.d/x.toml", add("conf.d/x.toml", "version = 2\n"+runtimes+"runc]\n  runtime_type = \"io.containerd.runc.v2\"\n")),
 		row("NRI is off", doctor.CheckNRI, "disabled", loaded(edit(containerd, "disable = false", "disable = true"))),
 		row("NRI is off and that is not loaded", doctor.CheckNRI, "disabled", edit(containerd, "disable = false", "disable = true")),
 

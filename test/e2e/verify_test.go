@@ -83,7 +83,7 @@ func TestVerify(t *testing.T) {
 		time.Sleep(time.Duration(delay) * 40 * time.Millisecond)
 		bed.Check(t, syscall.Kill(-command.Process.Pid, syscall.SIGINT)) // as Ctrl-C does
 		_ = command.Wait()
-		if status := command.ProcessState.ExitCode(); status != 2 {
+		if status := command.ProcessState.ExitCode(); status != 3 {
 			t.Errorf("interrupted, exit status %d, want 2", status)
 		}
 	}

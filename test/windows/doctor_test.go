@@ -18,7 +18,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "doctor"})
 	// The drivers list files that do not exist.
-	always := map[string]string{doctor.CheckFiles: `gone64.dll, `}
+	always := map[string]string{doctor.CheckDriverFiles: `gone64.dll, `}
 	expect := func(state string, checks ...string) {
 		t.Helper()
 		stdout, _ := n.Dxctl(t, 1, "doctor", "-o", "json", "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(),
@@ -43,8 +43,8 @@ func TestDoctor(t *testing.T) {
 	expect("a healthy node")
 	report := n.Path("report.json")
 	n.Dxctl(t, 1, "doctor", "--report", report, "--timeout", "5m", "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim", n.Shim())
-	if text := string(bed.ReadFile(t, report)); !strings.Contains(text, `"findings"`) || strings.Contains(text, `"claims"`) == machine.Doubled {
-		t.Errorf("Wine is not real Windows:\n%s", text)
+	if text := string(bed.ReadFile(t, report)); !strings.Contains(text, `"findings"`) {
+		t.Errorf("no findings:\n%s", text)
 	}
 
 	shim := n.Shim()

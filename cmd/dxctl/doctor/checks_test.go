@@ -187,6 +187,9 @@ func brokenNodes() []brokenNode {
 			OS: "linux", GPUs: GPUs{Err: errGone}, Containerd: Containerd{Version: "v2.4.2", NRI: true},
 			Shims: []Shim{{Path: shimPath, Err: errGone}}, NRIErr: readiness.ErrNotRunning, Kubelet: &Kubelet{},
 		}, CheckSetup, "directx-nri is not set up"},
+		{Facts{
+			OS: "linux", GPUs: GPUs{Err: node.ErrNoInventory}, Containerd: Containerd{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
+		}, CheckInventory, "/dev/dxg does not exist"},
 		linux(CheckConfig, "format 7", func(f *Facts) {
 			f.Config.Err = errors.New("read node policy /var/lib/directx-nri/policy.json: format 7, want 1")
 			f.GPUs = GPUs{Err: f.Config.Err}
@@ -229,7 +232,7 @@ func brokenNodes() []brokenNode {
 			f.GPUs.List[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
 		}),
 		onWindows(CheckDevices, "without runtime files", func(f *Facts) { f.GPUs.List[0].System32 = nil }),
-		linux(CheckFiles, "/a.so, /b.so, /c.so and 1 more", func(f *Facts) {
+		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *Facts) {
 			f.GPUs.List[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}
 			f.GPUs.List[1].Missing = f.GPUs.List[0].Missing
 		}),
@@ -245,13 +248,13 @@ func brokenNodes() []brokenNode {
 		linux(CheckContainerd, "without its CRI plugin", func(f *Facts) { f.Containerd.Err = errWithoutCRI }),
 		linux(CheckContainerd, "older than 1.7", func(f *Facts) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
 		linux(CheckContainerd, "for a pod's sandbox only", func(f *Facts) { f.Config.Policy.ServedBy, f.Containerd.Version = policy.ServedByShim, "v2.4.2" }),
-		linux(CheckFile, "config.toml:3:1", func(f *Facts) {
+		linux(CheckContainerdConfig, "config.toml:3:1", func(f *Facts) {
 			f.Containerd = Containerd{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),
-		linux(CheckFile, "conf.d/x.toml", func(f *Facts) {
+		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *Facts) {
 			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", ErrOverridden)}
 		}),
-		linux(CheckFile, "conf.d/x.toml:1:2", func(f *Facts) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
+		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *Facts) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
 		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *Facts) {
 			f.Containerd.Handlers = nil
 		}),

@@ -8,7 +8,6 @@ package doctor
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
@@ -171,8 +170,6 @@ type Shim struct {
 	Err error `json:"error,omitempty"`
 	// RealErr is why the real shim that it calls was not found.
 	RealErr error `json:"realShimError,omitempty"`
-	// Start is how long it took to start.
-	Start time.Duration `json:"-"`
 }
 
 // Kubelet is the kubelet and its connection with the advertiser.

@@ -49,7 +49,7 @@ changed spec, or the decision with GPUs, edits and missing files (json).
 With --all, --index, --luid or --path, the container is a standalone one that
 requests these GPUs.
 
-Exit status: 0 if the container would start, 1 if not or if that is unknown.`,
+Fails if the container would not start.`,
 		Example: `  # the sample bundle, on a node with other GPUs
   dxctl spec deployments/examples/bundle/config.json --index 0 \
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files
@@ -88,7 +88,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	}
 	p, err := o.preview(ctx, stderr, spec)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return cli.Unknown(fmt.Errorf("%s: %w", name, err))
 	}
 	if o.output == printer.JSON {
 		return errors.Join(printer.Document(stdout, printer.JSON, reportDecision(p)), p.refused)
