@@ -86,6 +86,7 @@ type Handlers interface {
 
 // Decider decides what containers get.
 type Decider struct {
+	// Source has the node's GPUs as the policy assigns them: see [discovery.ByClass].
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
@@ -106,9 +107,10 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	if err != nil {
 		return nil, explain("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
+	p = capabilities.InForce(p, string(os))
 	return &Decider{
-		Source: source, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log,
-		Policy: capabilities.InForce(p, string(os)),
+		Source: discovery.ByClass(source, p.ByClass()), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Files: files, Log: log, Policy: p,
 	}, nil
 }
 

@@ -12,8 +12,8 @@ import (
 // Lookup returns the devices with the given instance IDs, without duplicates. It
 // is an error if one of them is missing ([ErrDeviceGone]) or cannot be used
 // ([ErrDeviceFailed]).
-func Lookup(ctx context.Context, source discovery.Source, byClass bool, instanceIDs []string) ([]discovery.Device, error) {
-	present, err := discovery.ByClass(source, byClass).Find(ctx, instanceIDs)
+func Lookup(ctx context.Context, source discovery.Source, instanceIDs []string) ([]discovery.Device, error) {
+	present, err := source.Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}
@@ -26,9 +26,7 @@ func Lookup(ctx context.Context, source discovery.Source, byClass bool, instance
 		if err := unusable(device); err != nil {
 			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
 		}
-		if !slices.ContainsFunc(devices, func(other discovery.Device) bool { return other.InstanceID == device.InstanceID }) {
-			devices = append(devices, device)
-		}
+		devices = union(devices, []discovery.Device{device})
 	}
 	return devices, nil
 }
@@ -55,7 +53,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	case strings.EqualFold(request, visibleAll):
 		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return unusable(d) != nil })
 		if len(usable) == 0 {
-			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, request, list(present))
+			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, request, describe(present))
 		}
 		return usable, nil
 	}
@@ -67,19 +65,19 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		}
 		i := discovery.Lookup(present, selector)
 		if i < 0 {
-			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, list(present))
+			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, describe(present))
 		}
 		device := present[i]
 		if err := unusable(device); err != nil {
-			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, list(present))
+			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, describe(present))
 		}
 		devices = union(devices, []discovery.Device{device})
 	}
 	return devices, nil
 }
 
-// list describes GPUs in one line.
-func list(present []discovery.Device) string {
+// describe describes the GPUs of this node in one line.
+func describe(present []discovery.Device) string {
 	if len(present) == 0 {
 		return "this node has no GPU"
 	}

@@ -96,25 +96,23 @@ func (d *Decider) findRecords(tokens []token, holder allocation.Holder) (records
 // recordedDevices returns the devices of records.
 func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
 	var resources, ids []string
-	var recorded []discovery.Device
+	uuids := map[string]string{} // by normalized instance ID
 	for _, record := range records {
 		resources = append(resources, record.Resource)
 		for _, replica := range record.Replicas {
-			if !discovery.ContainsID(ids, replica.InstanceID) {
+			id := discovery.NormalizeID(replica.InstanceID)
+			if _, known := uuids[id]; !known {
 				ids = append(ids, replica.InstanceID)
 			}
-			if replica.UUID != "" {
-				recorded = append(recorded, discovery.Device{InstanceID: replica.InstanceID, UUID: replica.UUID})
-			}
+			uuids[id] = cmp.Or(uuids[id], replica.UUID)
 		}
 	}
-	devices, err := Lookup(ctx, d.Source, d.Policy.ByClass(), ids)
+	devices, err := Lookup(ctx, d.Source, ids)
 	if err != nil {
 		return nil, explain(strings.Join(resources, ", "), err)
 	}
-	for i := range devices { // A lookup of single devices does not query their drivers.
-		known, _ := discovery.Find(recorded, devices[i].InstanceID)
-		devices[i].UUID = cmp.Or(devices[i].UUID, known.UUID)
+	for i, device := range devices { // A lookup of single devices does not query their drivers.
+		devices[i].UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(device.InstanceID)])
 	}
 	return devices, nil
 }

@@ -3,8 +3,6 @@ package decision
 import (
 	"context"
 	"fmt"
-
-	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // decideStandalone decides about a standalone container.
@@ -24,7 +22,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	case hyperV:
 		return Outcome{}, false, nil
 	}
-	present, err := discovery.ByClass(d.Source, d.Policy.ByClass()).Devices(ctx)
+	present, err := d.Source.Devices(ctx)
 	if err != nil {
 		return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; set the %s to %s to start it without",
 			errUnknownGPUs, err, visible.origin, visibleNone)

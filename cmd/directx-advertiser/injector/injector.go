@@ -40,7 +40,7 @@ func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []st
 }
 
 func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.Lookup(ctx, i.Source, i.Options.ByClass, instanceIDs)
+	devices, err := decision.Lookup(ctx, discovery.ByClass(i.Source, i.Options.ByClass), instanceIDs)
 	if err != nil {
 		return nil, err
 	}
