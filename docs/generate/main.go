@@ -111,17 +111,23 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 		LookupComment: func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
 	}
 	plain := reflector
-	// What UnmarshalYAML methods accept besides the type itself.
+	// What a text can also be written as.
 	reflector.Mapper = func(t reflect.Type) *jsonschema.Schema {
-		switch t.Name() {
-		case "scalar":
+		switch name, _, _ := strings.Cut(t.Name(), "["); name {
+		case "memory", "memoryBound", "driverVersion", "lowestVersion", "highestVersion":
 			return &jsonschema.Schema{Extras: types("string", "number")}
-		case "texts":
-			one := jsonschema.Schema{Extras: types("string", "integer"), MinLength: ptr(1), MaxLength: ptr(256), Pattern: `^\S(.*\S)?$`, Minimum: "1", Maximum: "65535"}
-			list := one
-			list.Extras, list.MinItems, list.Items = types("string", "integer", "array"), ptr(1), &one
+		case "vendor":
+			return &jsonschema.Schema{Extras: types("string", "integer"), Minimum: "1", Maximum: "65535"}
+		case "luid":
+			return &jsonschema.Schema{Extras: types("string", "integer")}
+		case "pattern":
+			return &jsonschema.Schema{Extras: types("string", "number"), MaxLength: ptr(256), Pattern: `^\S(.*\S)?$`}
+		case "oneOrMore":
+			item := reflector.Mapper(t.Elem())
+			list := *item
+			list.Extras, list.MinItems, list.Items = types("string", "number", "array"), ptr(1), item
 			return &list
-		case "AddedFile", "filePair", "nodePair":
+		case "addedFile", "filePair", "nodePair":
 			mapping := plain.ReflectFromType(t)
 			mapping.Version, mapping.Type, mapping.Extras, mapping.MinLength, mapping.MaxLength = "", "", types("string", "object"), ptr(1), ptr(4095)
 			return mapping
@@ -129,13 +135,8 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 		return nil
 	}
 	schema := reflector.Reflect(file)
-	kind := map[string]string{"config": config.Kind, "inventory": config.InventoryKind}[name]
 	schema.ID = jsonschema.ID("https://directx.microsoft.com/schemas/directx-nri/v1alpha1/" + name + ".schema.json")
-	schema.Title = "directx-nri " + strings.ToLower(kind)
-	for key, value := range map[string]string{"apiVersion": config.APIVersion, "kind": kind} {
-		property, _ := schema.Properties.Get(key)
-		property.Const = value
-	}
+	schema.Title = "directx-nri " + name
 	refuseEmpty(schema)
 	return schema
 }
@@ -147,7 +148,7 @@ func refuseEmpty(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
-	if _, several := s.Extras["type"]; (s.Type == "string" || several) && s.MinLength == nil && s.Enum == nil && s.Const == nil {
+	if _, several := s.Extras["type"]; (s.Type == "string" || several) && s.MinLength == nil && s.Enum == nil {
 		s.MinLength = ptr(1)
 	}
 	refuseEmpty(s.Items)
@@ -224,7 +225,7 @@ func rows(path string, s *jsonschema.Schema) (list []row) {
 	if s.Items != nil {
 		list = append(list, rows(path+"[]", s.Items)...)
 	}
-	if len(list) > 0 || s.Const != nil || strings.HasSuffix(path, "[]") {
+	if len(list) > 0 || path == "apiVersion" || path == "kind" || strings.HasSuffix(path, "[]") {
 		return list
 	}
 	return append(list, row{path, defaults(s), s.Description})

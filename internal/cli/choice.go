@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ type choice struct {
 // the first. Shells complete the choices, and the usage lists them.
 func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
 	*value = cmp.Or(*value, choices[0])
-	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+either(choices))
+	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+Either(choices))
 	// It fails only for a flag that does not exist.
 	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -27,7 +28,7 @@ func AddChoice(command *cobra.Command, value *string, name, shorthand, usage str
 // Set implements [pflag.Value].
 func (c choice) Set(text string) error {
 	if !slices.Contains(c.choices, text) {
-		return fmt.Errorf("want %s%s", either(c.choices), suggestion(text, c.choices, ""))
+		return errors.New(Want(text, c.choices))
 	}
 	*c.value = text
 	return nil
@@ -38,13 +39,19 @@ func (c choice) String() string { return *c.value }
 // Type implements [pflag.Value].
 func (choice) Type() string { return "string" }
 
-// either returns values as text: a, b or c.
-func either(values []string) string {
+// Either returns values as text: a, b or c.
+func Either(values []string) string {
 	last := len(values) - 1
 	if last < 1 {
 		return strings.Join(values, "")
 	}
 	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
+
+// Want returns the remedy for a text that is none of choices: all of them, and the one that
+// was probably meant.
+func Want(typed string, choices []string) string {
+	return "want " + Either(choices) + suggestion(typed, choices, "")
 }
 
 // suggestion returns the question whether the user meant one of names, "" if none is

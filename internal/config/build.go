@@ -9,39 +9,49 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// build returns the policy of f, which has the schema, and adds its problems to d.
+// build returns the policy of f, and adds errors of what its keys say together to d.
 func (c Compiler) build(d *document, f File) policy.Policy {
-	preset := presets()[f.Preset]
 	p := policy.Policy{
 		Source:          policy.Source{Inventory: f.Inventory},
-		Assignment:      cmp.Or(policy.Assignment(f.AssignmentMode), preset.assignment),
-		DriverFiles:     policy.DriverFiles(f.DriverFiles),
-		Injection:       policy.Injection(f.Injection),
-		ServedBy:        cmp.Or(policy.ServedBy(f.ServedBy), policy.DefaultServedBy(c.NodeOS)),
+		Assignment:      cmp.Or(f.AssignmentMode, presets()[f.Preset].assignment),
+		DriverFiles:     f.DriverFiles,
+		Injection:       f.Injection,
+		ServedBy:        cmp.Or(f.ServedBy, policy.DefaultServedBy(c.NodeOS)),
 		ExtraMounts:     c.extraMounts(d, f.ExtraMounts),
 		VisibilityHints: f.VisibilityHints, FailOnInitError: f.FailOnInitError,
 		MetricsAddress: f.Metrics.Address, Shim: f.Shim, Log: f.Log,
-		RuntimeFiles:          runtimeFiles(d, f.RuntimeFiles),
+		RuntimeFiles:          runtimeFiles(f.RuntimeFiles),
 		StandaloneEnvironment: f.Standalone.Environment,
-		Resources:             resources(d, f, preset),
+		Resources:             resources(d, f),
 	}
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
-		if value != "" && !filepath.IsAbs(value) {
+		if value != "" && !c.isAbs(value) {
 			d.fail(path, "%q is not an absolute path", value)
 		}
 	}
-	if r := f.Shim.Runtime; r != "" && !filepath.IsAbs(r) && filepath.Base(r) != r {
+	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\`) {
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
-	} else if c.CheckRuntime != nil && !c.Inspect {
+	} else if c.CheckRuntime != nil && !c.Inspect && d.root != nil && !d.failedBelow("shim") {
 		d.check("shim.runtime", c.CheckRuntime(c.StateDir, r))
 	}
 	return policy.WithShimLog(p, c.StateDir)
+}
+
+// isAbs reports whether a path is absolute on the machine that has it: the node if the
+// configuration is inspected anywhere, or else this one.
+func (c Compiler) isAbs(path string) bool {
+	if c.Inspect && c.NodeOS == "windows" {
+		return winpath.IsAbs(path)
+	}
+	if c.Inspect {
+		return strings.HasPrefix(path, "/")
+	}
+	return filepath.IsAbs(path)
 }
 
 // presets returns the presets by name. "" is that of a node without one.
@@ -74,17 +84,19 @@ type preset struct {
 }
 
 // resources returns the rules, with their replicas set.
-func resources(d *document, f File, preset preset) []policy.Resource {
-	rules := preset.resources
+func resources(d *document, f File) []policy.Resource {
+	rules := presets()[f.Preset].resources
 	if f.Resources != nil {
 		rules = nil
 		if f.Preset != "" {
 			d.fail("preset", "resources and preset exclude each other: remove one of them")
 		}
-		for i, r := range f.Resources {
-			rules = append(rules, r.resource(d, fmt.Sprintf("resources[%d]", i)))
+		for _, r := range f.Resources {
+			rules = append(rules, r.resource())
 		}
-		checkRules(d, rules)
+		if !d.failedBelow("resources") {
+			checkRules(d, rules)
+		}
 	}
 	for i := range rules {
 		rules[i].Replicas = cmp.Or(rules[i].Replicas, f.Replicas)
@@ -92,61 +104,28 @@ func resources(d *document, f File, preset preset) []policy.Resource {
 	return rules
 }
 
-func (r rule) resource(d *document, path string) policy.Resource {
-	d.check(join(path, "name"), checkResourceName(r.Name))
+func (r rule) resource() policy.Resource {
+	match := policy.Match{
+		Kind: r.Match.Kind, Descriptions: texts(r.Match.Description), LocationPaths: texts(r.Match.LocationPath), Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
+		MinMemory: uint64(r.Match.DedicatedMemory.Min), MaxMemory: uint64(r.Match.DedicatedMemory.Max),
+		MinDriver: policy.DriverVersion(r.Match.DriverVersion.Min), MaxDriver: policy.DriverVersion(r.Match.DriverVersion.Max),
+	}
+	for _, id := range r.Match.Vendor {
+		if !slices.Contains(match.Vendors, uint16(id)) {
+			match.Vendors = append(match.Vendors, uint16(id))
+		}
+	}
 	return policy.Resource{
-		Name: r.Name, Match: r.Match.match(d, path+".match"), Replicas: r.Replicas, Policy: cmp.Or(policy.AllocationPolicy(r.AllocationPolicy), policy.Distributed),
+		Name: string(r.Name), Match: match, Replicas: r.Replicas, Policy: cmp.Or(r.AllocationPolicy, policy.Distributed),
 		MaxPerContainer: r.MaxPerContainer, MixedDrivers: r.MixedDrivers == "allow",
 	}
 }
 
-func (m match) match(d *document, path string) policy.Match {
-	p := policy.Match{Kind: m.Kind, Descriptions: m.Description, LocationPaths: m.LocationPath, Integrated: m.Integrated, Detachable: m.Detachable}
-	for _, text := range m.Vendor {
-		if id, err := parseVendor(text); d.check(path+".vendor", err) && !slices.Contains(p.Vendors, id) {
-			p.Vendors = append(p.Vendors, id)
-		}
+func texts[T ~string](list []T) (texts []string) {
+	for _, text := range list {
+		texts = append(texts, string(text))
 	}
-	var err error
-	memory := func(key string, bound scalar) (n uint64) {
-		if bound != "" {
-			n, err = parseMemory(string(bound))
-			d.checkBound(path+".dedicatedMemory."+key, err, n == 0)
-		}
-		return n
-	}
-	version := func(key string, bound scalar, missing uint16) (v policy.DriverVersion) {
-		if bound != "" {
-			v, err = policy.ParseDriverVersion(string(bound), missing)
-			d.checkBound(path+".driverVersion."+key, err, v == policy.DriverVersion{})
-		}
-		return v
-	}
-	p.MinMemory, p.MaxMemory = memory("min", m.DedicatedMemory.Min), memory("max", m.DedicatedMemory.Max)
-	p.MinDriver, p.MaxDriver = version("min", m.DriverVersion.Min, 0), version("max", m.DriverVersion.Max, 1<<16-1)
-	if p.MaxMemory != 0 && p.MaxMemory < p.MinMemory {
-		d.fail(path+".dedicatedMemory", "max is less than min")
-	}
-	if p.MaxDriver != (policy.DriverVersion{}) && p.MaxDriver.Less(p.MinDriver) {
-		d.fail(path+".driverVersion", "max is less than min")
-	}
-	return p
-}
-
-// checkBound adds err, or that the bound is 0, as a problem with the key at path.
-func (d *document) checkBound(path string, err error, zero bool) {
-	if d.check(path, err) && zero {
-		d.fail(path, "0 is not a bound: remove the key")
-	}
-}
-
-// parseMemory returns a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.
-func parseMemory(text string) (uint64, error) {
-	n, err := humanize.ParseBytes(text)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
-	}
-	return n, nil
+	return texts
 }
 
 // checkRules checks the rules together.
@@ -184,59 +163,28 @@ func covers(m, n policy.Match) bool {
 
 // runtimeFiles returns the built-in entries that are not disabled, and the file's
 // own in the order of vendor IDs.
-func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.RuntimeFiles {
-	own := map[uint16]policy.RuntimeFiles{}
+func runtimeFiles(byVendor map[vendor]vendorFiles) []policy.RuntimeFiles {
 	list := policy.DefaultRuntimeFiles()
-	for _, vendor := range slices.Sorted(maps.Keys(byVendor)) {
-		path := "runtimeFiles." + vendor
-		id, err := parseVendor(vendor)
-		if !d.check(path, err) {
-			continue
-		}
-		if _, twice := own[id]; twice {
-			d.fail(path, "the vendor has two entries")
-		}
-		entry := byVendor[vendor]
-		files := policy.RuntimeFiles{Vendor: id}
+	for _, id := range slices.Sorted(maps.Keys(byVendor)) {
+		entry, own := byVendor[id], policy.RuntimeFiles{Vendor: uint16(id)}
 		if entry.Defaults != nil && !*entry.Defaults {
-			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.Vendor == id })
+			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == own.Vendor })
 		}
-		for i, pattern := range entry.Remove {
-			clean, err := cleanSource(pattern)
-			d.check(fmt.Sprintf("%s.remove[%d]", path, i), err)
-			files.Remove = append(files.Remove, clean)
+		own.Remove = texts(entry.Remove)
+		for _, file := range entry.Add {
+			own.Add = append(own.Add, policy.AddedFile{Source: string(file.Source), Directory: cmp.Or(file.Directory, policy.System32), Destination: string(file.Destination)})
 		}
-		for i, file := range entry.Add {
-			files.Add = append(files.Add, checkAdded(d, fmt.Sprintf("%s.add[%d]", path, i), file))
-		}
-		own[id] = files
-	}
-	for _, id := range slices.Sorted(maps.Keys(own)) {
-		if len(own[id].Remove)+len(own[id].Add) > 0 {
-			list = append(list, own[id])
+		if len(own.Remove)+len(own.Add) > 0 {
+			list = append(list, own)
 		}
 	}
 	return list
 }
 
-// checkAdded checks a file and completes it.
-func checkAdded(d *document, path string, a policy.AddedFile) policy.AddedFile {
-	pattern, err := strings.ContainsAny(a.Source, "*?"), error(nil)
-	a.Source, err = cleanSource(a.Source)
-	d.check(path, err)
-	a.Directory = cmp.Or(a.Directory, policy.System32)
-	if a.Destination != "" {
-		d.check(path+".destination", checkFileName(a.Destination))
-		if pattern {
-			d.fail(path+".destination", "one name for what can be several files: remove it, or name the source without * and ?")
-		}
-	}
-	return a
-}
-
 // extraMounts checks m and completes it.
 func (c Compiler) extraMounts(d *document, m policy.ExtraMounts) policy.ExtraMounts {
-	m.Configured = d.root != nil && d.node("extraMounts.sources") != d.node("extraMounts")
+	m.Configured = m.Sources != ""
+	m.Sources = cmp.Or(m.Sources, policy.MountDriverStore)
 	clean := func(key string, dirs []string, check func(string) error) {
 		for i, dir := range dirs {
 			var err error

@@ -24,13 +24,6 @@ func rules(lines ...string) string {
 	return head + "resources:\n- " + strings.Join(lines, "\n- ") + "\n"
 }
 
-func abs(path string) string {
-	if runtime.GOOS == "windows" {
-		return "C:" + path
-	}
-	return path
-}
-
 // compile compiles text without trust checks and without its inventory.
 func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	t.Helper()
@@ -51,12 +44,11 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// everything has a value other than the default for each key.
-func everything() string {
-	return head + `inventory: ` + abs("/i.yaml") + `
+// everything has a value other than the default for each key of a Windows node.
+const everything = head + `inventory: C:\i.yaml
 servedBy: shim
 failOnInitError: true
-shim: {runtime: other-shim, log: ` + abs("/shim.log") + `}
+shim: {runtime: other-shim, log: C:\shim.log}
 log: {level: debug, format: json}
 metrics: {address: ":9400"}
 replicas: 2
@@ -95,17 +87,16 @@ extraMounts:
 visibilityHints: off
 standalone: {environment: true}
 `
-}
 
 func TestCompileEverything(t *testing.T) {
 	t.Parallel()
-	got, err := compile(t, "windows", everything())
+	got, err := compile(t, "windows", everything)
 	if err != nil {
 		t.Fatal(err)
 	}
 	no, yes := false, true
 	want := policy.Policy{
-		Source: policy.Source{Inventory: abs("/i.yaml")},
+		Source: policy.Source{Inventory: `C:\i.yaml`},
 		Resources: []policy.Resource{{
 			Name: "example.com/big", Match: policy.Match{
 				Kind: "display", Vendors: []uint16{0x10DE, 0x1A03}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
@@ -127,7 +118,7 @@ func TestCompileEverything(t *testing.T) {
 			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
 		StandaloneEnvironment: true, FailOnInitError: true, MetricsAddress: ":9400",
-		Shim: policy.Shim{Runtime: "other-shim", Log: abs("/shim.log")}, Log: policy.Log{Level: "debug", Format: "json"},
+		Shim: policy.Shim{Runtime: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -212,21 +203,21 @@ func TestCompileRefuses(t *testing.T) {
 	mounts := func(key, dir string) string { return head + "extraMounts: {" + key + ": ['" + dir + "']}\n" }
 	for name, test := range map[string]struct{ text, says string }{
 		"empty":           {"", "config.yaml: the file is empty"},
-		"a list":          {"- a\n", "got array, want object"},
-		"no kind":         {"log: {}\n", "missing properties 'apiVersion', 'kind'"},
-		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", "config.yaml:2: kind: value must be 'Configuration'"},
-		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want one of apiVersion, assignmentMode, driverFiles, extraMounts, `},
-		"unknown below":   {head + "log:\n  colour: red\n", `config.yaml:4: log: unknown key "colour": want one of format, level`},
-		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "folder": want one of destination, directory, source`},
-		"wrong type":      {head + "shim: 3\n", "config.yaml:3: shim: got number, want object"},
+		"a list":          {"- a\n", "got a list, want a mapping with apiVersion, kind, "},
+		"no kind":         {"log: {}\n", "the key apiVersion is missing"},
+		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", `config.yaml:2: kind: "Inventory" is not valid: want Configuration`},
+		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
+		"unknown below":   {head + "log:\n  colour: red\n", `config.yaml:4: log: unknown key "colour": want level or format`},
+		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "folder": want source, directory or destination`},
+		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got "3", want a mapping with runtime or log`},
 		"no value":        {head + "replicas:\n", "config.yaml:3: replicas: no value"},
 		"twice":           {head + "replicas: 2\nreplicas: 3\n", "config.yaml:4: mapping key \"replicas\" already defined at line 3"},
 		"not YAML":        {head + "a: b: c\n", "config.yaml:3: mapping values are not allowed"},
 		"two documents":   {head + "---\n" + head, "more than one YAML document"},
 		"too long":        {head + strings.Repeat("#", maxConfig), "larger than"},
-		"too many rules":  {head + "resources: [" + strings.Repeat("{name: a.b/c},", 300) + "]\n", "config.yaml:3: resources: maxItems: got 300, want 256"},
-		"binary":          {head + "inventory: !!binary YQ==\n", "config.yaml:3: not a single line"},
-		"two lines":       {head + `shim: {runtime: "a\nb"}` + "\n", "config.yaml:3: not a single line"},
+		"too many rules":  {head + "resources: [" + strings.Repeat("{name: a.b/c},", 300) + "]\n", "config.yaml:3: resources: 300 items: use 256 or fewer"},
+		"binary":          {head + "inventory: !!binary YQ==\n", "not a single line of text"},
+		"two lines":       {head + `shim: {runtime: "a\nb"}` + "\n", "not a single line of text"},
 		"itself":          {head + "log: &a {level: *a}\n", "config.yaml"},
 
 		"relative path":   {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
@@ -235,22 +226,22 @@ func TestCompileRefuses(t *testing.T) {
 		"port alone":      {head + "metrics: {address: 9400}\n", "metrics.address"},
 		"no port":         {head + "metrics: {address: localhost}\n", "metrics.address"},
 		"host":            {head + "metrics: {address: 'a b:80'}\n", "metrics.address"},
-		"assignment":      {head + "assignmentMode: guid\n", "config.yaml:3: assignmentMode: value must be one of 'auto', 'location-path', 'class-guid'"},
-		"octal to others": {head + "replicas: 010\n", "replicas: got string, want integer"},
+		"assignment":      {head + "assignmentMode: guid\n", `config.yaml:3: assignmentMode: "guid" is not valid: want auto, location-path or class-guid`},
+		"octal to others": {head + "replicas: 010\n", `replicas: got "010", want a whole number`},
 
-		"no rules":              {head + "resources: []\n", "resources: minItems: got 0, want 1"},
+		"no rules":              {head + "resources: []\n", "resources: the list is empty"},
 		"preset and rules":      {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "exclude each other"},
-		"unknown preset":        {head + "preset: nvidia\n", "preset: value must be one of"},
-		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0]: missing property 'name'"},
+		"unknown preset":        {head + "preset: nvidia\n", `preset: "nvidia" is not valid: want tensorworks, microsoft or alibaba`},
+		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0]: the key name is missing"},
 		"rule's replicas":       {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is out of range"},
-		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor: use amd, intel, microsoft, nvidia, qualcomm`},
+		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor: want amd, intel, microsoft, nvidia, qualcomm or a PCI vendor ID such as 0x10DE; did you mean nvidia?`},
 		"vendor 0":              {rules("{name: a.b/c, match: {vendor: 0x0}}"), "is not a vendor"},
 		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: 8086}}"), `"8086" is not a vendor`},
-		"vendor too large":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "65536 is out of range"},
-		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "config.yaml:4: resources[0].match.vendor: minItems"},
+		"vendor too large":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "is not a vendor"},
+		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "config.yaml:4: resources[0].match.vendor: the list is empty"},
 		"empty pattern":         {rules("{name: a.b/c, match: {description: ''}}"), "resources[0].match.description: no value"},
-		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), `"T4 " is not valid`},
-		"long pattern":          {rules("{name: a.b/c, match: {description: '" + strings.Repeat("a", 257) + "'}}"), "maxLength: got 257, want 256"},
+		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), `"T4 " begins or ends with a space`},
+		"long pattern":          {rules("{name: a.b/c, match: {description: '" + strings.Repeat("a", 257) + "'}}"), "257 characters: use 256 or fewer"},
 		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 XB}}}"), "is not an amount of memory"},
 		"no memory":             {rules("{name: a.b/c, match: {dedicatedMemory: {max: 0}}}"), "0 is not a bound"},
 		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "max is less than min"},
@@ -272,17 +263,17 @@ func TestCompileRefuses(t *testing.T) {
 		"never matches":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"), "config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
 
 		"file's vendor":      {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles.ati"},
-		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "two entries"},
+		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "runtimeFiles.0x10DE: the same as another key"},
 		"file above":         {head + "runtimeFiles: {amd: {remove: ['..\\a']}}\n", "runtimeFiles.amd.remove[0]"},
 		"file on a drive":    {head + "runtimeFiles: {amd: {add: ['C:\\a.exe']}}\n", "runtimeFiles.amd.add[0]"},
 		"file with an end":   {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
 		"no source":          {head + "runtimeFiles: {amd: {add: [{destination: a}]}}\n", "runtimeFiles.amd.add[0]"},
-		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", "directory: value must be one of"},
+		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", "directory: "},
 		"destination a path": {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "is not a file name"},
 		"one for several":    {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "several files"},
 
 		"no host directory":     {head + "extraMounts: {sources: host-directories}\n", "config.yaml:3: extraMounts.sources: host-directories needs extraMounts.hostDirectories"},
-		"no destination":        {head + "extraMounts: {destinations: []}\n", "minItems"},
+		"no destination":        {head + "extraMounts: {destinations: []}\n", "the list is empty"},
 		"relative destination":  {mounts("destinations", "app"), "extraMounts.destinations[0]"},
 		"max":                   {head + "extraMounts: {max: 1025}\n", "extraMounts.max"},
 		"the root":              {mounts("hostDirectories", "/"), "secrets"},
@@ -411,27 +402,30 @@ func TestCompileAndInstallInventory(t *testing.T) {
 
 func FuzzCompile(f *testing.F) {
 	for _, seed := range []string{
-		"", head, head + "shim: {runtime: x, log: /y}\n", "a: &a [*a]", head + "---\n", head + "log: !!binary x\n", "? [a]: b\n", everything(),
+		"", head, head + "shim: {runtime: x, log: /y}\n", "a: &a [*a]", head + "---\n", head + "log: !!binary x\n", "? [a]: b\n", everything,
 		head + "preset: tensorworks\nreplicas: 3\n", head + "extraMounts: {hostDirectories: [/opt]}\n", rules("{name: a.b/c, match: {vendor: 0x1}}", "{name: a.b/c, match: {driverVersion: {max: 1}}}"),
 		head + "runtimeFiles: {nvidia: {defaults: false}}\n", head + "resources: &a\n- {name: a.b/c, <<: {replicas: 2}}\n",
 	} {
 		f.Add([]byte(seed))
 	}
+	schema := readSchema(f, "config.schema.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, file := parseDocument("config.yaml", data, maxConfig), defaultFile()
-		d.decode("config.schema.json", &file)
-		if len(d.problems) > 0 {
-			if d.err().Error() == "" {
+		d, file := parse("config.yaml", data, maxConfig), defaultFile()
+		d.decode(&file)
+		if len(d.errors) == 0 && !oldBooleans.Match(data) {
+			if err := schema.Validate(content(d.root)); err != nil {
+				t.Fatalf("the schema refuses it: %v", err)
+			}
+		}
+		p := Compiler{NodeOS: "windows", StateDir: `C:\state`}.build(d, file)
+		if err := d.err(); err != nil {
+			if err.Error() == "" {
 				t.Fatal("no text")
 			}
 			return
 		}
-		p := Compiler{NodeOS: "windows", StateDir: `C:\state`}.build(d, file)
-		if d.err() != nil {
-			return
-		}
 		for _, r := range p.Resources {
-			if r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 || checkResourceName(r.Name) != nil {
+			if r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 || new(resourceName).UnmarshalText([]byte(r.Name)) != nil {
 				t.Fatalf("accepted %+v", r)
 			}
 		}

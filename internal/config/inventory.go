@@ -8,13 +8,11 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -26,24 +24,24 @@ const maxInventory = 4 << 20 // bytes
 // Inventory is the content of an inventory file. The fields have the meaning of those
 // of [discovery.Device].
 type Inventory struct {
-	APIVersion string            `yaml:"apiVersion" jsonschema:"required"`
-	Kind       string            `yaml:"kind" jsonschema:"required"`
+	APIVersion string            `yaml:"apiVersion" jsonschema:"required,enum=directx.microsoft.com/v1alpha1"`
+	Kind       string            `yaml:"kind" jsonschema:"required,enum=Inventory"`
 	Devices    []inventoryDevice `yaml:"devices" jsonschema:"required,maxItems=1024"`
 }
 
 type inventoryDevice struct {
 	InstanceID   string `yaml:"instanceID" jsonschema:"required,maxLength=200,pattern=^\\S(.*\\S)?$,example=PCI\\VEN_10DE&DEV_1EB8"` // MAX_DEVICE_ID_LEN
 	Description  string `yaml:"description" jsonschema:"maxLength=256"`
-	VendorID     scalar `yaml:"vendorID"`
+	VendorID     vendor `yaml:"vendorID"`
 	LocationPath string `yaml:"locationPath" jsonschema:"maxLength=256,pattern=^\\w+\\(\\w+\\)(#\\w+\\(\\w+\\))*$,example=PCIROOT(0)#PCI(1B00)"`
-	LUID         string `yaml:"luid"`
+	LUID         luid   `yaml:"luid"`
 	UUID         string `yaml:"uuid" jsonschema:"pattern=^GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$,example=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 (see nvidia-smi -L)"`
 	PCIAddress   string `yaml:"pciAddress" jsonschema:"pattern=^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\\.[0-7]$,example=0000:1B:00.0"`
 	Driver       struct {
-		Version   scalar `yaml:"version"`
-		StorePath string `yaml:"storePath" jsonschema:"maxLength=4095"`
+		Version   driverVersion `yaml:"version"`
+		StorePath storePath     `yaml:"storePath"`
 	} `yaml:"driver"`
-	DedicatedMemory scalar  `yaml:"dedicatedMemory"`
+	DedicatedMemory memory  `yaml:"dedicatedMemory"`
 	NUMANode        *int    `yaml:"numaNode" jsonschema:"minimum=0,maximum=65535"` // Windows has a USHORT
 	Integrated      bool    `yaml:"integrated"`
 	Detachable      bool    `yaml:"detachable"`
@@ -67,27 +65,19 @@ type health struct {
 // filePair is where a file is on the node and in the container. Without a destination,
 // both are the same.
 type filePair struct {
-	Source      string `yaml:"source" jsonschema:"required,maxLength=4095"`
-	Destination string `yaml:"destination" jsonschema:"maxLength=4095"`
+	Source      string `yaml:"source" jsonschema:"required"`
+	Destination string `yaml:"destination"`
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (p *filePair) UnmarshalYAML(node *yaml.Node) error {
-	type plain filePair
-	return stringOr(node, &p.Source, (*plain)(p))
-}
+func (filePair) shorthand() {}
 
 // nodePair is [filePair] for device nodes.
 type nodePair struct {
-	Path          string `yaml:"path" jsonschema:"required,maxLength=4095"`
-	ContainerPath string `yaml:"containerPath" jsonschema:"maxLength=4095"`
+	Path          string `yaml:"path" jsonschema:"required"`
+	ContainerPath string `yaml:"containerPath"`
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (p *nodePair) UnmarshalYAML(node *yaml.Node) error {
-	type plain nodePair
-	return stringOr(node, &p.Path, (*plain)(p))
-}
+func (nodePair) shorthand() {}
 
 // ReadInventory returns the devices of an inventory file. Anyone may have written it if
 // inspect is true, which is for programs that only print the devices.
@@ -120,9 +110,9 @@ func readRegular(path string, limit int64, check func(*os.File) error) (data []b
 // ParseInventory returns the devices of an inventory file in its order. The file's
 // name is for errors, which are [KeyErrors].
 func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
-	d := parseDocument(name, data, maxInventory)
+	d := parse(name, data, maxInventory)
 	var file Inventory
-	d.decode("inventory.schema.json", &file)
+	d.decode(&file)
 	devices := []discovery.Device{}
 	seen := unique{}
 	for i, device := range file.Devices {
@@ -149,32 +139,27 @@ func (u unique) claim(d *document, path, kind, value string) {
 
 func (i inventoryDevice) device(d *document, path string, seen unique) discovery.Device {
 	dev := discovery.Device{
-		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, UUID: i.UUID,
-		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: string(i.Driver.Version), NUMANode: i.NUMANode,
+		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: discovery.LUID(i.LUID), UUID: i.UUID,
+		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: string(i.Driver.Version), DriverStorePath: string(i.Driver.StorePath),
+		DedicatedMemory: uint64(i.DedicatedMemory), NUMANode: i.NUMANode,
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
 	}
-	parse := func(key, value string, parse func(string) error) {
-		if value != "" {
-			d.check(path+"."+key, parse(value))
+	d.check(path+".instanceID", checkInstanceID(i.InstanceID))
+	d.check(path+".locationPath", checkLocationPath(i.LocationPath))
+	if named := dev.VendorID; i.VendorID != 0 {
+		if dev.VendorID = discovery.VendorID(i.VendorID); named != 0 && named != dev.VendorID {
+			d.fail(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(named))
 		}
 	}
-	parse("instanceID", i.InstanceID, checkInstanceID)
-	parse("vendorID", string(i.VendorID), func(text string) error { return setVendor(&dev, text) })
-	parse("locationPath", i.LocationPath, checkLocationPath)
-	parse("pciAddress", i.PCIAddress, func(text string) (err error) { dev.BusNumber, dev.Address, err = parsePCIAddress(text); return err })
-	parse("driver.version", dev.DriverVersion, func(text string) error { _, err := policy.ParseDriverVersion(text, 0); return err })
-	parse("driver.storePath", i.Driver.StorePath, func(text string) (err error) { dev.DriverStorePath, err = cleanStorePath(text); return err })
-	parse("dedicatedMemory", string(i.DedicatedMemory), func(text string) (err error) { dev.DedicatedMemory, err = parseMemory(text); return err })
-	luid := ""
-	if i.LUID != "" {
-		var ok bool
-		if dev.LUID, ok = discovery.ParseLUID(i.LUID); !ok || dev.LUID == 0 {
-			d.fail(path+".luid", "%q is not a LUID: use 0x00000000_0x0000C2F5 or 0xC2F5", i.LUID)
-		}
-		luid = dev.LUID.String()
+	if i.PCIAddress != "" {
+		dev.BusNumber, dev.Address = parsePCIAddress(i.PCIAddress)
+	}
+	id := ""
+	if i.LUID != 0 {
+		id = dev.LUID.String()
 	}
 	for key, value := range map[string]string{
-		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": luid, "uuid": i.UUID, "pciAddress": i.PCIAddress,
+		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": id, "uuid": i.UUID, "pciAddress": i.PCIAddress,
 	} {
 		if value != "" {
 			seen.claim(d, path+"."+key, key, strings.ToUpper(value))
@@ -185,7 +170,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	}
 	dev.System32 = runtimeFileList(d, path+".runtimeFiles.system32", i.RuntimeFiles.System32)
 	dev.SysWOW64 = runtimeFileList(d, path+".runtimeFiles.sysWOW64", i.RuntimeFiles.SysWOW64)
-	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" {
+	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" && !d.failedBelow(path+".driver") {
 		d.fail(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
 	}
 	taken := unique{} // of both lists, which share the container's file system
@@ -198,18 +183,6 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 		dev.Libraries = append(dev.Libraries, discovery.Library{Source: host, Destination: container})
 	}
 	return dev
-}
-
-func setVendor(dev *discovery.Device, text string) error {
-	id, ok := parsePCIVendor(text)
-	if !ok {
-		return fmt.Errorf("%q is not a PCI vendor ID such as 0x10DE", text)
-	}
-	if named := uint16(dev.VendorID); named != 0 && named != id {
-		return fmt.Errorf("0x%04X is not the vendor in the instance ID, 0x%04X", id, named)
-	}
-	dev.VendorID = discovery.VendorID(id)
-	return nil
 }
 
 func runtimeFileList(d *document, path string, list []filePair) []discovery.RuntimeFile {
@@ -256,22 +229,13 @@ func checkLocationPath(text string) error {
 	return nil
 }
 
-// parsePCIAddress parses segment:bus:device.function, all hexadecimal.
-func parsePCIAddress(text string) (bus, address *uint32, err error) {
-	var segment, number, device, function uint32
-	_, err = fmt.Sscanf(text, "%x:%x:%x.%x", &segment, &number, &device, &function)
-	number, device = segment<<8|number, device<<16|function
-	return &number, &device, err
-}
-
-// cleanStorePath checks and cleans the driver store path, a directory on a local drive.
-func cleanStorePath(p string) (string, error) {
-	clean := winpath.Clean(p)
-	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
-	if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || !winpath.IsLocal(below) {
-		return "", fmt.Errorf(`%q is not the absolute Windows path of a directory, with its drive`, p)
+// parsePCIAddress returns the parts of segment:bus:device.function, all hexadecimal.
+func parsePCIAddress(text string) (bus, address *uint32) {
+	part := func(i, j int) uint32 {
+		n, _ := strconv.ParseUint(text[i:j], 16, 16) // The schema's pattern ensures the digits.
+		return uint32(n)
 	}
-	return clean, nil
+	return new(part(0, 4)<<8 | part(5, 7)), new(part(8, 10)<<16 | part(11, 12))
 }
 
 func cleanRuntimeFile(p string) (string, error) {

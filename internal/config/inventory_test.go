@@ -131,18 +131,18 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"bad indentation":       {inventoryHead + "- instanceID: a\n description: b\n", "did not find expected key"},
 		"unknown anchor":        {inventoryHead + "- instanceID: a\n  driver: *nothing\n", "unknown anchor"},
 		"another kind":          {"apiVersion: " + APIVersion + "\nkind: Configuration\n", ":2: kind: "},
-		"devices missing":       {strings.TrimSuffix(inventoryHead, "devices:\n"), "missing property 'devices'"},
+		"devices missing":       {strings.TrimSuffix(inventoryHead, "devices:\n"), "the key devices is missing"},
 		"devices null":          {inventoryHead, ":3: devices: no value"},
-		"too many devices":      {inventoryHead + strings.Repeat("- {instanceID: a}\n", 1025), "devices: maxItems"},
-		"device is a string":    {inventoryHead + "- a\n", ":4: devices[0]: got string, want object"},
-		"unknown key":           {device("Description: a"), `:5: devices[0]: unknown key "Description": want one of compute, dedicatedMemory, `},
-		"unknown key of driver": {device("driver: {path: a}"), `:5: devices[0].driver: unknown key "path": want one of storePath, version`},
+		"too many devices":      {inventoryHead + strings.Repeat("- {instanceID: a}\n", 1025), "devices: 1025 items: use 1024 or fewer"},
+		"device is a string":    {inventoryHead + "- a\n", `:4: devices[0]: got "a", want a mapping with instanceID, description, `},
+		"unknown key":           {device("Description: a"), `:5: devices[0]: unknown key "Description": want instanceID, description, `},
+		"unknown key of driver": {device("driver: {path: a}"), `:5: devices[0].driver: unknown key "path": want version or storePath`},
 		"unknown key in file":   {files("[{source: a, from: b}]"), `:6: devices[0].runtimeFiles.system32[0]: unknown key "from"`},
-		"binary":                {device("description: !!binary aGk="), ":5: not a single line"},
-		"escape sequence":       {device(`description: "a\e[1m"`), ":5: not a single line"},
+		"binary":                {device("description: !!binary aGk="), ":5: devices[0].description: not a single line of text"},
+		"escape sequence":       {device(`description: "a\e[1m"`), ":5: devices[0].description: not a single line of text"},
 		"itself":                {inventoryHead + "- &a\n  instanceID: a\n  runtimeFiles: {system32: [*a]}\n", "inv.yaml"},
 
-		"no instance ID":        {inventoryHead + "- {display: true}\n", ":4: devices[0]: missing property 'instanceID'"},
+		"no instance ID":        {inventoryHead + "- {display: true}\n", ":4: devices[0]: the key instanceID is missing"},
 		"separator":             {inventoryHead + "- instanceID: a::0\n", ":4: devices[0].instanceID: "},
 		"white space":           {inventoryHead + "- instanceID: ' a'\n", "devices[0].instanceID"},
 		"instance ID twice":     {inventoryHead + "- instanceID: Kk\n- instanceID: \"\u212aK\"\n", ":5: devices[1].instanceID: the same as devices[0].instanceID"},
@@ -169,7 +169,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"memory beyond 64 bits":     {device("dedicatedMemory: 17179869184Gi"), "devices[0].dedicatedMemory"},
 		"no memory":                 {device("dedicatedMemory:"), "devices[0].dedicatedMemory: no value"},
 		"negative NUMA node":        {device("numaNode: -1"), ":5: devices[0].numaNode: -1 is out of range"},
-		"health without a reason":   {device("health: {}"), "devices[0].health: missing property 'reason'"},
+		"health without a reason":   {device("health: {}"), "devices[0].health: the key reason is missing"},
 
 		"files without a store path": {device("runtimeFiles: {sysWOW64: [a.dll]}"), ":5: devices[0].runtimeFiles: driver.storePath is missing"},
 		"destination twice":          {files("[nvcuda.dll, {source: x.dll, destination: NVCUDA.DLL}]"), ":6: devices[0].runtimeFiles.system32[1]: the same as devices[0].runtimeFiles.system32[0]"},
@@ -181,10 +181,10 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"a dot at the end":           {files("[{source: a, destination: 'a.dll.'}]"), "system32[0].destination"},
 		"destination above":          {files("[{source: a, destination: '../a'}]"), "system32[0].destination"},
 		"an empty source":            {files("['']"), "system32[0]: no value"},
-		"too many files":             {files("[" + strings.Repeat("a,", 513) + "]"), "system32: maxItems: got 513, want 512"},
+		"too many files":             {files("[" + strings.Repeat("a,", 513) + "]"), "system32: 513 items: use 512 or fewer"},
 		"relative node":              {device("linux: {deviceNodes: [dev/dxg]}"), ":5: devices[0].linux.deviceNodes[0]"},
 		"container path not clean":   {device("linux: {deviceNodes: [{path: /dev/dxg, containerPath: /dev/dxg/}]}"), "deviceNodes[0]"},
-		"node with a library's keys": {device("linux: {deviceNodes: [{source: /a}]}"), "missing property 'path'"},
+		"node with a library's keys": {device("linux: {deviceNodes: [{source: /a}]}"), "the key path is missing"},
 		"container path twice":       {device("linux:", "  deviceNodes: [/a]", "  libraries: [{source: /b, destination: /a}]"), ":7: devices[0].linux.libraries[0]: the same as devices[0].linux.deviceNodes[0]"},
 	} {
 		devices, err := ParseInventory("inv.yaml", []byte(test.text))
@@ -194,7 +194,6 @@ func TestParseInventoryRefuses(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded multiplies a small file by aliases.
 // TestDevicesWithoutPath: no container of a Windows node could be assigned such a device,
 // except by class.
 func TestDevicesWithoutPath(t *testing.T) {
@@ -217,6 +216,7 @@ func TestDevicesWithoutPath(t *testing.T) {
 	}
 }
 
+// TestAliasesAreBounded multiplies a small file by aliases.
 func TestAliasesAreBounded(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -241,6 +241,7 @@ func FuzzParseInventory(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
+	schema := readSchema(f, "inventory.schema.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		devices, err := ParseInventory("inv.yaml", data)
 		if err != nil {
@@ -248,6 +249,9 @@ func FuzzParseInventory(f *testing.F) {
 				t.Fatalf("devices %v, error %v", devices, err)
 			}
 			return
+		}
+		if err := schema.Validate(content(parse("inv.yaml", data, maxInventory).root)); err != nil && !oldBooleans.Match(data) {
+			t.Fatalf("the schema refuses it: %v", err)
 		}
 		stateDir := t.TempDir()
 		if err := compiled.Write(stateDir, devices); err != nil {

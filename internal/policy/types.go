@@ -168,21 +168,12 @@ type RuntimeFiles struct {
 
 // AddedFile is one or more driver files that the driver does not list.
 type AddedFile struct {
-	// Path or pattern below the driver store path.
-	Source string `json:"source" yaml:"source" jsonschema:"required,example=bin/*.dll"`
-	// Directory of the container; SysWOW64 is for 32-bit programs.
-	Directory string `json:"directory" yaml:"directory,omitempty" jsonschema:"enum=System32,enum=SysWOW64,default=System32"`
-	// Name there. The default is the name of the source.
-	Destination string `json:"destination,omitempty" yaml:"destination,omitempty" jsonschema:"example=vulkaninfo.exe"`
-}
-
-// UnmarshalYAML decodes a file, or its source alone.
-func (a *AddedFile) UnmarshalYAML(unmarshal func(any) error) error {
-	if unmarshal(&a.Source) == nil {
-		return nil
-	}
-	type plain AddedFile
-	return unmarshal((*plain)(a))
+	// Source is a path or pattern below the driver store path.
+	Source string `json:"source"`
+	// Directory of the container is [System32] or [SysWOW64].
+	Directory string `json:"directory"`
+	// Destination is the file's name in that directory, "" for that of the source.
+	Destination string `json:"destination,omitempty"`
 }
 
 // The directories of a container that runtime files are mounted into.

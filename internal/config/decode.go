@@ -1,0 +1,273 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/cli"
+)
+
+// shorthand is implemented by types of which a value can be written as one scalar: a list as
+// its only item, a mapping as the value of its first key.
+type shorthand interface{ shorthand() }
+
+// checker is implemented by types of mappings whose keys depend on each other.
+type checker interface{ check() error }
+
+var errNoValue = errors.New("no value: set one, or remove the key")
+
+// decode decodes the document into file, a pointer to a [File] or an [Inventory].
+func (d *document) decode(file any) {
+	if d.root != nil {
+		d.decodeValue("", d.root, reflect.ValueOf(file).Elem(), nil)
+	}
+}
+
+// decodeValue decodes the value of the key at path into v. It adds an error for each key below
+// that is unknown or missing, and for each value that does not have the type of its field
+// or is outside of the limits in the field's jsonschema tag, which the JSON schema has, too.
+//
+// Package yaml's own strict decoder names fields and types of Go in its errors, not keys.
+func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
+	node = resolve(node)
+	_, short := v.Interface().(shorthand)
+	short = short && node.Kind == yaml.ScalarNode
+	switch kind := v.Kind(); {
+	case node.ShortTag() == "!!null":
+		d.check(path, errNoValue)
+	case kind == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.decodeValue(path, node, v.Elem(), l)
+	case kind == reflect.Struct && short:
+		d.decodeValue(path, node, v.Field(0), keysOf(v.Type())[0].limits)
+	case kind == reflect.Slice && short:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		d.decodeValue(path, node, v.Index(0), nil)
+	case kind == reflect.Struct && node.Kind == yaml.MappingNode:
+		d.decodeStruct(path, node, v)
+	case kind == reflect.Map && node.Kind == yaml.MappingNode:
+		d.decodeMap(path, node, v)
+	case kind == reflect.Slice && node.Kind == yaml.SequenceNode:
+		if d.check(path, l.checkItems(len(node.Content))) {
+			v.Set(reflect.MakeSlice(v.Type(), len(node.Content), len(node.Content)))
+			for i, item := range node.Content {
+				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), nil)
+			}
+		}
+	case node.Kind == yaml.ScalarNode:
+		d.check(path, decodeScalar(node, v, l))
+	default:
+		d.check(path, wrongType(node, v, l))
+	}
+}
+
+func (d *document) decodeStruct(path string, node *yaml.Node, v reflect.Value) {
+	keys, found := keysOf(v.Type()), entries(node)
+	for _, e := range found {
+		i := slices.IndexFunc(keys, func(k key) bool { return k.name == e.key })
+		if i < 0 {
+			text := fmt.Sprintf("unknown key %q: %s", e.key, cli.Want(e.key, names(keys)))
+			d.errors = append(d.errors, KeyError{File: d.name, Line: e.value.Line, Path: path, Text: text})
+			continue
+		}
+		d.decodeValue(join(path, e.key), e.value, v.Field(keys[i].field), keys[i].limits)
+	}
+	for _, k := range keys {
+		if k.limits["required"] != nil && !slices.ContainsFunc(found, func(e entry) bool { return e.key == k.name }) {
+			d.errors = append(d.errors, KeyError{File: d.name, Line: max(node.Line, 1), Path: path, Text: "the key " + k.name + " is missing"})
+		}
+	}
+	if c, ok := v.Interface().(checker); ok {
+		d.check(path, c.check())
+	}
+}
+
+func (d *document) decodeMap(path string, node *yaml.Node, v reflect.Value) {
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, e := range entries(node) {
+		path := join(path, e.key)
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		if !d.check(path, decodeScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: e.key}, key, nil)) {
+			continue
+		}
+		if v.MapIndex(key).IsValid() {
+			d.fail(path, "the same as another key")
+		}
+		d.decodeValue(path, e.value, value, nil)
+		v.SetMapIndex(key, value)
+	}
+}
+
+// decodeScalar decodes a scalar as it is written: 010 is not 8, and 31.10 is not 31.1.
+func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
+	tag, text := node.ShortTag(), node.Value
+	if tag == "!!binary" || strings.ContainsFunc(text, unicode.IsControl) {
+		return errors.New("not a single line of text")
+	}
+	parser, parses := v.Addr().Interface().(encoding.TextUnmarshaler)
+	switch v.Kind() {
+	case reflect.String:
+		if tag == "!!bool" || !parses && (tag == "!!int" || tag == "!!float") {
+			return wrongType(node, v, l)
+		}
+		if err := l.checkText(text); err != nil {
+			return err
+		}
+		v.SetString(text)
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if tag != "!!int" || err != nil || strconv.Itoa(n) != text {
+			return wrongType(node, v, l)
+		}
+		v.SetInt(int64(n))
+		return l.checkNumber(n)
+	case reflect.Bool:
+		yes := slices.Contains([]string{"true", "on", "yes"}, text)
+		if !yes && !slices.Contains([]string{"false", "off", "no"}, text) {
+			return wrongType(node, v, l)
+		}
+		v.SetBool(yes)
+	default:
+		if !parses {
+			return wrongType(node, v, l)
+		}
+	}
+	if parses {
+		return parser.UnmarshalText([]byte(text))
+	}
+	return nil
+}
+
+func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
+	got := strconv.Quote(node.Value)
+	switch node.Kind {
+	case yaml.MappingNode:
+		got = "a mapping"
+	case yaml.SequenceNode:
+		got = "a list"
+	}
+	want := "a text, in quotes if it is a number" + l.example()
+	switch v.Kind() {
+	case reflect.Struct:
+		want = "a mapping with " + cli.Either(names(keysOf(v.Type())))
+	case reflect.Map:
+		want = "a mapping"
+	case reflect.Slice:
+		want = "a list"
+	case reflect.Int:
+		want = "a whole number"
+	case reflect.Bool:
+		want = "true or false"
+	}
+	return fmt.Errorf("got %s, want %s", got, want)
+}
+
+// key is a key of a mapping: a field of a struct.
+type key struct {
+	name   string
+	field  int
+	limits limits
+}
+
+// keysOf returns the keys of a struct type.
+func keysOf(t reflect.Type) (keys []key) {
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if name != "-" {
+			keys = append(keys, key{name, i, limitsOf(t.Field(i).Tag.Get("jsonschema"))})
+		}
+	}
+	return keys
+}
+
+func names(keys []key) (names []string) {
+	for _, k := range keys {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// maxText is the greatest length of a text, in characters, unless maxLength sets another.
+const maxText = 4095
+
+// limits are the keywords of a jsonschema tag, with their values. A text is not empty unless
+// minLength is 0.
+type limits map[string][]string
+
+func limitsOf(tag string) limits {
+	l := limits{}
+	const comma = "\x00"
+	for part := range strings.SplitSeq(strings.ReplaceAll(tag, `\,`, comma), ",") {
+		keyword, value, _ := strings.Cut(strings.ReplaceAll(part, comma, ","), "=")
+		l[keyword] = append(l[keyword], value)
+	}
+	return l
+}
+
+// number returns the value of a keyword, or otherwise if there is none.
+func (l limits) number(keyword string, otherwise int) int {
+	if l[keyword] == nil {
+		return otherwise
+	}
+	n, _ := strconv.Atoi(l[keyword][0])
+	return n
+}
+
+func (l limits) example() string {
+	if l["example"] == nil {
+		return ""
+	}
+	return ", such as " + l["example"][0]
+}
+
+func (l limits) checkText(text string) error {
+	known := slices.DeleteFunc(slices.Clone(l["enum"]), func(value string) bool { return value == "" })
+	length, most := utf8.RuneCountInString(text), l.number("maxLength", maxText)
+	switch {
+	case slices.Contains(l["enum"], text):
+		return nil
+	case length == 0 && l.number("minLength", 1) > 0:
+		return errNoValue
+	case known != nil:
+		return fmt.Errorf("%q is not valid: %s", text, cli.Want(text, known))
+	}
+	if length > most {
+		return fmt.Errorf("%d characters: use %d or fewer", length, most)
+	}
+	if l["pattern"] != nil {
+		if valid, err := regexp.MatchString(l["pattern"][0], text); err != nil || !valid {
+			return errors.Join(fmt.Errorf("%q is not valid: want a text%s", text, l.example()), err)
+		}
+	}
+	return nil
+}
+
+func (l limits) checkNumber(n int) error {
+	if least := l.number("minimum", n); n < least {
+		return fmt.Errorf("%d is out of range: use %d or more", n, least)
+	}
+	if most := l.number("maximum", n); n > most {
+		return fmt.Errorf("%d is out of range: use %d or less", n, most)
+	}
+	return nil
+}
+
+func (l limits) checkItems(n int) error {
+	if n < l.number("minItems", 0) {
+		return errors.New("the list is empty: add an item, or remove the key")
+	}
+	if most := l.number("maxItems", n); n > most {
+		return fmt.Errorf("%d items: use %d or fewer", n, most)
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// resourceName is the name of an extended resource, valid for the API server.
+// https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
+type resourceName string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (n *resourceName) UnmarshalText(text []byte) error {
+	name := string(text)
+	domain, _, found := strings.Cut(name, "/")
+	switch {
+	case !found:
+		return fmt.Errorf("%q is not an extended resource: use a name such as directx.microsoft.com/display", name)
+	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
+		return fmt.Errorf("%q is in the domain of Kubernetes: use one of your own", name)
+	case strings.HasPrefix(domain, "requests."):
+		return fmt.Errorf("%q has the prefix of resource quotas", name)
+	}
+	// The name of its quota must be valid, too.
+	if messages := validation.IsQualifiedName("requests." + name); len(messages) > 0 {
+		return fmt.Errorf("%q is not an extended resource: %s", name, messages[0])
+	}
+	*n = resourceName(name)
+	return nil
+}
+
+// oneOrMore is a list, or its only item.
+type oneOrMore[T any] []T
+
+func (oneOrMore[T]) shorthand() {}
+
+// memory is a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.
+type memory uint64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (m *memory) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
+	}
+	*m = memory(n)
+	return nil
+}
+
+// memoryBound is a bound of memory.
+type memoryBound memory
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *memoryBound) UnmarshalText(text []byte) error {
+	err := (*memory)(b).UnmarshalText(text)
+	if err == nil && *b == 0 {
+		return errNoBound
+	}
+	return err
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (b memoryBound) MarshalText() ([]byte, error) {
+	if b%(1<<30) == 0 {
+		return fmt.Appendf(nil, "%dGi", b>>30), nil
+	}
+	return strconv.AppendUint(nil, uint64(b), 10), nil
+}
+
+var errNoBound = errors.New("0 is not a bound: remove the key")
+
+// lowestVersion is a driver version in which 31 is 31.0.0.0.
+type lowestVersion policy.DriverVersion
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (v *lowestVersion) UnmarshalText(text []byte) error {
+	version, err := policy.ParseDriverVersion(string(text), 0)
+	if err == nil && version == (policy.DriverVersion{}) {
+		return errNoBound
+	}
+	*v = lowestVersion(version)
+	return err
+}
+
+// IsZero reports whether there is no bound.
+func (v lowestVersion) IsZero() bool { return v == lowestVersion{} }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v lowestVersion) MarshalText() ([]byte, error) { return policy.DriverVersion(v).MarshalText() }
+
+// highestVersion is a driver version in which 31 is 31.65535.65535.65535.
+type highestVersion policy.DriverVersion
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (v *highestVersion) UnmarshalText(text []byte) error {
+	version, err := policy.ParseDriverVersion(string(text), 1<<16-1)
+	*v = highestVersion(version)
+	return err
+}
+
+// IsZero reports whether there is no bound.
+func (v highestVersion) IsZero() bool { return v == highestVersion{} }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v highestVersion) MarshalText() ([]byte, error) { return policy.DriverVersion(v).MarshalText() }
+
+// driverVersion is the version of a driver as it is written.
+type driverVersion string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (v *driverVersion) UnmarshalText(text []byte) error {
+	*v = driverVersion(text)
+	_, err := policy.ParseDriverVersion(string(text), 0)
+	return err
+}
+
+// pattern is a pattern of a GPU's name or location path.
+type pattern string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *pattern) UnmarshalText(text []byte) error {
+	*p = pattern(text)
+	if strings.TrimSpace(string(text)) != string(text) {
+		return fmt.Errorf("%q begins or ends with a space", text)
+	}
+	return limits{"maxLength": {"256"}}.checkText(string(text))
+}
+
+// vendor is a PCI vendor ID, by name or number.
+type vendor uint16
+
+// vendors are the vendors that have a name in config.yaml.
+func vendors() map[string]discovery.VendorID {
+	return map[string]discovery.VendorID{
+		"amd": discovery.VendorAMD, "intel": discovery.VendorIntel, "microsoft": discovery.VendorMicrosoft,
+		"nvidia": discovery.VendorNVIDIA, "qualcomm": discovery.VendorQualcomm,
+	}
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. A number has 0x, or is decimal, which
+// Helm makes of all numbers (4318 is 0x10DE). It refuses 0 and forms that are ambiguous: a
+// leading zero, and a known vendor's hexadecimal digits without 0x (8086).
+func (v *vendor) UnmarshalText(text []byte) error {
+	if id, ok := vendors()[string(text)]; ok {
+		*v = vendor(id)
+		return nil
+	}
+	s := string(text)
+	n, err := strconv.ParseUint(s, 0, 16)
+	if err != nil || n == 0 || len(s) > 1 && s[0] == '0' && !strings.ContainsAny(s[1:2], "xX") || isVendorWithout0x(s) {
+		known := append(slices.Sorted(maps.Keys(vendors())), "a PCI vendor ID such as 0x10DE")
+		return fmt.Errorf("%q is not a vendor: %s", s, cli.Want(s, known))
+	}
+	*v = vendor(n)
+	return nil
+}
+
+func isVendorWithout0x(text string) bool {
+	digits, err := strconv.ParseUint(text, 16, 16)
+	for _, id := range vendors() {
+		if err == nil && digits == uint64(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v vendor) MarshalText() ([]byte, error) {
+	for name, id := range vendors() {
+		if vendor(id) == v {
+			return []byte(name), nil
+		}
+	}
+	return fmt.Appendf(nil, "0x%04X", uint16(v)), nil
+}
+
+// sourcePattern is the path of a file below the driver store path, or a pattern of several.
+type sourcePattern string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *sourcePattern) UnmarshalText(text []byte) error {
+	path := string(text)
+	clean := winpath.Clean(path)
+	if !winpath.IsLocalGlob(path) || clean == "." || strings.Contains(path, "..") || endsBadly(clean) {
+		return fmt.Errorf(`%q is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`, path)
+	}
+	*p = sourcePattern(clean)
+	return nil
+}
+
+// fileName is the name of a file in System32 or SysWOW64.
+type fileName string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (n *fileName) UnmarshalText(text []byte) error {
+	name := string(text)
+	if !winpath.IsLocal(name) || winpath.Base(name) != name || endsBadly(name) {
+		return fmt.Errorf("%q is not a file name", name)
+	}
+	*n = fileName(name)
+	return nil
+}
+
+// storePath is a driver store path: a directory on a local drive.
+type storePath string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *storePath) UnmarshalText(text []byte) error {
+	clean := winpath.Clean(string(text))
+	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
+	if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || !winpath.IsLocal(below) {
+		return fmt.Errorf(`%q is not the absolute Windows path of a directory, with its drive`, text)
+	}
+	*p = storePath(clean)
+	return nil
+}
+
+// luid is a locally unique ID of an adapter.
+type luid discovery.LUID
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *luid) UnmarshalText(text []byte) error {
+	id, ok := discovery.ParseLUID(string(text))
+	if !ok || id == 0 {
+		return fmt.Errorf("%q is not a LUID: use 0x00000000_0x0000C2F5 or 0xC2F5", text)
+	}
+	*l = luid(id)
+	return nil
+}
