@@ -27,7 +27,7 @@ devices:
 
 // linuxPod makes the NRI plugin adjust a Linux container.
 func (d *demo) linuxPod(ctx context.Context) error {
-	d.title("On Linux, containerd calls directx-nri by NRI, and the interlock is a mount that runc refuses")
+	d.title("On Linux, containerd calls directx-nri by NRI")
 	n, err := newNode(d.path("linux"), "")
 	if err != nil {
 		return err
@@ -66,8 +66,9 @@ func (d *demo) linuxPod(ctx context.Context) error {
 	if !removed || len(devices) != 1 {
 		return errors.New("the plugin did not give the container its GPU")
 	}
-	d.say("  - mounts           " + allocation.InterlockMount)
 	d.say("  + linux.devices    " + devices[0].GetPath())
+	d.say("  - mounts           " + allocation.InterlockMount)
+	d.by("", "That mount is the interlock here: runc refuses it.")
 	return nil
 }
 

@@ -94,21 +94,15 @@ func (d *demo) advertise(ctx context.Context, n *node, flags ...string) error {
 	return nil
 }
 
-// allocate prints what the advertiser answers for one replica.
+// allocate prints the allocation of one replica.
 func (d *demo) allocate(ctx context.Context, n *node) (*plugin.ContainerAllocateResponse, error) {
 	ids, answer, err := n.kubelet.Allocate(ctx, display, 1)
 	if err != nil {
 		return nil, errors.New(status.Convert(err).Message())
 	}
 	d.by("kubelet", "chooses %s", ids[0])
-	d.by("advertiser", "records that, and answers with a token and an interlock. No runtime starts a container that has the interlock:")
-	d.by("", "variable %s=%s", variable, answer.GetEnvs()[variable])
-	for _, device := range answer.GetDevices() {
-		d.by("", "device %s", device.GetHostPath())
-	}
-	for _, mount := range answer.GetMounts() {
-		d.by("", "mount %s", mount.GetContainerPath())
-	}
+	d.by("advertiser", "records that, and answers with a token:")
+	d.by("", "%s=%s", variable, answer.GetEnvs()[variable])
 	return answer, nil
 }
 
@@ -135,20 +129,22 @@ func windowsSpec(pod, token string, devices []*plugin.DeviceSpec) ([]byte, error
 	return json.MarshalIndent(spec, "", "  ")
 }
 
-// printDiff prints how the shim edited a config.json. It fails unless the
+// printAdditions prints what the shim added to a config.json. It fails unless the
 // container has a GPU, and no interlock.
-func (d *demo) printDiff(before, after []byte) error {
+func (d *demo) printAdditions(before, after []byte) error {
+	const most = 5 // mounts
 	var was, is specs.Spec
 	if err := errors.Join(json.Unmarshal(before, &was), json.Unmarshal(after, &is)); err != nil {
 		return err
 	}
-	for _, device := range was.Windows.Devices {
-		d.say(fmt.Sprintf("  - windows.devices  %s://%s", device.IDType, device.ID))
-	}
 	for _, device := range is.Windows.Devices {
 		d.say(fmt.Sprintf("  + windows.devices  %s://%s", device.IDType, device.ID))
 	}
-	for _, m := range is.Mounts {
+	for i, m := range is.Mounts {
+		if i == most {
+			d.say(fmt.Sprintf("  + mounts           %d more driver files", len(is.Mounts)-most))
+			break
+		}
 		d.say(fmt.Sprintf("  + mounts           %s <- DRIVER%s", m.Destination, m.Source[strings.LastIndex(m.Source, `\`):]))
 	}
 	for _, entry := range is.Process.Env[len(was.Process.Env):] {

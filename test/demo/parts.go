@@ -26,7 +26,7 @@ func (d *demo) listGPUs(repository string) (err error) {
 	if err != nil {
 		return err
 	}
-	d.title("A simulated Windows node, with the GPUs of %s", windowsInventory)
+	d.title("A simulated Windows node with %d GPUs (%s)", len(devices), windowsInventory)
 	for _, g := range devices {
 		d.say(fmt.Sprintf("%s, %d GiB, driver %s with %d files, at %s", g.Description, g.DedicatedMemory>>30, g.DriverVersion, len(g.System32)+len(g.SysWOW64), g.LocationPath))
 	}
@@ -49,7 +49,7 @@ func (d *demo) startWindowsNode(ctx context.Context) (err error) {
 }
 
 func (d *demo) onePod(ctx context.Context) error {
-	d.title("A pod requests one %s", display)
+	d.title("A pod requests one %s, and gets one of them", display)
 	answer, err := d.allocate(ctx, d.windows)
 	if err != nil {
 		return err
@@ -60,9 +60,16 @@ func (d *demo) onePod(ctx context.Context) error {
 	}
 	d.by("containerd", "writes the container's config.json and runs the shim in its directory.")
 	d.by("shim", `finds the record of the token, edits config.json, and runs the real shim. DRIVER is the driver's directory in C:\Windows\System32\DriverStore\FileRepository.`)
-	err = d.printDiff(before, after)
+	if err := d.printAdditions(before, after); err != nil {
+		return err
+	}
 	d.by("real shim", "%s", out)
-	return err
+
+	d.title("Without the shim, the same container does not start")
+	d.by("advertiser", "also answers with an interlock, a device that no runtime knows:")
+	d.by("", "%s", answer.GetDevices()[0].GetHostPath())
+	d.by("shim", "removed it when it added the GPU.")
+	return nil
 }
 
 // startContainer runs the runtime shim as containerd does for a container of a
