@@ -3,6 +3,7 @@ package advertiser
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -24,22 +25,31 @@ type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v
 // express.
 var ErrNotInjectable = errors.New("the kubelet cannot pass it on")
 
-// answerWithToken returns the answer that gives a container the token of its
-// allocation record, and the interlock that keeps it from being started by a runtime
-// that does not look the record up. windows is for containers on Windows nodes.
+// answer returns the answer for a container. Without [Config.Inject] it has the token of the
+// container's allocation record, and the interlock, with which no runtime starts a container
+// whose record was not looked up.
 //
 // containerd accepts Windows devices without a container path and permissions only
 // (WithDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
 // several resources the kubelet passes on one, which is enough.
-func answerWithToken(resource string, token allocation.Token, windows bool) *v1beta1.ContainerAllocateResponse {
-	answer := &v1beta1.ContainerAllocateResponse{
-		Envs:        map[string]string{allocation.EnvKey(resource): string(token)},
-		Annotations: map[string]string{allocation.AnnotationKey(resource): string(token)},
+func (s *server) answer(ctx context.Context, token allocation.Token, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	if s.config.Inject != nil {
+		var instanceIDs []string
+		for _, r := range replicas {
+			if !slices.Contains(instanceIDs, r.InstanceID) {
+				instanceIDs = append(instanceIDs, r.InstanceID)
+			}
+		}
+		return s.config.Inject(ctx, s.resource, instanceIDs)
 	}
-	if windows {
+	answer := &v1beta1.ContainerAllocateResponse{
+		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},
+		Annotations: map[string]string{allocation.AnnotationKey(s.resource): string(token)},
+	}
+	if s.config.NodeOS == "windows" {
 		answer.Devices = []*v1beta1.DeviceSpec{{HostPath: allocation.InterlockDeviceType + "://" + allocation.InterlockDeviceID}}
 	} else {
 		answer.Mounts = []*v1beta1.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource, ReadOnly: true}}
 	}
-	return answer
+	return answer, nil
 }

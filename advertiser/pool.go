@@ -205,36 +205,36 @@ func (p *pool) checkSize() error {
 	return nil
 }
 
-// ErrInvalidRequest is returned for a request of the kubelet that cannot be granted,
+// errInvalidRequest is returned for a request of the kubelet that cannot be granted,
 // as opposed to a failure on the node.
-var ErrInvalidRequest = errors.New("invalid request")
+var errInvalidRequest = errors.New("invalid request")
 
 // find returns the index of the GPU of a replica that can be allocated, and its number.
 func (p *pool) find(id string) (i, number int, err error) {
 	instanceID, number, ok := ParseReplicaID(id)
 	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", ErrInvalidRequest, id, p.resource)
+		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, id, p.resource)
 	}
 	i, ok = p.index[instanceID]
 	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again", ErrInvalidRequest, id, p.resource)
+		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again", errInvalidRequest, id, p.resource)
 	}
 	switch g := p.gpus[i]; {
 	case !g.usable():
-		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", ErrInvalidRequest, id, g.name, g.fault)
+		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, id, g.name, g.fault)
 	case number >= g.replicas:
-		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas", ErrInvalidRequest, id, g.replicas)
+		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas", errInvalidRequest, id, g.replicas)
 	}
 	return i, number, nil
 }
 
 // validate returns the replicas of one container's request, or an error that matches
-// [ErrInvalidRequest] and names the first ID that cannot be allocated. The requests
+// [errInvalidRequest] and names the first ID that cannot be allocated. The requests
 // of two containers may have an ID in common: a pod's later containers take over the
 // replicas of its init containers.
 func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("%w: a container requests %s without replicas", ErrInvalidRequest, p.resource)
+		return nil, fmt.Errorf("%w: a container requests %s without replicas", errInvalidRequest, p.resource)
 	}
 	if err := p.checkCount(len(ids)); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 			return nil, err
 		}
 		if seen[id] {
-			return nil, fmt.Errorf("%w: %q is named twice for one container: delete the pod, so that it is scheduled again", ErrInvalidRequest, id)
+			return nil, fmt.Errorf("%w: %q is named twice for one container: delete the pod, so that it is scheduled again", errInvalidRequest, id)
 		}
 		seen[id], chosen[i] = true, true
 		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})
@@ -271,7 +271,7 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 func (p *pool) checkCount(n int) error {
 	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
 		return fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d: request fewer, or raise maxPerContainer of that resource in the configuration",
-			ErrInvalidRequest, n, p.resource, limit)
+			errInvalidRequest, n, p.resource, limit)
 	}
 	return nil
 }
@@ -286,5 +286,5 @@ func (p *pool) mixedError(chosen []bool, n int) error {
 		}
 	}
 	return fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s. Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration",
-		ErrInvalidRequest, n, p.resource, strings.Join(names, ", "))
+		errInvalidRequest, n, p.resource, strings.Join(names, ", "))
 }

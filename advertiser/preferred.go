@@ -26,7 +26,7 @@ import (
 // The result begins with mustInclude, and depends on the arguments only: not on the
 // order of available. IDs in available that are unknown or belong to an unhealthy GPU
 // are ignored, because the kubelet may not have received a change yet; replicas of
-// mustInclude are available. Errors match [ErrInvalidRequest].
+// mustInclude are available. Errors match [errInvalidRequest].
 func (p *pool) prefer(available, mustInclude []string, size int) ([]string, error) {
 	if err := p.checkCount(size); err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	}
 	switch {
 	case need < 0:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", ErrInvalidRequest, size, p.resource, len(mustInclude))
+		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", errInvalidRequest, size, p.resource, len(mustInclude))
 	case need > free:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", ErrInvalidRequest, size, p.resource, free+len(mustInclude))
+		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", errInvalidRequest, size, p.resource, free+len(mustInclude))
 	}
 	sets := c.candidates(need)
 	if len(sets) == 0 {
@@ -101,7 +101,7 @@ func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
 			return nil, fmt.Errorf("replica to include: %w", err)
 		}
 		if isGiven[id] {
-			return nil, fmt.Errorf("%w: %q must be included twice", ErrInvalidRequest, id)
+			return nil, fmt.Errorf("%w: %q must be included twice", errInvalidRequest, id)
 		}
 		isGiven[id] = true
 		c.gpus[i].given++
@@ -174,7 +174,7 @@ type plan struct {
 // rules 3 to 6.
 func (c *choice) plan(set []int, need int) plan {
 	p := plan{gpus: slices.Clone(c.gpus)}
-	onNode := map[int]int{} // the number of GPUs in use by NUMA node
+	onNode := map[int]int{} // the number of GPUs chosen from by NUMA node
 	add := func(i int) {
 		p.different++
 		if node := c.pool.gpus[i].numaNode; node == nil {
@@ -189,26 +189,34 @@ func (c *choice) plan(set []int, need int) plan {
 		}
 	}
 	for ; need > 0; need-- {
-		var best []int // equally good but for their NUMA nodes
+		open := map[int]int{} // the number of GPUs to choose from by NUMA node
 		for _, i := range set {
-			if p.gpus[i].free == 0 {
-				continue
-			}
-			order := -1
-			if len(best) > 0 {
-				a, b := p.gpus[i], p.gpus[best[0]]
-				order = cmp.Or(cmp.Compare(min(a.given, 1), min(b.given, 1)), c.pool.byUse(a.used+a.given, b.used+b.given))
-			}
-			if order < 0 {
-				best = best[:0]
-			}
-			if order <= 0 {
-				best = append(best, i)
+			if node := c.pool.gpus[i].numaNode; node != nil && p.gpus[i].free > 0 {
+				open[*node]++
 			}
 		}
-		i := best[0]
+		// nearness ranks GPUs by their nodes: those chosen from most, then those that provide most
+		// of need.
+		nearness := func(i int) (chosen, provides int) {
+			node := c.pool.gpus[i].numaNode
+			if node == nil {
+				return -1, 0
+			}
+			return onNode[*node], min(open[*node], need)
+		}
+		i := slices.MinFunc(set, func(a, b int) int {
+			x, y := p.gpus[a], p.gpus[b]
+			chosenX, providesX := nearness(a)
+			chosenY, providesY := nearness(b)
+			return cmp.Or(
+				cmp.Compare(min(y.free, 1), min(x.free, 1)),
+				cmp.Compare(min(x.given, 1), min(y.given, 1)),
+				c.pool.byUse(x.used+x.given, y.used+y.given),
+				cmp.Compare(chosenY, chosenX),
+				cmp.Compare(providesY, providesX),
+			)
+		})
 		if p.gpus[i].given == 0 {
-			i = c.nearest(best, onNode, need)
 			add(i)
 		}
 		p.load += p.gpus[i].used + p.gpus[i].given
@@ -217,29 +225,6 @@ func (c *choice) plan(set []int, need int) plan {
 	}
 	p.nodes += len(onNode)
 	return p
-}
-
-// nearest returns the GPU that keeps a choice on few NUMA nodes: one on the node with most
-// GPUs in use, then on the one that provides most of need.
-func (c *choice) nearest(gpus []int, onNode map[int]int, need int) int {
-	available := map[int]int{}
-	for _, i := range gpus {
-		if node := c.pool.gpus[i].numaNode; node != nil {
-			available[*node]++
-		}
-	}
-	rank := func(i int) (inUse, provides int) {
-		node := c.pool.gpus[i].numaNode
-		if node == nil {
-			return -1, 0
-		}
-		return onNode[*node], min(available[*node], need)
-	}
-	return slices.MinFunc(gpus, func(a, b int) int {
-		inUseA, providesA := rank(a)
-		inUseB, providesB := rank(b)
-		return cmp.Or(cmp.Compare(inUseB, inUseA), cmp.Compare(providesB, providesA))
-	})
 }
 
 // byUse compares GPUs with a and b replicas in use: it is negative when the first is

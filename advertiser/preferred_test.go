@@ -54,7 +54,7 @@ func free(t *testing.T, p *pool, specs ...string) (ids []string) {
 // checkError reports whether err is expected to be one with want, "" for none.
 func checkError(t *testing.T, err error, want string) (expected bool) {
 	t.Helper()
-	if want != "" && (!errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), want)) || want == "" && err != nil {
+	if want != "" && (!errors.Is(err, errInvalidRequest) || !strings.Contains(err.Error(), want)) || want == "" && err != nil {
 		t.Fatalf("error %v, want one with %q", err, want)
 	}
 	return want != ""
@@ -166,7 +166,7 @@ func TestPreferSkipsFaults(t *testing.T) {
 	if err != nil || strings.Join(got, " ") != "B::2 B::3" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if _, err := p.prefer(free(t, p, "A 4", "B 2"), nil, 3); !errors.Is(err, ErrInvalidRequest) {
+	if _, err := p.prefer(free(t, p, "A 4", "B 2"), nil, 3); !errors.Is(err, errInvalidRequest) {
 		t.Errorf("a GPU with a fault was counted: %v", err)
 	}
 }

@@ -67,8 +67,7 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			// There is no call of Allocate then.
-			return nil, s.refuse(err)
+			return nil, s.refuse(err) // No call of Allocate follows.
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
@@ -124,17 +123,15 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		containers = append(containers, replicas)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
-	for i, replicas := range containers {
+	for _, replicas := range containers {
 		token, err := s.config.Recorder.Record(ctx, s.resource, replicas, s.config.Inject != nil)
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		tokens = append(tokens, token)
-		answer := answerWithToken(s.resource, token, s.config.NodeOS == "windows")
-		if s.config.Inject != nil {
-			if answer, err = s.config.Inject(ctx, s.resource, InstanceIDs(request.GetContainerRequests()[i].GetDevicesIds())); err != nil {
-				return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
-			}
+		answer, err := s.answer(ctx, token, replicas)
+		if err != nil {
+			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, answer)
 	}
@@ -176,7 +173,7 @@ func (s *server) refuse(err error) error {
 // classify returns the reason of an error for metrics, and its gRPC code.
 func classify(err error) (reason string, code codes.Code) {
 	switch {
-	case errors.Is(err, ErrInvalidRequest):
+	case errors.Is(err, errInvalidRequest):
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotInjectable):
 		return "not_injectable", codes.InvalidArgument

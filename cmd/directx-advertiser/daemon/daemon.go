@@ -22,15 +22,9 @@ import (
 
 // Options are the flags that have no key in config.yaml.
 type Options struct {
-	// StateDir has the node policy and the allocation records, RuntimeDir the socket of the
-	// NRI plugin. HostRoot is where the node's root is mounted.
-	StateDir, RuntimeDir, HostRoot string
-	// KubeletDir is the kubelet's device plugin directory, PodResources the socket of its
-	// PodResources API.
-	KubeletDir, PodResources string
-	CRISocket                paths.CRISocket
-	// SetupFile is written when the node is set up, "" if that is not waited for.
-	SetupFile string
+	// For these see the help of the flags of the same names.
+	StateDir, RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile string
+	CRISocket                                                           paths.CRISocket
 	// NodeOS is the operating system of the node's containers, windows or linux.
 	NodeOS string
 	// AtCreation reports that the kubelet allocates when it creates a container.
