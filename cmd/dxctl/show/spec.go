@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -162,9 +163,10 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
+	policy = capabilities.InForce(policy, string(p.container.OS))
 	decider := decision.Decider{
-		Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(),
-		Policy: capabilities.InForce(policy, string(p.container.OS)),
+		Source: discovery.ByClass(source, policy.ByClass()), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
+		Files: o.Files(), Policy: policy,
 	}
 	outcome, ok, err := decider.Preview(ctx, gpuRequest)
 	switch {
