@@ -157,7 +157,7 @@ func (s *shim) prepare() (err error) {
 		return s.container.Refuse(err)
 	}
 	s.config = data
-	if definitelyNoRequest(data) {
+	if !mayRequestGPU(data) {
 		return nil
 	}
 	spec, err := s.parse(data)

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -52,58 +51,47 @@ func hasHostProcess(config []byte) bool {
 
 // hasSandbox reports whether a config.json is that of a pod's sandbox, in the same form.
 func hasSandbox(config []byte) bool {
-	return bytes.Contains(config, []byte(`-type":"sandbox"`))
+	return bytes.Contains(config, []byte(`"`+containerType+`":"`+typeSandbox+`"`))
 }
 
-// definitelyNoRequest reports whether the bytes of a config.json cannot contain a
-// request for a GPU, which is much faster than parsing it and true for most
-// containers.
+// mayRequestGPU reports whether the bytes of a config.json could contain a request for a
+// GPU. This is much faster than parsing it, and false for most containers.
 //
-// It must never be true for a container that requests a GPU: it is false for a file
-// that is incomplete or could contain the keywords in another form of JSON.
-func definitelyNoRequest(config []byte) bool {
+// It must be true for each container that requests a GPU, so it is also true for a file
+// that is incomplete, or that could contain the keywords in another form of JSON.
+func mayRequestGPU(config []byte) bool {
 	trimmed := bytes.TrimSpace(config)
-	if len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
-		return false
+	if !bytes.HasPrefix(trimmed, []byte("{")) || !bytes.HasSuffix(trimmed, []byte("}")) || hasEscapes(config) {
+		return true
 	}
-	for _, text := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, ocispec.IDTypeClass[1:] + `"`, `\/`} {
+	for _, text := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, `"` + ocispec.IDTypeClass + `"`} {
 		if bytes.Contains(config, []byte(text)) {
-			return false
-		}
-	}
-	return !containsEscape(config) && !containsDirectX(config)
-}
-
-// containsEscape looks for an escaped character other than &, < and >, which Go's encoder
-// escapes: shell commands have them.
-func containsEscape(config []byte) bool {
-	for {
-		_, rest, found := bytes.Cut(config, []byte(`\u`))
-		if !found {
-			return false
-		}
-		if len(rest) < 4 || !slices.Contains([]string{"0026", "003c", "003e"}, string(rest[:4])) {
 			return true
 		}
-		config = rest
 	}
+	return hasDirectX(config)
 }
 
-// containsDirectX looks for "directx" in any case, with which all variables,
-// annotations and the interlock begin. Its last letter is rare and searched first.
-func containsDirectX(config []byte) bool {
-	const word = "direct"
-	for _, last := range []byte("xX") {
-		for at := 0; ; at++ {
-			i := bytes.IndexByte(config[at:], last)
-			if i < 0 {
-				break
-			}
-			at += i
-			if at >= len(word) && bytes.EqualFold(config[at-len(word):at], []byte(word)) {
+// hasDirectX looks for "directx" in any case, with which all variables, annotations and
+// the interlock begin. To convert everything to lower case would cost 0.1 ms for 60 kB.
+func hasDirectX(config []byte) bool {
+	word := []byte("directx")
+	for _, last := range []string{"x", "X"} {
+		for part := range bytes.SplitAfterSeq(config, []byte(last)) {
+			if len(part) >= len(word) && bytes.EqualFold(part[len(part)-len(word):], word) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// hasEscapes reports whether the JSON has escapes for letters or slashes. Go's encoder,
+// which containerd uses, escapes &, < and >, which shell commands have.
+func hasEscapes(config []byte) bool {
+	escapes := bytes.Count(config, []byte(`\u`)) + bytes.Count(config, []byte(`\/`))
+	for _, harmless := range []string{`\u0026`, `\u003c`, `\u003e`} {
+		escapes -= bytes.Count(config, []byte(harmless))
+	}
+	return escapes > 0
 }

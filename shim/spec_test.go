@@ -9,41 +9,42 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-func TestDefinitelyNoRequest(t *testing.T) {
+func TestMayRequestGPU(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		spec string
 		want bool
 	}{
-		"empty object":            {`{}`, true},
-		"usual":                   {`{"process":{"env":["PATH=C:\\Windows","TITLE=x"]},"windows":{"layerFolders":["C:\\x"]}}`, true},
-		"exotic letters":          {`{"x":"XxXxdirecXdirect xx"}`, true},
-		"variable":                {`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`, false},
-		"variable, another case":  {`{"process":{"env":["directX_visible_devices=all"]}}`, false},
-		"word at the beginning":   {`{"directx":1}`, false},
-		"annotation":              {`{"annotations":{"directx.microsoft.com/visible-devices":"all"}}`, false},
-		"location path":           {`{"windows":{"devices":[{"idType":"vpci-location-path","id":"x"}]}}`, false},
-		"class":                   {`{"windows":{"devices":[{"idType":"class","id":"x"}]}}`, false},
-		"class in other words":    {`{"windows":{"devices":[{"idType":"vpci-class-guid","id":"x"}]}}`, false},
-		"escaped letter":          {`{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`, false},
-		"escaped letter in class": {`{"idType":"cl\u0061ss"}`, false},
-		"escapes of Go's encoder": {`{"a":"sleep 1 \u0026 wait \u003c b \u003e c"}`, true},
-		"escapes of both kinds":   {`{"a":"\u0026\u0044IRECTX"}`, false},
-		"escaped slash":           {`{"a":"b\/c"}`, false},
-		"escaped quote":           {`{"a":"\\\"b"}`, true},
-		"torn":                    {`{"process":{"env":["PATH=`, false},
-		"escape at the end":       {`{"a":"\u}`, false},
-		"torn in an escape":       {`{"a":"\u00}`, false},
-		"not an object":           {`[]`, false},
-		"nothing":                 {``, false},
+		"empty object":            {`{}`, false},
+		"usual":                   {`{"process":{"env":["PATH=C:\\Windows","TITLE=x"]},"windows":{"layerFolders":["C:\\x"]}}`, false},
+		"exotic letters":          {`{"x":"XxXxdirecXdirect xx"}`, false},
+		"variable":                {`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`, true},
+		"variable, another case":  {`{"process":{"env":["directX_visible_devices=all"]}}`, true},
+		"word at the beginning":   {`{"directx":1}`, true},
+		"annotation":              {`{"annotations":{"directx.microsoft.com/visible-devices":"all"}}`, true},
+		"location path":           {`{"windows":{"devices":[{"idType":"vpci-location-path","id":"x"}]}}`, true},
+		"class":                   {`{"windows":{"devices":[{"idType":"class","id":"x"}]}}`, true},
+		"class in other words":    {`{"windows":{"devices":[{"idType":"vpci-class-guid","id":"x"}]}}`, true},
+		"escaped letter":          {`{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`, true},
+		"escaped letter in class": {`{"idType":"cl\u0061ss"}`, true},
+		"escapes of Go's encoder": {`{"a":"sleep 1 \u0026 wait \u003c b \u003e c"}`, false},
+		"class as another value":  {`{"process":{"args":["java","classpath","lass","vpci"]}}`, false},
+		"escapes of both kinds":   {`{"a":"\u0026\u0044IRECTX"}`, true},
+		"escaped slash":           {`{"a":"b\/c"}`, true},
+		"escaped quote":           {`{"a":"\\\"b"}`, false},
+		"torn":                    {`{"process":{"env":["PATH=`, true},
+		"escape at the end":       {`{"a":"\u}`, true},
+		"torn in an escape":       {`{"a":"\u00}`, true},
+		"not an object":           {`[]`, true},
+		"nothing":                 {``, true},
 	} {
-		if got := definitelyNoRequest([]byte(test.spec)); got != test.want {
+		if got := mayRequestGPU([]byte(test.spec)); got != test.want {
 			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
 	}
 }
 
-// FuzzConfigJSON checks that definitelyNoRequest is false for each container that
+// FuzzConfigJSON checks that mayRequestGPU is true for each container that
 // requests a GPU.
 func FuzzConfigJSON(f *testing.F) {
 	for _, seed := range []string{
@@ -56,7 +57,7 @@ func FuzzConfigJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		short := definitelyNoRequest(data)
+		short := !mayRequestGPU(data)
 		spec, err := ocispec.ParseSpec(data)
 		if err != nil {
 			return
