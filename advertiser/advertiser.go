@@ -55,8 +55,8 @@ type Config struct {
 	KubeletDir string
 	// AtCreation reports that the kubelet allocates when it creates a container, as on
 	// Windows, and not when it admits a pod: admission has a fake topology manager
-	// there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). An error of
-	// Allocate is retried then.
+	// there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet
+	// retries an error of Allocate.
 	AtCreation bool
 	// Ready returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
@@ -64,9 +64,9 @@ type Config struct {
 	// AtCreation it is called by Allocate instead, during which another allocation can
 	// crash the kubelet (kubernetes#136021): it must return at once.
 	Ready func(ctx context.Context, resource string, replicaIDs []string) error
-	// Pods finds the containers that hold replicas, and the pods that no longer exist.
+	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
-	// Inject, if set, makes the answers to the kubelet. Containers get no token then.
+	// Inject, if set, makes the answers to the kubelet, which then have no token.
 	Inject Inject
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.

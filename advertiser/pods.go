@@ -15,10 +15,10 @@ import (
 // PodTracker finds the pods of allocation records and when they cease to exist. A
 // process has one for all of its runs.
 //
-// That the kubelet does not list a pod proves nothing by itself: a restarted kubelet
-// may still use what the pod holds, but lists no pod of the API server before it has
-// reached that. A pod no longer exists if the same process of the kubelet
-//   - listed it before, or
+// A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
+// the API server until it has reached that. A pod no longer exists if it is missing from
+// the list, and the same process of the kubelet
+//   - has listed it before, or
 //   - lists other pods of the API server, which it gets all at once, and has not
 //     listed this one for [unlistedLimit]. The pod was deleted while the advertiser or
 //     the kubelet did not run.
@@ -26,8 +26,8 @@ type PodTracker struct {
 	list func(ctx context.Context) ([]ContainerDevices, error)
 	now  func() time.Time
 
-	// kubelet identifies the kubelet's process by its registration socket. What
-	// follows is about that process.
+	// kubelet identifies the kubelet's process by its registration socket. The following
+	// fields are about that process.
 	kubelet localgrpc.Identity
 	// listsAPIPods reports whether it has listed a pod of the API server.
 	listsAPIPods bool

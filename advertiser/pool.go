@@ -42,7 +42,7 @@ type gpu struct {
 	driver driver
 	// numaNode is nil if unknown.
 	numaNode *int
-	// fault is why the GPU cannot be allocated, "" if it can.
+	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
 	// replicas is the number of replicas that can be allocated, if there is no fault.
 	replicas int
@@ -264,10 +264,10 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 
 // checkCount refuses more replicas than one container may have.
 //
-// The rule is checked twice, in GetPreferredAllocation and in Allocate: the kubelet
-// does not ask for a preference when the replicas of an init container, or those of
-// a NUMA node, are just enough (devicesToAllocate in pkg/kubelet/cm/devicemanager,
-// v1.34). Either error ends the pod's admission, and its text is the pod's status.
+// GetPreferredAllocation and Allocate both check it: the kubelet does not call
+// GetPreferredAllocation when the replicas of an init container, or those of a NUMA node,
+// are exactly enough (devicesToAllocate in pkg/kubelet/cm/devicemanager, v1.34). Either
+// error ends the pod's admission, and its text is the pod's status.
 func (p *pool) checkCount(n int) error {
 	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
 		return fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d: request fewer, or raise maxPerContainer of that resource in the configuration",

@@ -282,13 +282,13 @@ func (r *Recorder) removeLeftovers() error {
 	files, err := os.ReadDir(r.store.dir)
 	for _, file := range files {
 		id, suffix, ok := splitName(file.Name())
-		// There is no other writer of records, and bindings are tried again.
-		left := durable.IsTemp(file.Name())
+		// No other process writes records, and one whose binding fails tries again.
+		leftover := durable.IsTemp(file.Name())
 		if ok && suffix == bindingSuffix {
 			_, err := os.Lstat(r.store.path(id, recordSuffix))
-			left = errors.Is(err, fs.ErrNotExist) // of an allocation that has ended
+			leftover = errors.Is(err, fs.ErrNotExist)
 		}
-		if left {
+		if leftover {
 			if err := os.Remove(filepath.Join(r.store.dir, file.Name())); err != nil {
 				r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
 			}

@@ -48,8 +48,8 @@ type Checker struct {
 	err     error
 }
 
-// New returns a checker of the containerd at criSocket. The shim reports in stateDir when the
-// real shim keeps it from pods.
+// New returns a checker of the containerd at criSocket. In stateDir the shim reports that
+// containerd does not start it for the containers of pods.
 func New(stateDir string, criSocket paths.CRISocket) *Checker {
 	return &Checker{stateDir: stateDir, criSocket: criSocket, now: time.Now}
 }
