@@ -43,19 +43,13 @@ func TestInjection(t *testing.T) {
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
 	config.Recorder, config.Inject = recorder, injectDevices
 	run(t, config)
-	client := k.client(displayResource)
-	got, err := client.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{
-		{DevicesIds: []string{"A::0", "A::1", "B::0"}}, {DevicesIds: []string{"B::1"}},
-	}})
+	got, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := func(id string) *v1beta1.DeviceSpec {
-		return &v1beta1.DeviceSpec{HostPath: "/dev/" + id, ContainerPath: "/dev/" + id}
-	}
-	want := &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{
-		{Devices: []*v1beta1.DeviceSpec{device("A"), device("B")}}, {Devices: []*v1beta1.DeviceSpec{device("B")}},
-	}}
+	both, _ := injectDevices(t.Context(), "", []string{"A", "B"})
+	one, _ := injectDevices(t.Context(), "", []string{"B"})
+	want := &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{both, one}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
 	}

@@ -174,6 +174,9 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	if !errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
 		t.Errorf("error %v, want ErrNotPrivate alone", err)
 	}
+	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
+		t.Errorf("List: %v, %v", entries, err)
+	}
 }
 
 func TestBindConcurrently(t *testing.T) {
@@ -295,6 +298,14 @@ func TestRecordEnds(t *testing.T) {
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
 		t.Errorf("%d files, %v; want the record that lives, its binding and the lock", len(files), err)
+	}
+	for range 2 {
+		if err := r.End(next.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 || live(t, r) != nil {
+		t.Errorf("%d files, %v; want the lock", len(files), err)
 	}
 }
 
@@ -527,25 +538,6 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("a binding without content was accepted: %+v", b)
 		}
 	})
-}
-
-func TestEnd(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "allocations")
-	r := openRecorder(t, dir)
-	token, other := record(t, r, "0"), record(t, r, "1")
-	bind(t, dir, token, "pod", "main")
-	for range 2 {
-		if err := r.End(token.ID()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := live(t, r); !slices.Equal(got, []ID{other.ID()}) {
-		t.Errorf("live: %v", got)
-	}
-	if files, err := filepath.Glob(filepath.Join(dir, string(token.ID())+"*")); err != nil || len(files) > 0 {
-		t.Errorf("left: %v, %v", files, err)
-	}
 }
 
 // TestBindToDanglingLink has a binding that exists and cannot be found.

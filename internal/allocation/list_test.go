@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -40,6 +38,11 @@ func TestList(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := store.List(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
 	}
 	if got[0].BoundAt.IsZero() || !got[1].BoundAt.IsZero() || got[0].CreatedAt.IsZero() {
 		t.Errorf("bound at %v and %v", got[0].BoundAt, got[1].BoundAt)
@@ -85,27 +88,5 @@ func TestListProblems(t *testing.T) {
 	}
 	if len(bad) > 0 {
 		t.Errorf("no problem for %v", bad)
-	}
-}
-
-func TestListChecksTheDirectory(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
-		t.Errorf("a file instead of the directory: %v, %v", entries, err)
-	}
-}
-
-func TestListStopsWhenItsContextEnds(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	record(t, openRecorder(t, dir), "gpu::0")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := OpenStore(dir).List(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
 	}
 }

@@ -3,39 +3,19 @@ package injector
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
-
-// hostFiles has every file but those that are called missing.
-type hostFiles struct{}
-
-func (hostFiles) ResolveAll(paths []string) ([]string, []error) {
-	errs := make([]error, len(paths))
-	for i, path := range paths {
-		if strings.Contains(path, "missing") {
-			errs[i] = fs.ErrNotExist
-		}
-	}
-	return paths, errs
-}
-
-func (hostFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
-	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: 1}, nil
-}
-
-func (hostFiles) Glob(string, string, int) ([]string, error) { return nil, nil }
 
 const store = `C:\Windows\System32\DriverStore\FileRepository\`
 
@@ -44,7 +24,7 @@ func windowsGPU(name, driver string) discovery.Device {
 	return discovery.Device{
 		InstanceID: `PCI\` + name, LocationPath: "PCIROOT(0)#PCI(" + name + ")", SupportsDisplay: true, VendorID: discovery.VendorNVIDIA,
 		DriverStorePath: store + driver,
-		System32:        []discovery.RuntimeFile{{Source: "nvcuda.dll", Destination: "nvcuda.dll"}, {Source: "missing.dll", Destination: "missing.dll"}},
+		System32:        []discovery.RuntimeFile{{Source: "nvcuda.dll", Destination: "nvcuda.dll"}},
 		SysWOW64:        []discovery.RuntimeFile{{Source: "nvcuda32.dll", Destination: "nvcuda.dll"}},
 	}
 }
@@ -58,7 +38,7 @@ func linuxGPU(name string) discovery.Device {
 }
 
 func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.Device) *Injector {
-	return &Injector{Source: discovery.Static(devices), Files: hostFiles{}, OS: os, Log: testutil.Quiet(), Options: options, ResourcesWithGPUs: func() int { return 1 }}
+	return &Injector{Source: discovery.Static(devices), Files: hostfiles.Assumed{}, OS: os, Log: testutil.Quiet(), Options: options, ResourcesWithGPUs: func() int { return 1 }}
 }
 
 func TestInject(t *testing.T) {
