@@ -30,15 +30,6 @@ const (
 	Linux   OS = "linux"
 )
 
-// ParseOS returns the operating system with the given name.
-func ParseOS(name string) (OS, error) {
-	switch os := OS(name); os {
-	case Windows, Linux:
-		return os, nil
-	}
-	return "", fmt.Errorf("operating system %q is neither %q nor %q", name, Windows, Linux)
-}
-
 // Directories that runtime files are mounted into. The system drive of a
 // container is always C:.
 const (

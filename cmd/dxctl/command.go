@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
@@ -23,7 +24,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
   dxctl doctor                       # find problems
   dxctl allocations                  # list the containers with GPUs
   dxctl runtime configure --dry-run  # show how containerd would be set up`,
-		Version: cli.Version(version) + "\n" + cli.Build(),
+		Version: cli.Version(version),
 	}
 	for _, group := range []struct {
 		id, title string
@@ -32,7 +33,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand(), newVerifyCommand()}},
 		{"containers", "Prepare containers:", []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand()}},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
-		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(command.Version)}},
+		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, below := range group.commands {
@@ -46,18 +47,32 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 	return command
 }
 
-func newVersionCommand(text string) *cobra.Command {
-	return &cobra.Command{
+// versionReport is the output of 'dxctl version'. The names of its fields are stable.
+type versionReport struct {
+	Version   string `json:"version"`
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+}
+
+func newVersionCommand() *cobra.Command {
+	var output string
+	command := &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version of dxctl",
 		Long:    "Shows the versions of dxctl and of the Go that built it, the operating system and the architecture.",
-		Example: "  dxctl version",
+		Example: "  dxctl version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), "dxctl version "+text)
+			r := versionReport{cli.Version(version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			if output != printer.Text {
+				return printer.Document(c.OutOrStdout(), output, r)
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "dxctl version %s\nbuilt with %s for %s\n", r.Version, r.GoVersion, r.Platform)
 			return err
 		},
 	}
+	cli.AddChoice(command, &output, "output", "o", "output format", printer.Text, printer.JSON, printer.YAML)
+	return command
 }
 
 func newRuntimeCommand() *cobra.Command {

@@ -69,7 +69,7 @@ interlock.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	o.Selection.AddFlags(flags)
+	o.Selection.AddFlags(command, &o.Node)
 	o.ctr.addFlags(flags)
 	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")

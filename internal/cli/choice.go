@@ -58,13 +58,15 @@ func Want(typed string, choices []string) string {
 // similar to what was typed. The names are shown with a prefix.
 func suggestion(typed string, names []string, prefix string) string {
 	// Cobra compares the names of commands only.
-	list := &cobra.Command{SuggestionsMinimumDistance: 2}
+	list := &cobra.Command{}
 	for _, name := range names {
 		list.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
-	similar := list.SuggestionsFor(typed)
-	if len(similar) == 0 {
-		return ""
+	for distance := range 3 {
+		list.SuggestionsMinimumDistance = distance
+		if similar := list.SuggestionsFor(typed); len(similar) > 0 {
+			return fmt.Sprintf("; did you mean %s%s?", prefix, similar[0])
+		}
 	}
-	return fmt.Sprintf("; did you mean %s%s?", prefix, similar[0])
+	return ""
 }

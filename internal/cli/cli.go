@@ -10,8 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -61,12 +61,14 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetFlagErrorFunc(flagError)
+	command.InitDefaultHelpCmd()
 	prepare(command)
 	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
+	// Joined errors are a line each.
+	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(err.Error(), "\n", "\n"+command.Name()+": "))
 	status := statusError{status: exitFailure}
 	_ = errors.As(err, &status)
 	if status.status == exitUsage {
@@ -104,7 +106,10 @@ func prepare(command *cobra.Command) {
 		prepare(below)
 	}
 	check := command.Args
-	if check == nil {
+	switch {
+	case check == nil && command.Name() == "help":
+		check = helpTopic
+	case check == nil:
 		check = noArguments
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
@@ -116,7 +121,17 @@ func prepare(command *cobra.Command) {
 	}
 	if command.HasSubCommands() && !command.Runnable() {
 		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		command.DisableFlagsInUseLine = true
 	}
+}
+
+// helpTopic accepts the names of a command, from its group's on.
+func helpTopic(help *cobra.Command, args []string) error {
+	command, rest, err := help.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return noArguments(command, rest)
 }
 
 func noArguments(command *cobra.Command, args []string) error {
@@ -145,9 +160,4 @@ func Version(set string) string {
 		return "unknown"
 	}
 	return info.Main.Version
-}
-
-// Build returns the Go version and the platform of the program.
-func Build() string {
-	return fmt.Sprintf("built with %s for %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

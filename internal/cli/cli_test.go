@@ -56,6 +56,9 @@ func TestCommands(t *testing.T) {
 		"unknown command":      {[]string{"nope"}, 2, "", "prog: unknown command \"nope\"\nTry 'prog --help'.\n"},
 		"similar command":      {[]string{"gruop"}, 2, "", "prog: unknown command \"gruop\"; did you mean prog group?\nTry 'prog --help'.\n"},
 		"similar in the group": {[]string{"group", "tow"}, 2, "", "prog: unknown command \"tow\"; did you mean prog group two?\nTry 'prog group --help'.\n"},
+		"help":                 {[]string{"help", "group", "one"}, 0, help + " group one", ""},
+		"help of no command":   {[]string{"help", "gruop"}, 2, "", "prog: unknown command \"gruop\"; did you mean prog group?\nTry 'prog help --help'.\n"},
+		"two errors":           {[]string{"group", "three"}, 1, "", "prog: a\nprog: b\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "", "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
 		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "", "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
 		"similar flag":         {[]string{"group", "one", "--colour"}, 2, "", "prog: unknown flag: --colour; did you mean --color?\nTry 'prog group one --help'.\n"},
@@ -70,7 +73,8 @@ func TestCommands(t *testing.T) {
 			command.AddCommand(group)
 			one := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
 			AddChoice(one, new(string), "color", "", "the color", "blue", "green", "red")
-			group.AddCommand(one, &cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }})
+			group.AddCommand(one, &cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
+				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer
 			status := run(context.Background(), command, test.args, &stdout, &stderr)
 			if status != test.status || !strings.Contains(stdout.String(), test.stdout) || (test.stdout == "") != (stdout.Len() == 0) || stderr.String() != test.stderr {

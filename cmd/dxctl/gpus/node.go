@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"runtime"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -55,6 +56,26 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 		}
 	}
 	return discovery.ByClass(source, capabilities.InForce(p, runtime.GOOS).ByClass()), p, nil
+}
+
+// Complete returns the completion of a text that names a GPU by a value of its report.
+func (n *Node) Complete(value func(Report) string) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+		var devices []discovery.Device
+		source, p, err := n.Open(io.Discard)
+		if err == nil {
+			devices, err = source.Devices(c.Context())
+		}
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		for _, r := range NewReports(devices, p, runtime.GOOS) {
+			if text := value(r); text != "" {
+				list = append(list, cobra.CompletionWithDesc(text, r.Description))
+			}
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // read returns the policy, and the devices that it was compiled with by --config.

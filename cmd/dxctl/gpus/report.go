@@ -44,8 +44,8 @@ type Report struct {
 	NUMANode        *int     `json:"numaNode,omitempty"`
 	BusNumber       *uint32  `json:"busNumber,omitempty"`
 	Address         *uint32  `json:"address,omitempty"`
-	Status          uint32   `json:"status"`
-	Problem         uint32   `json:"problem"`
+	Status          string   `json:"status,omitempty"`  // Windows' flags of the device
+	Problem         uint32   `json:"problem,omitempty"` // Windows' problem code
 	DriverKey       string   `json:"driverKey,omitempty"`
 	DriverVersion   string   `json:"driverVersion,omitempty"`
 	DriverStorePath string   `json:"driverStorePath,omitempty"`
@@ -81,7 +81,7 @@ func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report
 			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
 			LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
 			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
-			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Status: d.Status, Problem: d.Problem,
+			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Problem: d.Problem,
 			DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
 			System32: runtimeFiles(d.System32), SysWOW64: runtimeFiles(d.SysWOW64),
 		}
@@ -90,6 +90,9 @@ func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report
 		}
 		if d.LUID != 0 {
 			r.LUID = d.LUID.String()
+		}
+		if d.Status != 0 {
+			r.Status = fmt.Sprintf("0x%08X", d.Status)
 		}
 		for _, node := range d.DeviceNodes {
 			r.DeviceNodes = append(r.DeviceNodes, File{Source: node.Path, Destination: node.ContainerPath})

@@ -1,11 +1,14 @@
 package gpus
 
 import (
+	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/decision"
@@ -19,18 +22,27 @@ import (
 // Selection is the GPUs that flags select.
 type Selection struct {
 	all     bool
-	indices []uint
+	indices []string
 	luids   []string
 	paths   []string
 }
 
-// AddFlags adds the flags that select GPUs.
-func (s *Selection) AddFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags that select GPUs of a node.
+func (s *Selection) AddFlags(command *cobra.Command, n *Node) {
+	flags := command.Flags()
 	flags.BoolVar(&s.all, "all", false, "all GPUs that containers can have")
-	flags.UintSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a comma-separated list")
+	flags.StringSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a comma-separated list")
 	flags.Lookup("index").DefValue = "" // not [] in help
 	flags.StringArrayVar(&s.luids, "luid", nil, "GPU with this `LUID`, such as 0xC2F5; can be repeated")
 	flags.StringArrayVar(&s.paths, "path", nil, "GPU with this location `PATH` or instance ID; can be repeated")
+	for name, value := range map[string]func(Report) string{
+		"index": func(r Report) string { return strconv.Itoa(r.Index) },
+		"luid":  func(r Report) string { return r.LUID },
+		"path":  Report.Name,
+	} {
+		// It fails only for a flag that does not exist.
+		_ = command.RegisterFlagCompletionFunc(name, n.Complete(value))
+	}
 }
 
 // Empty reports whether no GPU is selected.
@@ -43,6 +55,11 @@ func (s *Selection) Empty() bool {
 func (s *Selection) Check() error {
 	if s.all && len(s.indices)+len(s.luids)+len(s.paths) > 0 {
 		return cli.Usage("--all excludes --index, --luid and --path")
+	}
+	for _, index := range s.indices {
+		if _, err := strconv.ParseUint(index, 10, 32); err != nil {
+			return cli.Usage("--index %q is not an index in 'dxctl devices', such as 0", index)
+		}
 	}
 	for _, luid := range s.luids {
 		if _, ok := discovery.ParseLUID(luid); !ok {
@@ -63,16 +80,12 @@ func (s *Selection) Check() error {
 }
 
 // Request returns the selection in the form of DIRECTX_VISIBLE_DEVICES, "" if it is
-// Empty.
+// empty.
 func (s *Selection) Request() string {
 	if s.all {
 		return "all"
 	}
-	var list []string
-	for _, index := range s.indices {
-		list = append(list, strconv.FormatUint(uint64(index), 10))
-	}
-	return strings.Join(slices.Concat(list, s.luids, s.paths), ",")
+	return strings.Join(slices.Concat(s.indices, s.luids, s.paths), ",")
 }
 
 // ShimFlags returns the flags that run a container with the runtime shim and request
@@ -118,4 +131,19 @@ func (n *DriverFiles) Files() decision.Files {
 		return hostfiles.Assumed{}
 	}
 	return n.rootDir()
+}
+
+// ReportMissing prints driver files that a container does not get.
+func (n *DriverFiles) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
+	const most = 3
+	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.Note) bool { return n.Minor })
+	for _, note := range notes[:min(most, len(notes))] {
+		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
+	}
+	if more := len(notes) - most; more > 0 {
+		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
+	}
+	if len(notes) > 0 && n.root == "" {
+		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
+	}
 }

@@ -48,6 +48,7 @@ ID. With --watch, prints the list again when it changes.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},
+		ValidArgsFunction: o.Complete(gpus.Report.Name),
 	}
 	flags := command.Flags()
 	o.Node.AddFlags(flags)
@@ -90,16 +91,15 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 	switch {
 	case o.output == printer.JSON || o.output == printer.YAML:
 		return printer.Document(stdout, o.output, reports)
-	case o.output == printer.Name:
-		for _, d := range devices {
-			if _, err := fmt.Fprintln(stdout, cli.Printable(d.Name())); err != nil {
-				return err
-			}
-		}
-		return nil
 	case len(devices) == 0:
 		fmt.Fprintln(stderr, "This node has no GPU.")
 		return nil
+	case o.output == printer.Name:
+		var names []string
+		for _, r := range reports {
+			names = append(names, r.Name())
+		}
+		return printer.Names(stdout, names...)
 	}
 	table := printer.NewTable(stdout)
 	header := []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"}
@@ -157,8 +157,7 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 func (o *devicesOptions) printOne(stdout io.Writer, r gpus.Report) error {
 	switch o.output {
 	case printer.Name:
-		_, err := fmt.Fprintln(stdout, cli.Printable(r.Name()))
-		return err
+		return printer.Names(stdout, r.Name())
 	case printer.JSON:
 		return printer.Document(stdout, printer.JSON, o.Detail(r))
 	}

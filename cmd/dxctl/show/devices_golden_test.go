@@ -137,7 +137,7 @@ func TestNoDevices(t *testing.T) {
 	t.Parallel()
 	inventory := filepath.Join(t.TempDir(), "none.yaml")
 	writeInventory(t, inventory, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n")
-	for form, want := range map[string]string{"table": "This node has no GPU.\n", "name": "", "json": "[]\n", "yaml": "[]\n"} {
+	for form, want := range map[string]string{"table": "This node has no GPU.\n", "name": "This node has no GPU.\n", "json": "[]\n", "yaml": "[]\n"} {
 		if out, err := ask(t, "devices", "--inventory", inventory, "-o", form); err != nil || out != want {
 			t.Errorf("%s: %v: %q", form, err, out)
 		}

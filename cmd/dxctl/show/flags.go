@@ -34,13 +34,13 @@ type flagsOptions struct {
 }
 
 func NewFlagsCommand() *cobra.Command {
-	o := flagsOptions{}
+	o := flagsOptions{containerOS: runtime.GOOS}
 	command := &cobra.Command{
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
 		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 and later) for a container with GPUs
 and their driver files: as a line quoted for the shells of --container-os (text), an
-argument on each line (args), or a list (json).`,
+argument on each line (args), or a list (json, yaml).`,
 		Example: `  # bash
   mapfile -t gpu < <(dxctl flags --index 0 -o args)
   ctr run --rm "${gpu[@]}" IMAGE ID
@@ -53,36 +53,30 @@ argument on each line (args), or a list (json).`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	cli.AddChoice(command, &o.program, "for", "", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
-	o.Selection.AddFlags(flags)
+	o.Selection.AddFlags(command, &o.Node)
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
-	flags.StringVar(&o.containerOS, "container-os", runtime.GOOS, "the container's operating system: windows or linux")
-	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Text, printer.JSON, outputArgs)
+	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", string(ocispec.Windows), string(ocispec.Linux))
+	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Text, outputArgs, printer.JSON, printer.YAML)
 	o.Node.AddFlags(flags)
 	o.DriverFiles.AddFlags(flags)
 	return command
 }
 
 func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	program := runflags.Program(o.program)
-	os, osErr := ocispec.ParseOS(o.containerOS)
-	switch {
-	case osErr != nil:
-		return cli.Usage("--container-os: %w", osErr)
-	case o.Empty():
+	if o.Empty() {
 		return cli.Usage("no GPU is selected: use --all, --index, --luid or --path; 'dxctl devices' lists the GPUs")
 	}
-	if err := errors.Join(
-		o.Selection.Check(), o.DriverFiles.Check(),
-	); err != nil {
+	if err := errors.Join(o.Selection.Check(), o.DriverFiles.Check()); err != nil {
 		return err
 	}
-	flags, err := o.flags(ctx, program, os, stderr)
+	os := ocispec.OS(o.containerOS)
+	flags, err := o.flags(ctx, runflags.Program(o.program), os, stderr)
 	if err != nil {
 		return err
 	}
 	if without, ok := runflags.WithoutVariable(flags, ocispec.DevicesVariable); ok {
 		// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
-		if os == ocispec.Windows && o.output != printer.JSON {
+		if os == ocispec.Windows && (o.output == printer.Text || o.output == outputArgs) {
 			fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
 			flags = without
 		}
@@ -117,16 +111,16 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)
 	case errors.Is(err, ocispec.ErrNotAssignable):
-		return nil, fmt.Errorf("%w; select GPUs that %s containers can have", err, os)
+		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, os)
 	}
-	reportNotes(stderr, notes)
+	o.ReportMissing(stderr, notes)
 	return flags, err
 }
 
 func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) error {
 	switch output {
-	case printer.JSON:
-		return printer.Document(stdout, printer.JSON, flags)
+	case printer.JSON, printer.YAML:
+		return printer.Document(stdout, output, flags)
 	case outputArgs:
 		for _, flag := range flags {
 			if strings.ContainsAny(flag, "\r\n") {
@@ -142,13 +136,4 @@ func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) 
 	}
 	_, err = fmt.Fprintln(stdout, line)
 	return err
-}
-
-// reportNotes prints driver files that a container does not get.
-func reportNotes(stderr io.Writer, notes []ocispec.Note) {
-	for _, note := range notes {
-		if !note.Minor {
-			fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
-		}
-	}
 }

@@ -99,7 +99,7 @@ func TestFlagsRefusals(t *testing.T) {
 		"flags --path 0,PCIROOT":                    `--path "0,PCIROOT" has a comma`,
 		"flags --all --assume-files --host-root /x": "--assume-files excludes --host-root",
 		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
-		"flags --all --container-os plan9":          `--container-os: operating system "plan9"`,
+		"flags --index x":                           `--index "x" is not an index in 'dxctl devices', such as 0`,
 		"flags --index 1 --container-os windows --assume-files":             "no location path; select GPUs that windows containers can have",
 		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, and the program keeps the path; use the runtime shim, with --with-shim",
 		"flags --for nerdctl --index 2 --container-os linux --assume-files": "nerdctl has no flag for it",

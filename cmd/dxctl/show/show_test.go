@@ -55,3 +55,19 @@ func configFile(t *testing.T, text string) string {
 	}
 	return file
 }
+
+func TestCompletionOfGPUs(t *testing.T) {
+	t.Parallel()
+	inventory, _, _ := newTestNode(t)
+	for want, args := range map[string][]string{
+		"0\tNVIDIA Tesla T4":                   {"flags", "--index", ""},
+		"0x00000000_0x0000C2F5\tNVIDIA":        {"flags", "--luid", ""},
+		"PCIROOT(0)#PCI(0B00)\tIntel AI Boost": {"spec", "--path", ""},
+		`ROOT\BASICRENDER\0000`:                {"devices", ""},
+	} {
+		args = slices.Insert(args, 1, "--inventory", inventory, "--state-dir", t.TempDir())
+		if out, err := ask(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,48 +43,47 @@ type specOptions struct {
 func NewSpecCommand() *cobra.Command {
 	var o specOptions
 	command := &cobra.Command{
-		Use:   "spec CONFIG.json|-",
+		Use:   "spec BUNDLE | CONFIG.json | -",
 		Short: "Show how the runtime shim changes a container's spec",
-		Long: `Shows how the runtime shim changes an OCI runtime spec: the changes (diff), the
-changed spec, or the decision with GPUs, edits and missing files (json).
+		Long: `Shows how the runtime shim changes the OCI runtime spec of a bundle directory, of a
+file, or of standard input (-): the changes (diff), the changed spec, or the decision
+with GPUs, edits and missing files (json, yaml).
 
 With --all, --index, --luid or --path, the container is a standalone one that
 requests these GPUs.
 
 Fails if the container would not start.`,
 		Example: `  # the sample bundle, on a node with other GPUs
-  dxctl spec deployments/examples/bundle/config.json --index 0 \
+  dxctl spec deployments/examples/bundle --index 0 \
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files
 
-  dxctl spec /run/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json
+  dxctl spec /run/containerd/io.containerd.runtime.v2.task/k8s.io/ID
   ctr container info --spec ID | dxctl spec - --all -o json`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one bundle directory, one config.json, or - for standard input")
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	o.Selection.AddFlags(flags)
+	o.Selection.AddFlags(command, &o.Node)
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
-	cli.AddChoice(command, &o.output, "output", "o", "output format", outputDiff, outputSpec, printer.JSON)
+	cli.AddChoice(command, &o.output, "output", "o", "output format", outputDiff, outputSpec, printer.JSON, printer.YAML)
 	o.Node.AddFlags(flags)
 	o.DriverFiles.AddFlags(flags)
 	return command
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	err := errors.Join(o.Selection.Check(), o.DriverFiles.Check())
-	if err != nil {
+	if err := errors.Join(o.Selection.Check(), o.DriverFiles.Check()); err != nil {
 		return err
 	}
-	var spec []byte
-	if name == "-" {
-		name = "standard input"
-		spec, err = io.ReadAll(stdin)
-	} else {
-		spec, err = os.ReadFile(name)
-	}
+	name, spec, err := readSpec(name, stdin)
 	if err != nil {
 		return err
 	}
@@ -91,13 +91,13 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return cli.Unknown(fmt.Errorf("%s: %w", name, err))
 	}
-	if o.output == printer.JSON {
-		return errors.Join(printer.Document(stdout, printer.JSON, reportDecision(p)), p.refused)
+	if o.output == printer.JSON || o.output == printer.YAML {
+		return errors.Join(printer.Document(stdout, o.output, reportDecision(p)), p.refused)
 	}
 	if p.refused != nil {
 		return p.refused
 	}
-	reportNotes(stderr, p.outcome.Notes)
+	o.ReportMissing(stderr, p.outcome.Notes)
 	if p.unchanged != "" {
 		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.unchanged)
 	}
@@ -111,6 +111,20 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	}
 	_, err = io.WriteString(stdout, tokens().ReplaceAllString(text, "$1(token)"))
 	return err
+}
+
+// readSpec reads a file, the config.json of a bundle directory, or standard input for "-".
+// It returns the name for messages.
+func readSpec(name string, stdin io.Reader) (string, []byte, error) {
+	if name == "-" {
+		spec, err := io.ReadAll(stdin)
+		return "standard input", spec, err
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		name = filepath.Join(name, "config.json")
+	}
+	spec, err := os.ReadFile(name)
+	return name, spec, err
 }
 
 // tokens matches the tokens in a spec's environment variables and annotations.

@@ -209,8 +209,8 @@ func TestSpecRefusals(t *testing.T) {
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
-		"spec":                               "accepts 1 arg(s)",
-		"spec a b":                           "accepts 1 arg(s)",
+		"spec":                               "name one bundle directory",
+		"spec a b":                           "name one bundle directory",
 		"spec " + b.dir + "/none":            "dxctl: open ",
 		"spec " + plain + " --index 7":       `no GPU of this node matches "7"`,
 		"spec " + plain + " --all --index 0": "--all excludes",
@@ -243,7 +243,7 @@ func TestSpecRefusals(t *testing.T) {
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "..", "deployments")
-	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle", "config.json"), "--index", "0",
+	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--index", "0",
 		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files", "--config", configFile(t, mountsFiles))
 	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
 		t.Errorf("%v\n%s", err, out)
