@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Runner keeps a plugin registered with the runtime. The runtime neither
@@ -35,11 +37,10 @@ const (
 	maxRetryInterval = 5 * time.Minute
 	// checkTimeout bounds a call of CheckSynchronize.
 	checkTimeout = 10 * time.Second
-	// warnInterval is the interval of warnings about an unreachable runtime.
-	warnInterval = time.Minute
 )
 
 var (
+	// errLost is the end of a session in which the plugin was registered.
 	errLost           = errors.New("connection lost")
 	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
 )
@@ -47,37 +48,28 @@ var (
 // Run registers the plugin, again whenever the connection is lost, until ctx
 // ends. Then it returns nil.
 func (r *Runner) Run(ctx context.Context) error {
-	var warned time.Time
+	var logged errlog.Last
 	losses := 0 // in a row, before Synchronize had ended
 	for {
-		var err error
-		if losses > 0 {
-			err = r.checkSynchronize(ctx)
-		}
-		if err == nil {
-			err = r.session(ctx)
-		}
+		err := r.attempt(ctx, losses)
 		if ctx.Err() != nil {
 			return nil
 		}
-		why := cmp.Or(err, errLost)
 		switch {
 		case errors.Is(err, errUnsynchronized):
 			losses++
 			r.Plugin.metrics.SynchronizeLosses.WithLabelValues().Inc()
-		case err == nil:
-			losses = 0
+		case errors.Is(err, errLost):
+			losses, logged = 0, ""
 		}
 		if losses == 0 {
-			why = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", why)
+			err = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", err)
 		}
-		why = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, why)
-		r.Plugin.unregistered.Store(&why)
-		level := logrus.DebugLevel
-		if err == nil || time.Since(warned) > warnInterval {
-			level, warned = logrus.WarnLevel, time.Now()
+		err = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, err)
+		r.Plugin.unregistered.Store(&err)
+		if logged.Replace(err) {
+			r.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
-		r.Log.WithError(why).Log(level, "Containers that request a GPU do not start, retrying")
 		select {
 		case <-ctx.Done():
 			return nil
@@ -91,8 +83,14 @@ func pause(interval time.Duration, losses int) time.Duration {
 	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
 }
 
-func (r *Runner) checkSynchronize(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	return r.CheckSynchronize(ctx)
+// attempt is a session, if that cannot crash the runtime. Its error is not nil.
+func (r *Runner) attempt(ctx context.Context, losses int) error {
+	if losses > 0 {
+		bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		if err := r.CheckSynchronize(bounded); err != nil {
+			return err
+		}
+	}
+	return r.session(ctx)
 }

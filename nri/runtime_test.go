@@ -18,17 +18,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/testutil"
-
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/ttrpc"
 	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // These tests run the plugin against NRI's own runtime side, the library that
@@ -324,5 +325,29 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)
+	}
+}
+
+// TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
+func TestOtherRuntime(t *testing.T) {
+	t.Parallel()
+	c := Containerd{NRISocket: "/run/nri.sock", CRISocket: filepath.Join(testutil.ShortDir(t), "cri.sock")}
+	listener, err := net.Listen("unix", c.CRISocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	const reached = "is --cri-socket"
+	tests := map[int]string{0: reached}
+	if goruntime.GOOS == "linux" {
+		tests[os.Getpid()] = reached
+		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), c.CRISocket, os.Getpid())
+	}
+	for peer, want := range tests {
+		if _, err := c.LoadHandlers(t.Context(), peer); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %s", peer, err, want)
+		}
 	}
 }

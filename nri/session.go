@@ -24,18 +24,14 @@ const (
 	answerTime = 50 * time.Millisecond
 )
 
-// session registers the plugin once and returns when the connection is lost: nil
-// if the plugin was registered and synchronized.
+// session registers the plugin once and returns when the connection is lost: [errLost] if
+// the plugin was registered and synchronized.
 func (r *Runner) session(ctx context.Context) (err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	// The stub passes the context of Start to hooks. A hook that is at work when ctx
-	// ends must still answer, unless the connection is lost.
-	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
-	defer disconnect()
 	peer, err := localgrpc.PeerPID(conn)
 	if err != nil {
 		return fmt.Errorf("find the process behind %s: %w", r.Socket, err)
@@ -46,6 +42,10 @@ func (r *Runner) session(ctx context.Context) (err error) {
 			err = errUnsynchronized
 		}
 	}()
+	// The stub passes the context of Start to hooks. A hook that runs when ctx ends must
+	// still answer, unless the connection is lost.
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer disconnect()
 	plugin, err := stub.New(h,
 		stub.WithConnection(&watchedConn{Conn: conn, lost: disconnect}),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
@@ -57,7 +57,7 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("create NRI stub: %w", err)
 	}
-	keep := context.AfterFunc(ctx, disconnect)
+	keep := context.AfterFunc(ctx, disconnect) // while the plugin registers
 	defer keep()
 	if err := plugin.Start(connected); err != nil {
 		return err
@@ -69,9 +69,9 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	select {
 	case <-h.synchronized:
 	case <-connected.Done():
-		return nil
+		return errLost
 	case <-ctx.Done():
-		return nil
+		return ctx.Err()
 	}
 	r.Plugin.unregistered.Store(nil)
 	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
@@ -81,7 +81,7 @@ func (r *Runner) session(ctx context.Context) (err error) {
 		r.Plugin.unregistered.Store(&errUnregistered)
 		h.finish()
 	}
-	return nil
+	return errLost
 }
 
 // watchedConn calls lost when its other end is closed. The stub reports that only after it

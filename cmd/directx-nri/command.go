@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -13,9 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -86,15 +83,19 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
+	containerd := nri.Containerd{NRISocket: o.nriSocket, CRISocket: o.criSocket.String()}
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.ReadDecision(o.stateDir)
 		if err != nil {
 			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
-	}, o.loadHandlers, m, log)
+	}, containerd.LoadHandlers, m, log)
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Ready, log)
-	runner := &nri.Runner{Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, CheckSynchronize: o.checkSynchronize, Log: log}
+	runner := &nri.Runner{
+		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin,
+		CheckSynchronize: containerd.CheckSynchronize, Log: log,
+	}
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.Alive() }, Ready: plugin.Ready}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
@@ -103,43 +104,6 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	group.Go(func() error { return ready.Run(ctx) })
 	group.Go(func() error { return runner.Run(ctx) })
 	return group.Wait()
-}
-
-// checkSynchronize returns an error if containerd may crash when the plugin registers.
-func (o options) checkSynchronize(ctx context.Context) error {
-	connection, err := containerdconfig.Dial(o.criSocket.String())
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
-	return containerdconfig.CheckSynchronize(ctx, connection)
-}
-
-// loadHandlers implements [nri.LoadHandlers]. It is an error if another process than peer serves
-// the CRI socket: the last containerd that starts replaces the NRI socket.
-func (o options) loadHandlers(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
-	socket := o.criSocket.String()
-	if peer != 0 {
-		owner, err := localgrpc.SocketOwner(ctx, socket)
-		if err != nil {
-			return containerdconfig.Loaded{}, err
-		}
-		defer func() { _ = owner.Close() }()
-		if owner.PID != peer {
-			return containerdconfig.Loaded{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
-				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", o.nriSocket, peer, socket, owner.PID)
-		}
-	}
-	connection, err := containerdconfig.Dial(socket)
-	if err != nil {
-		return containerdconfig.Loaded{}, err
-	}
-	defer connection.Close()
-	loaded, err := containerdconfig.Load(ctx, connection)
-	if err != nil {
-		return loaded, fmt.Errorf("%w; is --cri-socket %s correct?", err, socket)
-	}
-	return loaded, nil
 }
 
 // newLog returns the log that the node policy configures.

@@ -3,19 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -54,31 +48,6 @@ func TestPolicyWithoutLog(t *testing.T) {
 	}
 	if _, err := newLog(stateDir, io.Discard); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
-func TestOtherRuntime(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
-	o := options{nriSocket: "/run/nri.sock", criSocket: paths.CRISocket(socket)}
-	const reached = "is --cri-socket"
-	tests := map[int]string{0: reached}
-	if runtime.GOOS == "linux" {
-		tests[os.Getpid()] = reached
-		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), socket, os.Getpid())
-	}
-	for peer, want := range tests {
-		if _, err := o.loadHandlers(t.Context(), peer); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%d: %v, want %s", peer, err, want)
-		}
 	}
 }
 

@@ -111,6 +111,8 @@ func TestFilesThatAreGranted(t *testing.T) {
 		"of a host directory in any case":   {requests: []Request{{Source: "c:/tools/trace.exe"}}, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
 		"driver store and host directories": {requests: []Request{{Source: "amd.exe"}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
 		"to a directory of the policy":      {requests: []Request{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
+		"a link within":                     {requests: []Request{{Source: "within.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\within.dll`}},
+		"a host directory that is a link":   {requests: []Request{{Source: `C:\moved\trace.exe`}}, policy: []func(*Policy){withDirs(`C:\moved`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
 		"letters beyond ASCII":              {requests: []Request{{Source: "amd.exe", Destination: "Grünfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +215,14 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"Windows' file, by its path":      {requests: []Request{{Source: "amd.exe", Destination: "c:/windows/System32/kernel32.dll"}}, policy: []func(*Policy){into(`C:\`)}, want: errSystemFile},
 		"a driver's place":                {requests: []Request{{Source: "amd.exe", Destination: "NVCUDA.dll"}}, want: errTaken},
 		"two files at one place":          {requests: []Request{{Source: "amd.exe", Destination: "a.exe"}, {Source: `x86\tool.exe`, Destination: "A.EXE"}}, want: errTaken},
+		// A link or junction is judged by where it leads.
+		"a link to another driver":       {requests: []Request{{Source: "away.txt"}}, want: errLeadsOut},
+		"a directory that leads out":     {requests: []Request{{Source: `dir\up\secret.txt`}}, want: errLeadsOut},
+		"a link to what begins alike":    {requests: []Request{{Source: "neighbor.txt"}}, want: errLeadsOut},
+		"a link to another directory":    {requests: []Request{{Source: `secret\key.pem`}}, want: errLeadsOut},
+		"a junction to a network share":  {requests: []Request{{Source: `share\a.dll`}}, want: errLeadsOut},
+		"a link to nothing":              {requests: []Request{{Source: "dangling.txt"}}, want: errMissing},
+		"a link out of a host directory": {requests: []Request{{Source: `C:\tools\away.pem`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errLeadsOut},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,40 +237,6 @@ func TestFilesThatAreRefused(t *testing.T) {
 			}
 			if strings.ContainsAny(err.Error(), "\n\r") {
 				t.Errorf("the error is not one line: %v", err)
-			}
-		})
-	}
-}
-
-// A link or junction in the driver store, or in a directory of the policy, is judged
-// by where it leads.
-func TestLinksThatLeadOut(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		source string
-		want   string
-		err    error
-	}{
-		"to another driver's directory":   {source: `away.txt`, err: errLeadsOut},
-		"within":                          {source: `within.dll`, want: store + `\nvcuda_loader64.dll`},
-		"a directory on the way":          {source: `dir\up\secret.txt`, err: errLeadsOut},
-		"to a directory that begins like": {source: `neighbor.txt`, err: errLeadsOut},
-		"to another drive or directory":   {source: `secret\key.pem`, err: errLeadsOut},
-		"to a network share":              {source: `share\a.dll`, err: errLeadsOut},
-		"to nothing":                      {source: `dangling.txt`, err: errMissing},
-		"out of a host directory":         {source: `C:\tools\away.pem`, err: errLeadsOut},
-		"a host directory that is a link": {source: `C:\moved\trace.exe`, want: `C:\tools\trace.exe`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := windowsPolicy(windowsNode())
-			withDirs(`C:\tools`, `C:\moved`)(&p)
-			mounts, err := p.Mounts([]Request{{Source: test.source}}, devices(), nil)
-			if !errors.Is(err, test.err) {
-				t.Fatalf("%v, error %v, want %v", mounts, err, test.err)
-			}
-			if test.err == nil && (len(mounts) != 1 || mounts[0].Source != test.want) {
-				t.Errorf("%v, want the file that it leads to, %s", mounts, test.want)
 			}
 		})
 	}
