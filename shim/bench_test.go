@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 )
 
 // libraries is how many runtime files the benchmarks' GPU has.
@@ -58,20 +58,20 @@ func BenchmarkPrepare(b *testing.B) {
 // benchNode returns a node whose GPU has many libraries.
 func benchNode(b *testing.B) *bed {
 	b.Helper()
-	node := newBed(b)
+	n := newBed(b)
 	gpu := discovery.Device{
 		InstanceID: "BENCH", SupportsDisplay: true,
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}},
 	}
 	for i := range libraries {
 		name := fmt.Sprintf("lib/library%02d.so", i)
-		node.write(name, "")
-		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: node.path(name), Destination: "/usr/lib/wsl/" + name})
+		n.write(name, "")
+		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: n.path(name), Destination: "/usr/lib/wsl/" + name})
 	}
-	if err := compiled.Write(node.path("state"), []discovery.Device{gpu}); err != nil {
+	if err := node.Inventory(n.path("state")).Write([]discovery.Device{gpu}); err != nil {
 		b.Fatal(err)
 	}
-	return node
+	return n
 }
 
 // benchSpec returns a container's spec with as many variables as make it size

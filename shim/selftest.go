@@ -9,7 +9,7 @@ import (
 	"runtime"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -37,7 +37,7 @@ func selfTest() error {
 	p.Assignment = policy.AssignByPath   // on each version of Windows
 	p.Shim.Log = os.DevNull              // Windows keeps the directory of an open file.
 	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.
-	if err := errors.Join(compiled.Write(state, []discovery.Device{gpu}), policy.Write(state, p)); err != nil {
+	if err := errors.Join(node.Inventory(state).Write([]discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		return err
 	}
 	for _, variable := range []string{"DIRECTX_VISIBLE_DEVICES=all", "A=B"} {

@@ -19,7 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -54,7 +54,7 @@ func newBed(t testing.TB) *bed {
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
 		Libraries:   []discovery.Library{library("d3d12.so"), library("missing.so")},
 	}
-	if err := compiled.Write(b.path("state"), []discovery.Device{gpu}); err != nil {
+	if err := node.Inventory(b.path("state")).Write([]discovery.Device{gpu}); err != nil {
 		t.Fatal(err)
 	}
 	b.configure(nil)

@@ -86,7 +86,7 @@ func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string
 	if p.Inventory || runtime.GOOS == "windows" {
 		return "", nil
 	}
-	source, err := node.Open(node.Options{StateDir: c.StateDir, Record: true})
+	source, err := node.Open(node.Options{StateDir: c.StateDir, Save: true})
 	if err != nil {
 		return "; " + err.Error(), nil
 	}

@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -75,7 +75,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
-	if devices, err := compiled.Open(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
+	if devices, err := node.Inventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}
 	var shown, shownJSON policy.Policy

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -103,7 +103,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName), verifyRecord(o.stateDir).path)...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
-		r.remove(os.Remove, policy.Path(o.stateDir), policy.RuntimeSetPath(o.stateDir), compiled.Path(o.stateDir), compiled.DiscoveredPath(o.stateDir))
+		r.remove(os.Remove, policy.Path(o.stateDir), policy.RuntimeSetPath(o.stateDir), node.Inventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path())
 		r.removeUnfinished(o.stateDir)
 		r.removeEmpty(o.runtimeDir, o.stateDir)
 	} else if os.Remove(o.stateDir) != nil && exists(o.stateDir) {

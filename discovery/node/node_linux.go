@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
 )
 
@@ -17,41 +16,42 @@ import (
 // inventory.
 var ErrNoInventory = fmt.Errorf("%w, and no inventory is configured", dxg.ErrNoDevice)
 
-func discovered(o Options) (discovery.Source, error) {
-	if !o.Live && !o.Record {
-		// The record is enough: the driver may be outside of this program's container.
-		if _, err := os.Lstat(compiled.DiscoveredPath(o.StateDir)); err == nil {
-			return compiled.OpenDiscovered(o.StateDir), nil
+func openDriver(o Options) (discovery.Source, error) {
+	discovered, live := Discovered(o.StateDir), o.Live || o.Save
+	if !live {
+		// The file is enough: the driver may be outside of this program's container.
+		if _, err := os.Lstat(discovered.Path()); err == nil {
+			return discovered, nil
 		}
 	}
-	switch _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); {
-	case errors.Is(err, fs.ErrNotExist):
+	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoInventory
-	case !o.Live && !o.Record:
-		return compiled.OpenDiscovered(o.StateDir), nil
+	}
+	if !live {
+		return discovered, nil
 	}
 	source := discovery.Source(dxg.Open(dxg.Options{HostRoot: o.HostRoot, Log: o.Log}))
 	if o.UUIDs {
 		source = discovery.WithUUIDs(source, 0, func([]string) (map[string]string, error) { return dxg.UUIDs(o.HostRoot) })
 	}
-	if o.Record {
-		return &recorder{Source: source, stateDir: o.StateDir}, nil
+	if o.Save {
+		source = savingSource{source, discovered}
 	}
 	return source, nil
 }
 
-// recorder writes what its source finds for the programs that start containers, before
-// it returns it. Devices is called by one goroutine.
-type recorder struct {
+// savingSource writes each list of its source to a file before it returns it. Devices is
+// called by one goroutine.
+type savingSource struct {
 	discovery.Source
-	stateDir string
+	file File
 }
 
 // Devices implements [discovery.Source].
-func (r *recorder) Devices(ctx context.Context) ([]discovery.Device, error) {
-	devices, err := r.Source.Devices(ctx)
+func (s savingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	devices, err := s.Source.Devices(ctx)
 	if err == nil {
-		err = compiled.WriteDiscovered(r.stateDir, devices)
+		err = s.file.Write(devices)
 	}
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
 )
 
@@ -30,54 +29,54 @@ func TestOpenLive(t *testing.T) {
 		return source
 	}
 	if _, err := open(o).Devices(t.Context()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("nothing is recorded yet: %v", err)
+		t.Errorf("nothing is saved yet: %v", err)
 	}
 	live := o
 	live.Live = true
 	if source, ok := open(live).(*dxg.Source); !ok {
 		t.Errorf("live: %T", source)
 	}
-	live.Record = true
+	live.Save = true
 	if _, err := open(live).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("a file that is no driver: %v", err)
 	}
-	if err := compiled.WriteDiscovered(o.StateDir, []discovery.Device{{InstanceID: "A"}}); err != nil {
+	if err := Discovered(o.StateDir).Write([]discovery.Device{{InstanceID: "A"}}); err != nil {
 		t.Fatal(err)
 	}
 	o.HostRoot = "/nonexistent" // outside of the program's container
 	if devices, err := open(o).Find(t.Context(), []string{"a"}); err != nil || len(devices) != 1 {
-		t.Errorf("recorded: %v, %v", devices, err)
+		t.Errorf("saved: %v, %v", devices, err)
 	}
 }
 
-func TestRecorder(t *testing.T) {
+func TestSavingSource(t *testing.T) {
 	t.Parallel()
 	gpus := &listSource{}
-	r := &recorder{Source: gpus, stateDir: t.TempDir()}
+	s := savingSource{gpus, Discovered(t.TempDir())}
 	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
 		if list == nil { // The file is lost.
 			list = gpus.list
-			if err := os.Remove(compiled.DiscoveredPath(r.stateDir)); err != nil {
+			if err := os.Remove(s.file.Path()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		gpus.list = list
-		devices, err := r.Devices(t.Context())
-		recorded, readErr := compiled.OpenDiscovered(r.stateDir).Devices(t.Context())
-		if err != nil || readErr != nil || !reflect.DeepEqual(devices, list) || !reflect.DeepEqual(recorded, list) {
-			t.Errorf("%v: %v, %v; recorded %v, %v", list, devices, err, recorded, readErr)
+		devices, err := s.Devices(t.Context())
+		saved, readErr := s.file.Devices(t.Context())
+		if err != nil || readErr != nil || !reflect.DeepEqual(devices, list) || !reflect.DeepEqual(saved, list) {
+			t.Errorf("%v: %v, %v; recorded %v, %v", list, devices, err, saved, readErr)
 		}
 	}
 	gpus.err = errors.New("broken")
-	if _, err := r.Devices(t.Context()); !errors.Is(err, gpus.err) {
+	if _, err := s.Devices(t.Context()); !errors.Is(err, gpus.err) {
 		t.Error(err)
 	}
-	gpus.err, gpus.list, r.stateDir = nil, nil, filepath.Join(t.TempDir(), "file", "state")
-	if err := os.WriteFile(filepath.Dir(r.stateDir), nil, 0o600); err != nil {
+	gpus.err, gpus.list, s.file = nil, nil, Discovered(filepath.Join(t.TempDir(), "file", "state"))
+	if err := os.WriteFile(filepath.Dir(s.file.stateDir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if devices, err := r.Devices(t.Context()); err == nil {
-		t.Errorf("it is not recorded: %v", devices)
+	if devices, err := s.Devices(t.Context()); err == nil {
+		t.Errorf("it is not saved: %v", devices)
 	}
 }
 

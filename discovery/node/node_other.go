@@ -11,4 +11,4 @@ import (
 // ErrNoInventory reports that GPUs cannot be discovered on this system.
 var ErrNoInventory = errors.New("GPUs are discovered on Windows and Linux only: set inventory in the configuration")
 
-func discovered(Options) (discovery.Source, error) { return nil, ErrNoInventory }
+func openDriver(Options) (discovery.Source, error) { return nil, ErrNoInventory }

@@ -12,7 +12,7 @@ import (
 // ErrNoInventory is not returned on Windows.
 var ErrNoInventory = errors.New("no inventory is configured")
 
-func discovered(o Options) (discovery.Source, error) {
+func openDriver(o Options) (discovery.Source, error) {
 	source := discovery.Source(pnp.Open(pnp.NewSystem(), o.Log))
 	if o.UUIDs {
 		source = discovery.WithUUIDs(source, 3*time.Second, win32.NVMLUUIDs)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -385,7 +385,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	if err != nil || !p.Inventory || p.Source != want {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if devices, err := compiled.Open(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
+	if devices, err := node.Inventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
 		t.Errorf("devices %v, %v", devices, err)
 	}
 	// A damaged policy is replaced.
@@ -395,7 +395,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	if p, err := policy.Read(stateDir); err != nil || p.Inventory {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := os.Stat(compiled.Path(stateDir)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(node.Inventory(stateDir).Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the compiled inventory is still there: %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -32,7 +32,7 @@ func (c Compiler) lost(ctx context.Context) bool {
 	_, missing := os.Lstat(policy.Path(c.StateDir))
 	p, err := policy.Read(c.StateDir)
 	if err == nil && p.Inventory {
-		_, err = compiled.Open(c.StateDir).Devices(ctx)
+		_, err = node.Inventory(c.StateDir).Devices(ctx)
 	}
 	return missing != nil || err != nil
 }
@@ -42,7 +42,7 @@ func (c Compiler) lost(ctx context.Context) bool {
 // cannot be read is replaced: the files that it is compiled from have everything.
 func Install(stateDir string, p policy.Policy, devices []discovery.Device) error {
 	if p.Inventory {
-		if err := compiled.Write(stateDir, devices); err != nil {
+		if err := node.Inventory(stateDir).Write(devices); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 		return err
 	}
 	if !p.Inventory {
-		return compiled.Remove(stateDir)
+		return node.Inventory(stateDir).Remove()
 	}
 	return nil
 }

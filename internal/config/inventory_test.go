@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 )
 
 // inventoryHead is the first three lines of an inventory.
@@ -254,11 +254,11 @@ func FuzzParseInventory(f *testing.F) {
 			t.Fatalf("the schema refuses it: %v", err)
 		}
 		stateDir := t.TempDir()
-		if err := compiled.Write(stateDir, devices); err != nil {
+		if err := node.Inventory(stateDir).Write(devices); err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range devices {
-			found, err := compiled.Open(stateDir).Find(t.Context(), []string{d.InstanceID})
+			found, err := node.Inventory(stateDir).Find(t.Context(), []string{d.InstanceID})
 			if err != nil || !cmp.Equal(found, []discovery.Device{d}) {
 				t.Fatalf("%q: %v\n%s", d.InstanceID, err, cmp.Diff([]discovery.Device{d}, found))
 			}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -188,7 +188,7 @@ func TestWatch(t *testing.T) {
 	truncate := func(path string) error { return os.Truncate(path, 10) }
 	for _, damage := range []func() error{
 		func() error { return os.Remove(policy.Path(stateDir)) }, func() error { return truncate(policy.Path(stateDir)) },
-		func() error { return os.Remove(compiled.Path(stateDir)) }, func() error { return truncate(compiled.Path(stateDir)) },
+		func() error { return os.Remove(node.Inventory(stateDir).Path()) }, func() error { return truncate(node.Inventory(stateDir).Path()) },
 	} {
 		if err := damage(); err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		err := <-reports
-		if _, lost := compiled.Open(stateDir).Devices(t.Context()); err != nil || c.lost(t.Context()) || lost != nil {
+		if _, lost := node.Inventory(stateDir).Devices(t.Context()); err != nil || c.lost(t.Context()) || lost != nil {
 			t.Errorf("%v, the policy is lost: %t, the inventory: %v", err, c.lost(t.Context()), lost)
 		}
 	}

@@ -10,7 +10,7 @@
 //	if err != nil {
 //		return err // damaged, or in a directory that others can write to
 //	}
-//	source, err := node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Log: log})
+//	source, err := node.Open(node.Options{UseInventory: p.Inventory, StateDir: stateDir, Log: log})
 //
 // Programs that act on the policy treat a file that cannot be read as an error. The
 // compiler may replace it, because everything in it comes from config.yaml.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/compiled"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -62,7 +62,7 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 	p.Source.Config = "" // It was not compiled from the present files and flags.
 	var devices []discovery.Device
 	if p.Inventory {
-		devices, err = compiled.Open(d.options.StateDir).Devices(ctx)
+		devices, err = node.Inventory(d.options.StateDir).Devices(ctx)
 	}
 	return &configuration{policy: p, devices: devices}, err
 }

@@ -93,5 +93,5 @@ func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error)
 
 // OpenSource opens the source of the GPUs of a node with the policy p.
 func OpenSource(p policy.Policy, stateDir string) (discovery.Source, error) {
-	return node.Open(node.Options{Inventory: p.Inventory, StateDir: stateDir, Live: true})
+	return node.Open(node.Options{UseInventory: p.Inventory, StateDir: stateDir, Live: true})
 }

@@ -1,12 +1,10 @@
-package compiled
+package node
 
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,24 +36,18 @@ func devices(n int) (list []discovery.Device) {
 	return list
 }
 
-func TestSource(t *testing.T) {
+func TestFile(t *testing.T) {
 	t.Parallel()
 	stateDir, list := t.TempDir(), devices(3)
-	source := Open(stateDir)
+	source := Inventory(stateDir)
 	if _, err := source.Devices(t.Context()); err == nil {
 		t.Error("no error without a file")
 	}
-	if err := Write(stateDir, list); err != nil {
+	if err := source.Write(list); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := source.Devices(t.Context()); err != nil || !reflect.DeepEqual(got, list) {
 		t.Errorf("got %+v, %v", got, err)
-	}
-	if got, ok, err := source.At([]int{2, 0, 2}); err != nil || !ok || !reflect.DeepEqual(got, []discovery.Device{list[2], list[0], list[2]}) {
-		t.Errorf("by index: %+v, %t, %v", got, ok, err)
-	}
-	if _, ok, err := source.At([]int{0, 3}); ok || err != nil {
-		t.Errorf("an index that does not exist: %t, %v", ok, err)
 	}
 	first, last := list[0].InstanceID, list[2].InstanceID
 	for name, test := range map[string]struct {
@@ -73,47 +65,16 @@ func TestSource(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, test.want)
 		}
 	}
-	if err := Write(stateDir, nil); err != nil {
+	if err := source.Write(nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := source.Devices(t.Context()); err != nil || got == nil || len(got) != 0 {
 		t.Errorf("no devices: %v, %v; want an empty list", got, err)
 	}
 	for range 2 {
-		if err := Remove(stateDir); err != nil {
+		if err := source.Remove(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func content(data []byte) *io.SectionReader {
-	return io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data)))
-}
-
-// counter counts the bytes that are read.
-type counter struct {
-	io.ReaderAt
-	read int
-}
-
-func (c *counter) ReadAt(p []byte, at int64) (int, error) {
-	n, err := c.ReaderAt.ReadAt(p, at)
-	c.read += n
-	return n, err
-}
-
-// A lookup among many GPUs reads the header and one line, at a container's start.
-func TestLookupReadsOneLine(t *testing.T) {
-	t.Parallel()
-	list := devices(64)
-	data, err := encode(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &counter{ReaderAt: bytes.NewReader(data)}
-	got, err := decode(io.NewSectionReader(c, 0, int64(len(data))), wantIDs([]string{list[63].InstanceID}))
-	if line := len(data) / 64; err != nil || !reflect.DeepEqual(got, list[63:]) || c.read > 4096+2*line {
-		t.Errorf("%d bytes of %d read, %v, %v", c.read, len(data), got, err)
 	}
 }
 
@@ -129,28 +90,18 @@ func TestDamaged(t *testing.T) {
 		"torn":              data[:len(data)-100],
 		"a line is missing": data[:bytes.LastIndexByte(data[:len(data)-1], '\n')+1],
 		"foreign":           []byte("kind: Inventory\n"),
-		"another format":    bytes.Replace(data, []byte(`"format":2`), []byte(`"format":1`), 1),
+		"another format":    bytes.Replace(data, []byte(`"format":3`), []byte(`"format":2`), 1),
 		"broken line":       bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
-		"another key":       bytes.Replace(data, []byte("PCI"), []byte("PCJ"), 1),
-		"broken index":      bytes.Replace(data, []byte(`"index":"`), []byte(`"index":"AAAA`), 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stateDir := t.TempDir()
-			if err := os.WriteFile(Path(stateDir), damaged, 0o600); err != nil {
+			file := Inventory(stateDir)
+			if err := os.WriteFile(file.Path(), damaged, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			source := Open(stateDir)
-			for what, err := range map[string]error{
-				"Devices": func() error { _, err := source.Devices(t.Context()); return err }(),
-				"Find": func() error {
-					_, err := source.Find(t.Context(), []string{device(0).InstanceID, device(1).InstanceID})
-					return err
-				}(),
-			} {
-				if err == nil || !strings.Contains(err.Error(), Path(stateDir)) {
-					t.Errorf("%s: error %v; want one that names the file", what, err)
-				}
+			if _, err := file.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), file.Path()) {
+				t.Errorf("error %v; want one that names the file", err)
 			}
 		})
 	}
@@ -161,13 +112,20 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(data, device(1).InstanceID)
-	f.Add(data[:200], "")
-	f.Add([]byte("{\"format\":2}\n"), "x")
-	f.Fuzz(func(t *testing.T, data []byte, id string) {
-		devices, err := decode(content(data), wantIDs([]string{id}))
-		if err == nil && slices.ContainsFunc(devices, func(d discovery.Device) bool { return checksum(d.InstanceID) != checksum(id) }) {
-			t.Errorf("%q: found %+v", id, devices)
+	f.Add(data)
+	f.Add(data[:200])
+	f.Add([]byte("{\"format\":3}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		devices, err := decode(bytes.NewReader(data), func([]byte) bool { return true })
+		if err != nil {
+			return
+		}
+		again, err := encode(devices)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decode(bytes.NewReader(again), func([]byte) bool { return true }); err != nil || !reflect.DeepEqual(got, devices) {
+			t.Errorf("%q: %+v, %v", data, got, err)
 		}
 	})
 }
@@ -176,10 +134,10 @@ func BenchmarkFind(b *testing.B) {
 	for _, n := range []int{2, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			stateDir := b.TempDir()
-			if err := Write(stateDir, devices(n)); err != nil {
+			source, ids := Inventory(stateDir), []string{device(n - 1).InstanceID}
+			if err := source.Write(devices(n)); err != nil {
 				b.Fatal(err)
 			}
-			source, ids := Open(stateDir), []string{device(n - 1).InstanceID}
 			for b.Loop() {
 				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {
 					b.Fatal(err)

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
+)
+
+const (
+	format = 3
+	// maxLine in bytes is more than any device takes.
+	maxLine = 16 << 20
+	// bufferSize is enough for the lines of usual drivers.
+	bufferSize = 16 << 10
+)
+
+// File is a list of GPUs in the state directory. As a [discovery.Source] it keeps nothing:
+// each call reads the file.
+type File struct{ stateDir, name string }
+
+var _ discovery.Source = File{}
+
+// Inventory returns the file of the compiled inventory.
+func Inventory(stateDir string) File { return File{stateDir, "devices.jsonl"} }
+
+// Discovered returns the file of the GPUs that the driver listed last. On Linux, the
+// programs that start containers read it and do not ask the driver.
+func Discovered(stateDir string) File { return File{stateDir, "discovered.jsonl"} }
+
+// Path returns the path of the file.
+func (f File) Path() string { return filepath.Join(f.stateDir, f.name) }
+
+// header is the first line of a file. A line with a device follows for each.
+type header struct {
+	Format  int `json:"format"`
+	Devices int `json:"devices"`
+}
+
+// Write replaces the list in one step and syncs it, unless it is the same. It creates the
+// state directory if necessary.
+func (f File) Write(devices []discovery.Device) error {
+	data, err := encode(devices)
+	if err == nil {
+		err = durable.MakePrivate(f.stateDir)
+	}
+	if now, readErr := durable.Read(f.Path(), int64(len(data))+1); err == nil && (readErr != nil || !bytes.Equal(now, data)) {
+		err = durable.Replace(f.Path(), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the list of GPUs: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the file if it exists.
+func (f File) Remove() error { return durable.Remove(f.Path()) }
+
+// Devices implements [discovery.Source]. The order is that of [File.Write].
+func (f File) Devices(context.Context) ([]discovery.Device, error) {
+	return f.read(func([]byte) bool { return true })
+}
+
+// Find implements [discovery.Source]. It decodes the devices that it returns only.
+func (f File) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return f.read(func(line []byte) bool {
+		return discovery.ContainsID(instanceIDs, gjson.GetBytes(line, "InstanceID").String())
+	})
+}
+
+// Watch implements [discovery.Source]. It returns when ctx ends and never calls changed: the
+// advertiser compiles a changed inventory, and then restarts with the new policy.
+func (f File) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// read returns the devices whose lines are wanted.
+func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read the list of GPUs %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", f.Path(), err)
+		}
+	}()
+	if err := durable.CheckPrivate(f.stateDir); err != nil {
+		return nil, err
+	}
+	content, err := durable.Open(f.Path())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, content.Close()) }()
+	return decode(content, wanted)
+}
+
+func encode(devices []discovery.Device) ([]byte, error) {
+	var data bytes.Buffer
+	encoder := json.NewEncoder(&data)
+	err := encoder.Encode(header{format, len(devices)})
+	for _, d := range devices {
+		err = errors.Join(err, encoder.Encode(d))
+	}
+	return data.Bytes(), err
+}
+
+func decode(content io.Reader, wanted func(line []byte) bool) ([]discovery.Device, error) {
+	lines := bufio.NewScanner(content)
+	lines.Buffer(make([]byte, bufferSize), maxLine)
+	lines.Scan()
+	var h header
+	if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
+		return nil, errors.Join(fmt.Errorf("header: %w", err), lines.Err())
+	}
+	if h.Format != format {
+		return nil, fmt.Errorf("format %d, want %d", h.Format, format)
+	}
+	devices, read := []discovery.Device{}, 0
+	for ; lines.Scan(); read++ {
+		if !wanted(lines.Bytes()) {
+			continue
+		}
+		var d discovery.Device
+		if err := json.Unmarshal(lines.Bytes(), &d); err != nil {
+			return nil, fmt.Errorf("device %d: %w", read, err)
+		}
+		devices = append(devices, d)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if read != h.Devices {
+		return nil, fmt.Errorf("%d devices, want %d", read, h.Devices)
+	}
+	return devices, nil
+}
