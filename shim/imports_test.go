@@ -15,7 +15,7 @@ func TestImports(t *testing.T) {
 	allowed := []string{
 		"github.com/cyphar/filepath-securejoin", "github.com/gofrs/flock",
 		"github.com/opencontainers/runtime-spec", "github.com/sirupsen/logrus", "golang.org/x/sys",
-		"github.com/VictoriaMetrics/easyproto", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/tidwall/pretty",
+		"github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/tidwall/pretty", "github.com/VictoriaMetrics/easyproto",
 	}
 	heavy := []string{"net", "net/http", "crypto/tls", "crypto/x509", "html/template", "text/template", "flag", "testing", "database/sql", "regexp"}
 	for _, os := range []string{"linux", "windows"} {

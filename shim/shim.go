@@ -13,23 +13,14 @@ package shim
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -37,9 +28,6 @@ import (
 
 // exitFailure is the exit status of a refused start.
 const exitFailure = 1
-
-// specName is the file of a bundle with the OCI runtime spec.
-const specName = "config.json"
 
 // Call is one call of the shim.
 type Call struct {
@@ -99,7 +87,7 @@ func (s *shim) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.isInfo() && isOld(path) { // Others answer by themselves.
+	if s.isInfo() && isRunhcs(path) { // Others answer by themselves.
 		_, err := s.call.Stdout.Write(runtimeInfo(shimfile.RuntimeName, s.call.Version))
 		return 0, err
 	}
@@ -137,109 +125,4 @@ func flagsOf(args []string) map[string]string {
 		}
 	}
 	return flags
-}
-
-// prepare edits the bundle's config.json if the container requests a GPU. A panic
-// refuses the container.
-func (s *shim) prepare() (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.log().WithField("stack", string(debug.Stack())).Error(r)
-			err = s.container.Refuse(fmt.Errorf("%w: %v", decision.ErrInternal, r))
-		}
-	}()
-	path := filepath.Join(s.call.Bundle, specName)
-	data, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // The real shim reports it.
-	case err != nil:
-		return s.container.Refuse(err)
-	}
-	s.config = data
-	if !mayRequestGPU(data) {
-		return nil
-	}
-	spec, err := s.parse(data)
-	if err != nil {
-		return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
-	}
-	container, ok := Describe(spec.Facts, s.container.ID)
-	if !ok {
-		return nil
-	}
-	request, ok := decision.ReadRequest(container)
-	if !ok {
-		return nil
-	}
-	s.container = container
-	return s.adjust(path, spec, request)
-}
-
-// adjust makes the edits of the container's decision.
-func (s *shim) adjust(path string, spec ocispec.Spec, request decision.Request) error {
-	p, err := policy.ReadDecision(s.call.StateDir)
-	if err != nil {
-		return s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
-	}
-	s.policy = &p
-	decider, err := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
-	switch {
-	case err == nil:
-	case request.IgnoredBy(p):
-		return nil
-	default:
-		return s.container.Refuse(err)
-	}
-	edits, ok, err := decider.Decide(context.Background(), request)
-	if err != nil || !ok {
-		return err
-	}
-	edited, changed, err := spec.Apply(edits)
-	if err != nil {
-		return s.container.Refuse(fmt.Errorf("%s: %w", specName, err))
-	}
-	if changed {
-		if err := replace(path, edited); err != nil {
-			return s.container.Refuse(err)
-		}
-	}
-	return nil
-}
-
-// noteVersion records for the advertiser whether containerd runs this shim for a pod's
-// containers: it does not if the sandbox's shim at path has answered with version 3 or
-// more of the bootstrap protocol.
-func (s *shim) noteVersion(path string, version int) {
-	_, noted, err := shimfile.ReadNotServed(s.call.StateDir)
-	switch {
-	case err != nil:
-	case version >= 3 && !noted:
-		mark := shimfile.NotServed{Shim: path, Version: version}
-		s.log().Error(mark)
-		err = shimfile.WriteNotServed(s.call.StateDir, mark)
-	case version < 3 && noted:
-		err = shimfile.ClearNotServed(s.call.StateDir)
-	}
-	if err != nil {
-		s.log().WithError(err).Error("The bootstrap version of the real shim cannot be recorded")
-	}
-}
-
-// files are the node's files. A container of another operating system, as in
-// 'make demo', has files of a node that is not this machine.
-func files(os ocispec.OS) decision.Files {
-	if string(os) != runtime.GOOS {
-		return hostfiles.Assumed{}
-	}
-	return hostfiles.Root(root)
-}
-
-func (s *shim) log() *logrus.Logger {
-	p := s.policy
-	if p == nil {
-		p = &policy.Policy{Log: policy.Default().Log}
-		p.Shim, _ = policy.ReadShim(s.call.StateDir) // Errors are for realShim.
-	}
-	return newLog(p.Shim.Log, p.Log)
 }

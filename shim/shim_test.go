@@ -567,14 +567,14 @@ func TestHostProcessesOfSandbox(t *testing.T) {
 	}
 }
 
-// TestNoteVersion: the advertiser offers nothing while containerd keeps the shim from
+// TestRecordVersion: the advertiser offers nothing while containerd keeps the shim from
 // containers.
-func TestNoteVersion(t *testing.T) {
+func TestRecordVersion(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
-		s.noteVersion("/real", version)
+		s.recordVersion("/real", version)
 		got, noted, err := shimfile.ReadNotServed(b.path("state"))
 		if err != nil || noted != (version >= 3) || noted && (got != shimfile.NotServed{Shim: "/real", Version: 3}) {
 			t.Errorf("version %d: %+v, %t, %v", version, got, noted, err)

@@ -31,9 +31,9 @@ const root = ""
 func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin
 	args := s.call.Args
-	if s.isStart() && isOld(path) {
+	if s.isStart() && isRunhcs(path) {
 		if given, err := io.ReadAll(os.Stdin); err == nil {
-			given, args = translate(given, args)
+			given, args = runhcsStart(given, args)
 			stdin = bytes.NewReader(given)
 		}
 	}
@@ -75,7 +75,7 @@ func (s *shim) exec(path string) (int, error) {
 		s.log().WithError(err).Error("The container ends with this process: the limit of its job object cannot be removed")
 	}
 	if hasSandbox(s.config) {
-		s.noteVersion(path, bootstrapVersion(answer.Bytes()))
+		s.recordVersion(path, bootstrapVersion(answer.Bytes()))
 	}
 	return 0, nil
 }

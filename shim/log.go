@@ -1,8 +1,6 @@
 package shim
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -12,35 +10,14 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// replace replaces the file at path with data in one step and keeps its mode and
-// owner. It does not sync: no container survives what a sync protects from.
-func replace(path string, data []byte) (err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("edit %s: %w", path, err)
+// log returns the log that the node policy configures.
+func (s *shim) log() *logrus.Logger {
+	p := s.policy
+	if p == nil {
+		p = &policy.Policy{Log: policy.Default().Log}
+		p.Shim, _ = policy.ReadShim(s.call.StateDir) // Errors are for realShim.
 	}
-	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".directx-nri")
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temp) // containerd removes the bundle of a failed start.
-			err = fmt.Errorf("edit %s: %w", path, err)
-		}
-	}()
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(info.Mode().Perm()) // The umask may have removed bits.
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := keepOwner(temp, info); err != nil {
-		return err
-	}
-	return durable.Rename(temp, path)
+	return newLog(p.Shim.Log, p.Log)
 }
 
 func newLog(path string, settings policy.Log) *logrus.Logger {

@@ -30,7 +30,7 @@ func params(extensions ...[]byte) []byte {
 	return b
 }
 
-func TestTranslate(t *testing.T) {
+func TestRunhcsStart(t *testing.T) {
 	t.Parallel()
 	options := text(text(nil, 1, "containerd.runhcs.v1.Options"), 2, "\x10\x01")
 	fixed := protowire.AppendFixed64(protowire.AppendTag(protowire.AppendFixed32(protowire.AppendTag(nil, 20, protowire.Fixed32Type), 1), 21, protowire.Fixed64Type), 1)
@@ -48,19 +48,19 @@ func TestTranslate(t *testing.T) {
 		"torn":                         {params(text(nil, 1, string(options)))[:39], params(text(nil, 1, string(options)))[:39]},
 	} {
 		args := []string{"-id", "c", "--namespace=n", "-publish-binary", "p", "-address", "a", "start"}
-		if got, gotArgs := translate(test.given, args); !bytes.Equal(got, test.want) || !slices.Equal(gotArgs, args) {
+		if got, gotArgs := runhcsStart(test.given, args); !bytes.Equal(got, test.want) || !slices.Equal(gotArgs, args) {
 			t.Errorf("%s: %q %q, want %q", name, got, gotArgs, test.want)
 		}
 	}
 }
 
-func TestTranslateAddsMissingFlags(t *testing.T) {
+func TestRunhcsStartAddsMissingFlags(t *testing.T) {
 	t.Parallel()
-	_, got := translate(params(), []string{"-debug", "-id", "c", "start"})
+	_, got := runhcsStart(params(), []string{"-debug", "-id", "c", "start"})
 	if want := []string{"-publish-binary", "containerd", "-namespace", "k8s.io", "-address", "address", "-debug", "-id", "c", "start"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if _, got := translate([]byte("runtime options"), []string{"start"}); len(got) != 1 {
+	if _, got := runhcsStart([]byte("runtime options"), []string{"start"}); len(got) != 1 {
 		t.Errorf("without parameters: %q", got)
 	}
 }
@@ -78,13 +78,13 @@ func TestBootstrapVersion(t *testing.T) {
 	}
 }
 
-func TestIsOld(t *testing.T) {
+func TestIsRunhcs(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		"/x/containerd-shim-runhcs-v1.exe": true, "containerd-shim-runhcs-v1": true, "/x/Containerd-Shim-RunHCS-v1.EXE": true,
 		"/x/containerd-shim-runc-v2": false, "/shim-runhcs-v1/other": false,
 	} {
-		if got := isOld(path); got != want {
+		if got := isRunhcs(path); got != want {
 			t.Errorf("%s: %t", path, got)
 		}
 	}
@@ -103,12 +103,12 @@ func TestRuntimeInfo(t *testing.T) {
 	}
 }
 
-func FuzzTranslate(f *testing.F) {
+func FuzzRunhcsStart(f *testing.F) {
 	f.Add([]byte("runtime options"))
 	f.Add(params(text(nil, 1, "x")))
 	f.Add(params([]byte{0x0a, 0x7f}))
 	f.Fuzz(func(t *testing.T, given []byte) {
-		if got, args := translate(given, []string{"start"}); len(got) > len(given) || len(args)%2 == 0 {
+		if got, args := runhcsStart(given, []string{"start"}); len(got) > len(given) || len(args)%2 == 0 {
 			t.Fatalf("%q became %q %q", given, got, args)
 		}
 		bootstrapVersion(given)

@@ -1,0 +1,153 @@
+package shim
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/VictoriaMetrics/easyproto"
+
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+)
+
+// containerd passes protobuf messages to shims. The few fields that matter are
+// decoded and encoded without the generated types, which cost each start a millisecond,
+// and without package protowire, which costs 0.03 ms: it reads the program's own file.
+
+// Fields of containerd's BootstrapParams and its Extension, containerd/api
+// v1.12, runtime/bootstrap/v1/bootstrap.proto. The runtime's options are a
+// google.protobuf.Any, which has the fields 1 and 2 alone.
+const (
+	paramsExtensions = 8
+	extensionValue   = 1
+	lastOfAny        = 2
+)
+
+// paramsFlags are the flags of a start with the same values as bootstrap parameters.
+// containerd marks the flags as to be removed.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
+func paramsFlags() map[uint32]string {
+	return map[uint32]string{1: "id", 2: "namespace", 6: "address", 7: "publish-binary"}
+}
+
+// resultVersion is the field of containerd's BootstrapResult, in the same file as
+// BootstrapParams.
+const resultVersion = 1
+
+// Fields of containerd's RuntimeInfo and RuntimeVersion, api/types/introspection.proto.
+const (
+	infoName       = 1
+	infoVersion    = 2
+	versionVersion = 1
+)
+
+// isRunhcs reports whether the real shim at path is runhcs. That reads only the runtime's
+// options from its standard input and has no -info. containerd 2.3 and later passes its
+// bootstrap parameters there, except to shims that it recognizes by their file names,
+// and so passes them to ours.
+func isRunhcs(path string) bool {
+	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows finds it in any case.
+}
+
+// runhcsStart returns the standard input and the arguments of a start for runhcs: of
+// bootstrap parameters the runtime's options, an Any, and the flags that are missing.
+// Everything else stays as it is.
+func runhcsStart(stdin []byte, args []string) (options []byte, _ []string) {
+	params := map[string]string{}
+	isParams := false
+	ok := eachField(stdin, func(f easyproto.FieldContext) {
+		isParams = isParams || f.FieldNum > lastOfAny
+		if flag := paramsFlags()[f.FieldNum]; flag != "" {
+			params[flag], _ = f.String()
+		}
+		if extension, ok := f.MessageData(); ok && f.FieldNum == paramsExtensions && options == nil {
+			options = firstMessage(extension, extensionValue)
+		}
+	})
+	if !ok || !isParams {
+		return stdin, args
+	}
+	given, allArgs := flagsOf(args), args
+	for _, flag := range slices.Sorted(maps.Keys(params)) {
+		if _, ok := given[flag]; !ok {
+			allArgs = append([]string{"-" + flag, params[flag]}, allArgs...)
+		}
+	}
+	return options, allArgs
+}
+
+// bootstrapVersion returns the version in a shim's answer to start, as containerd reads
+// it: protobuf, JSON, or an address, which is version 2.
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go
+func bootstrapVersion(answer []byte) int {
+	version := 0
+	ok := eachField(answer, func(f easyproto.FieldContext) {
+		if n, ok := f.Int32(); ok && f.FieldNum == resultVersion {
+			version = int(n)
+		}
+	})
+	if ok {
+		return version
+	}
+	var result struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(answer, &result); err != nil {
+		return 2
+	}
+	return max(result.Version, 2)
+}
+
+// recordVersion records for the advertiser whether containerd runs this shim for a pod's
+// containers: it does not if the sandbox's shim at path has answered with version 3 or
+// more of the bootstrap protocol.
+func (s *shim) recordVersion(path string, version int) {
+	_, recorded, err := shimfile.ReadNotServed(s.call.StateDir)
+	switch {
+	case err != nil:
+	case version >= 3 && !recorded:
+		reason := shimfile.NotServed{Shim: path, Version: version}
+		s.log().Error(reason)
+		err = shimfile.WriteNotServed(s.call.StateDir, reason)
+	case version < 3 && recorded:
+		err = shimfile.ClearNotServed(s.call.StateDir)
+	}
+	if err != nil {
+		s.log().WithError(err).Error("The bootstrap version of the real shim cannot be recorded")
+	}
+}
+
+// runtimeInfo returns what a shim writes to its standard output for -info.
+func runtimeInfo(name, version string) []byte {
+	var m easyproto.Marshaler
+	info := m.MessageMarshaler()
+	info.AppendString(infoName, name)
+	info.AppendMessage(infoVersion).AppendString(versionVersion, version)
+	return m.Marshal(nil)
+}
+
+// firstMessage returns the first message in a field of a message, nil if there is none.
+func firstMessage(message []byte, field uint32) (first []byte) {
+	eachField(message, func(f easyproto.FieldContext) {
+		if value, ok := f.MessageData(); ok && f.FieldNum == field && first == nil {
+			first = value
+		}
+	})
+	return first
+}
+
+// eachField calls do with each field of a message. It returns false if the message is
+// malformed.
+func eachField(message []byte, do func(easyproto.FieldContext)) bool {
+	for len(message) > 0 {
+		var f easyproto.FieldContext
+		var err error
+		if message, err = f.NextField(message); err != nil || f.FieldNum == 0 {
+			return false
+		}
+		do(f)
+	}
+	return true
+}
