@@ -1,0 +1,228 @@
+// Package cdi is the commands that write and remove the node's CDI specification.
+package cdi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/cdi"
+)
+
+// head is the first line of our file, by which we know it.
+const head = "# Written by 'dxctl cdi generate'.\n"
+
+// maxSize is the size in bytes of the largest file that can be ours.
+const maxSize = 1 << 20
+
+// errForeign means that others wrote the file. It is not replaced and not removed.
+var errForeign = errors.New("the file was not written by dxctl: remove it, or name another")
+
+type options struct {
+	gpus.Node
+	gpus.DriverFiles
+	file  string
+	watch bool
+}
+
+// NewCommand returns the group of commands.
+func NewCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "cdi",
+		Short: "Give the GPUs to Docker, Podman and others by CDI",
+		Long: `Writes a specification of the Container Device Interface, by which Docker 25, Podman 4,
+nerdctl 2 and containerd give GPUs to Linux containers without our daemons and shim.`,
+	}
+	command.AddCommand(newGenerateCommand(), newRemoveCommand())
+	return command
+}
+
+func newGenerateCommand() *cobra.Command {
+	o := options{}
+	command := &cobra.Command{
+		Use:   "generate",
+		Short: "Print or write the CDI specification of the GPUs",
+		Long: `Prints the specification, or writes it to a file. Its devices are each GPU by its
+index, each by a name that survives restarts, and all. It has what 'dxctl flags' gives.
+
+A specification cannot append to a variable: LD_LIBRARY_PATH replaces the image's, and of
+several GPUs the last one's hints count; use directx.microsoft.com/gpu=all instead.`,
+		Example: `  dxctl cdi generate --file /var/run/cdi/directx-nri.yaml
+  docker run --rm --device directx.microsoft.com/gpu=0 IMAGE
+  podman run --rm --device directx.microsoft.com/gpu=all IMAGE`,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.file, "file", "", "`FILE` to write, which others must not have written")
+	flags.BoolVar(&o.watch, "watch", false, "then write it again whenever GPUs or drivers change, until a signal")
+	o.Node.AddFlags(flags)
+	o.DriverFiles.AddFlags(flags)
+	return command
+}
+
+func newRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove FILE",
+		Short:   "Remove the CDI specification",
+		Long:    "Removes the file that 'dxctl cdi generate' wrote. Running containers keep their GPUs.",
+		Example: "  dxctl cdi remove /var/run/cdi/directx-nri.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if data, err := read(args[0]); err != nil || data == nil {
+				return err
+			}
+			if err := durable.Remove(args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed %s\n", args[0])
+			return nil
+		},
+	}
+}
+
+func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
+	switch extension := filepath.Ext(o.file); {
+	case o.watch && o.file == "":
+		return cli.Usage("--watch needs --file")
+	case o.file != "" && extension != ".yaml":
+		return cli.Usage("--file %s: its name must end with .yaml, as other files are not read", o.file)
+	}
+	if err := o.DriverFiles.Check(); err != nil {
+		return err
+	}
+	source, p, err := o.Open(stderr)
+	if err != nil {
+		return err
+	}
+	write := func() error {
+		data, count, err := generate(ctx, source, o.Files(), ocispec.NewOptions(capabilities.InForce(p, string(ocispec.Linux))), stderr)
+		if err != nil {
+			return err
+		}
+		return o.write(data, count, stdout)
+	}
+	if !o.watch {
+		return write()
+	}
+	return watch(ctx, source, write, stderr)
+}
+
+// watch writes at once and after each change of the source, until ctx ends. An error is
+// printed once, as the next change may end it; a file of others ends the watch.
+func watch(ctx context.Context, source discovery.Source, write func() error, stderr io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var foreign error
+	var last errlog.Last
+	changed := func() {
+		err := write()
+		if errors.Is(err, errForeign) {
+			foreign = err
+			stop()
+		} else if last.Replace(err) && err != nil {
+			fmt.Fprintf(stderr, "dxctl: %v; waiting for a change\n", err)
+		}
+	}
+	changed()
+	err := source.Watch(ctx, changed)
+	if ctx.Err() != nil {
+		return foreign
+	}
+	return err
+}
+
+// generate returns the specification of the source's GPUs and how many they are.
+func generate(ctx context.Context, source discovery.Source, files ocispec.Files, o ocispec.Options, stderr io.Writer) (data []byte, count int, err error) {
+	present, err := source.Devices(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	all, err := decision.Select("all", present)
+	if err != nil {
+		return nil, 0, err
+	}
+	var devices []cdi.Device
+	add := func(gpus []discovery.Device, names ...string) error {
+		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, files, o)
+		if err != nil {
+			return err
+		}
+		for _, note := range notes {
+			if !note.Minor && len(gpus) == 1 {
+				fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
+			}
+		}
+		for _, name := range names {
+			devices = append(devices, cdi.Device{Name: name, Edits: edits})
+		}
+		return nil
+	}
+	for i, d := range present {
+		if _, usable := discovery.Find(all, d.InstanceID); !usable {
+			continue
+		}
+		if err := add([]discovery.Device{d}, strconv.Itoa(i), cdi.Name(d.InstanceID)); err != nil {
+			return nil, 0, err
+		}
+	}
+	if err := add(all, "all"); err != nil {
+		return nil, 0, err
+	}
+	spec, err := cdi.Spec(devices)
+	if err != nil {
+		return nil, 0, err
+	}
+	data, err = yaml.Marshal(spec)
+	return append([]byte(head), data...), len(all), err
+}
+
+// write prints the specification of count GPUs, or writes it to the file if that differs.
+func (o *options) write(data []byte, count int, stdout io.Writer) error {
+	if o.file == "" {
+		_, err := stdout.Write(data)
+		return err
+	}
+	before, err := read(o.file)
+	if err != nil || bytes.Equal(before, data) {
+		return err
+	}
+	// #nosec G301 -- as the runtimes make it
+	if err := os.MkdirAll(filepath.Dir(o.file), 0o755); err != nil {
+		return err
+	}
+	if err := durable.Replace(o.file, data, 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "wrote %s: %d GPUs\n", o.file, count)
+	return nil
+}
+
+// read returns our file, nil if there is none. One of others is [errForeign].
+func read(path string) ([]byte, error) {
+	data, err := durable.Read(path, maxSize)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err == nil && !bytes.HasPrefix(data, []byte(head)):
+		err = fmt.Errorf("%s: %w", path, errForeign)
+	}
+	return data, err
+}

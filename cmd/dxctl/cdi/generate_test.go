@@ -1,0 +1,132 @@
+//go:build linux
+
+package cdi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/directx-nri/directx-nri/discovery"
+)
+
+const inventory = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+- {instanceID: BROKEN, display: true, health: {reason: failed}, linux: {deviceNodes: [/dev/full]}}
+- {instanceID: 'pci-0000:01:00.0', display: true, linux: {deviceNodes: [/dev/null]}}
+- {instanceID: 'GPU\b', compute: true, linux: {deviceNodes: [/dev/zero]}}
+`
+
+// run runs a command of the group and returns what it prints.
+func run(t *testing.T, ctx context.Context, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	command := NewCommand()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetArgs(args)
+	command.SetOut(&out)
+	command.SetErr(&out)
+	err = command.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGenerate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	gpus, file := filepath.Join(dir, "gpus.yaml"), filepath.Join(dir, "cdi", "directx-nri.yaml")
+	write(t, gpus, inventory)
+	generate := []string{"generate", "--inventory", gpus, "--state-dir", filepath.Join(dir, "none")}
+	toFile := append(slices.Clone(generate), "--file", file)
+
+	printed, err := run(t, t.Context(), generate...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run(t, t.Context(), toFile...); err != nil || out != "wrote "+file+": 2 GPUs\n" {
+		t.Fatalf("%q %v", out, err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != printed {
+		t.Errorf("the file differs from what is printed: %v\n%s", err, data)
+	}
+	spec, err := cdi.ReadSpec(file, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range spec.Devices {
+		names = append(names, d.Name)
+	}
+	if want := []string{"1", "pci-0000:01:00.0", "2", "GPU-b", "all"}; !slices.Equal(names, want) {
+		t.Errorf("the devices are %v, want %v", names, want)
+	}
+	if out, err := run(t, t.Context(), toFile...); err != nil || out != "" {
+		t.Errorf("an equal file is written again: %q %v", out, err)
+	}
+	if out, err := run(t, t.Context(), "remove", file); err != nil || out != "removed "+file+"\n" {
+		t.Errorf("%q %v", out, err)
+	}
+	if out, err := run(t, t.Context(), "remove", file); err != nil || out != "" {
+		t.Errorf("removing nothing: %q %v", out, err)
+	}
+
+	write(t, file, "# of others\n")
+	for _, args := range [][]string{toFile, {"remove", file}, append(slices.Clone(toFile), "--watch")} {
+		if _, err := run(t, t.Context(), args...); !errors.Is(err, errForeign) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"must end with .yaml": append(slices.Clone(generate), "--file", filepath.Join(dir, "x.json")),
+		"needs --file":        append(slices.Clone(generate), "--watch"),
+		"not a directory":     append(slices.Clone(generate), "--file", filepath.Join(gpus, "x.yaml")),
+	} {
+		if _, err := run(t, t.Context(), args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// A watch writes what is there, waits while there is nothing to write, and ends without an error.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	var stderr bytes.Buffer
+	written := 0
+	results := []error{errors.New("no GPU"), errors.New("no GPU"), nil, errors.New("no GPU")}
+	source := changes{times: len(results) - 1}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err := watch(ctx, source, func() error { written++; return results[written-1] }, &stderr)
+	if err != nil || written != len(results) || strings.Count(stderr.String(), "no GPU; waiting") != 2 {
+		t.Errorf("written %d times, %v:\n%s", written, err, &stderr)
+	}
+}
+
+// changes is a source that changes at once, for some times.
+type changes struct {
+	discovery.Source
+	times int
+}
+
+func (c changes) Watch(ctx context.Context, changed func()) error {
+	for range c.times {
+		changed()
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}

@@ -1,0 +1,77 @@
+// Package cdi converts [ocispec.Edits] of Linux containers to a specification of the
+// Container Device Interface, by which Docker, Podman, nerdctl and containerd's CRI
+// make them without our plugin and shim.
+// https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/SPEC.md
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// Kind is that of the GPUs: containers request directx.microsoft.com/gpu=NAME.
+const Kind = "directx.microsoft.com/gpu"
+
+// Device is a name and the edits of a container that requests it.
+type Device struct {
+	Name  string
+	Edits ocispec.Edits
+}
+
+// Spec returns the specification of devices, in the oldest version that has what it
+// needs: Podman 4 reads none after 0.5.0. An error means that a name is not valid, or
+// that edits have something that the interface has not.
+func Spec(devices []Device) (*cdispec.Spec, error) {
+	spec := &cdispec.Spec{Kind: Kind}
+	for _, d := range devices {
+		if err := parser.ValidateDeviceName(d.Name); err != nil {
+			return nil, fmt.Errorf("CDI device %q: %w", d.Name, err)
+		}
+		if len(d.Edits.RemoveMounts)+len(d.Edits.RemoveWindowsDevices)+len(d.Edits.WindowsDevices) > 0 {
+			return nil, fmt.Errorf("CDI device %q: %w", d.Name, errors.ErrUnsupported)
+		}
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: d.Name, ContainerEdits: edits(d.Edits)})
+	}
+	version, err := cdispec.MinimumRequiredVersion(spec)
+	if err != nil {
+		return nil, fmt.Errorf("version of the CDI specification: %w", err)
+	}
+	spec.Version = version
+	return spec, nil
+}
+
+func edits(e ocispec.Edits) cdispec.ContainerEdits {
+	out := cdispec.ContainerEdits{Env: e.Env}
+	for _, d := range e.LinuxDevices {
+		// The runtime reads the numbers of the node, which change when its driver is loaded again.
+		out.DeviceNodes = append(out.DeviceNodes, &cdispec.DeviceNode{
+			Path: d.Path, HostPath: d.HostPath, Permissions: ocispec.Access(d.LinuxDevice), FileMode: d.FileMode, UID: d.UID, GID: d.GID,
+		})
+	}
+	for _, m := range e.Mounts {
+		out.Mounts = append(out.Mounts, mount(m))
+	}
+	return out
+}
+
+func mount(m specs.Mount) *cdispec.Mount {
+	return &cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type}
+}
+
+// Name returns text as the name of a device: other characters become hyphens.
+func Name(text string) string {
+	name := strings.Map(func(r rune) rune {
+		if parser.IsAlphaNumeric(r) || strings.ContainsRune("_-.:", r) {
+			return r
+		}
+		return '-'
+	}, text)
+	return strings.Trim(name, "_-.:")
+}
