@@ -24,7 +24,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Container is a container that is created.
+// Container is a container that is being created.
 type Container struct {
 	OS ocispec.OS
 	// ID is the runtime's ID of the container.
@@ -40,7 +40,7 @@ type Container struct {
 	Annotations, PodAnnotations map[string]string
 	// Devices are the Windows devices of the container's spec.
 	Devices []specs.WindowsDevice
-	// HyperV means that the container has a virtual machine of its own.
+	// HyperV means that the container runs in a virtual machine of its own.
 	HyperV bool
 }
 
@@ -72,13 +72,13 @@ func (c Container) fields() logrus.Fields {
 	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
 }
 
-// Files answers questions about the node's files.
+// Files reads the node's files.
 type Files interface {
 	ocispec.Files
 	extramounts.Files
 }
 
-// Handlers answers questions about the runtime handlers of the node.
+// Handlers checks the runtime handlers of the node.
 type Handlers interface {
 	// CheckHandler returns nil if containers of the handler can have GPUs.
 	CheckHandler(ctx context.Context, name string) error

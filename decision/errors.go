@@ -34,13 +34,13 @@ const (
 
 // Errors of decisions, in addition to those of records.
 var (
-	// ErrWrongVariable: a token was presented in the variable of another resource.
+	// ErrWrongVariable is returned for a token in the variable of another resource.
 	ErrWrongVariable = errors.New("the allocation is for another resource")
-	// ErrDeviceGone: an allocated GPU does not exist.
+	// ErrDeviceGone is returned if an allocated GPU does not exist.
 	ErrDeviceGone = errors.New("it is no longer on this node")
-	// ErrDeviceFailed: a GPU exists and cannot be used.
+	// ErrDeviceFailed is returned if a GPU exists and cannot be used.
 	ErrDeviceFailed = errors.New("it cannot be used")
-	// ErrInternal: a recovered panic.
+	// ErrInternal is returned for a recovered panic.
 	ErrInternal = errors.New("internal error in directx-nri, please report it")
 
 	errOverridden  = errors.New("it was allocated, but the container overrides the environment variable")
@@ -66,20 +66,20 @@ type knownError struct {
 // errorTable returns the reason and remedy of each known error; the first match
 // applies.
 func errorTable() []knownError {
-	const bringBack = "restore the GPU, or delete the pod so that its replacement gets another one"
-	const onlyPlugin = removeVariables + ", and request the GPU in the container's resource limits"
+	const restoreGPU = "restore the GPU, or delete the pod so that its replacement gets another one"
+	const requestByLimits = removeVariables + ", and request the GPU in the container's resource limits"
 	return []knownError{
 		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
 		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " + VisibleAnnotation + " or, on Windows, the environment variable " + VisibleVariable},
 		{errOverridden, ReasonWrongVariable, removeVariables},
-		{allocation.ErrMalformedToken, ReasonWrongVariable, onlyPlugin},
-		{ErrWrongVariable, ReasonWrongVariable, onlyPlugin},
-		{allocation.ErrHeld, ReasonHeld, onlyPlugin},
+		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
+		{ErrWrongVariable, ReasonWrongVariable, requestByLimits},
+		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
 		{durable.ErrNotPrivate, ReasonUnreadable, "until then no container on this node gets a GPU"},
-		{ErrDeviceGone, ReasonDeviceGone, bringBack},
-		{ErrDeviceFailed, ReasonDeviceGone, bringBack},
+		{ErrDeviceGone, ReasonDeviceGone, restoreGPU},
+		{ErrDeviceFailed, ReasonDeviceGone, restoreGPU},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{errUnknownGPUs, ReasonDeviceGone, runDoctor},
 		{errNoSuchGPU, ReasonRequest, ""},

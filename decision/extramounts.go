@@ -16,7 +16,7 @@ func (d *Decider) extraMounts(request Request, devices []discovery.Device, given
 	var files []extramounts.Request
 	var origins []string
 	for _, list := range request.extraMounts {
-		if !request.counts(list, d.Policy) {
+		if !request.honors(list, d.Policy) {
 			continue
 		}
 		if list.variable && !d.Policy.ExtraMounts.Configured {

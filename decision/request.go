@@ -81,18 +81,19 @@ func ReadRequest(c Container) (request Request, ok bool) {
 // IgnoredBy reports whether a standalone container requests GPUs only by its environment,
 // and p ignores that.
 func (r Request) IgnoredBy(p policy.Policy) bool {
-	return r.visible.text != "" && !r.counts(r.visible, p) && len(r.tokens) == 0
+	return r.visible.text != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
 }
 
-// counts reports whether p lets a setting of a standalone container count.
-func (r Request) counts(s setting, p policy.Policy) bool {
+// honors reports whether p honors a setting of a standalone container.
+func (r Request) honors(s setting, p policy.Policy) bool {
 	return !s.variable || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
 }
 
 // presentedTokens returns the environment variables of c that present tokens, sorted: a
-// container with such a variable gets what it stands for or is refused. In a pod, a value
-// that is no token is one only where the advertiser's annotation requires it. The kubelet
-// sets others for a Service that is named so, in each container of its namespace.
+// container with such a variable gets what the token stands for or is refused. In a pod, a
+// variable with another value is among them only if the container has the annotation that
+// belongs to it: for a Service with such a name, the kubelet sets variables in each container
+// of the namespace.
 func presentedTokens(c Container) []token {
 	var tokens []token
 	for _, variable := range c.Env {
@@ -119,8 +120,8 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// isAnnotated reports whether a container's annotations have the allocation that belongs
-// in variable.
+// isAnnotated reports whether a container's annotations have the allocation whose token
+// belongs in variable.
 func isAnnotated(annotations map[string]string, variable string) bool {
 	for key := range annotations {
 		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix+"."); ok && allocation.EnvKey(resource) == variable {
@@ -147,8 +148,8 @@ func overriddenTokens(annotations map[string]string, presented []token) []alloca
 	return overridden
 }
 
-// visibleDevices returns where a standalone container requests GPUs by name, or can if it
-// does not.
+// visibleDevices returns the request of a standalone container. Without one, its text is
+// empty, and its origin is where it can be set.
 func visibleDevices(c Container) setting {
 	if text := strings.TrimSpace(c.Annotations[VisibleAnnotation]); text != "" {
 		return setting{origin: "annotation " + VisibleAnnotation, text: text}

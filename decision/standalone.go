@@ -24,7 +24,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return Outcome{}, false, fmt.Errorf("%w, and so are the files that the container needs: %w; set the %s to %s to start it without",
+		return Outcome{}, false, fmt.Errorf("%w: %w; to start the container without a GPU, set the %s to %s",
 			errUnknownGPUs, err, visible.origin, visibleNone)
 	}
 	devices, err := Select(visible.text, present)

@@ -23,7 +23,7 @@ var (
 	errNotFile     = errors.New("not a regular file; request single files")
 	errLeadsOut    = errors.New("a link or junction leads out of the allowed directory; request the file itself")
 	errDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
-	errDirectory   = errors.New("directory is for a destination that is a file name on Windows; remove it")
+	errDirectory   = errors.New("directory is only for a destination that is a file name, on Windows; remove it")
 	errSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
 	errTaken       = errors.New("another file is mounted there; use another name")
 )
@@ -35,7 +35,7 @@ const (
 	linuxDir = "/usr/lib/wsl/lib"
 )
 
-// Files answers questions about the node's files.
+// Files reads the node's files.
 type Files interface {
 	// Resolve returns path with all links and junctions followed and short names
 	// replaced by long ones. regular reports whether it is a regular file. The error
@@ -119,11 +119,15 @@ func (p Policy) destination(request Request, from plainPath) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("destination: %w", err)
 	}
-	path, dirs := to.path, p.defaultDirs()
+	// The directories for destinations that are file names.
+	path, dirs := to.path, []string{ocispec.System32, ocispec.SysWOW64}
+	if p.OS == ocispec.Linux {
+		dirs = []string{linuxDir}
+	}
 	switch {
 	case request.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
 		return "", errDirectory
-	case !to.absolute && to.elements > 1:
+	case !to.absolute && base(p.OS, to.path) != to.path:
 		return "", fmt.Errorf("destination %s: %w", quote(text), errDestination)
 	case request.Directory == policy.SysWOW64:
 		path = join(p.OS, dirs[1], to.path)
@@ -137,15 +141,6 @@ func (p Policy) destination(request Request, from plainPath) (string, error) {
 		return "", fmt.Errorf("destination %s: %w", quote(path), errDestination)
 	}
 	return path, nil
-}
-
-// defaultDirs returns the directories for destinations that are file names. On
-// Windows the second one is [policy.SysWOW64].
-func (p Policy) defaultDirs() []string {
-	if p.OS == ocispec.Linux {
-		return []string{linuxDir}
-	}
-	return []string{ocispec.System32, ocispec.SysWOW64}
 }
 
 // hostFile returns the file that an absolute path leads to.

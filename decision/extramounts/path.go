@@ -13,16 +13,14 @@ import (
 
 // Errors of a path as it is written.
 var (
-	errDots          = errors.New(`"." and ".." are not allowed in a path`)
-	errStream        = errors.New("a colon is allowed only after a drive letter: it begins the name of an alternate data stream")
-	errDevicePath    = errors.New(`device paths (\\?\, \\.\, \??\) are not allowed`)
-	errUNC           = errors.New("network paths are not allowed")
-	errDriveRelative = errors.New(`the path is neither relative nor begins with a drive and a separator, such as C:\`)
-	errReservedName  = errors.New("a name is reserved for a device")
-	errTrailing      = errors.New("a name ends with a dot or a space, which Windows removes")
-	errCharacter     = errors.New("a character is not allowed in a path")
-	errShortName     = errors.New("a name looks like a short (8.3) name; use the long one")
-	errEmptyElement  = errors.New("a path element is empty")
+	errDots         = errors.New(`"." and ".." are not allowed in a path`)
+	errStream       = errors.New(`a colon is allowed only in a drive, such as C:\; elsewhere it begins the name of an alternate data stream`)
+	errNotAbsolute  = errors.New(`the path is neither relative nor begins with a drive and a separator, such as C:\; network and device paths are not allowed`)
+	errReservedName = errors.New("a name is reserved for a device")
+	errTrailing     = errors.New("a name ends with a dot or a space, which Windows removes")
+	errCharacter    = errors.New("a character is not allowed in a path")
+	errShortName    = errors.New("a name looks like a short (8.3) name; use the long one")
+	errEmptyElement = errors.New("a path element is empty")
 )
 
 // plainPath is a path in which each element is just the name of a file or
@@ -30,8 +28,6 @@ var (
 type plainPath struct {
 	path     string
 	absolute bool
-	// elements is the number of names after the drive or root.
-	elements int
 }
 
 // parsePath parses a path of the operating system. Its errors are those above.
@@ -49,29 +45,19 @@ func parsePath(os ocispec.OS, text string) (plainPath, error) {
 
 func parseWindowsPath(text string) (plainPath, error) {
 	p := strings.ReplaceAll(text, "/", `\`)
-	switch {
-	case strings.HasPrefix(p, `\\?\`), strings.HasPrefix(p, `\\.\`), strings.HasPrefix(p, `\??\`):
-		return plainPath{}, errDevicePath
-	case strings.HasPrefix(p, `\\`):
-		return plainPath{}, errUNC
-	case strings.HasPrefix(p, `\`):
-		return plainPath{}, errDriveRelative
+	if strings.HasPrefix(p, `\`) {
+		return plainPath{}, errNotAbsolute
 	}
-	absolute := len(p) >= 2 && p[1] == ':' && asciiLetter(p[0])
-	rest := p
+	rest, absolute := p, winpath.IsAbs(p)
 	if absolute {
-		if len(p) < 3 || p[2] != '\\' {
-			return plainPath{}, errDriveRelative
-		}
-		rest = p[3:]
+		rest = p[len(`C:\`):]
 	}
-	names := strings.Split(rest, `\`)
-	for _, name := range names {
+	for name := range strings.SplitSeq(rest, `\`) {
 		if err := checkName(name); err != nil {
 			return plainPath{}, err
 		}
 	}
-	return plainPath{path: winpath.Clean(p), absolute: absolute, elements: len(names)}, nil
+	return plainPath{path: winpath.Clean(p), absolute: absolute}, nil
 }
 
 // checkName checks one element of a Windows path.
@@ -112,15 +98,12 @@ func plainRune(r rune) bool {
 	return !wide && r != unicode.ReplacementChar && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r))
 }
 
-func asciiLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
-
 func parseLinuxPath(text string) (plainPath, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == unicode.ReplacementChar }) {
 		return plainPath{}, errCharacter
 	}
 	rest, absolute := strings.CutPrefix(text, "/")
-	names := strings.Split(rest, "/")
-	for _, name := range names {
+	for name := range strings.SplitSeq(rest, "/") {
 		switch name {
 		case "":
 			return plainPath{}, errEmptyElement
@@ -128,7 +111,7 @@ func parseLinuxPath(text string) (plainPath, error) {
 			return plainPath{}, errDots
 		}
 	}
-	return plainPath{path: path.Clean(text), absolute: absolute, elements: len(names)}, nil
+	return plainPath{path: path.Clean(text), absolute: absolute}, nil
 }
 
 // below reports whether p is below dir.
