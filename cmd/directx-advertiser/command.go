@@ -60,7 +60,7 @@ be restarted at any time.`,
 	set := command.Flags()
 	set.SortFlags = false
 	set.StringVar(&configFile, "config", places.Config, "configuration `FILE`; the default one need not exist")
-	flags.Add(set)
+	flags.Add(command)
 	set.StringVar(&o.StateDir, "state-dir", places.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
 	set.StringVar(&o.RuntimeDir, "runtime-dir", places.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
 	set.StringVar(&o.HostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")

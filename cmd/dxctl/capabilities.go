@@ -47,6 +47,9 @@ func factsCommand(goos string, command *cobra.Command, check func(doctor.Facts) 
 			return err
 		}
 		f := n.gatherRuntime(c.Context())
+		if f.Config.Err != nil { // The modes in force depend on the policy.
+			return f.Config.Err
+		}
 		if err := printer.Document(c.OutOrStdout(), n.output, f); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io/fs"
+	"os"
 	"strings"
 	"testing"
 
@@ -33,5 +34,17 @@ func TestPrintFacts(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
+	}
+}
+
+// TestCapabilitiesWithoutPolicy: the defaults are no answer if the policy cannot be read.
+func TestCapabilitiesWithoutPolicy(t *testing.T) {
+	t.Parallel()
+	stateDir := t.TempDir()
+	if err := os.WriteFile(policy.Path(stateDir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := ask(t, "capabilities", "--state-dir", stateDir); err == nil || !strings.Contains(err.Error(), "read node policy "+policy.Path(stateDir)) || out != "" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

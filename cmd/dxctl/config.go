@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
@@ -50,8 +52,8 @@ invalid, or others than administrators can write it, nothing changes.`,
 	flags.SortFlags = false
 	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; optional at the default path")
 	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY`")
-	flags.StringVar(&c.NodeOS, "node-os", runtime.GOOS, "operating system of the node's containers: windows or linux")
-	c.Flags.Add(flags)
+	addNodeOS(command, &c.NodeOS)
+	c.Flags.Add(command)
 	return command
 }
 
@@ -109,49 +111,72 @@ func summary(p policy.Policy, devices []discovery.Device) string {
 	return text
 }
 
+// addNodeOS adds the flag for the operating system that a configuration is for.
+func addNodeOS(command *cobra.Command, nodeOS *string) {
+	*nodeOS = runtime.GOOS
+	cli.AddChoice(command, nodeOS, "node-os", "", "operating `SYSTEM` of the node's containers", "windows", "linux")
+}
+
 func newConfigCheckCommand() *cobra.Command {
-	var inventory string
+	var nodeOS string
 	command := &cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Check a configuration file or an inventory",
-		Long: `Prints each error of a configuration file with its line and key.
+		Use:   "check [FILE...]",
+		Short: "Check configuration files and inventories",
+		Long: `Prints each error of configuration files and inventories, with its line and key. They can
+be for another machine.
 
 Without FILE, checks this node's file and the inventory that it names, and that only
 administrators can write both.`,
 		Example: `  dxctl config check
-  dxctl config check config.yaml --inventory gpus.yaml`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cli.Usage("name one file")
-			}
-			return nil
-		},
+  dxctl config check config.yaml gpus.yaml
+  dxctl config check --node-os windows windows.yaml`,
+		Args: cobra.ArbitraryArgs,
 	}
-	command.Flags().StringVar(&inventory, "inventory", "", "check the inventory `FILE`, with FILE or alone")
-	command.RunE = func(command *cobra.Command, args []string) error {
-		stdout := command.OutOrStdout()
-		if inventory != "" {
-			devices, err := config.ReadInventory(inventory, true)
-			if err := printResult(stdout, inventory, plural(len(devices), "GPU"), err); err != nil || len(args) == 0 {
-				return err
-			}
+	addNodeOS(command, &nodeOS)
+	command.RunE = func(command *cobra.Command, files []string) error {
+		if len(files) == 0 {
+			places := paths.Default()
+			return checkNode(command.OutOrStdout(), config.Compiler{File: places.Config, StateDir: places.State, NodeOS: nodeOS, CheckRuntime: shim.CheckConfigured})
 		}
-		c := config.Compiler{File: paths.Default().Config, Required: true, StateDir: paths.Default().State, NodeOS: runtime.GOOS, CheckRuntime: shim.CheckConfigured}
-		if len(args) == 1 {
-			c.File, c.Inspect = args[0], true
+		var err error
+		for _, file := range files {
+			err = errors.Join(err, checkFile(command.OutOrStdout(), file, nodeOS))
 		}
-		p, devices, err := c.Compile()
-		return printResult(stdout, c.File, summary(p, devices), err)
+		return err
 	}
 	return command
 }
 
-// printResult prints that a file is valid, or its problems.
+// checkNode checks the configuration of this node, which need not exist.
+func checkNode(stdout io.Writer, c config.Compiler) error {
+	p, devices, err := c.Compile()
+	if err == nil && p.Source.ConfigSHA256 == "" {
+		_, err := fmt.Fprintf(stdout, "%s does not exist; the defaults apply: %s\n", c.File, summary(p, devices))
+		return err
+	}
+	return printResult(stdout, c.File, summary(p, devices), err)
+}
+
+// checkFile checks a file of any machine, of the kind that it has.
+func checkFile(stdout io.Writer, file, nodeOS string) error {
+	inventory, err := config.IsInventory(file)
+	if err != nil {
+		return err
+	}
+	if inventory {
+		devices, err := config.ReadInventory(file, true)
+		return printResult(stdout, file, plural(len(devices), "GPU"), err)
+	}
+	p, _, err := config.Compiler{File: file, Required: true, NodeOS: nodeOS, Inspect: true}.Compile()
+	return printResult(stdout, file, summary(p, nil), err)
+}
+
+// printResult prints that a file is valid, or its errors.
 func printResult(stdout io.Writer, file, summary string, err error) error {
-	problems := config.KeyErrors(nil)
-	if errors.As(err, &problems) {
-		fmt.Fprintln(stdout, problems)
-		return fmt.Errorf("%s: %s", problems[0].File, plural(len(problems), "problem"))
+	invalid := config.KeyErrors(nil)
+	if errors.As(err, &invalid) {
+		fmt.Fprintln(stdout, invalid)
+		return fmt.Errorf("%s: %s", invalid[0].File, plural(len(invalid), "error"))
 	}
 	if err != nil {
 		return err
@@ -164,9 +189,11 @@ func newConfigShowCommand() *cobra.Command {
 	var stateDir, output string
 	command := &cobra.Command{
 		Use:   "show",
-		Short: "Show the node policy in force",
-		Long: `Shows the policy in force, with its defaults and the files that it was compiled from,
-and warns about files that have changed since.`,
+		Short: "Show the configuration in force",
+		Long: `Shows the node policy in force as a configuration file that 'dxctl config check' accepts,
+in YAML with the file that it was compiled from, and a mark on values that are defaults.
+
+Warns about files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := policy.Read(stateDir)
@@ -176,7 +203,7 @@ and warns about files that have changed since.`,
 			for _, stale := range config.Stale(p, paths.Default().Config) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s; run 'dxctl config apply', or see the log of directx-advertiser\n", stale)
 			}
-			return printer.Document(c.OutOrStdout(), output, p)
+			return printPolicy(c.OutOrStdout(), output, p, stateDir)
 		},
 	}
 	flags := command.Flags()
@@ -184,6 +211,35 @@ and warns about files that have changed since.`,
 	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	cli.AddChoice(command, &output, "output", "o", "output format", printer.YAML, printer.JSON)
 	return command
+}
+
+// printPolicy prints the policy in stateDir as a configuration. JSON has no comments.
+func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir string) error {
+	text, err := config.Render(p, policy.WithShimLog(policy.Default(), stateDir))
+	if err != nil {
+		return err
+	}
+	if output == printer.YAML {
+		_, err := fmt.Fprintf(stdout, "# %s\n%s", origin(p, stateDir), text)
+		return err
+	}
+	var content any
+	if err := yaml.Unmarshal(text, &content); err != nil {
+		return err
+	}
+	return printer.Document(stdout, output, content)
+}
+
+// origin returns a sentence about where the policy in stateDir comes from.
+func origin(p policy.Policy, stateDir string) string {
+	path := policy.Path(stateDir)
+	switch _, err := os.Lstat(path); {
+	case err != nil:
+		return path + " does not exist: the defaults are in force."
+	case p.Source.ConfigSHA256 == "":
+		return path + ", compiled from flags and defaults, without a configuration file."
+	}
+	return path + ", compiled from " + p.Source.Config + ", flags and defaults."
 }
 
 // plural returns a number with its noun.

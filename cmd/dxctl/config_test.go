@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -38,26 +36,46 @@ func TestConfigCheck(t *testing.T) {
 	if err := os.Chmod(valid, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := ask(t, "config", "check", valid); err != nil || out != valid+" is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rules\n" {
-		t.Errorf("%v\n%s", err, out)
-	}
-	invalid := configFile(t, "replicas: 0\nlog: {level: loud}\n")
-	out, err := ask(t, "config", "check", invalid)
-	if err == nil || !strings.HasPrefix(out, invalid+":3: replicas: 0 is out of range") || !strings.Contains(out, "\n"+invalid+":4: log.level: ") || !strings.Contains(err.Error(), "2 problems") {
-		t.Errorf("%v\n%s", err, out)
-	}
+	invalid := configFile(t, "replicas: 0\nlog: {level: loud}\nresources: [{name: x}]\n")
 	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
-	if out, err := ask(t, "config", "check", "--inventory", inventory); err != nil || out != inventory+" is valid: 1 GPU\n" {
-		t.Errorf("%v\n%s", err, out)
+	windows := configFile(t, "inventory: C:\\gpus.yaml\nextraMounts: {sources: host-directories, hostDirectories: ['D:\\models']}\n")
+	for name, test := range map[string]struct {
+		args    []string
+		out     []string
+		wantErr string
+	}{
+		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rules\n"}, ""},
+		"inventory":                        {[]string{inventory, valid}, []string{inventory + " is valid: 1 GPU\n" + valid + " is valid: "}, ""},
+		"all errors":                       {[]string{invalid, inventory}, []string{invalid + ":3: replicas: 0 is out of range", "\n" + invalid + ":4: log.level: ", "\n" + invalid + ":5: resources[0].name: ", inventory + " is valid"}, invalid + ": 3 errors"},
+		"Windows":                          {[]string{"--node-os", "windows", windows}, []string{windows + " is valid"}, ""},
+		"Windows on Linux":                 {[]string{"--node-os", "linux", windows}, []string{windows + ":3: inventory: ", windows + ":4: extraMounts.hostDirectories[0]: "}, "2 errors"},
+		"another system":                   {[]string{"--node-os", "macos", valid}, nil, "want windows or linux"},
+		"no file":                          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
+	} {
+		out, err := ask(t, append([]string{"config", "check"}, test.args...)...)
+		if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		for _, want := range test.out {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, out)
+			}
+		}
 	}
-	if out, err := ask(t, "config", "check", valid, "--inventory", valid); err == nil || !strings.Contains(out, valid+":2: kind: ") {
-		t.Errorf("a configuration as inventory: %v\n%s", err, out)
+}
+
+// TestConfigCheckNode: the node's own file is optional, and who can write it matters.
+func TestConfigCheckNode(t *testing.T) {
+	t.Parallel()
+	c := config.Compiler{File: configFile(t, "replicas: 2\n"), StateDir: t.TempDir(), NodeOS: "linux"}
+	var out strings.Builder
+	if err := checkNode(&out, c); err != nil || !strings.HasPrefix(out.String(), c.File+" is valid") {
+		t.Errorf("%v\n%s", err, &out)
 	}
-	if _, err := ask(t, "config", "check", invalid+".none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
-	if out, err := ask(t, "config", "check", "a", "b"); err == nil || out != "" {
-		t.Errorf("two files: %v\n%s", err, out)
+	out.Reset()
+	c.File += ".none"
+	if err := checkNode(&out, c); err != nil || !strings.HasPrefix(out.String(), c.File+" does not exist; the defaults apply: directx.microsoft.com/display") {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
@@ -78,16 +96,19 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if devices, err := node.Inventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}
-	var shown, shownJSON policy.Policy
-	out, err := ask(t, "config", "show", "--state-dir", stateDir)
-	if err != nil || yaml.UnmarshalStrict([]byte(out), &shown) != nil || shown.Resources[0].Replicas != 4 || shown.Source.Inventory != inventory {
-		t.Errorf("%v\n%s", err, out)
+	// What is shown has its origin, and is a configuration that compiles to the same policy.
+	for _, format := range []string{"yaml", "json"} {
+		out, err := ask(t, "config", "show", "--state-dir", stateDir, "-o", format)
+		if err != nil || strings.Contains(out, "# "+policy.Path(stateDir)+", compiled from "+file) != (format == "yaml") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		shown := privateFile(t, "shown.yaml", out)
+		if out, err := ask(t, "config", "apply", "--config", shown, "--state-dir", filepath.Join(t.TempDir(), "state")); err != nil || out != "applied: "+what+inventory+"\n" {
+			t.Errorf("%s: %v\n%s", format, err, out)
+		}
 	}
-	if out, err := ask(t, "config", "show", "--state-dir", stateDir, "-o", "json"); err != nil || json.Unmarshal([]byte(out), &shownJSON) != nil || shownJSON.Source != shown.Source {
+	if out, err := ask(t, "config", "show", "--state-dir", stateDir+".none"); err != nil || !strings.HasPrefix(out, "# "+policy.Path(stateDir+".none")+" does not exist: the defaults are in force.\n") {
 		t.Errorf("%v\n%s", err, out)
-	}
-	if _, err := ask(t, "config", "show", "-o", "table"); err == nil {
-		t.Error("no error for an unknown format")
 	}
 
 	// What is invalid changes nothing.

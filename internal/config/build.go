@@ -106,7 +106,7 @@ func resources(d *document, f File) []policy.Resource {
 
 func (r rule) resource() policy.Resource {
 	match := policy.Match{
-		Kind: r.Match.Kind, Descriptions: texts(r.Match.Description), LocationPaths: texts(r.Match.LocationPath), Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
+		Kind: r.Match.Kind, Descriptions: listOf[string](r.Match.Description), LocationPaths: listOf[string](r.Match.LocationPath), Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
 		MinMemory: uint64(r.Match.DedicatedMemory.Min), MaxMemory: uint64(r.Match.DedicatedMemory.Max),
 		MinDriver: policy.DriverVersion(r.Match.DriverVersion.Min), MaxDriver: policy.DriverVersion(r.Match.DriverVersion.Max),
 	}
@@ -121,11 +121,12 @@ func (r rule) resource() policy.Resource {
 	}
 }
 
-func texts[T ~string](list []T) (texts []string) {
-	for _, text := range list {
-		texts = append(texts, string(text))
+// listOf returns texts as values of another type.
+func listOf[T, S ~string](texts []S) (list []T) {
+	for _, text := range texts {
+		list = append(list, T(text))
 	}
-	return texts
+	return list
 }
 
 // checkRules checks the rules together.
@@ -170,7 +171,7 @@ func runtimeFiles(byVendor map[vendor]vendorFiles) []policy.RuntimeFiles {
 		if entry.Defaults != nil && !*entry.Defaults {
 			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == own.Vendor })
 		}
-		own.Remove = texts(entry.Remove)
+		own.Remove = listOf[string](entry.Remove)
 		for _, file := range entry.Add {
 			own.Add = append(own.Add, policy.AddedFile{Source: string(file.Source), Directory: cmp.Or(file.Directory, policy.System32), Destination: string(file.Destination)})
 		}

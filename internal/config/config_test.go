@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -29,7 +29,11 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, text)
-	p, _, err := Compiler{File: file, Required: true, StateDir: "/var/lib/directx-nri", NodeOS: nodeOS, Inspect: true}.Compile()
+	stateDir := "/var/lib/directx-nri"
+	if nodeOS == "windows" {
+		stateDir = `C:\ProgramData\directx-nri`
+	}
+	p, _, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, Inspect: true}.Compile()
 	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != SHA256([]byte(text))) {
 		t.Errorf("source %+v", p.Source)
 	}
@@ -322,9 +326,9 @@ func TestFlags(t *testing.T) {
 	write(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n")
 	compileWith := func(args ...string) (policy.Policy, error) {
 		c := Compiler{File: file, StateDir: "/x", NodeOS: "linux", Inspect: true}
-		set := pflag.NewFlagSet("", pflag.ContinueOnError)
-		c.Flags.Add(set)
-		if err := set.Parse(args); err != nil {
+		command := &cobra.Command{}
+		c.Flags.Add(command)
+		if err := command.ParseFlags(args); err != nil {
 			return policy.Policy{}, err
 		}
 		p, _, err := c.Compile()
@@ -440,4 +444,28 @@ func FuzzCompile(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestRender: what is shown is accepted again, and means the same.
+func TestRender(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"defaults": head, "everything": everything, "no built-in files": head + "runtimeFiles: {nvidia: {defaults: false, remove: [a.dll]}}\n",
+	} {
+		want, err := compile(t, "windows", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rendered, err := Render(want, policy.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := compile(t, "windows", string(rendered))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s\n%s", name, err, diff, rendered)
+		}
+		if marked := strings.Contains(string(rendered), "\nassignmentMode: auto # default\n"); marked != (want.Assignment == policy.AssignAuto) {
+			t.Errorf("%s: the assignment mode is marked as default: %t\n%s", name, marked, rendered)
+		}
+	}
 }

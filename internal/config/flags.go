@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 )
@@ -42,19 +43,25 @@ func flags() []flag {
 	}
 }
 
-// Add adds the flags to set. [Compiler.Compile] validates their values.
-func (f *Flags) Add(set *pflag.FlagSet) {
+// Add adds the flags to command, whose shells complete their values. [Compiler.Compile]
+// validates them.
+func (f *Flags) Add(command *cobra.Command) {
+	set, defaults := command.Flags(), defaultFile()
 	f.set = set
-	defaults := defaultFile()
 	for _, flag := range flags() {
 		usage := flag.usage + " (key " + flag.key + ")"
-		switch value, _ := fieldOf(&defaults, flag.key); value.Kind() {
+		value, limits := fieldOf(&defaults, flag.key)
+		switch value.Kind() {
 		case reflect.Int:
 			set.Int(flag.name, int(value.Int()), usage)
 		case reflect.Bool:
 			set.Bool(flag.name, value.Bool(), usage)
 		default:
 			set.String(flag.name, value.String(), usage)
+		}
+		if values := limits["enum"]; values != nil {
+			// It fails only for a flag that does not exist.
+			_ = command.RegisterFlagCompletionFunc(flag.name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
 }

@@ -86,6 +86,20 @@ func ReadInventory(path string, inspect bool) ([]discovery.Device, error) {
 	return devices, err
 }
 
+// IsInventory reports whether the file at path has the kind of an inventory.
+func IsInventory(path string) (bool, error) {
+	data, err := Compiler{Inspect: true}.read(path, maxInventory)
+	if err != nil {
+		return false, err
+	}
+	d := parse(path, data, maxInventory)
+	if d.root == nil {
+		return false, nil // The errors of a configuration say why.
+	}
+	kind := child(d.root, "kind")
+	return kind != nil && kind.Value == InventoryKind, nil
+}
+
 // readRegular reads a regular file if check, which gets it open, returns nil. Opening a
 // named pipe would block.
 func readRegular(path string, limit int64, check func(*os.File) error) (data []byte, err error) {
