@@ -131,7 +131,7 @@ func TestRefuses(t *testing.T) {
 		"pool of an unknown operating system": {image + "nodePools: {pools: {a: {os: darwin}}}", schema, "/nodePools/pools/a/os"},
 		"pool name in capitals":               {image + "nodePools: {pools: {Big: {}}}", schema, "Big"},
 		"relative path":                       {image + "linux: {containerd: {configFile: config.toml}}", schema, "/linux/containerd/configFile"},
-		"character that cmd.exe interprets":   {image + `windows: {extraArgs: {install: ["--to=C:\\a & b"]}}`, schema, "/windows/extraArgs/install/0"},
+		"character that cmd.exe interprets":   {image + `windows: {extraArgs: {setup: ["--from=C:\\a & b"]}}`, schema, "/windows/extraArgs/setup/0"},
 		"label of the chart":                  {image + "windows: {podLabels: {app.kubernetes.io/name: x}}", schema, "/windows/podLabels"},
 		"operating system":                    {image + "windows: {nodeSelector: {kubernetes.io/os: linux}}", schema, "/windows/nodeSelector"},
 		"way to restart containerd":           {image + "windows: {restart: reboot}", schema, "/windows/restart"},

@@ -331,16 +331,16 @@ func TestVolumes(t *testing.T) {
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	const (
-		windows = " | advertiser setup install configure"
-		linux   = " | nri advertiser setup configure"
-		shim    = " | nri advertiser setup install configure"
+		windows = " | advertiser setup"
+		linux   = " | nri advertiser setup --no-shim"
+		shim    = " | nri advertiser setup"
 		restore = "unconfigure uninstall | done"
 	)
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
 		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-discover.yaml": {" | nri advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
-		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup install"}, "pools.yaml": {linux, windows},
+		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup --no-configure"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},
 	}
@@ -348,9 +348,9 @@ func TestContainers(t *testing.T) {
 		var names []string
 		for _, c := range list {
 			names = append(names, c.Name)
-			for i, arg := range c.Args[:max(0, len(c.Args)-1)] {
-				if arg == "--" {
-					names = append(names, c.Args[i+1])
+			for _, arg := range c.Args {
+				if strings.HasPrefix(arg, "--no-") {
+					names = append(names, arg)
 				}
 			}
 		}
@@ -369,7 +369,7 @@ func TestContainers(t *testing.T) {
 			for part, has := range map[string]bool{
 				"--served-by=shim":          c.Name == "advertiser" && s.windows() && s.file != "kubelet.yaml",
 				"--setup-file=":             c.Name == "advertiser" && setUp || c.Name == "setup",
-				"--restart --restart-mode=": c.Name == "setup" && strings.HasSuffix(want[s.file][system], "configure") || s.restores() && (c.Name != "done" || s.windows()),
+				"--restart --restart-mode=": c.Name == "setup" && !strings.HasSuffix(want[s.file][system], "--no-configure") || s.restores() && (c.Name != "done" || s.windows()),
 				"--add-handler=gpu":         c.Name == "setup" && s.file == "runtimeclass.yaml",
 				"--hold":                    c.Name == "done",
 			} {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
@@ -141,27 +142,27 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 }
 
 // pods returns the pods of the node, nil if they are unknown or not of interest.
-func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries []allocation.Entry) nodePods {
+func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries []allocation.Entry) containerd.Pods {
 	if !slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
 		return nil
 	}
-	pods, err := (&target{criSocket: o.criSocket}).pods(ctx)
+	pods, err := (&containerd.Instance{CRISocket: o.criSocket}).Pods(ctx)
 	if err != nil {
 		fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
 	}
 	return pods
 }
 
-// state returns the state of an entry and the reason.
-func (p nodePods) state(e allocation.Entry) (state, reason string) {
+// stateOf returns the state of an entry and the reason.
+func stateOf(e allocation.Entry, pods containerd.Pods) (state, reason string) {
 	switch {
 	case e.HolderUnknown:
 		return stateUnknown, "its holder cannot be read"
 	case e.Holder == nil:
 		return stateWaiting, ""
-	case p == nil:
+	case pods == nil:
 		return stateUnknown, "the pods of this node are unknown"
-	case p.isRunning(*e.Holder):
+	case pods.IsRunning(*e.Holder):
 		return stateHeld, ""
 	}
 	return stateStale, "containerd has no running sandbox of its pod"
@@ -169,10 +170,10 @@ func (p nodePods) state(e allocation.Entry) (state, reason string) {
 
 // reportAllocations returns a report for each replica of entries, ordered by GPU
 // and replica.
-func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods nodePods) []allocationReport {
+func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods containerd.Pods) []allocationReport {
 	reports := []allocationReport{}
 	for _, e := range entries {
-		state, reason := pods.state(e)
+		state, reason := stateOf(e, pods)
 		r := allocationReport{Allocation: string(e.ID), Resource: e.Resource, State: state, Reason: reason, AllocatedAt: e.CreatedAt}
 		if h := e.Holder; h != nil {
 			r.Namespace, r.Pod, r.PodUID, r.Container = h.PodNamespace, h.PodName, h.PodUID, h.Container

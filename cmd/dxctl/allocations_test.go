@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -45,18 +46,18 @@ func TestAllocationStates(t *testing.T) {
 	nameless.Holder.PodNamespace = ""
 	byName := entry("a", "name:default/a", "0")
 	unclear.HolderUnknown = true
-	pod := func(uid string, ready bool) nodePods {
-		return nodePods{uid: {Namespace: "default", Name: "a", Ready: ready}}
+	pod := func(uid string, ready bool) containerd.Pods {
+		return containerd.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
 	}
 	for name, test := range map[string]struct {
 		entry allocation.Entry
-		pods  nodePods
+		pods  containerd.Pods
 		want  string
 	}{
 		"runs":                             {held, pod("uid-a", true), stateHeld},
-		"not presented":                    {entry("", "", "0"), nodePods{}, stateWaiting},
-		"its binding cannot be read":       {unclear, nodePods{}, stateUnknown},
-		"gone":                             {held, nodePods{}, stateStale},
+		"not presented":                    {entry("", "", "0"), containerd.Pods{}, stateWaiting},
+		"its binding cannot be read":       {unclear, containerd.Pods{}, stateUnknown},
+		"gone":                             {held, containerd.Pods{}, stateStale},
 		"its sandbox has ended":            {held, pod("uid-a", false), stateStale},
 		"its pod was recreated":            {held, pod("uid-b", true), stateStale},
 		"no answer":                        {held, nil, stateUnknown},
@@ -64,7 +65,7 @@ func TestAllocationStates(t *testing.T) {
 		"only the name of a pod that ends": {byName, pod("uid-a", false), stateStale},
 		"a pod of no name":                 {nameless, pod("uid-a", true), stateHeld},
 	} {
-		got, reason := test.pods.state(test.entry)
+		got, reason := stateOf(test.entry, test.pods)
 		if got != test.want {
 			t.Errorf("%s: %s (%s), want %s", name, got, reason, test.want)
 		}
@@ -80,7 +81,7 @@ func TestAllocationsOutput(t *testing.T) {
 	both := entry("b", "uid-b", "2")
 	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
-	reports := reportAllocations(entries, devices, nodePods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
+	reports := reportAllocations(entries, devices, containerd.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range []string{printer.Table, printer.Wide, printer.JSON, printer.YAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 )
@@ -41,7 +42,7 @@ unknown; 'dxctl doctor' has the cause.`,
 
 // factsCommand returns a command that prints the facts of the node and checks them.
 func factsCommand(goos string, command *cobra.Command, check func(doctor.Facts) error) *cobra.Command {
-	n := nodeFacts{target: target{os: goos}}
+	n := nodeFacts{Instance: containerd.Instance{OS: goos}}
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {
 			return err

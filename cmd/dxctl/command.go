@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -81,8 +83,8 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Set up the runtime shim and containerd",
 	}
-	command.AddCommand(newSetupCommand(), newInstallCommand(), newUninstallCommand(runtime.GOOS))
-	command.AddCommand(newConfigureCommand(runtime.GOOS), newUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))
-	command.AddCommand(newFinishRestartCommand(runtime.GOOS))
+	command.AddCommand(nodesetup.NewSetupCommand(runtime.GOOS), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand(runtime.GOOS))
+	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))
+	command.AddCommand(containerd.NewFinishRestartCommand(runtime.GOOS))
 	return command
 }

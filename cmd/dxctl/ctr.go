@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -52,7 +53,7 @@ func (c *ctr) prepare(ctx context.Context) error {
 	}
 	if c.runtime == "" {
 		c.runtime = shimfile.RuntimeName
-		if !exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
+		if !durable.Exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
 			c.runtime = "io.containerd.runc.v2"
 			if runtime.GOOS == "windows" {
 				c.runtime = "io.containerd.runhcs.v1"

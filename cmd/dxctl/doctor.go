@@ -9,9 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
@@ -22,7 +24,7 @@ type doctorOptions struct {
 
 func newDoctorCommand() *cobra.Command {
 	places := paths.Default()
-	o := doctorOptions{nodeFacts: nodeFacts{target: target{os: runtime.GOOS}}}
+	o := doctorOptions{nodeFacts: nodeFacts{Instance: containerd.Instance{OS: runtime.GOOS}}}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -44,7 +46,7 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if err := o.check(); err != nil {
 		return err
 	}
-	if o.report != "" && exists(o.report) {
+	if o.report != "" && durable.Exists(o.report) {
 		return cli.Usage("--report: %s exists", o.report)
 	}
 	facts := o.gather(ctx)

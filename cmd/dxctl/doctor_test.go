@@ -45,7 +45,7 @@ func emptyNode(dir string) []string {
 		socket = `\\.\pipe\dxctl-doctor-none`
 	}
 	return []string{
-		"--config", path("config.toml"), "--cri-socket", socket, "--runtime-dir", path("run"),
+		"--containerd-config", path("config.toml"), "--cri-socket", socket, "--runtime-dir", path("run"),
 		"--kubelet-dir", path("kubelet"), "--pod-resources-socket", path("pr.sock"), "--shim", path("shim"), "--timeout", "30s",
 	}
 }

@@ -25,8 +25,10 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -45,7 +47,8 @@ import (
 
 // nodeFacts gathers the facts of a node for doctor, capabilities and runtime status.
 type nodeFacts struct {
-	target
+	containerd.Instance
+	stateDir   string
 	shim       string
 	runtimeDir string
 	timeout    time.Duration
@@ -58,9 +61,9 @@ type nodeFacts struct {
 func (n *nodeFacts) addFlags(command *cobra.Command, outputs ...string) {
 	flags := command.Flags()
 	places := paths.Default()
-	n.target.addFlags(flags)
+	n.Instance.AddFlags(flags)
 	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
-	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.os)), "runtime shim `FILE` of ctr and nerdctl")
+	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.OS)), "runtime shim `FILE` of ctr and nerdctl")
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
 	cli.AddChoice(command, &n.output, "output", "o", "output format", outputs...)
@@ -70,7 +73,7 @@ func (n *nodeFacts) check() error {
 	if n.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", n.timeout)
 	}
-	return n.target.check()
+	return n.Check()
 }
 
 // gather returns the facts. All queries run at once.
@@ -85,7 +88,7 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 	group.Go(func() {
 		var err error
 		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
-			return slices.Concat(n.access(f.Config), n.records(ctx), n.leftovers()), nil
+			return slices.Concat(n.access(f.Config), n.records(ctx), containerd.Unfinished(n.ConfigFile, n.stateDir)), nil
 		})
 		if err != nil {
 			f.Files = []doctor.File{{Kind: doctor.Unanswered, Path: n.stateDir, Err: fmt.Errorf("check the files of directx-nri: %w", err)}}
@@ -98,19 +101,19 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 // gatherRuntime returns the facts of the configuration, Windows, containerd, the
 // shim and the NRI plugin.
 func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
-	f := doctor.Facts{OS: n.os, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
+	f := doctor.Facts{OS: n.OS, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
 		if err != nil {
 			c.Windows.Build, c.HCSErr = capabilities.Build(), err
 		}
-		if doctor.AsText(&c.HCSErr); n.os == "windows" {
+		if doctor.AsText(&c.HCSErr); n.OS == "windows" {
 			f.Windows = &c
 		}
 	})
 	group.Go(func() { f.Containerd = n.containerd(ctx) })
-	if n.os != "windows" {
+	if n.OS != "windows" {
 		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
@@ -122,7 +125,7 @@ func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
 		f.NotServed = err
 	}
 	group.Wait()
-	f.Modes = capabilities.Resolve(f.Config.Policy, n.os, capabilities.Build())
+	f.Modes = capabilities.Resolve(f.Config.Policy, n.OS, capabilities.Build())
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
 	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
 	return f
@@ -147,7 +150,7 @@ func within[T any](ctx context.Context, limit time.Duration, query func(context.
 }
 
 func (n *nodeFacts) policyFacts() doctor.Config {
-	c := doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Applied: exists(policy.Path(n.stateDir))}
+	c := doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(n.stateDir))}
 	if p, err := policy.Read(n.stateDir); err != nil {
 		c.Err = err
 		return c
@@ -155,7 +158,7 @@ func (n *nodeFacts) policyFacts() doctor.Config {
 		c.Path = p.Source.Config
 	}
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.os, CheckRuntime: shim.CheckConfigured}.Compile()
+		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.OS, CheckRuntime: shim.CheckConfigured}.Compile()
 	}
 	return c
 }
@@ -169,10 +172,10 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 		return nil, err
 	}
 	devices, err := source.Devices(ctx)
-	os := ocispec.OS(n.os)
-	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.os)), new(gpus.DriverFiles).Files()
+	os := ocispec.OS(n.OS)
+	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.OS)), new(gpus.DriverFiles).Files()
 	var list []doctor.GPU
-	for i, r := range gpus.NewReports(devices, c.Policy, n.os) {
+	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, options)
@@ -187,27 +190,22 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 }
 
 func (n *nodeFacts) containerd(ctx context.Context) doctor.Containerd {
-	c := doctor.Containerd{ConfigPath: n.config, Socket: n.criSocket}
+	c := doctor.Containerd{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
 	var loaded containerdconfig.Loaded
-	c.Err = n.call(ctx, n.criSocket, func(ctx context.Context, connection *grpc.ClientConn) (err error) {
+	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, connection *grpc.ClientConn) (err error) {
 		loaded, err = containerdconfig.Load(ctx, connection)
 		return err
 	})
 	c.Version = loaded.Version
-	node := containerdconfig.Node{OS: n.os, Major: cmp.Or(n.major, loaded.Major)}
-	text, _, err := readFile(n.config)
-	if err != nil {
-		c.FileErr = err
-		return c
-	}
-	file, err := containerdconfig.Read(text, node)
-	if c.FileErr = locate(n.config, err); err == nil {
-		c.NRI, c.Imports = file.NRI, n.imports(file, node)
+	node := containerdconfig.Node{OS: n.OS, Major: cmp.Or(n.Major, loaded.Major)}
+	file, err := n.ReadFile(node)
+	if c.FileErr = err; err == nil {
+		c.NRI, c.Imports = file.NRI, n.Imports(file, node)
 		for i := range c.Imports {
 			doctor.AsText(&c.Imports[i])
 		}
 	}
-	c.Handlers = doctor.Handlers(n.os, file.Handlers, loaded.Handlers)
+	c.Handlers = doctor.Handlers(n.OS, file.Handlers, loaded.Handlers)
 	return c
 }
 
@@ -298,7 +296,7 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 		return nil
 	}
 	k := &doctor.Kubelet{Dir: n.kubeletDir, Allocatable: map[string][]string{}}
-	k.RestartErr = checkKubelet(ctx, service.Programs)
+	k.RestartErr = nodesetup.CheckKubelet(ctx, service.Programs)
 	k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = n.call(ctx, n.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
@@ -349,7 +347,7 @@ func (n *nodeFacts) advertiserReady(ctx context.Context, address string) (ready 
 func (n *nodeFacts) access(c doctor.Config) (list []doctor.File) {
 	add := func(check func(string) error, paths ...string) {
 		for _, path := range paths {
-			if path != "" && exists(path) {
+			if path != "" && durable.Exists(path) {
 				list = append(list, doctor.File{Kind: doctor.Private, Path: path, Err: check(path)})
 			}
 		}
@@ -376,30 +374,6 @@ func (n *nodeFacts) records(ctx context.Context) (list []doctor.File) {
 	return list
 }
 
-// leftovers returns the remains of interrupted commands.
-func (n *nodeFacts) leftovers() (list []doctor.File) {
-	add := func(kind doctor.FileKind, path string, err error) {
-		list = append(list, doctor.File{Kind: kind, Path: path, Err: err})
-	}
-	journal := filepath.Join(n.stateDir, journalName)
-	managed, err := openManaged(n.config, n.stateDir)
-	switch {
-	case err != nil && exists(journal):
-		add(doctor.Journal, journal, err)
-	case err == nil && managed.journal == nil && exists(managed.backupPath()):
-		add(doctor.Journal, managed.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes"))
-	}
-	if last := lastAttempt(n.stateDir); last != nil {
-		add(doctor.FailedRestart, attemptRecord(n.stateDir).path, errors.New(last.String()))
-	}
-	p, err := n.pending().read()
-	if p != nil {
-		err = errors.New("an earlier command did not finish its restart of containerd")
-	}
-	add(doctor.PendingRestart, n.pending().path, err)
-	return list
-}
-
 // wslFacts returns what GPUs in WSL depend on, nil if root is not that of WSL.
 // https://github.com/microsoft/WSL/issues/423#issuecomment-221627364
 func wslFacts(root string) *doctor.WSL {
@@ -409,7 +383,7 @@ func wslFacts(root string) *doctor.WSL {
 		return nil
 	}
 	return &doctor.WSL{
-		Kernel: kernel, Driver: exists(filepath.Join(root, "dev/dxg")), Libraries: exists(filepath.Join(root, "usr/lib/wsl/lib")),
-		Systemd: exists(filepath.Join(root, "run/systemd/system")), // as sd_booted(3) does
+		Kernel: kernel, Driver: durable.Exists(filepath.Join(root, "dev/dxg")), Libraries: durable.Exists(filepath.Join(root, "usr/lib/wsl/lib")),
+		Systemd: durable.Exists(filepath.Join(root, "run/systemd/system")), // as sd_booted(3) does
 	}
 }

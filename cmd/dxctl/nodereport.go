@@ -12,6 +12,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
@@ -52,10 +53,10 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
 	r.ShimLog = lines(facts.Config.Policy.Shim.Log)
-	if o.os == "windows" {
+	if o.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = verifyRecord(o.stateDir).read() // A damaged one is left out.
+	r.Verify, _ = statefile.Read[verifyReport](verifyPath(o.stateDir)) // A damaged one is left out.
 	var text bytes.Buffer
 	if err := printer.Document(&text, printer.JSON, r); err != nil {
 		return err

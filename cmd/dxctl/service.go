@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
@@ -59,12 +60,14 @@ administrators can change them. Without systemctl, only the units are written.`,
 		Example: "  dxctl service uninstall",
 	}, func(c *cobra.Command, d service.Daemon, _ []string) error { return d.Uninstall(c.Context()) })
 	if nodeOS != "windows" {
-		t, force := target{}, false
+		node, stateDir, force := containerd.Instance{}, "", false
 		flags, places := uninstall.Flags(), paths.Default()
-		flags.StringVar(&t.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET`")
-		flags.StringVar(&t.stateDir, "state-dir", places.State, "state `DIRECTORY`")
-		addForceFlag(flags, &force)
-		uninstall.PreRunE = func(c *cobra.Command, _ []string) error { return t.checkHolders(c.Context(), c.ErrOrStderr(), force) }
+		flags.StringVar(&node.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET`")
+		flags.StringVar(&stateDir, "state-dir", places.State, "state `DIRECTORY`")
+		containerd.AddForceFlag(flags, &force)
+		uninstall.PreRunE = func(c *cobra.Command, _ []string) error {
+			return node.CheckHolders(c.Context(), stateDir, c.ErrOrStderr(), force)
+		}
 	}
 	add(&cobra.Command{
 		Use:     "status",

@@ -19,7 +19,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -98,13 +100,11 @@ type verifyReport struct {
 	Settings []string `json:"settings,omitempty"`
 }
 
-// verifyRecord is the last result.
-func verifyRecord(state string) record[verifyReport] {
-	return record[verifyReport]{filepath.Join(state, "verify.json")}
-}
+// verifyPath returns the file with the last result.
+func verifyPath(state string) string { return filepath.Join(state, nodesetup.VerifyFile) }
 
 func (o *verifyOptions) run(ctx context.Context, stderr io.Writer) error {
-	if o.reportFile != "" && exists(o.reportFile) {
+	if o.reportFile != "" && durable.Exists(o.reportFile) {
 		return cli.Usage("--report: %s exists", o.reportFile)
 	}
 	if err := o.prepare(ctx, stderr); err != nil {
@@ -129,7 +129,7 @@ func (o *verifyOptions) run(ctx context.Context, stderr io.Writer) error {
 		fmt.Fprintf(o.stdout, "\nContainers start with this in config.yaml:\n\n%s", strings.Join(r.Settings, "\nor:\n\n"))
 	}
 	var text bytes.Buffer
-	err = errors.Join(err, verifyRecord(o.StateDir).write(*r), printer.Document(&text, printer.JSON, r))
+	err = errors.Join(err, statefile.Write(verifyPath(o.StateDir), r), printer.Document(&text, printer.JSON, r))
 	if o.reportFile != "" {
 		err = errors.Join(err, durable.Create(o.reportFile, doctor.Redact(text.Bytes()), 0o600))
 	}
@@ -176,7 +176,7 @@ func (o *verifyOptions) checkUnused(ctx context.Context, stderr io.Writer) error
 	list := allocationsOptions{criSocket: o.socket}
 	pods := list.pods(ctx, stderr, entries)
 	for _, e := range entries {
-		if state, _ := pods.state(e); state != stateStale && err == nil {
+		if state, _ := stateOf(e, pods); state != stateStale && err == nil {
 			err = errors.New("pods have GPUs: 'dxctl allocations' lists them")
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -170,8 +171,8 @@ func TestVerify(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, out)
 				}
 			}
-			if exists(report) == test.early || exists(verifyRecord(state).path) == test.early {
-				t.Errorf("a report: %t, after\n%s", exists(report), out)
+			if durable.Exists(report) == test.early || durable.Exists(verifyPath(state)) == test.early {
+				t.Errorf("a report: %t, after\n%s", durable.Exists(report), out)
 			}
 		})
 	}

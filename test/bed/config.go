@@ -82,7 +82,7 @@ func (n *Node) EditContainerd(t testing.TB, old, text string) {
 // prints.
 func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
 	t.Helper()
-	return n.dxctlRuntime(t, append([]string{"configure", "--shim", n.ShimFile()}, flags...)...)
+	return n.dxctlRuntime(t, append([]string{"configure", "--shim-dir", filepath.Dir(n.ShimFile())}, flags...)...)
 }
 
 // UnconfigureContainerd undoes [Node.ConfigureContainerd].
@@ -93,7 +93,7 @@ func (n *Node) UnconfigureContainerd(t testing.TB) {
 
 func (n *Node) dxctlRuntime(t testing.TB, args ...string) string {
 	t.Helper()
-	out := n.Dxctl(t, "runtime", append(args, "--config", n.ContainerdConfig(), "--cri-socket", n.Address())...)
+	out := n.Dxctl(t, "runtime", append(args, "--containerd-config", n.ContainerdConfig(), "--cri-socket", n.Address())...)
 	n.Restart(t, n.Containerd)
 	return out
 }

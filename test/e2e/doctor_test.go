@@ -114,7 +114,7 @@ func (n *doctorNode) startKubelet() {
 // doctor returns a call of dxctl doctor.
 func (n *doctorNode) doctor(more ...string) *exec.Cmd {
 	return n.dxctl(append([]string{
-		"doctor", "--config", n.path("config.toml"), "--cri-socket", n.socket(), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
+		"doctor", "--containerd-config", n.path("config.toml"), "--cri-socket", n.socket(), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
 		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--shim", n.shim(),
 	}, more...)...)
 }

@@ -206,16 +206,16 @@ func (m *machine) dxctl(args ...string) *exec.Cmd {
 func (m *machine) runtime(command string, args ...string) *exec.Cmd {
 	all := []string{"runtime", command}
 	if command != "install" {
-		all = append(all, "--config", m.path("config.toml"), "--cri-socket", m.socket())
+		all = append(all, "--containerd-config", m.path("config.toml"), "--cri-socket", m.socket())
 	}
 	if command != "status" {
 		all = append(all, "--state-dir", m.path("ours"))
 	}
 	switch {
 	case command == "install":
-		all = append(all, "--to", m.path("bin"))
+		all = append(all, "--shim-dir", m.path("bin"))
 	case command == "configure" && !slices.Contains(args, "--no-shim"):
-		all = append(all, "--shim", m.shim())
+		all = append(all, "--shim-dir", filepath.Dir(m.shim()))
 	}
 	return m.dxctl(append(all, args...)...)
 }

@@ -55,7 +55,7 @@ func TestLargePods(t *testing.T) {
 	gpu := s.Apply(t, bed.GPUPod("gpu", 1))
 	s.RunPod(t, bed.GPUPod("plain-c", 0))
 	bed.MustContain(t, "the event of a pod with a GPU", s.WaitNotStarted(t, gpu, "main", mark), reason)
-	report, _ := s.DxctlCommand("doctor", "--config", s.ContainerdConfig(), "--runtime-dir", s.RuntimeDir, "--cri-socket", s.Address()).CombinedOutput()
+	report, _ := s.DxctlCommand("doctor", "--containerd-config", s.ContainerdConfig(), "--runtime-dir", s.RuntimeDir, "--cri-socket", s.Address()).CombinedOutput()
 	bed.MustContain(t, "the report", string(report), reason)
 	if n := metrics.numbers(t)["directx_synchronize_losses_total"]; n != 1 {
 		t.Errorf("%v losses were counted, want 1", n)

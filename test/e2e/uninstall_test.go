@@ -20,8 +20,8 @@ import (
 // uninstall returns a call of 'dxctl runtime uninstall' that is not started yet.
 func (s *suite) uninstall(flags ...string) *exec.Cmd {
 	return s.DxctlCommand("runtime", append([]string{
-		"uninstall", "--config", s.ContainerdConfig(), "--cri-socket", s.Address(), "--containerd-state", s.ContainerdState(),
-		"--from", filepath.Dir(s.ShimFile()), "--runtime-dir", s.RuntimeDir,
+		"uninstall", "--containerd-config", s.ContainerdConfig(), "--cri-socket", s.Address(), "--containerd-state", s.ContainerdState(),
+		"--shim-dir", filepath.Dir(s.ShimFile()), "--runtime-dir", s.RuntimeDir,
 	}, flags...)...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -22,10 +23,10 @@ func TestRuntime(t *testing.T) {
 // prints parts. It returns its standard output.
 func (n node) dxctl(t *testing.T, status int, parts []string, command string, flags ...string) string {
 	t.Helper()
-	args := []string{"runtime", command, "--config", n.Path("containerd.toml"), "--cri-socket", n.Pipe()}
+	args := []string{"runtime", command, "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe()}
 	switch command {
 	case "configure":
-		args = append(args, "--shim", n.Shim())
+		args = append(args, "--shim-dir", winpath.Dir(n.Shim()))
 	case "status":
 		args = append(args, "--timeout", "90s")
 	}

@@ -29,10 +29,15 @@ type Node struct {
 
 // AddFlags adds the flags that select the policy and the GPUs.
 func (n *Node) AddFlags(flags *pflag.FlagSet) {
+	n.AddSourceFlags(flags)
+	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+}
+
+// AddSourceFlags adds the flags that name files.
+func (n *Node) AddSourceFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
-	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
 // Open returns the policy and the source of the GPUs.

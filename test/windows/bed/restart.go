@@ -127,7 +127,7 @@ func (s *Service) RunTask(t testing.TB) (log string) {
 		return err
 	})
 	stdout, stderr := n.Exec(t, 0, n.Command(context.Background(), n.StateDir+`\restart-task.exe`, "runtime", "finish-restart",
-		"--state-dir", n.StateDir, "--config", n.toml, "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
+		"--state-dir", n.StateDir, "--containerd-config", n.toml, "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
 	return string(ReadFile(t, n.StateDir+`\restart-task.log`)) + stdout + stderr
 }
 

@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"context"
@@ -15,20 +15,21 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-func addForceFlag(flags *pflag.FlagSet, force *bool) {
+// AddForceFlag adds the flag of a command that calls [Instance.CheckHolders].
+func AddForceFlag(flags *pflag.FlagSet, force *bool) {
 	flags.BoolVar(force, "force", false, "continue although running containers with GPUs will not start again")
 }
 
-// checkHolders returns an error that names the running containers with an interlock,
+// CheckHolders returns an error that names the running containers with an interlock,
 // which start again only while directx-nri edits them. With force, it prints their names.
-func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool) error {
-	entries, problems, err := allocation.OpenStore(paths.Allocations(t.stateDir)).List(ctx)
+func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.Writer, force bool) error {
+	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
 	for _, p := range problems {
 		err = errors.Join(err, p.Err)
 	}
-	var pods nodePods
+	var pods Pods
 	if err == nil && len(entries) > 0 {
-		pods, err = t.pods(ctx)
+		pods, err = i.Pods(ctx)
 	}
 	names := runningHolders(entries, pods, err != nil)
 	switch {
@@ -49,10 +50,10 @@ func (t *target) checkHolders(ctx context.Context, stderr io.Writer, force bool)
 
 // runningHolders returns the containers of entries whose pod runs, or all if that is
 // unknown. Those with GPUs by the kubelet have no interlock.
-func runningHolders(entries []allocation.Entry, pods nodePods, unknown bool) []string {
+func runningHolders(entries []allocation.Entry, pods Pods, unknown bool) []string {
 	var names []string
 	for _, e := range entries {
-		if h := e.Holder; h != nil && !e.Injected && (unknown || pods.isRunning(*h)) {
+		if h := e.Holder; h != nil && !e.Injected && (unknown || pods.IsRunning(*h)) {
 			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
 	}
@@ -60,11 +61,11 @@ func runningHolders(entries []allocation.Entry, pods nodePods, unknown bool) []s
 	return slices.Compact(names)
 }
 
-// nodePods are the pods that containerd has a sandbox of, by UID.
-type nodePods map[string]containerdconfig.Pod
+// Pods are the pods that containerd has a sandbox of, by UID.
+type Pods map[string]containerdconfig.Pod
 
-// isRunning reports whether the pod of a holder runs.
-func (p nodePods) isRunning(h allocation.Holder) bool {
+// IsRunning reports whether the pod of a holder runs.
+func (p Pods) IsRunning(h allocation.Holder) bool {
 	if !h.NameOnly() {
 		return p[h.PodUID].Ready
 	}
@@ -76,11 +77,11 @@ func (p nodePods) isRunning(h allocation.Holder) bool {
 	return false
 }
 
-// pods returns the pods of the running containerd.
-func (t *target) pods(ctx context.Context) (nodePods, error) {
+// Pods returns the pods of the running containerd.
+func (i *Instance) Pods(ctx context.Context) (Pods, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	connection, err := containerdconfig.Dial(t.criSocket)
+	connection, err := containerdconfig.Dial(i.CRISocket)
 	if err != nil {
 		return nil, err
 	}

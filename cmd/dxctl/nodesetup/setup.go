@@ -1,4 +1,4 @@
-package main
+package nodesetup
 
 import (
 	"context"
@@ -16,95 +16,68 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/service"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 type setupOptions struct {
-	gpus.Node
-	shimDir, hostRoot string
+	install     installOptions
+	configure   containerd.ConfigureOptions
+	noConfigure bool
+	hostRoot    string
 	// reportFile is read by the advertiser.
 	reportFile string
+	interval   time.Duration
+	gpus       gpus.Node
 	// defaultConfig is the configuration file that the advertiser reads.
 	defaultConfig string
-	interval      time.Duration
 	programs      func(name string) []string // [service.Programs]
 }
 
-func newSetupCommand() *cobra.Command {
-	places := paths.Default()
-	o := setupOptions{defaultConfig: places.Config, interval: 5 * time.Second, programs: service.Programs}
+// NewSetupCommand returns 'dxctl runtime setup' for an operating system.
+func NewSetupCommand(goos string) *cobra.Command {
+	o := setupOptions{interval: 5 * time.Second, gpus: gpus.Node{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.Programs}
+	o.configure.OS = goos
+	return o.command()
+}
+
+func (o *setupOptions) command() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "setup [flags] -- COMMAND [flags] [-- COMMAND [flags]]...",
+		Use:   "setup",
 		Short: "Wait until this node has a GPU, and then set it up",
-		Long: `In a DaemonSet's pod: runs commands of 'dxctl runtime' when the node has a GPU, or was
-set up before, and waits for a signal.`,
-		Example: `  dxctl runtime setup -- install -- configure --restart`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			steps, err := parseSteps(args)
-			if err != nil {
-				return err
-			}
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), steps)
-		},
+		Long: `In a DaemonSet's pod: waits until the node has a GPU, or was set up before. Then does what
+'dxctl runtime install' and 'dxctl runtime configure' do, and waits for a signal.`,
+		Example: `  dxctl runtime setup --restart`,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.Node.AddFlags(flags)
-	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, "`DIRECTORY` of the runtime shim")
+	o.configure.AddFlags(command)
+	o.gpus.AddSourceFlags(flags)
+	flags.StringVar(&o.install.from, "from", "", fromUsage)
+	flags.BoolVar(&o.noConfigure, "no-configure", false, "do not change containerd's configuration")
 	flags.StringVar(&o.hostRoot, "host-root", "", "mount point of the node's root `DIRECTORY`, in a container on Linux")
 	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` that directx-advertiser reads: whether the node is set up")
 	return command
 }
 
-// parseSteps returns the commands in args, which "--" separates, with their flags parsed.
-func parseSteps(args []string) (steps []*cobra.Command, err error) {
-	for len(args) > 0 {
-		words := args
-		if end := slices.Index(args, "--"); end >= 0 {
-			words, args = args[:end], args[end+1:]
-		} else {
-			args = nil
-		}
-		step, rest, err := newRuntimeCommand().Find(words)
-		if err == nil {
-			err = step.ParseFlags(rest)
-		}
-		if err != nil {
-			return nil, cli.Usage("%s: %w", strings.Join(words, " "), err)
-		}
-		if step.RunE == nil || step.Flags().NArg() > 0 {
-			return nil, cli.Usage("%q is no command of 'dxctl runtime'", words)
-		}
-		steps = append(steps, step)
-	}
-	return steps, nil
-}
-
 // run sets the node up when it has a GPU, and waits for the end of ctx.
-func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer, steps []*cobra.Command) error {
+func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := o.configure.Check(); err != nil {
+		return err
+	}
+	o.install.shimDir, o.install.stateDir = o.configure.ShimDir, o.configure.StateDir
 	if err := o.waitForGPU(ctx, stderr); err != nil || ctx.Err() != nil {
 		return err
 	}
-	if !o.wasSetUp() {
-		if err := checkKubelet(ctx, o.programs); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
-	}
-	for _, step := range steps {
-		step.SetContext(ctx)
-		step.SetOut(stdout)
-		step.SetErr(stderr)
-		if err := step.RunE(step, nil); err != nil {
-			return fmt.Errorf("%s: %w", step.Name(), err)
-		}
+	if err := o.setUp(ctx, stdout, stderr); err != nil {
+		return err
 	}
 	if err := o.report(nil); err != nil {
 		return err
@@ -112,6 +85,24 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer, steps 
 	fmt.Fprintln(stderr, "the node is set up; waiting for a signal")
 	<-ctx.Done()
 	return nil
+}
+
+// setUp installs the shim and configures containerd.
+func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) error {
+	if !o.wasSetUp() {
+		if err := CheckKubelet(ctx, o.programs); err != nil {
+			return fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
+	if !o.configure.NoShim {
+		if err := o.install.run(ctx, stdout); err != nil {
+			return err
+		}
+	}
+	if o.noConfigure {
+		return nil
+	}
+	return o.configure.Run(ctx, stdout, stderr)
 }
 
 // waitForGPU returns when the node has a GPU or was set up before, or ctx ends.
@@ -148,14 +139,14 @@ var errNoGPU = errors.New("no GPU to offer on this node")
 
 // wasSetUp reports whether an earlier run has changed the node.
 func (o *setupOptions) wasSetUp() bool {
-	return exists(filepath.Join(o.StateDir, journalName)) || exists(filepath.Join(o.shimDir, shimfile.Name()))
+	return containerd.IsConfigured(o.configure.StateDir) || durable.Exists(o.configure.Shim())
 }
 
-// checkKubelet returns an error for a kubelet that would not start again after a restart.
+// CheckKubelet returns an error for a kubelet that would not start again after a restart.
 // On Windows, 1.31.0 leaves the socket of its last run in place (CleanupPluginDirectory in
 // pkg/kubelet/cm/devicemanager/manager.go).
 // https://github.com/kubernetes/kubernetes/pull/127100, in 1.31.1
-func checkKubelet(ctx context.Context, programs func(name string) []string) error {
+func CheckKubelet(ctx context.Context, programs func(name string) []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, path := range programs("kubelet.exe") {
@@ -176,19 +167,10 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if o.wasSetUp() {
 		return nil
 	}
-	n := o.Node
-	n.Trusted = true
-	if n.ConfigFile == "" && exists(o.defaultConfig) {
-		n.ConfigFile = o.defaultConfig // There is no node policy yet.
-	}
-	source, p, err := n.Open(io.Discard)
-	if errors.Is(err, node.ErrNoInventory) && exists(filepath.Join(o.hostRoot, "dev/dxg")) {
+	devices, p, err := o.devices(ctx)
+	if errors.Is(err, node.ErrNoInventory) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs. This container cannot access the driver.
 	}
-	if err != nil {
-		return err
-	}
-	devices, err := source.Devices(ctx)
 	if err != nil {
 		return err
 	}
@@ -200,6 +182,21 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 		}
 	}
 	return errNoGPU
+}
+
+// devices returns the GPUs of the node, and the policy that decides which are offered.
+func (o *setupOptions) devices(ctx context.Context) ([]discovery.Device, policy.Policy, error) {
+	n := o.gpus
+	n.StateDir = o.configure.StateDir
+	if n.ConfigFile == "" && durable.Exists(o.defaultConfig) {
+		n.ConfigFile = o.defaultConfig // There is no node policy yet.
+	}
+	source, p, err := n.Open(io.Discard)
+	if err != nil {
+		return nil, p, err
+	}
+	devices, err := source.Devices(ctx)
+	return devices, p, err
 }
 
 // lacks reports whether a device node does not exist.

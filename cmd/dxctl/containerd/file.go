@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
@@ -38,6 +40,9 @@ type journal struct {
 	Edits   []containerdconfig.Edit `json:"edits"`
 }
 
+// IsConfigured reports whether containerd has our changes, also from an earlier version.
+func IsConfigured(stateDir string) bool { return durable.Exists(filepath.Join(stateDir, journalName)) }
+
 // managedFile is a configuration file with a journal.
 type managedFile struct {
 	path    string // symbolic links are resolved
@@ -57,7 +62,7 @@ func openManaged(path, state string) (*managedFile, error) {
 	switch {
 	case err == nil:
 		m.path = resolved
-	case exists(path):
+	case durable.Exists(path):
 		// A new file would replace the link.
 		return nil, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
 	}
@@ -69,21 +74,19 @@ func openManaged(path, state string) (*managedFile, error) {
 	if m.path, err = filepath.Abs(m.path); err != nil {
 		return nil, err
 	}
-	m.journal, err = m.record().read()
+	m.journal, err = statefile.Read[journal](m.recordPath())
 	switch {
 	case err != nil:
 		return nil, err
 	case m.journal != nil && m.journal.Format != journalFormat:
-		return nil, fmt.Errorf("the record %s has the unknown format %d", m.record().path, m.journal.Format)
+		return nil, fmt.Errorf("the record %s has the unknown format %d", m.recordPath(), m.journal.Format)
 	case m.journal != nil && m.journal.Config != m.path:
-		return nil, fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", m.record().path, m.journal.Config, m.path)
+		return nil, fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", m.recordPath(), m.journal.Config, m.path)
 	}
 	return m, nil
 }
 
-func (m *managedFile) record() record[journal] {
-	return record[journal]{filepath.Join(m.state, journalName)}
-}
+func (m *managedFile) recordPath() string { return filepath.Join(m.state, journalName) }
 func (m *managedFile) backupPath() string { return m.path + backupSuffix }
 
 func hash(text []byte) string {
@@ -110,7 +113,7 @@ func (m *managedFile) write(r containerdconfig.Result) error {
 	}
 	next.Written = hash(r.Text)
 	next.Edits = append(next.Edits, r.Edits...)
-	if err := m.record().write(next); err != nil {
+	if err := statefile.Write(m.recordPath(), next); err != nil {
 		return err
 	}
 	m.step("journaled")
@@ -172,7 +175,7 @@ func (m *managedFile) store(r reverted) error {
 		return nil
 	}
 	if m.journal != nil { // Its time is that of the last change: see isOutdated.
-		if err := m.record().write(*m.journal); err != nil {
+		if err := statefile.Write(m.recordPath(), *m.journal); err != nil {
 			return err
 		}
 	}
@@ -187,5 +190,30 @@ func (m *managedFile) forget() error {
 	if m.journal == nil {
 		return nil
 	}
-	return errors.Join(durable.Remove(m.backupPath()), m.record().remove())
+	return errors.Join(durable.Remove(m.backupPath()), statefile.Remove(m.recordPath()))
+}
+
+// Unfinished returns the remains of interrupted commands.
+func Unfinished(configFile, state string) (list []doctor.File) {
+	add := func(kind doctor.FileKind, path string, err error) {
+		list = append(list, doctor.File{Kind: kind, Path: path, Err: err})
+	}
+	journal := filepath.Join(state, journalName)
+	managed, err := openManaged(configFile, state)
+	switch {
+	case err != nil && durable.Exists(journal):
+		add(doctor.Journal, journal, err)
+	case err == nil && managed.journal == nil && durable.Exists(managed.backupPath()):
+		add(doctor.Journal, managed.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes"))
+	}
+	if last := lastAttempt(state); last != nil {
+		add(doctor.FailedRestart, attemptPath(state), errors.New(last.String()))
+	}
+	pendingPath := filepath.Join(state, pendingRestartName)
+	p, err := statefile.Read[pendingRestart](pendingPath)
+	if p != nil {
+		err = errors.New("an earlier command did not finish its restart of containerd")
+	}
+	add(doctor.PendingRestart, pendingPath, err)
+	return list
 }

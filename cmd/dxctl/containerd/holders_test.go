@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"slices"
@@ -8,13 +8,21 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
+// entry returns a record of the container main of a pod. Without a name it is not bound.
+func entry(name, uid string) allocation.Entry {
+	if uid == "" {
+		return allocation.Entry{}
+	}
+	return allocation.Entry{Holder: &allocation.Holder{PodUID: uid, Container: "main", PodNamespace: "default", PodName: name}}
+}
+
 func TestRunningHolders(t *testing.T) {
 	t.Parallel()
-	injected := entry("kubelet", "uid-k", "2")
+	injected := entry("kubelet", "uid-k")
 	injected.Injected = true
 	entries := []allocation.Entry{
-		entry("run", "uid-r", "0"), entry("run", "uid-r", "1"), entry("ended", "uid-e", "3"), entry("gone", "uid-g", "4"),
-		entry("named", "name:default/named", "5"), entry("", "", "6"), injected,
+		entry("run", "uid-r"), entry("run", "uid-r"), entry("ended", "uid-e"), entry("gone", "uid-g"),
+		entry("named", "name:default/named"), entry("", ""), injected,
 	}
 	pods := map[string]containerdconfig.Pod{
 		"uid-r": {Namespace: "default", Name: "run", Ready: true}, "uid-e": {Namespace: "default", Name: "ended"},

@@ -1,4 +1,4 @@
-package main
+package nodesetup
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -18,9 +19,13 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-type installOptions struct{ from, to, stateDir string }
+type installOptions struct{ from, shimDir, stateDir string }
 
-func newInstallCommand() *cobra.Command {
+//nolint:gochecknoglobals // A constant of the operating system.
+var fromUsage = "the shim's `FILE` (default: " + shimfile.Name() + " beside dxctl)"
+
+// NewInstallCommand returns 'dxctl runtime install'.
+func NewInstallCommand() *cobra.Command {
 	var o installOptions
 	places := paths.Default()
 	command := &cobra.Command{
@@ -28,20 +33,20 @@ func newInstallCommand() *cobra.Command {
 		Short: "Install the runtime shim beside containerd",
 		Long: `Copies the runtime shim to a directory in which containerd finds it, and tests it. If
 that fails, the old file is restored. For pods, run 'dxctl runtime configure' next.`,
-		Example: `  dxctl runtime install --to "C:\Program Files\containerd"`,
+		Example: `  dxctl runtime install --shim-dir "C:\Program Files\containerd"`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.from, "from", "", "the shim's `FILE` (default: "+shimfile.Name()+" beside dxctl)")
-	flags.StringVar(&o.to, "to", places.ShimDir, "`DIRECTORY` of containerd, or on its PATH")
+	flags.StringVar(&o.from, "from", "", fromUsage)
+	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY`")
 	return command
 }
 
 func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
-	if !filepath.IsAbs(o.to) {
-		return cli.Usage("--to %q is not an absolute path", o.to)
+	if !filepath.IsAbs(o.shimDir) {
+		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
 	}
 	from := o.from
 	if from == "" {
@@ -55,7 +60,7 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(o.to, shimfile.Name())
+	path := filepath.Join(o.shimDir, shimfile.Name())
 	// Without the real shim, no container would start.
 	if _, err := shim.FindRuntime(path, p.Shim.Runtime); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)

@@ -1,4 +1,4 @@
-package main
+package nodesetup
 
 import (
 	"cmp"
@@ -14,20 +14,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/shim"
 )
 
 type uninstallOptions struct {
-	target
-	from            string
+	containerd.Restarter
+	shimDir         string
 	containerdState string
 	runtime         string
 	runtimeDir      string
@@ -36,8 +35,12 @@ type uninstallOptions struct {
 	force           bool
 }
 
-func newUninstallCommand(goos string) *cobra.Command {
-	o := uninstallOptions{target: target{os: goos}}
+// VerifyFile is the name, in the state directory, of the last result of 'dxctl verify'.
+const VerifyFile = "verify.json"
+
+// NewUninstallCommand returns 'dxctl runtime uninstall' for an operating system.
+func NewUninstallCommand(goos string) *cobra.Command {
+	o := uninstallOptions{Restarter: containerd.Restarter{Instance: containerd.Instance{OS: goos}}}
 	places := paths.Default()
 	command := &cobra.Command{
 		Use:   "uninstall",
@@ -53,37 +56,37 @@ Containers with GPUs do not start again, so they must be deleted first, or --for
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.addFlags(flags)
-	flags.StringVar(&o.from, "from", places.ShimDir, "`DIRECTORY` of the shim")
+	o.AddFlags(flags)
+	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&o.runtime, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
-	addForceFlag(flags, &o.force)
+	containerd.AddForceFlag(flags, &o.force)
 	flags.BoolVar(&o.hold, "hold", false, "then wait for a signal, in a DaemonSet's pod")
-	o.addChangeFlags(command)
+	o.AddRestartFlags(command)
 	return command
 }
 
 func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if !filepath.IsAbs(o.from) {
-		return cli.Usage("--from %q is not an absolute path", o.from)
+	if !filepath.IsAbs(o.shimDir) {
+		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
 	}
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := o.finishPending(ctx, stderr); err != nil {
+	if err := o.FinishPending(ctx, stderr); err != nil {
 		return err
 	}
-	path := filepath.Join(o.from, shimfile.Name())
+	path := filepath.Join(o.shimDir, shimfile.Name())
 	// The policy names the real shim and the log.
-	p, policyErr := policy.Read(o.stateDir)
+	p, policyErr := policy.Read(o.StateDir)
 	if policyErr != nil {
-		p.Shim, _ = policy.ReadShim(o.stateDir) // at least the log
+		p.Shim, _ = policy.ReadShim(o.StateDir) // at least the log
 	}
 	err := o.unused(ctx)
 	if err == nil {
-		err = o.checkHolders(ctx, stderr, o.force)
+		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil {
 		err = o.handOver(ctx, stdout, path, func() (string, error) {
@@ -99,15 +102,15 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	r := removal{stdout: stdout, stderr: stderr}
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
-	r.err = errors.Join(err, shimfile.ClearNotServed(o.stateDir), service.DeleteTask(ctx, taskName))
-	r.remove(os.Remove, append(taskFiles(o.stateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.stateDir, attemptName), verifyRecord(o.stateDir).path)...)
+	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx))
+	r.remove(os.Remove, append(containerd.Leftovers(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, VerifyFile))...)
 	if o.purge {
-		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
-		r.remove(os.Remove, policy.Path(o.stateDir), policy.RuntimeSetPath(o.stateDir), node.Inventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path())
-		r.removeUnfinished(o.stateDir)
-		r.removeEmpty(o.runtimeDir, o.stateDir)
-	} else if os.Remove(o.stateDir) != nil && exists(o.stateDir) {
-		fmt.Fprintf(stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.stateDir)
+		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
+		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimeSetPath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())
+		r.removeUnfinished(o.StateDir)
+		r.removeEmpty(o.runtimeDir, o.StateDir)
+	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {
+		fmt.Fprintf(stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.StateDir)
 	}
 	switch {
 	case r.err != nil:
@@ -125,28 +128,24 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 // unused returns an error if containerd uses the shim, or if that is unknown.
 func (o *uninstallOptions) unused(ctx context.Context) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
-	text, _, err := readFile(o.config)
+	f, err := o.ReadFile(o.Node(ctx))
 	if err != nil {
 		return err
 	}
-	f, err := containerdconfig.Read(text, o.node(ctx))
-	if err != nil {
-		return locate(o.config, err)
+	if ours := containerd.OurHandlers(f.Handlers); len(ours) > 0 {
+		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", ours[0], o.ConfigFile, fix)
 	}
-	if ours := ourHandlers(f.Handlers); len(ours) > 0 {
-		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", ours[0], o.config, fix)
-	}
-	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
+	ctx, cancel := context.WithTimeout(ctx, o.RestartLimit)
 	defer cancel()
-	loaded, err := o.load(ctx)
+	loaded, err := o.Load(ctx)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
 		return nil
 	default:
-		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.criSocket)
+		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.CRISocket)
 	}
-	if ours := ourHandlers(loaded.Handlers); len(ours) > 0 {
+	if ours := containerd.OurHandlers(loaded.Handlers); len(ours) > 0 {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", ours[0], fix)
 	}
 	return nil
@@ -159,25 +158,18 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 	switch {
 	case err != nil || len(found) == 0:
 		return err
-	case !o.restart:
+	case !o.Restart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(found))
 	}
 	successor, err := realShim()
 	if err != nil {
 		return err
 	}
-	if err := o.checkRestart(ctx); err != nil {
+	if err := o.CheckRestart(ctx); err != nil {
 		return err
 	}
-	// Recorded before any change: until its restart, containerd calls our shim.
-	restart := new(pendingRestart)
-	if err := o.begin(restart); err != nil {
-		return err
-	}
-	if err := shimfile.HandOff(found, successor); err != nil {
-		return err
-	}
-	if err := o.restartOrRestore(ctx, stdout, restart); err != nil {
+	// Until its restart, containerd calls our shim.
+	if err := o.RestartAfter(ctx, stdout, func() error { return shimfile.HandOff(found, successor) }); err != nil {
 		return err
 	}
 	for _, b := range found {
@@ -221,7 +213,7 @@ func (r *removal) removed(paths ...string) {
 
 func (r *removal) remove(remove func(string) error, paths ...string) {
 	for _, path := range paths {
-		if !exists(path) {
+		if !durable.Exists(path) {
 			continue
 		}
 		if err := remove(path); err != nil {
@@ -237,7 +229,7 @@ func (r *removal) removeEmpty(dirs ...string) {
 	for _, dir := range dirs {
 		if os.Remove(dir) == nil {
 			r.removed(dir)
-		} else if exists(dir) {
+		} else if durable.Exists(dir) {
 			fmt.Fprintf(r.stderr, "kept %s: it is not empty\n", dir)
 		}
 	}

@@ -1,9 +1,8 @@
 //go:build unix
 
-package main
+package nodesetup
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -23,7 +24,7 @@ import (
 
 // place is where a shim is installed on a node.
 type place struct {
-	*bed
+	*containerdtest.Node
 	source, dir, real, containerdState, run string
 }
 
@@ -31,10 +32,10 @@ const works = "#!/bin/sh\necho '" + shimfile.SelfTestPassed + "'\n"
 
 func newPlace(t *testing.T, containerdConfig string) place {
 	t.Helper()
-	b := newBed(t, containerdConfig)
-	in := func(name string) string { return filepath.Join(b.root, name) }
+	b := containerdtest.New(t, containerdConfig)
+	in := func(name string) string { return filepath.Join(b.Root, name) }
 	p := place{
-		bed: b, source: in("new"), dir: in("bin"), real: in("real"),
+		Node: b, source: in("new"), dir: in("bin"), real: in("real"),
 		containerdState: in("containerd"), run: in("run"),
 	}
 	p.put(t, p.source, works, 0o644)
@@ -47,7 +48,7 @@ func (p place) apply(t *testing.T, realShim, log string) {
 	t.Helper()
 	value := policy.Default()
 	value.Shim = policy.Shim{Runtime: realShim, Log: log}
-	if err := policy.Write(p.state, value); err != nil {
+	if err := policy.Write(p.State, value); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -64,7 +65,7 @@ func (p place) put(t *testing.T, path, text string, perm os.FileMode) {
 
 func (p place) get(t *testing.T, path string) string {
 	t.Helper()
-	text, _, err := readFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,20 +74,27 @@ func (p place) get(t *testing.T, path string) string {
 
 func (p place) shimPath() string { return filepath.Join(p.dir, shimfile.Name()) }
 
-func execute(t *testing.T, command *cobra.Command, args ...string) (stdout, stderr string, err error) {
+// must runs 'dxctl runtime configure' or unconfigure.
+func (p place) must(t *testing.T, name string, args ...string) (stderr string) {
 	t.Helper()
-	command.SilenceErrors, command.SilenceUsage = true, true
-	var out, errs bytes.Buffer
-	command.SetOut(&out)
-	command.SetErr(&errs)
-	command.SetArgs(args)
-	err = command.ExecuteContext(t.Context())
-	return out.String(), errs.String(), err
+	_, stderr, err := p.configure(t, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stderr
+}
+
+func (p place) configure(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	if name == "configure" {
+		return containerdtest.Run(t, containerd.NewConfigureCommand("linux"), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
+	}
+	return containerdtest.Run(t, containerd.NewUnconfigureCommand("linux"), append(p.Flags(), args...)...)
 }
 
 func (p place) install(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	stdout, _, err := execute(t, newInstallCommand(), append([]string{"--from", p.source, "--to", p.dir, "--state-dir", p.state}, args...)...)
+	stdout, _, err := containerdtest.Run(t, NewInstallCommand(), append([]string{"--from", p.source, "--shim-dir", p.dir, "--state-dir", p.State}, args...)...)
 	return stdout, err
 }
 
@@ -103,25 +111,21 @@ func (p place) mustInstall(t *testing.T, args ...string) string {
 // The next real shim may let ours serve containers.
 func TestInstallClearsNotServed(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	if err := shimfile.WriteNotServed(p.state, shimfile.NotServed{Shim: p.real, Version: 3}); err != nil {
+	if err := shimfile.WriteNotServed(p.State, shimfile.NotServed{Shim: p.real, Version: 3}); err != nil {
 		t.Fatal(err)
 	}
-	stdout, _, err := execute(t, newStatusCommand("linux"), "--config", p.config, "--cri-socket", p.socket, "--state-dir", p.state)
-	if err == nil || !strings.Contains(stdout, "the real shim "+p.real+" answers with bootstrap version 3") {
-		t.Errorf("%v\n%s", err, stdout)
-	}
 	p.mustInstall(t)
-	if _, found, err := shimfile.ReadNotServed(p.state); found || err != nil {
+	if _, found, err := shimfile.ReadNotServed(p.State); found || err != nil {
 		t.Errorf("%t, %v", found, err)
 	}
 }
 
 func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return execute(t, newUninstallCommand("linux"), append([]string{
-		"--config", p.config, "--cri-socket", p.socket, "--state-dir", p.state, "--from", p.dir,
+	return containerdtest.Run(t, NewUninstallCommand("linux"), append([]string{
+		"--containerd-config", p.Config, "--cri-socket", p.Socket, "--state-dir", p.State, "--shim-dir", p.dir,
 		"--containerd-state", p.containerdState, "--runtime-dir", p.run, "--runtime", p.real,
 	}, args...)...)
 }
@@ -138,16 +142,16 @@ func (p place) mustUninstall(t *testing.T, args ...string) (stdout, stderr strin
 // TestUninstallWithDamagedPolicy removes the usual log, and nothing of the working
 // directory.
 func TestUninstallWithDamagedPolicy(t *testing.T) {
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	t.Chdir(t.TempDir())
-	log := filepath.Join(p.state, "shim.log")
-	for path, text := range map[string]string{".1": "mine", policy.Path(p.state): "{", log: "ours", log + ".1": "ours"} {
+	log := filepath.Join(p.State, "shim.log")
+	for path, text := range map[string]string{".1": "mine", policy.Path(p.State): "{", log: "ours", log + ".1": "ours"} {
 		p.put(t, path, text, 0o600)
 	}
 	p.mustUninstall(t)
-	if !exists(".1") || exists(log) || exists(log+".1") {
-		t.Errorf("another file is left: %t; the log: %t", exists(".1"), exists(log))
+	if !durable.Exists(".1") || durable.Exists(log) || durable.Exists(log+".1") {
+		t.Errorf("another file is left: %t; the log: %t", durable.Exists(".1"), durable.Exists(log))
 	}
 }
 
@@ -173,7 +177,7 @@ func TestInstallRefuses(t *testing.T) {
 	}{
 		"no real shim":       {works, "/nowhere/shim", nil, "set shim.runtime"},
 		"ours as real shim":  {works, "SHIM", nil, "own"},
-		"relative directory": {works, "REAL", []string{"--to", "bin"}, "is not an absolute path"},
+		"relative directory": {works, "REAL", []string{"--shim-dir", "bin"}, "is not an absolute path"},
 		"no file":            {works, "REAL", []string{"--from", "/nowhere/new"}, "/nowhere/new"},
 		"no default file":    {works, "REAL", []string{"--from="}, "set --from"},
 		"broken":             {"#!/bin/sh\necho broken >&2; exit 1\n", "REAL", nil, "self-test failed"},
@@ -198,22 +202,22 @@ func TestInstallRefuses(t *testing.T) {
 
 func TestUninstallLeavesNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
-	before := p.names(t)
+	p := newPlace(t, containerdtest.Config)
+	before := p.Names(t)
 	p.mustInstall(t)
-	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", attemptName, "verify.json", ".directx-nri-tmp-1"} {
-		p.put(t, filepath.Join(p.state, file), "", 0o600)
+	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", "configure-failed.json", "verify.json", ".directx-nri-tmp-1"} {
+		p.put(t, filepath.Join(p.State, file), "", 0o600)
 	}
 	stdout, stderr := p.mustUninstall(t)
-	want := "removed " + p.shimPath() + "\nremoved " + p.state + "/shim.log\nremoved " + p.state + "/shim.log.1\nremoved " + p.state + "/" + attemptName + "\nremoved " + p.state + "/verify.json\n"
+	want := "removed " + p.shimPath() + "\nremoved " + p.State + "/configure-failed.json\nremoved " + p.State + "/shim.log\nremoved " + p.State + "/shim.log.1\nremoved " + p.State + "/verify.json\n"
 	if diff := cmp.Diff(want, stdout); diff != "" {
 		t.Error(diff)
 	}
-	if !strings.HasPrefix(stderr, "kept "+p.state+": ") {
+	if !strings.HasPrefix(stderr, "kept "+p.State+": ") {
 		t.Error(stderr)
 	}
 	stdout, stderr = p.mustUninstall(t, "--purge")
-	if want := "removed " + p.state + "/allocations\nremoved " + p.state + "/policy.json\nremoved " + p.state + "/shim-runtime-is-set\nremoved " + p.state + "\n"; stdout != want || stderr != "" {
+	if want := "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime-is-set\nremoved " + p.State + "\n"; stdout != want || stderr != "" {
 		t.Error(cmp.Diff(want, stdout), stderr)
 	}
 	if stdout, stderr = p.mustUninstall(t, "--purge"); stdout != "there is nothing to remove\n" || stderr != "" {
@@ -222,7 +226,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	if err := os.Remove(p.dir); err != nil {
 		t.Errorf("the shim's directory: %v", err)
 	}
-	if diff := cmp.Diff(before, p.names(t)); diff != "" {
+	if diff := cmp.Diff(before, p.Names(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
@@ -231,63 +235,63 @@ func TestUninstallLeavesNothing(t *testing.T) {
 // is removed.
 func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	p.put(t, filepath.Join(p.state, "mine"), "", 0o600)
-	if _, stderr := p.mustUninstall(t, "--purge"); stderr != "kept "+p.state+": it is not empty\n" {
+	p.put(t, filepath.Join(p.State, "mine"), "", 0o600)
+	if _, stderr := p.mustUninstall(t, "--purge"); stderr != "kept "+p.State+": it is not empty\n" {
 		t.Error(stderr)
 	}
-	logs := filepath.Join(p.root, "logs")
+	logs := filepath.Join(p.Root, "logs")
 	p.put(t, filepath.Join(logs, "mine"), "", 0o600)
 	p.apply(t, p.real, logs)
-	if _, _, err := p.uninstall(t); err == nil || !strings.Contains(err.Error(), logs) || !exists(filepath.Join(logs, "mine")) {
+	if _, _, err := p.uninstall(t); err == nil || !strings.Contains(err.Error(), logs) || !durable.Exists(filepath.Join(logs, "mine")) {
 		t.Error(err)
 	}
 }
 
 func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	p.must(t, append([]string{"configure"}, p.restart()...)...)
+	p.must(t, "configure", p.Restart()...)
 	p.refuses(t, "uses the shim: run 'dxctl runtime unconfigure --restart' first")
 	// The file is right, and containerd has not read it.
 	p.must(t, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
-	p.put(t, filepath.Join(p.root, "restarted"), "", 0o600)
+	p.put(t, filepath.Join(p.Root, "restarted"), "", 0o600)
 	p.mustUninstall(t)
 
 	p = newPlace(t, "version = [\n")
 	p.mustInstall(t)
-	p.refuses(t, p.config+":")
+	p.refuses(t, p.Config+":")
 }
 
 // A container with a GPU does not start again after the removal.
 func TestRemovalRequiresForce(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	p.must(t, "configure")
-	dir := paths.Allocations(p.state)
+	dir := paths.Allocations(p.State)
 	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer recorder.Close()
-	token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
+	token, err := recorder.Record(t.Context(), "directx.microsoft.com/display", []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
 	if err == nil {
 		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
+	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
 	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first, or add --force"
-	configured := p.read(t)
-	if _, _, err := p.bed.run(t, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.read(t) != configured {
+	configured := p.Read(t)
+	if _, _, err := p.configure(t, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.Read(t) != configured {
 		t.Errorf("unconfigure: %v", err)
 	}
-	if _, stderr := p.must(t, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
+	if stderr := p.must(t, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
 		t.Errorf("unconfigure --force: %s", stderr)
 	}
 	p.refuses(t, names)
@@ -296,14 +300,14 @@ func TestRemovalRequiresForce(t *testing.T) {
 
 func TestUninstallWhenContainerdDoesNotRun(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	p.mustUninstall(t, "--cri-socket", filepath.Join(p.root, "none"))
+	p.mustUninstall(t, "--cri-socket", filepath.Join(p.Root, "none"))
 }
 
 func TestUninstallHandsContainersOver(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	file := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default", "one", "shim-binary-path")
 	p.put(t, file, p.shimPath(), 0o600)
@@ -312,21 +316,21 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	if got := p.get(t, file); got != p.shimPath() {
 		t.Errorf("without --restart the bundle names %q", got)
 	}
-	p.refuses(t, "/nowhere/real", append(p.restart(), "--runtime", "/nowhere/real")...)
+	p.refuses(t, "/nowhere/real", append(p.Restart(), "--runtime", "/nowhere/real")...)
 	if got := p.get(t, file); got != p.shimPath() {
 		t.Errorf("without a real shim the bundle names %q", got)
 	}
 	// containerd reads the file only when it starts, also for the next command.
 	p.refuses(t, "restart by the command", "--restart", "--restart-command", "false")
 	p.refuses(t, "did not finish its restart of containerd: add --restart")
-	stdout, _ := p.mustUninstall(t, p.restart()...)
+	stdout, _ := p.mustUninstall(t, p.Restart()...)
 	if want := "removed "; !strings.HasPrefix(stdout, want) {
 		t.Error(stdout)
 	}
 	if got := p.get(t, file); got != p.real {
 		t.Errorf("the bundle names %q", got)
 	}
-	for _, path := range []string{filepath.Join(p.state, pendingRestartName), p.shimPath()} {
+	for _, path := range []string{filepath.Join(p.State, "restart-pending.json"), p.shimPath()} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
@@ -335,7 +339,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 
 func TestUninstallSeesWhatWasStartedMeanwhile(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, mine)
+	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	bundle := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default")
 	p.put(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)

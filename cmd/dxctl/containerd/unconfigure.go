@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"bytes"
@@ -14,13 +14,14 @@ import (
 )
 
 type unconfigureOptions struct {
-	target
+	Restarter
 	dryRun bool
 	force  bool
 }
 
-func newUnconfigureCommand(goos string) *cobra.Command {
-	return (&unconfigureOptions{target: target{os: goos}}).command()
+// NewUnconfigureCommand returns 'dxctl runtime unconfigure' for an operating system.
+func NewUnconfigureCommand(goos string) *cobra.Command {
+	return (&unconfigureOptions{Restarter: Restarter{Instance: Instance{OS: goos}}}).command()
 }
 
 func (o *unconfigureOptions) command() *cobra.Command {
@@ -35,50 +36,50 @@ Exit status: 1 if a runtime handler still uses the shim: do not remove the shim 
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.addFlags(flags)
+	o.AddFlags(flags)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
-	addForceFlag(flags, &o.force)
-	o.addChangeFlags(command)
+	AddForceFlag(flags, &o.force)
+	o.AddRestartFlags(command)
 	return command
 }
 
 func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if !o.dryRun {
-		if err := o.finishPending(ctx, stderr); err != nil {
+		if err := o.FinishPending(ctx, stderr); err != nil {
 			return err
 		}
 	}
-	file, err := openManaged(o.config, o.stateDir)
+	file, err := openManaged(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
-	node := o.node(ctx)
+	node := o.Node(ctx)
 	result, err := file.revert(node)
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, printer.DiffText(o.config, file.text, result.text))
+		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.text, result.text))
 		return err
 	}
 	for _, note := range result.notes {
-		fmt.Fprintf(stderr, "note: %s: %s\n", o.config, note)
+		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
 	}
 	left, err := containerdconfig.Read(result.text, node)
 	if err != nil {
-		return locate(o.config, err)
+		return locate(o.ConfigFile, err)
 	}
-	stillOurs := ourHandlers(left.Handlers)
+	stillOurs := OurHandlers(left.Handlers)
 	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
-	restart := o.restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file))
+	restart := o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file))
 	if changed || restart {
-		err = o.checkHolders(ctx, stderr, o.force)
+		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil && restart {
-		err = o.checkRestart(ctx)
+		err = o.CheckRestart(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
@@ -93,9 +94,9 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		}
 		o.at("written")
 		if changed {
-			fmt.Fprintf(stderr, "restored %s\n", o.config)
+			fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 		} else {
-			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.config)
+			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
 		}
 		return nil
 	})
@@ -103,13 +104,13 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if len(stillOurs) > 0 {
-		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.config, handlerList(stillOurs))
+		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(stillOurs))
 	}
 	return file.forget()
 }
 
-// ourHandlers returns the names of handlers that use our shim.
-func ourHandlers(handlers []containerdconfig.Handler) []string {
+// OurHandlers returns the names of handlers that use our shim.
+func OurHandlers(handlers []containerdconfig.Handler) []string {
 	var names []string
 	for _, h := range handlers {
 		if h.Ours() {
@@ -122,8 +123,8 @@ func ourHandlers(handlers []containerdconfig.Handler) []string {
 // isLoaded reports whether handlers of the running containerd use our shim, other
 // than those that do after a restart.
 func (o *unconfigureOptions) isLoaded(ctx context.Context, expected []string) bool {
-	ctx, cancel := context.WithTimeout(ctx, o.restartLimit)
+	ctx, cancel := context.WithTimeout(ctx, o.RestartLimit)
 	defer cancel()
-	loaded, err := o.load(ctx)
-	return err == nil && slices.ContainsFunc(ourHandlers(loaded.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
+	loaded, err := o.Load(ctx)
+	return err == nil && slices.ContainsFunc(OurHandlers(loaded.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"context"
@@ -14,10 +14,74 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spf13/cobra"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
+
+// Restarter restarts the containerd of a node, and restores its configuration if it does not
+// start with it.
+type Restarter struct {
+	Instance
+	StateDir string
+	Restart  bool // containerd may be restarted
+
+	restartMode  string
+	serviceName  string
+	restartBy    string
+	RestartLimit time.Duration
+	// step is called at each step that dxctl can be killed at.
+	step func(name string)
+}
+
+// Ways to restart containerd.
+const (
+	restartByService = "service"
+	restartBySignal  = "signal"
+	restartByTask    = "task"
+	restartOnReboot  = "onReboot"
+)
+
+// AddRestartFlags adds the flags of a command that changes the configuration.
+func (t *Restarter) AddRestartFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&t.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	flags.BoolVar(&t.Restart, "restart", false, "restart containerd, and restore its configuration if it does not start")
+	cli.AddChoice(command, &t.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal, restartByTask, restartOnReboot)
+	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
+	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")
+	flags.DurationVar(&t.RestartLimit, "restart-timeout", time.Minute, "limit for containerd's restart")
+}
+
+// Check returns an error about flags that cannot be used.
+func (t *Restarter) Check() error {
+	if err := t.Instance.Check(); err != nil {
+		return err
+	}
+	if t.restartBy != "" && !t.Restart {
+		return cli.Usage("--restart-command requires --restart")
+	}
+	switch t.restartMode {
+	case "": // Not every command has the flag.
+	case restartByService:
+	case restartBySignal, restartByTask:
+		if (t.OS == "windows") != (t.restartMode == restartByTask) {
+			return cli.Usage("--restart-mode %s is not supported on %s", t.restartMode, t.OS)
+		}
+		if t.restartBy != "" {
+			return cli.Usage("--restart-command excludes --restart-mode %s", t.restartMode)
+		}
+	case restartOnReboot:
+		t.Restart = false
+	}
+	return nil
+}
 
 // pendingRestartName is the record, in the state directory, of a [pendingRestart].
 const pendingRestartName = "restart-pending.json"
@@ -80,7 +144,7 @@ func fingerprint(text []byte, exists bool) string {
 // newPending returns the record of a change of m to a new text.
 func newPending(m *managedFile, text []byte, exists bool) (*pendingRestart, error) {
 	p := &pendingRestart{Written: fingerprint(text, exists)}
-	for _, path := range []string{m.path, m.record().path, m.backupPath()} {
+	for _, path := range []string{m.path, m.recordPath(), m.backupPath()} {
 		saved, err := saveFile(path)
 		if err != nil {
 			return nil, err
@@ -116,40 +180,51 @@ func (p *pendingRestart) inPlace() (bool, error) {
 	return found == p.Written || p.Failed != "" && found == fingerprint(p.Files[0].Text, p.Files[0].Exists), err
 }
 
-func (t *target) pending() record[pendingRestart] {
-	return record[pendingRestart]{filepath.Join(t.stateDir, pendingRestartName)}
-}
+func (t *Restarter) pendingPath() string { return filepath.Join(t.StateDir, pendingRestartName) }
 
 // save writes the record.
-func (t *target) save(p *pendingRestart) error {
-	err := t.pending().write(*p)
+func (t *Restarter) save(p *pendingRestart) error {
+	err := statefile.Write(t.pendingPath(), p)
 	t.at("recorded")
 	return err
 }
 
 // begin records p before the change.
-func (t *target) begin(p *pendingRestart) (err error) {
+func (t *Restarter) begin(p *pendingRestart) (err error) {
 	if t.restartBy == "" && t.restartMode != restartBySignal {
 		if p.Services, err = service.Dependents(t.serviceName); err != nil {
-			return fmt.Errorf("%s was not changed: %w", t.config, err)
+			return fmt.Errorf("%s was not changed: %w", t.ConfigFile, err)
 		}
 	}
 	return t.save(p)
 }
 
+// RestartAfter makes a change that containerd finds when it starts, and restarts it. The
+// restart is recorded before: until it has succeeded, the next command repeats it.
+func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func() error) error {
+	restart := new(pendingRestart)
+	if err := t.begin(restart); err != nil {
+		return err
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	return t.restartOrRestore(ctx, out, restart)
+}
+
 // at reports a step to a test.
-func (t *target) at(step string) {
+func (t *Restarter) at(step string) {
 	if t.step != nil {
 		t.step(step)
 	}
 }
 
-// finishPending finishes a restart that an earlier run of dxctl left unfinished.
-func (t *target) finishPending(ctx context.Context, out io.Writer) error {
+// FinishPending finishes a restart that an earlier run of dxctl left unfinished.
+func (t *Restarter) FinishPending(ctx context.Context, out io.Writer) error {
 	if err := t.waitForTask(ctx); err != nil {
 		return err
 	}
-	p, err := t.pending().read()
+	p, err := statefile.Read[pendingRestart](t.pendingPath())
 	if p == nil || err != nil {
 		return err
 	}
@@ -157,13 +232,13 @@ func (t *target) finishPending(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.restartLimit, p.ready) {
-		return t.pending().remove()
+	if !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.RestartLimit, p.ready) {
+		return statefile.Remove(t.pendingPath())
 	}
-	if !t.restart {
-		return fmt.Errorf("an earlier command did not finish its restart of containerd: add --restart, or restart containerd and remove %s", t.pending().path)
+	if !t.Restart {
+		return fmt.Errorf("an earlier command did not finish its restart of containerd: add --restart, or restart containerd and remove %s", t.pendingPath())
 	}
-	if err := t.checkRestart(ctx); err != nil {
+	if err := t.CheckRestart(ctx); err != nil {
 		return fmt.Errorf("an earlier command did not finish its restart of containerd: %w", err)
 	}
 	fmt.Fprintln(out, "finishing an earlier restart of containerd")
@@ -172,16 +247,16 @@ func (t *target) finishPending(ctx context.Context, out io.Writer) error {
 
 // hasLoaded reports whether the running containerd is known to have loaded what ready
 // accepts.
-func (t *target) hasLoaded(ctx context.Context, limit time.Duration, ready func([]containerdconfig.Handler) error) bool {
+func (t *Restarter) hasLoaded(ctx context.Context, limit time.Duration, ready func([]containerdconfig.Handler) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	loaded, err := t.load(ctx)
+	loaded, err := t.Load(ctx)
 	return err == nil && ready(loaded.Handlers) == nil
 }
 
 // apply makes the change that p records with write, and restarts containerd if restart is
 // set. outdated reports whether containerd has not loaded the file then.
-func (t *target) apply(ctx context.Context, out io.Writer, p *pendingRestart, restart, outdated bool, write func() error) error {
+func (t *Restarter) apply(ctx context.Context, out io.Writer, p *pendingRestart, restart, outdated bool, write func() error) error {
 	if restart {
 		if err := t.begin(p); err != nil {
 			return err
@@ -200,12 +275,12 @@ func (t *target) apply(ctx context.Context, out io.Writer, p *pendingRestart, re
 	case outdated:
 		fmt.Fprintln(out, "restart containerd to load the file")
 	}
-	return attemptRecord(t.stateDir).remove()
+	return statefile.Remove(attemptPath(t.StateDir))
 }
 
 // restartOrRestore restarts containerd for p, whose record is written. If containerd does
 // not come back, it restores the files and restarts again; the error describes both.
-func (t *target) restartOrRestore(ctx context.Context, out io.Writer, p *pendingRestart) error {
+func (t *Restarter) restartOrRestore(ctx context.Context, out io.Writer, p *pendingRestart) error {
 	if t.restartMode == restartByTask {
 		return t.restartByTask(ctx, out, p)
 	}
@@ -214,7 +289,7 @@ func (t *target) restartOrRestore(ctx context.Context, out io.Writer, p *pending
 
 // finish is restartOrRestore by this process. It is killed at any moment: each step is
 // recorded before, and can be repeated.
-func (t *target) finish(ctx context.Context, out io.Writer, p *pendingRestart) error {
+func (t *Restarter) finish(ctx context.Context, out io.Writer, p *pendingRestart) error {
 	if p.Failed != "" {
 		return t.restore(ctx, p, errors.New(p.Failed), false)
 	}
@@ -222,7 +297,7 @@ func (t *target) finish(ctx context.Context, out io.Writer, p *pendingRestart) e
 	switch {
 	case err == nil || len(p.Files) == 0 && status.Code(err) == codes.Unimplemented: // It answers, without its CRI plugin.
 		fmt.Fprintln(out, "restarted containerd")
-		return t.pending().remove()
+		return statefile.Remove(t.pendingPath())
 	case len(p.Files) == 0: // There is nothing to restore: the next run tries again.
 		return t.remember(p, err)
 	}
@@ -239,39 +314,39 @@ func (t *target) finish(ctx context.Context, out io.Writer, p *pendingRestart) e
 
 // restore restores the files of p and restarts containerd. It returns cause with what
 // came of that.
-func (t *target) restore(ctx context.Context, p *pendingRestart, cause error, canceled bool) error {
+func (t *Restarter) restore(ctx context.Context, p *pendingRestart, cause error, canceled bool) error {
 	// Even after a signal: a node without containerd is worse.
 	ctx = context.WithoutCancel(ctx)
 	for _, file := range p.Files {
 		if err := file.restore(); err != nil {
-			return fmt.Errorf("%w; restore %s: %w", cause, t.config, err)
+			return fmt.Errorf("%w; restore %s: %w", cause, t.ConfigFile, err)
 		}
 		t.at("restored " + filepath.Base(file.Path))
 	}
 	// On Windows, a pod's process has 5 s to end. Another restart could be killed when
 	// the kubelet is stopped, and nothing would run dxctl again: the next run does it.
 	// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
-	if canceled && t.os == "windows" && t.hasLoaded(ctx, time.Second, anyHandlers) {
-		return fmt.Errorf("%w; %s was restored; run the command again to restart containerd", cause, t.config)
+	if canceled && t.OS == "windows" && t.hasLoaded(ctx, time.Second, anyHandlers) {
+		return fmt.Errorf("%w; %s was restored; run the command again to restart containerd", cause, t.ConfigFile)
 	}
 	if err := t.restartAndCheck(ctx, p.Services, anyHandlers); err != nil {
-		cause = fmt.Errorf("%w; %s was restored; %w", cause, t.config, err)
+		cause = fmt.Errorf("%w; %s was restored; %w", cause, t.ConfigFile, err)
 	} else {
-		cause = fmt.Errorf("%w; %s was restored, and containerd runs with it", cause, t.config)
+		cause = fmt.Errorf("%w; %s was restored, and containerd runs with it", cause, t.ConfigFile)
 	}
 	cause = t.remember(p, cause)
-	if err := t.pending().remove(); err != nil {
+	if err := statefile.Remove(t.pendingPath()); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
 	return cause
 }
 
 // remember records that the attempt of p has failed, and returns the cause.
-func (t *target) remember(p *pendingRestart, cause error) error {
+func (t *Restarter) remember(p *pendingRestart, cause error) error {
 	if p.Attempt == "" {
 		return cause
 	}
-	err := attemptRecord(t.stateDir).write(failedAttempt{p.Attempt, time.Now(), cause.Error()})
+	err := statefile.Write(attemptPath(t.StateDir), failedAttempt{p.Attempt, time.Now(), cause.Error()})
 	t.at("remembered")
 	if err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
@@ -284,18 +359,18 @@ func anyHandlers([]containerdconfig.Handler) error { return nil }
 
 // service returns containerd's service. The restart starts also those of dependents that
 // an earlier one left stopped.
-func (t *target) service(dependents ...string) service.Service {
+func (t *Restarter) service(dependents ...string) service.Service {
 	switch {
 	case t.restartBy != "":
 		return service.Command(t.restartBy)
 	case t.restartMode == restartBySignal:
-		return service.BySignal(t.criSocket, containerdProgram)
+		return service.BySignal(t.CRISocket, programName)
 	}
 	return service.Named(t.serviceName, dependents...)
 }
 
-// checkRestart returns an error if containerd cannot be restarted.
-func (t *target) checkRestart(ctx context.Context) error {
+// CheckRestart returns an error if containerd cannot be restarted.
+func (t *Restarter) CheckRestart(ctx context.Context) error {
 	if t.restartMode == restartByTask {
 		_, err := service.Dependents(t.serviceName)
 		return err
@@ -304,8 +379,8 @@ func (t *target) checkRestart(ctx context.Context) error {
 }
 
 // restartAndCheck restarts containerd and waits until ready accepts its handlers.
-func (t *target) restartAndCheck(ctx context.Context, dependents []string, ready func([]containerdconfig.Handler) error) error {
-	ctx, cancel := context.WithTimeout(ctx, t.restartLimit)
+func (t *Restarter) restartAndCheck(ctx context.Context, dependents []string, ready func([]containerdconfig.Handler) error) error {
+	ctx, cancel := context.WithTimeout(ctx, t.RestartLimit)
 	defer cancel()
 	t.at("restart")
 	if err := t.service(dependents...).Restart(ctx); err != nil {
@@ -313,7 +388,7 @@ func (t *target) restartAndCheck(ctx context.Context, dependents []string, ready
 	}
 	t.at("restarted")
 	for {
-		loaded, err := t.load(ctx)
+		loaded, err := t.Load(ctx)
 		if err == nil {
 			err = ready(loaded.Handlers)
 		}
@@ -330,8 +405,31 @@ func (t *target) restartAndCheck(ctx context.Context, dependents []string, ready
 			if t.restartBy == "" && t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
-			return fmt.Errorf("containerd was restarted by %s and has not loaded its configuration after %v: %w%s", t.service(), t.restartLimit, err, hint)
+			return fmt.Errorf("containerd was restarted by %s and has not loaded its configuration after %v: %w%s", t.service(), t.RestartLimit, err, hint)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// isOutdated reports whether the running containerd is known to have started before our
+// last change of m, which is when its journal was written. Changes by others do not count.
+func (t *Restarter) isOutdated(ctx context.Context, m *managedFile) bool {
+	info, err := os.Stat(m.recordPath())
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	process, err := localgrpc.SocketOwner(ctx, t.CRISocket)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = process.Close() }()
+	// If systemd created the socket, systemd is the process.
+	if is, err := process.Is(programName); err != nil || !is {
+		return false
+	}
+	started, err := process.Started()
+	// A time in the future is of before the clock was set back.
+	return err == nil && info.ModTime().After(started) && !info.ModTime().After(time.Now())
 }

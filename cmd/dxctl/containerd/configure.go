@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -21,26 +20,27 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
-	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-type configureOptions struct {
-	target
-	shim          string
+// ConfigureOptions are those of 'dxctl runtime configure'.
+type ConfigureOptions struct {
+	Restarter
+	ShimDir       string
+	NoShim        bool // neither route handlers to the shim
 	handlers      []string
 	addHandler    string
-	noShim, noNRI bool
-	dryRun        bool
+	noNRI, dryRun bool
 	fileVersion   int
 	restartSpread time.Duration
 }
 
-func newConfigureCommand(goos string) *cobra.Command {
-	return (&configureOptions{target: target{os: goos}}).command(goos)
+// NewConfigureCommand returns 'dxctl runtime configure' for an operating system.
+func NewConfigureCommand(goos string) *cobra.Command {
+	return (&ConfigureOptions{Restarter: Restarter{Instance: Instance{OS: goos}}}).command()
 }
 
-func (o *configureOptions) command(goos string) *cobra.Command {
+func (o *ConfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
@@ -58,47 +58,52 @@ This needs hostPID: true and appArmorProfile: {type: Unconfined}.
 		Example: `  dxctl runtime configure --dry-run
   dxctl runtime configure --restart
   dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error { return o.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
-	flags := command.Flags()
-	o.addFlags(flags)
-	flags.StringVar(&o.shim, "shim", filepath.Join(paths.Default().ShimDir, shimfile.FileName(goos)), "absolute `PATH` of the runtime shim")
-	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: each that can have GPUs, unless it runs another shim)")
-	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
-	flags.Lookup("add-handler").NoOptDefVal = "directx"
-	flags.BoolVar(&o.noShim, "no-shim", false, "do not change runtime handlers")
-	if goos != "windows" {
-		flags.BoolVar(&o.noNRI, "no-nri", false, "do not enable NRI")
-	}
-	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
-	o.addChangeFlags(command)
-	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart, to spread a cluster's restarts")
+	o.AddFlags(command)
+	command.Flags().BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	return command
 }
 
-func (o *configureOptions) check() error {
-	absolute := path.IsAbs(o.shim)
-	if o.os == "windows" {
-		absolute = winpath.IsAbs(o.shim)
+// ShimDirUsage describes the flag --shim-dir.
+const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH"
+
+// AddFlags adds the flags of what is configured and how.
+func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
+	flags := command.Flags()
+	o.Instance.AddFlags(flags)
+	flags.StringVar(&o.ShimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
+	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: each that can have GPUs, unless it runs another shim)")
+	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
+	flags.BoolVar(&o.NoShim, "no-shim", false, "do not use the runtime shim")
+	if o.OS != "windows" {
+		flags.BoolVar(&o.noNRI, "no-nri", false, "do not enable NRI")
 	}
+	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
+	o.AddRestartFlags(command)
+	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart, to spread a cluster's restarts")
+}
+
+// Shim returns the path of the runtime shim.
+func (o *ConfigureOptions) Shim() string { return filepath.Join(o.ShimDir, shimfile.FileName(o.OS)) }
+
+// Check returns an error about flags that cannot be used.
+func (o *ConfigureOptions) Check() error {
 	switch {
-	case o.noShim && (o.noNRI || o.os == "windows"):
+	case o.NoShim && (o.noNRI || o.OS == "windows"):
 		return cli.Usage("--no-shim and --no-nri leave nothing to configure")
-	case o.noShim && (len(o.handlers) > 0 || o.addHandler != ""):
+	case o.NoShim && (len(o.handlers) > 0 || o.addHandler != ""):
 		return cli.Usage("--no-shim excludes --handler and --add-handler")
-	case !absolute:
-		return cli.Usage("--shim %q is not an absolute path", o.shim)
-	case !shimfile.IsShim(o.shim):
-		return cli.Usage("--shim %q: the file must be named %s", o.shim, shimfile.FileName(o.os))
+	case !filepath.IsAbs(o.ShimDir):
+		return cli.Usage("--shim-dir %q is not an absolute path", o.ShimDir)
 	case o.addHandler != "" && !isLabel(o.addHandler):
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	case o.fileVersion < 2 || o.fileVersion > 4:
 		return cli.Usage("--file-version %d: want 2, 3 or 4", o.fileVersion)
-	case o.dryRun && o.restart:
+	case o.dryRun && o.Restart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
-	return o.target.check()
+	return o.Restarter.Check()
 }
 
 // isLabel reports whether name can be a runtime handler in Kubernetes.
@@ -108,47 +113,48 @@ func isLabel(name string) bool {
 	return len(name) <= longest && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && strings.Trim(name, "-") == name
 }
 
-func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.check(); err != nil {
+// Run configures containerd: see the command's help.
+func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if !o.dryRun {
-		if err := o.finishPending(ctx, stderr); err != nil {
+		if err := o.FinishPending(ctx, stderr); err != nil {
 			return err
 		}
 	}
-	file, err := openManaged(o.config, o.stateDir)
+	file, err := openManaged(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
 	file.step = o.at
 	settings := containerdconfig.Settings{
-		Node: o.node(ctx), Shim: o.shim, RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
-		NRI: !o.noNRI && o.os != "windows", Version: o.fileVersion,
+		Node: o.Node(ctx), Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
+		NRI: !o.noNRI && o.OS != "windows", Version: o.fileVersion,
 	}
-	if o.noShim {
+	if o.NoShim {
 		settings.Shim = ""
 	}
 	result, err := containerdconfig.Configure(file.text, settings)
 	if err != nil {
-		return locate(o.config, err)
+		return locate(o.ConfigFile, err)
 	}
 	f, err := containerdconfig.Read(result.Text, settings.Node)
 	if err != nil {
-		return locate(o.config, err)
+		return locate(o.ConfigFile, err)
 	}
-	if err := errors.Join(o.imports(f, settings.Node)...); err != nil {
+	if err := errors.Join(o.Imports(f, settings.Node)...); err != nil {
 		return err
 	}
 	for _, warning := range result.Warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, printer.DiffText(o.config, file.text, result.Text))
+		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.text, result.Text))
 		return err
 	}
 	if settings.Shim != "" {
-		if _, err := os.Stat(o.shim); err != nil {
+		if _, err := os.Stat(o.Shim()); err != nil {
 			return fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
@@ -156,29 +162,29 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 }
 
 // realShim returns the path of the shim that ours runs, "" if it is unknown.
-func (o *configureOptions) realShim() string {
-	p, err := policy.Read(o.stateDir)
+func (o *ConfigureOptions) realShim() string {
+	p, err := policy.Read(o.StateDir)
 	if err != nil {
 		return ""
 	}
-	path, _ := shim.FindRuntime(o.shim, p.Shim.Runtime)
+	path, _ := shim.FindRuntime(o.Shim(), p.Shim.Runtime)
 	return path
 }
 
 // write writes the result, and restarts containerd if requested and necessary.
-func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
+func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
 	changed := !bytes.Equal(file.text, result.Text)
 	pending, err := newPending(file, result.Text, true)
 	if err != nil {
 		return err
 	}
-	pending.Shim, pending.Handlers = o.shim, result.Handlers
-	restart := o.restart && (changed || !o.hasLoaded(ctx, o.restartLimit, pending.ready) || o.isOutdated(ctx, file))
+	pending.Shim, pending.Handlers = o.Shim(), result.Handlers
+	restart := o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, pending.ready) || o.isOutdated(ctx, file))
 	if restart {
-		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.restartLimit))
-		err := o.checkRestart(ctx)
+		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.RestartLimit))
+		err := o.CheckRestart(ctx)
 		if err == nil {
-			err = checkAttempt(o.stateDir, pending.Attempt, time.Now())
+			err = checkAttempt(o.StateDir, pending.Attempt, time.Now())
 		}
 		if err != nil {
 			return fmt.Errorf("%s was not changed: %w", file.path, err)
@@ -189,26 +195,26 @@ func (o *configureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 			}
 			// The programs that set up a node may have changed the file meanwhile.
 			o.restartSpread = 0
-			return o.run(ctx, stdout, stderr)
+			return o.Run(ctx, stdout, stderr)
 		}
 	}
 	waits := o.restartMode == restartOnReboot && !o.hasLoaded(ctx, queryTimeout, pending.ready)
 	err = o.apply(ctx, stderr, pending, restart, changed || waits, func() error {
 		if !changed {
-			fmt.Fprintf(stderr, "%s is already configured%s\n", o.config, handlerList(result.Handlers))
+			fmt.Fprintf(stderr, "%s is already configured%s\n", o.ConfigFile, handlerList(result.Handlers))
 			return nil
 		}
 		if err := file.write(result); err != nil {
 			return err
 		}
-		fmt.Fprintf(stderr, "configured %s%s\n", o.config, handlerList(result.Handlers))
+		fmt.Fprintf(stderr, "configured %s%s\n", o.ConfigFile, handlerList(result.Handlers))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if o.addHandler != "" {
-		_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.os))
+		_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
 	}
 	return err
 }
@@ -223,7 +229,7 @@ func handlerList(handlers []string) string {
 
 // spread waits for a random part of the time over which a cluster's nodes restart
 // containerd when they are first configured.
-func (o *configureOptions) spread(ctx context.Context, stderr io.Writer) error {
+func (o *ConfigureOptions) spread(ctx context.Context, stderr io.Writer) error {
 	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
 	select {

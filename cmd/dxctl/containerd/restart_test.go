@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package containerd
 
 import (
 	"cmp"
@@ -19,6 +19,10 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // killVariable makes this program a dxctl that is killed at the step with this number.
@@ -44,17 +48,14 @@ func TestMain(m *testing.M) {
 }
 
 func runKilled(at int, args []string) int {
-	t := target{os: "linux", step: func(name string) {
+	t := Restarter{step: func(name string) {
 		fmt.Println(name)
 		if at--; at == 0 {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // Until the signal arrives.
 		}
 	}}
-	command := (&configureOptions{target: t}).command("linux")
-	if args[0] == "unconfigure" {
-		command = (&unconfigureOptions{target: t}).command()
-	}
+	command := newCommand(args[0], t)
 	command.SetArgs(args[1:])
 	if command.Execute() != nil {
 		return 1
@@ -64,9 +65,9 @@ func runKilled(at int, args []string) int {
 
 // killed runs a command that is killed at a step, and returns its steps. It reports
 // whether the command had that many.
-func (b *bed) killed(t *testing.T, at int, args ...string) (steps []string, was bool) {
+func killed(t *testing.T, b *containerdtest.Node, at int, args ...string) (steps []string, was bool) {
 	t.Helper()
-	command := exec.Command(os.Args[0], b.arguments(args)...)
+	command := exec.Command(os.Args[0], append([]string{args[0]}, flags(b, args)...)...)
 	command.Env = append(os.Environ(), killVariable+"="+strconv.Itoa(at))
 	out, err := command.Output()
 	var exit *exec.ExitError
@@ -85,48 +86,46 @@ func TestKilledAtEachStep(t *testing.T) {
 		want    string // the configuration in the end, if not configured
 	}{
 		"configure":                 {command: "configure"},
-		"configure, and put back":   {command: "configure", refuses: true, want: mine},
-		"unconfigure":               {command: "unconfigure", want: mine},
+		"configure, and put back":   {command: "configure", refuses: true, want: containerdtest.Config},
+		"unconfigure":               {command: "unconfigure", want: containerdtest.Config},
 		"unconfigure, and put back": {command: "unconfigure", refuses: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for at, was := 1, true; was; at++ {
-				b := newBed(t, mine)
-				restart := []string{"--restart", "--restart-command", "touch " + filepath.Join(b.root, "restarted")}
+				b := containerdtest.New(t, containerdtest.Config)
+				restart := []string{"--restart", "--restart-command", "touch " + filepath.Join(b.Root, "restarted")}
 				if test.command == "unconfigure" {
-					b.must(t, append([]string{"configure"}, restart...)...)
+					must(t, b, append([]string{"configure"}, restart...)...)
 				}
-				configured := b.read(t)
+				configured := b.Read(t)
 				if test.refuses {
 					// containerd starts with what it has now only.
-					refuse := fmt.Sprintf("cmp -s %s %s && touch %s", b.config, filepath.Join(b.root, "accepted"), filepath.Join(b.root, "restarted"))
-					b.write(t, filepath.Join(b.root, "accepted"), configured)
+					refuse := fmt.Sprintf("cmp -s %s %s && touch %s", b.Config, filepath.Join(b.Root, "accepted"), filepath.Join(b.Root, "restarted"))
+					b.Write(t, filepath.Join(b.Root, "accepted"), configured)
 					restart[2] = refuse
 				}
 				args := append([]string{test.command}, restart...)
 				var steps []string
-				if steps, was = b.killed(t, at, args...); !was {
+				if steps, was = killed(t, b, at, args...); !was {
 					t.Logf("steps %q", steps)
 					break
 				}
 				when := fmt.Sprintf("killed at %d, %s", at, steps[len(steps)-1])
-				_, stderr, err := b.run(t, args...)
+				_, stderr, err := run(t, b, args...)
 				if (err != nil) != test.refuses {
 					t.Errorf("%s: the next run: %v\n%s", when, err, stderr)
 				}
-				got := b.read(t)
-				if isOurs := strings.Contains(got, b.shim); isOurs != (test.want == "") || test.want != "" && got != test.want {
+				got := b.Read(t)
+				if isOurs := strings.Contains(got, b.Shim()); isOurs != (test.want == "") || test.want != "" && got != test.want {
 					t.Errorf("%s: the configuration is\n%s", when, got)
 				}
-				if exists(filepath.Join(b.state, pendingRestartName)) {
+				if durable.Exists(filepath.Join(b.State, pendingRestartName)) {
 					t.Errorf("%s: the record is left", when)
 				}
 				// containerd runs with that file.
-				if _, _, err := b.run(t, "status"); (err == nil) != (test.want == "") {
-					t.Errorf("%s: status: %v", when, err)
-				}
-				if exists(filepath.Join(b.root, "restarted")) {
+				checkLoaded(t, b, when, test.want == "")
+				if durable.Exists(filepath.Join(b.Root, "restarted")) {
 					t.Errorf("%s: containerd has not read its configuration", when)
 				}
 			}
@@ -153,20 +152,20 @@ func TestPendingRestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, mine)
-			if err := os.Mkdir(b.state, 0o700); err != nil {
+			b := containerdtest.New(t, containerdtest.Config)
+			if err := os.Mkdir(b.State, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(b.state, pendingRestartName), []byte(strings.NewReplacer("CONFIG", b.config, "MINE", hash([]byte(mine))).Replace(test.record)), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(b.State, pendingRestartName), []byte(strings.NewReplacer("CONFIG", b.Config, "MINE", hash([]byte(containerdtest.Config))).Replace(test.record)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			args := []string{"configure"}
 			if strings.Contains(name, "cannot") {
-				args = append(args, "--restart", "--restart-mode", "signal", "--cri-socket", b.socket)
+				args = append(args, "--restart", "--restart-mode", "signal", "--cri-socket", b.Socket)
 			} else if test.restart {
-				args = append(args, b.restart()...)
+				args = append(args, b.Restart()...)
 			}
-			_, stderr, err := b.run(t, args...)
+			_, stderr, err := run(t, b, args...)
 			if !strings.Contains(fmt.Sprint(stderr, err), test.want) {
 				t.Errorf("%v: %s, want %q", err, stderr, test.want)
 			}
@@ -177,22 +176,22 @@ func TestPendingRestart(t *testing.T) {
 // TestTask runs what the scheduled task runs.
 func TestTask(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, mine)
-	task := target{
-		os: "windows", config: b.config, criSocket: b.socket, stateDir: b.state, restart: true, restartMode: restartByService,
-		restartBy: "touch " + filepath.Join(b.root, "restarted"), restartLimit: time.Minute,
+	b := containerdtest.New(t, containerdtest.Config)
+	task := Restarter{
+		Instance: Instance{OS: "windows", ConfigFile: b.Config, CRISocket: b.Socket}, StateDir: b.State, Restart: true, restartMode: restartByService,
+		restartBy: "touch " + filepath.Join(b.Root, "restarted"), RestartLimit: time.Minute,
 	}
 	// A run that was ended with the container that it ran in, after it started the task.
-	b.killed(t, 4, append([]string{"configure"}, b.restart()...)...)
+	killed(t, b, 4, append([]string{"configure"}, b.Restart()...)...)
 	if err := task.runTask(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, "status")
-	log, err := os.ReadFile(filepath.Join(b.state, taskLog))
+	checkLoaded(t, b, "in the end", true)
+	log, err := os.ReadFile(filepath.Join(b.State, taskLog))
 	if err != nil || !strings.Contains(string(log), "restarted containerd") {
 		t.Errorf("%v: the log is %s", err, log)
 	}
-	if _, stderr := b.must(t, append([]string{"configure"}, b.restart()...)...); !strings.Contains(stderr, "is already configured") {
+	if _, stderr := must(t, b, append([]string{"configure"}, b.Restart()...)...); !strings.Contains(stderr, "is already configured") {
 		t.Error(stderr)
 	}
 	if err := task.runTask(t.Context()); err != nil {
@@ -202,7 +201,7 @@ func TestTask(t *testing.T) {
 	if err := task.waitForTask(t.Context()); err != nil {
 		t.Errorf("no task runs: %v", err)
 	}
-	lock := flock.New(filepath.Join(b.state, taskLock))
+	lock := flock.New(filepath.Join(b.State, taskLock))
 	if locked, err := lock.TryLock(); err != nil || !locked {
 		t.Fatal(locked, err)
 	}
@@ -220,17 +219,17 @@ func TestTask(t *testing.T) {
 // must not be that of the earlier one. There are tasks on Windows only.
 func TestTaskForgetsEarlierFailure(t *testing.T) {
 	t.Parallel()
-	task := target{os: "windows", stateDir: filepath.Join(t.TempDir(), "state")}
+	task := Restarter{Instance: Instance{OS: "windows"}, StateDir: filepath.Join(t.TempDir(), "state")}
 	for _, id := range []string{"a", ""} {
 		p := &pendingRestart{Attempt: id}
 		earlier := failedAttempt{Attempt: cmp.Or(id, taskCommand)}
-		if err := errors.Join(task.save(p), attemptRecord(task.stateDir).write(earlier)); err != nil {
+		if err := errors.Join(task.save(p), statefile.Write(attemptPath(task.StateDir), earlier)); err != nil {
 			t.Fatal(err)
 		}
 		if err := task.restartByTask(t.Context(), io.Discard, p); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%q: %v", id, err)
 		}
-		if last := lastAttempt(task.stateDir); last != nil {
+		if last := lastAttempt(task.StateDir); last != nil {
 			t.Errorf("%q: %v", id, last)
 		}
 	}
@@ -239,13 +238,13 @@ func TestTaskForgetsEarlierFailure(t *testing.T) {
 // TestCanceledOnWindows leaves the second restart to the next run.
 func TestCanceledOnWindows(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, mine)
+	b := containerdtest.New(t, containerdtest.Config)
 	// Killed when the configuration is written.
-	b.killed(t, 4, append([]string{"configure"}, b.restart()...)...)
+	killed(t, b, 4, append([]string{"configure"}, b.Restart()...)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	restarts := 0
-	windows := target{
-		os: "windows", config: b.config, criSocket: b.socket, stateDir: b.state, restart: true, restartBy: "exit 1", restartLimit: time.Minute,
+	windows := Restarter{
+		Instance: Instance{OS: "windows", ConfigFile: b.Config, CRISocket: b.Socket}, StateDir: b.State, Restart: true, restartBy: "exit 1", RestartLimit: time.Minute,
 		step: func(name string) {
 			if name == "restart" {
 				restarts++
@@ -253,29 +252,29 @@ func TestCanceledOnWindows(t *testing.T) {
 			}
 		},
 	}
-	if err := windows.finishPending(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "run the command again") {
+	if err := windows.FinishPending(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "run the command again") {
 		t.Error(err)
 	}
-	if got := b.read(t); got != mine || restarts != 1 {
+	if got := b.Read(t); got != containerdtest.Config || restarts != 1 {
 		t.Errorf("%d restarts; the configuration is\n%s", restarts, got)
 	}
-	if _, _, err := b.run(t, append([]string{"configure"}, b.restart()...)...); err == nil || !strings.Contains(err.Error(), "containerd runs with it") {
+	if _, _, err := run(t, b, append([]string{"configure"}, b.Restart()...)...); err == nil || !strings.Contains(err.Error(), "containerd runs with it") {
 		t.Errorf("the next run: %v", err)
 	}
-	b.must(t, append([]string{"configure"}, b.restart()...)...)
-	b.must(t, "status")
+	must(t, b, append([]string{"configure"}, b.Restart()...)...)
+	checkLoaded(t, b, "in the end", true)
 }
 
 // TestRestartOnReboot leaves containerd alone.
 func TestRestartOnReboot(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, mine)
+	b := containerdtest.New(t, containerdtest.Config)
 	for _, command := range []string{"configure", "configure", "unconfigure"} { // Again before the reboot.
-		if _, stderr := b.must(t, command, "--restart", "--restart-mode", "onReboot"); !strings.Contains(stderr, "in force after the node's next reboot") || strings.Contains(stderr, "restarted") {
+		if _, stderr := must(t, b, command, "--restart", "--restart-mode", "onReboot"); !strings.Contains(stderr, "in force after the node's next reboot") || strings.Contains(stderr, "restarted") {
 			t.Errorf("%s: %s", command, stderr)
 		}
 	}
-	if got := b.read(t); got != mine {
+	if got := b.Read(t); got != containerdtest.Config {
 		t.Error(got)
 	}
 }
@@ -288,22 +287,22 @@ func (w writerFunc) Write(text []byte) (int, error) { w(string(text)); return le
 // the file meanwhile.
 func TestRestartSpread(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, mine)
+	b := containerdtest.New(t, containerdtest.Config)
 	for _, first := range []bool{true, false} {
 		waits := false
-		command := newConfigureCommand("linux")
+		command := newCommand("configure", Restarter{})
 		command.SetErr(writerFunc(func(text string) {
 			if strings.Contains(text, "--restart-spread") {
 				waits = true
-				b.write(t, b.config, mine+"oom_score = -999\n")
+				b.Write(t, b.Config, containerdtest.Config+"oom_score = -999\n")
 			}
 		}))
-		command.SetArgs(b.arguments(append([]string{"configure", "--restart-spread", "10ms"}, b.restart()...))[1:])
+		command.SetArgs(flags(b, append([]string{"configure", "--restart-spread", "10ms"}, b.Restart()...)))
 		if err := command.ExecuteContext(t.Context()); err != nil || waits != first {
 			t.Errorf("waits: %t, %v", waits, err)
 		}
 	}
-	if got := b.read(t); !strings.Contains(got, "oom_score = -999") || !strings.Contains(got, b.shim) {
+	if got := b.Read(t); !strings.Contains(got, "oom_score = -999") || !strings.Contains(got, b.Shim()) {
 		t.Errorf("the configuration is\n%s", got)
 	}
 }
@@ -311,9 +310,9 @@ func TestRestartSpread(t *testing.T) {
 // TestIsOutdated: containerd is restarted for our own change only, and only once.
 func TestIsOutdated(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{containerdProgram, "systemd"} {
-		b := newBed(t, mine)
-		socket := b.socket + "2"
+	for _, program := range []string{programName, "systemd"} {
+		b := containerdtest.New(t, containerdtest.Config)
+		socket := b.Socket + "2"
 		command := exec.Command(os.Args[0], socket)
 		command.Env = append(os.Environ(), listenerVariable+"="+program)
 		input, err := command.StdinPipe()
@@ -325,20 +324,20 @@ func TestIsOutdated(t *testing.T) {
 		if _, err := output.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		target, m := target{criSocket: socket}, &managedFile{path: b.config, state: b.root}
+		target, m := Restarter{Instance: Instance{CRISocket: socket}}, &managedFile{path: b.Config, state: b.Root}
 		check := func(when string, want bool) {
 			t.Helper()
 			if got := target.isOutdated(t.Context(), m); got != want {
 				t.Errorf("%s, %s: %t", program, when, got)
 			}
 		}
-		b.write(t, b.config, mine+"# changed\n")
+		b.Write(t, b.Config, containerdtest.Config+"# changed\n")
 		check("changed by others", false)
-		b.write(t, m.record().path, "{}")
-		check("changed since it was started", program == containerdProgram)
+		b.Write(t, m.recordPath(), "{}")
+		check("changed since it was started", program == programName)
 		for when, offset := range map[string]time.Duration{"changed before it was started": -time.Hour, "the clock was set back since": time.Hour} {
 			at := time.Now().Add(offset)
-			if err := os.Chtimes(m.record().path, at, at); err != nil {
+			if err := os.Chtimes(m.recordPath(), at, at); err != nil {
 				t.Fatal(err)
 			}
 			check(when, false)
@@ -349,11 +348,11 @@ func TestIsOutdated(t *testing.T) {
 // TestConfigurationKeepsItsGroup, and the copy has it too: both can have credentials.
 func TestConfigurationKeepsItsGroup(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, mine)
-	if os.Chown(b.config, 0, 23456) != nil {
+	b := containerdtest.New(t, containerdtest.Config)
+	if os.Chown(b.Config, 0, 23456) != nil {
 		return // Only root can.
 	}
-	if err := errors.Join(os.Chmod(b.config, 0o640), os.Chown(b.root, 0, 34567), os.Chmod(b.root, 0o755|os.ModeSetgid)); err != nil {
+	if err := errors.Join(os.Chmod(b.Config, 0o640), os.Chown(b.Root, 0, 34567), os.Chmod(b.Root, 0o755|os.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}
 	check := func(when string, paths ...string) {
@@ -368,13 +367,13 @@ func TestConfigurationKeepsItsGroup(t *testing.T) {
 			}
 		}
 	}
-	flags, _ := b.restarts(t)
-	if _, _, err := b.run(t, append([]string{"configure"}, flags...)...); err == nil || b.read(t) != mine {
+	flags, _ := restarts(t, b)
+	if _, _, err := run(t, b, append([]string{"configure"}, flags...)...); err == nil || b.Read(t) != containerdtest.Config {
 		t.Errorf("the change was not undone: %v", err)
 	}
-	check("restored", b.config)
-	b.must(t, "configure")
-	check("configured", b.config, b.config+backupSuffix)
-	b.must(t, "unconfigure")
-	check("unconfigured", b.config)
+	check("restored", b.Config)
+	must(t, b, "configure")
+	check("configured", b.Config, b.Config+backupSuffix)
+	must(t, b, "unconfigure")
+	check("unconfigured", b.Config)
 }

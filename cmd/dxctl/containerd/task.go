@@ -1,4 +1,4 @@
-package main
+package containerd
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
@@ -33,17 +34,20 @@ const (
 	taskPoll   = 200 * time.Millisecond
 )
 
-// taskFiles returns the files that a task leaves in the state directory.
-func taskFiles(state string) []string {
-	return []string{filepath.Join(state, taskProgram), filepath.Join(state, taskLog), filepath.Join(state, taskLock)}
+// DeleteTask deletes the scheduled task.
+func DeleteTask(ctx context.Context) error { return service.DeleteTask(ctx, taskName) }
+
+// Leftovers returns the files in the state directory that outlive a command.
+func Leftovers(state string) []string {
+	return []string{filepath.Join(state, taskProgram), filepath.Join(state, taskLog), filepath.Join(state, taskLock), attemptPath(state)}
 }
 
 // taskLimit bounds the task: a restart, and one after the configuration is restored.
-func (t *target) taskLimit() time.Duration { return 2*t.restartLimit + taskMargin }
+func (t *Restarter) taskLimit() time.Duration { return 2*t.RestartLimit + taskMargin }
 
 // restartByTask starts the task for p and waits for its end. If the restart ends this
 // process, the next run finds the result.
-func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRestart) error {
+func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pendingRestart) error {
 	if p.Attempt == "" {
 		p.Attempt = taskCommand // The task reports a failure there.
 		if err := t.save(p); err != nil {
@@ -51,25 +55,25 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 		}
 	}
 	// A failure that is recorded afterward is the task's.
-	if err := attemptRecord(t.stateDir).remove(); err != nil {
+	if err := statefile.Remove(attemptPath(t.StateDir)); err != nil {
 		return err
 	}
-	program := filepath.Join(t.stateDir, taskProgram)
+	program := filepath.Join(t.StateDir, taskProgram)
 	if err := copySelf(program); err != nil {
 		return err
 	}
 	err := service.RunTask(ctx, service.Task{
 		Name: taskName, Program: program, Limit: t.taskLimit() + taskMargin, // It ends by itself before.
 		Args: []string{
-			"runtime", taskCommand, "--state-dir", t.stateDir, "--config", t.config, "--cri-socket", t.criSocket,
-			"--service", t.serviceName, "--restart-timeout", t.restartLimit.String(), "--restart",
+			"runtime", taskCommand, "--state-dir", t.StateDir, "--containerd-config", t.ConfigFile, "--cri-socket", t.CRISocket,
+			"--service", t.serviceName, "--restart-timeout", t.RestartLimit.String(), "--restart",
 		},
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the scheduled task %q restarts containerd; its log is %s\n", taskName, filepath.Join(t.stateDir, taskLog))
-	for deadline := time.Now().Add(t.taskLimit()); exists(t.pending().path) && lastAttempt(t.stateDir) == nil; {
+	fmt.Fprintf(out, "the scheduled task %q restarts containerd; its log is %s\n", taskName, filepath.Join(t.StateDir, taskLog))
+	for deadline := time.Now().Add(t.taskLimit()); durable.Exists(t.pendingPath()) && lastAttempt(t.StateDir) == nil; {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the scheduled task %q has not finished after %v", taskName, t.taskLimit())
 		}
@@ -79,7 +83,7 @@ func (t *target) restartByTask(ctx context.Context, out io.Writer, p *pendingRes
 		case <-time.After(taskPoll):
 		}
 	}
-	if last := lastAttempt(t.stateDir); last != nil {
+	if last := lastAttempt(t.StateDir); last != nil {
 		return errors.New(last.Cause)
 	}
 	return nil
@@ -102,40 +106,40 @@ func copySelf(path string) error {
 }
 
 // waitForTask waits while the task runs.
-func (t *target) waitForTask(ctx context.Context) error {
-	if !exists(filepath.Join(t.stateDir, taskLock)) {
+func (t *Restarter) waitForTask(ctx context.Context) error {
+	if !durable.Exists(filepath.Join(t.StateDir, taskLock)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.taskLimit())
 	defer cancel()
-	lock := flock.New(filepath.Join(t.stateDir, taskLock))
+	lock := flock.New(filepath.Join(t.StateDir, taskLock))
 	if _, err := lock.TryLockContext(ctx, taskPoll); err != nil {
 		return fmt.Errorf("wait for the scheduled task %q: %w", taskName, err)
 	}
 	return lock.Close()
 }
 
-// newFinishRestartCommand returns the hidden command that the task runs.
-func newFinishRestartCommand(goos string) *cobra.Command {
-	t := target{os: goos}
+// NewFinishRestartCommand returns the hidden command that the task runs.
+func NewFinishRestartCommand(goos string) *cobra.Command {
+	t := Restarter{Instance: Instance{OS: goos}}
 	command := &cobra.Command{
 		Use:    taskCommand,
 		Short:  "Finish a restart of containerd, for the scheduled task",
 		Hidden: true,
 		RunE:   func(c *cobra.Command, _ []string) error { return t.runTask(c.Context()) },
 	}
-	t.addFlags(command.Flags())
-	t.addChangeFlags(command)
+	t.AddFlags(command.Flags())
+	t.AddRestartFlags(command)
 	return command
 }
 
-func (t *target) runTask(ctx context.Context) (err error) {
-	lock := flock.New(filepath.Join(t.stateDir, taskLock), flock.SetPermissions(0o600))
+func (t *Restarter) runTask(ctx context.Context) (err error) {
+	lock := flock.New(filepath.Join(t.StateDir, taskLock), flock.SetPermissions(0o600))
 	if locked, err := lock.TryLock(); err != nil || !locked {
 		return errors.Join(err, errors.New("another task runs"))
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	log, err := os.OpenFile(filepath.Join(t.stateDir, taskLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(filepath.Join(t.StateDir, taskLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -154,12 +158,12 @@ func (t *target) runTask(ctx context.Context) (err error) {
 			say(deleteErr.Error())
 		}
 	}()
-	p, err := t.pending().read()
+	p, err := statefile.Read[pendingRestart](t.pendingPath())
 	if p == nil || err != nil {
 		return err
 	}
 	if inPlace, err := p.inPlace(); err != nil || !inPlace {
-		return errors.Join(err, t.pending().remove())
+		return errors.Join(err, statefile.Remove(t.pendingPath()))
 	}
 	return t.finish(ctx, log, p)
 }

@@ -1,0 +1,355 @@
+//go:build unix
+
+package containerd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+)
+
+// newCommand returns a command of 'dxctl runtime'.
+func newCommand(name string, r Restarter) *cobra.Command {
+	r.OS = "linux"
+	if name == "configure" {
+		return (&ConfigureOptions{Restarter: r}).command()
+	}
+	return (&unconfigureOptions{Restarter: r}).command()
+}
+
+// flags returns the arguments of a command on a node; the first one is its name.
+func flags(n *containerdtest.Node, args []string) []string {
+	all := n.Flags()
+	if args[0] == "configure" {
+		all = append(all, "--shim-dir", n.ShimDir)
+	}
+	return append(all, args[1:]...)
+}
+
+// run runs 'dxctl runtime'.
+func run(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return containerdtest.Run(t, newCommand(args[0], Restarter{}), flags(n, args)...)
+}
+
+func must(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, err := run(t, n, args...)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s%s", args, err, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// checkLoaded fails the test unless the running containerd uses the shim, or does not.
+func checkLoaded(t *testing.T, n *containerdtest.Node, when string, want bool) {
+	t.Helper()
+	loaded, err := (&Instance{CRISocket: n.Socket}).Load(t.Context())
+	if got := len(OurHandlers(loaded.Handlers)) > 0; err != nil || got != want {
+		t.Errorf("%s: containerd uses the shim: %t, %v", when, got, err)
+	}
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config)
+	before := b.Names(t)
+	stdout, _ := must(t, b, "configure", "--dry-run")
+	for _, want := range []string{"--- " + b.Config + "\n", " version = 2 # mine\n", "\n+  runtime_path = '" + b.Shim() + "'\n"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	if diff := cmp.Diff(before, b.Names(t)); diff != "" || b.Read(t) != containerdtest.Config {
+		t.Errorf("written: %s", diff)
+	}
+}
+
+// TestNothingToConfigure: NRI is on in containerd 2. Its file is neither created nor touched,
+// and containerd is not restarted.
+func TestNothingToConfigure(t *testing.T) {
+	t.Parallel()
+	for _, config := range []string{"", containerdtest.Config, "oom_score = 0\n"} {
+		b := containerdtest.New(t, config)
+		before := b.Names(t)
+		flags, count := restarts(t, b)
+		must(t, b, append([]string{"configure", "--no-shim", "--containerd-major", "2"}, flags...)...)
+		if diff := cmp.Diff(before, b.Names(t)); diff != "" || b.Read(t) != config || count() != 0 {
+			t.Errorf("%q: %d restarts, changes: %s", config, count(), diff)
+		}
+	}
+}
+
+// restarts returns a command that counts, and how often it was called.
+func restarts(t *testing.T, b *containerdtest.Node) (flags []string, count func() int) {
+	t.Helper()
+	file := filepath.Join(b.Root, "restarts")
+	return []string{"--restart", "--restart-command", "echo restart >>" + file, "--restart-timeout", "1500ms"}, func() int {
+		text, _, err := readFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "restart")
+	}
+}
+
+// TestConfigureDoesNotRestartAgainAndAgain where containerd does not load the file,
+// as the kubelet has an init container do that fails.
+func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config)
+	flags, count := restarts(t, b)
+	configure := append([]string{"configure"}, flags...)
+	attempts := func(want int, says string) {
+		t.Helper()
+		_, _, err := run(t, b, configure...)
+		if err == nil || !strings.Contains(err.Error(), says) || count() != want {
+			t.Errorf("%d restarts, %v; want %d, and %q", count(), err, want, says)
+		}
+	}
+	const back, refused = " was restored, and containerd runs with it", " was not changed: containerd did not restart with this configuration at "
+	attempts(2, back)
+	attempts(2, refused)
+	attempts(2, refused)
+	if b.Read(t) != containerdtest.Config {
+		t.Errorf("the file is\n%s", b.Read(t))
+	}
+	if err := os.Remove(filepath.Join(b.State, attemptName)); err != nil {
+		t.Fatal(err)
+	}
+	attempts(4, back)
+	b.Write(t, b.Config, containerdtest.Config+"# changed\n")
+	attempts(6, back)
+	configure = append(configure, "--restart-timeout", "310ms")
+	attempts(8, back)
+	attempts(8, refused)
+
+	// A successful attempt removes the record.
+	must(t, b, append([]string{"configure"}, b.Restart()...)...)
+	if durable.Exists(filepath.Join(b.State, attemptName)) {
+		t.Error("the record of the attempt is left")
+	}
+}
+
+// unconfigure does not restart containerd if a handler would still use our shim
+// afterward, because others configured it.
+func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config)
+	must(t, b, "configure")
+	b.Write(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.Base, 1))
+	if err := os.WriteFile(filepath.Join(b.Root, "restarted"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags, count := restarts(t, b)
+	for range 3 {
+		_, stderr, err := run(t, b, append([]string{"unconfigure"}, flags...)...)
+		if err == nil || !strings.Contains(err.Error(), "still use the shim: runtime handlers runc") || !strings.Contains(stderr, "was changed since") || !durable.Exists(filepath.Join(b.State, journalName)) {
+			t.Fatalf("error %v, %s", err, stderr)
+		}
+	}
+	// The first time, our annotations are taken out.
+	if count() != 1 {
+		t.Errorf("%d restarts, want 1", count())
+	}
+}
+
+// In a pod, a link can point to a directory that is not mounted.
+func TestLinkThatLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, "")
+	if err := os.Symlink(filepath.Join(b.Root, "unseen", "config.toml"), b.Config); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"configure", "unconfigure"} {
+		if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), b.Config+" is a symbolic link; use its target") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if _, err := os.Readlink(b.Config); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnconfigureKeepsOthersChanges(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, "")
+	must(t, b, "configure")
+	b.Write(t, b.Config, b.Read(t)+"\n[debug]\n  level = \"debug\"\n")
+	must(t, b, "configure", "--add-handler=other") // after another program's change
+	must(t, b, "unconfigure")
+	if diff := cmp.Diff("version = 2\n\n[debug]\n  level = \"debug\"\n", b.Read(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(b.State); err == nil {
+		t.Error("the state directory is left")
+	}
+}
+
+func TestAnotherFileInItsPlace(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n")
+	must(t, b, "configure")
+	const fresh = "version = 3\n"
+	b.Write(t, b.Config, fresh)
+	must(t, b, "configure", "--containerd-major=2")
+	must(t, b, "unconfigure", "--containerd-major=2")
+	if diff := cmp.Diff(fresh, b.Read(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		config string
+		args   []string
+		want   string
+	}{
+		"not TOML":          {"version = 2\nx = = 1\n", []string{"configure"}, "config.toml:2:"},
+		"no shim":           {containerdtest.Config, []string{"configure", "--shim-dir", "/nowhere"}, "dxctl runtime install"},
+		"a relative shim":   {containerdtest.Config, []string{"configure", "--shim-dir", "bin"}, "not an absolute path"},
+		"nothing to do":     {containerdtest.Config, []string{"configure", "--no-shim", "--no-nri"}, "leave nothing to configure"},
+		"handler, no shim":  {containerdtest.Config, []string{"configure", "--no-shim", "--handler=x"}, "excludes --handler"},
+		"handler's name":    {containerdtest.Config, []string{"configure", "--add-handler=GPU_1"}, "lowercase letters"},
+		"handler's hyphen":  {containerdtest.Config, []string{"configure", "--add-handler=-gpu"}, "lowercase letters"},
+		"file version":      {containerdtest.Config, []string{"configure", "--file-version=1"}, "--file-version 1"},
+		"command, no reset": {containerdtest.Config, []string{"configure", "--restart-command=x"}, "requires --restart"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := containerdtest.New(t, test.config)
+			_, _, err := run(t, b, test.args...)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+			if b.Read(t) != test.config {
+				t.Errorf("the file is\n%s", b.Read(t))
+			}
+		})
+	}
+}
+
+// containerd reads imports of imports, and does not start without one.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	const ours = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n"
+	for name, test := range map[string]struct {
+		imports string
+		files   map[string]string
+		want    string
+	}{
+		"none":               {`["conf.d/*.toml"]`, nil, ""},
+		"harmless":           {`["conf.d/*.toml"]`, map[string]string{"a.toml": "version = 2\nimports = ['../config.toml', 'a.toml']\n"}, ""},
+		"override":           {`["conf.d/*.toml"]`, map[string]string{"a.toml": ours}, "conf.d/a.toml, which "},
+		"override by import": {`["conf.d/a.toml"]`, map[string]string{"a.toml": "version = 2\nimports = ['b']\n", "b": ours}, "conf.d/b, which "},
+		"syntax":             {`["./conf.d/a.toml"]`, map[string]string{"a.toml": "= 1"}, "conf.d/a.toml:1:1"},
+		"missing":            {`["conf.d/a.toml"]`, nil, "conf.d/a.toml: no such file"},
+		"missing by import":  {`["conf.d/a.toml"]`, map[string]string{"a.toml": "version = 2\nimports = ['b']\n"}, "conf.d/b: no such file"},
+		"bad pattern":        {`["conf.d/[*"]`, nil, "syntax error in pattern"},
+	} {
+		b := containerdtest.New(t, "imports = "+test.imports+"\n"+containerdtest.Config)
+		if err := os.Mkdir(filepath.Join(b.Root, "conf.d"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range test.files {
+			b.Write(t, filepath.Join(b.Root, "conf.d", file), text)
+		}
+		_, _, err := run(t, b, "configure")
+		if err == nil {
+			_, _, err = run(t, b, "configure") // The file is not an import of its own.
+		}
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: error %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+func TestRestartModeUsage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		os, mode, by, want string
+	}{
+		{"linux", "", "", ""},
+		{"linux", restartByService, "true", ""},
+		{"linux", restartBySignal, "", ""},
+		{"linux", restartBySignal, "true", "excludes --restart-mode"},
+		{"windows", restartBySignal, "", "is not supported on windows"},
+		{"linux", restartByTask, "", "is not supported on linux"},
+	} {
+		err := (&Restarter{Instance: Instance{OS: test.os}, Restart: true, restartMode: test.mode, restartBy: test.by}).Check()
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+func TestRecordThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	for text, perm := range map[string]os.FileMode{"{": 0o600, "": 0o666} {
+		b := containerdtest.New(t, containerdtest.Config)
+		must(t, b, "configure")
+		record := filepath.Join(b.State, journalName)
+		if text != "" {
+			b.Write(t, record, text)
+		}
+		if err := os.Chmod(record, perm); err != nil {
+			t.Fatal(err)
+		}
+		configured := b.Read(t)
+		for _, command := range []string{"configure", "unconfigure"} {
+			if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), record) || text == "" && !errors.Is(err, durable.ErrUntrusted) {
+				t.Errorf("%s: error %v", command, err)
+			}
+		}
+		if after, err := os.ReadFile(record); err != nil || text != "" && string(after) != text || b.Read(t) != configured {
+			t.Errorf("written over: %q, %v", after, err)
+		}
+	}
+}
+
+func TestLinkStaysALink(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config)
+	link := filepath.Join(b.Root, "link.toml")
+	if err := os.Symlink(b.Config, link); err != nil {
+		t.Fatal(err)
+	}
+	target := b.Config
+	b.Config = link
+	must(t, b, "configure")
+	if got, err := os.Readlink(link); err != nil || got != target {
+		t.Errorf("%q, %v", got, err)
+	}
+	must(t, b, "unconfigure")
+	if b.Read(t) != containerdtest.Config {
+		t.Errorf("the file is\n%s", b.Read(t))
+	}
+}
+
+// TestRealShim: the handler that has the node policy's shim can run ours, which runs that.
+func TestRealShim(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config+"[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.a]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/a'\n")
+	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "runtime handler a has runtime_path /opt/a, which is not the shim that ours runs") {
+		t.Errorf("another shim: %v", err)
+	}
+	p := policy.Default()
+	p.Shim.Runtime = "/opt/a"
+	if err := policy.Write(b.State, p); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, stderr := must(t, b, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.Shim()+"'") {
+		t.Errorf("the policy's shim: %s%s", stdout, stderr)
+	}
+}

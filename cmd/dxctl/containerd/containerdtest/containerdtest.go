@@ -1,0 +1,157 @@
+// Package containerdtest has a node with a containerd for tests of dxctl.
+package containerdtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+)
+
+// Config is a configuration file without handlers.
+const Config = "version = 2 # mine\n"
+
+// Node is a node: a configuration file, a shim, and a containerd that loads the file when its
+// restart command has made the file "restarted".
+type Node struct {
+	Root, Config, State, Socket, ShimDir string
+	Sandboxes                            []*cri.PodSandbox // set before the first query
+}
+
+// containerd answers for what the file said when it was last restarted, as the real one does
+// in its CRI status.
+type containerd struct {
+	cri.UnimplementedRuntimeServiceServer
+	node *Node
+
+	mu     sync.Mutex
+	loaded []byte
+}
+
+func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if os.Remove(c.node.restarted()) == nil {
+		c.loaded, _ = os.ReadFile(c.node.Config)
+	}
+	f, err := containerdconfig.Read(c.loaded, containerdconfig.Node{OS: "linux"})
+	if err != nil {
+		return nil, err
+	}
+	runtimes := map[string]any{}
+	for _, h := range f.Handlers {
+		runtimes[h.Name] = map[string]any{"runtimeType": h.RuntimeType, "runtimePath": h.RuntimePath}
+	}
+	config, err := json.Marshal(map[string]any{"containerd": map[string]any{"runtimes": runtimes}})
+	return &cri.StatusResponse{Info: map[string]string{"config": string(config)}}, err
+}
+
+func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
+}
+
+func (c *containerd) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{Items: c.node.Sandboxes}, nil
+}
+
+// New returns a node whose containerd runs with config; "" stands for no file.
+func New(t *testing.T, config string) *Node {
+	t.Helper()
+	root := t.TempDir()
+	in := func(name string) string { return filepath.Join(root, name) }
+	n := &Node{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s"), ShimDir: root}
+	// A process that is forked meanwhile has the file open for an instant longer, and it could
+	// not be run: https://github.com/golang/go/issues/22315.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(n.Shim(), []byte("#!/bin/sh\necho "+shimfile.Base+" 1.0\n"), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config != "" {
+		n.Write(t, n.Config, config)
+	}
+	listener, err := net.Listen("unix", n.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(server, &containerd{node: n, loaded: []byte(config)})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return n
+}
+
+// Shim returns the path of the runtime shim.
+func (n *Node) Shim() string { return filepath.Join(n.ShimDir, shimfile.Name()) }
+
+func (n *Node) restarted() string { return filepath.Join(n.Root, "restarted") }
+
+// Restart returns the flags with which a command restarts containerd.
+func (n *Node) Restart() []string {
+	return []string{"--restart", "--restart-command", "touch " + n.restarted()}
+}
+
+// Flags returns the flags that select the node's containerd.
+func (n *Node) Flags() []string {
+	return []string{"--containerd-config", n.Config, "--cri-socket", n.Socket, "--state-dir", n.State}
+}
+
+// Write writes a file.
+func (n *Node) Write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Read returns the configuration file, "" if there is none.
+func (n *Node) Read(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(n.Config)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Names returns the names of the node's files.
+func (n *Node) Names(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(n.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// Run runs a command, with args unless it has its own.
+func Run(t *testing.T, command *cobra.Command, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out, errs bytes.Buffer
+	command.SetOut(&out)
+	command.SetErr(&errs)
+	if args != nil {
+		command.SetArgs(args)
+	}
+	err = command.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}

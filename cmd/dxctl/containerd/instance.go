@@ -1,0 +1,150 @@
+// Package containerd changes the configuration of a node's containerd, restarts it, and
+// undoes that.
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
+)
+
+// queryTimeout limits a query whose answer is optional.
+const queryTimeout = 2 * time.Second
+
+// programName is the name of containerd's process.
+const programName = "containerd"
+
+// Instance is the containerd of a node, whether or not it runs.
+type Instance struct {
+	OS         string // the node's, as in runtime.GOOS
+	ConfigFile string
+	CRISocket  string
+	Major      int // 0 for that of the running containerd
+}
+
+// AddFlags adds the flags that select the containerd.
+func (i *Instance) AddFlags(flags *pflag.FlagSet) {
+	places := paths.Default()
+	flags.SortFlags = false
+	flags.StringVar(&i.ConfigFile, "containerd-config", places.ContainerdConfig, "containerd's configuration `FILE`")
+	flags.StringVar(&i.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: the running one's)")
+}
+
+// Check returns an error about flags that cannot be used.
+func (i *Instance) Check() error {
+	if i.Major < 0 || i.Major > 2 {
+		return cli.Usage("--containerd-major %d: want 1, 2, or 0", i.Major)
+	}
+	return nil
+}
+
+// Node returns how containerd reads its file.
+func (i *Instance) Node(ctx context.Context) containerdconfig.Node {
+	node := containerdconfig.Node{OS: i.OS, Major: i.Major}
+	if node.Major != 0 {
+		return node
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	loaded, _ := i.Load(ctx) // Without an answer, the version of the file decides.
+	node.Major = loaded.Major
+	return node
+}
+
+// Load returns the configuration of the running containerd.
+func (i *Instance) Load(ctx context.Context) (containerdconfig.Loaded, error) {
+	connection, err := containerdconfig.Dial(i.CRISocket)
+	if err != nil {
+		return containerdconfig.Loaded{}, err
+	}
+	defer connection.Close()
+	return containerdconfig.Load(ctx, connection)
+}
+
+// ReadFile reads the configuration file. A file that does not exist is empty.
+func (i *Instance) ReadFile(node containerdconfig.Node) (containerdconfig.File, error) {
+	text, _, err := readFile(i.ConfigFile)
+	if err != nil {
+		return containerdconfig.File{}, err
+	}
+	file, err := containerdconfig.Read(text, node)
+	return file, locate(i.ConfigFile, err)
+}
+
+// Imports returns an error for each file that f imports, also by another one, if it decides
+// what we configure, or cannot be used: containerd does not start with it. The former
+// match [doctor.ErrOverridden].
+// https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
+func (i *Instance) Imports(f containerdconfig.File, node containerdconfig.Node) (problems []error) {
+	add := func(file string, err error) {
+		if err != nil {
+			problems = append(problems, locate(file, err))
+		}
+	}
+	read := map[string]bool{filepath.Clean(i.ConfigFile): true}
+	pending, err := resolveImports(i.ConfigFile, f.Imports)
+	add(i.ConfigFile, err)
+	for len(pending) > 0 {
+		name := pending[0]
+		pending = pending[1:]
+		if read[name] {
+			continue
+		}
+		read[name] = true
+		text, err := durable.Read(name, math.MaxInt64)
+		var keys, imports []string
+		if err == nil {
+			keys, imports, err = containerdconfig.Overrides(text, f, node)
+		}
+		add(name, err)
+		for _, key := range keys {
+			problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that to %[2]s", name, i.ConfigFile, key, doctor.ErrOverridden))
+		}
+		imports, err = resolveImports(name, imports)
+		add(name, err)
+		pending = append(pending, imports...)
+	}
+	return problems
+}
+
+// resolveImports returns the files that a configuration file imports.
+func resolveImports(file string, imports []string) (files []string, err error) {
+	for _, name := range imports {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		found := []string{filepath.Clean(name)}
+		if strings.Contains(name, "*") {
+			if found, err = filepath.Glob(name); err != nil {
+				return nil, fmt.Errorf("imports: %s: %w", name, err)
+			}
+		}
+		files = append(files, found...)
+	}
+	return files, nil
+}
+
+// locate adds the name of a file to an error.
+func locate(file string, err error) error {
+	var syntax *containerdconfig.SyntaxError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%s:%w", file, err)
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}

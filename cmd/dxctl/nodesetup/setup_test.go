@@ -1,0 +1,237 @@
+//go:build unix
+
+package nodesetup
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+const header = "apiVersion: directx.microsoft.com/v1alpha1\nkind: "
+
+// inventory writes the inventory of a display GPU with a device node, or with another detail.
+func (p place) inventory(t *testing.T, detail string) string {
+	t.Helper()
+	file := filepath.Join(p.Root, "inventory.yaml")
+	p.put(t, file, header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+detail+"}]\n", 0o600)
+	return file
+}
+
+// newSetup returns what finds the GPUs of an inventory.
+func newSetup(inventory string) setupOptions {
+	return setupOptions{gpus: gpus.Node{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
+}
+
+// setup runs 'dxctl runtime setup' on a node until ctx ends, and returns what it prints.
+func (p place) setup(ctx context.Context, o setupOptions, args ...string) (string, error) {
+	o.configure.OS = "linux"
+	inventory := o.gpus.Inventory
+	command := o.command()
+	var out strings.Builder
+	command.SetOut(io.Discard)
+	command.SetErr(&out)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	all := append(p.Flags(), "--inventory", inventory, "--from", p.source, "--shim-dir", p.dir, "--host-root", p.host(), "--setup-file", p.report())
+	command.SetArgs(append(all, args...))
+	err := command.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+func (p place) host() string   { return filepath.Join(p.Root, "host") }
+func (p place) report() string { return filepath.Join(p.Root, "report") }
+
+// TestSetup changes what a node has while dxctl waits.
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	const noInventory, ownFile = "no inventory", "its own file"
+	for name, appear := range map[string]string{
+		"a device node":     "host/dev/dxg",
+		"configured before": "state/runtime-configure.json",
+		"installed before":  "bin/" + shimfile.Name(),
+		noInventory:         "host/dev/dxg",
+		ownFile:             "host/dev/dxg",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, containerdtest.Config)
+			p.apply(t, p.real, "")
+			o, reason := newSetup(p.inventory(t, "linux: {deviceNodes: [/dev/dxg]}")), errNoGPU.Error()
+			switch name {
+			case noInventory:
+				o.gpus.Inventory, reason = "", node.ErrNoInventory.Error()
+			case ownFile:
+				o.defaultConfig = filepath.Join(p.Root, "config.yaml")
+				p.put(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpus.Inventory+"\n", 0o600)
+				o.gpus.Inventory = ""
+			}
+			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNotSetUp) {
+				t.Errorf("before: %v", err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			type result struct {
+				out string
+				err error
+			}
+			ended := make(chan result, 1)
+			start := func() {
+				go func() {
+					out, err := p.setup(ctx, o, p.Restart()...)
+					ended <- result{out, err}
+				}()
+			}
+			start()
+			testutil.Eventually(t, "report", func() bool { return errors.Is(readiness.CheckSetup(p.report()), readiness.ErrNoGPU) })
+			time.Sleep(50 * o.interval)
+			cancel()
+			if r := <-ended; r.err != nil || strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, reason) || p.Read(t) != containerdtest.Config {
+				t.Errorf("without a GPU: %v: %s", r.err, r.out)
+			}
+			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNoGPU) || !strings.Contains(err.Error(), reason) {
+				t.Errorf("without a GPU: %v", err)
+			}
+
+			ctx, cancel = context.WithCancel(t.Context())
+			start()
+			time.Sleep(10 * time.Millisecond)
+			text := ""
+			if strings.HasPrefix(appear, "state/") {
+				text = `{"format": 1, "config": "` + p.Config + `"}`
+			}
+			p.put(t, filepath.Join(p.Root, appear), text, 0o600)
+			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(p.report()) == nil })
+			cancel()
+			if r := <-ended; r.err != nil || p.get(t, p.shimPath()) != works || !strings.Contains(p.Read(t), p.shimPath()) {
+				t.Errorf("set up: %v: %s\n%s", r.err, r.out, p.Read(t))
+			}
+		})
+	}
+}
+
+// TestSetupSteps: each step can be left out, and a failure ends the command.
+func TestSetupSteps(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args                  []string
+		installed, configured bool
+		want                  string // an error
+	}{
+		"both":           {nil, true, true, ""},
+		"no shim":        {[]string{"--no-shim"}, false, true, ""},
+		"no configure":   {[]string{"--no-configure"}, true, false, ""},
+		"no such source": {[]string{"--from", "/nowhere/shim"}, false, false, "/nowhere/shim"},
+		"wrong flag":     {[]string{"--file-version", "1"}, false, false, "--file-version 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, "version = 2\n")
+			p.apply(t, p.real, "")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			o := newSetup(p.inventory(t, "linux: {deviceNodes: [/null]}"))
+			p.put(t, filepath.Join(p.host(), "null"), "", 0o600)
+			go func() {
+				for ctx.Err() == nil && readiness.CheckSetup(p.report()) != nil {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+			_, err := p.setup(ctx, o, test.args...)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+			_, err = os.Stat(p.shimPath())
+			if installed, configured := err == nil, p.Read(t) != "version = 2\n"; installed != test.installed || configured != test.configured {
+				t.Errorf("installed %t, configured %t", installed, configured)
+			}
+		})
+	}
+}
+
+// TestSetupCountsOfferedGPUs: a GPU that the advertiser does not offer is no reason to
+// change the node.
+func TestSetupCountsOfferedGPUs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		detail, kind string
+		want         error
+	}{
+		"offered":               {"linux: {deviceNodes: [/dev/null]}", "display", nil},
+		"of a Windows node":     {"locationPath: PCIROOT(0)#PCI(1B00)", "display", errNoGPU},
+		"of no resource's rule": {"linux: {deviceNodes: [/dev/null]}", "compute", errNoGPU},
+		"of another node":       {"linux: {deviceNodes: [/dev/null, /nonexistent]}", "display", errNoGPU},
+	} {
+		p := newPlace(t, "")
+		o := newSetup(p.inventory(t, c.detail))
+		o.gpus.ConfigFile = filepath.Join(p.Root, "config.yaml")
+		p.put(t, o.gpus.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
+		o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
+		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: error %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestSetupChecksTheInventory: a file that anyone can write must not make a node change.
+func TestSetupChecksTheInventory(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	o := newSetup(p.inventory(t, "linux: {deviceNodes: [/nonexistent]}"))
+	o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
+	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
+		t.Errorf("error %v, want %v", err, errNoGPU)
+	}
+	var access *durable.AccessError
+	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &access) {
+		t.Errorf("an inventory that anyone can write: error %v", err)
+	}
+}
+
+// TestCheckKubelet finds a kubelet that would not start again after containerd's restart.
+func TestCheckKubelet(t *testing.T) {
+	t.Parallel()
+	for version, refused := range map[string]bool{
+		"Kubernetes v1.31.0": true, "Kubernetes v1.31.0+rke2r1": true, "Kubernetes v1.31.0-eks-1a2b3c4": true,
+		"Kubernetes v1.31.1": false, "Kubernetes v1.31.10": false, "": false,
+	} {
+		p := newPlace(t, containerdtest.Config)
+		p.apply(t, p.real, "")
+		kubelet := filepath.Join(p.Root, "kubelet.exe")
+		syscall.ForkLock.RLock() // So that no child of another test has the file open.
+		err := os.WriteFile(kubelet, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n"), 0o700)
+		syscall.ForkLock.RUnlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := setupOptions{programs: func(name string) []string {
+			return []string{filepath.Join(p.Root, "none", name), filepath.Join(p.Root, name)}
+		}}
+		o.configure.OS, o.configure.ShimDir, o.configure.StateDir = "linux", p.dir, p.State
+		o.install = installOptions{p.source, p.dir, p.State}
+		o.noConfigure = true
+		check := func(when string, refused bool) {
+			t.Helper()
+			err := o.setUp(t.Context(), io.Discard, io.Discard)
+			if refused != (err != nil && strings.Contains(err.Error(), "nothing was changed: "+kubelet+" is of Kubernetes 1.31.0")) || !refused && err != nil {
+				t.Errorf("%q, %s: %v", version, when, err)
+			}
+		}
+		check("first", refused)
+		p.put(t, p.shimPath(), "", 0o600)
+		check("set up before", false)
+	}
+}

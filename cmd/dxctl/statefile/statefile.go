@@ -1,0 +1,57 @@
+// Package statefile reads and writes the JSON files that dxctl keeps in the state directory
+// for its next run.
+package statefile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/directx-nri/directx-nri/internal/durable"
+)
+
+// Read returns the content of a file, nil if the file does not exist. A file that other users
+// can write is an error: its content decides what a privileged program does.
+func Read[T any](path string) (*T, error) {
+	text, err := durable.Read(path, math.MaxInt64)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = durable.CheckFile(path)
+	}
+	content := new(T)
+	if err == nil {
+		err = json.Unmarshal(text, content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record %s: %w", path, err)
+	}
+	return content, nil
+}
+
+// Write replaces a file, and creates the state directory if necessary.
+func Write(path string, content any) error {
+	text, err := json.MarshalIndent(content, "", "  ")
+	if err == nil {
+		err = durable.MakePrivate(filepath.Dir(path))
+	}
+	if err == nil {
+		err = durable.Replace(path, append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the record %s: %w", path, err)
+	}
+	return nil
+}
+
+// Remove removes a file, and the state directory if it is empty then.
+func Remove(path string) error {
+	err := durable.Remove(path)
+	_ = os.Remove(filepath.Dir(path)) // Fails unless it is empty.
+	return err
+}
