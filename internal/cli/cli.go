@@ -62,6 +62,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetFlagErrorFunc(flagError)
 	command.InitDefaultHelpCmd()
+	command.InitDefaultCompletionCmd(args...)
 	prepare(command)
 	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
@@ -105,11 +106,11 @@ func prepare(command *cobra.Command) {
 	for _, below := range command.Commands() {
 		prepare(below)
 	}
-	check := command.Args
+	check, isGroup := command.Args, command.HasSubCommands() && !command.Runnable()
 	switch {
 	case check == nil && command.Name() == "help":
 		check = helpTopic
-	case check == nil:
+	case check == nil || isGroup:
 		check = noArguments
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
@@ -119,7 +120,7 @@ func prepare(command *cobra.Command) {
 		}
 		return Usage("%w", err)
 	}
-	if command.HasSubCommands() && !command.Runnable() {
+	if isGroup {
 		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 		command.DisableFlagsInUseLine = true
 	}

@@ -58,6 +58,7 @@ func TestCommands(t *testing.T) {
 		"similar in the group": {[]string{"group", "tow"}, 2, "", "prog: unknown command \"tow\"; did you mean prog group two?\nTry 'prog group --help'.\n"},
 		"help":                 {[]string{"help", "group", "one"}, 0, help + " group one", ""},
 		"help of no command":   {[]string{"help", "gruop"}, 2, "", "prog: unknown command \"gruop\"; did you mean prog group?\nTry 'prog help --help'.\n"},
+		"no such shell":        {[]string{"completion", "bsh"}, 2, "", "prog: unknown command \"bsh\"; did you mean prog completion bash?\nTry 'prog completion --help'.\n"},
 		"two errors":           {[]string{"group", "three"}, 1, "", "prog: a\nprog: b\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "", "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
 		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "", "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},

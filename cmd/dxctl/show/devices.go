@@ -83,7 +83,14 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	return o.printOne(stdout, gpus.NewReports(devices, o.policy, runtime.GOOS)[index])
+	r := gpus.NewReports(devices, o.policy, runtime.GOOS)[index]
+	switch o.output {
+	case printer.Name, printer.Wide:
+		return o.print(stdout, []gpus.Report{r})
+	case printer.JSON:
+		return printer.Document(stdout, printer.JSON, o.Detail(r))
+	}
+	return printer.Document(stdout, printer.YAML, o.Detail(r))
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
@@ -94,7 +101,13 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 	case len(devices) == 0:
 		fmt.Fprintln(stderr, "This node has no GPU.")
 		return nil
-	case o.output == printer.Name:
+	}
+	return o.print(stdout, reports)
+}
+
+// print prints a name or a row of each device.
+func (o *devicesOptions) print(stdout io.Writer, reports []gpus.Report) error {
+	if o.output == printer.Name {
 		var names []string
 		for _, r := range reports {
 			names = append(names, r.Name())
@@ -151,17 +164,6 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 		}
 		fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
 	}
-}
-
-// printOne prints the details of a GPU, as YAML unless another format is set.
-func (o *devicesOptions) printOne(stdout io.Writer, r gpus.Report) error {
-	switch o.output {
-	case printer.Name:
-		return printer.Names(stdout, r.Name())
-	case printer.JSON:
-		return printer.Document(stdout, printer.JSON, o.Detail(r))
-	}
-	return printer.Document(stdout, printer.YAML, o.Detail(r))
 }
 
 // findDevice returns the index of a device as [discovery.Lookup] does, including one that
