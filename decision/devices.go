@@ -9,9 +9,8 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// Lookup returns the devices with the given instance IDs, without duplicates. It
-// is an error if one of them is missing ([ErrDeviceGone]) or cannot be used
-// ([ErrDeviceFailed]).
+// Lookup returns the devices with the given instance IDs, without duplicates. It is an
+// error if one of them does not exist or cannot be used.
 func Lookup(ctx context.Context, source discovery.Source, instanceIDs []string) ([]discovery.Device, error) {
 	present, err := source.Find(ctx, instanceIDs)
 	if err != nil {
@@ -21,7 +20,7 @@ func Lookup(ctx context.Context, source discovery.Source, instanceIDs []string) 
 	for _, id := range instanceIDs {
 		device, ok := discovery.Find(present, id)
 		if !ok {
-			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, ErrDeviceGone)
+			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone)
 		}
 		if err := unusable(device); err != nil {
 			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
@@ -35,11 +34,11 @@ func Lookup(ctx context.Context, source discovery.Source, instanceIDs []string) 
 func unusable(d discovery.Device) error {
 	switch {
 	case !d.Health.OK():
-		return fmt.Errorf("%w: %s", ErrDeviceFailed, d.Health)
+		return fmt.Errorf("%w: %s", errDeviceFailed, d.Health)
 	case d.Software:
-		return fmt.Errorf("%w: software renderer", ErrDeviceFailed)
+		return fmt.Errorf("%w: software renderer", errDeviceFailed)
 	case d.Kind() == discovery.KindNone:
-		return fmt.Errorf("%w: it supports neither graphics nor compute", ErrDeviceFailed)
+		return fmt.Errorf("%w: it supports neither graphics nor compute", errDeviceFailed)
 	}
 	return nil
 }

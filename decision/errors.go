@@ -32,23 +32,20 @@ const (
 	ReasonOther         Reason = "other"
 )
 
+// ErrInternal is the error of a recovered panic.
+var ErrInternal = errors.New("internal error in directx-nri, please report it")
+
 // Errors of decisions, in addition to those of records.
 var (
-	// ErrWrongVariable is returned for a token in the variable of another resource.
-	ErrWrongVariable = errors.New("the allocation is for another resource")
-	// ErrDeviceGone is returned if an allocated GPU does not exist.
-	ErrDeviceGone = errors.New("it is no longer on this node")
-	// ErrDeviceFailed is returned if a GPU exists and cannot be used.
-	ErrDeviceFailed = errors.New("it cannot be used")
-	// ErrInternal is returned for a recovered panic.
-	ErrInternal = errors.New("internal error in directx-nri, please report it")
-
-	errOverridden  = errors.New("it was allocated, but the container overrides the environment variable")
-	errHyperV      = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
-	errOutsidePod  = errors.New("it presents an allocation but belongs to no pod")
-	errNoSuchGPU   = errors.New("no GPU of this node matches")
-	errBadRequest  = errors.New("invalid request")
-	errUnknownGPUs = errors.New("the GPUs of this node are unknown")
+	errWrongVariable = errors.New("the allocation is for another resource")
+	errOverridden    = errors.New("it was allocated, but the container overrides the environment variable")
+	errHyperV        = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
+	errOutsidePod    = errors.New("it presents an allocation but belongs to no pod")
+	errDeviceGone    = errors.New("it is no longer on this node")
+	errDeviceFailed  = errors.New("it cannot be used")
+	errNoSuchGPU     = errors.New("no GPU of this node matches")
+	errBadRequest    = errors.New("invalid request")
+	errUnknownGPUs   = errors.New("the GPUs of this node are unknown")
 )
 
 const (
@@ -73,13 +70,13 @@ func errorTable() []knownError {
 		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " + VisibleAnnotation + " or, on Windows, the environment variable " + VisibleVariable},
 		{errOverridden, ReasonWrongVariable, removeVariables},
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
-		{ErrWrongVariable, ReasonWrongVariable, requestByLimits},
+		{errWrongVariable, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
 		{durable.ErrNotPrivate, ReasonUnreadable, "until then no container on this node gets a GPU"},
-		{ErrDeviceGone, ReasonDeviceGone, restoreGPU},
-		{ErrDeviceFailed, ReasonDeviceGone, restoreGPU},
+		{errDeviceGone, ReasonDeviceGone, restoreGPU},
+		{errDeviceFailed, ReasonDeviceGone, restoreGPU},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{errUnknownGPUs, ReasonDeviceGone, runDoctor},
 		{errNoSuchGPU, ReasonRequest, ""},

@@ -98,24 +98,6 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 	}
 }
 
-func TestContainersWithoutAllocationGetNothing(t *testing.T) {
-	t.Parallel()
-	d, _ := recorded(t, discovery.Static{}, nil)
-	d.Policy = permissive()
-	for name, text := range map[string]string{"a file": "a.exe", "what would be refused": `..\x`} {
-		c := ofPod(ExtraMountsVariable + "=" + text)
-		c.PodAnnotations = map[string]string{ExtraMountsAnnotation: text}
-		c.Annotations = c.PodAnnotations
-		request, ok := ReadRequest(c)
-		if ok {
-			t.Errorf("%s: it requests a GPU", name)
-		}
-		if edits, ok, err := d.Decide(t.Context(), request); ok || err != nil {
-			t.Errorf("%s: %+v, error %v", name, edits, err)
-		}
-	}
-}
-
 func TestByClass(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
@@ -125,7 +107,7 @@ func TestByClass(t *testing.T) {
 	devices = append(devices, hidden)
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
-	if _, _, err := d.Decide(t.Context(), read(c)); !errors.Is(err, ErrDeviceFailed) {
+	if _, _, err := d.Decide(t.Context(), read(c)); !errors.Is(err, errDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass

@@ -80,7 +80,7 @@ func (d *Decider) findRecords(tokens []token, holder allocation.Holder) (records
 		}
 		record, bound, err := d.Store.Check(parsed, holder)
 		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
-			err = fmt.Errorf("%w: it belongs in %s", ErrWrongVariable, want)
+			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
 		}
 		if err != nil {
 			return nil, nil, explain(t.variable, err)

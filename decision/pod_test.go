@@ -86,10 +86,10 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 		want error
 		says string
 	}{
-		"gone":              {id: `PCI\GONE`, want: ErrDeviceGone, says: `PCI\GONE`},
-		"failed":            {id: devices[2].InstanceID, want: ErrDeviceFailed, says: "code 10"},
-		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: ErrDeviceFailed, says: "neither graphics nor compute"},
-		"software":          {id: `ROOT\SOFTWARE\0`, want: ErrDeviceFailed, says: "software renderer"},
+		"gone":              {id: `PCI\GONE`, want: errDeviceGone, says: `PCI\GONE`},
+		"failed":            {id: devices[2].InstanceID, want: errDeviceFailed, says: "code 10"},
+		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: errDeviceFailed, says: "neither graphics nor compute"},
+		"software":          {id: `ROOT\SOFTWARE\0`, want: errDeviceFailed, says: "software renderer"},
 		"not assignable":    {id: `ROOT\1`, want: ocispec.ErrNotAssignable, says: "dxctl devices"},
 		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
 	} {

@@ -139,7 +139,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 	}
 }
 
-func TestStandaloneThatIsNotTouched(t *testing.T) {
+func TestContainersThatAreNotTouched(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		c Container
@@ -156,6 +156,7 @@ func TestStandaloneThatIsNotTouched(t *testing.T) {
 		"a pod's own variable":      {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
 		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
 		"a pod's own device":        {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
+		"a pod's request for files": {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{ExtraMountsVariable + "=a"}, Annotations: map[string]string{ExtraMountsAnnotation: `..\x`}}},
 		"other variable, Linux":     {c: Container{OS: ocispec.Linux, Env: []string{"directx_visible_devices=all"}}},
 		"variable that begins like": {c: Container{Env: []string{VisibleVariable + "_X=all"}}},
 	} {
@@ -185,21 +186,21 @@ func TestStandaloneIsRefused(t *testing.T) {
 		want   error
 		says   []string
 	}{
-		"index too large":                {c: ask("4"), want: errNoSuchGPU, says: lists},
-		"unknown path":                   {c: ask("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
-		"unknown LUID":                   {c: ask("0x7"), want: errNoSuchGPU, says: lists},
-		"LUID 0":                         {c: ask("0x0"), want: errNoSuchGPU},
-		"negative index":                 {c: ask("-1"), want: errNoSuchGPU},
-		"good and unknown":               {c: ask("0,9"), want: errNoSuchGPU},
-		"failed GPU":                     {c: ask("2"), want: ErrDeviceFailed, says: []string{"code 10", path2}},
-		"software adapter":               {c: ask("3"), want: ErrDeviceFailed, says: []string{"neither graphics nor compute"}},
-		"all in a list":                  {c: ask("all,0"), want: errBadRequest},
-		"none in a list":                 {c: ask("0,none"), want: errBadRequest},
-		"empty element":                  {c: ask("0,,1"), want: errBadRequest},
-		"only a comma":                   {c: ask(","), want: errBadRequest},
-		"all of no GPU":                  {c: ask("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
+		"index too large":                {c: requesting("4"), want: errNoSuchGPU, says: lists},
+		"unknown path":                   {c: requesting("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
+		"unknown LUID":                   {c: requesting("0x7"), want: errNoSuchGPU, says: lists},
+		"LUID 0":                         {c: requesting("0x0"), want: errNoSuchGPU},
+		"negative index":                 {c: requesting("-1"), want: errNoSuchGPU},
+		"good and unknown":               {c: requesting("0,9"), want: errNoSuchGPU},
+		"failed GPU":                     {c: requesting("2"), want: errDeviceFailed, says: []string{"code 10", path2}},
+		"software adapter":               {c: requesting("3"), want: errDeviceFailed, says: []string{"neither graphics nor compute"}},
+		"all in a list":                  {c: requesting("all,0"), want: errBadRequest},
+		"none in a list":                 {c: requesting("0,none"), want: errBadRequest},
+		"empty element":                  {c: requesting("0,,1"), want: errBadRequest},
+		"only a comma":                   {c: requesting(","), want: errBadRequest},
+		"all of no GPU":                  {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
 		"Hyper-V":                        {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
-		"GPUs not known":                 {c: ask("0"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
+		"GPUs not known":                 {c: requesting("0"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
 		"not known, asked by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{VisibleVariable + "=1"}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
 		"own, not known":                 {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
 		"token":                          {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod, says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
@@ -264,7 +265,7 @@ func read(c Container) Request {
 	return request
 }
 
-func ask(request string) Container {
+func requesting(request string) Container {
 	return Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + request}}
 }
 
