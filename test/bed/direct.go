@@ -71,6 +71,9 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		config.Command = []string{"/bin/sh", "-c", reportMissingGPU + Wait, d.config.GetMetadata().GetName() + "/" + name}
 		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
+	for _, device := range answer.GetCdiDevices() {
+		config.CDIDevices = append(config.CDIDevices, &cri.CDIDevice{Name: device.GetName()})
+	}
 	d.next++
 	response, err := d.n.CRI.CreateContainer(context.Background(), &cri.CreateContainerRequest{PodSandboxId: d.id, Config: config, SandboxConfig: d.config})
 	return response.GetContainerId(), err

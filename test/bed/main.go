@@ -59,6 +59,7 @@ func NodeSuite() Suite {
 		Dirs: []Dir{
 			{Path: kubeletRoot},       // its device plugin directory cannot be moved
 			{Path: "/run/containerd"}, // shim sockets and runc's state
+			{Path: "/run/cdi"},        // where all runtimes look
 		},
 		Check: Parts.check,
 	}

@@ -1,0 +1,126 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/ocispec/cdi"
+	"github.com/directx-nri/directx-nri/test/bed"
+)
+
+const cdiFile = "/run/cdi/directx-nri.yaml" // where all runtimes look
+
+// TestCDI runs containers with GPUs by the real Docker, Podman and CRI of containerd,
+// without the product's daemons and shim.
+func TestCDI(t *testing.T) {
+	s := start(t, bed.Options{NoKubelet: true, NRIOff: true, Inventory: bed.NewInventory(2, 1)})
+	s.EditContainerd(t, "stream_server_port", "enable_cdi = true\n  stream_server_port")
+	s.generate(t)
+
+	docker := s.docker(t)
+	podman := func(args ...string) *exec.Cmd {
+		return exec.Command("podman", append([]string{
+			"--root", filepath.Join(s.Dir, "podman"), "--runroot", filepath.Join(s.Dir, "podman-run"),
+			"--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--runtime", "runc",
+		}, args...)...)
+	}
+	second := cdi.Name(s.Inventory.GPUs[1].InstanceID())
+	requests := map[string][]int{"0": {0}, "2": {2}, second: {1}, "all": {0, 1, 2}}
+	for program, command := range map[string]func(...string) *exec.Cmd{"docker": docker, "podman": podman} {
+		t.Run(program, func(t *testing.T) {
+			output(t, command("load", "--input", filepath.Join(s.Dir, "image.tar")))
+			for name, gpus := range requests {
+				id := output(t, command("run", "--detach", "--network", "none", "--device", cdi.Kind+"="+name, bed.Image, "/bin/sh", "-c", bed.Wait))
+				pid, err := strconv.Atoi(output(t, command("inspect", "--format", "{{.State.Pid}}", id)))
+				bed.Check(t, err)
+				view, err := bed.ViewProcess(id, pid)
+				bed.Check(t, err)
+				if err := s.Compare(view, gpus...); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if view.Hints == "" {
+					t.Errorf("%s: no hints", name)
+				}
+				output(t, command("rm", "--force", id))
+			}
+		})
+	}
+	t.Run("CRI", func(t *testing.T) {
+		pod := s.RunSandbox(t, "cdi")
+		for name, gpus := range requests {
+			id, err := pod.Create("main", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: cdi.Kind + "=" + name}}})
+			bed.Check(t, err)
+			bed.Check(t, pod.Start(id))
+			pod.MustHave(t, id, gpus...)
+			pod.RemoveContainer(t, id)
+		}
+	})
+	t.Run("a GPU that disappeared is named", func(t *testing.T) {
+		s.WriteInventory(t, s.Inventory.Without(1))
+		s.generate(t)
+		for program, command := range map[string]func(...string) *exec.Cmd{"docker": docker, "podman": podman} {
+			out, err := command("run", "--rm", "--network", "none", "--device", cdi.Kind+"="+second, bed.Image, "/bin/true").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), cdi.Kind+"="+second) {
+				t.Errorf("%s: %v\n%s", program, err, out)
+			}
+		}
+	})
+}
+
+// generate writes the specification of the GPUs in the inventory.
+func (s *suite) generate(t *testing.T) {
+	t.Helper()
+	s.Dxctl(t, "config", "apply", "--config", s.ConfigFile())
+	output(t, exec.Command(s.Product("dxctl"), "cdi", "generate", "--state-dir", s.StateDir, "--file", cdiFile))
+}
+
+// docker starts dockerd, with a containerd of its own, and returns the commands of its client.
+func (s *suite) docker(t *testing.T) func(args ...string) *exec.Cmd {
+	t.Helper()
+	dir := filepath.Join(s.Dir, "docker")
+	bed.Check(t, os.Mkdir(dir, 0o755))
+	config := bed.WriteFile(t, filepath.Join(dir, "daemon.json"), "{}", 0o644) // in place of this machine's
+	socket := "unix://" + filepath.Join(dir, "docker.sock")
+	daemon := bed.NewProcess("dockerd", filepath.Join(dir, "log"), func() *exec.Cmd {
+		cmd := exec.Command(s.Stock("dockerd"), "--host", socket, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+			"--pidfile", filepath.Join(dir, "pid"), "--config-file", config, "--storage-driver", "vfs", "--cgroup-parent", bed.Cgroup(),
+			"--bridge", "none", "--iptables=false", "--ip6tables=false", "--userland-proxy=false")
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(s.Stock("containerd"))+":"+os.Getenv("PATH"))
+		return cmd
+	})
+	daemon.Start(t)
+	t.Cleanup(func() {
+		if daemon.Running() {
+			daemon.Terminate(t)
+		}
+	})
+	docker := func(args ...string) *exec.Cmd {
+		return exec.Command(s.Stock("docker"), slices.Concat([]string{"--host", socket}, args)...)
+	}
+	for begin := time.Now(); docker("version").Run() != nil; time.Sleep(100 * time.Millisecond) {
+		if time.Since(begin) > time.Minute || !daemon.Running() {
+			t.Fatalf("dockerd does not serve:\n%s", daemon.Tail(30))
+		}
+	}
+	return docker
+}
+
+// output runs a command, which must succeed, and returns what it prints.
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	status, stdout, stderr := call(t, cmd)
+	if status != 0 {
+		t.Fatalf("%s: exit status %d\n%s%s", cmd, status, stdout, stderr)
+	}
+	return strings.TrimSpace(stdout)
+}
