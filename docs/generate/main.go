@@ -114,7 +114,7 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 	// What a text can also be written as.
 	reflector.Mapper = func(t reflect.Type) *jsonschema.Schema {
 		switch name, _, _ := strings.Cut(t.Name(), "["); name {
-		case "memory", "memoryBound", "driverVersion", "lowestVersion", "highestVersion":
+		case "memory", "driverVersion":
 			return &jsonschema.Schema{Extras: types("string", "number")}
 		case "vendor":
 			return &jsonschema.Schema{Extras: types("string", "integer"), Minimum: "1", Maximum: "65535"}

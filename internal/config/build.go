@@ -107,8 +107,8 @@ func resources(d *document, f File) []policy.Resource {
 func (r rule) resource() policy.Resource {
 	match := policy.Match{
 		Kind: r.Match.Kind, Descriptions: listOf[string](r.Match.Description), LocationPaths: listOf[string](r.Match.LocationPath), Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
-		MinMemory: uint64(r.Match.DedicatedMemory.Min), MaxMemory: uint64(r.Match.DedicatedMemory.Max),
-		MinDriver: policy.DriverVersion(r.Match.DriverVersion.Min), MaxDriver: policy.DriverVersion(r.Match.DriverVersion.Max),
+		MinMemory: r.Match.DedicatedMemory.Min.bytes(), MaxMemory: r.Match.DedicatedMemory.Max.bytes(),
+		MinDriver: r.Match.DriverVersion.Min.fill(0), MaxDriver: r.Match.DriverVersion.Max.fill(highest),
 	}
 	for _, id := range r.Match.Vendor {
 		if !slices.Contains(match.Vendors, uint16(id)) {

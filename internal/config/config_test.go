@@ -180,7 +180,6 @@ func TestPresets(t *testing.T) {
 func TestCompileAccepts(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"no match":                    rules("{name: a.b/c}"),
 		"upper case":                  rules("{name: a.b/C_d.e-F}"),
 		"a wider rule behind":         rules("{name: a.b/t4, match: {description: '*T4*'}}", "{name: a.b/all}"),
 		"rules that overlap":          rules("{name: a.b/c, match: {vendor: nvidia}}", "{name: a.b/d, match: {kind: display}}"),
@@ -189,10 +188,8 @@ func TestCompileAccepts(t *testing.T) {
 		"no built-in runtime files":   head + "runtimeFiles: {nvidia: {defaults: false}}\n",
 		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {runtime: ''}\n",
 		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
-		"a host name":                 head + "metrics: {address: 'localhost:80'}\n",
 		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
 		"maximum 31 of 31.x":          rules("{name: a.b/c, match: {driverVersion: {min: 31.5, max: 31}}}"),
-		"equal bounds":                rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 8Gi}}}"),
 		"switches of Helm":            head + "visibilityHints: false\n",
 		"switches in quotes":          head + "visibilityHints: 'off'\n",
 	} {
@@ -211,7 +208,6 @@ func TestCompileRefuses(t *testing.T) {
 		"no kind":         {"log: {}\n", "the key apiVersion is missing"},
 		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", `config.yaml:2: kind: "Inventory" is not valid: want Configuration`},
 		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
-		"unknown below":   {head + "log:\n  colour: red\n", `config.yaml:4: log: unknown key "colour": want level or format`},
 		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "folder": want source, directory or destination`},
 		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got "3", want a mapping with runtime or log`},
 		"no value":        {head + "replicas:\n", "config.yaml:3: replicas: no value"},
@@ -219,17 +215,12 @@ func TestCompileRefuses(t *testing.T) {
 		"not YAML":        {head + "a: b: c\n", "config.yaml:3: mapping values are not allowed"},
 		"two documents":   {head + "---\n" + head, "more than one YAML document"},
 		"too long":        {head + strings.Repeat("#", maxConfig), "larger than"},
-		"too many rules":  {head + "resources: [" + strings.Repeat("{name: a.b/c},", 300) + "]\n", "config.yaml:3: resources: 300 items: use 256 or fewer"},
 		"binary":          {head + "inventory: !!binary YQ==\n", "not a single line of text"},
 		"two lines":       {head + `shim: {runtime: "a\nb"}` + "\n", "not a single line of text"},
 		"itself":          {head + "log: &a {level: *a}\n", "config.yaml"},
 
 		"relative path":   {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
-		"relative shim":   {head + "shim: {runtime: ../shim}\n", "config.yaml:3: shim.runtime: "},
 		"port 0":          {head + "metrics: {address: ':0'}\n", "metrics.address"},
-		"port alone":      {head + "metrics: {address: 9400}\n", "metrics.address"},
-		"no port":         {head + "metrics: {address: localhost}\n", "metrics.address"},
-		"host":            {head + "metrics: {address: 'a b:80'}\n", "metrics.address"},
 		"assignment":      {head + "assignmentMode: guid\n", `config.yaml:3: assignmentMode: "guid" is not valid: want auto, location-path or class-guid`},
 		"octal to others": {head + "replicas: 010\n", `replicas: got "010", want a whole number`},
 
@@ -239,7 +230,6 @@ func TestCompileRefuses(t *testing.T) {
 		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0]: the key name is missing"},
 		"rule's replicas":       {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is out of range"},
 		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor: want amd, intel, microsoft, nvidia, qualcomm or a PCI vendor ID such as 0x10DE; did you mean nvidia?`},
-		"vendor 0":              {rules("{name: a.b/c, match: {vendor: 0x0}}"), "is not a vendor"},
 		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: 8086}}"), `"8086" is not a vendor`},
 		"vendor too large":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "is not a vendor"},
 		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "config.yaml:4: resources[0].match.vendor: the list is empty"},
@@ -253,32 +243,25 @@ func TestCompileRefuses(t *testing.T) {
 		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "max is less than min"},
 
 		"name without domain":  {rules("{name: gpu}"), "is not an extended resource"},
-		"two slashes":          {rules("{name: a/b/c}"), "is not an extended resource"},
 		"Kubernetes' domain":   {rules("{name: kubernetes.io/gpu}"), "domain of Kubernetes"},
-		"below it":             {rules("{name: x.kubernetes.io/gpu}"), "domain of Kubernetes"},
 		"quota":                {rules("{name: requests.example.com/gpu}"), "quotas"},
 		"domain in upper case": {rules("{name: Example.com/gpu}"), "is not an extended resource"},
 		"long domain":          {rules("{name: " + strings.Repeat("a.", 122) + "b/gpu}"), "is not an extended resource"},
 		"long name":            {rules("{name: a.b/" + strings.Repeat("a", 64) + "}"), "63"},
 		"bad end":              {rules("{name: a.b/gpu-}"), "is not an extended resource"},
 		"similar names":        {rules("{name: a.b/c-d, match: {kind: display}}", "{name: a.b/c.d, match: {kind: compute}}"), "config.yaml:5: resources[1]: the names a.b/c-d and a.b/c.d are too similar"},
-		"names of other case":  {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/C, match: {kind: compute}}"), "too similar"},
 		"policies differ":      {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, allocationPolicy: packed}"), "config.yaml:5: resources[1]: a.b/c is also the resource of resources[0]"},
 		"never matches":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"), "config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
 
 		"file's vendor":      {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles.ati"},
 		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "runtimeFiles.0x10DE: the same as another key"},
 		"file above":         {head + "runtimeFiles: {amd: {remove: ['..\\a']}}\n", "runtimeFiles.amd.remove[0]"},
-		"file on a drive":    {head + "runtimeFiles: {amd: {add: ['C:\\a.exe']}}\n", "runtimeFiles.amd.add[0]"},
 		"file with an end":   {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
-		"no source":          {head + "runtimeFiles: {amd: {add: [{destination: a}]}}\n", "runtimeFiles.amd.add[0]"},
 		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", "directory: "},
 		"destination a path": {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "is not a file name"},
 		"one for several":    {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "several files"},
 
 		"no host directory":     {head + "extraMounts: {sources: host-directories}\n", "config.yaml:3: extraMounts.sources: host-directories needs extraMounts.hostDirectories"},
-		"no destination":        {head + "extraMounts: {destinations: []}\n", "the list is empty"},
-		"relative destination":  {mounts("destinations", "app"), "extraMounts.destinations[0]"},
 		"max":                   {head + "extraMounts: {max: 1025}\n", "extraMounts.max"},
 		"the root":              {mounts("hostDirectories", "/"), "secrets"},
 		"secrets":               {mounts("hostDirectories", "/etc/ssl"), "secrets"},
@@ -308,11 +291,20 @@ func TestWindowsHostDirectories(t *testing.T) {
 	}
 }
 
-func TestProblemsAreInOrderOfLines(t *testing.T) {
+// TestAllErrorsAreReported: those of types, values and rules at once, in the order of lines.
+func TestAllErrorsAreReported(t *testing.T) {
 	t.Parallel()
-	_, err := compile(t, "linux", head+"runtimeFiles: {amd: {x: 1}}\nreplicas: 0\nlog: {level: loud}\n")
-	problems := KeyErrors{}
-	if !errors.As(err, &problems) || len(problems) != 3 || problems[0].Line != 3 || problems[1].Line != 4 || problems[2].Line != 5 {
+	_, err := compile(t, "linux", head+"inventory: x\nruntimeFiles: {amd: {x: 1}}\nreplicas: 0\nlog: {level: loud}\nresources: [{name: a, match: {dedicatedMemory: {min: 2, max: 1}}}]\n")
+	got := KeyErrors{}
+	errors.As(err, &got)
+	var paths []string
+	for i, e := range got {
+		paths = append(paths, e.Path)
+		if e.Line != min(3+i, 7) {
+			t.Errorf("line %d: %v", e.Line, e)
+		}
+	}
+	if want := []string{"inventory", "runtimeFiles.amd", "replicas", "log.level", "resources[0].name", "resources[0].match.dedicatedMemory"}; !cmp.Equal(paths, want) {
 		t.Errorf("%v", err)
 	}
 	if many := (make(KeyErrors, 60)).Error(); strings.Count(many, "\n") != 50 || !strings.HasSuffix(many, "and 10 more") {

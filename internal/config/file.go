@@ -85,13 +85,16 @@ type match struct {
 
 type memoryBounds struct {
 	// Least memory that matches, in bytes or with a unit such as Gi.
-	Min memoryBound `yaml:"min,omitempty" jsonschema:"example=15Gi"`
+	Min memory `yaml:"min,omitempty" jsonschema:"example=15Gi"`
 	// Most memory that matches.
-	Max memoryBound `yaml:"max,omitempty" jsonschema:"example=16Gi"`
+	Max memory `yaml:"max,omitempty" jsonschema:"example=16Gi"`
 }
 
 func (b memoryBounds) check() error {
-	if b.Max != 0 && b.Max < b.Min {
+	switch least, most := b.Min.bytes(), b.Max.bytes(); {
+	case b.Min != "" && least == 0 || b.Max != "" && most == 0:
+		return errNoBound
+	case b.Max != "" && most < least:
 		return errMaxLessThanMin
 	}
 	return nil
@@ -99,19 +102,27 @@ func (b memoryBounds) check() error {
 
 type versionBounds struct {
 	// Lowest version that matches.
-	Min lowestVersion `yaml:"min,omitempty" jsonschema:"example=31.0.15.5222"`
+	Min driverVersion `yaml:"min,omitempty" jsonschema:"example=31.0.15.5222"`
 	// Highest version that matches: 31 includes all of 31.x.
-	Max highestVersion `yaml:"max,omitempty" jsonschema:"example=31"`
+	Max driverVersion `yaml:"max,omitempty" jsonschema:"example=31"`
 }
 
+const highest = 65535 // number in a version
+
 func (b versionBounds) check() error {
-	if lowest, highest := policy.DriverVersion(b.Min), policy.DriverVersion(b.Max); !b.Max.IsZero() && highest.Less(lowest) {
+	switch lowest := b.Min.fill(0); {
+	case b.Min != "" && lowest == (policy.DriverVersion{}):
+		return errNoBound
+	case b.Max != "" && b.Max.fill(highest).Less(lowest):
 		return errMaxLessThanMin
 	}
 	return nil
 }
 
-var errMaxLessThanMin = errors.New("max is less than min")
+var (
+	errNoBound        = errors.New("0 is not a bound: remove the key")
+	errMaxLessThanMin = errors.New("max is less than min")
+)
 
 type standalone struct {
 	// Lets environment variables of Linux containers request GPUs, as those of Windows containers do. Images can set them, too.

@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,18 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
-
-// unchanged reports whether the files are those of s. The memory that a compilation takes
-// is a multiple of their size.
-func (c Compiler) unchanged(s policy.Source) bool {
-	data, err := c.read(c.File, maxConfig)
-	same := err == nil && SHA256(data) == s.ConfigSHA256 || errors.Is(err, fs.ErrNotExist) && !c.Required && s.ConfigSHA256 == ""
-	if same && s.Inventory != "" {
-		data, err = c.read(s.Inventory, maxInventory)
-		same = err == nil && SHA256(data) == s.InventorySHA256
-	}
-	return same && c.File == s.Config
-}
 
 // lost reports whether the policy, or the inventory that it refers to, cannot be read.
 func (c Compiler) lost(ctx context.Context) bool {
@@ -55,58 +44,70 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 	return nil
 }
 
-// Watch compiles the configuration again when config.yaml or the inventory may
-// have changed, and installs what differs from the policy in force, or was lost. It
-// returns when that is more than a difference in layout or comments, with the new policy
-// and devices, so that the caller can restart with them; or with an error, the
-// cause of ctx, when ctx ends.
+// pollInterval is the time between polls of the files. A file that is written in several
+// steps is compiled when two polls are equal.
+const pollInterval = 500 * time.Millisecond
+
+// checkInterval is the time between checks of what is installed, and between attempts to
+// compile files that were refused.
+const checkInterval = 10 * time.Second
+
+// Watch compiles the configuration again when config.yaml or the inventory has changed, and
+// installs what differs from the policy in force, or was lost. It returns when that is more
+// than a difference in layout or comments, with the new policy and devices, so that the
+// caller can restart with them; or with an error, the cause of ctx, when ctx ends.
 //
-// A configuration that cannot be compiled or installed changes nothing. report is
-// called with each different error, and with nil when the configuration is valid.
+// A configuration that cannot be compiled or installed changes nothing. report is called
+// with each different error, and with nil when the configuration is valid.
+//
+// Watch polls: that also works for files and directories that do not exist yet, and for
+// Kubernetes volumes, which the kubelet changes through a symbolic link.
 func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []discovery.Device, report func(error)) (policy.Policy, []discovery.Device, error) {
-	watched, cancel := context.WithCancel(ctx)
-	defer cancel()
-	files := []string{c.File}
-	if inForce.Source.Inventory != "" {
-		files = append(files, inForce.Source.Inventory)
-	}
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
 	var refused errlog.Last
-	restart := false
-	watchFiles(watched, files, 10*time.Second, func() {
-		lost := c.lost(ctx)
-		if refused == "" && !lost && c.unchanged(inForce.Source) {
-			report(nil)
-			return
-		}
-		next, nextDevices, err := c.Compile()
-		changed := err == nil && (lost || !reflect.DeepEqual(next, inForce))
-		if changed {
-			err = Install(c.StateDir, next, nextDevices)
-		}
-		if err != nil {
-			if refused.Replace(err) {
+	var before, compiled string
+	for checked := (time.Time{}); ctx.Err() == nil; {
+		now := c.fingerprint(inForce.Source.Inventory)
+		changed := now == before && now != compiled
+		before = now
+		if changed || time.Since(checked) >= checkInterval {
+			checked = time.Now()
+			next, nextDevices, err := inForce, devices, error(nil)
+			if lost := c.lost(ctx); now != compiled || refused != "" || lost {
+				next, nextDevices, err = c.Compile()
+				if err == nil && (lost || !reflect.DeepEqual(next, inForce)) {
+					err = Install(c.StateDir, next, nextDevices)
+				}
+				compiled = now
+			}
+			if refused.Replace(err) || err == nil {
 				report(err)
 			}
-			return
+			if err == nil {
+				inForce.Source.Config, inForce.Source.ConfigSHA256, inForce.Source.InventorySHA256 = next.Source.Config, next.Source.ConfigSHA256, next.Source.InventorySHA256
+				if !reflect.DeepEqual(next, inForce) || !reflect.DeepEqual(nextDevices, devices) {
+					return next, nextDevices, nil
+				}
+			}
 		}
-		refused.Replace(nil)
-		report(nil)
-		if !changed {
-			return
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
 		}
-		hashes := next.Source
-		hashes.Inventory = inForce.Source.Inventory
-		inForce.Source = hashes
-		restart = !reflect.DeepEqual(next, inForce) || !reflect.DeepEqual(nextDevices, devices)
-		inForce, devices = next, nextDevices
-		if restart {
-			cancel()
-		}
-	})
-	if !restart {
-		return policy.Policy{}, nil, context.Cause(ctx)
 	}
-	return inForce, devices, nil
+	return policy.Policy{}, nil, context.Cause(ctx)
+}
+
+// fingerprint returns a text that differs if the content of config.yaml or the inventory
+// does, or whether they can be read.
+func (c Compiler) fingerprint(inventory string) string {
+	text := ""
+	for _, file := range []string{c.File, inventory} {
+		data, err := c.read(file, maxInventory)
+		text += fmt.Sprintf("%s %v\n", SHA256(data), err)
+	}
+	return text
 }
 
 // Stale returns a sentence for each file that differs from what the policy in

@@ -155,7 +155,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	dev := discovery.Device{
 		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: discovery.LUID(i.LUID), UUID: i.UUID,
 		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: string(i.Driver.Version), DriverStorePath: string(i.Driver.StorePath),
-		DedicatedMemory: uint64(i.DedicatedMemory), NUMANode: i.NUMANode,
+		DedicatedMemory: i.DedicatedMemory.bytes(), NUMANode: i.NUMANode,
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
 	}
 	d.check(path+".instanceID", checkInstanceID(i.InstanceID))

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -9,21 +10,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Render returns the text of a config.yaml that compiles to p, in which values are marked
-// that are those of defaults.
+// Render returns the text of a config.yaml that compiles to p, in which the values that equal
+// those of defaults are marked.
 func Render(p, defaults policy.Policy) ([]byte, error) {
 	usual := fileOf(defaults)
-	usual.APIVersion, usual.Kind = "", "" // Their values are not to be marked.
+	usual.APIVersion, usual.Kind = "", ""
 	var root, usualRoot yaml.Node
-	if err := root.Encode(fileOf(p)); err != nil {
+	if err := errors.Join(root.Encode(fileOf(p)), usualRoot.Encode(usual)); err != nil {
 		return nil, err
 	}
-	if err := usualRoot.Encode(usual); err != nil {
-		return nil, err
-	}
-	if err := markEqual(&root, &usualRoot); err != nil {
-		return nil, err
-	}
+	markEqual(&root, &usualRoot)
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
@@ -32,33 +28,24 @@ func Render(p, defaults policy.Policy) ([]byte, error) {
 }
 
 // markEqual marks the values of a mapping that equal those of usual.
-func markEqual(mapping, usual *yaml.Node) error {
+func markEqual(mapping, usual *yaml.Node) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
 		other := child(usual, key.Value)
-		if other == nil {
-			continue
-		}
-		if value.Kind == yaml.MappingNode {
-			if err := markEqual(value, other); err != nil {
-				return err
-			}
-			continue
-		}
-		text, err := yaml.Marshal(value)
-		if err != nil {
-			return err
-		}
-		if otherText, err := yaml.Marshal(other); err != nil {
-			return err
-		} else if bytes.Equal(text, otherText) {
+		switch {
+		case other == nil:
+		case value.Kind == yaml.MappingNode:
+			markEqual(value, other)
+		case equal(value, other) && value.Kind == yaml.ScalarNode:
+			value.LineComment = "default"
+		case equal(value, other):
 			key.LineComment = "default"
-			if value.Kind == yaml.ScalarNode {
-				key.LineComment, value.LineComment = "", "default"
-			}
 		}
 	}
-	return nil
+}
+
+func equal(a, b *yaml.Node) bool {
+	return a.Kind == b.Kind && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, equal)
 }
 
 // fileOf returns the content of a config.yaml that compiles to p.
@@ -82,8 +69,8 @@ func fileOf(p policy.Policy) File {
 func ruleOf(r policy.Resource) rule {
 	m := match{
 		Kind: r.Match.Kind, Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
-		DedicatedMemory: memoryBounds{memoryBound(r.Match.MinMemory), memoryBound(r.Match.MaxMemory)},
-		DriverVersion:   versionBounds{lowestVersion(r.Match.MinDriver), highestVersion(r.Match.MaxDriver)},
+		DedicatedMemory: memoryBounds{memoryOf(r.Match.MinMemory), memoryOf(r.Match.MaxMemory)},
+		DriverVersion:   versionBounds{driverVersionOf(r.Match.MinDriver), driverVersionOf(r.Match.MaxDriver)},
 		Description:     listOf[pattern](r.Match.Descriptions), LocationPath: listOf[pattern](r.Match.LocationPaths),
 	}
 	for _, id := range r.Match.Vendors {

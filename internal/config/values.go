@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,76 +46,34 @@ type oneOrMore[T any] []T
 func (oneOrMore[T]) shorthand() {}
 
 // memory is a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.
-type memory uint64
+type memory string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *memory) UnmarshalText(text []byte) error {
-	n, err := humanize.ParseBytes(string(text))
-	if err != nil {
+	*m = memory(text)
+	if _, err := humanize.ParseBytes(string(text)); err != nil {
 		return fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
 	}
-	*m = memory(n)
 	return nil
 }
 
-// memoryBound is a bound of memory.
-type memoryBound memory
+// bytes returns the number, 0 if there is none.
+func (m memory) bytes() uint64 {
+	n, _ := humanize.ParseBytes(string(m))
+	return n
+}
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (b *memoryBound) UnmarshalText(text []byte) error {
-	err := (*memory)(b).UnmarshalText(text)
-	if err == nil && *b == 0 {
-		return errNoBound
+func memoryOf(bytes uint64) memory {
+	switch {
+	case bytes == 0:
+		return ""
+	case bytes%(1<<30) == 0:
+		return memory(fmt.Sprintf("%dGi", bytes>>30))
 	}
-	return err
+	return memory(strconv.FormatUint(bytes, 10))
 }
 
-// MarshalText implements [encoding.TextMarshaler].
-func (b memoryBound) MarshalText() ([]byte, error) {
-	if b%(1<<30) == 0 {
-		return fmt.Appendf(nil, "%dGi", b>>30), nil
-	}
-	return strconv.AppendUint(nil, uint64(b), 10), nil
-}
-
-var errNoBound = errors.New("0 is not a bound: remove the key")
-
-// lowestVersion is a driver version in which 31 is 31.0.0.0.
-type lowestVersion policy.DriverVersion
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (v *lowestVersion) UnmarshalText(text []byte) error {
-	version, err := policy.ParseDriverVersion(string(text), 0)
-	if err == nil && version == (policy.DriverVersion{}) {
-		return errNoBound
-	}
-	*v = lowestVersion(version)
-	return err
-}
-
-// IsZero reports whether there is no bound.
-func (v lowestVersion) IsZero() bool { return v == lowestVersion{} }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (v lowestVersion) MarshalText() ([]byte, error) { return policy.DriverVersion(v).MarshalText() }
-
-// highestVersion is a driver version in which 31 is 31.65535.65535.65535.
-type highestVersion policy.DriverVersion
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (v *highestVersion) UnmarshalText(text []byte) error {
-	version, err := policy.ParseDriverVersion(string(text), 1<<16-1)
-	*v = highestVersion(version)
-	return err
-}
-
-// IsZero reports whether there is no bound.
-func (v highestVersion) IsZero() bool { return v == highestVersion{} }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (v highestVersion) MarshalText() ([]byte, error) { return policy.DriverVersion(v).MarshalText() }
-
-// driverVersion is the version of a driver as it is written.
+// driverVersion is the version of a driver, of one to four numbers.
 type driverVersion string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -124,6 +81,19 @@ func (v *driverVersion) UnmarshalText(text []byte) error {
 	*v = driverVersion(text)
 	_, err := policy.ParseDriverVersion(string(text), 0)
 	return err
+}
+
+// fill returns the version with the numbers that are left out, and zeros if there is none.
+func (v driverVersion) fill(missing uint16) policy.DriverVersion {
+	version, _ := policy.ParseDriverVersion(string(v), missing)
+	return version
+}
+
+func driverVersionOf(version policy.DriverVersion) driverVersion {
+	if version == (policy.DriverVersion{}) {
+		return ""
+	}
+	return driverVersion(version.String())
 }
 
 // pattern is a pattern of a GPU's name or location path.

@@ -169,9 +169,7 @@ func TestWatch(t *testing.T) {
 	reports := make(chan error, 100)
 	report := func(err error) { reports <- err }
 
-	if link("..2"); c.unchanged(p.Source) {
-		t.Error("a changed configuration counts as unchanged")
-	}
+	link("..2")
 	if p, devices, err = c.Watch(t.Context(), p, devices, report); err != nil || p.Resources[0].Replicas != 2 {
 		t.Fatalf("a changed configuration: %+v, %v", p, err)
 	}
@@ -207,9 +205,6 @@ func TestWatch(t *testing.T) {
 	// policy of an earlier run.
 	if p, err = policy.Read(stateDir); err != nil {
 		t.Fatal(err)
-	}
-	if !c.unchanged(p.Source) {
-		t.Error("files are compiled again without a change")
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
