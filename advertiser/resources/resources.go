@@ -50,7 +50,7 @@ func (n Node) Assign(devices []discovery.Device, rules []policy.Resource) []Assi
 		case i < 0:
 			a.Reason = "none of the configuration's resources is for it"
 		case n.OneResource && rules[i].Name != rules[0].Name:
-			a.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, the first of the configuration, which is %s; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
+			a.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
 		default:
 			a.Rule = &rules[i]
 		}
