@@ -72,7 +72,7 @@ several GPUs the last one's hints count; use directx.microsoft.com/gpu=all inste
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.file, "file", "", "`FILE` to write, which others must not have written")
-	flags.BoolVar(&o.watch, "watch", false, "then write it again whenever GPUs or drivers change, until a signal")
+	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal")
 	o.Node.AddFlags(flags)
 	o.DriverFiles.AddFlags(flags)
 	return command
@@ -85,16 +85,7 @@ func newRemoveCommand() *cobra.Command {
 		Long:    "Removes the file that 'dxctl cdi generate' wrote. Running containers keep their GPUs.",
 		Example: "  dxctl cdi remove /var/run/cdi/directx-nri.yaml",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if data, err := read(args[0]); err != nil || data == nil {
-				return err
-			}
-			if err := durable.Remove(args[0]); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "removed %s\n", args[0])
-			return nil
-		},
+		RunE:    func(c *cobra.Command, args []string) error { return remove(args[0], c.OutOrStdout()) },
 	}
 }
 
@@ -122,7 +113,10 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if !o.watch {
 		return write()
 	}
-	return watch(ctx, source, write, stderr)
+	if err := watch(ctx, source, write, stderr); err != nil {
+		return err
+	}
+	return remove(o.file, stdout)
 }
 
 // watch writes at once and after each change of the source, until ctx ends. An error is
@@ -225,4 +219,16 @@ func read(path string) ([]byte, error) {
 		err = fmt.Errorf("%s: %w", path, errForeign)
 	}
 	return data, err
+}
+
+// remove removes our file, if there is one.
+func remove(path string, stdout io.Writer) error {
+	if data, err := read(path); err != nil || data == nil {
+		return err
+	}
+	if err := durable.Remove(path); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "removed %s\n", path)
+	return nil
 }

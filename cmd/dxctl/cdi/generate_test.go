@@ -78,8 +78,12 @@ func TestGenerate(t *testing.T) {
 	if out, err := run(t, t.Context(), toFile...); err != nil || out != "" {
 		t.Errorf("an equal file is written again: %q %v", out, err)
 	}
-	if out, err := run(t, t.Context(), "remove", file); err != nil || out != "removed "+file+"\n" {
-		t.Errorf("%q %v", out, err)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, args := range [][]string{{"remove", file}, append(slices.Clone(toFile), "--watch")} {
+		if out, err := run(t, ended, args...); err != nil || !strings.HasSuffix(out, "removed "+file+"\n") {
+			t.Errorf("%s: %q %v", args, out, err)
+		}
 	}
 	if out, err := run(t, t.Context(), "remove", file); err != nil || out != "" {
 		t.Errorf("removing nothing: %q %v", out, err)
