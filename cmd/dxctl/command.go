@@ -8,13 +8,16 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/inspect"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 func newCommand() *cobra.Command {
+	v := cli.Version(version)
 	command := &cobra.Command{
 		Use:   "dxctl",
 		Short: "Inspect and set up a node for containers with GPUs",
@@ -27,13 +30,13 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
   dxctl doctor                       # find problems
   dxctl allocations                  # list the containers with GPUs
   dxctl runtime configure --dry-run  # show how containerd would be set up`,
-		Version: cli.Version(version),
+		Version: v,
 	}
 	for _, group := range []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(), newDoctorCommand(), newVerifyCommand()}},
+		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), inspect.NewCapabilitiesCommand(v), inspect.NewDoctorCommand(v), verify.NewCommand(v)}},
 		{"containers", "Prepare containers:", []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand(), cdi.NewCommand()}},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
@@ -84,7 +87,7 @@ func newRuntimeCommand() *cobra.Command {
 		Short: "Set up the runtime shim and containerd",
 	}
 	command.AddCommand(nodesetup.NewSetupCommand(runtime.GOOS), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand(runtime.GOOS))
-	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), newStatusCommand(runtime.GOOS))
+	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), inspect.NewStatusCommand(runtime.GOOS, cli.Version(version)))
 	command.AddCommand(containerd.NewFinishRestartCommand(runtime.GOOS))
 	return command
 }

@@ -184,22 +184,11 @@ func TestExamplesAreRight(t *testing.T) {
 	}
 }
 
-// isolated returns args without this machine's node policy, unless they have a state
-// directory.
-func isolated(t *testing.T, args []string) []string {
-	t.Helper()
-	uses := len(args) > 0 && slices.Contains([]string{"allocations", "capabilities", "devices", "doctor", "flags", "spec"}, args[0])
-	if !uses || slices.Contains(args, "--state-dir") {
-		return args
-	}
-	return slices.Concat(args[:1], []string{"--state-dir", filepath.Join(t.TempDir(), "none")}, args[1:])
-}
-
 // ask runs dxctl and returns what it printed.
 func ask(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	command := newCommand()
-	command.SetArgs(isolated(t, args))
+	command.SetArgs(args)
 	command.SilenceErrors, command.SilenceUsage = true, true
 	var out bytes.Buffer
 	command.SetOut(&out)

@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestService(t *testing.T) {
@@ -49,4 +53,24 @@ func TestService(t *testing.T) {
 	if _, err := ask(t, "service", "install", "--replicas=3"); err == nil {
 		t.Error("a flag of directx-advertiser without -- is accepted")
 	}
+}
+
+// holding returns a state directory with an allocation that a container holds.
+func holding(t *testing.T) (state string) {
+	t.Helper()
+	state = t.TempDir()
+	dir := paths.Allocations(state)
+	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorder.Close()
+	token, err := recorder.Record(t.Context(), "directx.microsoft.com/display", []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
+	if err == nil {
+		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -34,9 +35,6 @@ type uninstallOptions struct {
 	hold            bool
 	force           bool
 }
-
-// VerifyFile is the name, in the state directory, of the last result of 'dxctl verify'.
-const VerifyFile = "verify.json"
 
 // NewUninstallCommand returns 'dxctl runtime uninstall' for an operating system.
 func NewUninstallCommand(goos string) *cobra.Command {
@@ -103,7 +101,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
 	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx))
-	r.remove(os.Remove, append(containerd.Leftovers(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, VerifyFile))...)
+	r.remove(os.Remove, append(containerd.Leftovers(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
 		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimeSetPath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())

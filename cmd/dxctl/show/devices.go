@@ -1,3 +1,4 @@
+// Package show is the commands that show GPUs, their containers, and what containers get.
 package show
 
 import (
@@ -28,6 +29,7 @@ type devicesOptions struct {
 	policy policy.Policy
 }
 
+// NewDevicesCommand returns the command.
 func NewDevicesCommand() *cobra.Command {
 	o := devicesOptions{}
 	command := &cobra.Command{

@@ -33,6 +33,7 @@ type flagsOptions struct {
 	output      string
 }
 
+// NewFlagsCommand returns the command.
 func NewFlagsCommand() *cobra.Command {
 	o := flagsOptions{containerOS: runtime.GOOS}
 	command := &cobra.Command{

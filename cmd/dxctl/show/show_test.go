@@ -22,7 +22,7 @@ func execute(t *testing.T, stdin string, stdout, stderr io.Writer, args []string
 		args = slices.Concat(args[:1], []string{"--state-dir", filepath.Join(t.TempDir(), "none")}, args[1:])
 	}
 	command := &cobra.Command{Use: "dxctl", SilenceErrors: true, SilenceUsage: true}
-	command.AddCommand(NewDevicesCommand(), NewFlagsCommand(), NewSpecCommand())
+	command.AddCommand(NewDevicesCommand(), NewAllocationsCommand(), NewFlagsCommand(), NewSpecCommand())
 	command.SetArgs(args)
 	command.SetIn(strings.NewReader(stdin))
 	command.SetOut(stdout)

@@ -40,6 +40,7 @@ type specOptions struct {
 	output string
 }
 
+// NewSpecCommand returns the command.
 func NewSpecCommand() *cobra.Command {
 	var o specOptions
 	command := &cobra.Command{

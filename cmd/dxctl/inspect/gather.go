@@ -1,4 +1,5 @@
-package main
+// Package inspect gathers the facts of a node, prints them, and finds its problems.
+package inspect
 
 import (
 	"bytes"
@@ -45,9 +46,10 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-// nodeFacts gathers the facts of a node for doctor, capabilities and runtime status.
-type nodeFacts struct {
+// gatherer gathers the facts of a node for doctor, capabilities and runtime status.
+type gatherer struct {
 	containerd.Instance
+	version    string // dxctl's
 	stateDir   string
 	shim       string
 	runtimeDir string
@@ -58,7 +60,7 @@ type nodeFacts struct {
 }
 
 // addFlags adds the flags for containerd and for what uses it.
-func (n *nodeFacts) addFlags(command *cobra.Command, outputs ...string) {
+func (n *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	flags := command.Flags()
 	places := paths.Default()
 	n.Instance.AddFlags(flags)
@@ -69,7 +71,7 @@ func (n *nodeFacts) addFlags(command *cobra.Command, outputs ...string) {
 	cli.AddChoice(command, &n.output, "output", "o", "output format", outputs...)
 }
 
-func (n *nodeFacts) check() error {
+func (n *gatherer) check() error {
 	if n.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", n.timeout)
 	}
@@ -77,7 +79,7 @@ func (n *nodeFacts) check() error {
 }
 
 // gather returns the facts. All queries run at once.
-func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
+func (n *gatherer) gather(ctx context.Context) doctor.Facts {
 	f := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -100,8 +102,8 @@ func (n *nodeFacts) gather(ctx context.Context) doctor.Facts {
 
 // gatherRuntime returns the facts of the configuration, Windows, containerd, the
 // shim and the NRI plugin.
-func (n *nodeFacts) gatherRuntime(ctx context.Context) doctor.Facts {
-	f := doctor.Facts{OS: n.OS, Version: cli.Version(version), NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
+func (n *gatherer) gatherRuntime(ctx context.Context) doctor.Facts {
+	f := doctor.Facts{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
@@ -149,7 +151,7 @@ func within[T any](ctx context.Context, limit time.Duration, query func(context.
 	}
 }
 
-func (n *nodeFacts) policyFacts() doctor.Config {
+func (n *gatherer) policyFacts() doctor.Config {
 	c := doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(n.stateDir))}
 	if p, err := policy.Read(n.stateDir); err != nil {
 		c.Err = err
@@ -163,7 +165,7 @@ func (n *nodeFacts) policyFacts() doctor.Config {
 	return c
 }
 
-func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, error) {
+func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
@@ -189,7 +191,7 @@ func (n *nodeFacts) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, er
 	return list, err
 }
 
-func (n *nodeFacts) containerd(ctx context.Context) doctor.Containerd {
+func (n *gatherer) containerd(ctx context.Context) doctor.Containerd {
 	c := doctor.Containerd{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
 	var loaded containerdconfig.Loaded
 	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, connection *grpc.ClientConn) (err error) {
@@ -211,7 +213,7 @@ func (n *nodeFacts) containerd(ctx context.Context) doctor.Containerd {
 
 // call calls do with a connection to a socket. Its errors match those of [os] and
 // [context].
-func (n *nodeFacts) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
+func (n *gatherer) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	if err := reach(ctx, socket); err != nil {
@@ -245,7 +247,7 @@ func reach(ctx context.Context, address string) error {
 
 // shims returns the files that containerd runs as our shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
-func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Policy) []doctor.Shim {
+func (n *gatherer) shims(ctx context.Context, c doctor.Containerd, p policy.Policy) []doctor.Shim {
 	handlers := map[string][]string{n.shim: nil}
 	for _, h := range c.Handlers {
 		if h.Ours() {
@@ -265,7 +267,7 @@ func (n *nodeFacts) shims(ctx context.Context, c doctor.Containerd, p policy.Pol
 
 // shimVersion runs a shim, unless others could have written it: we may run with
 // all privileges.
-func (n *nodeFacts) shimVersion(ctx context.Context, path string) (string, error) {
+func (n *gatherer) shimVersion(ctx context.Context, path string) (string, error) {
 	if err := durable.CheckFile(path); err != nil {
 		return "", err
 	}
@@ -291,7 +293,7 @@ func (n *nodeFacts) shimVersion(ctx context.Context, path string) (string, error
 
 // kubelet returns nil on a node without Kubernetes. The kubelet's directory stays if
 // the kubelet is stopped.
-func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubelet {
+func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubelet {
 	if _, err := os.Stat(n.kubeletDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -323,7 +325,7 @@ func (n *nodeFacts) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubele
 
 // advertiserReady reports what directx-advertiser says about itself at the address of its
 // metrics: that it is ready, or why not. It is neither if no advertiser answers there.
-func (n *nodeFacts) advertiserReady(ctx context.Context, address string) (ready bool, err error) {
+func (n *gatherer) advertiserReady(ctx context.Context, address string) (ready bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
@@ -344,7 +346,7 @@ func (n *nodeFacts) advertiserReady(ctx context.Context, address string) (ready 
 }
 
 // access checks who can write files that decide what containers get.
-func (n *nodeFacts) access(c doctor.Config) (list []doctor.File) {
+func (n *gatherer) access(c doctor.Config) (list []doctor.File) {
 	add := func(check func(string) error, paths ...string) {
 		for _, path := range paths {
 			if path != "" && durable.Exists(path) {
@@ -362,7 +364,7 @@ func (n *nodeFacts) access(c doctor.Config) (list []doctor.File) {
 	return list
 }
 
-func (n *nodeFacts) records(ctx context.Context) (list []doctor.File) {
+func (n *gatherer) records(ctx context.Context) (list []doctor.File) {
 	dir := paths.Allocations(n.stateDir)
 	_, problems, err := allocation.OpenStore(dir).List(ctx)
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package inspect
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func TestAccess(t *testing.T) {
 	} {
 		c := doctor.Config{Path: filepath.Join(t.TempDir(), "config.yaml")}
 		c.Policy.Source.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
-		n := nodeFacts{stateDir: "/nonexistent"}
+		n := gatherer{stateDir: "/nonexistent"}
 		for _, path := range []string{c.Path, c.Policy.Source.Inventory} {
 			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -89,7 +89,7 @@ func TestAllocationsOutput(t *testing.T) {
 		if err := o.print(&stdout, reports); err != nil {
 			t.Errorf("%s: %v", output, err)
 		}
-		testutil.Golden(t, "testdata/golden/allocations-"+output+".txt", stdout.String())
+		golden(t, "allocations-"+output, stdout.String())
 	}
 }
 
@@ -118,20 +118,6 @@ func holding(t *testing.T) (state string) {
 		}
 	}
 	return state
-}
-
-// askApart runs dxctl and returns what it printed on each of its outputs.
-func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	command := newCommand()
-	command.SetArgs(isolated(t, args))
-	command.SilenceErrors, command.SilenceUsage = true, true
-	var out, errs bytes.Buffer
-	command.SetIn(strings.NewReader(stdin))
-	command.SetOut(&out)
-	command.SetErr(&errs)
-	err = command.ExecuteContext(t.Context())
-	return out.String(), errs.String(), err
 }
 
 // nowhere returns the flags of a node without kubelet, containerd and GPUs.

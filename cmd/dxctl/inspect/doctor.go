@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -18,13 +18,14 @@ import (
 )
 
 type doctorOptions struct {
-	nodeFacts
+	gatherer
 	report string
 }
 
-func newDoctorCommand() *cobra.Command {
+// NewDoctorCommand returns the command of a dxctl with this version.
+func NewDoctorCommand(version string) *cobra.Command {
 	places := paths.Default()
-	o := doctorOptions{nodeFacts: nodeFacts{Instance: containerd.Instance{OS: runtime.GOOS}}}
+	o := doctorOptions{gatherer: gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -35,7 +36,7 @@ of each problem. Requires root or an administrator.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.addFlags(command, printer.Text, printer.JSON)
+	o.addFlags(command, printer.Text, printer.JSON, printer.YAML)
 	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
@@ -55,10 +56,10 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	}
 	report := doctor.Examine(facts)
 	var err error
-	if o.output == printer.JSON {
-		err = printer.Document(stdout, printer.JSON, report)
-	} else {
+	if o.output == printer.Text {
 		err = report.Print(stdout)
+	} else {
+		err = printer.Document(stdout, o.output, report)
 	}
 	if err == nil && o.report != "" {
 		err = o.writeReport(stderr, facts, report)

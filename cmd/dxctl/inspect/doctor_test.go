@@ -1,7 +1,9 @@
-package main
+package inspect
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +14,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/directx-nri/directx-nri/internal/config"
 )
 
 func TestDoctorRefusals(t *testing.T) {
@@ -27,7 +33,7 @@ func TestDoctorRefusals(t *testing.T) {
 		"no time":              {[]string{"--timeout", "0s"}, "is not positive"},
 		"a file that is there": {[]string{"--report", there}, "exists"},
 	} {
-		if out, err := ask(t, append([]string{"doctor"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
+		if out, err := ask(t, NewDoctorCommand("1.0"), test.args...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v %s", name, err, out)
 		}
 	}
@@ -53,7 +59,7 @@ func emptyNode(dir string) []string {
 func TestDoctorOnAnEmptyNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	out, err := ask(t, append([]string{"doctor", "--state-dir", filepath.Join(dir, "state")}, emptyNode(dir)...)...)
+	out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 	if err == nil || !strings.Contains(out, "a standalone node that is not set up") || !strings.Contains(out, "containerd does not answer") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -97,12 +103,10 @@ func TestReportHasNoSecret(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(valid)
-			if out, err := ask(t, "config", "apply", "--config", filepath.Join(dir, "config.yaml"), "--state-dir", state); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			apply(t, filepath.Join(dir, "config.yaml"), state)
 			write(invalid)
 			file := filepath.Join(dir, "report.json")
-			out, err := ask(t, append([]string{"doctor", "--state-dir", state, "--report", file}, emptyNode(dir)...)...)
+			out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--report", file)...)
 			if err == nil || !strings.Contains(out, "wrote "+file) {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -122,7 +126,7 @@ func TestReportHasNoSecret(t *testing.T) {
 // TestAdvertiserReady: it is asked at the address of its metrics, which may have no host.
 func TestAdvertiserReady(t *testing.T) {
 	t.Parallel()
-	n := nodeFacts{timeout: 10 * time.Second}
+	n := gatherer{timeout: 10 * time.Second}
 	for name, test := range map[string]struct {
 		status int
 		ready  bool
@@ -152,4 +156,27 @@ func TestAdvertiserReady(t *testing.T) {
 	if ready, err := n.advertiserReady(t.Context(), ""); ready || err != nil {
 		t.Errorf("without metrics: %t, %v", ready, err)
 	}
+}
+
+const configHead = "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\n"
+
+// apply makes a configuration the node policy in force.
+func apply(t *testing.T, file, stateDir string) {
+	t.Helper()
+	p, devices, err := config.Compiler{File: file, StateDir: stateDir, NodeOS: runtime.GOOS, Required: true}.Compile()
+	if err := errors.Join(err, config.Install(stateDir, p, devices)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask runs a command and returns what it printed.
+func ask(t *testing.T, command *cobra.Command, args ...string) (stdout string, err error) {
+	t.Helper()
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out bytes.Buffer
+	command.SetArgs(args)
+	command.SetOut(&out)
+	command.SetErr(&out)
+	err = command.ExecuteContext(t.Context())
+	return out.String(), err
 }

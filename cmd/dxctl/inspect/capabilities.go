@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"errors"
@@ -12,8 +12,9 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 )
 
-func newCapabilitiesCommand() *cobra.Command {
-	return factsCommand(runtime.GOOS, &cobra.Command{
+// NewCapabilitiesCommand returns the command of a dxctl with this version.
+func NewCapabilitiesCommand(version string) *cobra.Command {
+	return factsCommand(runtime.GOOS, version, &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
@@ -22,14 +23,15 @@ whether NRI is enabled, which runtime handlers use the shim, and whether HCS ans
 	}, func(doctor.Facts) error { return nil })
 }
 
-func newStatusCommand(goos string) *cobra.Command {
-	return factsCommand(goos, &cobra.Command{
+// NewStatusCommand returns the command for a node with this operating system.
+func NewStatusCommand(goos, version string) *cobra.Command {
+	return factsCommand(goos, version, &cobra.Command{
 		Use:   "status",
 		Short: "Show whether runtime handlers use the shim",
 		Long: `Prints what 'dxctl capabilities' prints.
 
-Exit status: 1 if no handler of the running containerd uses the shim, or if that is
-unknown; 'dxctl doctor' has the cause.`,
+Fails if no handler of the running containerd uses the shim, or if that is unknown;
+'dxctl doctor' has the cause.`,
 		Example: `  dxctl runtime status -o json`,
 	}, func(f doctor.Facts) error {
 		serves := func(h doctor.Handler) bool { return h.Routed && h.Loaded && h.NotEligible == "" }
@@ -41,8 +43,8 @@ unknown; 'dxctl doctor' has the cause.`,
 }
 
 // factsCommand returns a command that prints the facts of the node and checks them.
-func factsCommand(goos string, command *cobra.Command, check func(doctor.Facts) error) *cobra.Command {
-	n := nodeFacts{Instance: containerd.Instance{OS: goos}}
+func factsCommand(goos, version string, command *cobra.Command, check func(doctor.Facts) error) *cobra.Command {
+	n := gatherer{Instance: containerd.Instance{OS: goos}, version: version}
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"cmp"
@@ -32,7 +32,8 @@ type allocationsOptions struct {
 	now       func() time.Time
 }
 
-func newAllocationsCommand() *cobra.Command {
+// NewAllocationsCommand returns the command.
+func NewAllocationsCommand() *cobra.Command {
 	o := allocationsOptions{now: time.Now}
 	places := paths.Default()
 	command := &cobra.Command{

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package inspect
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ func configure(t *testing.T, n *containerdtest.Node) {
 // runStatus runs 'dxctl runtime status'.
 func runStatus(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return containerdtest.Run(t, newStatusCommand("linux"), append(n.Flags(), args...)...)
+	return containerdtest.Run(t, NewStatusCommand("linux", "1.0"), append(n.Flags(), args...)...)
 }
 
 func TestStatusOfANodeThatIsNotServed(t *testing.T) {
@@ -79,7 +79,7 @@ func TestDoctorChecksTheKubeletsDirectory(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "kubelet"), 0o700), os.Chmod(filepath.Join(dir, "kubelet"), 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	out, err := ask(t, append([]string{"doctor", "--state-dir", filepath.Join(dir, "state")}, emptyNode(dir)...)...)
+	out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 	if err == nil || !strings.Contains(out, "problem permissions: "+filepath.Join(dir, "kubelet")) {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -98,8 +98,8 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 		if err := errors.Join(os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		args := append([]string{"doctor", "--state-dir", state}, emptyNode(dir)...)
-		out, err := ask(t, append(args, "--timeout", "300ms")...)
+		args := append(emptyNode(dir), "--state-dir", state, "--timeout", "300ms")
+		out, err := ask(t, NewDoctorCommand("1.0"), args...)
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("%v\n%s", err, out)
 		}

@@ -1,19 +1,23 @@
 //go:build unix
 
-package main
+package verify
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
@@ -148,7 +152,7 @@ func TestVerify(t *testing.T) {
 			dir := t.TempDir()
 			for file, text := range map[string]string{
 				"libcuda.so": "", "libother.so": "",
-				"config.yaml": configHead + "inventory: DIR/gpus.yaml\n",
+				"config.yaml": "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\ninventory: DIR/gpus.yaml\n",
 				"gpus.yaml":   "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n- {instanceID: GPU-0, display: true, linux: {deviceNodes: [/dev/null], libraries: [DIR/libcuda.so, DIR/libother.so]}}\n",
 				"ctr": "fail() { echo 'level=warning msg=first' >&2; echo \"ctr: $1\" >&2; exit 1; }\ncase \"$* \" in " + test.rules +
 					" *' images list '*) printf 'a.test/pause:3.9\\na.test/pause:3.6\\nz.test/other:1\\n';; esac\n",
@@ -158,11 +162,19 @@ func TestVerify(t *testing.T) {
 				}
 			}
 			state := filepath.Join(dir, "state")
-			if out, err := ask(t, "config", "apply", "--config", filepath.Join(dir, "config.yaml"), "--state-dir", state); err != nil {
-				t.Fatalf("%v\n%s", err, out)
+			p, devices, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Compile()
+			if err := errors.Join(err, config.Install(state, p, devices)); err != nil {
+				t.Fatal(err)
 			}
 			report := filepath.Join(dir, "report.json")
-			out, err := ask(t, append([]string{"verify", "--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state, "--report", report}, test.flags...)...)
+			command := NewCommand("1.0")
+			command.SilenceErrors, command.SilenceUsage = true, true
+			var stdout bytes.Buffer
+			command.SetOut(&stdout)
+			command.SetErr(&stdout)
+			command.SetArgs(append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state, "--report", report}, test.flags...))
+			err = command.ExecuteContext(t.Context())
+			out := stdout.String()
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Errorf("error %v, want %q\n%s", err, test.err, out)
 			}
@@ -171,7 +183,7 @@ func TestVerify(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, out)
 				}
 			}
-			if durable.Exists(report) == test.early || durable.Exists(verifyPath(state)) == test.early {
+			if durable.Exists(report) == test.early || durable.Exists(filepath.Join(state, statefile.VerifyName)) == test.early {
 				t.Errorf("a report: %t, after\n%s", durable.Exists(report), out)
 			}
 		})

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
@@ -30,16 +31,16 @@ func lines(file string) []string {
 	return strings.Split(string(doctor.Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
 }
 
-// nodeReport is the file of 'dxctl doctor --report': what is known of a node, in our own
-// form. Of others it has devices.def of Windows.
-type nodeReport struct {
+// bugReport is the file of 'dxctl doctor --report'. The only file of another program in it is
+// devices.def of Windows.
+type bugReport struct {
 	Doctor       doctor.Report `json:"doctor"`
 	Capabilities doctor.Facts  `json:"capabilities"`
 	Devices      []gpus.Report `json:"devices"`
 	ShimLog      []string      `json:"shimLog"`
 	// DevicesDef is Windows' file of the devices that containers can have.
-	DevicesDef []string      `json:"devicesDef,omitempty"`
-	Verify     *verifyReport `json:"verify,omitempty"` // the last one
+	DevicesDef []string       `json:"devicesDef,omitempty"`
+	Verify     *verify.Result `json:"verify,omitempty"` // the last one
 }
 
 // writeReport writes the report without secrets.
@@ -48,7 +49,7 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	for _, d := range facts.GPUs.List {
 		devices = append(devices, d.Device)
 	}
-	r := nodeReport{Doctor: report.Redact(), Capabilities: facts, Devices: gpus.NewReports(devices, facts.Config.Policy, runtime.GOOS)}
+	r := bugReport{Doctor: report.Redact(), Capabilities: facts, Devices: gpus.NewReports(devices, facts.Config.Policy, runtime.GOOS)}
 	// Doctor has the errors, without what they quote.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
@@ -56,7 +57,7 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	if o.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[verifyReport](verifyPath(o.stateDir)) // A damaged one is left out.
+	r.Verify, _ = statefile.Read[verify.Result](filepath.Join(o.stateDir, statefile.VerifyName)) // A damaged one is left out.
 	var text bytes.Buffer
 	if err := printer.Document(&text, printer.JSON, r); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ func TestCapabilitiesWithoutPolicy(t *testing.T) {
 	if err := os.WriteFile(policy.Path(stateDir), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := ask(t, "capabilities", "--state-dir", stateDir); err == nil || !strings.Contains(err.Error(), "read node policy "+policy.Path(stateDir)) || out != "" {
+	if out, err := ask(t, NewCapabilitiesCommand("1.0"), "--state-dir", stateDir); err == nil || !strings.Contains(err.Error(), "read node policy "+policy.Path(stateDir)) || out != "" {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

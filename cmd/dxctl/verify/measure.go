@@ -1,0 +1,201 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
+)
+
+// measurement starts containers, one after the other, and completes the result.
+type measurement struct {
+	client  *ctr
+	out     io.Writer
+	os      ocispec.OS
+	devices []discovery.Device
+	// withFiles and withoutFiles are the edits of a container by the mode of driver files.
+	withFiles, withoutFiles ocispec.Edits
+	// shimFlags request the GPUs from the runtime shim. Without it, there are none.
+	shimFlags []string
+	result    Result
+}
+
+// edits returns the edits of a container with the devices.
+func (m *measurement) edits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
+	p.DriverFiles = mode
+	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, new(gpus.DriverFiles).Files(), ocispec.NewOptions(p))
+	return edits, err
+}
+
+// run starts the containers. An error means that the result is unknown.
+func (m *measurement) run(ctx context.Context) error {
+	r := &m.result
+	plain, err := m.start(ctx, "without a GPU", ocispec.Edits{})
+	if err == nil && plain != "" {
+		err = fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plain)
+	}
+	if err != nil {
+		return err
+	}
+	locked, err := m.start(ctx, "with the interlock, which must be refused", interlock(m.os))
+	if err != nil {
+		return err
+	}
+	startWith := func(files []specs.Mount) (refused string, err error) {
+		edits := m.withFiles
+		edits.Mounts = files
+		return m.start(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(files), len(m.withFiles.Mounts)), edits)
+	}
+	alone, err := startWith(nil)
+	if err != nil {
+		return err
+	}
+	if alone == "" {
+		if r.Refused, err = findRefused(m.withFiles.Mounts, startWith); err != nil {
+			return err
+		}
+	}
+	if m.os == ocispec.Windows { // Linux has no such settings.
+		r.Settings = settings(r.Refused, m.withoutFiles.Mounts, m.devices)
+	}
+	configured, err := m.startConfigured(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case locked == "":
+		r.Reason = "a container starts in spite of the interlock: this node must not offer GPUs"
+	case alone != "":
+		r.Reason = "containers with GPUs do not start, even without driver files: " + alone
+	case configured != "":
+		r.Reason = "containers with GPUs do not start as configured: " + configured
+	default:
+		r.Works, r.Reason = true, "containers with GPUs start as configured"
+		if r.DriverFiles == policy.FilesNone && len(r.Refused) == 0 {
+			r.Reason += ", and with driverFiles: mount"
+		}
+	}
+	return nil
+}
+
+// interlock returns the edits that the kubelet makes for an allocation.
+func interlock(os ocispec.OS) ocispec.Edits {
+	if os == ocispec.Windows {
+		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}}
+	}
+	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(os, allocation.InterlockSource, allocation.InterlockMount)}}
+}
+
+// startConfigured starts a container as the node's configuration does.
+func (m *measurement) startConfigured(ctx context.Context) (refused string, err error) {
+	const what = "as configured"
+	switch {
+	case m.shimFlags != nil:
+		return m.startFlags(ctx, what, m.shimFlags)
+	case m.result.DriverFiles == policy.FilesNone:
+		return m.start(ctx, what, m.withoutFiles)
+	}
+	return m.start(ctx, what, m.withFiles)
+}
+
+// start starts a container with edits, to which the runtime shim adds nothing.
+func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string, err error) {
+	edits.Env = []string{decision.VisibleVariable + "=none"}
+	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, new(gpus.DriverFiles).Files())
+	if err != nil {
+		return "", err
+	}
+	return m.startFlags(ctx, what, flags)
+}
+
+// startFlags starts a container with flags of ctr, again if that fails, as it can after a
+// boot. It prints the result. refused is why the container does not start, "" if it does.
+func (m *measurement) startFlags(ctx context.Context, what string, flags []string) (refused string, err error) {
+	if refused, err = m.client.start(ctx, flags); err == nil && refused != "" {
+		refused, err = m.client.start(ctx, flags)
+	}
+	if err != nil {
+		return "", err
+	}
+	line := "starts   " + what
+	if refused != "" {
+		line = "refused  " + what + ": " + cli.Printable(refused)
+	}
+	fmt.Fprintln(m.out, line)
+	m.result.Containers = append(m.result.Containers, line)
+	return refused, nil
+}
+
+// findRefused returns those of files with which a container does not start. It starts with
+// all others together. start returns why a container with files does not start, "" if it
+// does; without files it has started.
+//
+// A list that is refused is halved, and each half tried with the files accepted before it. Of
+// files that are refused only together, the last is returned.
+func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused string, err error)) (refused []specs.Mount, err error) {
+	var accepted []specs.Mount
+	for pending := [][]specs.Mount{files}; len(pending) > 0 && len(files) > 0; {
+		list, half := pending[0], len(pending[0])/2
+		why, err := start(slices.Concat(accepted, list))
+		switch {
+		case err != nil:
+			return nil, err
+		case why == "":
+			accepted, pending = append(accepted, list...), pending[1:]
+		case half > 0:
+			pending = slices.Replace(pending, 0, 1, list[:half], list[half:])
+		default:
+			refused, pending = append(refused, list...), pending[1:]
+		}
+	}
+	if len(refused) > 0 {
+		var why string
+		if why, err = start(accepted); why != "" {
+			err = fmt.Errorf("containers that started before do not start anymore, so the result means nothing: %s", why)
+		}
+	}
+	return refused, err
+}
+
+// settings returns settings without the refused files: without driver files, of which only
+// those in none remain, and with all others.
+func settings(refused, none []specs.Mount, devices []discovery.Device) (list []string) {
+	if len(refused) == 0 {
+		return nil
+	}
+	if !slices.ContainsFunc(none, func(m specs.Mount) bool {
+		return slices.ContainsFunc(refused, func(r specs.Mount) bool { return r.Destination == m.Destination })
+	}) {
+		list = append(list, "driverFiles: none\n")
+	}
+	remove := map[string]map[string][]string{}
+	for _, m := range refused {
+		i := slices.IndexFunc(devices, func(d discovery.Device) bool {
+			return d.VendorID != 0 && d.DriverStorePath != "" && winpath.Within(d.DriverStorePath, m.Source)
+		})
+		if i < 0 {
+			return list // It cannot be named.
+		}
+		path := winpath.Elements(m.Source)[len(winpath.Elements(devices[i].DriverStorePath)):]
+		vendor := strings.ToLower(devices[i].VendorID.String())
+		remove[vendor] = map[string][]string{"remove": append(remove[vendor]["remove"], strings.Join(path, "/"))}
+	}
+	if text, err := yaml.Marshal(map[string]any{"driverFiles": policy.FilesMount, "runtimeFiles": remove}); err == nil {
+		list = append(list, string(text))
+	}
+	return list
+}

@@ -1,0 +1,201 @@
+// Package verify starts short containers with GPUs and finds the driver files that a node
+// refuses.
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/spf13/cobra"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// options are the flags of the command.
+type options struct {
+	gpus.Node
+	gpus.Selection
+	client     ctr
+	force      bool
+	reportFile string
+}
+
+// NewCommand returns the command for a program with this version.
+func NewCommand(version string) *cobra.Command {
+	var o options
+	command := &cobra.Command{
+		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
+		Short: "Start containers with GPUs, and find the driver files that this node refuses",
+		Long: `Starts short containers with containerd's client ctr and removes them: without a GPU, with
+the interlock, with the GPUs alone, with their drivers' files, and as configured. If the files
+are refused, finds out which, and prints the settings with which containers start. Changes no
+configuration. 'dxctl doctor --report' includes the result.
+
+Fails if containers with GPUs do not start as configured, or one starts in spite of the
+interlock.`,
+		Example: `  dxctl verify --index 0 --report verify.json
+  dxctl verify --image mcr.microsoft.com/windows/nanoserver:ltsc2025 -- cmd.exe`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.client.command = args
+			return o.run(c.Context(), version, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	o.Selection.AddFlags(command, &o.Node)
+	o.client.addFlags(flags)
+	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")
+	flags.StringVar(&o.reportFile, "report", "", "write the result to a new `FILE`, as JSON")
+	return command
+}
+
+// Result is the result of 'dxctl verify'. The names of its fields are stable.
+type Result struct {
+	Version     string             `json:"version"`
+	OS          string             `json:"os"`
+	Build       uint32             `json:"build,omitempty"` // of Windows
+	At          time.Time          `json:"at"`
+	Image       string             `json:"image"`
+	Runtime     string             `json:"runtime"`
+	DriverFiles policy.DriverFiles `json:"driverFiles"` // the mode in force
+	Devices     []gpus.Report      `json:"devices"`
+	// Containers are those that were started, in order, each with its result.
+	Containers []string `json:"containers"`
+	// Refused are driver files with which containers do not start.
+	Refused []specs.Mount `json:"refused,omitempty"`
+	// Works reports whether containers with GPUs start as configured. Settings are those
+	// without the refused files, best first.
+	Works    bool     `json:"works"`
+	Reason   string   `json:"reason"`
+	Settings []string `json:"settings,omitempty"`
+}
+
+func (o *options) run(ctx context.Context, version string, stdout, stderr io.Writer) error {
+	if o.reportFile != "" && durable.Exists(o.reportFile) {
+		return cli.Usage("--report: %s exists", o.reportFile)
+	}
+	m, err := o.prepare(ctx, version, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	err = m.run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return cli.Unknown(err)
+	case err != nil:
+		m.result.Reason, err = err.Error(), cli.Unknown(err)
+	case !m.result.Works:
+		err = errors.New(m.result.Reason)
+	}
+	m.result.print(stdout)
+	return errors.Join(err, o.save(&m.result))
+}
+
+// prepare checks that the containers disturb no pod, and returns what to measure.
+func (o *options) prepare(ctx context.Context, version string, stdout, stderr io.Writer) (*measurement, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := o.checkUnused(ctx); err != nil && !o.force {
+		return nil, fmt.Errorf("%w; --force continues", err)
+	}
+	if err := o.client.prepare(ctx); err != nil {
+		return nil, err
+	}
+	source, p, err := o.Open(stderr)
+	if err != nil {
+		return nil, err
+	}
+	present, err := source.Devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	request := cmp.Or(o.Request(), "all")
+	devices, err := decision.Select(request, present)
+	if err != nil {
+		return nil, err
+	}
+	p = capabilities.InForce(p, runtime.GOOS)
+	m := &measurement{
+		client: &o.client, out: stdout, os: ocispec.OS(runtime.GOOS), devices: devices,
+		result: Result{
+			Version: version, OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
+			DriverFiles: p.DriverFiles, Devices: gpus.NewReports(present, p, runtime.GOOS),
+		},
+	}
+	if o.client.runtime == shimfile.RuntimeName {
+		m.shimFlags = gpus.ShimFlags(m.os, request)
+	}
+	if m.withFiles, err = m.edits(p, policy.FilesMount); err != nil {
+		return nil, err
+	}
+	m.withoutFiles, err = m.edits(p, policy.FilesNone)
+	return m, err
+}
+
+// checkUnused returns an error if pods have GPUs, or if that is unknown.
+func (o *options) checkUnused(ctx context.Context) error {
+	entries, problems, err := allocation.OpenStore(paths.Allocations(o.StateDir)).List(ctx)
+	for _, p := range problems {
+		err = errors.Join(err, p.Err)
+	}
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	pods, err := (&containerd.Instance{CRISocket: o.client.socket}).Pods(ctx)
+	if err != nil {
+		return fmt.Errorf("it is unknown whether pods have GPUs: %w", err)
+	}
+	for _, e := range entries {
+		if e.Holder == nil || pods.IsRunning(*e.Holder) {
+			return errors.New("pods have GPUs: 'dxctl allocations' lists them")
+		}
+	}
+	return nil
+}
+
+func (r *Result) print(w io.Writer) {
+	if r.Works {
+		fmt.Fprintf(w, "\n%s\n", r.Reason)
+	}
+	for _, m := range r.Refused {
+		fmt.Fprintf(w, "\nThis node refuses %s.\n", m.Source)
+	}
+	if !r.Works && len(r.Settings) > 0 {
+		fmt.Fprintf(w, "\nContainers start with this in config.yaml:\n\n%s", strings.Join(r.Settings, "\nor:\n\n"))
+	}
+}
+
+// save writes the result for 'dxctl doctor --report', and to the file of --report.
+func (o *options) save(r *Result) error {
+	err := statefile.Write(filepath.Join(o.StateDir, statefile.VerifyName), r)
+	if o.reportFile == "" {
+		return err
+	}
+	var text bytes.Buffer
+	return errors.Join(err, printer.Document(&text, printer.JSON, r), durable.Create(o.reportFile, doctor.Redact(text.Bytes()), 0o600))
+}
