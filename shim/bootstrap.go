@@ -2,6 +2,7 @@ package shim
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -101,17 +102,17 @@ func bootstrapVersion(answer []byte) int {
 }
 
 // recordVersion records for the advertiser whether containerd runs this shim for a pod's
-// containers: it does not if the sandbox's shim at path has answered with version 3 or
-// more of the bootstrap protocol.
+// containers: containerd 2.x does not if the sandbox's shim at path has answered start with
+// bootstrap version 3 or more (startTask in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
-	_, recorded, err := shimfile.ReadNotServed(s.call.StateDir)
+	recorded, err := shimfile.ReadNotServed(s.call.StateDir)
 	switch {
 	case err != nil:
-	case version >= 3 && !recorded:
-		reason := shimfile.NotServed{Shim: path, Version: version}
+	case version >= 3 && recorded == "":
+		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'", path, version)
 		s.log().Error(reason)
 		err = shimfile.WriteNotServed(s.call.StateDir, reason)
-	case version < 3 && recorded:
+	case version < 3 && recorded != "":
 		err = shimfile.ClearNotServed(s.call.StateDir)
 	}
 	if err != nil {

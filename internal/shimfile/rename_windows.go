@@ -13,12 +13,7 @@ import (
 // program but can rename it: rename waits for the shim at path to exit, and if
 // it does not, moves it aside. For an instant there is no shim at path then.
 func rename(temp, path string) error {
-	err := os.Rename(temp, path)
-	for try := 0; try < busyTries && isBusy(err); try++ {
-		time.Sleep(busyPause)
-		err = os.Rename(temp, path)
-	}
-	if err == nil || !isBusy(err) {
+	if err := retry(isBusy, func() error { return os.Rename(temp, path) }); !isBusy(err) {
 		return err
 	}
 	aside := sibling(path, retired+strconv.FormatInt(time.Now().UnixNano(), 36))

@@ -34,30 +34,32 @@ var ErrSelfTest = errors.New("the shim's self-test failed")
 func selfTest(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	for try := 0; ; try++ {
+	var stdout []byte
+	// A process that was forked while the file was written has it open for a moment
+	// longer: https://go.dev/issue/22315.
+	err := retry(isBeingWritten, func() (err error) {
 		command := exec.CommandContext(ctx, path, SelfTestFlag)
 		command.Env = append(os.Environ(), SelfTestParent+"="+filepath.Dir(path))
 		command.WaitDelay = time.Second
-		stdout, err := command.Output()
-		var exit *exec.ExitError
-		switch {
-		// A process that was forked while the file was written has it open for a
-		// moment longer: https://go.dev/issue/22315.
-		case errors.Is(err, syscall.ETXTBSY) && try < busyTries:
-			time.Sleep(busyPause)
-		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, context.Cause(ctx))
-		case errors.As(err, &exit):
-			return fmt.Errorf("%w: %s: %w: %s", ErrSelfTest, path, err, excerpt(append(stdout, exit.Stderr...)))
-		case err != nil:
-			return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, err)
-		case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
-			return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, Base)
-		default:
-			return nil
-		}
+		stdout, err = command.Output()
+		return err
+	})
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, context.Cause(ctx))
+	case errors.As(err, &exit):
+		return fmt.Errorf("%w: %s: %w: %s", ErrSelfTest, path, err, excerpt(append(stdout, exit.Stderr...)))
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, err)
+	case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
+		return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, Base)
+	default:
+		return nil
 	}
 }
+
+func isBeingWritten(err error) bool { return errors.Is(err, syscall.ETXTBSY) }
 
 // excerpt returns the beginning of a program's output, on one line.
 func excerpt(output []byte) string {

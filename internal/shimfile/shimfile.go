@@ -219,18 +219,21 @@ func shimFiles(path string) ([]string, error) {
 
 // removeAll removes a file or a directory and waits for a program that runs.
 func removeAll(path string) error {
-	var err error
-	for range busyTries {
-		if err = os.Remove(path); err == nil {
-			return nil
-		}
+	return retry(isBusy, func() error {
+		err := os.Remove(path)
 		if info, statErr := os.Lstat(path); statErr == nil && info.IsDir() {
 			return os.RemoveAll(path)
 		}
-		if !isBusy(err) {
-			return err
-		}
+		return err
+	})
+}
+
+// retry calls do until it succeeds, fails for good, or a shim has had time to exit.
+func retry(isBusy func(error) bool, do func() error) error {
+	err := do()
+	for try := 0; try < busyTries && isBusy(err); try++ {
 		time.Sleep(busyPause)
+		err = do()
 	}
 	return err
 }

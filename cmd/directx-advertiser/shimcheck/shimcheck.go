@@ -58,11 +58,11 @@ func New(stateDir string, criSocket paths.CRISocket) *Checker {
 // shim. A pod with another runtime handler is refused by its interlock.
 func (c *Checker) Check(ctx context.Context) error {
 	// It is read each time: the sandbox of the pod that is starting may just have written it.
-	switch mark, found, err := shimfile.ReadNotServed(c.stateDir); {
+	switch reason, err := shimfile.ReadNotServed(c.stateDir); {
 	case err != nil:
 		return err
-	case found:
-		return fmt.Errorf("%w: %s", errNotServed, mark)
+	case reason != "":
+		return fmt.Errorf("%w: %s", errNotServed, reason)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -130,7 +130,7 @@ func TestCheckerCaches(t *testing.T) {
 	if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.queries != 2 {
 		t.Errorf("later: %v, %d queries", err, c.queries)
 	}
-	if err := errors.Join(os.Chmod(checker.stateDir, 0o700), shimfile.WriteNotServed(checker.stateDir, shimfile.NotServed{})); err != nil {
+	if err := errors.Join(os.Chmod(checker.stateDir, 0o700), shimfile.WriteNotServed(checker.stateDir, "a reason")); err != nil {
 		t.Fatal(err)
 	}
 	if err := checker.Check(t.Context()); !errors.Is(err, errNotServed) || !IsDefinite(err) {

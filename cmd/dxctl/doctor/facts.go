@@ -29,7 +29,7 @@ type Facts struct {
 	Containerd Containerd                 `json:"containerd"`
 	// Shims are the files that containerd runs as our runtime shim.
 	Shims []Shim `json:"shims"`
-	// NotServed is why the real shim keeps ours from containers, nil if it does not.
+	// NotServed is why the containers of pods are not served, nil if they are.
 	NotServed error `json:"notServed,omitempty"`
 	// NRIErr is of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`

@@ -121,10 +121,8 @@ func (n *gatherer) gatherRuntime(ctx context.Context) doctor.Facts {
 	var err error
 	if f.Config, err = within(ctx, n.timeout, func(context.Context) (doctor.Config, error) { return n.policyFacts(), nil }); err != nil {
 		f.Config = doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
-	} else if mark, found, err := shimfile.ReadNotServed(n.stateDir); found {
-		f.NotServed = errors.New(mark.String())
-	} else {
-		f.NotServed = err
+	} else if reason, err := shimfile.ReadNotServed(n.stateDir); err != nil || reason != "" {
+		f.NotServed = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
 	f.Modes = capabilities.Resolve(f.Config.Policy, n.OS, capabilities.Build())

@@ -33,7 +33,7 @@ func runStatus(t *testing.T, n *containerdtest.Node, args ...string) (stdout, st
 func TestStatusOfANodeThatIsNotServed(t *testing.T) {
 	t.Parallel()
 	n := containerdtest.New(t, containerdtest.Config)
-	if err := shimfile.WriteNotServed(n.State, shimfile.NotServed{Shim: "/opt/real", Version: 3}); err != nil {
+	if err := shimfile.WriteNotServed(n.State, "the real shim /opt/real answers with bootstrap version 3"); err != nil {
 		t.Fatal(err)
 	}
 	if stdout, _, err := runStatus(t, n); err == nil || !strings.Contains(stdout, "the real shim /opt/real answers with bootstrap version 3") {

@@ -113,12 +113,12 @@ func TestInstallClearsNotServed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	if err := shimfile.WriteNotServed(p.State, shimfile.NotServed{Shim: p.real, Version: 3}); err != nil {
+	if err := shimfile.WriteNotServed(p.State, "the real shim "+p.real+" answers with bootstrap version 3"); err != nil {
 		t.Fatal(err)
 	}
 	p.mustInstall(t)
-	if _, found, err := shimfile.ReadNotServed(p.State); found || err != nil {
-		t.Errorf("%t, %v", found, err)
+	if reason, err := shimfile.ReadNotServed(p.State); reason != "" || err != nil {
+		t.Errorf("%q, %v", reason, err)
 	}
 }
 
