@@ -66,7 +66,8 @@ func FindRuntime(self, name string) (string, error) {
 // and this program does not find that, or others can replace it: containers could not start.
 // A pod finds it only in a directory of the node that it has mounted.
 func CheckConfigured(stateDir, name string) error {
-	if cmp.Or(name, UsualRuntime) == cmp.Or(policy.LastRuntime(stateDir), UsualRuntime) {
+	last, _ := policy.ReadShim(stateDir)
+	if cmp.Or(name, UsualRuntime) == cmp.Or(last.Runtime, UsualRuntime) {
 		return nil
 	}
 	path, err := FindRuntime(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)

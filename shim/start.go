@@ -65,7 +65,7 @@ func (s *shim) prepare() (err error) {
 // decide returns the edits of the container that makes the request; see
 // [decision.Decider.Decide].
 func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, err error) {
-	p, err := policy.ReadDecision(s.call.StateDir)
+	p, err := policy.Read(s.call.StateDir)
 	if err != nil {
 		return ocispec.Edits{}, false, s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}

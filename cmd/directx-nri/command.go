@@ -85,7 +85,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	m := metrics.New("directx-nri", cli.Version(version))
 	containerd := nri.Containerd{NRISocket: o.nriSocket, CRISocket: o.criSocket.String()}
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
-		p, err := policy.ReadDecision(o.stateDir)
+		p, err := policy.Read(o.stateDir)
 		if err != nil {
 			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}

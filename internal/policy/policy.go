@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -124,16 +123,10 @@ func (p Policy) ByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RuntimeSetPath returns the path of a file with Shim.Runtime that exists while the policy in
-// the state directory sets it: [ReadShim] must not take the default if policy.json is lost
-// or damaged.
-func RuntimeSetPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime-is-set") }
-
-// runtimeIsSet reports whether [RuntimeSetPath] exists, or may exist.
-func runtimeIsSet(stateDir string) bool {
-	_, err := os.Lstat(RuntimeSetPath(stateDir))
-	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
-}
+// RuntimePath returns the path of the file with Shim.Runtime, which exists while the policy in
+// the state directory sets it: a policy.json that is lost or damaged must not replace the
+// runtime of containers.
+func RuntimePath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
 // file is the JSON form of policy.json.
 type file struct {
@@ -141,27 +134,17 @@ type file struct {
 	Policy
 }
 
-// Read returns the policy in the state directory, or [Default] if there has been none: a
-// lost one that set Shim.Runtime ([RuntimeSetPath]) is an error.
-// A file that is damaged, has another format, or lies in a directory that others
-// can write to ([durable.ErrNotPrivate]) is an error: the policy names a program
-// that runs as the system.
-func Read(stateDir string) (Policy, error) { return read(stateDir, true) }
-
-// ReadDecision is [Read] without Resources, which take most of the time to decode
-// and do not matter to decisions about containers.
-func ReadDecision(stateDir string) (Policy, error) { return read(stateDir, false) }
-
-const compileAgain = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
-
-func read(stateDir string, withResources bool) (Policy, error) {
+// Read returns the policy in the state directory, or [Default] with the Shim of [ReadShim] if
+// there is none. A file that is damaged, has another format, or lies in a directory that
+// others can write to ([durable.ErrNotPrivate]) is an error: the policy names a program that
+// runs as the system.
+func Read(stateDir string) (p Policy, err error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	if errors.Is(err, fs.ErrNotExist) {
-		if !runtimeIsSet(stateDir) {
-			return WithShimLog(Default(), stateDir), nil
-		}
-		return Policy{}, fmt.Errorf("read node policy: %w; %s", err, compileAgain)
+		p = Default()
+		p.Shim, err = ReadShim(stateDir)
+		return p, err
 	}
 	if err == nil {
 		err = durable.CheckPrivate(stateDir)
@@ -169,9 +152,8 @@ func read(stateDir string, withResources bool) (Policy, error) {
 	if err != nil {
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
-	p, err := decode(data, withResources)
-	if err != nil {
-		return Policy{}, fmt.Errorf("read node policy %s: %w; %s", path, err, compileAgain)
+	if p, err = decode(data); err != nil {
+		return Policy{}, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
 	}
 	return WithShimLog(p, stateDir), nil
 }
@@ -184,28 +166,17 @@ func WithShimLog(p Policy, stateDir string) Policy {
 	return p
 }
 
-func decode(data []byte, withResources bool) (Policy, error) {
+func decode(data []byte) (Policy, error) {
 	if len(data) > maxSize {
 		return Policy{}, fmt.Errorf("larger than %d bytes", maxSize)
 	}
-	var f struct {
-		file
-		Resources json.RawMessage `json:"resources"` // hides that of Policy
-	}
+	var f file
 	f.DriverFiles = FilesAuto // Version 0.1 did not write it.
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Policy{}, err
 	}
 	if f.Format != format {
 		return Policy{}, fmt.Errorf("format %d, want %d", f.Format, format)
-	}
-	if !withResources {
-		return f.Policy, f.checkValues()
-	}
-	if f.Resources != nil {
-		if err := json.Unmarshal(f.Resources, &f.Policy.Resources); err != nil {
-			return Policy{}, err
-		}
 	}
 	return f.Policy, f.check()
 }
@@ -219,10 +190,6 @@ func (p Policy) check() error {
 	case slices.ContainsFunc(p.Resources, func(r Resource) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
 		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
 	}
-	return p.checkValues()
-}
-
-func (p Policy) checkValues() error {
 	for _, value := range []struct {
 		key, value string
 		known      []string
@@ -260,57 +227,38 @@ func Write(stateDir string, p Policy) (err error) {
 	if err := durable.MakePrivate(stateDir); err != nil {
 		return err
 	}
-	if p.Shim.Runtime != "" {
-		if err := durable.Replace(RuntimeSetPath(stateDir), []byte(p.Shim.Runtime), 0o600); err != nil {
-			return err
-		}
+	// Until policy.json has changed, too, ReadShim reads the runtime of one or the other.
+	if p.Shim.Runtime == "" {
+		err = durable.Remove(RuntimePath(stateDir))
+	} else {
+		err = durable.Replace(RuntimePath(stateDir), []byte(p.Shim.Runtime), 0o600)
 	}
-	if err := durable.Replace(Path(stateDir), append(data, '\n'), 0o600); err != nil {
+	if err != nil {
 		return err
 	}
-	if p.Shim.Runtime != "" {
-		return nil
-	}
-	return durable.Remove(RuntimeSetPath(stateDir))
+	return durable.Replace(Path(stateDir), append(data, '\n'), 0o600)
 }
 
-// ReadShim returns the shim's part of the policy. All containers of the node depend
-// on it, so it is the default if the file cannot be read, unless Runtime is set
-// ([RuntimeSetPath]), which is an error then: containers must not start with another
-// runtime than the configured one.
+// ReadShim returns the shim's part of the policy, which all containers of the node depend on:
+// a policy.json that cannot be read is no error and changes Log only. Runtime is that of
+// [RuntimePath], or of policy.json: version 0.1 wrote that alone. It is also set with an
+// error.
 func ReadShim(stateDir string) (Shim, error) {
-	p := WithShimLog(Policy{}, stateDir)
-	data, err := durable.Read(Path(stateDir), maxSize+1)
-	shim := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
-	name := shim.Get("runtime")
-	switch {
-	case err != nil:
-	case len(data) > maxSize || !gjson.ValidBytes(data):
+	data, _ := durable.Read(Path(stateDir), maxSize)
+	compiled := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
+	p := WithShimLog(Policy{Shim: Shim{Log: compiled.Get("log").String()}}, stateDir)
+	name, err := durable.Read(RuntimePath(stateDir), maxSize)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		err = nil
+	} else if err == nil && len(name) == 0 {
 		err = errors.New("damaged")
-	case name.Exists() && name.Type != gjson.String:
-		err = errors.New("shim.runtime is not a string")
-	default:
+	}
+	p.Shim.Runtime = cmp.Or(string(name), compiled.Get("runtime").String())
+	if err == nil && p.Shim.Runtime != "" {
 		err = durable.CheckPrivate(stateDir)
 	}
-	if err == nil && name.String() == "" && runtimeIsSet(stateDir) {
-		_, err = decode(data, true) // Only a whole policy proves that none is set any more.
+	if err != nil {
+		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", RuntimePath(stateDir), err)
 	}
-	if err == nil {
-		p.Shim.Runtime, p.Shim.Log = name.String(), cmp.Or(shim.Get("log").String(), p.Shim.Log)
-		return p.Shim, nil
-	}
-	if !runtimeIsSet(stateDir) && !name.Exists() {
-		return p.Shim, nil
-	}
-	return p.Shim, fmt.Errorf("read node policy %s: %w; %s", Path(stateDir), err, compileAgain)
-}
-
-// LastRuntime returns Shim.Runtime of the last policy, also if that is lost or damaged.
-func LastRuntime(stateDir string) string {
-	last, err := ReadShim(stateDir)
-	if err == nil {
-		return last.Runtime
-	}
-	name, _ := durable.Read(RuntimeSetPath(stateDir), maxSize)
-	return string(name)
+	return p.Shim, err
 }

@@ -116,7 +116,7 @@ func TestReadOlder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1), true); err != nil || p.DriverFiles != FilesAuto {
+	if p, err := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1)); err != nil || p.DriverFiles != FilesAuto {
 		t.Errorf("driverFiles is %q, error %v; want auto", p.DriverFiles, err)
 	}
 }
@@ -141,7 +141,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := decode(data, true)
+		p, err := decode(data)
 		if err != nil {
 			return
 		}
@@ -149,30 +149,11 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := decode(again, true)
+		back, err := decode(again)
 		if diff := cmp.Diff(p, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("%s: %v, %s", again, err, diff)
 		}
 	})
-}
-
-func TestReadDecision(t *testing.T) {
-	t.Parallel()
-	stateDir := filepath.Join(t.TempDir(), "state")
-	want := example()
-	if err := Write(stateDir, want); err != nil {
-		t.Fatal(err)
-	}
-	want.Resources = nil
-	if got, err := ReadDecision(stateDir); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v; want all but Resources", got, err)
-	}
-	if err := os.WriteFile(Path(stateDir), []byte(`{"format":1,"assignment":"x"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadDecision(stateDir); err == nil {
-		t.Error("an unknown assignment is accepted")
-	}
 }
 
 func TestReadShim(t *testing.T) {
@@ -189,16 +170,13 @@ func TestReadShim(t *testing.T) {
 		"runtime":                            {policy: &set, want: "/opt/hardened"},
 		"no runtime":                         {policy: ptr(Default())},
 		"damaged, without a runtime":         {policy: ptr(Default()), damage: truncate(7)},
-		"damaged, with a runtime":            {policy: &set, damage: truncate(7), wantErr: true},
-		"empty, with a runtime":              {policy: &set, damage: truncate(0), wantErr: true},
-		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, wantErr: true},
-		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, wantErr: true},
+		"damaged, with a runtime":            {policy: &set, damage: truncate(7), want: "/opt/hardened"},
+		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, want: "/opt/hardened"},
+		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, want: "/opt/hardened"},
 		"no state directory":                 {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
-		"runtime of an unknown format":       {damage: content(`{"shim":{"runtime":7}}`), wantErr: true},
-		"another format, with a mark":        {policy: &set, damage: content(`{"format":2,"shimX":{}}`), wantErr: true},
-		"a part, with a mark":                {policy: &set, damage: content(`{"format":1,"shim":{"runtime":""}}`), wantErr: true},
-		"no runtime, with a mark":            {policy: ptr(Default()), damage: func(dir string) error { return os.WriteFile(RuntimeSetPath(dir), nil, 0o600) }},
-		"another format, without a mark":     {policy: ptr(Default()), damage: content(`{"format":2,"shimX":{}}`)},
+		"the runtime's file is removed":      {policy: &set, damage: func(dir string) error { return os.Remove(RuntimePath(dir)) }, want: "/opt/hardened"},
+		"the runtime's file is damaged":      {policy: &set, damage: func(dir string) error { return os.Truncate(RuntimePath(dir), 0) }, want: "/opt/hardened", wantErr: true},
+		"another format":                     {policy: ptr(Default()), damage: content(`{"format":2,"shimX":{}}`)},
 		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {
 		stateDir := filepath.Join(t.TempDir(), "state")
@@ -219,16 +197,18 @@ func TestReadShim(t *testing.T) {
 	}
 }
 
-// TestMark: without a configured runtime, a damaged policy stops no container.
-func TestMark(t *testing.T) {
+// A policy that is lost does not change the runtime, and one without a runtime replaces one.
+func TestReadLost(t *testing.T) {
 	t.Parallel()
 	stateDir := filepath.Join(t.TempDir(), "state")
 	for _, runtime := range []string{"/opt/hardened", ""} {
 		p := Default()
 		p.Shim.Runtime = runtime
-		err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir)))
-		if _, refused := ReadShim(stateDir); err != nil || (refused != nil) != (runtime != "") || LastRuntime(stateDir) != runtime {
-			t.Errorf("runtime %q: %v, %v, last %q", runtime, err, refused, LastRuntime(stateDir))
+		if err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir))); err != nil {
+			t.Fatal(err)
+		}
+		if lost, err := Read(stateDir); err != nil || lost.Shim.Runtime != runtime || !reflect.DeepEqual(lost.Resources, p.Resources) {
+			t.Errorf("runtime %q: %+v, %v", runtime, lost, err)
 		}
 	}
 }

@@ -24,12 +24,12 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	if _, err := Read(stateDir); !errors.Is(err, durable.ErrNotPrivate) {
 		t.Errorf("error %v, want %v", err, durable.ErrNotPrivate)
 	}
-	// Who can write there can remove the mark, too.
+	// Who can write there can remove the runtime's file, too.
 	for range 2 {
-		if shim, err := ReadShim(stateDir); shim.Runtime != "" || !errors.Is(err, durable.ErrNotPrivate) {
+		if shim, err := ReadShim(stateDir); shim.Runtime != "/opt/hardened" || !errors.Is(err, durable.ErrNotPrivate) {
 			t.Errorf("%+v, error %v, want %v", shim, err, durable.ErrNotPrivate)
 		}
-		if err := durable.Remove(RuntimeSetPath(stateDir)); err != nil {
+		if err := durable.Remove(RuntimePath(stateDir)); err != nil {
 			t.Fatal(err)
 		}
 	}

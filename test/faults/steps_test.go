@@ -4,7 +4,6 @@ package faults
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -106,7 +105,7 @@ func (r *round) start(containerd2, apiPods, setRuntime, windows bool) {
 		bed.WriteFile(r.t, r.realShim, string(bed.ReadFile(r.t, filepath.Join(filepath.Dir(containerd), filepath.Base(r.realShim)))), 0o755)
 		r.WriteConfig(r.t, r.config(replicas))
 		bed.Eventually(r.t, recovery, "the policy names the real shim", func() error {
-			_, err := os.Stat(policy.RuntimeSetPath(r.StateDir))
+			_, err := os.Stat(policy.RuntimePath(r.StateDir))
 			return err
 		})
 		r.WaitReady(r.t)
@@ -417,7 +416,6 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 		gpus = []int{i}
 		c.Annotations = map[string]string{"directx.microsoft.com/visible-devices": r.full.GPUs[i].LocationPath()}
 	}
-	lost := r.policyLost()
 	begin := time.Now()
 	pid, err := 0, r.client.Create(c)
 	if err == nil {
@@ -434,14 +432,10 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 		}
 	}
 	r.faulty() // It notes when the shim has no GPU to give.
-	stillLost := r.policyLost()
 	switch {
-	case err == nil && r.realShim != "" && lost && stillLost:
-		r.errorf("standalone container %s started, though the real shim that is configured is not known", c.ID)
 	case err == nil:
 		r.standalone++
 		r.checkStandalone(c.ID, pid, gpus)
-	case r.realShim != "" && (lost || stillLost):
 	case len(gpus) == 0 || time.Since(r.changed) > recovery:
 		r.errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
 	}
@@ -771,12 +765,6 @@ func (r *round) configure() string {
 	}
 	r.WriteConfig(r.t, text)
 	return "configure " + strings.Join(strings.Fields(text), " ")
-}
-
-// policyLost reports whether the node policy was torn or removed.
-func (r *round) policyLost() bool {
-	data, err := os.ReadFile(policy.Path(r.StateDir))
-	return err != nil || !json.Valid(data)
 }
 
 // errorf fails the test and keeps the first error for [shrink].

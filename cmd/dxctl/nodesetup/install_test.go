@@ -217,7 +217,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Error(stderr)
 	}
 	stdout, stderr = p.mustUninstall(t, "--purge")
-	if want := "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime-is-set\nremoved " + p.State + "\n"; stdout != want || stderr != "" {
+	if want := "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " + p.State + "\n"; stdout != want || stderr != "" {
 		t.Error(cmp.Diff(want, stdout), stderr)
 	}
 	if stdout, stderr = p.mustUninstall(t, "--purge"); stdout != "there is nothing to remove\n" || stderr != "" {

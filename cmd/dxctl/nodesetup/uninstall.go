@@ -104,7 +104,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	r.remove(os.Remove, append(containerd.Leftovers(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
-		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimeSetPath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())
+		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())
 		r.removeUnfinished(o.StateDir)
 		r.removeEmpty(o.runtimeDir, o.StateDir)
 	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {
