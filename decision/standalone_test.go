@@ -3,6 +3,7 @@ package decision
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -200,8 +201,8 @@ func TestStandaloneIsRefused(t *testing.T) {
 		"only a comma":                   {c: requesting(","), want: errBadRequest},
 		"all of no GPU":                  {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
 		"Hyper-V":                        {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
-		"GPUs not known":                 {c: requesting("0"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
-		"not known, asked by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{VisibleVariable + "=1"}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
+		"GPUs not known":                 {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
+		"not known, asked by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
 		"own, not known":                 {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
 		"token":                          {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod, says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
 		"token and request":              {c: Container{Env: []string{"DIRECTX_ALLOCATION=x", VisibleVariable + "=none"}}, want: errOutsidePod},
@@ -256,6 +257,17 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 		if err != nil || ok != test.requests || len(edits.Mounts) > 0 || logged.LastEntry() == nil || strings.Contains(logged.LastEntry().Message, "has no effect") == ok {
 			t.Errorf("%+v: %+v, ok %t, error %v, logged %v", test, edits, ok, err, logged.AllEntries())
 		}
+	}
+}
+
+// One GPU is looked up by its index without the others.
+func TestStandaloneByIndex(t *testing.T) {
+	t.Parallel()
+	d := decider()
+	d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
+	edits, _, err := d.Decide(t.Context(), read(requesting(" 1 ")))
+	if got, _ := gpusOf(edits); err != nil || !slices.Equal(got, []string{path1}) {
+		t.Errorf("%v, error %v", got, err)
 	}
 }
 

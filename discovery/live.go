@@ -80,6 +80,12 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 	return Static(st.devices).Devices(ctx)
 }
 
+// At implements [Source].
+func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
+	devices, err := l.Devices(ctx)
+	return at(devices, index, err)
+}
+
 // read reads the devices and returns the new state. Its error is that of ctx, which does
 // not interrupt the read: drivers can hang.
 func (l *Live) read(ctx context.Context) (*state, error) {

@@ -18,6 +18,10 @@ type Source interface {
 	// missing, unless it is [KindNone].
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
+	// At returns the device with this index in the list of Devices, and reports whether
+	// there is one. It can cost less than the list.
+	At(ctx context.Context, index int) (device Device, ok bool, err error)
+
 	// Watch calls changed after the list has changed, until ctx ends or the source
 	// cannot watch any longer. Changes in quick succession may be reported as one.
 	// changed is not called concurrently and must not block.
@@ -40,6 +44,16 @@ func (s Static) Devices(context.Context) ([]Device, error) {
 func (s Static) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Devices(ctx)
 	return Select(devices, instanceIDs), err
+}
+
+// At implements [Source].
+func (s Static) At(_ context.Context, index int) (Device, bool, error) { return at(s, index, nil) }
+
+func at(devices []Device, index int, err error) (Device, bool, error) {
+	if err != nil || index >= len(devices) {
+		return Device{}, false, err
+	}
+	return devices[index].Clone(), true, nil
 }
 
 // Watch implements [Source]: it waits for the end of ctx.
@@ -71,6 +85,11 @@ func (s byClass) Devices(ctx context.Context) ([]Device, error) {
 func (s byClass) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
 	return applyByClass(devices), err
+}
+
+func (s byClass) At(ctx context.Context, index int) (Device, bool, error) {
+	device, ok, err := s.Source.At(ctx, index)
+	return device.ByClass(), ok, err
 }
 
 func applyByClass(devices []Device) []Device {
