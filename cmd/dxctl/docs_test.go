@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -182,17 +181,4 @@ func TestExamplesAreRight(t *testing.T) {
 			}
 		}
 	}
-}
-
-// ask runs dxctl and returns what it printed.
-func ask(t *testing.T, args ...string) (stdout string, err error) {
-	t.Helper()
-	command := newCommand()
-	command.SetArgs(args)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	var out bytes.Buffer
-	command.SetOut(&out)
-	command.SetErr(&out)
-	err = command.ExecuteContext(t.Context())
-	return out.String(), err
 }

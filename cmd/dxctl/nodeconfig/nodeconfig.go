@@ -1,4 +1,5 @@
-package main
+// Package nodeconfig is the commands that apply, check and show the configuration of a node.
+package nodeconfig
 
 import (
 	"context"
@@ -24,16 +25,17 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-func newConfigCommand() *cobra.Command {
+// NewCommand returns the group of commands.
+func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
 		Short: "Apply, check and show the configuration of a node",
 	}
-	command.AddCommand(newConfigApplyCommand(), newConfigCheckCommand(), newConfigShowCommand())
+	command.AddCommand(newApplyCommand(), newCheckCommand(), newShowCommand())
 	return command
 }
 
-func newConfigApplyCommand() *cobra.Command {
+func newApplyCommand() *cobra.Command {
 	places := paths.Default()
 	c := config.Compiler{OwnDirs: []string{places.Runtime, places.DevicePlugins}, CheckRuntime: shim.CheckConfigured}
 	command := &cobra.Command{
@@ -46,7 +48,7 @@ invalid, or others than administrators can write it, nothing changes.`,
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		c.Required = command.Flags().Changed("config")
-		return applyConfig(command.Context(), command.OutOrStdout(), c)
+		return apply(command.Context(), command.OutOrStdout(), c)
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
@@ -57,7 +59,7 @@ invalid, or others than administrators can write it, nothing changes.`,
 	return command
 }
 
-func applyConfig(ctx context.Context, stdout io.Writer, c config.Compiler) error {
+func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	p, devices, err := c.Compile()
 	if errors.As(err, new(*config.FlagError)) {
 		return cli.Usage("%w", err)
@@ -117,7 +119,7 @@ func addNodeOS(command *cobra.Command, nodeOS *string) {
 	cli.AddChoice(command, nodeOS, "node-os", "", "operating `SYSTEM` of the node's containers", "windows", "linux")
 }
 
-func newConfigCheckCommand() *cobra.Command {
+func newCheckCommand() *cobra.Command {
 	var nodeOS string
 	command := &cobra.Command{
 		Use:   "check [FILE...]",
@@ -185,7 +187,7 @@ func printResult(stdout io.Writer, file, summary string, err error) error {
 	return err
 }
 
-func newConfigShowCommand() *cobra.Command {
+func newShowCommand() *cobra.Command {
 	var stateDir, output string
 	command := &cobra.Command{
 		Use:   "show",

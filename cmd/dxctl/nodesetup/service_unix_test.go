@@ -1,8 +1,9 @@
 //go:build unix
 
-package main
+package nodesetup
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ func TestService(t *testing.T) {
 		}
 	}
 	where := []string{"--unit-dir", unitDir}
-	if out, err := ask(t, append([]string{"service", "install", "--directory", dir}, append(where, "--", "--replicas", "4")...)...); err != nil || strings.Count(out, "\n") != 2 {
+	if out, err := serve(t, append([]string{"install", "--directory", dir}, append(where, "--", "--replicas", "4")...)...); err != nil || strings.Count(out, "\n") != 2 {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, want := range map[string]string{"directx-nri": `directx-nri"`, "directx-advertiser": `directx-advertiser" "--replicas" "4"`} {
@@ -31,26 +32,26 @@ func TestService(t *testing.T) {
 			t.Errorf("%v\n%s\nwant %s", err, unit, want)
 		}
 	}
-	if out, err := ask(t, append([]string{"service", "status"}, where...)...); err == nil || out != "directx-nri\tinstalled\ndirectx-advertiser\tinstalled\n" {
+	if out, err := serve(t, append([]string{"status"}, where...)...); err == nil || out != "directx-nri\tinstalled\ndirectx-advertiser\tinstalled\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
-	uninstall := append([]string{"service", "uninstall", "--cri-socket", filepath.Join(dir, "none"), "--state-dir", holding(t)}, where...)
-	if out, err := ask(t, uninstall...); err == nil || !strings.Contains(err.Error(), "add --force") {
+	uninstall := append([]string{"uninstall", "--cri-socket", filepath.Join(dir, "none"), "--state-dir", holding(t)}, where...)
+	if out, err := serve(t, uninstall...); err == nil || !strings.Contains(err.Error(), "add --force") {
 		t.Errorf("containers hold GPUs: %v\n%s", err, out)
 	}
 	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) != 2 {
 		t.Errorf("removed although containers hold GPUs: %v, %v", entries, err)
 	}
-	if out, err := ask(t, append(uninstall, "--force")...); err != nil || !strings.Contains(out, "will not start again") {
+	if out, err := serve(t, append(uninstall, "--force")...); err != nil || !strings.Contains(out, "will not start again") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) > 0 {
 		t.Errorf("left: %v, %v", entries, err)
 	}
-	if _, err := ask(t, "service", "install", "--", "x", "--y"); err == nil {
+	if _, err := serve(t, "install", "--", "x", "--y"); err == nil {
 		t.Error("the programs do not exist")
 	}
-	if _, err := ask(t, "service", "install", "--replicas=3"); err == nil {
+	if _, err := serve(t, "install", "--replicas=3"); err == nil {
 		t.Error("a flag of directx-advertiser without -- is accepted")
 	}
 }
@@ -73,4 +74,17 @@ func holding(t *testing.T) (state string) {
 		t.Fatal(err)
 	}
 	return state
+}
+
+// serve runs 'dxctl service' and returns what it printed.
+func serve(t *testing.T, args ...string) (output string, err error) {
+	t.Helper()
+	command := NewServiceCommand("linux")
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out bytes.Buffer
+	command.SetArgs(args)
+	command.SetOut(&out)
+	command.SetErr(&out)
+	err = command.ExecuteContext(t.Context())
+	return out.String(), err
 }

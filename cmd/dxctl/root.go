@@ -2,13 +2,16 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/inspect"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeconfig"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
@@ -38,7 +41,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), inspect.NewCapabilitiesCommand(v), inspect.NewDoctorCommand(v), verify.NewCommand(v)}},
 		{"containers", "Prepare containers:", []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand(), cdi.NewCommand()}},
-		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand(), newServiceCommand(runtime.GOOS)}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand(runtime.GOOS)}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
@@ -90,4 +93,21 @@ func newRuntimeCommand() *cobra.Command {
 	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), inspect.NewStatusCommand(runtime.GOOS, cli.Version(version)))
 	command.AddCommand(containerd.NewFinishRestartCommand(runtime.GOOS))
 	return command
+}
+
+// newManCommand returns the hidden command that writes the man pages of a release.
+func newManCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIRECTORY",
+		Short:  "Write the man pages of all commands",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			// The date is SOURCE_DATE_EPOCH's.
+			return doc.GenManTree(c.Root(), &doc.GenManHeader{Source: "directx-nri", Manual: "directx-nri"}, args[0])
+		},
+	}
 }

@@ -1,4 +1,4 @@
-package main
+package nodesetup
 
 import (
 	"errors"
@@ -13,7 +13,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-func newServiceCommand(nodeOS string) *cobra.Command {
+// NewServiceCommand returns the group of commands for a node with this operating system.
+func NewServiceCommand(nodeOS string) *cobra.Command {
 	var unitDir, dir string
 	command := &cobra.Command{
 		Use:   "service",

@@ -1,6 +1,7 @@
-package main
+package nodeconfig
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -52,7 +53,7 @@ func TestConfigCheck(t *testing.T) {
 		"another system":                   {[]string{"--node-os", "macos", valid}, nil, "want windows or linux"},
 		"no file":                          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
 	} {
-		out, err := ask(t, append([]string{"config", "check"}, test.args...)...)
+		out, err := ask(t, append([]string{"check"}, test.args...)...)
 		if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
@@ -85,7 +86,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	file := configFile(t, "replicas: 4\npreset: microsoft\n")
 	stateDir := filepath.Join(t.TempDir(), "state")
 	apply := func(args ...string) (string, error) {
-		return ask(t, append([]string{"config", "apply", "--config", file, "--state-dir", stateDir, "--inventory", inventory}, args...)...)
+		return ask(t, append([]string{"apply", "--config", file, "--state-dir", stateDir, "--inventory", inventory}, args...)...)
 	}
 	const what = "microsoft.com/directx by 1 rule; 1 GPU in "
 	for _, verb := range []string{"applied", "already in force"} {
@@ -98,16 +99,16 @@ func TestConfigApplyAndShow(t *testing.T) {
 	}
 	// What is shown has its origin, and is a configuration that compiles to the same policy.
 	for _, format := range []string{"yaml", "json"} {
-		out, err := ask(t, "config", "show", "--state-dir", stateDir, "-o", format)
+		out, err := ask(t, "show", "--state-dir", stateDir, "-o", format)
 		if err != nil || strings.Contains(out, "# "+policy.Path(stateDir)+", compiled from "+file) != (format == "yaml") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		shown := privateFile(t, "shown.yaml", out)
-		if out, err := ask(t, "config", "apply", "--config", shown, "--state-dir", filepath.Join(t.TempDir(), "state")); err != nil || out != "applied: "+what+inventory+"\n" {
+		if out, err := ask(t, "apply", "--config", shown, "--state-dir", filepath.Join(t.TempDir(), "state")); err != nil || out != "applied: "+what+inventory+"\n" {
 			t.Errorf("%s: %v\n%s", format, err, out)
 		}
 	}
-	if out, err := ask(t, "config", "show", "--state-dir", stateDir+".none"); err != nil || !strings.HasPrefix(out, "# "+policy.Path(stateDir+".none")+" does not exist: the defaults are in force.\n") {
+	if out, err := ask(t, "show", "--state-dir", stateDir+".none"); err != nil || !strings.HasPrefix(out, "# "+policy.Path(stateDir+".none")+" does not exist: the defaults are in force.\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 
@@ -134,7 +135,20 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if after, err := os.ReadFile(policy.Path(stateDir)); err != nil || string(after) != string(before) {
 		t.Errorf("the policy has changed: %v\n%s", err, after)
 	}
-	if out, err := ask(t, "config", "apply", "--config", file+".none", "--state-dir", stateDir); !errors.Is(err, fs.ErrNotExist) {
+	if out, err := ask(t, "apply", "--config", file+".none", "--state-dir", stateDir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v\n%s", err, out)
 	}
+}
+
+// ask runs a command and returns what it printed.
+func ask(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	command := NewCommand()
+	command.SetArgs(args)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SetErr(&out)
+	err = command.ExecuteContext(t.Context())
+	return out.String(), err
 }
