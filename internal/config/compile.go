@@ -12,6 +12,12 @@
 // invalid value is an error with the line and the path of the key. docs/configuration.md
 // lists all keys.
 //
+// A file becomes a policy in these steps: [Compiler.Compile] reads the bytes, parse
+// (document.go) makes a tree of YAML nodes with lines of them, decode (decode.go) a [File]
+// with valid values, to which the flags are applied, and build (build.go) the policy, after
+// checks of several keys together. An inventory goes the same way: its devices are built
+// in inventory.go. [Install] writes the result.
+//
 // The files are compiled by one program on a node: directx-advertiser, at its start
 // and when one of them changes, or 'dxctl config apply':
 //
@@ -20,15 +26,14 @@
 //		err = config.Install(stateDir, p, devices)
 //	}
 //
-// All programs act on the result, which package policy and package compiled read.
-// If the files cannot be compiled, nothing is installed and the last policy stays in
-// force.
+// All programs act on the result, which packages policy and discovery/node read. If the
+// files cannot be compiled, nothing is installed and the last policy stays in force.
 //
 // The configuration names a program that runs as the system, and directories that
-// pods can read. So [Compiler.Compile] refuses config.yaml and the inventory if
-// others than the system's administrators could have written them. It accepts a
-// volume of Kubernetes, such as a ConfigMap: on Linux if it is mounted read-only, and
-// not in the usual directory, on Windows if the system owns the file and its directory.
+// pods can read. So [Compiler.Compile] refuses config.yaml and the inventory unless only
+// the system's administrators can write them. It accepts a volume of Kubernetes, such as a
+// ConfigMap: on Linux if it is mounted read-only, and not in the usual directory, on
+// Windows if the system owns the file and its directory.
 package config
 
 import (
@@ -36,11 +41,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -141,14 +148,27 @@ func CheckAccess(path string) error {
 	return err
 }
 
-// read reads a file and checks who can write it.
-func (c Compiler) read(path string, limit int64) ([]byte, error) {
-	return readRegular(path, limit, func(f *os.File) error {
-		if c.Inspect {
-			return nil
+// read reads a regular file (opening a named pipe would block) and checks who can write it,
+// unless it is only inspected.
+func (c Compiler) read(path string, limit int64) (data []byte, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := durable.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if !c.Inspect {
+		if err := checkVolume(f, filepath.Dir(paths.Default().Config)); err != nil {
+			return nil, err
 		}
-		return checkVolume(f, filepath.Dir(paths.Default().Config))
-	})
+	}
+	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // SHA256 returns the hash of a file's content as [policy.Source] has it.

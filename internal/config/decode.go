@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -84,7 +82,7 @@ func (d *document) decodeStruct(path string, node *yaml.Node, v reflect.Value) {
 	}
 	for _, k := range keys {
 		if k.limits["required"] != nil && !slices.ContainsFunc(found, func(e entry) bool { return e.key == k.name }) {
-			d.errors = append(d.errors, KeyError{File: d.name, Line: max(node.Line, 1), Path: path, Text: "the key " + k.name + " is missing"})
+			d.fail(join(path, k.name), "missing: want %s", wanted(v.Field(k.field), k.limits))
 		}
 	}
 	if c, ok := v.Interface().(checker); ok {
@@ -123,7 +121,9 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 		if err := l.checkText(text); err != nil {
 			return err
 		}
-		v.SetString(text)
+		if !parses {
+			v.SetString(text)
+		}
 	case reflect.Int:
 		n, err := strconv.Atoi(text)
 		if tag != "!!int" || err != nil || strconv.Itoa(n) != text {
@@ -149,27 +149,36 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 }
 
 func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
-	got := strconv.Quote(node.Value)
-	switch node.Kind {
-	case yaml.MappingNode:
+	got := node.Value
+	switch {
+	case node.Kind == yaml.MappingNode:
 		got = "a mapping"
-	case yaml.SequenceNode:
+	case node.Kind == yaml.SequenceNode:
 		got = "a list"
+	case node.ShortTag() == "!!str":
+		got = strconv.Quote(node.Value)
 	}
-	want := "a text, in quotes if it is a number" + l.example()
+	return fmt.Errorf("got %s, want %s", got, wanted(v, l))
+}
+
+// wanted returns a phrase for the values that v can have.
+func wanted(v reflect.Value, l limits) string {
 	switch v.Kind() {
 	case reflect.Struct:
-		want = "a mapping with " + cli.Either(names(keysOf(v.Type())))
+		return "a mapping with " + cli.Either(names(keysOf(v.Type())))
 	case reflect.Map:
-		want = "a mapping"
+		return "a mapping"
 	case reflect.Slice:
-		want = "a list"
+		return "a list"
 	case reflect.Int:
-		want = "a whole number"
+		return "a whole number"
 	case reflect.Bool:
-		want = "true or false"
+		return "true or false"
 	}
-	return fmt.Errorf("got %s, want %s", got, want)
+	if l["enum"] != nil {
+		return cli.Either(l["enum"])
+	}
+	return "a text" + l.example()
 }
 
 // key is a key of a mapping: a field of a struct.
@@ -195,79 +204,4 @@ func names(keys []key) (names []string) {
 		names = append(names, k.name)
 	}
 	return names
-}
-
-// maxText is the greatest length of a text, in characters, unless maxLength sets another.
-const maxText = 4095
-
-// limits are the keywords of a jsonschema tag, with their values. A text is not empty unless
-// minLength is 0.
-type limits map[string][]string
-
-func limitsOf(tag string) limits {
-	l := limits{}
-	const comma = "\x00"
-	for part := range strings.SplitSeq(strings.ReplaceAll(tag, `\,`, comma), ",") {
-		keyword, value, _ := strings.Cut(strings.ReplaceAll(part, comma, ","), "=")
-		l[keyword] = append(l[keyword], value)
-	}
-	return l
-}
-
-// number returns the value of a keyword, or otherwise if there is none.
-func (l limits) number(keyword string, otherwise int) int {
-	if l[keyword] == nil {
-		return otherwise
-	}
-	n, _ := strconv.Atoi(l[keyword][0])
-	return n
-}
-
-func (l limits) example() string {
-	if l["example"] == nil {
-		return ""
-	}
-	return ", such as " + l["example"][0]
-}
-
-func (l limits) checkText(text string) error {
-	known := slices.DeleteFunc(slices.Clone(l["enum"]), func(value string) bool { return value == "" })
-	length, most := utf8.RuneCountInString(text), l.number("maxLength", maxText)
-	switch {
-	case slices.Contains(l["enum"], text):
-		return nil
-	case length == 0 && l.number("minLength", 1) > 0:
-		return errNoValue
-	case known != nil:
-		return fmt.Errorf("%q is not valid: %s", text, cli.Want(text, known))
-	}
-	if length > most {
-		return fmt.Errorf("%d characters: use %d or fewer", length, most)
-	}
-	if l["pattern"] != nil {
-		if valid, err := regexp.MatchString(l["pattern"][0], text); err != nil || !valid {
-			return errors.Join(fmt.Errorf("%q is not valid: want a text%s", text, l.example()), err)
-		}
-	}
-	return nil
-}
-
-func (l limits) checkNumber(n int) error {
-	if least := l.number("minimum", n); n < least {
-		return fmt.Errorf("%d is out of range: use %d or more", n, least)
-	}
-	if most := l.number("maximum", n); n > most {
-		return fmt.Errorf("%d is out of range: use %d or less", n, most)
-	}
-	return nil
-}
-
-func (l limits) checkItems(n int) error {
-	if n < l.number("minItems", 0) {
-		return errors.New("the list is empty: add an item, or remove the key")
-	}
-	if most := l.number("maxItems", n); n > most {
-		return fmt.Errorf("%d items: use %d or fewer", n, most)
-	}
-	return nil
 }

@@ -123,7 +123,7 @@ func Stale(p policy.Policy, file string) []string {
 		if f.path == "" {
 			continue
 		}
-		data, err := readRegular(f.path, maxInventory, func(*os.File) error { return nil })
+		data, err := Compiler{Inspect: true}.read(f.path, maxInventory)
 		_, dirErr := os.Stat(filepath.Dir(f.path))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && f.hash != "" && dirErr == nil:

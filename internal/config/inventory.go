@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -98,27 +95,6 @@ func IsInventory(path string) (bool, error) {
 	}
 	kind := child(d.root, "kind")
 	return kind != nil && kind.Value == InventoryKind, nil
-}
-
-// readRegular reads a regular file if check, which gets it open, returns nil. Opening a
-// named pipe would block.
-func readRegular(path string, limit int64, check func(*os.File) error) (data []byte, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := durable.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := check(f); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // ParseInventory returns the devices of an inventory file in its order. The file's

@@ -50,10 +50,10 @@ type memory string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *memory) UnmarshalText(text []byte) error {
-	*m = memory(text)
 	if _, err := humanize.ParseBytes(string(text)); err != nil {
 		return fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
 	}
+	*m = memory(text)
 	return nil
 }
 
@@ -78,9 +78,11 @@ type driverVersion string
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (v *driverVersion) UnmarshalText(text []byte) error {
+	if _, err := policy.ParseDriverVersion(string(text), 0); err != nil {
+		return err
+	}
 	*v = driverVersion(text)
-	_, err := policy.ParseDriverVersion(string(text), 0)
-	return err
+	return nil
 }
 
 // fill returns the version with the numbers that are left out, and zeros if there is none.
