@@ -37,7 +37,7 @@ func (d *Daemon) load(ctx context.Context) (*configuration, error) {
 	if problem == nil {
 		return &configuration{policy: p, devices: devices}, nil
 	}
-	if _, missing := os.Lstat(policy.Path(d.options.StateDir)); missing == nil {
+	if _, err := os.Lstat(policy.Path(d.options.StateDir)); err == nil {
 		last, err := d.readInstalled(ctx)
 		if err == nil {
 			return last, nil
