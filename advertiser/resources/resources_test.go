@@ -151,15 +151,6 @@ func TestOneResource(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	for _, test := range []struct {
-		injection policy.Injection
-		os        string
-		want      bool
-	}{{policy.InjectByKubelet, "windows", true}, {policy.InjectByKubelet, "linux", false}, {policy.InjectByRuntime, "windows", false}} {
-		if got := LimitedToOne(policy.Policy{Injection: test.injection}, test.os); got != test.want {
-			t.Errorf("%s, %s: %t", test.injection, test.os, got)
-		}
-	}
 }
 
 // written describes what was assigned in short.
