@@ -118,12 +118,14 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if !o.dryRun {
-		if err := o.FinishPending(ctx, stderr); err != nil {
-			return err
-		}
+	finish := func() error { return o.FinishPending(ctx, stderr) }
+	if o.dryRun {
+		finish = func() error { return o.checkUnfinished(ctx) }
 	}
-	file, err := openManaged(o.ConfigFile, o.StateDir)
+	if err := finish(); err != nil {
+		return err
+	}
+	file, err := openFile(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if o.NoShim {
 		settings.Shim = ""
 	}
-	result, err := containerdconfig.Configure(file.text, settings)
+	result, err := containerdconfig.Configure(file.Text, settings)
 	if err != nil {
 		return locate(o.ConfigFile, err)
 	}
@@ -146,17 +148,17 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := errors.Join(o.Imports(f, settings.Node)...); err != nil {
 		return err
 	}
-	for _, warning := range result.Warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", warning)
-	}
-	if o.dryRun {
-		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.text, result.Text))
-		return err
-	}
 	if settings.Shim != "" {
 		if _, err := os.Stat(o.Shim()); err != nil {
 			return fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
+	}
+	for _, warning := range result.Warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", warning)
+	}
+	if o.dryRun {
+		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.Text, result.Text))
+		return err
 	}
 	return o.write(ctx, stdout, stderr, file, result)
 }
@@ -172,26 +174,23 @@ func (o *ConfigureOptions) realShim() string {
 }
 
 // write writes the result, and restarts containerd if requested and necessary.
-func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *managedFile, result containerdconfig.Result) error {
-	changed := !bytes.Equal(file.text, result.Text)
-	pending, err := newPending(file, result.Text, true)
-	if err != nil {
-		return err
-	}
+func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *file, result containerdconfig.Result) error {
+	changed := !bytes.Equal(file.Text, result.Text)
+	pending := newPending(file, savedFile{Exists: true, Text: result.Text})
 	pending.Shim, pending.Handlers = o.Shim(), result.Handlers
-	restart := o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, pending.ready) || o.isOutdated(ctx, file))
+	restart := o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, pending.ready) || o.isOutdated(ctx, file.change))
 	if restart {
-		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.path, file.text, result.Text, o.service(), o.RestartLimit))
+		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.Path, file.Text, result.Text, o.service(), o.RestartLimit))
 		err := o.CheckRestart(ctx)
 		if err == nil {
-			err = checkAttempt(o.StateDir, pending.Attempt, time.Now())
+			err = o.checkFailure(pending.Attempt)
 		}
 		if err != nil {
-			return fmt.Errorf("%s was not changed: %w", file.path, err)
+			return fmt.Errorf("%s was not changed: %w", file.Path, err)
 		}
-		if file.journal == nil && o.restartSpread > 0 {
+		if file.change == nil && o.restartSpread > 0 {
 			if err := o.spread(ctx, stderr); err != nil {
-				return fmt.Errorf("%s was not changed: %w", file.path, err)
+				return fmt.Errorf("%s was not changed: %w", file.Path, err)
 			}
 			// The programs that set up a node may have changed the file meanwhile.
 			o.restartSpread = 0
@@ -199,7 +198,7 @@ func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 		}
 	}
 	waits := o.restartMode == restartOnReboot && !o.hasLoaded(ctx, queryTimeout, pending.ready)
-	err = o.apply(ctx, stderr, pending, restart, changed || waits, func() error {
+	err := o.apply(ctx, stderr, pending, restart, changed || waits, func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s is already configured%s\n", o.ConfigFile, handlerList(result.Handlers))
 			return nil
@@ -217,6 +216,15 @@ func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 		_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
 	}
 	return err
+}
+
+// checkFailure returns an error if an attempt has failed a short time ago.
+func (o *ConfigureOptions) checkFailure(attempt string) error {
+	r, err := readRecord(o.StateDir)
+	if err != nil {
+		return err
+	}
+	return r.Failure.check(attempt, time.Now())
 }
 
 // handlerList returns the names of handlers, for a message.

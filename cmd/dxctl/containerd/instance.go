@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"strings"
@@ -76,11 +77,11 @@ func (i *Instance) Load(ctx context.Context) (containerdconfig.Loaded, error) {
 
 // ReadFile reads the configuration file. A file that does not exist is empty.
 func (i *Instance) ReadFile(node containerdconfig.Node) (containerdconfig.File, error) {
-	text, _, err := readFile(i.ConfigFile)
+	saved, err := saveFile(i.ConfigFile)
 	if err != nil {
 		return containerdconfig.File{}, err
 	}
-	file, err := containerdconfig.Read(text, node)
+	file, err := containerdconfig.Read(saved.Text, node)
 	return file, locate(i.ConfigFile, err)
 }
 
@@ -137,12 +138,13 @@ func resolveImports(file string, imports []string) (files []string, err error) {
 	return files, nil
 }
 
-// locate adds the name of a file to an error.
+// locate adds the name of a file to an error that does not have it.
 func locate(file string, err error) error {
 	var syntax *containerdconfig.SyntaxError
+	var named *fs.PathError
 	switch {
-	case err == nil:
-		return nil
+	case err == nil || errors.As(err, &named):
+		return err
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s:%w", file, err)
 	}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -83,75 +79,9 @@ func (t *Restarter) Check() error {
 	return nil
 }
 
-// pendingRestartName is the record, in the state directory, of a [pendingRestart].
-const pendingRestartName = "restart-pending.json"
-
-// pendingRestart is a restart of containerd that is not finished, and the change of its
-// configuration or of its containers' shim that requires it. Whatever kills dxctl, another
-// process can finish it: the next run, or the scheduled task that restarts containerd.
-type pendingRestart struct {
-	// Attempt identifies the change; see [failedAttempt]. "" if a failure is not recorded.
-	Attempt string `json:"attempt,omitempty"`
-	// Written is the fingerprint of the new configuration file.
-	Written string `json:"written"`
-	// Handlers are those that must be loaded with Shim after the restart.
-	Handlers []string `json:"handlers,omitempty"`
-	Shim     string   `json:"shim,omitempty"`
-	// Files are those before the change, the configuration file first; none if containerd's
-	// configuration does not change.
-	Files []savedFile `json:"files,omitempty"`
-	// Services are those that ran and depend on containerd's.
-	Services []string `json:"services,omitempty"`
-	// Failed is why the files are restored; "" before.
-	Failed string `json:"failed,omitempty"`
-}
-
-// savedFile is the content of a file.
-type savedFile struct {
-	Path   string      `json:"path"`
-	Exists bool        `json:"exists"`
-	Text   []byte      `json:"text,omitempty"`
-	Perm   fs.FileMode `json:"perm"`
-}
-
-func saveFile(path string) (savedFile, error) {
-	text, exists, err := readFile(path)
-	if err != nil {
-		return savedFile{}, err
-	}
-	perm := newFilePerm
-	if info, err := os.Stat(path); err == nil {
-		perm = info.Mode().Perm()
-	}
-	return savedFile{path, exists, text, perm}, nil
-}
-
-func (f savedFile) restore() error {
-	if !f.Exists {
-		return durable.Remove(f.Path)
-	}
-	return durable.ReplaceLike(f.Path, f.Path, f.Text, f.Perm)
-}
-
-// fingerprint identifies the content of a file, and that it does not exist.
-func fingerprint(text []byte, exists bool) string {
-	if !exists {
-		return "none"
-	}
-	return hash(text)
-}
-
-// newPending returns the record of a change of m to a new text.
-func newPending(m *managedFile, text []byte, exists bool) (*pendingRestart, error) {
-	p := &pendingRestart{Written: fingerprint(text, exists)}
-	for _, path := range []string{m.path, m.recordPath(), m.backupPath()} {
-		saved, err := saveFile(path)
-		if err != nil {
-			return nil, err
-		}
-		p.Files = append(p.Files, saved)
-	}
-	return p, nil
+// newPending returns the restart for a change of f to a new text.
+func newPending(f *file, changed savedFile) *pendingRestart {
+	return &pendingRestart{Written: changed.fingerprint(), Before: &before{f.savedFile, f.change}}
 }
 
 // ready returns an error unless containerd has loaded the change.
@@ -172,20 +102,18 @@ func (p *pendingRestart) ready(loaded []containerdconfig.Handler) error {
 // be restored already. It does neither if dxctl was killed before the file was written, or
 // if others replaced the file since.
 func (p *pendingRestart) inPlace() (bool, error) {
-	if len(p.Files) == 0 {
+	if p.Before == nil {
 		return true, nil
 	}
-	text, exists, err := readFile(p.Files[0].Path)
-	found := fingerprint(text, exists)
-	return found == p.Written || p.Failed != "" && found == fingerprint(p.Files[0].Text, p.Files[0].Exists), err
+	now, err := saveFile(p.Before.File.Path)
+	found := now.fingerprint()
+	return found == p.Written || p.Failed != "" && found == p.Before.File.fingerprint(), err
 }
 
-func (t *Restarter) pendingPath() string { return filepath.Join(t.StateDir, pendingRestartName) }
-
-// save writes the record.
+// save records the restart, nil when it is finished.
 func (t *Restarter) save(p *pendingRestart) error {
-	err := statefile.Write(t.pendingPath(), p)
-	t.at("recorded")
+	err := updateRecord(t.StateDir, func(r *record) { r.Restart = p })
+	t.at("saved")
 	return err
 }
 
@@ -219,30 +147,51 @@ func (t *Restarter) at(step string) {
 	}
 }
 
+var errUnfinished = errors.New("an earlier command did not finish its restart of containerd")
+
+// pending returns the restart that an earlier run of dxctl left unfinished. outdated is one
+// that is not necessary anymore.
+func (t *Restarter) pending(ctx context.Context) (p *pendingRestart, outdated bool, err error) {
+	r, err := readRecord(t.StateDir)
+	if err != nil || r.Restart == nil {
+		return nil, false, err
+	}
+	inPlace, err := r.Restart.inPlace()
+	if err != nil {
+		return nil, false, err
+	}
+	p = r.Restart
+	return p, !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.RestartLimit, p.ready), nil
+}
+
 // FinishPending finishes a restart that an earlier run of dxctl left unfinished.
 func (t *Restarter) FinishPending(ctx context.Context, out io.Writer) error {
 	if err := t.waitForTask(ctx); err != nil {
 		return err
 	}
-	p, err := statefile.Read[pendingRestart](t.pendingPath())
-	if p == nil || err != nil {
+	p, outdated, err := t.pending(ctx)
+	switch {
+	case p == nil || err != nil:
 		return err
-	}
-	inPlace, err := p.inPlace()
-	if err != nil {
-		return err
-	}
-	if !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.RestartLimit, p.ready) {
-		return statefile.Remove(t.pendingPath())
-	}
-	if !t.Restart {
-		return fmt.Errorf("an earlier command did not finish its restart of containerd: add --restart, or restart containerd and remove %s", t.pendingPath())
+	case outdated:
+		return t.save(nil)
+	case !t.Restart:
+		return fmt.Errorf("%w: add --restart", errUnfinished)
 	}
 	if err := t.CheckRestart(ctx); err != nil {
-		return fmt.Errorf("an earlier command did not finish its restart of containerd: %w", err)
+		return fmt.Errorf("%w: %w", errUnfinished, err)
 	}
 	fmt.Fprintln(out, "finishing an earlier restart of containerd")
 	return t.restartOrRestore(ctx, out, p)
+}
+
+// checkUnfinished is FinishPending of a dry run: it changes nothing.
+func (t *Restarter) checkUnfinished(ctx context.Context) error {
+	p, outdated, err := t.pending(ctx)
+	if p != nil && !outdated {
+		err = fmt.Errorf("%w: run the command with --restart", errUnfinished)
+	}
+	return err
 }
 
 // hasLoaded reports whether the running containerd is known to have loaded what ready
@@ -275,7 +224,7 @@ func (t *Restarter) apply(ctx context.Context, out io.Writer, p *pendingRestart,
 	case outdated:
 		fmt.Fprintln(out, "restart containerd to load the file")
 	}
-	return statefile.Remove(attemptPath(t.StateDir))
+	return ForgetFailure(t.StateDir)
 }
 
 // restartOrRestore restarts containerd for p, whose record is written. If containerd does
@@ -295,11 +244,11 @@ func (t *Restarter) finish(ctx context.Context, out io.Writer, p *pendingRestart
 	}
 	err := t.restartAndCheck(ctx, p.Services, p.ready)
 	switch {
-	case err == nil || len(p.Files) == 0 && status.Code(err) == codes.Unimplemented: // It answers, without its CRI plugin.
+	case err == nil || p.Before == nil && status.Code(err) == codes.Unimplemented: // It answers, without its CRI plugin.
 		fmt.Fprintln(out, "restarted containerd")
-		return statefile.Remove(t.pendingPath())
-	case len(p.Files) == 0: // There is nothing to restore: the next run tries again.
-		return t.remember(p, err)
+		return t.save(nil)
+	case p.Before == nil: // There is nothing to restore: the next run tries again.
+		return t.fail(p, err, p)
 	}
 	p.Failed = err.Error()
 	canceled := ctx.Err() != nil
@@ -312,16 +261,21 @@ func (t *Restarter) finish(ctx context.Context, out io.Writer, p *pendingRestart
 	return t.restore(ctx, p, err, canceled)
 }
 
-// restore restores the files of p and restarts containerd. It returns cause with what
-// came of that.
+// restore restores the configuration file and restarts containerd. It returns cause with the
+// result.
 func (t *Restarter) restore(ctx context.Context, p *pendingRestart, cause error, canceled bool) error {
 	// Even after a signal: a node without containerd is worse.
 	ctx = context.WithoutCancel(ctx)
-	for _, file := range p.Files {
-		if err := file.restore(); err != nil {
-			return fmt.Errorf("%w; restore %s: %w", cause, t.ConfigFile, err)
-		}
-		t.at("restored " + filepath.Base(file.Path))
+	err := p.Before.File.restore()
+	if err == nil && p.Before.Change == nil {
+		err = durable.Remove(p.Before.File.Path + backupSuffix)
+	}
+	if err == nil {
+		t.at("restored")
+		err = updateRecord(t.StateDir, func(r *record) { r.Change = p.Before.Change })
+	}
+	if err != nil {
+		return fmt.Errorf("%w; restore %s: %w", cause, t.ConfigFile, err)
 	}
 	// On Windows, a pod's process has 5 s to end. Another restart could be killed when
 	// the kubelet is stopped, and nothing would run dxctl again: the next run does it.
@@ -334,20 +288,19 @@ func (t *Restarter) restore(ctx context.Context, p *pendingRestart, cause error,
 	} else {
 		cause = fmt.Errorf("%w; %s was restored, and containerd runs with it", cause, t.ConfigFile)
 	}
-	cause = t.remember(p, cause)
-	if err := statefile.Remove(t.pendingPath()); err != nil {
-		return fmt.Errorf("%w; %w", cause, err)
-	}
-	return cause
+	return t.fail(p, cause, nil)
 }
 
-// remember records that the attempt of p has failed, and returns the cause.
-func (t *Restarter) remember(p *pendingRestart, cause error) error {
-	if p.Attempt == "" {
-		return cause
-	}
-	err := statefile.Write(attemptPath(t.StateDir), failedAttempt{p.Attempt, time.Now(), cause.Error()})
-	t.at("remembered")
+// fail records that the attempt of p has failed and which restart is pending then, and
+// returns the cause.
+func (t *Restarter) fail(p *pendingRestart, cause error, next *pendingRestart) error {
+	err := updateRecord(t.StateDir, func(r *record) {
+		r.Restart = next
+		if p.Attempt != "" {
+			r.Failure = &failure{p.Attempt, time.Now(), cause.Error()}
+		}
+	})
+	t.at("failed")
 	if err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
@@ -412,10 +365,9 @@ func (t *Restarter) restartAndCheck(ctx context.Context, dependents []string, re
 }
 
 // isOutdated reports whether the running containerd is known to have started before our
-// last change of m, which is when its journal was written. Changes by others do not count.
-func (t *Restarter) isOutdated(ctx context.Context, m *managedFile) bool {
-	info, err := os.Stat(m.recordPath())
-	if err != nil {
+// last change of its file. Changes by others do not count.
+func (t *Restarter) isOutdated(ctx context.Context, c *Change) bool {
+	if c == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -431,5 +383,5 @@ func (t *Restarter) isOutdated(ctx context.Context, m *managedFile) bool {
 	}
 	started, err := process.Started()
 	// A time in the future is of before the clock was set back.
-	return err == nil && info.ModTime().After(started) && !info.ModTime().After(time.Now())
+	return err == nil && c.At.After(started) && !c.At.After(time.Now())
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -74,7 +73,7 @@ func killed(t *testing.T, b *containerdtest.Node, at int, args ...string) (steps
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return strings.Fields(strings.ReplaceAll(string(out), "restored ", "restored:")), exit != nil && !exit.Exited()
+	return strings.Fields(string(out)), exit != nil && !exit.Exited()
 }
 
 // TestKilledAtEachStep kills dxctl at each step of a change. The next run finishes it.
@@ -120,8 +119,8 @@ func TestKilledAtEachStep(t *testing.T) {
 				if isOurs := strings.Contains(got, b.Shim()); isOurs != (test.want == "") || test.want != "" && got != test.want {
 					t.Errorf("%s: the configuration is\n%s", when, got)
 				}
-				if durable.Exists(filepath.Join(b.State, pendingRestartName)) {
-					t.Errorf("%s: the record is left", when)
+				if r, err := readRecord(b.State); err != nil || r.Restart != nil {
+					t.Errorf("%s: the restart is left, %v", when, err)
 				}
 				// containerd runs with that file.
 				checkLoaded(t, b, when, test.want == "")
@@ -141,13 +140,13 @@ func TestPendingRestart(t *testing.T) {
 		restart bool
 		want    string // an error, or a message
 	}{
-		"replaced by others":                 {`{"written": "x", "files": [{"path": "CONFIG"}]}`, false, "configured"},
-		"replaced by others after a failure": {`{"written": "x", "failed": "why", "files": [{"path": "CONFIG"}]}`, true, "restarted containerd"},
-		"no --restart":                       {`{"written": "MINE", "failed": "why", "files": [{"path": "CONFIG"}]}`, false, "add --restart"},
+		"replaced by others":                 {`{"written": "x", BEFORE}`, false, "configured"},
+		"replaced by others after a failure": {`{"written": "x", "failed": "why", BEFORE}`, true, "restarted containerd"},
+		"no --restart":                       {`{"written": "MINE", "failed": "why", BEFORE}`, false, "add --restart"},
 		// The socket is this test's, and not containerd's.
-		"cannot be restarted":    {`{"written": "MINE", "failed": "why", "files": [{"path": "CONFIG"}]}`, true, "did not finish its restart of containerd: restart by a signal"},
-		"damaged":                {`{`, true, "restart-pending.json"},
-		"a failure is completed": {`{"attempt": "a", "written": "MINE", "failed": "why", "files": [{"path": "CONFIG"}]}`, true, "why; "},
+		"cannot be restarted":    {`{"written": "MINE", "failed": "why", BEFORE}`, true, "did not finish its restart of containerd: restart by a signal"},
+		"damaged":                {`{`, true, recordName},
+		"a failure is completed": {`{"attempt": "a", "written": "MINE", "failed": "why", BEFORE}`, true, "why; "},
 		"no file was changed":    {`{}`, true, "restarted containerd"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +155,7 @@ func TestPendingRestart(t *testing.T) {
 			if err := os.Mkdir(b.State, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(b.State, pendingRestartName), []byte(strings.NewReplacer("CONFIG", b.Config, "MINE", hash([]byte(containerdtest.Config))).Replace(test.record)), 0o600); err != nil {
+			if err := os.WriteFile(recordPath(b.State), []byte(strings.NewReplacer("BEFORE", `"before": {"file": {"path": "`+b.Config+`"}}`, "MINE", hash([]byte(containerdtest.Config))).Replace(`{"format": 1, "restart": `+test.record+`}`)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			args := []string{"configure"}
@@ -222,15 +221,15 @@ func TestTaskForgetsEarlierFailure(t *testing.T) {
 	task := Restarter{Instance: Instance{OS: "windows"}, StateDir: filepath.Join(t.TempDir(), "state")}
 	for _, id := range []string{"a", ""} {
 		p := &pendingRestart{Attempt: id}
-		earlier := failedAttempt{Attempt: cmp.Or(id, taskCommand)}
-		if err := errors.Join(task.save(p), statefile.Write(attemptPath(task.StateDir), earlier)); err != nil {
+		earlier := func(r *record) { r.Failure = &failure{Attempt: cmp.Or(id, taskCommand)} }
+		if err := errors.Join(task.save(p), updateRecord(task.StateDir, earlier)); err != nil {
 			t.Fatal(err)
 		}
 		if err := task.restartByTask(t.Context(), io.Discard, p); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%q: %v", id, err)
 		}
-		if last := lastAttempt(task.StateDir); last != nil {
-			t.Errorf("%q: %v", id, last)
+		if r, err := readRecord(task.StateDir); err != nil || r.Failure != nil {
+			t.Errorf("%q: %v, %v", id, r.Failure, err)
 		}
 	}
 }
@@ -324,23 +323,20 @@ func TestIsOutdated(t *testing.T) {
 		if _, err := output.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		target, m := Restarter{Instance: Instance{CRISocket: socket}}, &managedFile{path: b.Config, state: b.Root}
-		check := func(when string, want bool) {
-			t.Helper()
-			if got := target.isOutdated(t.Context(), m); got != want {
+		restarter := Restarter{Instance: Instance{CRISocket: socket}}
+		for when, test := range map[string]struct {
+			change *Change
+			want   bool
+		}{
+			"not changed":                     {nil, false},
+			"changed since it was started":    {&Change{At: time.Now()}, program == programName},
+			"changed before it was started":   {&Change{At: time.Now().Add(-time.Hour)}, false},
+			"the clock was set back since":    {&Change{At: time.Now().Add(time.Hour)}, false},
+			"changed by a version without At": {&Change{}, false},
+		} {
+			if got := restarter.isOutdated(t.Context(), test.change); got != test.want {
 				t.Errorf("%s, %s: %t", program, when, got)
 			}
-		}
-		b.Write(t, b.Config, containerdtest.Config+"# changed\n")
-		check("changed by others", false)
-		b.Write(t, m.recordPath(), "{}")
-		check("changed since it was started", program == programName)
-		for when, offset := range map[string]time.Duration{"changed before it was started": -time.Hour, "the clock was set back since": time.Hour} {
-			at := time.Now().Add(offset)
-			if err := os.Chtimes(m.recordPath(), at, at); err != nil {
-				t.Fatal(err)
-			}
-			check(when, false)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
@@ -37,9 +36,9 @@ const (
 // DeleteTask deletes the scheduled task.
 func DeleteTask(ctx context.Context) error { return service.DeleteTask(ctx, taskName) }
 
-// Leftovers returns the files in the state directory that outlive a command.
-func Leftovers(state string) []string {
-	return []string{filepath.Join(state, taskProgram), filepath.Join(state, taskLog), filepath.Join(state, taskLock), attemptPath(state)}
+// TaskFiles returns the files that the task leaves in the state directory.
+func TaskFiles(state string) []string {
+	return []string{filepath.Join(state, taskProgram), filepath.Join(state, taskLog), filepath.Join(state, taskLock)}
 }
 
 // taskLimit bounds the task: a restart, and one after the configuration is restored.
@@ -55,7 +54,7 @@ func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pending
 		}
 	}
 	// A failure that is recorded afterward is the task's.
-	if err := statefile.Remove(attemptPath(t.StateDir)); err != nil {
+	if err := ForgetFailure(t.StateDir); err != nil {
 		return err
 	}
 	program := filepath.Join(t.StateDir, taskProgram)
@@ -73,7 +72,13 @@ func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pending
 		return err
 	}
 	fmt.Fprintf(out, "the scheduled task %q restarts containerd; its log is %s\n", taskName, filepath.Join(t.StateDir, taskLog))
-	for deadline := time.Now().Add(t.taskLimit()); durable.Exists(t.pendingPath()) && lastAttempt(t.StateDir) == nil; {
+	for deadline := time.Now().Add(t.taskLimit()); ; {
+		// While the record cannot be read, the task may run.
+		if r, err := readRecord(t.StateDir); err == nil && r.Failure != nil {
+			return errors.New(r.Failure.Cause)
+		} else if err == nil && r.Restart == nil {
+			return nil
+		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the scheduled task %q has not finished after %v", taskName, t.taskLimit())
 		}
@@ -83,10 +88,6 @@ func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pending
 		case <-time.After(taskPoll):
 		}
 	}
-	if last := lastAttempt(t.StateDir); last != nil {
-		return errors.New(last.Cause)
-	}
-	return nil
 }
 
 // copySelf copies this program to path, where it stays when the container ends.
@@ -158,12 +159,12 @@ func (t *Restarter) runTask(ctx context.Context) (err error) {
 			say(deleteErr.Error())
 		}
 	}()
-	p, err := statefile.Read[pendingRestart](t.pendingPath())
-	if p == nil || err != nil {
+	r, err := readRecord(t.StateDir)
+	if err != nil || r.Restart == nil {
 		return err
 	}
-	if inPlace, err := p.inPlace(); err != nil || !inPlace {
-		return errors.Join(err, statefile.Remove(t.pendingPath()))
+	if inPlace, err := r.Restart.inPlace(); err != nil || !inPlace {
+		return errors.Join(err, t.save(nil))
 	}
-	return t.finish(ctx, log, p)
+	return t.finish(ctx, log, r.Restart)
 }

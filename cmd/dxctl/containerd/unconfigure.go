@@ -47,34 +47,36 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if !o.dryRun {
-		if err := o.FinishPending(ctx, stderr); err != nil {
-			return err
-		}
+	finish := func() error { return o.FinishPending(ctx, stderr) }
+	if o.dryRun {
+		finish = func() error { return o.checkUnfinished(ctx) }
 	}
-	file, err := openManaged(o.ConfigFile, o.StateDir)
+	if err := finish(); err != nil {
+		return err
+	}
+	file, err := openFile(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
 	node := o.Node(ctx)
-	result, err := file.revert(node)
+	result, notes, err := file.reverted(node)
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.text, result.text))
+		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.Text, result.Text))
 		return err
 	}
-	for _, note := range result.notes {
+	for _, note := range notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
 	}
-	left, err := containerdconfig.Read(result.text, node)
+	left, err := containerdconfig.Read(result.Text, node)
 	if err != nil {
 		return locate(o.ConfigFile, err)
 	}
 	stillOurs := OurHandlers(left.Handlers)
-	changed := file.exists != result.exists || !bytes.Equal(file.text, result.text)
-	restart := o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file))
+	changed := file.Exists != result.Exists || !bytes.Equal(file.Text, result.Text)
+	restart := o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file.change))
 	if changed || restart {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
@@ -84,20 +86,16 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	pending, err := newPending(file, result.text, result.exists)
-	if err != nil {
-		return err
-	}
-	err = o.apply(ctx, stderr, pending, restart, changed, func() error {
-		if err := file.store(result); err != nil {
+	err = o.apply(ctx, stderr, newPending(file, result), restart, changed, func() error {
+		if !changed {
+			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
+			return nil
+		}
+		if err := file.restore(result); err != nil {
 			return err
 		}
 		o.at("written")
-		if changed {
-			fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
-		} else {
-			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
-		}
+		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 		return nil
 	})
 	if err != nil {

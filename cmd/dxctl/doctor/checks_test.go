@@ -304,10 +304,10 @@ func brokenNodes() []brokenNode {
 		file(CheckPermissions, "does not exist", HostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
 		file(CheckLeftovers, "unexpected end", Journal, journal, errors.New("unexpected end of JSON input")),
 		linux(CheckLeftovers, "did not restart", func(f *Facts) {
-			f.Files = []File{{FailedRestart, state + "/configure-failed.json", errors.New("containerd did not restart with this configuration")}}
+			f.Files = []File{{FailedRestart, journal, errors.New("containerd did not restart with this configuration")}}
 			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, errNotRegistered
 		}),
-		file(CheckLeftovers, "did not finish", PendingRestart, state+"/restart-pending.json", errors.New("an earlier command did not finish its restart of containerd")),
+		file(CheckLeftovers, "did not finish", PendingRestart, journal, errors.New("an earlier command did not finish its restart of containerd")),
 	}
 }
 

@@ -211,7 +211,7 @@ var (
 	HostDirectory  = FileKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"}
 	Record         = FileKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
 	Journal        = FileKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
-	FailedRestart  = FileKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now: {remove}"}
+	FailedRestart  = FileKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now, set another --restart-timeout"}
 	Unanswered     = FileKind{CheckPermissions, "problems with them are not detected", "check the disks of the state directory, the inventory and extraMounts.hostDirectories"}
 	PendingRestart = FileKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
 )

@@ -90,7 +90,7 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		filepath.Base(policy.Path("")): "read node policy: no answer",
-		"restart-pending.json":         "check the files of directx-nri: no answer",
+		"runtime-configure.json":       "check the files of directx-nri: no answer",
 	} {
 		dir := t.TempDir()
 		state := filepath.Join(dir, "state")

@@ -205,11 +205,11 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	p := newPlace(t, containerdtest.Config)
 	before := p.Names(t)
 	p.mustInstall(t)
-	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", "configure-failed.json", "verify.json", ".directx-nri-tmp-1"} {
+	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", "verify.json", ".directx-nri-tmp-1"} {
 		p.put(t, filepath.Join(p.State, file), "", 0o600)
 	}
 	stdout, stderr := p.mustUninstall(t)
-	want := "removed " + p.shimPath() + "\nremoved " + p.State + "/configure-failed.json\nremoved " + p.State + "/shim.log\nremoved " + p.State + "/shim.log.1\nremoved " + p.State + "/verify.json\n"
+	want := "removed " + p.shimPath() + "\nremoved " + p.State + "/shim.log\nremoved " + p.State + "/shim.log.1\nremoved " + p.State + "/verify.json\n"
 	if diff := cmp.Diff(want, stdout); diff != "" {
 		t.Error(diff)
 	}
@@ -330,7 +330,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	if got := p.get(t, file); got != p.real {
 		t.Errorf("the bundle names %q", got)
 	}
-	for _, path := range []string{filepath.Join(p.State, "restart-pending.json"), p.shimPath()} {
+	for _, path := range []string{filepath.Join(p.State, "runtime-configure.json"), p.shimPath()} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}

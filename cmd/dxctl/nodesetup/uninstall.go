@@ -100,8 +100,8 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	r := removal{stdout: stdout, stderr: stderr}
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
-	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx))
-	r.remove(os.Remove, append(containerd.Leftovers(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
+	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx), containerd.ForgetFailure(o.StateDir))
+	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
 		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())
