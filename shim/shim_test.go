@@ -543,25 +543,6 @@ func TestBundledShim(t *testing.T) {
 	}
 }
 
-// TestHostProcessesOfSandbox: the same for a pod's sandbox, whose shim runs the
-// host processes.
-func TestHostProcessesOfSandbox(t *testing.T) {
-	t.Parallel()
-	sandbox := podAnnotations("sandbox", "u1")
-	sandbox["directx.microsoft.com/hostprocess-container"] = "true"
-	for value, want := range map[string]bool{"true": true, "false": false} {
-		sandbox["microsoft.com/hostprocess-container"] = value
-		for _, env := range []string{"A=B", "A=directx", `A="microsoft.com/hostprocess-container":"true"`} {
-			b := newBed(t)
-			b.write("bundle/config.json", specOf(sandbox, env))
-			s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
-			if err := s.prepare(); err != nil || hasHostProcess(s.config) != want {
-				t.Errorf("%s, %s: want %t, error %v", value, env, want, err)
-			}
-		}
-	}
-}
-
 // TestRecordVersion: the advertiser offers nothing while containerd does not run the shim
 // for the containers of pods.
 func TestRecordVersion(t *testing.T) {
@@ -573,13 +554,6 @@ func TestRecordVersion(t *testing.T) {
 		reason, err := shimfile.ReadNotServed(b.path("state"))
 		if err != nil || strings.Contains(reason, "the real shim /real answers with bootstrap version 3") != (version >= 3) || version < 3 && reason != "" {
 			t.Errorf("version %d: %q, %v", version, reason, err)
-		}
-	}
-	for kind, want := range map[string]bool{"sandbox": true, "container": false} {
-		b.write("bundle/config.json", specOf(podAnnotations(kind, "u1")))
-		s := newShim(s.call)
-		if err := s.prepare(); err != nil || hasSandbox(s.config) != want {
-			t.Errorf("%s: want %t, error %v", kind, want, err)
 		}
 	}
 }

@@ -44,6 +44,22 @@ func TestMayRequestGPU(t *testing.T) {
 	}
 }
 
+// TestAnnotations: annotations with similar names, and values of other keys, do not count.
+func TestAnnotations(t *testing.T) {
+	t.Parallel()
+	const host, sandbox = `"microsoft.com/hostprocess-container":"true"`, `"io.kubernetes.cri.container-type":"sandbox"`
+	for annotations, want := range map[string]struct{ host, sandbox bool }{
+		host: {host: true}, sandbox: {sandbox: true}, host + "," + sandbox: {host: true, sandbox: true},
+		`"microsoft.com/hostprocess-container":"false"`: {}, `"directx.` + host[1:]: {}, `"io.kubernetes.cri.container-type":"container"`: {},
+		`"a":"\"microsoft.com/hostprocess-container\":\"true\""`: {},
+	} {
+		config := []byte(`{"annotations":{` + annotations + `}}`)
+		if hasHostProcess(config) != want.host || hasSandbox(config) != want.sandbox {
+			t.Errorf("%s: host process %t, sandbox %t", annotations, hasHostProcess(config), hasSandbox(config))
+		}
+	}
+}
+
 // FuzzConfigJSON checks that mayRequestGPU is true for each container that
 // requests a GPU.
 func FuzzConfigJSON(f *testing.F) {

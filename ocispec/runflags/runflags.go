@@ -31,12 +31,17 @@ const env = "--env"
 // ErrNoFlag is the error of an edit that the program has no flag for.
 var ErrNoFlag = errors.New("has no flag for it")
 
+// Files follows the node's symbolic links.
+type Files interface {
+	ResolveAll(paths []string) (resolved []string, errs []error)
+}
+
 // Flags returns the flags of the program's run command that make edits. An error matches
 // [ErrNoFlag] if the shim could make an edit that flags cannot.
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files ocispec.Files) ([]string, error) {
+func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files Files) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
 		flags = append(flags, "--device", windowsDevice(program, d))
@@ -92,7 +97,7 @@ func windowsDevice(program Program, d specs.WindowsDevice) string {
 // device node on the host in the container too, and follow no symbolic link.
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
-func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (string, error) {
+func linuxDevice(program Program, d ocispec.LinuxDevice, files Files) (string, error) {
 	paths, errs := files.ResolveAll([]string{d.HostPath})
 	switch resolved, err := paths[0], errs[0]; {
 	case err != nil:
