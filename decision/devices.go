@@ -25,7 +25,7 @@ func Lookup(ctx context.Context, source discovery.Source, instanceIDs []string) 
 		if err := unusable(device); err != nil {
 			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
 		}
-		devices = union(devices, []discovery.Device{device})
+		devices = union(devices, device)
 	}
 	return devices, nil
 }
@@ -70,7 +70,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		if err := unusable(device); err != nil {
 			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, describe(present))
 		}
-		devices = union(devices, []discovery.Device{device})
+		devices = union(devices, device)
 	}
 	return devices, nil
 }
@@ -101,7 +101,7 @@ func describe(present []discovery.Device) string {
 }
 
 // union appends those of more that are not in devices.
-func union(devices, more []discovery.Device) []discovery.Device {
+func union(devices []discovery.Device, more ...discovery.Device) []discovery.Device {
 	for _, d := range more {
 		if _, ok := discovery.Find(devices, d.InstanceID); !ok {
 			devices = append(devices, d)

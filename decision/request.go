@@ -41,11 +41,11 @@ type Request struct {
 	Container Container
 
 	tokens []token
-	// overridden are the tokens of a pod's annotations that tokens lacks. The advertiser
-	// sets both; a variable of the pod replaces the advertiser's.
+	// overridden are the tokens of annotations that no variable presents. The advertiser
+	// sets both; a variable of the pod overrides the advertiser's.
 	overridden []allocation.Token
 
-	// visible and assigned are those of a standalone container.
+	// visible and assigned are the request of a standalone container.
 	visible  setting
 	assigned assignedDevices
 
@@ -67,12 +67,11 @@ func ReadRequest(c Container) (request Request, ok bool) {
 	request = Request{Container: c, tokens: presentedTokens(c)}
 	if c.Pod != nil {
 		request.overridden = overriddenTokens(c.Annotations, request.tokens)
-		ok = len(request.overridden) > 0
 	} else if visible := visibleDevices(c); !strings.EqualFold(visible.text, visibleNone) {
 		request.visible, request.assigned = visible, findAssigned(c.Devices)
-		ok = visible.text != "" || request.assigned.any()
 	}
-	if ok = ok || len(request.tokens) > 0; ok {
+	ok = len(request.tokens)+len(request.overridden) > 0 || request.visible.text != "" || request.assigned.any()
+	if ok {
 		request.extraMounts = extraMounts(c)
 	}
 	return request, ok

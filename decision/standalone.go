@@ -57,5 +57,5 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", visible.origin, err)
 	}
-	return union(devices, assigned.of(present)), nil
+	return union(devices, assigned.of(present)...), nil
 }
