@@ -103,7 +103,7 @@ type Decider struct {
 func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) (*Decider, error) {
 	quiet := logrus.New() // Everything that matters is in the errors too.
 	quiet.SetOutput(io.Discard)
-	source, err := node.Open(node.Options{UseInventory: p.Inventory, StateDir: stateDir, Log: quiet})
+	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: quiet})
 	if err != nil {
 		return nil, explain("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}

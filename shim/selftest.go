@@ -33,7 +33,7 @@ func selfTest() error {
 		gpu.DeviceNodes = []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}
 	}
 	p := policy.Default()
-	p.Inventory, p.StandaloneEnvironment = true, true
+	p.UseInventory, p.StandaloneEnvironment = true, true
 	p.Assignment = policy.AssignByPath   // on each version of Windows
 	p.Shim.Log = os.DevNull              // Windows keeps the directory of an open file.
 	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.

@@ -66,7 +66,7 @@ func newBed(t testing.TB) *bed {
 func (b *bed) configure(change func(*policy.Policy)) {
 	b.t.Helper()
 	p := policy.Default()
-	p.Inventory, p.StandaloneEnvironment = true, true
+	p.UseInventory, p.StandaloneEnvironment = true, true
 	if change != nil {
 		change(&p)
 	}
@@ -420,7 +420,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 	}{
 		"damaged policy": {func(b *bed) { b.write("state/policy.json", "{") }, []string{"policy.json"}},
 		// The cause depends on this machine: it can have a /dev/dxg.
-		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.Inventory = false }) }, []string{"the GPUs of this node are unknown"}},
+		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.UseInventory = false }) }, []string{"the GPUs of this node are unknown"}},
 		"compiled inventory is missing":  {func(b *bed) { _ = os.Remove(b.path("state/devices.jsonl")) }, []string{"devices.jsonl"}},
 		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.jsonl", "{}\n") }, []string{"devices.jsonl", "DIRECTX_VISIBLE_DEVICES to none"}},
 		"state directory is not private": {func(b *bed) { _ = os.Chmod(b.path("state"), 0o777) }, []string{"not private"}},
@@ -440,7 +440,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 func TestIgnoredRequest(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.configure(func(p *policy.Policy) { p.Inventory, p.StandaloneEnvironment = false, false })
+	b.configure(func(p *policy.Policy) { p.UseInventory, p.StandaloneEnvironment = false, false })
 	b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")))
 }
 

@@ -141,7 +141,7 @@ func TestConfigurationChanges(t *testing.T) {
 	p.await("/metrics", 200, replicas("4"))
 	p.configure("replicas: 2")
 	p.await("/metrics", 200, replicas("2"), `directx_config_reloads_total{result="applied"} 1`)
-	if in, err := policy.Read(p.stateDir); err != nil || in.Resources[0].Replicas != 2 || !in.Inventory {
+	if in, err := policy.Read(p.stateDir); err != nil || in.Resources[0].Replicas != 2 || !in.UseInventory {
 		t.Errorf("policy %+v, %v", in, err)
 	}
 	p.configure("replicas: none")

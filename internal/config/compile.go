@@ -90,7 +90,7 @@ func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 		return p, nil, err
 	}
 	devices, hash, err := c.inventory(p.Source.Inventory)
-	p.Inventory, p.Source.InventorySHA256 = err == nil, hash
+	p.UseInventory, p.Source.InventorySHA256 = err == nil, hash
 	return p, devices, err
 }
 

@@ -378,7 +378,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	install()
 	p, err := policy.Read(stateDir)
 	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: SHA256([]byte(text))}
-	if err != nil || !p.Inventory || p.Source != want {
+	if err != nil || !p.UseInventory || p.Source != want {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if devices, err := node.Inventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
@@ -388,7 +388,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	write(t, policy.Path(stateDir), "{")
 	write(t, file, head)
 	install()
-	if p, err := policy.Read(stateDir); err != nil || p.Inventory {
+	if p, err := policy.Read(stateDir); err != nil || p.UseInventory {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if _, err := os.Stat(node.Inventory(stateDir).Path()); !errors.Is(err, os.ErrNotExist) {

@@ -20,7 +20,7 @@ import (
 func (c Compiler) lost(ctx context.Context) bool {
 	_, missing := os.Lstat(policy.Path(c.StateDir))
 	p, err := policy.Read(c.StateDir)
-	if err == nil && p.Inventory {
+	if err == nil && p.UseInventory {
 		_, err = node.Inventory(c.StateDir).Devices(ctx)
 	}
 	return missing != nil || err != nil
@@ -30,7 +30,7 @@ func (c Compiler) lost(ctx context.Context) bool {
 // policy never refers to a compiled inventory that does not exist. A policy that
 // cannot be read is replaced: the files that it is compiled from have everything.
 func Install(stateDir string, p policy.Policy, devices []discovery.Device) error {
-	if p.Inventory {
+	if p.UseInventory {
 		if err := node.Inventory(stateDir).Write(devices); err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 	if err := policy.Write(stateDir, p); err != nil {
 		return err
 	}
-	if !p.Inventory {
+	if !p.UseInventory {
 		return node.Inventory(stateDir).Remove()
 	}
 	return nil

@@ -10,7 +10,7 @@
 //	if err != nil {
 //		return err // damaged, or in a directory that others can write to
 //	}
-//	source, err := node.Open(node.Options{UseInventory: p.Inventory, StateDir: stateDir, Log: log})
+//	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: log})
 //
 // Programs that act on the policy treat a file that cannot be read as an error. The
 // compiler may replace it, because everything in it comes from config.yaml.
@@ -45,9 +45,9 @@ const (
 type Policy struct {
 	// Source is what the policy was compiled from.
 	Source Source `json:"source"`
-	// Inventory reports that the GPUs are those of the compiled inventory beside
+	// UseInventory reports that the GPUs are those of the compiled inventory beside
 	// policy.json and are not discovered.
-	Inventory bool `json:"inventory,omitempty"`
+	UseInventory bool `json:"inventory,omitempty"`
 
 	// Resources are the rules that assign GPUs to extended resources, in order: a
 	// GPU belongs to the first rule that matches it. There is at least one.

@@ -61,7 +61,7 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 	}
 	p.Source.Config = "" // It was not compiled from the present files and flags.
 	var devices []discovery.Device
-	if p.Inventory {
+	if p.UseInventory {
 		devices, err = node.Inventory(d.options.StateDir).Devices(ctx)
 	}
 	return &configuration{policy: p, devices: devices}, err

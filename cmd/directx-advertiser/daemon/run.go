@@ -112,7 +112,7 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
 	open := func() (err error) {
-		source, err = node.Open(node.Options{UseInventory: p.Inventory, StateDir: d.options.StateDir, Save: true, UUIDs: true, HostRoot: d.options.HostRoot, Log: d.log})
+		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.options.StateDir, Save: true, UUIDs: true, HostRoot: d.options.HostRoot, Log: d.log})
 		return err
 	}
 	if p.FailOnInitError && !d.initialized {

@@ -53,9 +53,9 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 			return nil, p, err
 		}
 		source = discovery.Static(devices)
-	case n.ConfigFile != "" && p.Inventory:
+	case n.ConfigFile != "" && p.UseInventory:
 	default:
-		p.Inventory = p.Inventory && n.ConfigFile == ""
+		p.UseInventory = p.UseInventory && n.ConfigFile == ""
 		if source, err = OpenSource(p, n.StateDir); err != nil {
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
@@ -98,5 +98,5 @@ func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error)
 
 // OpenSource opens the source of the GPUs of a node with the policy p.
 func OpenSource(p policy.Policy, stateDir string) (discovery.Source, error) {
-	return node.Open(node.Options{UseInventory: p.Inventory, StateDir: stateDir, Live: true})
+	return node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Live: true})
 }

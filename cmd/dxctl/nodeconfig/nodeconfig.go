@@ -87,7 +87,7 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 // recordGPUs writes the GPUs that are discovered for the programs that start containers,
 // on systems where those do not discover them, and returns a phrase about them.
 func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, error) {
-	if p.Inventory || runtime.GOOS == "windows" {
+	if p.UseInventory || runtime.GOOS == "windows" {
 		return "", nil
 	}
 	source, err := node.Open(node.Options{StateDir: c.StateDir, Save: true})
@@ -107,7 +107,7 @@ func summary(p policy.Policy, devices []discovery.Device) string {
 		}
 	}
 	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), plural(len(p.Resources), "rule"))
-	if p.Inventory {
+	if p.UseInventory {
 		text += fmt.Sprintf("; %s in %s", plural(len(devices), "GPU"), p.Source.Inventory)
 	}
 	return text
