@@ -115,7 +115,7 @@ func (n *doctorNode) startKubelet() {
 func (n *doctorNode) doctor(more ...string) *exec.Cmd {
 	return n.dxctl(append([]string{
 		"doctor", "--containerd-config", n.path("config.toml"), "--cri-socket", n.socket(), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
-		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--shim", n.shim(),
+		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--shim-dir", filepath.Dir(n.shim()),
 	}, more...)...)
 }
 

@@ -4,6 +4,7 @@ package windows
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestDoctor(t *testing.T) {
 	expect := func(state string, checks ...string) {
 		t.Helper()
 		stdout, _ := n.Dxctl(t, 1, "doctor", "-o", "json", "--timeout", "5m", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(),
-			"--runtime-dir", n.Path("no-such"), "--kubelet-dir", n.Path("kubelet"), "--shim", n.Shim())
+			"--runtime-dir", n.Path("no-such"), "--kubelet-dir", n.Path("kubelet"), "--shim-dir", filepath.Dir(n.Shim()))
 		r := bed.Decode[doctor.Report](t, stdout)
 		var found []string
 		for _, f := range r.Findings {
@@ -42,7 +43,7 @@ func TestDoctor(t *testing.T) {
 	}
 	expect("a healthy node")
 	report := n.Path("report.json")
-	n.Dxctl(t, 1, "doctor", "--report", report, "--timeout", "5m", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim", n.Shim())
+	n.Dxctl(t, 1, "doctor", "--report", report, "--timeout", "5m", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim-dir", filepath.Dir(n.Shim()))
 	if text := string(bed.ReadFile(t, report)); !strings.Contains(text, `"findings"`) {
 		t.Errorf("no findings:\n%s", text)
 	}

@@ -4,6 +4,7 @@ package windows
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func testVerify(t *testing.T) {
 		t.Errorf("left behind: %s, %v", out, err)
 	}
 	report := n.Path("doctor.json")
-	n.Dxctl(t, 1, "doctor", "--report", report, "--timeout", "5m", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim", n.Shim())
+	n.Dxctl(t, 1, "doctor", "--report", report, "--timeout", "5m", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim-dir", filepath.Dir(n.Shim()))
 	if text := string(bed.ReadFile(t, report)); !strings.Contains(text, `"verify"`) || !strings.Contains(text, `"devicesDef"`) {
 		t.Errorf("the report of doctor has no result:\n%s", text)
 	}

@@ -52,7 +52,7 @@ func emptyNode(dir string) []string {
 	}
 	return []string{
 		"--containerd-config", path("config.toml"), "--cri-socket", socket, "--runtime-dir", path("run"),
-		"--kubelet-dir", path("kubelet"), "--pod-resources-socket", path("pr.sock"), "--shim", path("shim"), "--timeout", "30s",
+		"--kubelet-dir", path("kubelet"), "--pod-resources-socket", path("pr.sock"), "--shim-dir", dir, "--timeout", "30s",
 	}
 }
 

@@ -51,7 +51,7 @@ type gatherer struct {
 	containerd.Instance
 	version    string // dxctl's
 	stateDir   string
-	shim       string
+	shimDir    string
 	runtimeDir string
 	timeout    time.Duration
 	output     string
@@ -65,7 +65,7 @@ func (n *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	places := paths.Default()
 	n.Instance.AddFlags(flags)
 	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
-	flags.StringVar(&n.shim, "shim", filepath.Join(places.ShimDir, shimfile.FileName(n.OS)), "runtime shim `FILE` of ctr and nerdctl")
+	flags.StringVar(&n.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
 	cli.AddChoice(command, &n.output, "output", "o", "output format", outputs...)
@@ -246,7 +246,7 @@ func reach(ctx context.Context, address string) error {
 // shims returns the files that containerd runs as our shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
 func (n *gatherer) shims(ctx context.Context, c doctor.Containerd, p policy.Policy) []doctor.Shim {
-	handlers := map[string][]string{n.shim: nil}
+	handlers := map[string][]string{filepath.Join(n.shimDir, shimfile.FileName(n.OS)): nil}
 	for _, h := range c.Handlers {
 		if h.Ours() {
 			handlers[h.RuntimePath] = append(handlers[h.RuntimePath], h.Name)
@@ -366,7 +366,7 @@ func (n *gatherer) records(ctx context.Context) (list []doctor.File) {
 	dir := paths.Allocations(n.stateDir)
 	_, problems, err := allocation.OpenStore(dir).List(ctx)
 	if err != nil {
-		problems = append(problems, allocation.Problem{Path: dir, Err: err})
+		list = append(list, doctor.File{Kind: doctor.Record, Path: dir, Err: err})
 	}
 	for _, p := range problems {
 		list = append(list, doctor.File{Kind: doctor.Record, Path: p.Path, Err: fmt.Errorf("an allocation record cannot be used: %w", p.Err)})

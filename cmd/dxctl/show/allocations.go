@@ -46,6 +46,8 @@ func NewAllocationsCommand() *cobra.Command {
   waiting  the container has not been created yet
   unknown  the node's pods cannot be listed
 
+The field names of JSON and YAML are stable; name prints the replicas.
+
 Requires root or an administrator.`,
 		Example: `  dxctl allocations -n render-farm -o json`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
@@ -55,7 +57,7 @@ Requires root or an administrator.`,
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
 	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
-	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML)
+	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML, printer.Name)
 	return command
 }
 
@@ -215,6 +217,13 @@ func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport)
 	switch {
 	case o.output == printer.JSON || o.output == printer.YAML:
 		return printer.Document(stdout, o.output, reports)
+	case o.output == printer.Name:
+		for _, r := range reports {
+			if err := printer.Names(stdout, r.Replica); err != nil {
+				return err
+			}
+		}
+		return nil
 	case len(reports) == 0:
 		return nil
 	}

@@ -48,9 +48,14 @@ func (c *ctr) prepare(ctx context.Context) error {
 	if c.timeout <= 0 || len(c.program) == 0 || len(c.command) > 0 && c.image == "" {
 		return cli.Usage("want a positive --timeout, a program in --ctr, and --image with a command")
 	}
-	if _, err := exec.LookPath(c.program[0]); err != nil {
-		c.program[0] = filepath.Join(paths.Default().ShimDir, c.program[0]) // beside containerd
+	program, err := exec.LookPath(c.program[0])
+	if err != nil {
+		dir := paths.Default().ShimDir // beside containerd
+		if program, err = exec.LookPath(filepath.Join(dir, c.program[0])); err != nil {
+			return fmt.Errorf("containerd's client %s is neither on PATH nor in %s; --ctr names it", c.program[0], dir)
+		}
 	}
+	c.program[0] = program
 	if c.runtime == "" {
 		c.runtime = shimfile.RuntimeName
 		if !durable.Exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
