@@ -173,7 +173,7 @@ func (d *Decider) decide(ctx context.Context, request Request) (Outcome, bool, e
 // it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Outcome, error) {
 	container := request.Container
-	edits, notes, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, ocispec.NewOptions(d.Policy))
+	edits, notes, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {
 		return Outcome{}, explain("", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -129,7 +130,7 @@ func TestBuildEditsWindows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, notes, err := BuildEdits(Windows, test.devices, nil, test.files, Options{})
+			got, notes, err := BuildEdits(Windows, test.devices, nil, test.files, policy.Policy{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +177,7 @@ func linuxFiles() fakeFiles {
 
 func TestBuildEditsLinux(t *testing.T) {
 	t.Parallel()
-	got, notes, err := BuildEdits(Linux, []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), Options{})
+	got, notes, err := BuildEdits(Linux, []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
 	if err != nil || len(notes) != 0 {
 		t.Fatal(err, notes)
 	}
@@ -208,7 +209,7 @@ func TestLibraryPath(t *testing.T) {
 		"last one":      {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
 		"none":          {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
 	} {
-		got, _, err := BuildEdits(Linux, test.devices, test.env, linuxFiles(), Options{})
+		got, _, err := BuildEdits(Linux, test.devices, test.env, linuxFiles(), policy.Policy{})
 		if err != nil || !slices.Equal(got.Env, test.want) {
 			t.Errorf("%s: %v, %v", name, got.Env, err)
 		}
@@ -220,7 +221,7 @@ func TestLibraryPath(t *testing.T) {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, env := range [][]string{nil, {name + "=0"}} {
 			d.DeviceNodes = wsl.DeviceNodes
-			got, _, err := BuildEdits(Linux, []discovery.Device{d}, env, linuxFiles(), Options{VisibilityHints: true})
+			got, _, err := BuildEdits(Linux, []discovery.Device{d}, env, linuxFiles(), policy.Policy{VisibilityHints: true})
 			if err != nil || slices.Contains(got.Env, variable) != (env == nil) || len(got.Env) != 2-len(env) {
 				t.Errorf("%v with %v, %v", got.Env, env, err)
 			}
@@ -254,7 +255,7 @@ func TestBuildEditsRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := BuildEdits(test.os, test.devices, nil, test.files, Options{})
+			_, _, err := BuildEdits(test.os, test.devices, nil, test.files, policy.Policy{})
 			if last := test.devices[len(test.devices)-1]; !errors.Is(err, test.want) || !strings.Contains(err.Error(), last.InstanceID) {
 				t.Errorf("error %v, want %v with the device's name", err, test.want)
 			}
@@ -264,7 +265,7 @@ func TestBuildEditsRefuses(t *testing.T) {
 
 func editsFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) Edits {
 	t.Helper()
-	edits, _, err := BuildEdits(os, devices, nil, files, Options{})
+	edits, _, err := BuildEdits(os, devices, nil, files, policy.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func TestDriverFiles(t *testing.T) {
 	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFiles{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
 	for mode, want := range map[policy.DriverFiles]int{policy.FilesMount: 7, policy.FilesNone: 1} {
 		p.DriverFiles = mode
-		edits, notes, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, NewOptions(p))
+		edits, notes, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, p)
 		if err != nil || len(notes) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32+`\tool.exe` }) {
 			t.Errorf("%s: %+v, notes %v, error %v; want %d files", mode, edits, notes, err, want)

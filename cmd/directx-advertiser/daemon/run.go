@@ -103,7 +103,7 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &injector.Injector{
-		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: ocispec.OS(d.options.NodeOS), Options: ocispec.NewOptions(p), Log: d.log,
+		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: ocispec.OS(d.options.NodeOS), Policy: p, Log: d.log,
 		Containers:        d.kubelet.Containers,
 		ResourcesWithGPUs: func() int { return d.status.Load().advertiser.ResourcesWithGPUs() },
 	}

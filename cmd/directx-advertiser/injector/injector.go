@@ -15,17 +15,18 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/injection"
 )
 
 // Injector makes the answers.
 type Injector struct {
-	Source  discovery.Source
-	Files   ocispec.Files
-	OS      ocispec.OS
-	Options ocispec.Options
-	Log     logrus.FieldLogger
+	Source discovery.Source
+	Files  ocispec.Files
+	OS     ocispec.OS
+	Policy policy.Policy
+	Log    logrus.FieldLogger
 	// Containers lists the kubelet's containers.
 	Containers func(context.Context) ([]advertiser.ContainerDevices, error)
 	// ResourcesWithGPUs returns how many resources have GPUs.
@@ -36,20 +37,20 @@ type Injector struct {
 // resources, the answer has no visibility hints: each would name one resource's GPUs,
 // and the kubelet keeps one hint of each name.
 func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
-	return i.answer(ctx, resource, instanceIDs, i.Options.VisibilityHints && i.ResourcesWithGPUs() < 2)
+	return i.answer(ctx, resource, instanceIDs, i.Policy.VisibilityHints && i.ResourcesWithGPUs() < 2)
 }
 
 func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.Lookup(ctx, discovery.ByClass(i.Source, i.Options.ByClass), instanceIDs)
+	devices, err := decision.Lookup(ctx, discovery.ByClass(i.Source, i.Policy.ByClass()), instanceIDs)
 	if err != nil {
 		return nil, err
 	}
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
-	options := i.Options
-	options.VisibilityHints = hints
-	edits, notes, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, options)
+	p := i.Policy
+	p.VisibilityHints = hints
+	edits, notes, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, p)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -37,8 +38,8 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func testInjector(os ocispec.OS, options ocispec.Options, devices ...discovery.Device) *Injector {
-	return &Injector{Source: discovery.Static(devices), Files: hostfiles.Assumed{}, OS: os, Log: testutil.Quiet(), Options: options, ResourcesWithGPUs: func() int { return 1 }}
+func testInjector(os ocispec.OS, p policy.Policy, devices ...discovery.Device) *Injector {
+	return &Injector{Source: discovery.Static(devices), Files: hostfiles.Assumed{}, OS: os, Log: testutil.Quiet(), Policy: p, ResourcesWithGPUs: func() int { return 1 }}
 }
 
 func TestInject(t *testing.T) {
@@ -71,7 +72,7 @@ func TestInject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := testInjector(test.os, ocispec.Options{}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
+			i := testInjector(test.os, policy.Policy{}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
 			got, err := i.Inject(t.Context(), "x/y", test.ids)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
@@ -95,7 +96,7 @@ func TestInjectHints(t *testing.T) {
 	a := windowsGPU("1B00", "nv.inf")
 	a.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	for resources, want := range []int{2, 2, 0} {
-		i := testInjector("windows", ocispec.Options{VisibilityHints: true}, a)
+		i := testInjector("windows", policy.Policy{VisibilityHints: true}, a)
 		i.ResourcesWithGPUs = func() int { return resources }
 		got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
 		if envs := got.GetEnvs(); err != nil || len(envs) != want || want > 0 && (envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath)) {
@@ -109,18 +110,18 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 	a, b, other := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), windowsGPU("1D00", "other.inf")
 	ids := func(d discovery.Device) []string { return []string{d.InstanceID + "::0", d.InstanceID + "::1"} }
 	for name, test := range map[string]struct {
-		os      ocispec.OS
-		options ocispec.Options
-		held    map[string][]string
-		more    []advertiser.ContainerDevices
-		err     error
-		want    string
+		os     ocispec.OS
+		policy policy.Policy
+		held   map[string][]string
+		more   []advertiser.ContainerDevices
+		err    error
+		want   string
 	}{
 		"one resource":                {os: "windows", held: map[string][]string{"x/a": ids(a)}},
 		"the same GPU's twice":        {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
 		"two GPUs":                    {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on only one"},
-		"by class, one driver":        {os: "windows", options: ocispec.Options{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
-		"by class, two drivers":       {os: "windows", options: ocispec.Options{ByClass: true}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
+		"by class, one driver":        {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"by class, two drivers":       {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
 		"another plugin's":            {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
 		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
 		"no kubelet":                  {os: "windows", err: errors.New("refused")},
@@ -130,7 +131,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := testInjector(test.os, test.options, a, b, other, linuxGPU("0"), linuxGPU("1"))
+			i := testInjector(test.os, test.policy, a, b, other, linuxGPU("0"), linuxGPU("1"))
 			i.Containers = func(context.Context) ([]advertiser.ContainerDevices, error) {
 				other := advertiser.ContainerDevices{Replicas: map[string][]string{"x/a": {"another"}}}
 				return append(test.more, other, advertiser.ContainerDevices{Replicas: test.held}), test.err

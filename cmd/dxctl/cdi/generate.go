@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/cdi"
 )
@@ -104,7 +105,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	write := func() error {
-		data, count, err := generate(ctx, source, o.Files(), ocispec.NewOptions(capabilities.InForce(p, string(ocispec.Linux))), stderr)
+		data, count, err := generate(ctx, source, o.Files(), capabilities.InForce(p, string(ocispec.Linux)), stderr)
 		if err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func watch(ctx context.Context, source discovery.Source, write func() error, std
 }
 
 // generate returns the specification of the source's GPUs and how many they are.
-func generate(ctx context.Context, source discovery.Source, files ocispec.Files, o ocispec.Options, stderr io.Writer) (data []byte, count int, err error) {
+func generate(ctx context.Context, source discovery.Source, files ocispec.Files, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
 	present, err := source.Devices(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -155,7 +156,7 @@ func generate(ctx context.Context, source discovery.Source, files ocispec.Files,
 	}
 	var devices []cdi.Device
 	add := func(gpus []discovery.Device, names ...string) error {
-		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, files, o)
+		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, files, p)
 		if err != nil {
 			return err
 		}

@@ -173,12 +173,12 @@ func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, err
 	}
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.OS)
-	options, files := ocispec.NewOptions(capabilities.InForce(c.Policy, n.OS)), new(gpus.DriverFiles).Files()
+	p, files := capabilities.InForce(c.Policy, n.OS), new(gpus.DriverFiles).Files()
 	var list []doctor.GPU
 	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
-		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, options)
+		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, p)
 		for _, note := range notes {
 			if !note.Minor {
 				gpu.Missing = append(gpu.Missing, note.Source)

@@ -91,8 +91,8 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if err != nil {
 		return nil, err
 	}
-	options := ocispec.NewOptions(capabilities.InForce(p, string(os)))
-	present, err := discovery.ByClass(source, options.ByClass).Devices(ctx)
+	p = capabilities.InForce(p, string(os))
+	present, err := discovery.ByClass(source, p.ByClass()).Devices(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	if o.withShim {
 		return gpus.ShimFlags(os, o.Request()), nil
 	}
-	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), options)
+	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), p)
 	var flags []string
 	if err == nil {
 		flags, err = runflags.Flags(program, os, edits, o.Files())

@@ -37,7 +37,7 @@ type measurement struct {
 // edits returns the edits of a container with the devices.
 func (m *measurement) edits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
-	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, new(gpus.DriverFiles).Files(), ocispec.NewOptions(p))
+	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, new(gpus.DriverFiles).Files(), p)
 	return edits, err
 }
 

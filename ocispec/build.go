@@ -1,0 +1,223 @@
+package ocispec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// ErrNotAssignable means that a device cannot be assigned to a container of the
+// operating system.
+var ErrNotAssignable = errors.New("the device cannot be assigned to a container")
+
+// Files answers questions about the node's files.
+type Files interface {
+	// ResolveAll returns each path with all symbolic links followed, or an error that
+	// matches [fs.ErrNotExist] if there is no file.
+	ResolveAll(paths []string) (resolved []string, errs []error)
+	// DeviceNode describes the device node at path.
+	DeviceNode(path string) (specs.LinuxDevice, error)
+	// Glob returns the sorted paths, relative to dir, of at most limit files below it
+	// that match pattern, a relative Windows path with * and ? in its elements. No
+	// match is no error.
+	Glob(dir, pattern string, limit int) ([]string, error)
+}
+
+// Note reports a file that a container does not get although a driver lists it or
+// the configuration adds it.
+type Note struct {
+	Device string // the device's name
+	Source string // the file on the node
+	Reason string
+	// Minor means that this is common, such as an optional file which this driver
+	// does not have.
+	Minor bool
+}
+
+// LogNotes logs notes.
+func LogNotes(log logrus.FieldLogger, notes []Note) {
+	for _, note := range notes {
+		if note.Minor {
+			log.Debug(note)
+		} else {
+			log.Warn(note)
+		}
+	}
+}
+
+func (n Note) String() string { return fmt.Sprintf("device %s: %s: %s", n.Device, n.Source, n.Reason) }
+
+// BuildEdits returns the edits that give devices to a container with the
+// environment env, on a node with p in force: see capabilities.InForce.
+//
+// A missing mount source fails the whole container, so files that do not exist
+// are left out, and so are files whose destination an earlier device has taken;
+// notes report both. Mount sources have their symbolic links resolved, because
+// HCS cannot follow a link to a file.
+func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []Note, error) {
+	b := builder{os: os, files: files, policy: p, taken: map[string]string{}}
+	for _, d := range devices {
+		var err error
+		if os == Windows {
+			err = b.addWindows(d)
+		} else {
+			err = b.addLinux(d)
+		}
+		if err != nil {
+			return Edits{}, nil, fmt.Errorf("device %s: %w", d.Name(), err)
+		}
+	}
+	if p.VisibilityHints {
+		hints, err := Hints(os, devices, env)
+		if err != nil {
+			return Edits{}, nil, err
+		}
+		b.edits.Env = hints
+	}
+	if variable := libraryPath(devices, env); os == Linux && variable != "" {
+		b.edits.Env = append(b.edits.Env, variable)
+	}
+	return b.edits, b.notes, nil
+}
+
+// libraryPath returns LD_LIBRARY_PATH of env with the devices' directories appended, ""
+// if it has them all.
+func libraryPath(devices []discovery.Device, env []string) string {
+	const name = "LD_LIBRARY_PATH"
+	before, _ := LookupEnv(Linux, env, name)
+	value := before
+	for _, d := range devices {
+		for _, directory := range d.LibraryPath {
+			if !slices.Contains(strings.Split(value, ":"), directory) {
+				value = strings.TrimPrefix(value+":"+directory, ":")
+			}
+		}
+	}
+	if value == before {
+		return ""
+	}
+	return name + "=" + value
+}
+
+type builder struct {
+	os     OS
+	files  Files
+	policy policy.Policy
+	edits  Edits
+	notes  []Note
+	// taken maps destinations to their sources.
+	taken map[string]string
+}
+
+// mount is a file to mount, before its source is resolved.
+type mount struct{ source, destination string }
+
+func (b *builder) addWindows(d discovery.Device) error {
+	switch byClass := b.policy.ByClass(); {
+	case byClass && len(b.edits.WindowsDevices) == 0:
+		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}
+	case byClass:
+	case d.LocationPath == "":
+		return fmt.Errorf("%w: no location path", ErrNotAssignable)
+	default:
+		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
+	}
+	rules := b.policy.RuntimeFiles
+	if b.policy.DriverFiles == policy.FilesNone {
+		d.System32, d.SysWOW64 = nil, nil
+		rules = slices.DeleteFunc(slices.Clone(rules), func(r policy.RuntimeFiles) bool { return r.BuiltIn })
+	}
+	d, notes := withRuntimeFiles(d, rules, b.files)
+	b.notes = append(b.notes, notes...)
+	mounts := make([]mount, 0, len(d.System32)+len(d.SysWOW64))
+	for _, list := range []struct {
+		dir   string
+		files []discovery.RuntimeFile
+	}{{System32, d.System32}, {SysWOW64, d.SysWOW64}} {
+		for _, f := range list.files {
+			// Sources check this too, but files are mounted as SYSTEM.
+			if !winpath.IsLocal(f.Source) || !winpath.IsLocal(f.Destination) {
+				b.note(d, f.Source, "its path leads out of the driver store or out of "+list.dir)
+				continue
+			}
+			mounts = append(mounts, mount{winpath.Join(d.DriverStorePath, f.Source), winpath.Join(list.dir, f.Destination)})
+		}
+	}
+	return b.addMounts(d, mounts)
+}
+
+func (b *builder) addLinux(d discovery.Device) error {
+	if len(d.DeviceNodes) == 0 {
+		return fmt.Errorf("%w: no device node", ErrNotAssignable)
+	}
+	for _, n := range d.DeviceNodes {
+		node, err := b.files.DeviceNode(n.Path)
+		if err != nil {
+			return fmt.Errorf("device node %s: %w", n.Path, err)
+		}
+		node.Path = n.ContainerPath
+		key := DestinationKey(b.os, n.ContainerPath)
+		switch first, taken := b.taken[key]; {
+		case !taken:
+			b.taken[key] = n.Path
+			b.edits.LinuxDevices = append(b.edits.LinuxDevices, LinuxDevice{node, n.Path})
+		case first != n.Path:
+			return fmt.Errorf("%w together with the others: device nodes %s and %s have the same path %s in the container", ErrNotAssignable, first, n.Path, n.ContainerPath)
+		}
+	}
+	mounts := make([]mount, len(d.Libraries))
+	for i, l := range d.Libraries {
+		mounts[i] = mount{l.Source, l.Destination}
+	}
+	return b.addMounts(d, mounts)
+}
+
+func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	sources := make([]string, len(mounts))
+	for i, m := range mounts {
+		sources[i] = m.source
+	}
+	resolved, errs := b.files.ResolveAll(sources)
+	for i, m := range mounts {
+		switch err := errs[i]; {
+		case errors.Is(err, fs.ErrNotExist):
+			b.note(d, m.source, "the driver lists this file, but it does not exist")
+		case err != nil:
+			return fmt.Errorf("runtime file %s: %w", m.source, err)
+		case b.take(d, resolved[i], m.destination):
+			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.os, resolved[i], m.destination))
+		}
+	}
+	return nil
+}
+
+// take reserves destination for source and reports whether it was free. Devices
+// of one driver share files: the same source again is no conflict.
+func (b *builder) take(d discovery.Device, source, destination string) bool {
+	key := DestinationKey(b.os, destination)
+	first, taken := b.taken[key]
+	if taken {
+		if !samePath(b.os, first, source) {
+			b.note(d, source, fmt.Sprintf("%s is taken by %s of an earlier device", destination, first))
+		}
+		return false
+	}
+	b.taken[key] = source
+	return true
+}
+
+func (b *builder) note(d discovery.Device, source, reason string) {
+	b.notes = append(b.notes, Note{Device: d.Name(), Source: source, Reason: reason})
+}
