@@ -230,10 +230,18 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 		"both resources":        {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
 		"a request by variable": {[]string{"DIRECTX_VISIBLE_DEVICES=all"}, nil},
 		"another system's case": {[]string{"directx_allocation_display=x"}, nil},
+		"no token":              {[]string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey + "=../../etc/passwd"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			container := testContainer(test.env...)
+			if test.want == nil { // Annotations without a record are ignored.
+				container.Annotations = map[string]string{
+					"directx.microsoft.com/allocation.a.com.gpu": string(allocation.NewToken()),
+					"directx.microsoft.com/allocation.other":     "0",
+					"directx.microsoft.com/extra-mounts":         `C:\`,
+				}
+			}
 			for range 2 { // again, as after a restart of the container
 				got, err := b.adjust(testPod(), container)
 				if err != nil {
@@ -327,19 +335,6 @@ func TestAdjustRefuses(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestAnnotationsWithoutRecordAreIgnored(t *testing.T) {
-	t.Parallel()
-	container := testContainer("DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey+"=../../etc/passwd")
-	container.Annotations = map[string]string{
-		"directx.microsoft.com/allocation.display": string(allocation.NewToken()),
-		"directx.microsoft.com/allocation.other":   "0",
-		"directx.microsoft.com/extra-mounts":       `C:\`,
-	}
-	if got, err := newBed(t, gpu("0")).adjust(testPod(), container); got != nil || err != nil {
-		t.Errorf("adjustment %v, error %v; want neither", got, err)
 	}
 }
 

@@ -100,7 +100,7 @@ func (c *watchedConn) Read(data []byte) (int, error) {
 	return n, err
 }
 
-// hooks are the plugin's for one registration.
+// hooks are those of a plugin for one registration.
 type hooks struct {
 	*Plugin
 	peer int // the runtime's process
