@@ -94,7 +94,7 @@ func startRunner(t testing.TB, socket string, p *Plugin, check func(context.Cont
 	return stop
 }
 
-func TestRunnerComesBack(t *testing.T) {
+func TestRunnerRegistersAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	dir := testutil.ShortDir(t)
@@ -116,9 +116,9 @@ func TestRunnerComesBack(t *testing.T) {
 	}
 }
 
-// TestRunnerStaysAway: a runtime that leaves while it synchronizes the plugin may have crashed.
-// The plugin registers again only when that is safe, and not soon.
-func TestRunnerStaysAway(t *testing.T) {
+// TestConnectionLostInSynchronize: the runtime may have crashed. The plugin registers again
+// only when that is safe, and not soon.
+func TestConnectionLostInSynchronize(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
@@ -199,10 +199,9 @@ func relay(t *testing.T, front, behind string) (hangUp func()) {
 	}
 }
 
-// TestRunnerSurvivesARuntimeThatLeavesInTheMiddle has a runtime that takes the
-// registration and closes the connection before it configures the plugin: the
-// stub's Start would hang then.
-func TestRunnerSurvivesARuntimeThatLeavesInTheMiddle(t *testing.T) {
+// TestConnectionLostBeforeConfigure: a runtime accepts the registration and closes the
+// connection before it configures the plugin. The stub's Start would hang then.
+func TestConnectionLostBeforeConfigure(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
@@ -301,8 +300,8 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
-	asked, block := make(chan struct{}, 1), make(chan struct{})
-	b.Source = hangingSource{discovery.Static{gpu("0")}, asked, block}
+	calls, block := make(chan struct{}, 1), make(chan struct{})
+	b.Source = hangingSource{discovery.Static{gpu("0")}, calls, block}
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	defer runtime.Stop()
@@ -319,7 +318,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 		}
 		adjusted <- response.GetAdjust()
 	}()
-	<-asked
+	<-calls
 	go stop()
 	b.plugin.await(t, false)
 	close(block)

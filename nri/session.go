@@ -142,8 +142,8 @@ func (h *hooks) Configure(context.Context, string, string, string) (api.EventMas
 }
 
 // Synchronize implements the interface of the stub. The runtime has accepted the
-// plugin. Existing containers need nothing: the interlock keeps those from starting
-// that were not adjusted.
+// plugin. Existing containers need nothing: with the interlock, none that was not adjusted
+// starts.
 func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
 	h.handlers.connect(h.peer)
 	h.synchronizing.Store(false)
