@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -129,7 +130,7 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 			return &list
 		case "addedFile", "filePair", "nodePair":
 			mapping := plain.ReflectFromType(t)
-			mapping.Version, mapping.Type, mapping.Extras, mapping.MinLength, mapping.MaxLength = "", "", types("string", "object"), ptr(1), ptr(4095)
+			mapping.Version, mapping.Type, mapping.Extras = "", "", types("string", "object")
 			return mapping
 		}
 		return nil
@@ -137,25 +138,25 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 	schema := reflector.Reflect(file)
 	schema.ID = jsonschema.ID("https://directx.microsoft.com/schemas/directx-nri/v1alpha1/" + name + ".schema.json")
 	schema.Title = "directx-nri " + name
-	refuseEmpty(schema)
+	limitTexts(schema)
 	return schema
 }
 
 func types(names ...string) map[string]any { return map[string]any{"type": names} }
 
-// refuseEmpty sets the minimal length of strings that have none.
-func refuseEmpty(s *jsonschema.Schema) {
+// limitTexts sets the lengths of texts that have no others.
+func limitTexts(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
-	if _, several := s.Extras["type"]; (s.Type == "string" || several) && s.MinLength == nil && s.Enum == nil {
-		s.MinLength = ptr(1)
+	if _, several := s.Extras["type"]; (s.Type == "string" || several) && s.Enum == nil {
+		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, ptr(1)), cmp.Or(s.MaxLength, ptr(config.MaxText))
 	}
-	refuseEmpty(s.Items)
-	refuseEmpty(s.AdditionalProperties)
+	limitTexts(s.Items)
+	limitTexts(s.AdditionalProperties)
 	if s.Properties != nil {
 		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
-			refuseEmpty(pair.Value)
+			limitTexts(pair.Value)
 		}
 	}
 }

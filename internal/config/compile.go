@@ -109,13 +109,13 @@ func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
 			devices[i].RequirePath()
 		}
 	}
-	return devices, SHA256(data), nil
+	return devices, hashOf(data), nil
 }
 
 // configuration compiles config.yaml and the flags.
 func (c Compiler) configuration() (p policy.Policy, err error) {
 	data, err := c.read(c.File, maxConfig)
-	hash := SHA256(data)
+	hash := hashOf(data)
 	if errors.Is(err, fs.ErrNotExist) && !c.Required {
 		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
 	}
@@ -171,8 +171,8 @@ func (c Compiler) read(path string, limit int64) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
-// SHA256 returns the hash of a file's content as [policy.Source] has it.
-func SHA256(data []byte) string {
+// hashOf returns the hash of a file's content as [policy.Source] has it.
+func hashOf(data []byte) string {
 	hash := sha256.Sum256(data)
 	return hex.EncodeToString(hash[:])
 }

@@ -34,7 +34,7 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 		stateDir = `C:\ProgramData\directx-nri`
 	}
 	p, _, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, Inspect: true}.Compile()
-	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != SHA256([]byte(text))) {
+	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != hashOf([]byte(text))) {
 		t.Errorf("source %+v", p.Source)
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = "", ""
@@ -377,7 +377,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	write(t, inventory, text)
 	install()
 	p, err := policy.Read(stateDir)
-	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: SHA256([]byte(text))}
+	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text))}
 	if err != nil || !p.UseInventory || p.Source != want {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -105,7 +105,7 @@ func (c Compiler) fingerprint(inventory string) string {
 	text := ""
 	for _, file := range []string{c.File, inventory} {
 		data, err := c.read(file, maxInventory)
-		text += fmt.Sprintf("%s %v\n", SHA256(data), err)
+		text += fmt.Sprintf("%s %v\n", hashOf(data), err)
 	}
 	return text
 }
@@ -130,7 +130,7 @@ func Stale(p policy.Policy, file string) []string {
 			stale = append(stale, f.path+" no longer exists, and the policy in force was compiled from it")
 		case err == nil && f.hash == "":
 			stale = append(stale, f.path+" exists, and the policy in force was compiled without it")
-		case err == nil && f.hash != SHA256(data):
+		case err == nil && f.hash != hashOf(data):
 			stale = append(stale, f.path+" has changed since the policy in force was compiled")
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// InventoryKind is the kind of an inventory file.
-const InventoryKind = "Inventory"
+// inventoryKind is the kind of an inventory file.
+const inventoryKind = "Inventory"
 
 const maxInventory = 4 << 20 // bytes
 
@@ -94,7 +94,7 @@ func IsInventory(path string) (bool, error) {
 		return false, nil // The errors of a configuration say why.
 	}
 	kind := child(d.root, "kind")
-	return kind != nil && kind.Value == InventoryKind, nil
+	return kind != nil && kind.Value == inventoryKind, nil
 }
 
 // ParseInventory returns the devices of an inventory file in its order. The file's

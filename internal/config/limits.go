@@ -12,8 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
-// maxText is the greatest length of a text, in characters, unless maxLength sets another.
-const maxText = 4095
+// MaxText is the greatest length of a text, in characters, unless maxLength sets another.
+const MaxText = 4095
 
 // limits are the keywords of a jsonschema tag, with their values. A text is not empty unless
 // minLength is 0.
@@ -47,7 +47,7 @@ func (l limits) example() string {
 
 func (l limits) checkText(text string) error {
 	known := slices.DeleteFunc(slices.Clone(l["enum"]), func(value string) bool { return value == "" })
-	length, most := utf8.RuneCountInString(text), l.number("maxLength", maxText)
+	length, most := utf8.RuneCountInString(text), l.number("maxLength", MaxText)
 	switch {
 	case slices.Contains(l["enum"], text):
 		return nil
