@@ -31,7 +31,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			return
 		}
 		open, opened := s.streams()
-		if err != nil || !r.due(s.now(), kubelet, open > 0, opened) {
+		if err != nil || !r.due(time.Now(), kubelet, open > 0, opened) {
 			// A kubelet admits its pods soon after it has created its socket, and refuses
 			// those whose devices are not registered by then.
 			interval := s.timing.unwatched
@@ -46,7 +46,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 		if ctx.Err() != nil {
 			return
 		}
-		r.with, r.at, r.accepted = kubelet, s.now(), err == nil
+		r.with, r.at, r.accepted = kubelet, time.Now(), err == nil
 		if changed := r.state.Replace(err); err == nil {
 			s.log.Info("Registered with the kubelet")
 		} else if changed {

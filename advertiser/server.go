@@ -23,7 +23,6 @@ type server struct {
 
 	config   Config
 	timing   timing
-	now      func() time.Time
 	resource string
 	log      logrus.FieldLogger
 	inFlight *inFlight // for all resources
@@ -44,7 +43,7 @@ type server struct {
 // newServer returns a server of p's resource.
 func newServer(config Config, timing timing, calls *inFlight, p *pool) *server {
 	return &server{
-		config: config, timing: timing, now: time.Now, resource: p.resource, log: config.Log.WithField("resource", p.resource),
+		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
 		inFlight: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
 		pool: p, replaced: make(chan struct{}),
 	}

@@ -62,15 +62,15 @@ func TestCalls(t *testing.T) {
 		return `allocation_failures_total{reason="` + reason + `",resource="directx.microsoft.com/display"} 1`
 	}
 	for name, test := range map[string]struct {
-		call   call
-		record func(n int, cancel func()) error
-		inject Inject
-		ready  error
-		late   bool // the kubelet allocates at creation
-		code   codes.Code
-		want   string // in the error and in the log
-		metric string
-		ended  int // the number of records
+		call       call
+		record     func(n int, cancel func()) error
+		inject     Inject
+		ready      error
+		atCreation bool
+		code       codes.Code
+		want       string // in the error and in the log
+		metric     string
+		ended      int // the number of records
 	}{
 		"no container":                 {call: allocate()},
 		"two containers":               {call: allocate([]string{"A::0"}, []string{"A::0"}), metric: "allocations_total{"},
@@ -94,8 +94,8 @@ func TestCalls(t *testing.T) {
 		"start refused": {call: start, ready: errors.New("the plugin is missing"), code: codes.FailedPrecondition, want: "the plugin is missing",
 			metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="refused"} 1`},
 		"not ready, allocation at admission": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), metric: "allocations_total{"},
-		"allocation at creation":             {call: allocate([]string{"A::0"}), late: true, metric: "allocations_total{"},
-		"not ready, allocation at creation": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), late: true,
+		"allocation at creation":             {call: allocate([]string{"A::0"}), atCreation: true, metric: "allocations_total{"},
+		"not ready, allocation at creation": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), atCreation: true,
 			code: codes.FailedPrecondition, want: "the kubelet retries: the shim is missing", metric: failed("not_ready")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,9 +108,9 @@ func TestCalls(t *testing.T) {
 				recorder.fail = func(n int) error { return test.record(n, cancel) }
 			}
 			config := testConfig(t, "", nil)
-			config.Recorder, config.Log, config.Inject, config.AtCreation = recorder, logger, test.inject, test.late
+			config.Recorder, config.Log, config.Inject, config.AtCreation = recorder, logger, test.inject, test.atCreation
 			config.Ready = func(ctx context.Context, _ string, _ []string) error {
-				if deadline, ok := ctx.Deadline(); !test.late && (!ok || time.Until(deadline) > readyTimeout) {
+				if deadline, ok := ctx.Deadline(); !test.atCreation && (!ok || time.Until(deadline) > readyTimeout) {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
 				return test.ready
@@ -132,14 +132,14 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestSoleAllocation: a kubelet that allocates at creation may crash if one of several
+// TestAllocationsAtOnce: a kubelet that allocates at creation may crash if one of several
 // allocations that begin at once succeeds.
-func TestSoleAllocation(t *testing.T) {
+func TestAllocationsAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		late    bool
-		begin   []time.Duration
-		granted []bool
+		atCreation bool
+		begin      []time.Duration
+		granted    []bool
 	}{
 		"one":                                 {true, []time.Duration{0}, []bool{true}},
 		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}},
@@ -154,7 +154,7 @@ func TestSoleAllocation(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				recorder := &memoryRecorder{}
 				config := testConfig(t, "", nil)
-				config.Recorder, config.AtCreation = recorder, test.late
+				config.Recorder, config.AtCreation = recorder, test.atCreation
 				s := testServer(config)
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup

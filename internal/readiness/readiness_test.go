@@ -55,6 +55,11 @@ func TestCheckFollowsTheServer(t *testing.T) {
 			t.Errorf("%s: mode %v, error %v, want %v", name, info.Mode(), err, want)
 		}
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Check(ended, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
 	stop()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
@@ -106,11 +111,6 @@ func TestCheckErrors(t *testing.T) {
 			}()
 		}, want: ErrNotRunning},
 		{name: "another service", prepare: func(t *testing.T, path string) { serve(t, listen(t, path), health.NewServer()) }},
-		{name: "says unknown", prepare: func(t *testing.T, path string) {
-			h := health.NewServer()
-			h.SetServingStatus(Service, healthpb.HealthCheckResponse_UNKNOWN)
-			serve(t, listen(t, path), h)
-		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -124,21 +124,6 @@ func TestCheckErrors(t *testing.T) {
 				t.Errorf("took %s, longer than its bound of %s", took, checkTimeout)
 			}
 		})
-	}
-}
-
-func TestCheckEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(testutil.ShortDir(t), SocketName)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := Check(ctx, path); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the context's end", err)
 	}
 }
 
