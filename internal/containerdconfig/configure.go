@@ -205,7 +205,7 @@ func names(handlers []Handler) string {
 	for _, h := range handlers {
 		all = append(all, h.Name)
 	}
-	return cmp.Or(strings.Join(all, ", "), "none at all")
+	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 // whyNone returns why none of the handlers can have GPUs.
@@ -216,7 +216,7 @@ func whyNone(handlers []Handler, os string) string {
 			reasons = append(reasons, err.Error())
 		}
 	}
-	return cmp.Or(strings.Join(reasons, ", "), "there is none")
+	return cmp.Or(strings.Join(reasons, ", "), "containerd has none")
 }
 
 // writeBuiltins writes the built-in handlers to the file if containerd would otherwise
@@ -244,7 +244,7 @@ func (e *editor) addHandler(f File, s Settings) error {
 		i = slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Eligible(s.OS) })
 	}
 	if i < 0 {
-		return fmt.Errorf("no runtime handler can have GPUs: %s: there is none to make %s from", whyNone(f.Handlers, s.OS), s.AddHandler)
+		return fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, whyNone(f.Handlers, s.OS))
 	}
 	return e.setAll([]string{"plugins", criPlugin(f.Version), "containerd", "runtimes", s.AddHandler}, f.Handlers[i].values)
 }

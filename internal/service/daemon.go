@@ -40,8 +40,11 @@ func (d Daemon) Install(ctx context.Context) error {
 // Uninstall stops and removes the service, if there is one.
 func (d Daemon) Uninstall(ctx context.Context) error { return d.failed("uninstall", d.uninstall(ctx)) }
 
+// NotInstalled is the state of a service that does not exist.
+const NotInstalled = "not installed"
+
 // Status returns the state of the service in one word or two, such as "running" or
-// "not installed".
+// [NotInstalled].
 func (d Daemon) Status(ctx context.Context) (string, error) {
 	status, err := d.status(ctx)
 	return status, d.failed("query", err)

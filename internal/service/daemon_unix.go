@@ -81,7 +81,7 @@ func (d Daemon) uninstall(ctx context.Context) error {
 
 func (d Daemon) status(ctx context.Context) (string, error) {
 	if installed, err := d.installed(); err != nil || !installed {
-		return "not installed", err
+		return NotInstalled, err
 	}
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		return "installed", nil

@@ -152,7 +152,7 @@ func (d Daemon) uninstall(ctx context.Context) error {
 func (d Daemon) status(context.Context) (state string, err error) {
 	err = d.open(func(_ *mgr.Mgr, service *mgr.Service) error {
 		if service == nil {
-			state = "not installed"
+			state = NotInstalled
 			return nil
 		}
 		status, err := service.Query()

@@ -8,13 +8,13 @@ import (
 	"fmt"
 )
 
-// RunTask is there on Windows only.
+// RunTask is supported on Windows only.
 func RunTask(_ context.Context, t Task) error {
 	return fmt.Errorf("scheduled task %q: %w", t.Name, errors.ErrUnsupported)
 }
 
-// DeleteTask is there on Windows only.
+// DeleteTask returns nil: other systems have no such tasks.
 func DeleteTask(context.Context, string) error { return nil }
 
-// Programs is there on Windows only.
+// Programs returns nothing: it is supported on Windows only.
 func Programs(string) []string { return nil }

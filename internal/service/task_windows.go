@@ -30,7 +30,7 @@ func RunTask(ctx context.Context, t Task) (err error) {
 	return schtasks(ctx, "/Run", "/TN", t.Name)
 }
 
-// DeleteTask deletes a task, if there is one. Its process goes on.
+// DeleteTask deletes a task, if there is one. A process of it continues.
 func DeleteTask(ctx context.Context, name string) error {
 	system, err := windows.GetSystemDirectory()
 	if err != nil {

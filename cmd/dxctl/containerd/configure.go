@@ -197,8 +197,7 @@ func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 			return o.Run(ctx, stdout, stderr)
 		}
 	}
-	waits := o.restartMode == restartOnReboot && !o.hasLoaded(ctx, queryTimeout, pending.ready)
-	err := o.apply(ctx, stderr, pending, restart, changed || waits, func() error {
+	err := o.apply(ctx, stderr, pending, restart, changed, func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s is already configured%s\n", o.ConfigFile, handlerList(result.Handlers))
 			return nil

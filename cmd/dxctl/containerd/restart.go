@@ -41,7 +41,6 @@ const (
 	restartByService = "service"
 	restartBySignal  = "signal"
 	restartByTask    = "task"
-	restartOnReboot  = "onReboot"
 )
 
 // AddRestartFlags adds the flags of a command that changes the configuration.
@@ -49,7 +48,7 @@ func (t *Restarter) AddRestartFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&t.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&t.Restart, "restart", false, "restart containerd, and restore its configuration if it does not start")
-	cli.AddChoice(command, &t.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal, restartByTask, restartOnReboot)
+	cli.AddChoice(command, &t.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal, restartByTask)
 	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&t.restartBy, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&t.RestartLimit, "restart-timeout", time.Minute, "limit for containerd's restart")
@@ -73,8 +72,6 @@ func (t *Restarter) Check() error {
 		if t.restartBy != "" {
 			return cli.Usage("--restart-command excludes --restart-mode %s", t.restartMode)
 		}
-	case restartOnReboot:
-		t.Restart = false
 	}
 	return nil
 }
@@ -219,10 +216,8 @@ func (t *Restarter) apply(ctx context.Context, out io.Writer, p *pendingRestart,
 		if err := t.restartOrRestore(ctx, out, p); err != nil {
 			return err
 		}
-	case outdated && t.restartMode == restartOnReboot:
-		fmt.Fprintln(out, "in force after the node's next reboot")
 	case outdated:
-		fmt.Fprintln(out, "restart containerd to load the file")
+		fmt.Fprintln(out, "restart containerd, or reboot the node, to load the file")
 	}
 	return ForgetFailure(t.StateDir)
 }

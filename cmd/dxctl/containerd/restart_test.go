@@ -264,20 +264,6 @@ func TestCanceledOnWindows(t *testing.T) {
 	checkLoaded(t, b, "in the end", true)
 }
 
-// TestRestartOnReboot leaves containerd alone.
-func TestRestartOnReboot(t *testing.T) {
-	t.Parallel()
-	b := containerdtest.New(t, containerdtest.Config)
-	for _, command := range []string{"configure", "configure", "unconfigure"} { // Again before the reboot.
-		if _, stderr := must(t, b, command, "--restart", "--restart-mode", "onReboot"); !strings.Contains(stderr, "in force after the node's next reboot") || strings.Contains(stderr, "restarted") {
-			t.Errorf("%s: %s", command, stderr)
-		}
-	}
-	if got := b.Read(t); got != containerdtest.Config {
-		t.Error(got)
-	}
-}
-
 type writerFunc func(text string)
 
 func (w writerFunc) Write(text []byte) (int, error) { w(string(text)); return len(text), nil }

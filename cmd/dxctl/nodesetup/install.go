@@ -2,10 +2,8 @@ package nodesetup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -56,6 +54,9 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 		}
 		from = filepath.Join(filepath.Dir(self), shimfile.Name())
 	}
+	if _, err := os.Stat(from); err != nil {
+		return fmt.Errorf("the shim was not installed: %w; set --from to its file", err)
+	}
 	p, err := policy.Read(o.stateDir)
 	if err != nil {
 		return err
@@ -67,8 +68,6 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	}
 	changed, err := shimfile.Install(ctx, from, path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && o.from == "":
-		return fmt.Errorf("%w; set --from", err)
 	case err != nil:
 		return err
 	case changed:

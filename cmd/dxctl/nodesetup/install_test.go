@@ -178,7 +178,7 @@ func TestInstallRefuses(t *testing.T) {
 		"no real shim":       {works, "/nowhere/shim", nil, "set shim.runtime"},
 		"ours as real shim":  {works, "SHIM", nil, "own"},
 		"relative directory": {works, "REAL", []string{"--shim-dir", "bin"}, "is not an absolute path"},
-		"no file":            {works, "REAL", []string{"--from", "/nowhere/new"}, "/nowhere/new"},
+		"no file":            {works, "/nowhere/shim", []string{"--from", "/nowhere/new"}, "/nowhere/new: no such file or directory; set --from"},
 		"no default file":    {works, "REAL", []string{"--from="}, "set --from"},
 		"broken":             {"#!/bin/sh\necho broken >&2; exit 1\n", "REAL", nil, "self-test failed"},
 		"another program":    {"#!/bin/sh\n", "REAL", nil, "self-test failed"},

@@ -59,7 +59,7 @@ administrators can change them. Without systemctl, only the units are written.`,
 		Short:   "Stop and remove the services",
 		Long:    "Stops and removes the services. Running containers keep their GPUs.",
 		Example: "  dxctl service uninstall",
-	}, func(c *cobra.Command, d service.Daemon, _ []string) error { return d.Uninstall(c.Context()) })
+	}, uninstallDaemon)
 	if nodeOS != "windows" {
 		node, stateDir, force := containerd.Instance{}, "", false
 		flags, places := uninstall.Flags(), paths.Default()
@@ -95,6 +95,22 @@ func daemons(nodeOS, unitDir string) []service.Daemon {
 		return []service.Daemon{advertiser}
 	}
 	return []service.Daemon{{Name: "directx-nri", Description: "Adds allocated GPUs to containers", UnitDir: unitDir}, advertiser}
+}
+
+// uninstallDaemon removes the service of d.
+func uninstallDaemon(c *cobra.Command, d service.Daemon, _ []string) error {
+	switch state, err := d.Status(c.Context()); {
+	case err != nil:
+		return err
+	case state == service.NotInstalled:
+		fmt.Fprintf(c.OutOrStdout(), "the service %s is not installed\n", d.Name)
+		return nil
+	}
+	if err := d.Uninstall(c.Context()); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "removed the service %s\n", d.Name)
+	return nil
 }
 
 // installDaemon installs d, whose program is in dir, or beside dxctl.

@@ -42,7 +42,7 @@ func TestService(t *testing.T) {
 	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) != 2 {
 		t.Errorf("removed although containers hold GPUs: %v, %v", entries, err)
 	}
-	if out, err := serve(t, append(uninstall, "--force")...); err != nil || !strings.Contains(out, "will not start again") {
+	if out, err := serve(t, append(uninstall, "--force")...); err != nil || !strings.Contains(out, "will not start again") || !strings.Contains(out, "removed the service directx-nri\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if entries, err := os.ReadDir(unitDir); err != nil || len(entries) > 0 {
