@@ -70,7 +70,6 @@ func newVersionCommand() *cobra.Command {
 		Short:   "Show the version of dxctl",
 		Long:    "Shows the versions of dxctl and of the Go that built it, the operating system and the architecture.",
 		Example: "  dxctl version -o json",
-		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			r := versionReport{cli.Version(version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if output != printer.Text {

@@ -66,8 +66,11 @@ func (c *ctr) prepare(ctx context.Context) error {
 		}
 	}
 	out, err := c.run(ctx, "images", "list", "--quiet")
-	if err != nil || c.image != "" {
-		return err
+	if err != nil {
+		return fmt.Errorf("list containerd's images with %s: %w", program, err)
+	}
+	if c.image != "" {
+		return nil
 	}
 	for _, image := range slices.Sorted(slices.Values(strings.Fields(out))) {
 		if strings.Contains(path.Base(image), "pause") {
