@@ -65,7 +65,7 @@ type LinuxDevice struct {
 }
 
 // ReadOnlyMount returns a mount as the runtimes expect it: runc needs a bind
-// mount, hcsshim takes a type for a kind of disk. The mounts below a directory are left
+// mount, hcsshim interprets a type as a kind of disk. The mounts below a directory are left
 // out, because "ro" does not apply to them.
 func ReadOnlyMount(os OS, source, destination string) specs.Mount {
 	if os == Windows {

@@ -44,7 +44,7 @@ func Main(version string) int {
 			fmt.Println(shimfile.Base, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(UsualRuntime, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
+			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(defaultRuntime, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
 			return 0
 		}
 	}

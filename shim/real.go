@@ -34,17 +34,17 @@ func (s *shim) realShim() (string, error) {
 	return path, nil
 }
 
-// bundled are directories that containerd has on its PATH, and a shell does not: k3s's.
+// k3sBin has the programs of k3s. It is on containerd's PATH, and not on a shell's.
 // https://github.com/k3s-io/k3s/blob/main/cmd/k3s/main.go
-//
-//nolint:gochecknoglobals // A test replaces it.
-var bundled = []string{"/var/lib/rancher/k3s/data/current/bin"}
+const k3sBin = "/var/lib/rancher/k3s/data/current/bin"
 
 // FindRuntime returns the path of the real shim for the shim at the path self.
-// name is an absolute path, or a file name, by default [UsualRuntime], that is looked up
-// beside self, on PATH and in the directories of k3s. It never returns self.
-func FindRuntime(self, name string) (string, error) {
-	name = cmp.Or(name, UsualRuntime)
+// name is an absolute path, or the name of a file that is looked up beside self, on PATH and
+// in the directory of k3s; "" is the default. It never returns self.
+func FindRuntime(self, name string) (string, error) { return findRuntime(self, name, k3sBin) }
+
+func findRuntime(self, name, k3sBin string) (string, error) {
+	name = cmp.Or(name, defaultRuntime)
 	if filepath.IsAbs(name) {
 		return name, checkRuntime(self, name)
 	}
@@ -53,8 +53,8 @@ func FindRuntime(self, name string) (string, error) {
 		return beside, nil
 	}
 	path, err := exec.LookPath(name)
-	for i := 0; err != nil && i < len(bundled); i++ {
-		path, err = exec.LookPath(filepath.Join(bundled[i], name))
+	if err != nil {
+		path, err = exec.LookPath(filepath.Join(k3sBin, name))
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is neither in %s nor on PATH", errNoShim, name, filepath.Dir(self))
@@ -67,7 +67,7 @@ func FindRuntime(self, name string) (string, error) {
 // A pod finds it only in a directory of the node that it has mounted.
 func CheckConfigured(stateDir, name string) error {
 	last, _ := policy.ReadShim(stateDir)
-	if cmp.Or(name, UsualRuntime) == cmp.Or(last.Runtime, UsualRuntime) {
+	if cmp.Or(name, defaultRuntime) == cmp.Or(last.Runtime, defaultRuntime) {
 		return nil
 	}
 	path, err := FindRuntime(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)

@@ -522,23 +522,19 @@ func TestCheckConfigured(t *testing.T) {
 		}
 	}
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "" })
-	if err := CheckConfigured(stateDir, UsualRuntime); err != nil {
+	if err := CheckConfigured(stateDir, defaultRuntime); err != nil {
 		t.Errorf("the default by its name: %v", err)
 	}
 }
 
-// TestBundledShim: k3s's shim is not on the PATH of a shell, where dxctl runs.
-func TestBundledShim(t *testing.T) {
+// TestRuntimeOfK3s: k3s's shim is not on the PATH of a shell, where dxctl runs.
+func TestRuntimeOfK3s(t *testing.T) {
 	b := newBed(t)
-	before := bundled
-	t.Cleanup(func() { bundled = before })
 	t.Setenv("PATH", b.path("lib"))
-	bundled = []string{b.path("none"), b.path("bin")}
-	if path, err := FindRuntime(b.path("lib/shim"), realName); err != nil || path != b.path("bin/"+realName) {
+	if path, err := findRuntime(b.path("lib/shim"), realName, b.path("bin")); err != nil || path != b.path("bin/"+realName) {
 		t.Errorf("%s, %v", path, err)
 	}
-	bundled = nil
-	if path, err := FindRuntime(b.path("lib/shim"), realName); err == nil {
+	if path, err := findRuntime(b.path("lib/shim"), realName, b.path("none")); err == nil {
 		t.Errorf("it found %s", path)
 	}
 }
@@ -555,6 +551,10 @@ func TestRecordVersion(t *testing.T) {
 		if err != nil || strings.Contains(reason, "the real shim /real answers with bootstrap version 3") != (version >= 3) || version < 3 && reason != "" {
 			t.Errorf("version %d: %q, %v", version, reason, err)
 		}
+	}
+	b.write("bundle/config.json", specOf(podAnnotations("sandbox", "u1")))
+	if err := s.prepare(); err != nil || !hasSandbox(s.config) {
+		t.Errorf("the sandbox is not recognized: %v", err)
 	}
 }
 

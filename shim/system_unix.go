@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// UsualRuntime is the file name of the real shim unless another one is configured.
-const UsualRuntime = "containerd-shim-runc-v2"
+// defaultRuntime is the file name of the real shim unless another one is configured.
+const defaultRuntime = "containerd-shim-runc-v2"
 
 // root is the node's root directory.
 const root = "/"

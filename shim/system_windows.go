@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// UsualRuntime is the file name of the real shim unless another one is configured.
-const UsualRuntime = "containerd-shim-runhcs-v1.exe"
+// defaultRuntime is the file name of the real shim unless another one is configured.
+const defaultRuntime = "containerd-shim-runhcs-v1.exe"
 
 // root is unused: Windows has drives.
 const root = ""
 
 // exec runs the real shim at path and waits for it.
 //
-// containerd ends this process when a start takes too long. The real shim would go
-// on and leave a half-started container behind, so it runs in a job object that
-// ends with its last handle, which is ours. After a success the limit is removed.
+// containerd ends this process when a start takes too long. The real shim would continue
+// and leave a half-started container behind, so it runs in a job object that ends
+// with its last handle, which is ours. After a success the limit is removed.
 // Everything that the real shim has started is in the job too, unless it starts host
 // processes, which are job objects themselves.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
@@ -43,7 +43,7 @@ func (s *shim) exec(path string) (int, error) {
 	if hasSandbox(s.config) {
 		command.Stdout = io.MultiWriter(os.Stdout, &answer)
 	}
-	// Without a job the container starts all the same.
+	// The container starts without a job object, too.
 	shimOnly := hasHostProcess(s.config)
 	job, jobErr := newJob(shimOnly)
 	if jobErr == nil && !shimOnly {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // sendCtrlC sends Ctrl-C to all processes of its console, one of which is in a group of
 // its own, and prints which have ended.
 func sendCtrlC() int {
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // It goes on itself.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // This process continues.
 	ended := map[string]chan error{}
 	for name, group := range map[string]func(*exec.Cmd) *exec.Cmd{"same": func(c *exec.Cmd) *exec.Cmd { return c }, "own": ownGroup} {
 		command := group(exec.Command(os.Args[0]))
