@@ -1,6 +1,6 @@
 // Command generate writes, from the types of config.yaml and the inventory, their JSON
-// schemas and the tables of docs/configuration.md; from the chart's values.yaml, the table in
-// its README.md and values.schema.json; and the table of the metrics in docs/metrics.md.
+// schemas and the tables of docs/configuration.md; from the chart's values.yaml, its
+// values.schema.json; and the table of the metrics in docs/metrics.md.
 package main
 
 import (
@@ -84,14 +84,10 @@ func generate() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, valuesSchema, err := chartReference(valuesText, text)
-	if err != nil {
-		return nil, err
-	}
-	readme, err := fill(chart+"README.md", map[string]string{"values": list})
+	valuesSchema, err := chartSchemaOf(valuesText, text)
 	return map[string][]byte{
 		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page, docs + "metrics.md": metricsPage,
-		chart + "README.md": readme, chart + "values.schema.json": valuesSchema,
+		chart + "values.schema.json": valuesSchema,
 	}, err
 }
 
