@@ -134,10 +134,8 @@ type Outcome struct {
 func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Edits, ok bool, err error) {
 	container := request.Container
 	outcome, ok, err := d.decide(ctx, request)
-	for _, t := range outcome.unbound {
-		if err == nil {
-			err = explain(t.variable, d.Store.Bind(allocation.Token(t.value), outcome.holder))
-		}
+	if err == nil {
+		err = d.bind(outcome)
 	}
 	if err == nil && ok && ctx.Err() != nil {
 		err = fmt.Errorf("too late: %w", ctx.Err())
@@ -151,6 +149,16 @@ func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Ed
 		d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
 	}
 	return outcome.Edits, ok, nil
+}
+
+// bind binds the allocations of outcome to the container.
+func (d *Decider) bind(outcome Outcome) error {
+	for _, t := range outcome.unbound {
+		if err := d.Store.Bind(allocation.Token(t.value), outcome.holder); err != nil {
+			return explain(t.variable, err)
+		}
+	}
+	return nil
 }
 
 // Preview is [Decider.Decide] without effects: it binds and logs nothing.
