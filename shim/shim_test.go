@@ -514,7 +514,7 @@ func TestCheckConfigured(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		last: "", b.path("good/shim"): "", b.path("gone2"): "no such file", b.path("file"): "is not an executable file",
-		b.path("good"): "is not an executable file", b.path("open/shim"): "others can write it", "no-such-shim": "nor on PATH",
+		b.path("good"): "is not an executable file", b.path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
 		err := CheckConfigured(stateDir, name)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

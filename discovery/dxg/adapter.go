@@ -38,8 +38,8 @@ type adapterQuery struct {
 	failure error
 }
 
-// errEmpty is of an adapter that answers nothing but zeros. With an old host, the kernel
-// drops the host's status, so that a refused query is one.
+// errEmpty reports that an adapter answers only zeros. With an old host, the kernel drops the
+// host's status, so that a refused query looks the same.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 var errEmpty = errors.New("its answers are empty")
 

@@ -68,7 +68,8 @@ func call[T any](d driver, request uintptr, argument *T) error {
 	return d.ioctl(request, unsafe.Pointer(argument))
 }
 
-// query reads size bytes of an adapter's properties into data, which may hold a question.
+// query reads size bytes of an adapter's properties into data, which may contain the input of
+// the query.
 func query(d driver, handle, kind uint32, data unsafe.Pointer, size int) error {
 	var pin runtime.Pinner
 	pin.Pin(data)
@@ -124,7 +125,7 @@ func opened(adapters []adapterInfo) []adapterInfo {
 	return slices.DeleteFunc(slices.Clone(adapters), func(a adapterInfo) bool { return a.handle == 0 })
 }
 
-// closeAll closes the adapters' handles, as far as they are open.
+// closeAll closes the adapters' handles.
 func closeAll(d driver, adapters []adapterInfo) {
 	for _, a := range adapters {
 		_ = call(d, ioctlCloseAdapter, &closeAdapter{a.handle}) // closing d closes it, too

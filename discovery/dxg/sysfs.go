@@ -29,8 +29,8 @@ type function struct {
 	computeOnly  bool
 }
 
-// functions returns the virtual GPUs' PCI functions, as far as they can be read: the
-// configuration space beyond its first 64 bytes is for root.
+// functions returns the virtual GPUs' PCI functions whose configuration space can be read:
+// beyond its first 64 bytes, only by root.
 func functions(sys string) map[discovery.LUID]function {
 	found := map[discovery.LUID]function{}
 	directories, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*"))

@@ -18,48 +18,30 @@ func TestQuery(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
+	const auto, mount, none = policy.FilesAuto, policy.FilesMount, policy.FilesNone
 	for name, test := range map[string]struct {
-		mode  policy.Assignment
-		os    string
-		build uint32
-		want  policy.Assignment
-		says  string
+		assignment policy.Assignment
+		files      policy.DriverFiles
+		os         string
+		build      uint32
+		want       Modes // with parts of the reasons
 	}{
-		"location paths":             {policy.AssignByPath, "windows", 17763, policy.AssignByPath, "assignmentMode is location-path"},
-		"class":                      {policy.AssignByClass, "windows", 20348, policy.AssignByClass, "all GPUs of the node"},
-		"auto, old":                  {policy.AssignAuto, "windows", 20347, policy.AssignByClass, "build 20347 cannot"},
-		"auto, new":                  {policy.AssignAuto, "windows", 20348, policy.AssignByPath, "build 20348 assigns"},
-		"auto, not Windows":          {policy.AssignAuto, "windows", 0, policy.AssignByPath, "not Windows"},
-		"containers of Linux":        {policy.AssignAuto, "linux", 0, policy.AssignByPath, "device nodes"},
-		"containers of Linux, class": {policy.AssignByClass, "linux", 0, policy.AssignByPath, "device nodes"},
+		"as configured":                  {policy.AssignByPath, mount, "windows", 26100, Modes{policy.AssignByPath, "assignmentMode is location-path", mount, "driverFiles is mount"}},
+		"as configured, the other modes": {policy.AssignByClass, none, "windows", 20348, Modes{policy.AssignByClass, "all GPUs of the node", none, "driverFiles is none"}},
+		"before Windows Server 2022":     {policy.AssignAuto, auto, "windows", 20347, Modes{policy.AssignByClass, "build 20347 cannot", mount, "build 20347 does not"}},
+		"Windows Server 2022":            {policy.AssignAuto, auto, "windows", 20348, Modes{policy.AssignByPath, "build 20348 assigns", mount, "build 20348 does not"}},
+		"before Windows Server 2025":     {policy.AssignAuto, auto, "windows", 26099, Modes{policy.AssignByPath, "build 26099 assigns", mount, "since 26100"}},
+		"Windows Server 2025":            {policy.AssignAuto, auto, "windows", 26100, Modes{policy.AssignByPath, "build 26100 assigns", none, "build 26100 supplies"}},
+		"not Windows":                    {policy.AssignAuto, auto, "windows", 0, Modes{policy.AssignByPath, "not Windows", mount, "not Windows"}},
+		"containers of Linux":            {policy.AssignByClass, none, "linux", 0, Modes{policy.AssignByPath, "device nodes", mount, "Linux containers"}},
 	} {
-		got := Resolve(policy.Policy{Assignment: test.mode}, test.os, test.build)
-		if got.Assignment != test.want || got.InForce(policy.Default()).Assignment != test.want || !strings.Contains(got.Reason, test.says) {
-			t.Errorf("%s: %+v, want %s and %q", name, got, test.want, test.says)
+		got := Resolve(policy.Policy{Assignment: test.assignment, DriverFiles: test.files}, test.os, test.build)
+		if got.Assignment != test.want.Assignment || !strings.Contains(got.Reason, test.want.Reason) ||
+			got.DriverFiles != test.want.DriverFiles || !strings.Contains(got.DriverFilesReason, test.want.DriverFilesReason) {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
-	}
-}
-
-func TestResolveDriverFiles(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		mode  policy.DriverFiles
-		os    string
-		build uint32
-		want  policy.DriverFiles
-		says  string
-	}{
-		"mount":                     {policy.FilesMount, "windows", 26100, policy.FilesMount, "driverFiles is mount"},
-		"none":                      {policy.FilesNone, "windows", 20348, policy.FilesNone, "driverFiles is none"},
-		"auto, Windows Server 2022": {policy.FilesAuto, "windows", 20348, policy.FilesMount, "build 20348 does not"},
-		"auto, one before":          {policy.FilesAuto, "windows", 26099, policy.FilesMount, "since 26100"},
-		"auto, Windows Server 2025": {policy.FilesAuto, "windows", 26100, policy.FilesNone, "build 26100 supplies"},
-		"auto, not Windows":         {policy.FilesAuto, "windows", 0, policy.FilesMount, "not Windows"},
-		"containers of Linux":       {policy.FilesNone, "linux", 0, policy.FilesMount, "Linux containers"},
-	} {
-		got := Resolve(policy.Policy{DriverFiles: test.mode}, test.os, test.build)
-		if got.DriverFiles != test.want || got.InForce(policy.Default()).DriverFiles != test.want || !strings.Contains(got.DriverFilesReason, test.says) {
-			t.Errorf("%s: %+v, want %s and %q", name, got, test.want, test.says)
+		if p := got.InForce(policy.Default()); p.Assignment != got.Assignment || p.DriverFiles != got.DriverFiles {
+			t.Errorf("%s: in force are %s and %s", name, p.Assignment, p.DriverFiles)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 		}
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, _, err := c.Compile()
-		want := "check " + path + ": others can write it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
+		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
 		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}

@@ -11,7 +11,7 @@ var (
 	// ErrNotPrivate reports that another account can write to a directory.
 	ErrNotPrivate = errors.New("directory is not private")
 	// ErrUntrusted reports that another account can write to a file.
-	ErrUntrusted = errors.New("others can write it")
+	ErrUntrusted = errors.New("others can write to it")
 )
 
 // AccessError reports that another account can write to a file or directory.

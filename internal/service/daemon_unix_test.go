@@ -107,14 +107,14 @@ func TestInstallRefuses(t *testing.T) {
 	if err := os.Chmod(d.Program, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Install(ctx); err == nil || !strings.Contains(err.Error(), "others can write it") {
+	if err := d.Install(ctx); err == nil || !strings.Contains(err.Error(), "others can write to it") {
 		t.Errorf("a program that others can write: %v", err)
 	}
 	dir := filepath.Dir(d.Program)
 	if err := errors.Join(os.Chmod(d.Program, 0o700), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Install(ctx); err == nil || !strings.Contains(err.Error(), "check "+dir+": others can write it: mode 0777") || calls() != "" {
+	if err := d.Install(ctx); err == nil || !strings.Contains(err.Error(), "check "+dir+": others can write to it: mode 0777") || calls() != "" {
 		t.Errorf("a directory that others can write: %v", err)
 	}
 }

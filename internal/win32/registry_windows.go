@@ -44,7 +44,7 @@ func driverValues(root registry.Key, path string, names, subkeys []string) (valu
 	return values, errors.Join(failed...)
 }
 
-// readValues reads the values with names, as far as they exist.
+// readValues reads those of the values with names that exist.
 func readValues(key registry.Key, subkey string, names []string) (values []RegistryValue, err error) {
 	var failed []error
 	for _, name := range names {

@@ -295,7 +295,7 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *Facts) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }),
 		file(CheckRecords, "checksum", Record, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
-		linux(CheckPermissions, "others can write it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
+		linux(CheckPermissions, "others can write to it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
 		linux(CheckPermissions, "not private", func(f *Facts) {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
 			f.GPUs.Err, f.Files = f.Config.Err, []File{{Private, state, f.Config.Err}}
