@@ -21,8 +21,7 @@ const podResourcesTimeout = 2 * time.Second
 // (pkg/kubelet/apis/podresources/constants.go, v1.34).
 const retryDelay = 50 * time.Millisecond
 
-// PodResources is a client of the kubelet's PodResources API. Each call takes at most
-// two seconds. The API does not report the devices of ordinary init containers.
+// PodResources is a client of the kubelet's PodResources API.
 type PodResources struct {
 	// Socket is on Linux /var/lib/kubelet/pod-resources/kubelet.sock, and on Windows
 	// \\.\pipe\kubelet-pod-resources.
@@ -48,8 +47,8 @@ func (c ContainerDevices) Holds(resource string, ids []string) bool {
 	return slices.ContainsFunc(c.Replicas[resource], func(id string) bool { return slices.Contains(ids, id) })
 }
 
-// Containers returns all containers of the kubelet's active pods, nil with an error. It does not list
-// ordinary init containers.
+// Containers returns all containers of the kubelet's active pods, without ordinary init
+// containers, or nil and an error. It takes at most two seconds.
 func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error) {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
 	defer cancel()

@@ -124,8 +124,8 @@ func (r *Recorder) holdsLock() bool {
 }
 
 // Record writes a record of the allocation of replicas to a container, and returns the
-// token for the container. The record is on disk when it returns. That is all that it
-// waits for, as another allocation meanwhile can crash the kubelet on Windows
+// token for the container. The record is on disk when it returns. It waits for nothing
+// else, because another allocation in the meantime can crash the kubelet on Windows
 // (kubernetes#136021): other calls do not delay it, and [Recorder.Live] removes the
 // records of the same replicas that have ended.
 //

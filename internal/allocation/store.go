@@ -98,32 +98,34 @@ func (s *Store) Bind(token Token, holder Holder) error {
 }
 
 func (s *Store) bind(id ID, holder Holder) error {
-	for again := false; ; again = true {
-		b, bound, err := s.binding(id)
-		switch {
-		case err != nil:
-			return err
-		case bound && b.Holder.Same(holder):
-			return nil
-		case bound:
-			return fmt.Errorf("%w: %s", ErrHeld, b.Holder)
-		}
-		// Do not bind a record that does not exist.
-		if _, err := s.record(id); err != nil {
-			return err
-		}
-		data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
-		if err == nil {
-			err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
-		}
-		switch {
-		case err == nil:
-			return nil
-		case again || !errors.Is(err, fs.ErrExist):
-			return fmt.Errorf("bind allocation %s: %w", id, err)
-		}
-		// Another process has bound it meanwhile.
+	err := s.bindOnce(id, holder)
+	if errors.Is(err, fs.ErrExist) {
+		err = s.bindOnce(id, holder) // Another process has bound it meanwhile.
 	}
+	return err
+}
+
+func (s *Store) bindOnce(id ID, holder Holder) error {
+	switch b, bound, err := s.binding(id); {
+	case err != nil:
+		return err
+	case bound && b.Holder.Same(holder):
+		return nil
+	case bound:
+		return fmt.Errorf("%w: %s", ErrHeld, b.Holder)
+	}
+	// Do not bind a record that does not exist.
+	if _, err := s.record(id); err != nil {
+		return err
+	}
+	data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
+	if err == nil {
+		err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("bind allocation %s: %w", id, err)
+	}
+	return nil
 }
 
 func (s *Store) path(id ID, suffix string) string {

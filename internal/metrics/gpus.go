@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Node are the metrics of a node's state at one moment. Values of labels are
+// Node has the metrics of a node's state at one moment. Values of labels are
 // valid UTF-8.
 type Node struct {
 	Devices    *prometheus.GaugeVec // by kind and health
@@ -33,7 +33,7 @@ func (m *Metrics) CollectNode(set func(context.Context, Node)) {
 			Replicas:   gauges("replicas", "Replicas of the GPU.", "resource", "gpu"),
 			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent while the PodResources API does not answer.", "resource", "gpu"),
 		}
-		for _, kind := range []string{"display", "compute"} { // so that no series comes and goes
+		for _, kind := range []string{"display", "compute"} { // They are 0 without a device, not absent.
 			n.Devices.WithLabelValues(kind, "healthy")
 			n.Devices.WithLabelValues(kind, "unhealthy")
 		}

@@ -19,7 +19,7 @@ import (
 
 const namespace = "directx"
 
-// Metrics are the metrics of one process. Values of labels are valid UTF-8.
+// Metrics has the metrics of one process. Values of labels are valid UTF-8.
 type Metrics struct {
 	registry *prometheus.Registry
 

@@ -65,12 +65,12 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 }
 
 // configure returns the configuration of the device plugin, by what gives containers their GPUs:
-// the kubelet, the runtime shim or the NRI plugin. ready reports why it cannot do so now.
+// the kubelet, the runtime shim or the NRI plugin. ready returns an error while that cannot.
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, ready func(context.Context) error) {
-	gate := &gate{Source: source, check: d.recorder.CheckWritable, log: d.log}
+	g := &gate{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	ready = func(context.Context) error { return nil }
 	c = advertiser.Config{
-		Source: gate, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
+		Source: g, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
 	}
@@ -83,9 +83,9 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 		}
 	case p.ServedBy == policy.ServedByShim:
 		ready = shimcheck.New(d.options.StateDir, d.options.CRISocket).Check
-		gate.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), ready(ctx)) }
+		g.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), ready(ctx)) }
 		if c.AtCreation {
-			c.Ready = gate.Ready
+			c.Ready = g.Ready
 		}
 	default:
 		ready = d.checkPlugin

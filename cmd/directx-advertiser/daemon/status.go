@@ -17,7 +17,7 @@ type status struct {
 	// nothing to advertise.
 	advertiser *advertiser.Advertiser
 	problem    error
-	// ready reports why containers cannot be given GPUs, nil if they can.
+	// ready returns an error while containers cannot be given GPUs.
 	ready func(context.Context) error
 }
 
