@@ -7,7 +7,7 @@ import (
 )
 
 // Printable returns text as one line without control characters, which drivers and
-// files of others may contain: they move the cursor, or worse.
+// foreign files may contain: they move the cursor, or worse.
 func Printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

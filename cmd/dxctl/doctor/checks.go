@@ -128,7 +128,7 @@ type finding struct {
 	fix string
 }
 
-// report adds a finding. A lack of permission is no problem of the node.
+// report adds a finding. A lack of permission is not a problem of the node.
 func (e *examination) report(n finding) {
 	severity := Problem
 	if n.err != nil {
@@ -459,7 +459,7 @@ func (e *examination) handlers() {
 
 func (e *examination) shims() {
 	for _, s := range e.Shims {
-		// Pods are served by runtime_path; the shim that ctr finds by name is optional.
+		// Pods use the shim of runtime_path; the one that ctr finds by name is optional.
 		if len(s.Handlers) > 0 || e.Kubelet == nil {
 			e.shim(s)
 		}

@@ -345,7 +345,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// A lack of permission is no problem of the node.
+// A lack of permission is not a problem of the node.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
 	f := with(healthyNode(), func(f *Facts) {

@@ -31,7 +31,7 @@ type Facts struct {
 	Shims []Shim `json:"shims"`
 	// NotServed is why the containers of pods are not served, nil if they are.
 	NotServed error `json:"notServed,omitempty"`
-	// NRIErr is of [readiness.Check].
+	// NRIErr is the result of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
 	// Modes are those in force.
 	capabilities.Modes
@@ -103,14 +103,14 @@ type Containerd struct {
 	Handlers []Handler `json:"handlers"`
 }
 
-// textError is an error that JSON has as text.
+// textError is an error whose JSON form is its message.
 type textError struct{ error }
 
 // MarshalText returns the error's message.
 func (e textError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 func (e textError) Unwrap() error                { return e.error }
 
-// AsText makes JSON have errors as text.
+// AsText gives errors a JSON form, their message.
 func AsText(errs ...*error) {
 	for _, err := range errs {
 		if *err != nil {
@@ -119,7 +119,7 @@ func AsText(errs ...*error) {
 	}
 }
 
-// ErrOverridden is the error of an imported file that decides what we configure.
+// ErrOverridden reports that an imported file takes precedence over our settings.
 var ErrOverridden = errors.New("replaces what is configured there")
 
 // Handler is a runtime handler. The names of its fields are stable.
@@ -188,7 +188,7 @@ type Kubelet struct {
 	// lists none (GetAllocatableDevices in pkg/kubelet/cm/container_manager_windows.go).
 	Allocatable map[string][]string
 	// Ready reports whether directx-advertiser says that it is ready, and ReadyErr why not.
-	// Neither is set if it was not asked.
+	// Neither is set without a query.
 	Ready    bool
 	ReadyErr error
 }
@@ -207,8 +207,8 @@ type FileKind struct{ check, why, fix string }
 //
 //nolint:gochecknoglobals // These are constants.
 var (
-	Private        = FileKind{CheckPermissions, "others can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"}
-	HostDirectory  = FileKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what others wrote", "create it, or remove it from {config}"}
+	Private        = FileKind{CheckPermissions, "other users can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"}
+	HostDirectory  = FileKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what other users wrote", "create it, or remove it from {config}"}
 	Record         = FileKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
 	Journal        = FileKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
 	FailedRestart  = FileKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now, set another --restart-timeout"}

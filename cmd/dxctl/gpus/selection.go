@@ -111,6 +111,7 @@ func (n *DriverFiles) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.assume, "assume-files", false, "assume that all driver files exist")
 }
 
+// Check validates the flags.
 func (n *DriverFiles) Check() error {
 	if n.assume && n.root != "" {
 		return cli.Usage("--assume-files excludes --host-root")

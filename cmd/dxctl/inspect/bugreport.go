@@ -18,11 +18,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// maxLog in bytes is more than the shim's log has.
+// maxLog is a limit in bytes, above the size at which the shim's log is rotated.
 const maxLog = 4 << 20
 
-// lines returns the lines of a file without secrets, or why it cannot be read. The zeros of
-// UTF-16 are left out.
+// lines returns the lines of a file without secrets, or why it cannot be read. A file in UTF-16
+// loses its zero bytes.
 func lines(file string) []string {
 	text, err := durable.Read(file, maxLog)
 	if err != nil {
@@ -50,7 +50,7 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 		devices = append(devices, d.Device)
 	}
 	r := bugReport{Doctor: report.Redact(), Capabilities: facts, Devices: gpus.NewReports(devices, facts.Config.Policy, runtime.GOOS)}
-	// Doctor has the errors, without what they quote.
+	// The findings have these errors, without what they quote.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
 	r.ShimLog = lines(facts.Config.Policy.Shim.Log)

@@ -37,7 +37,7 @@ func TestPrintFacts(t *testing.T) {
 	}
 }
 
-// TestCapabilitiesWithoutPolicy: the defaults are no answer if the policy cannot be read.
+// TestCapabilitiesWithoutPolicy expects an error, not the defaults, if the policy cannot be read.
 func TestCapabilitiesWithoutPolicy(t *testing.T) {
 	t.Parallel()
 	stateDir := t.TempDir()

@@ -123,7 +123,7 @@ func TestReportHasNoSecret(t *testing.T) {
 	}
 }
 
-// TestAdvertiserReady: it is asked at the address of its metrics, which may have no host.
+// TestAdvertiserReady queries the address of the metrics, which may have no host.
 func TestAdvertiserReady(t *testing.T) {
 	t.Parallel()
 	n := gatherer{timeout: 10 * time.Second}

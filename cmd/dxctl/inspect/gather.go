@@ -63,7 +63,7 @@ type gatherer struct {
 func (n *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	flags := command.Flags()
 	places := paths.Default()
-	n.Instance.AddFlags(flags)
+	n.AddFlags(flags)
 	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
 	flags.StringVar(&n.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
@@ -209,7 +209,7 @@ func (n *gatherer) containerd(ctx context.Context) doctor.Containerd {
 	return c
 }
 
-// call calls do with a connection to a socket. Its errors match those of [os] and
+// call passes a connection to a socket to do. Its errors match those of [os] and
 // [context].
 func (n *gatherer) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
@@ -263,8 +263,8 @@ func (n *gatherer) shims(ctx context.Context, c doctor.Containerd, p policy.Poli
 	return list
 }
 
-// shimVersion runs a shim, unless others could have written it: we may run with
-// all privileges.
+// shimVersion runs a shim, unless other users can write it: dxctl may run with all
+// privileges.
 func (n *gatherer) shimVersion(ctx context.Context, path string) (string, error) {
 	if err := durable.CheckFile(path); err != nil {
 		return "", err

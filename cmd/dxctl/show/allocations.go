@@ -53,7 +53,7 @@ Requires root or an administrator.`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.Node.AddFlags(flags)
+	o.AddFlags(flags)
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
 	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")

@@ -13,7 +13,7 @@ import (
 )
 
 // handInventory describes GPUs of both operating systems, for containers that are
-// run by hand: the third cannot be said in flags of Linux' programs.
+// run by hand. The programs of Linux have no flags for the third.
 const handInventory = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Inventory
 devices:
@@ -40,7 +40,7 @@ devices:
 const mountsFiles = "driverFiles: mount\n"
 
 // transcript runs dxctl with each of the lines and returns what a terminal would
-// show. The GPUs are those of handInventory, and the files are taken for there.
+// show. The GPUs are those of handInventory.
 func transcript(t *testing.T, dir string, lines ...string) string {
 	t.Helper()
 	inventory := filepath.Join(dir, "gpus.yaml")

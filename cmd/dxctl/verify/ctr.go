@@ -84,7 +84,7 @@ func (c *ctr) prepare(ctx context.Context) error {
 }
 
 // run runs ctr and returns what it prints. The end of ctx does not interrupt it:
-// containerd could keep half of a container.
+// part of a container could remain.
 func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 			return string(out), err
 		case ctx.Err() != nil:
 			return "", fmt.Errorf("ctr has not ended within %s", c.timeout)
-		// ctr 2 looks for the pipe, in vain while others connect. It has sent no request yet.
+		// ctr 2 checks the pipe first, and fails while another client connects. It has sent no request yet.
 		case runtime.GOOS == "windows" && bytes.Contains(exit.Stderr, []byte("cannot access socket")):
 			time.Sleep(100 * time.Millisecond)
 		default:
