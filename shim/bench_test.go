@@ -40,8 +40,8 @@ func BenchmarkPrepare(b *testing.B) {
 				b.StopTimer()
 				node.write("bundle/config.json", spec)
 				b.StartTimer()
-				s := newShim(Call{
-					Self: "/none", Args: []string{"-id", "bench", "start"}, Bundle: node.path("bundle"), StateDir: node.path("state"), Stderr: io.Discard,
+				s := newShim(call{
+					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), stderr: io.Discard,
 				})
 				if err := s.prepare(); err != nil {
 					b.Fatal(err)

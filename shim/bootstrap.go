@@ -105,15 +105,15 @@ func bootstrapVersion(answer []byte) int {
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (startTask in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
-	recorded, err := shimfile.ReadNotServed(s.call.StateDir)
+	recorded, err := shimfile.ReadNotServed(s.stateDir)
 	switch {
 	case err != nil:
 	case version >= 3 && recorded == "":
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'", path, version)
 		s.log().Error(reason)
-		err = shimfile.WriteNotServed(s.call.StateDir, reason)
+		err = shimfile.WriteNotServed(s.stateDir, reason)
 	case version < 3 && recorded != "":
-		err = shimfile.ClearNotServed(s.call.StateDir)
+		err = shimfile.ClearNotServed(s.stateDir)
 	}
 	if err != nil {
 		s.log().WithError(err).Error("The bootstrap version of the real shim cannot be recorded")

@@ -15,7 +15,7 @@ func (s *shim) log() *logrus.Logger {
 	p := s.policy
 	if p == nil {
 		p = &policy.Policy{Log: policy.Default().Log}
-		p.Shim, _ = policy.ReadShim(s.call.StateDir) // Errors are for realShim.
+		p.Shim, _ = policy.ReadShim(s.stateDir) // Errors are for realShim.
 	}
 	return newLog(p.Shim.Log, p.Log)
 }

@@ -53,7 +53,9 @@ func Main(version string) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find working directory: %v", err)
 		return exitFailure
 	}
-	return Run(Call{Self: self, Args: args, Env: os.Environ(), Bundle: bundle, StateDir: stateDir, Version: version, Stdout: os.Stdout, Stderr: os.Stderr})
+	return newShim(call{
+		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, stdout: os.Stdout, stderr: os.Stderr,
+	}).main()
 }
 
 func selfTestMain() int {

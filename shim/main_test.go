@@ -32,14 +32,9 @@ func TestMain(m *testing.M) {
 	case ourName:
 		os.Exit(Main("test"))
 	case brokenName:
-		s := newShim(Call{Self: self, Args: os.Args[1:], Env: os.Environ(), Bundle: ".", StateDir: paths.Default().State, Stderr: os.Stderr})
+		s := newShim(call{self: self, args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr})
 		s.parse = panicking
-		status, err := s.run()
-		if err != nil {
-			fmt.Fprint(os.Stderr, err)
-			status = exitFailure
-		}
-		os.Exit(status)
+		os.Exit(s.main())
 	case realName:
 		os.Exit(realMain())
 	}

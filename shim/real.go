@@ -24,10 +24,10 @@ func (s *shim) realShim() (string, error) {
 	var err error
 	if s.policy != nil {
 		settings = s.policy.Shim
-	} else if settings, err = policy.ReadShim(s.call.StateDir); err != nil {
+	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
 		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
 	}
-	path, err := FindRuntime(s.call.Self, settings.Runtime)
+	path, err := FindRuntime(s.self, settings.Runtime)
 	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
 	}

@@ -46,7 +46,7 @@ func selfTest() error {
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 			return err
 		}
-		if err := newShim(Call{Args: []string{"start"}, Bundle: dir, StateDir: state}).prepare(); err != nil {
+		if err := newShim(call{args: []string{"start"}, bundle: dir, stateDir: state}).prepare(); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)

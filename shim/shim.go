@@ -2,7 +2,7 @@
 // one to add GPUs to containers where containerd calls no NRI plugin.
 //
 // containerd runs it with "start" as its last argument in the container's bundle,
-// after it wrote config.json and before anything has read it. [Run] makes the
+// after it wrote config.json and before anything has read it. The shim makes the
 // same decision as the NRI plugin, edits config.json, and runs the real shim with
 // the same arguments, standard streams and environment. All other calls go to the
 // real shim unchanged. A running container does not depend on this program.
@@ -29,51 +29,43 @@ import (
 // exitFailure is the exit status of a refused start.
 const exitFailure = 1
 
-// Call is one call of the shim.
-type Call struct {
-	// Self is the path of this executable.
-	Self string
-	// Args are the arguments, without the program's name.
-	Args []string
-	// Env is the environment as NAME=value.
-	Env []string
-	// Bundle is the working directory.
-	Bundle string
-	// StateDir has the node policy, the inventory and the allocation records.
-	StateDir string
-	// Version is the program's own.
-	Version string
-	// Stdout receives the answer to -info.
-	Stdout io.Writer
-	// Stderr receives one line when a start is refused. containerd reports it; on
+// call is one call of the shim.
+type call struct {
+	self     string   // the path of this executable
+	args     []string // without the program's name
+	env      []string // NAME=value
+	bundle   string   // the working directory
+	stateDir string   // has the node policy, the inventory and the allocation records
+	version  string   // the program's own
+	stdout   io.Writer
+	// stderr receives one line when a start is refused. containerd reports it; on
 	// success it takes all output for the address of the container's shim.
-	Stderr io.Writer
-}
-
-// Run handles the call and returns the exit status, which is the real shim's if
-// that could be started. On Linux, Run does not return then.
-func Run(call Call) int {
-	s := newShim(call)
-	status, err := s.run()
-	if err != nil {
-		// containerd appends its own text, so the line has no end.
-		fmt.Fprint(call.Stderr, errlog.OneLine(err.Error()))
-		return exitFailure
-	}
-	return status
+	stderr io.Writer
 }
 
 type shim struct {
-	call      Call
+	call
 	parse     func([]byte) (ocispec.Spec, error)
 	container decision.Container
 	config    []byte         // config.json before our edits, nil until it is read
 	policy    *policy.Policy // nil until it is read
 }
 
-func newShim(call Call) *shim {
-	id := cmp.Or(flagsOf(call.Args)["id"], filepath.Base(call.Bundle))
-	return &shim{call: call, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
+func newShim(c call) *shim {
+	id := cmp.Or(flagsOf(c.args)["id"], filepath.Base(c.bundle))
+	return &shim{call: c, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
+}
+
+// main handles the call and returns the exit status, which is the real shim's if that could
+// be started. On Linux, main does not return then.
+func (s *shim) main() int {
+	status, err := s.run()
+	if err != nil {
+		// containerd appends its own text, so the line has no end.
+		fmt.Fprint(s.stderr, errlog.OneLine(err.Error()))
+		return exitFailure
+	}
+	return status
 }
 
 func (s *shim) run() (int, error) {
@@ -88,7 +80,7 @@ func (s *shim) run() (int, error) {
 		return 0, err
 	}
 	if s.isInfo() && isRunhcs(path) { // Others answer by themselves.
-		_, err := s.call.Stdout.Write(runtimeInfo(shimfile.RuntimeName, s.call.Version))
+		_, err := s.stdout.Write(runtimeInfo(shimfile.RuntimeName, s.version))
 		return 0, err
 	}
 	return s.exec(path)
@@ -97,7 +89,7 @@ func (s *shim) run() (int, error) {
 // isStart reports whether the call is a start. containerd appends the action to the flags,
 // which a container can have as its name.
 func (s *shim) isStart() bool {
-	for _, arg := range slices.Backward(s.call.Args) {
+	for _, arg := range slices.Backward(s.args) {
 		if arg == "start" || arg == "delete" {
 			return arg == "start"
 		}
@@ -109,7 +101,7 @@ func (s *shim) isStart() bool {
 // creation of a task, unless the runtime's name is io.containerd.runc.v2 or
 // io.containerd.runhcs.v1.
 func (s *shim) isInfo() bool {
-	return len(s.call.Args) == 1 && strings.TrimLeft(s.call.Args[0], "-") == "info"
+	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
 }
 
 // flagsOf returns the flags in args with their values. An argument after a flag that is

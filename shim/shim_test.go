@@ -544,7 +544,7 @@ func TestRuntimeOfK3s(t *testing.T) {
 func TestRecordVersion(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	s := newShim(Call{Self: b.shim, Args: []string{"-id", "c1", "start"}, Bundle: b.path("bundle"), StateDir: b.path("state")})
+	s := newShim(call{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")})
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
 		s.recordVersion("/real", version)
 		reason, err := shimfile.ReadNotServed(b.path("state"))

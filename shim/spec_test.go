@@ -126,7 +126,7 @@ func TestCall(t *testing.T) {
 		"start":                           {true, "bundle"},
 		"":                                {false, "bundle"},
 	} {
-		s := newShim(Call{Args: strings.Fields(args), Bundle: "/x/bundle"})
+		s := newShim(call{args: strings.Fields(args), bundle: "/x/bundle"})
 		if s.isStart() != want.start || s.container.ID != want.id {
 			t.Errorf("%s: start %t, ID %s, want %+v", args, s.isStart(), s.container.ID, want)
 		}

@@ -29,7 +29,7 @@ func (s *shim) prepare() (err error) {
 			err = s.container.Refuse(fmt.Errorf("%w: %v", decision.ErrInternal, r))
 		}
 	}()
-	path := filepath.Join(s.call.Bundle, specName)
+	path := filepath.Join(s.bundle, specName)
 	s.config, err = os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -65,12 +65,12 @@ func (s *shim) prepare() (err error) {
 // decide returns the edits of the container that makes the request; see
 // [decision.Decider.Decide].
 func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, err error) {
-	p, err := policy.Read(s.call.StateDir)
+	p, err := policy.Read(s.stateDir)
 	if err != nil {
 		return ocispec.Edits{}, false, s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider, err := decision.NewDecider(s.call.StateDir, p, s.container.OS, files(s.container.OS), s.log())
+	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, files(s.container.OS), s.log())
 	switch {
 	case err == nil:
 		return decider.Decide(context.Background(), request)

@@ -17,7 +17,7 @@ const root = "/"
 
 // exec replaces this process by the real shim at path.
 func (s *shim) exec(path string) (int, error) {
-	if err := syscall.Exec(path, append([]string{path}, s.call.Args...), s.call.Env); err != nil {
+	if err := syscall.Exec(path, append([]string{path}, s.args...), s.env); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, err)
 	}
 	return 0, nil

@@ -30,7 +30,7 @@ const root = ""
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin
-	args := s.call.Args
+	args := s.args
 	if s.isStart() && isRunhcs(path) {
 		if given, err := io.ReadAll(os.Stdin); err == nil {
 			given, args = runhcsStart(given, args)
@@ -38,7 +38,7 @@ func (s *shim) exec(path string) (int, error) {
 		}
 	}
 	command := ownGroup(exec.Command(path, args...))
-	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.call.Env
+	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.env
 	var answer bytes.Buffer
 	if hasSandbox(s.config) {
 		command.Stdout = io.MultiWriter(os.Stdout, &answer)

@@ -27,12 +27,6 @@ var errNotRegular = errors.New("not a regular file")
 // container's start waits for it.
 const maxCompared = 16 << 20
 
-// Resolve returns path with all symbolic links, junctions and mount points followed
-// as the node would follow them, and short (8.3) names replaced by long ones.
-// regular reports whether it is a regular file. The error matches
-// [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
-func (r Root) Resolve(path string) (final string, regular bool, err error) { return r.resolve(path) }
-
 // ResolveAll is [Root.Resolve] for each of paths, and refuses directories that have mounts
 // below them: those would be writable in a container. It resolves a directory once, and
 // looks at each file once.
@@ -50,7 +44,7 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 		}
 		parent, known := dirs[dir]
 		if !known {
-			parent.path, _, parent.err = r.resolve(dir)
+			parent.path, _, parent.err = r.Resolve(dir)
 			dirs[dir] = parent
 		}
 		if errs[i] = parent.err; errs[i] != nil {
@@ -59,7 +53,7 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 		resolved[i] = join(parent.path, name)
 		info, err := os.Lstat(r.local(resolved[i]))
 		if err == nil && info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0 {
-			if resolved[i], _, err = r.resolve(path); err == nil {
+			if resolved[i], _, err = r.Resolve(path); err == nil {
 				info, err = os.Lstat(r.local(resolved[i]))
 			}
 		}
@@ -85,7 +79,7 @@ func (r Root) SameContent(a, b string) (bool, error) {
 // content returns the content of a regular file (a FIFO would block), nil if it has
 // more than maxCompared bytes.
 func (r Root) content(path string) ([]byte, error) {
-	final, regular, err := r.resolve(path)
+	final, regular, err := r.Resolve(path)
 	switch {
 	case err != nil:
 		return nil, err

@@ -13,9 +13,14 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// resolve follows links without leaving the root. A Windows path with a link that
-// leads out of the drives becomes a Linux path.
-func (r Root) resolve(path string) (final string, regular bool, err error) {
+// Resolve returns path with all symbolic links, junctions and mount points followed
+// as the node would follow them, and short (8.3) names replaced by long ones.
+// regular reports whether it is a regular file. The error matches
+// [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
+//
+// It does not leave the root. A Windows path with a link that leads out of the drives
+// becomes a Linux path.
+func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	here, err := r.here(path)
 	if err != nil {
 		return "", false, err

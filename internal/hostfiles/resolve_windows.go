@@ -9,10 +9,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// resolve asks Windows for the path of an open handle, which has all links and
-// junctions followed. The handle gives no access to the file.
+// Resolve returns path with all symbolic links, junctions and mount points followed
+// as the node would follow them, and short (8.3) names replaced by long ones.
+// regular reports whether it is a regular file. The error matches
+// [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
+//
+// Windows returns the path of an open handle, which gives no access to the file.
 // https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
-func (r Root) resolve(path string) (final string, regular bool, err error) {
+func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: %w", path, err)
