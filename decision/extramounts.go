@@ -13,7 +13,7 @@ import (
 // extraMounts returns the extra mounts that the container requests in addition to the
 // mounts given.
 func (d *Decider) extraMounts(request Request, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
-	var files []extramounts.Request
+	var files []extramounts.Entry
 	var origins []string
 	for _, list := range request.extraMounts {
 		if !request.honors(list, d.Policy) {

@@ -45,35 +45,35 @@ type Files interface {
 	SameContent(a, b string) (bool, error)
 }
 
-// Policy decides about the requests of containers of an operating system.
+// Policy decides about the lists of containers of an operating system.
 type Policy struct {
 	policy.ExtraMounts
 	OS    ocispec.OS
 	Files Files
 }
 
-// Mounts returns the mounts of requests for a container that gets devices and the
+// Mounts returns the mounts of entries for a container that gets devices and the
 // mounts given. An error names the refused file, the cause and the remedy.
 //
 // A file that the container already gets at the same destination is skipped.
-func (p Policy) Mounts(requests []Request, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+func (p Policy) Mounts(entries []Entry, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
 	switch {
-	case len(requests) == 0:
+	case len(entries) == 0:
 		return nil, nil
 	case p.Sources != policy.MountDriverStore && p.Sources != policy.MountHostDirectories:
 		return nil, errOff
-	case len(requests) > p.Max:
-		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(requests), p.Max, errTooMany)
+	case len(entries) > p.Max:
+		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(entries), p.Max, errTooMany)
 	}
 	taken := map[string]string{}
 	for _, m := range given {
 		taken[ocispec.DestinationKey(p.OS, m.Destination)] = m.Source
 	}
 	var mounts []specs.Mount
-	for _, request := range requests {
-		source, destination, err := p.resolve(request, devices)
+	for _, entry := range entries {
+		source, destination, err := p.resolve(entry, devices)
 		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", quote(request.Source), err)
+			return nil, fmt.Errorf("source %s: %w", quote(entry.Source), err)
 		}
 		key := ocispec.DestinationKey(p.OS, destination)
 		switch other, isTaken := taken[key]; {
@@ -90,15 +90,15 @@ func (p Policy) Mounts(requests []Request, devices []discovery.Device, given []s
 	return mounts, nil
 }
 
-// resolve returns the node's file that request leads to, and its destination.
-func (p Policy) resolve(request Request, devices []discovery.Device) (source, destination string, err error) {
-	from, err := parsePath(p.OS, request.Source)
+// resolve returns the node's file that entry leads to, and its destination.
+func (p Policy) resolve(entry Entry, devices []discovery.Device) (source, destination string, err error) {
+	from, err := parsePath(p.OS, entry.Source)
 	if err != nil {
 		return "", "", err
 	}
 	// Checks of the path come first: an error must not reveal which files exist
 	// outside of the allowed directories.
-	if destination, err = p.destination(request, from); err != nil {
+	if destination, err = p.destination(entry, from); err != nil {
 		return "", "", err
 	}
 	if from.absolute {
@@ -110,8 +110,8 @@ func (p Policy) resolve(request Request, devices []discovery.Device) (source, de
 }
 
 // destination returns the path in the container.
-func (p Policy) destination(request Request, from plainPath) (string, error) {
-	text := request.Destination
+func (p Policy) destination(entry Entry, from plainPath) (string, error) {
+	text := entry.Destination
 	if text == "" {
 		text = base(p.OS, from.path)
 	}
@@ -125,11 +125,11 @@ func (p Policy) destination(request Request, from plainPath) (string, error) {
 		dirs = []string{linuxDir}
 	}
 	switch {
-	case request.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
+	case entry.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
 		return "", errDirectory
 	case !to.absolute && base(p.OS, to.path) != to.path:
 		return "", fmt.Errorf("destination %s: %w", quote(text), errDestination)
-	case request.Directory == policy.SysWOW64:
+	case entry.Directory == policy.SysWOW64:
 		path = join(p.OS, dirs[1], to.path)
 	case !to.absolute:
 		path = join(p.OS, dirs[0], to.path)

@@ -3,7 +3,7 @@
 //
 // Requests are untrusted. [Parse] reads them and [Policy.Mounts] checks them
 // three times: the paths as written, the files that they lead to, and what they
-// would hide in the container. All requests are granted, or none and the error
+// would hide in the container. All files are granted, or none and the error
 // says why.
 package extramounts
 
@@ -17,8 +17,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Request is one requested file.
-type Request struct {
+// Entry is one requested file.
+type Entry struct {
 	// Source is a path relative to the driver store path of one of the container's
 	// GPUs, or an absolute path on the node.
 	Source string `json:"source"`
@@ -33,7 +33,7 @@ type Request struct {
 // maxBytes limits a list.
 const maxBytes = 64 << 10
 
-// errMalformed means that a request cannot be parsed.
+// errMalformed means that a list cannot be parsed.
 var errMalformed = errors.New("not a list of files")
 
 // Parse parses a list of requested files, with a line for each name or key:
@@ -47,9 +47,9 @@ var errMalformed = errors.New("not a list of files")
 // Both are subsets of YAML, for which a library would add 0.13 ms to each start of the
 // runtime shim. In lines, the dash before a name can be left out. name names the list in
 // the error, which is one line.
-func Parse(name, text string) ([]Request, error) {
-	requests, err := parse(strings.TrimSpace(text))
-	for _, r := range requests {
+func Parse(name, text string) ([]Entry, error) {
+	entries, err := parse(strings.TrimSpace(text))
+	for _, r := range entries {
 		switch {
 		case err != nil:
 		case r.Source == "":
@@ -61,34 +61,34 @@ func Parse(name, text string) ([]Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", name, errMalformed, err)
 	}
-	return requests, nil
+	return entries, nil
 }
 
-func parse(text string) (requests []Request, err error) {
+func parse(text string) (entries []Entry, err error) {
 	switch {
 	case len(text) > maxBytes:
 		return nil, fmt.Errorf("more than %d bytes", maxBytes)
 	case !strings.HasPrefix(text, "["):
 		return parseLines(text)
 	}
-	if err := json.Unmarshal([]byte(text), &requests); err != nil {
+	if err := json.Unmarshal([]byte(text), &entries); err != nil {
 		return nil, fmt.Errorf("not JSON: %w; write a line for each file instead", err)
 	}
-	return requests, nil
+	return entries, nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]: a name stands for its Source.
-func (r *Request) UnmarshalJSON(data []byte) error {
+func (r *Entry) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
 		return json.Unmarshal(data, &r.Source)
 	}
-	type object Request // without this method
+	type object Entry // without this method
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode((*object)(r))
 }
 
-func parseLines(text string) (requests []Request, err error) {
+func parseLines(text string) (entries []Entry, err error) {
 	for line := range strings.Lines(text) {
 		content, _, _ := strings.Cut(" "+line, " #")
 		content, hasDash := strings.CutPrefix(strings.TrimSpace(content), "- ")
@@ -99,21 +99,21 @@ func parseLines(text string) (requests []Request, err error) {
 		if value = strings.TrimSpace(value); value == "" {
 			continue
 		}
-		if hasDash || !hasKey || requests == nil {
-			requests = append(requests, Request{})
+		if hasDash || !hasKey || entries == nil {
+			entries = append(entries, Entry{})
 		}
-		if err := requests[len(requests)-1].set(key, value); err != nil {
+		if err := entries[len(entries)-1].set(key, value); err != nil {
 			return nil, fmt.Errorf("line %s: %w", quote(strings.TrimSpace(line)), err)
 		}
 	}
-	if requests == nil {
+	if entries == nil {
 		return nil, errors.New("empty; write [] or remove it")
 	}
-	return requests, nil
+	return entries, nil
 }
 
 // set sets the field of a line.
-func (r *Request) set(key, value string) error {
+func (r *Entry) set(key, value string) error {
 	const otherYAML = `'"{[&*!|>`
 	field, ok := map[string]*string{"source": &r.Source, "destination": &r.Destination, "directory": &r.Directory}[key]
 	switch {
