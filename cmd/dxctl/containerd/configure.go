@@ -27,7 +27,7 @@ import (
 type ConfigureOptions struct {
 	Restarter
 	ShimDir       string
-	NoShim        bool // neither route handlers to the shim
+	NoShim        bool // handlers keep their shim
 	handlers      []string
 	addHandler    string
 	noNRI, dryRun bool
@@ -118,11 +118,7 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.Check(); err != nil {
 		return err
 	}
-	finish := func() error { return o.FinishPending(ctx, stderr) }
-	if o.dryRun {
-		finish = func() error { return o.checkUnfinished(ctx) }
-	}
-	if err := finish(); err != nil {
+	if err := o.beforeChange(ctx, stderr, o.dryRun); err != nil {
 		return err
 	}
 	file, err := openFile(o.ConfigFile, o.StateDir)

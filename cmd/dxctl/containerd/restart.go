@@ -182,11 +182,15 @@ func (t *Restarter) FinishPending(ctx context.Context, out io.Writer) error {
 	return t.restartOrRestore(ctx, out, p)
 }
 
-// checkUnfinished is FinishPending of a dry run: it changes nothing.
-func (t *Restarter) checkUnfinished(ctx context.Context) error {
+// beforeChange finishes what an earlier run left unfinished. A dry run only returns the error
+// of a run without --restart.
+func (t *Restarter) beforeChange(ctx context.Context, out io.Writer, dryRun bool) error {
+	if !dryRun {
+		return t.FinishPending(ctx, out)
+	}
 	p, outdated, err := t.pending(ctx)
 	if p != nil && !outdated {
-		err = fmt.Errorf("%w: run the command with --restart", errUnfinished)
+		err = fmt.Errorf("%w: add --restart", errUnfinished)
 	}
 	return err
 }

@@ -47,11 +47,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.Check(); err != nil {
 		return err
 	}
-	finish := func() error { return o.FinishPending(ctx, stderr) }
-	if o.dryRun {
-		finish = func() error { return o.checkUnfinished(ctx) }
-	}
-	if err := finish(); err != nil {
+	if err := o.beforeChange(ctx, stderr, o.dryRun); err != nil {
 		return err
 	}
 	file, err := openFile(o.ConfigFile, o.StateDir)
