@@ -1,3 +1,5 @@
+// Package nodesetup installs what a node needs, the runtime shim and the services, and removes it.
+// 'dxctl runtime setup' also configures containerd.
 package nodesetup
 
 import (
