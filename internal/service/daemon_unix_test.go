@@ -74,17 +74,6 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-func TestUnitWithoutSystemctl(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	d := Daemon{Name: "daemon", Program: program(t), UnitDir: t.TempDir()}
-	if err := d.Install(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if state, err := d.Status(context.Background()); err != nil || state != "installed" {
-		t.Errorf("%q, %v", state, err)
-	}
-}
-
 // A unit file that someone else wrote, and a program that others can change, are
 // refused.
 func TestInstallRefuses(t *testing.T) {

@@ -186,7 +186,7 @@ func TestUnconfigureKeepsOthersChanges(t *testing.T) {
 	b := containerdtest.New(t, "")
 	must(t, b, "configure")
 	b.Write(t, b.Config, b.Read(t)+"\n[debug]\n  level = \"debug\"\n")
-	must(t, b, "configure", "--add-handler=other") // after another program's change
+	must(t, b, "configure", "--add-handler", "other") // after another program's change
 	must(t, b, "unconfigure")
 	if diff := cmp.Diff("version = 2\n\n[debug]\n  level = \"debug\"\n", b.Read(t)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -218,6 +218,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"not TOML":          {"version = 2\nx = = 1\n", []string{"configure"}, "config.toml:2:"},
 		"no shim":           {containerdtest.Config, []string{"configure", "--shim-dir", "/nowhere"}, "dxctl runtime install"},
+		"no shim, dry run":  {containerdtest.Config, []string{"configure", "--dry-run", "--shim-dir", "/nowhere"}, "dxctl runtime install"},
 		"a relative shim":   {containerdtest.Config, []string{"configure", "--shim-dir", "bin"}, "not an absolute path"},
 		"nothing to do":     {containerdtest.Config, []string{"configure", "--no-shim", "--no-nri"}, "leave nothing to configure"},
 		"handler, no shim":  {containerdtest.Config, []string{"configure", "--no-shim", "--handler=x"}, "excludes --handler"},

@@ -143,6 +143,7 @@ func TestPendingRestart(t *testing.T) {
 		"replaced by others":                 {`{"written": "x", BEFORE}`, false, "configured"},
 		"replaced by others after a failure": {`{"written": "x", "failed": "why", BEFORE}`, true, "restarted containerd"},
 		"no --restart":                       {`{"written": "MINE", "failed": "why", BEFORE}`, false, "add --restart"},
+		"dry run":                            {`{"written": "MINE", "failed": "why", BEFORE}`, false, "add --restart"},
 		// The socket is this test's, and not containerd's.
 		"cannot be restarted":    {`{"written": "MINE", "failed": "why", BEFORE}`, true, "did not finish its restart of containerd: restart by a signal"},
 		"damaged":                {`{`, true, recordName},
@@ -159,7 +160,9 @@ func TestPendingRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			args := []string{"configure"}
-			if strings.Contains(name, "cannot") {
+			if strings.Contains(name, "dry run") {
+				args = append(args, "--dry-run")
+			} else if strings.Contains(name, "cannot") {
 				args = append(args, "--restart", "--restart-mode", "signal", "--cri-socket", b.Socket)
 			} else if test.restart {
 				args = append(args, b.Restart()...)
