@@ -68,7 +68,7 @@ func TestVerify(t *testing.T) {
 	})
 
 	t.Run("the node starts no container", func(t *testing.T) {
-		if status, stdout, stderr := call(t, verify("--runtime", "io.containerd.no-such.v1")); status != 2 || !strings.Contains(stderr, "nothing is known of GPUs") || !strings.Contains(stderr, "no-such") {
+		if status, stdout, stderr := call(t, verify("--runtime", "io.containerd.no-such.v1")); status != 3 || !strings.Contains(stderr, "nothing is known of GPUs") || !strings.Contains(stderr, "no-such") {
 			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 		}
 	})
@@ -84,7 +84,7 @@ func TestVerify(t *testing.T) {
 		bed.Check(t, syscall.Kill(-command.Process.Pid, syscall.SIGINT)) // as Ctrl-C does
 		_ = command.Wait()
 		if status := command.ProcessState.ExitCode(); status != 3 {
-			t.Errorf("interrupted, exit status %d, want 2", status)
+			t.Errorf("interrupted, exit status %d, want 3", status)
 		}
 	}
 	if after := s.leftovers(t); !slices.Equal(before, after) {
